@@ -1,0 +1,1 @@
+//! What crosses ipc.sock and control.sock: names, flow specifications, messages.

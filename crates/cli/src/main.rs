@@ -1,0 +1,2 @@
+//! `carina`: the one binary.
+fn main() {}

@@ -1,0 +1,1 @@
+//! The application library and its C ABI.

@@ -1,0 +1,1 @@
+//! The data plane: packets, links, apps and the breath.

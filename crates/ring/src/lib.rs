@@ -1,0 +1,1 @@
+//! The channel: a single-producer single-consumer message ring for an untrusted peer.

@@ -1,0 +1,1 @@
+//! Shim IPC processes: hypervisor and loopback.

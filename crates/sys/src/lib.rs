@@ -1,0 +1,1 @@
+//! The operating system, safely: memfd, mmap, eventfd, epoll, fd passing, membarrier.

@@ -1,0 +1,1 @@
+//! Guests: kernel and initramfs, QEMU command lines, QMP.

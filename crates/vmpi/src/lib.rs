@@ -1,0 +1,1 @@
+//! VMPI: channels between a virtual machine and its host over shared memory.

@@ -1,0 +1,2 @@
+//! Project chores: tidy, dependency rules, lines of code.
+fn main() {}
