@@ -1,0 +1,348 @@
+//! The bodies that cross `control.sock`, and a blocking client for it.
+//!
+//! The paths are listed in `docs/control-api.md`. A refusal is [`ErrorReply`] with a fitting HTTP
+//! status.
+
+mod client;
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::client::{Client, ClientError};
+use crate::ipc::Mode;
+use crate::{AppName, DifName, ErrorBody, FlowSpec, IpcpId, LocalName, PortId};
+
+/// The body of every refusal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ErrorReply {
+    /// What was refused and why.
+    pub error: ErrorBody,
+}
+
+/// `GET /v1/node`: the node itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeInfo {
+    /// The name that this system gives to its peers.
+    pub name: String,
+    /// Version of the program.
+    pub version: String,
+    /// Process identifier.
+    pub pid: u32,
+    /// Time since the node started, in milliseconds.
+    pub uptime_ms: u64,
+    /// The run directory.
+    pub run_dir: PathBuf,
+    /// Number of IPCPs.
+    pub ipcps: u32,
+    /// Number of registrations.
+    pub apps: u32,
+    /// Number of flows.
+    pub flows: u32,
+    /// Number of VMs.
+    pub vms: u32,
+}
+
+/// Types of IPC processes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum IpcpType {
+    /// Flows between applications of one system.
+    Loopback,
+    /// Shim over a hypervisor's shared memory.
+    Hv,
+}
+
+/// The side of an hv IPCP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HvSide {
+    /// The system that runs the hypervisor.
+    #[default]
+    Host,
+    /// The system inside the VM.
+    Guest,
+}
+
+/// `POST /v1/ipcps`, and `[[ipcp]]` in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct IpcpCreate {
+    /// Its name in this system.
+    pub name: LocalName,
+    /// What it is.
+    #[serde(rename = "type")]
+    pub kind: IpcpType,
+    /// The DIF it is a member of.
+    pub dif: DifName,
+    /// Side of an `hv` IPCP; the host side is made by `POST /v1/vms` unless `memory` is given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub side: Option<HvSide>,
+    /// Guest side: PCI address of the device, for example `0000:00:04.0`; absent to take the
+    /// lowest that is free.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pci: Option<String>,
+    /// A file that two nodes of one system map as the region, in place of a device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<PathBuf>,
+    /// Bytes of the region with `memory`: a power of two, 64 KiB to 1 GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region_bytes: Option<u64>,
+}
+
+/// State of an IPCP's link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LinkState {
+    /// Flows can be allocated.
+    Up,
+    /// No peer, or none that answers.
+    Down,
+}
+
+/// `GET /v1/ipcps`: one IPC process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IpcpInfo {
+    /// Its identifier.
+    pub id: IpcpId,
+    /// Its name in this system.
+    pub name: LocalName,
+    /// What it is.
+    #[serde(rename = "type")]
+    pub kind: IpcpType,
+    /// The DIF it is a member of.
+    pub dif: DifName,
+    /// Side of an `hv` IPCP.
+    #[serde(default)]
+    pub side: Option<HvSide>,
+    /// State of its link.
+    pub state: LinkState,
+    /// Why it is down, when a reason is known.
+    #[serde(default)]
+    pub reason: Option<String>,
+    /// The name that the system at the other end gave.
+    #[serde(default)]
+    pub peer: Option<String>,
+    /// The small integer that names the VMPI device in this system.
+    #[serde(default)]
+    pub vmpi_id: Option<u16>,
+    /// The VM behind it.
+    #[serde(default)]
+    pub vm: Option<LocalName>,
+    /// Number of flows over it.
+    pub flows: u32,
+    /// Names registered at the other end.
+    #[serde(default)]
+    pub peer_names: Vec<AppName>,
+}
+
+/// `GET /v1/apps`: one registration, of this system or of a peer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AppInfo {
+    /// The name.
+    pub name: AppName,
+    /// The DIFs in which it is registered.
+    pub difs: Vec<DifName>,
+    /// The system that has it: `None` for this one, else the IPCP through which it is reached.
+    #[serde(default)]
+    pub via: Option<LocalName>,
+    /// Process of a local application.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// User of a local application.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// Flow requests that it has not answered.
+    #[serde(default)]
+    pub pending: u32,
+}
+
+/// State of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FlowState {
+    /// Waiting for an answer.
+    Allocating,
+    /// Carrying SDUs.
+    Up,
+    /// One end is gone; the other may still read what is queued.
+    Closing,
+}
+
+/// `GET /v1/flows`: one flow.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FlowInfo {
+    /// Its identifier; `DELETE /v1/flows/{port}` takes it.
+    pub port: PortId,
+    /// Name of the end in this system; of the end that asked when both are.
+    pub local: AppName,
+    /// Name of the other end.
+    pub remote: AppName,
+    /// The DIF that carries it.
+    pub dif: DifName,
+    /// The IPCP that carries it.
+    pub ipcp: LocalName,
+    /// Its state.
+    pub state: FlowState,
+    /// What was asked of it.
+    pub spec: FlowSpec,
+    /// How the local end moves SDUs.
+    pub mode: Mode,
+    /// Both ends are in this system and share memory; the node is not in the path.
+    pub direct: bool,
+    /// Process of the local end.
+    #[serde(default)]
+    pub pid: Option<u32>,
+    /// Bytes of ring that the local end has written, with headers; `None` in socket mode.
+    #[serde(default)]
+    pub tx_bytes: Option<u64>,
+    /// Bytes of ring that the local end has read, with headers; `None` in socket mode.
+    #[serde(default)]
+    pub rx_bytes: Option<u64>,
+}
+
+/// `GET /v1/difs`: one DIF as this system sees it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DifInfo {
+    /// Its name.
+    pub name: DifName,
+    /// The type of its IPCPs.
+    #[serde(rename = "type")]
+    pub kind: IpcpType,
+    /// This system's members.
+    pub ipcps: Vec<LocalName>,
+    /// Names known to be registered in it, here or at a peer.
+    pub names: Vec<AppName>,
+}
+
+/// `POST /v1/vms`, and `[[vm]]` in the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VmCreate {
+    /// Name of the VM; its IPCP has the same.
+    pub name: LocalName,
+    /// Bytes of the shared region: a power of two, 64 KiB to 1 GiB; absent for 16 MiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region_bytes: Option<u64>,
+    /// The DIF between host and VM; absent for `hv.NAME`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dif: Option<DifName>,
+    /// Who listens on the socket; absent for QEMU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listener: Option<VmListener>,
+}
+
+/// Who listens on the ivshmem socket of a VM.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum VmListener {
+    /// QEMU listens and the node connects, again after a restart.
+    #[default]
+    Qemu,
+    /// The node listens and QEMU connects; doorbells are lost when the node restarts.
+    Node,
+}
+
+/// `GET /v1/vms`: one VM port.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmInfo {
+    /// Name of the VM and of its IPCP.
+    pub name: LocalName,
+    /// The DIF between host and VM.
+    pub dif: DifName,
+    /// Bytes of the shared region.
+    pub region_bytes: u64,
+    /// Who listens on the socket.
+    pub listener: VmListener,
+    /// The ivshmem socket.
+    pub socket: PathBuf,
+    /// QEMU is attached to the socket.
+    pub attached: bool,
+    /// Process of the attached QEMU.
+    #[serde(default)]
+    pub qemu_pid: Option<u32>,
+    /// State of the link to the node in the VM.
+    pub state: LinkState,
+    /// The small integer that names the VMPI device in this system.
+    pub vmpi_id: u16,
+    /// Arguments to add to a QEMU command line.
+    pub qemu_args: Vec<String>,
+}
+
+/// `GET /v1/events?since=N&wait_ms=M`: what happened after event `N`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Events {
+    /// Events in order, oldest first.
+    pub events: Vec<Event>,
+    /// The `since` of the next call.
+    pub next: u64,
+    /// Events after `since` that are no longer kept.
+    pub lost: u64,
+}
+
+/// One event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// Number, counted from 1 at the start of the node.
+    pub seq: u64,
+    /// Time since the start of the node, in milliseconds.
+    pub at_ms: u64,
+    /// What happened.
+    pub kind: EventKind,
+    /// The IPCP, VM, application name or port concerned.
+    pub subject: String,
+    /// Details for people.
+    #[serde(default)]
+    pub detail: String,
+}
+
+/// Kinds of events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum EventKind {
+    /// An IPCP was made.
+    IpcpCreated,
+    /// An IPCP was destroyed.
+    IpcpDestroyed,
+    /// A link came up.
+    LinkUp,
+    /// A link went down.
+    LinkDown,
+    /// An application registered here.
+    AppRegistered,
+    /// An application unregistered here or died.
+    AppUnregistered,
+    /// A name appeared at a peer.
+    PeerRegistered,
+    /// A name vanished at a peer.
+    PeerUnregistered,
+    /// A flow was allocated.
+    FlowAllocated,
+    /// A flow was refused.
+    FlowRefused,
+    /// A flow ended.
+    FlowClosed,
+    /// QEMU attached to a VM's socket.
+    VmAttached,
+    /// QEMU went away.
+    VmDetached,
+    /// A configuration was applied.
+    Applied,
+    /// A kind that this version does not know.
+    #[serde(other)]
+    Unknown,
+}
+
+/// `POST /v1/apply`: what the configuration changed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Applied {
+    /// IPCPs and VMs made.
+    pub created: Vec<LocalName>,
+    /// IPCPs and VMs destroyed.
+    pub destroyed: Vec<LocalName>,
+    /// IPCPs and VMs that were as the configuration says.
+    pub unchanged: Vec<LocalName>,
+    /// Number of access rules now in force.
+    pub rules: u32,
+}

@@ -1,0 +1,241 @@
+//! Names and identifiers, checked where they enter.
+//!
+//! Application and DIF names are free text with few limits; names of IPCPs and VMs also become
+//! parts of file names and URLs and are therefore limited to letters, digits, `.`, `_` and `-`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Why a text is not a name.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// The text is empty.
+    #[error("a name of a {kind} is empty; it must have 1 to {max} bytes")]
+    Empty {
+        /// What the name would have named.
+        kind: &'static str,
+        /// Longest length allowed, in bytes.
+        max: usize,
+    },
+    /// The text is longer than the limit.
+    #[error("a name of a {kind} has {bytes} bytes; at most {max} are allowed")]
+    TooLong {
+        /// What the name would have named.
+        kind: &'static str,
+        /// Its length in bytes.
+        bytes: usize,
+        /// Longest length allowed, in bytes.
+        max: usize,
+    },
+    /// The text holds a character that a name may not hold.
+    #[error("a name of a {kind} holds {found:?} at byte {at}; {allowed}")]
+    BadChar {
+        /// What the name would have named.
+        kind: &'static str,
+        /// The offending character.
+        found: char,
+        /// Its byte offset.
+        at: usize,
+        /// What would be right.
+        allowed: &'static str,
+    },
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $kind:literal, $check:path) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks `text` and makes it a name.
+            ///
+            /// # Errors
+            /// [`NameError`] says what is wrong with the text.
+            pub fn new(text: impl Into<String>) -> Result<Self, NameError> {
+                let text = text.into();
+                $check($kind, &text)?;
+                Ok(Self(text))
+            }
+
+            /// The name as text.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = NameError;
+            fn try_from(text: String) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = NameError;
+            fn from_str(text: &str) -> Result<Self, NameError> {
+                Self::new(text)
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+name_type!(
+    /// Name of an application: 1 to 255 bytes of UTF-8, no control characters, no `|`.
+    AppName, "application", check_free
+);
+name_type!(
+    /// Name of a DIF: 1 to 255 bytes of UTF-8, no control characters, no `|`.
+    DifName, "DIF", check_free
+);
+name_type!(
+    /// Name of an IPCP or a VM within one system: 1 to 64 of `A-Z a-z 0-9 . _ -`, not starting
+    /// with `.` or `-`. Safe as a part of a file name, a URL and a command line.
+    LocalName, "IPCP or VM", check_local
+);
+
+/// Identifier of a flow within one system. Zero is never given out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct PortId(pub u32);
+
+impl fmt::Display for PortId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Identifier of an IPC process within one system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct IpcpId(pub u16);
+
+impl fmt::Display for IpcpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+fn check_length(kind: &'static str, text: &str, max: usize) -> Result<(), NameError> {
+    match text.len() {
+        0 => Err(NameError::Empty { kind, max }),
+        bytes if bytes > max => Err(NameError::TooLong { kind, bytes, max }),
+        _ => Ok(()),
+    }
+}
+
+fn check_free(kind: &'static str, text: &str) -> Result<(), NameError> {
+    check_length(kind, text, NAME_BYTES_MAX)?;
+    let allowed = "control characters and '|' are not allowed";
+    match text
+        .char_indices()
+        .find(|(_, c)| c.is_control() || *c == '|')
+    {
+        Some((at, found)) => Err(NameError::BadChar {
+            kind,
+            found,
+            at,
+            allowed,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn check_local(kind: &'static str, text: &str) -> Result<(), NameError> {
+    check_length(kind, text, LOCAL_NAME_BYTES_MAX)?;
+    let allowed = "letters, digits, '.', '_' and '-' are allowed, '.' and '-' not in front";
+    let bad = |(at, c): &(usize, char)| match c {
+        '.' | '-' => *at == 0,
+        c => !c.is_ascii_alphanumeric() && *c != '_',
+    };
+    match text.char_indices().find(bad) {
+        Some((at, found)) => Err(NameError::BadChar {
+            kind,
+            found,
+            at,
+            allowed,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Longest application or DIF name, in bytes.
+pub const NAME_BYTES_MAX: usize = 255;
+
+/// Longest name of an IPCP or VM, in bytes.
+pub const LOCAL_NAME_BYTES_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_accept_free_text_up_to_255_bytes() {
+        assert_eq!(
+            AppName::new("rina.apps/echo-1").unwrap().as_str(),
+            "rina.apps/echo-1"
+        );
+        assert!(AppName::new("é".repeat(127)).is_ok());
+        assert_eq!(
+            AppName::new("é".repeat(128)),
+            Err(NameError::TooLong {
+                kind: "application",
+                bytes: 256,
+                max: 255
+            })
+        );
+    }
+
+    #[test]
+    fn names_refuse_empty_control_and_bar() {
+        assert!(matches!(AppName::new(""), Err(NameError::Empty { .. })));
+        for bad in ["a\nb", "a\0", "a|b", "\u{85}"] {
+            assert!(
+                matches!(DifName::new(bad), Err(NameError::BadChar { .. })),
+                "{bad:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn local_names_are_safe_in_paths() {
+        for good in ["vm1", "a.b-c_d", "0"] {
+            assert!(LocalName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["..", ".x", "-x", "a/b", "a b", "é", "a\0"] {
+            assert!(LocalName::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn names_are_checked_while_decoding() {
+        assert!(serde_json::from_str::<AppName>("\"ok\"").is_ok());
+        let refusal = serde_json::from_str::<AppName>("\"a|b\"")
+            .unwrap_err()
+            .to_string();
+        assert!(refusal.contains("'|' at byte 1"), "{refusal}");
+    }
+}

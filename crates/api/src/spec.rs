@@ -1,0 +1,97 @@
+//! The flow specification: what an application asks of a flow.
+//!
+//! Fields and units are those of rlite's API version 2 (`struct rina_flow_spec`), so that a C
+//! program moves over without a change of meaning.
+
+use serde::{Deserialize, Serialize};
+
+/// What an application asks of a flow. Zero means "no requirement" for delay, gap, bandwidth and
+/// jitter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FlowSpec {
+    /// Longest delay an SDU may have, in microseconds; 0 for any.
+    pub max_delay_us: u32,
+    /// Largest number of consecutive SDUs that may be lost; `u64::MAX` for any, 0 for none.
+    pub max_sdu_gap: u64,
+    /// Average bandwidth asked for, in bits per second; 0 for any.
+    pub avg_bandwidth_bps: u64,
+    /// Largest share of SDUs that may be lost, in 1/10000: 0 for none, 10000 for any.
+    pub max_loss: u16,
+    /// SDUs must arrive in the order in which they were sent.
+    pub in_order: bool,
+    /// The boundaries of SDUs must be kept.
+    pub msg_boundaries: bool,
+    /// Largest variation of delay, in microseconds; 0 for any.
+    pub max_jitter_us: u32,
+}
+
+impl FlowSpec {
+    /// Asks for nothing: any loss, any order, boundaries kept.
+    pub const fn unreliable() -> Self {
+        Self {
+            max_delay_us: 0,
+            max_sdu_gap: u64::MAX,
+            avg_bandwidth_bps: 0,
+            max_loss: MAX_LOSS_ANY,
+            in_order: false,
+            msg_boundaries: true,
+            max_jitter_us: 0,
+        }
+    }
+
+    /// Asks for every SDU, once, whole and in order.
+    pub const fn reliable() -> Self {
+        Self {
+            max_sdu_gap: 0,
+            max_loss: 0,
+            in_order: true,
+            ..Self::unreliable()
+        }
+    }
+
+    /// Checks the range of every field.
+    ///
+    /// # Errors
+    /// A sentence that names the field, its value and the range.
+    pub fn check(&self) -> Result<(), String> {
+        if self.max_loss > MAX_LOSS_ANY {
+            return Err(format!(
+                "flow specification: max_loss is {}; it counts 1/10000 and must be 0 to {}",
+                self.max_loss, MAX_LOSS_ANY
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for FlowSpec {
+    fn default() -> Self {
+        Self::unreliable()
+    }
+}
+
+/// The value of `max_loss` that allows any loss.
+pub const MAX_LOSS_ANY: u16 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_fields_ask_for_nothing() {
+        let spec: FlowSpec = serde_json::from_str("{}").unwrap();
+        assert_eq!(spec, FlowSpec::unreliable());
+    }
+
+    #[test]
+    fn unknown_fields_and_bad_ranges_are_refused() {
+        assert!(serde_json::from_str::<FlowSpec>(r#"{"max_los":0}"#).is_err());
+        let spec = FlowSpec {
+            max_loss: 10_001,
+            ..FlowSpec::reliable()
+        };
+        assert!(spec.check().unwrap_err().contains("max_loss is 10001"));
+        assert_eq!(FlowSpec::reliable().check(), Ok(()));
+    }
+}
