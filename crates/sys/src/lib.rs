@@ -1,1 +1,29 @@
 //! The operating system, safely: memfd, mmap, eventfd, epoll, fd passing, membarrier.
+//!
+//! Every system call the workspace needs beyond `std` is here, so that the crates above can
+//! forbid `unsafe`. Nothing here knows what the memory or the messages mean, and nothing here
+//! trusts another process: sizes are checked against the kernel's answer, memory taken from a
+//! peer is sealed before it is mapped, and a truncated datagram is an error.
+
+mod clock;
+mod epoll;
+mod eventfd;
+mod fdpass;
+mod mapping;
+mod membarrier;
+mod memory;
+mod process;
+mod socket;
+
+pub use crate::clock::{CpuClock, cpu_time_ns, monotonic_ns};
+pub use crate::epoll::{Epoll, Interest, Ready};
+pub use crate::eventfd::EventFd;
+pub use crate::fdpass::{Datagram, FDS_MAX, recv_with_fds, send_with_fds};
+pub use crate::mapping::Mapping;
+pub use crate::membarrier::{membarrier_global, membarrier_register};
+pub use crate::memory::{Memory, PAGE_BYTES};
+pub use crate::process::{cpus_allowed, cpus_online, pin_to_cpu, raise_nofile_limit, yield_now};
+pub use crate::socket::{
+    Credentials, accept_seqpacket, connect_seqpacket, listen_seqpacket, peer_credentials,
+    socketpair_seqpacket,
+};

@@ -1,0 +1,49 @@
+//! Clocks, in nanoseconds.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Whose CPU time to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuClock {
+    /// The calling thread.
+    Thread,
+    /// All threads of this process.
+    Process,
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, the same clock in every process of this system.
+#[must_use]
+pub fn monotonic_ns() -> u64 {
+    to_ns(clock_gettime(ClockId::Monotonic))
+}
+
+/// Nanoseconds of CPU time used so far.
+#[must_use]
+pub fn cpu_time_ns(clock: CpuClock) -> u64 {
+    to_ns(clock_gettime(match clock {
+        CpuClock::Thread => ClockId::ThreadCPUTime,
+        CpuClock::Process => ClockId::ProcessCPUTime,
+    }))
+}
+
+fn to_ns(time: Timespec) -> u64 {
+    // These clocks start at zero, so both fields are non-negative.
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn monotonic_clock_does_not_run_backwards() {
+        let first = monotonic_ns();
+        assert!(monotonic_ns() >= first && first > 0);
+    }
+
+    #[test]
+    fn process_time_covers_thread_time() {
+        let thread = cpu_time_ns(CpuClock::Thread);
+        assert!(cpu_time_ns(CpuClock::Process) >= thread);
+    }
+}

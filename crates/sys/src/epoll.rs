@@ -1,0 +1,199 @@
+//! Waiting for many descriptors at once.
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{Timespec, epoll};
+use rustix::io::Errno;
+
+/// What to wait for on a descriptor. Errors and hang-up are always reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interest {
+    /// Readable.
+    Read,
+    /// Writable.
+    Write,
+    /// Both.
+    ReadWrite,
+    /// Readable, reported once per change: the descriptor need not be drained.
+    ReadEdge,
+}
+
+/// One descriptor that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ready {
+    /// The token given to [`Epoll::add`].
+    pub token: u64,
+    /// Can be read without blocking (end of file included).
+    pub readable: bool,
+    /// Can be written without blocking.
+    pub writable: bool,
+    /// The peer hung up or the descriptor has an error.
+    pub hangup: bool,
+}
+
+/// An epoll instance whose entries carry `u64` tokens.
+#[derive(Debug)]
+pub struct Epoll {
+    fd: OwnedFd,
+}
+
+impl Epoll {
+    /// Makes an empty set.
+    ///
+    /// # Errors
+    /// The kernel's refusal, usually that the process has too many open files.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self {
+            fd: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+        })
+    }
+
+    /// Adds a descriptor; `token` comes back in [`Ready`].
+    ///
+    /// # Errors
+    /// The kernel's refusal: added before, or not pollable.
+    pub fn add(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        epoll::add(
+            &self.fd,
+            fd,
+            epoll::EventData::new_u64(token),
+            flags(interest),
+        )?;
+        Ok(())
+    }
+
+    /// Changes token or interest of a descriptor that was added.
+    ///
+    /// # Errors
+    /// The kernel's refusal: never added.
+    pub fn modify(&self, fd: impl AsFd, token: u64, interest: Interest) -> io::Result<()> {
+        epoll::modify(
+            &self.fd,
+            fd,
+            epoll::EventData::new_u64(token),
+            flags(interest),
+        )?;
+        Ok(())
+    }
+
+    /// Removes a descriptor. Do this before closing it: a duplicate held elsewhere would keep
+    /// the entry alive.
+    ///
+    /// # Errors
+    /// The kernel's refusal: never added.
+    pub fn del(&self, fd: impl AsFd) -> io::Result<()> {
+        epoll::delete(&self.fd, fd)?;
+        Ok(())
+    }
+
+    /// Waits until a descriptor is ready or `timeout_ns` passed (`None`: for ever), and appends
+    /// up to 64 of what is ready to `ready`, which is cleared first.
+    ///
+    /// Returns early and empty when a signal interrupts.
+    ///
+    /// # Errors
+    /// The kernel's refusal to wait.
+    pub fn wait(&self, ready: &mut Vec<Ready>, timeout_ns: Option<u64>) -> io::Result<()> {
+        ready.clear();
+        let timeout = timeout_ns.map(|ns| Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
+        let events = match epoll::wait(&self.fd, &mut events[..], timeout.as_ref()) {
+            Ok((events, _)) => events,
+            Err(Errno::INTR) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        ready.extend(events.iter().map(|event| {
+            let (data, flags) = (event.data, event.flags);
+            let broken = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
+            Ready {
+                token: data.u64(),
+                readable: flags.contains(epoll::EventFlags::IN) || broken,
+                writable: flags.contains(epoll::EventFlags::OUT),
+                hangup: broken || flags.contains(epoll::EventFlags::RDHUP),
+            }
+        }));
+        Ok(())
+    }
+}
+
+impl AsFd for Epoll {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn flags(interest: Interest) -> epoll::EventFlags {
+    use epoll::EventFlags;
+    match interest {
+        Interest::Read => EventFlags::IN | EventFlags::RDHUP,
+        Interest::Write => EventFlags::OUT,
+        Interest::ReadWrite => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP,
+        Interest::ReadEdge => EventFlags::IN | EventFlags::ET,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{EventFd, socketpair_seqpacket};
+
+    #[test]
+    fn ready_descriptor_reports_its_token() {
+        let (epoll, bell) = (Epoll::new().unwrap(), EventFd::new().unwrap());
+        let mut ready = Vec::new();
+        epoll
+            .add(&bell, 0xdead_beef_0000_0001, Interest::Read)
+            .unwrap();
+        epoll.wait(&mut ready, Some(0)).unwrap();
+        assert!(ready.is_empty());
+        bell.signal();
+        epoll.wait(&mut ready, None).unwrap();
+        assert_eq!(ready.len(), 1);
+        assert_eq!(ready[0].token, 0xdead_beef_0000_0001);
+        assert!(ready[0].readable && !ready[0].hangup);
+        epoll.del(&bell).unwrap();
+        epoll.wait(&mut ready, Some(0)).unwrap();
+        assert!(ready.is_empty());
+    }
+
+    #[test]
+    fn edge_interest_reports_each_signal_once_without_drain() {
+        let (epoll, bell) = (Epoll::new().unwrap(), EventFd::new().unwrap());
+        let mut ready = Vec::new();
+        epoll.add(&bell, 1, Interest::ReadEdge).unwrap();
+        for _ in 0..3 {
+            bell.signal();
+            epoll.wait(&mut ready, Some(0)).unwrap();
+            assert_eq!(ready.len(), 1);
+            epoll.wait(&mut ready, Some(0)).unwrap();
+            assert!(ready.is_empty());
+        }
+    }
+
+    #[test]
+    fn closed_peer_is_a_hangup() {
+        let epoll = Epoll::new().unwrap();
+        let (mine, theirs) = socketpair_seqpacket().unwrap();
+        epoll.add(&mine, 9, Interest::Read).unwrap();
+        drop(theirs);
+        let mut ready = Vec::new();
+        epoll.wait(&mut ready, Some(1_000_000_000)).unwrap();
+        assert!(ready[0].hangup && ready[0].readable);
+    }
+
+    #[test]
+    fn timeout_ends_the_wait() {
+        let before = crate::monotonic_ns();
+        let mut ready = Vec::new();
+        Epoll::new()
+            .unwrap()
+            .wait(&mut ready, Some(2_000_000))
+            .unwrap();
+        assert!(ready.is_empty() && crate::monotonic_ns() - before >= 2_000_000);
+    }
+}

@@ -1,0 +1,136 @@
+//! A bell between threads and processes.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
+
+/// A non-blocking eventfd: any number of signals collapse into one readable state.
+#[derive(Debug)]
+pub struct EventFd {
+    fd: OwnedFd,
+}
+
+impl EventFd {
+    /// Makes a silent bell.
+    ///
+    /// # Errors
+    /// The kernel's refusal, usually that the process has too many open files.
+    pub fn new() -> io::Result<Self> {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { fd })
+    }
+
+    /// Takes an eventfd received from another process.
+    ///
+    /// The open file may be shared with a hostile peer, who may clear its non-blocking mark at
+    /// any time: [`EventFd::drain`] must only be called when the descriptor polled readable or
+    /// the peer is trusted.
+    ///
+    /// # Errors
+    /// The kernel's refusal to set the non-blocking mark.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
+        Ok(Self { fd })
+    }
+
+    /// Rings the bell. A full counter already rings, and a closed peer does not matter.
+    pub fn signal(&self) {
+        // The only possible failure on a valid eventfd is a counter about to overflow, which
+        // is readable already.
+        let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
+    }
+
+    /// Silences the bell and returns how often it was rung (0: it was silent).
+    pub fn drain(&self) -> u64 {
+        let mut count = [0; 8];
+        loop {
+            match rustix::io::read(&self.fd, &mut count) {
+                Ok(8) => return u64::from_ne_bytes(count),
+                Err(Errno::INTR) => {}
+                _ => return 0,
+            }
+        }
+    }
+
+    /// Waits until the bell rings or `timeout_ns` passed; does not silence it.
+    ///
+    /// Returns whether it rings. `None` waits for ever.
+    ///
+    /// # Errors
+    /// The kernel's refusal to poll. An interrupting signal is reported as "does not ring".
+    pub fn wait(&self, timeout_ns: Option<u64>) -> io::Result<bool> {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let timeout = timeout_ns.map(|ns| Timespec {
+            tv_sec: (ns / 1_000_000_000) as i64,
+            tv_nsec: (ns % 1_000_000_000) as i64,
+        });
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(count) => Ok(count > 0),
+            Err(Errno::INTR) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A second descriptor of the same bell.
+    ///
+    /// # Errors
+    /// The kernel's refusal, usually that the process has too many open files.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            fd: self.fd.try_clone()?,
+        })
+    }
+
+    /// Gives up the descriptor.
+    #[must_use]
+    pub fn into_fd(self) -> OwnedFd {
+        self.fd
+    }
+}
+
+impl AsFd for EventFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for EventFd {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_collapse_and_drain_silences() {
+        let bell = EventFd::new().unwrap();
+        assert!(!bell.wait(Some(0)).unwrap());
+        assert_eq!(bell.drain(), 0);
+        bell.signal();
+        bell.signal();
+        assert!(bell.wait(Some(0)).unwrap());
+        assert_eq!(bell.drain(), 2);
+        assert!(!bell.wait(Some(0)).unwrap());
+    }
+
+    #[test]
+    fn full_counter_still_rings_and_never_blocks() {
+        let bell = EventFd::new().unwrap();
+        rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        bell.signal();
+        assert!(bell.wait(Some(0)).unwrap());
+    }
+
+    #[test]
+    fn received_descriptor_becomes_non_blocking() {
+        let fd = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        assert_eq!(EventFd::from_fd(fd).unwrap().drain(), 0);
+    }
+}

@@ -1,0 +1,264 @@
+//! A shared mapping, plain or with a part of it mapped twice in a row.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+use crate::PAGE_BYTES;
+
+/// Readable and writable memory shared with others, unmapped on drop.
+///
+/// Others may write at any time, so no reference to plain bytes is ever given out: access is
+/// by copy, by atomics, or through the raw pointer.
+#[derive(Debug)]
+pub struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping is process-wide memory without thread affinity, owned by this value.
+unsafe impl Send for Mapping {}
+// SAFETY: the safe accessors use atomics only, which tolerate concurrent access.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps `len` bytes of `fd` from `offset`.
+    ///
+    /// # Errors
+    /// `InvalidInput` when offset or length are not multiples of [`PAGE_BYTES`], or when a
+    /// regular file is shorter than what is to be mapped; the kernel's refusal.
+    pub fn shared(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<Self> {
+        check(fd, offset, len)?;
+        let mapping = Self::reserve(len)?;
+        // SAFETY: the range is the reservation just made, so nothing else is replaced.
+        unsafe { mapping.place(0, fd, offset, len)? };
+        Ok(mapping)
+    }
+
+    /// Maps `head + data` bytes of `fd` from `offset`, and then the `data` part once more right
+    /// behind: the byte at `head + i` is also at `head + data + i` for `i < data`.
+    ///
+    /// # Errors
+    /// As for [`Mapping::shared`].
+    pub fn mirrored(fd: BorrowedFd<'_>, offset: u64, head: usize, data: usize) -> io::Result<Self> {
+        let once = head.checked_add(data).ok_or_else(too_large)?;
+        check(fd, offset, once)?;
+        check(fd, offset + head as u64, data)?;
+        let mapping = Self::reserve(once.checked_add(data).ok_or_else(too_large)?)?;
+        // SAFETY: both ranges lie inside the reservation just made and do not overlap.
+        unsafe {
+            mapping.place(0, fd, offset, once)?;
+            mapping.place(once, fd, offset + head as u64, data)?;
+        }
+        Ok(mapping)
+    }
+
+    /// Bytes of the mapping, the mirrored part counted twice.
+    #[must_use]
+    #[expect(clippy::len_without_is_empty, reason = "a mapping is never empty")]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The first byte. Valid for [`Mapping::len`] bytes as long as this value lives.
+    #[must_use]
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.base.as_ptr()
+    }
+
+    /// The word at `offset`, in native byte order.
+    ///
+    /// # Panics
+    /// When it is not aligned or not inside.
+    #[must_use]
+    pub fn atomic_u32(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: `checked` proves bounds and alignment; the memory is valid for `&self` and
+        // is only ever accessed atomically through safe code.
+        unsafe { AtomicU32::from_ptr(self.checked(offset, 4).cast()) }
+    }
+
+    /// The double word at `offset`, in native byte order.
+    ///
+    /// # Panics
+    /// When it is not aligned or not inside.
+    #[must_use]
+    pub fn atomic_u64(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: as in `atomic_u32`.
+        unsafe { AtomicU64::from_ptr(self.checked(offset, 8).cast()) }
+    }
+
+    /// Copies bytes out. Concurrent writers may tear them, so validate the copy. Not a fast
+    /// path: one byte at a time.
+    ///
+    /// # Panics
+    /// When the range is not inside.
+    pub fn read(&self, offset: usize, to: &mut [u8]) {
+        let shared = self.bytes(offset, to.len());
+        for (byte, shared) in to.iter_mut().zip(shared) {
+            *byte = shared.load(Ordering::Relaxed);
+        }
+    }
+
+    /// Copies bytes in, one at a time.
+    ///
+    /// # Panics
+    /// When the range is not inside.
+    pub fn write(&self, offset: usize, from: &[u8]) {
+        for (byte, shared) in from.iter().zip(self.bytes(offset, from.len())) {
+            shared.store(*byte, Ordering::Relaxed);
+        }
+    }
+
+    fn bytes(&self, offset: usize, len: usize) -> &[AtomicU8] {
+        assert!(
+            offset <= self.len && len <= self.len - offset,
+            "range {offset}+{len} outside a mapping of {} bytes",
+            self.len
+        );
+        // SAFETY: the range was just checked to be inside, and bytes are accessed atomically.
+        unsafe { std::slice::from_raw_parts(self.as_ptr().add(offset).cast(), len) }
+    }
+
+    fn checked(&self, offset: usize, bytes: usize) -> *mut u8 {
+        assert!(
+            offset.is_multiple_of(bytes) && offset < self.len && bytes <= self.len - offset,
+            "word of {bytes} bytes at {offset} in a mapping of {} bytes",
+            self.len
+        );
+        // SAFETY: inside the mapping, checked above.
+        unsafe { self.as_ptr().add(offset) }
+    }
+
+    fn reserve(len: usize) -> io::Result<Self> {
+        // SAFETY: the kernel picks the address, so no other mapping is touched.
+        let base =
+            unsafe { mmap_anonymous(ptr::null_mut(), len, ProtFlags::empty(), MapFlags::PRIVATE)? };
+        let base = NonNull::new(base.cast()).expect("mmap without a hint never maps page 0");
+        Ok(Self { base, len })
+    }
+
+    /// # Safety
+    /// `at + len` must lie inside the reservation and nobody may use that range yet.
+    unsafe fn place(
+        &self,
+        at: usize,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        len: usize,
+    ) -> io::Result<()> {
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the caller promises that the range is ours and unused, so replacing it is safe.
+        unsafe {
+            let address = self.as_ptr().add(at).cast();
+            mmap(
+                address,
+                len,
+                access,
+                MapFlags::SHARED | MapFlags::FIXED,
+                fd,
+                offset,
+            )?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the whole reservation belongs to this value and no borrow of it remains.
+        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
+    }
+}
+
+fn check(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
+    let page = PAGE_BYTES as u64;
+    if len == 0 || !len.is_multiple_of(PAGE_BYTES) || !offset.is_multiple_of(page) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("cannot map {len} bytes at {offset}: not multiples of {PAGE_BYTES}"),
+        ));
+    }
+    let stat = rustix::fs::fstat(fd)?;
+    // Devices report no size; for them the kernel itself checks the range.
+    let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
+    let end = offset.checked_add(len as u64).ok_or_else(too_large)?;
+    if regular && end > stat.st_size as u64 {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("cannot map up to byte {end}: the file has {}", stat.st_size),
+        ));
+    }
+    Ok(())
+}
+
+fn too_large() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "mapping larger than the address space",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+    use crate::Memory;
+
+    #[test]
+    fn mirrored_data_reads_the_same_at_both_places() {
+        let memory = Memory::anonymous("mirror", 3 * PAGE_BYTES).unwrap();
+        let data = 2 * PAGE_BYTES;
+        let mapping = Mapping::mirrored(memory.as_fd(), 0, PAGE_BYTES, data).unwrap();
+        assert_eq!(mapping.len(), PAGE_BYTES + 2 * data);
+        // A write across the seam lands at the end and the start of the data.
+        mapping.write(PAGE_BYTES + data - 3, b"abcdef");
+        let mut bytes = [0; 3];
+        mapping.read(PAGE_BYTES, &mut bytes);
+        assert_eq!(&bytes, b"def");
+        let plain = memory.map().unwrap();
+        plain.read(3 * PAGE_BYTES - 3, &mut bytes);
+        assert_eq!(&bytes, b"abc");
+    }
+
+    #[test]
+    fn words_are_shared_between_mappings() {
+        let memory = Memory::anonymous("words", PAGE_BYTES).unwrap();
+        let (a, b) = (memory.map().unwrap(), memory.map().unwrap());
+        a.atomic_u64(8)
+            .store(0x1122_3344_5566_7788, Ordering::Relaxed);
+        assert_eq!(b.atomic_u32(8).load(Ordering::Relaxed), 0x5566_7788);
+    }
+
+    #[test]
+    fn mapping_beyond_the_file_is_refused() {
+        let memory = Memory::anonymous("short", PAGE_BYTES).unwrap();
+        assert!(Mapping::shared(memory.as_fd(), 0, 2 * PAGE_BYTES).is_err());
+        assert!(Mapping::shared(memory.as_fd(), 4096, PAGE_BYTES).is_err());
+        assert!(Mapping::shared(memory.as_fd(), 100, PAGE_BYTES).is_err());
+        assert!(Mapping::mirrored(memory.as_fd(), 0, PAGE_BYTES, PAGE_BYTES).is_err());
+    }
+
+    #[test]
+    #[should_panic(expected = "outside a mapping")]
+    fn read_outside_panics() {
+        let mapping = Memory::anonymous("panic", PAGE_BYTES)
+            .unwrap()
+            .map()
+            .unwrap();
+        mapping.read(PAGE_BYTES - 1, &mut [0; 2]);
+    }
+
+    #[test]
+    #[should_panic(expected = "word of 8 bytes")]
+    fn unaligned_word_panics() {
+        let mapping = Memory::anonymous("panic", PAGE_BYTES)
+            .unwrap()
+            .map()
+            .unwrap();
+        let _ = mapping.atomic_u64(4);
+    }
+}

@@ -1,0 +1,165 @@
+//! Unix `SOCK_SEQPACKET` sockets: whole messages, in order, with an end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with, socketpair,
+};
+
+/// Who is at the other end of a Unix socket, as the kernel saw it when the peer connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// Process; 0 when it is not visible in this PID namespace.
+    pub pid: i32,
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group.
+    pub gid: u32,
+}
+
+/// Makes a connected pair of blocking sockets.
+///
+/// # Errors
+/// The kernel's refusal, usually that the process has too many open files.
+pub fn socketpair_seqpacket() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Listens, non-blocking, on `path`. Does not remove a stale socket file.
+///
+/// # Errors
+/// `AddrInUse` when the path exists; `InvalidInput` when it is longer than 107 bytes.
+pub fn listen_seqpacket(path: &Path) -> io::Result<OwnedFd> {
+    let address = address(path)?;
+    let socket = socket(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)?;
+    bind(&socket, &address).map_err(|error| at(path, error))?;
+    listen(&socket, 1024)?;
+    Ok(socket)
+}
+
+/// Accepts one connection as a non-blocking socket.
+///
+/// # Errors
+/// `WouldBlock` when nobody waits; the kernel's refusal otherwise.
+pub fn accept_seqpacket(listener: impl AsFd) -> io::Result<OwnedFd> {
+    Ok(accept_with(
+        listener,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+    )?)
+}
+
+/// Connects a blocking socket to `path`.
+///
+/// # Errors
+/// `NotFound` or `ConnectionRefused` when nobody listens; `InvalidInput` when the path is
+/// longer than 107 bytes.
+pub fn connect_seqpacket(path: &Path) -> io::Result<OwnedFd> {
+    let address = address(path)?;
+    let socket = socket(SocketFlags::CLOEXEC)?;
+    rustix::io::retry_on_intr(|| connect(&socket, &address)).map_err(|error| at(path, error))?;
+    Ok(socket)
+}
+
+/// Who is at the other end.
+///
+/// # Errors
+/// The kernel's refusal: not a Unix socket.
+pub fn peer_credentials(socket: impl AsFd) -> io::Result<Credentials> {
+    // Not through rustix: its `UCred` cannot hold the pid 0 of a process in another namespace.
+    let mut raw = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&socket.as_fd());
+    // SAFETY: both pointers are to locals of the sizes given, and the fd is borrowed for the call.
+    let result = unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut raw).cast(),
+            &raw mut bytes,
+        )
+    };
+    if result != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(Credentials {
+        pid: raw.pid,
+        uid: raw.uid,
+        gid: raw.gid,
+    })
+}
+
+fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
+    Ok(socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        flags,
+        None,
+    )?)
+}
+
+fn address(path: &Path) -> io::Result<SocketAddrUnix> {
+    SocketAddrUnix::new(path).map_err(|_| {
+        io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("socket path {} is longer than 107 bytes", path.display()),
+        )
+    })
+}
+
+fn at(path: &Path, error: rustix::io::Errno) -> io::Error {
+    let error = io::Error::from(error);
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{recv_with_fds, send_with_fds};
+
+    #[test]
+    fn connection_through_a_path_carries_whole_messages() {
+        let directory = std::env::temp_dir().join(format!("carina-sys-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let path = directory.join("s");
+        let missing = connect_seqpacket(&path).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+        let listener = listen_seqpacket(&path).unwrap();
+        let nobody = accept_seqpacket(&listener).unwrap_err();
+        assert_eq!(nobody.kind(), io::ErrorKind::WouldBlock);
+        assert_eq!(
+            listen_seqpacket(&path).unwrap_err().kind(),
+            io::ErrorKind::AddrInUse
+        );
+        let client = connect_seqpacket(&path).unwrap();
+        let server = accept_seqpacket(&listener).unwrap();
+        send_with_fds(&client, b"one", &[]).unwrap();
+        send_with_fds(&client, b"three", &[]).unwrap();
+        let mut buffer = [0; 64];
+        assert_eq!(recv_with_fds(&server, &mut buffer).unwrap().bytes, 3);
+        assert_eq!(recv_with_fds(&server, &mut buffer).unwrap().bytes, 5);
+        let peer = peer_credentials(&server).unwrap();
+        assert_eq!(peer.pid, std::process::id() as i32);
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+
+    #[test]
+    fn long_path_is_named_in_the_error() {
+        let path = Path::new("/tmp").join("x".repeat(120));
+        let error = listen_seqpacket(&path).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("107"));
+    }
+}
