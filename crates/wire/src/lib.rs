@@ -1,1 +1,16 @@
 //! Headers on the wire and on the VMPI: views and checks, no I/O.
+//!
+//! Every decoder here takes bytes that an adversary may have chosen. It never panics, never reads
+//! outside its input and never allocates. The VMPI's formats are drawn in `docs/vmpi-protocol.md`.
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod flow_spec;
+mod name;
+pub mod vmpi;
+
+pub use flow_spec::FlowSpec;
+pub use name::{NAME_BYTES_MAX, NameError, check_name};
