@@ -71,6 +71,43 @@ impl Default for FlowSpec {
     }
 }
 
+impl From<carina_wire::FlowSpec> for FlowSpec {
+    fn from(spec: carina_wire::FlowSpec) -> Self {
+        let carina_wire::FlowSpec {
+            max_delay_us,
+            max_sdu_gap,
+            avg_bandwidth_bps,
+            max_loss,
+            in_order,
+            msg_boundaries,
+            max_jitter_us,
+        } = spec;
+        Self {
+            max_delay_us,
+            max_sdu_gap,
+            avg_bandwidth_bps,
+            max_loss,
+            in_order,
+            msg_boundaries,
+            max_jitter_us,
+        }
+    }
+}
+
+impl From<FlowSpec> for carina_wire::FlowSpec {
+    fn from(spec: FlowSpec) -> Self {
+        Self {
+            max_delay_us: spec.max_delay_us,
+            max_sdu_gap: spec.max_sdu_gap,
+            avg_bandwidth_bps: spec.avg_bandwidth_bps,
+            max_loss: spec.max_loss,
+            in_order: spec.in_order,
+            msg_boundaries: spec.msg_boundaries,
+            max_jitter_us: spec.max_jitter_us,
+        }
+    }
+}
+
 /// The value of `max_loss` that allows any loss.
 pub const MAX_LOSS_ANY: u16 = 10_000;
 
@@ -82,6 +119,17 @@ mod tests {
     fn missing_fields_ask_for_nothing() {
         let spec: FlowSpec = serde_json::from_str("{}").unwrap();
         assert_eq!(spec, FlowSpec::unreliable());
+    }
+
+    #[test]
+    fn crossing_the_wire_changes_nothing() {
+        for spec in [FlowSpec::reliable(), FlowSpec::unreliable()] {
+            assert_eq!(FlowSpec::from(carina_wire::FlowSpec::from(spec)), spec);
+        }
+        assert_eq!(
+            FlowSpec::from(carina_wire::FlowSpec::reliable()),
+            FlowSpec::reliable()
+        );
     }
 
     #[test]
