@@ -1,0 +1,140 @@
+//! Credit of one channel: how much ring space at the receiver a sender may use.
+//!
+//! Both sides count the same thing, [`record_cost`] of every piece, from the start of the flow.
+//! The sender keeps `used <= limit`; the receiver raises `limit` to `consumed + window` when a
+//! quarter of the window was newly consumed. A channel's receiver therefore never finds its flow
+//! ring full, and a reader that stops costs its own channel only.
+
+/// Ring space that a piece of `len` payload bytes takes: record header and padding included.
+pub const fn record_cost(len: usize) -> u64 {
+    8 + (len as u64).next_multiple_of(8)
+}
+
+/// The sender's half.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct TxCredit {
+    window: u32,
+    limit: u64,
+    used: u64,
+}
+
+impl TxCredit {
+    pub(super) fn new(window: u32) -> TxCredit {
+        TxCredit {
+            window,
+            limit: u64::from(window),
+            used: 0,
+        }
+    }
+
+    pub(super) fn available(&self) -> u64 {
+        self.limit - self.used
+    }
+
+    /// Longest piece: it must cost at most a quarter of the window, because the receiver may sit
+    /// on up to a quarter of consumed space without telling.
+    pub(super) fn piece_bytes_max(&self) -> usize {
+        (self.window as usize / 4 - 8) & !7
+    }
+
+    pub(super) fn spend(&mut self, len: usize) {
+        debug_assert!(
+            record_cost(len) <= self.available(),
+            "sent beyond the credit limit"
+        );
+        // A caller that overspends is refused by the peer; the count stays right.
+        self.used += record_cost(len);
+        self.limit = self.limit.max(self.used);
+    }
+
+    /// Returns false when no correct receiver sends this limit.
+    pub(super) fn raise(&mut self, limit: u64) -> bool {
+        let is_right = limit >= self.limit
+            && limit
+                .checked_sub(u64::from(self.window))
+                .is_some_and(|consumed| consumed <= self.used);
+        if is_right {
+            self.limit = limit;
+        }
+        is_right
+    }
+}
+
+/// The receiver's half.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct RxCredit {
+    window: u32,
+    granted: u64,
+    received: u64,
+    consumed: u64,
+}
+
+impl RxCredit {
+    pub(super) fn new(window: u32) -> RxCredit {
+        RxCredit {
+            window,
+            granted: u64::from(window),
+            received: 0,
+            consumed: 0,
+        }
+    }
+
+    /// Counts an arrived piece. Returns by how many bytes it overruns the limit; 0 is right.
+    pub(super) fn receive(&mut self, len: usize) -> u64 {
+        self.received = self.received.saturating_add(record_cost(len));
+        self.received.saturating_sub(self.granted)
+    }
+
+    /// Takes the cumulative count of consumed ring space. Returns whether a credit is due.
+    pub(super) fn consume(&mut self, cumulative: u64) -> bool {
+        // The count may come from memory that an application can write; it can only hurt the
+        // application itself as long as it neither goes back nor beyond what arrived.
+        self.consumed = cumulative.min(self.received).max(self.consumed);
+        self.consumed + u64::from(self.window) - self.granted >= u64::from(self.window / 4)
+    }
+
+    /// Grants all that is consumed and returns the new limit.
+    pub(super) fn grant(&mut self) -> u64 {
+        self.granted = self.consumed + u64::from(self.window);
+        self.granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cost_counts_header_and_padding() {
+        assert_eq!([0, 1, 8, 9].map(record_cost), [8, 16, 16, 24]);
+    }
+
+    #[test]
+    fn credit_is_due_after_a_quarter_of_the_window() {
+        let mut rx = RxCredit::new(1024);
+        assert_eq!(rx.receive(248), 0);
+        assert!(!rx.consume(248));
+        assert!(rx.consume(256));
+        assert_eq!(rx.grant(), 1024 + 256);
+        assert!(!rx.consume(256));
+    }
+
+    #[test]
+    fn consumed_never_exceeds_received() {
+        let mut rx = RxCredit::new(1024);
+        rx.receive(0);
+        assert!(!rx.consume(u64::MAX));
+        assert_eq!(rx.grant(), 1024 + 8);
+    }
+
+    #[test]
+    fn sender_refuses_limits_that_lie() {
+        let mut tx = TxCredit::new(1024);
+        assert!(!tx.raise(1023));
+        assert!(!tx.raise(1025));
+        assert!(!tx.raise(u64::MAX));
+        tx.spend(8);
+        assert!(tx.raise(1024 + 16));
+        assert_eq!(tx.available(), 1024);
+    }
+}

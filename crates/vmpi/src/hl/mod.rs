@@ -1,0 +1,608 @@
+//! VMPI-HL: channels multiplexed over one VMPI device.
+//!
+//! [`Endpoint`] is a machine without I/O: records and the time go in, control messages and events
+//! come out. It neither reads rings nor copies payload; its owner does, and asks it which channel a
+//! record belongs to and how much may be sent. The protocol is in `docs/vmpi-protocol.md`.
+//!
+//! Drain contract: after every call that takes `&mut self`, drain [`Endpoint::poll_event`] and, when
+//! the ring has room, [`Endpoint::poll_control`], before more data is sent.
+
+mod control;
+mod credit;
+mod event;
+mod table;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, VecDeque};
+
+use carina_wire::vmpi::{Channel, Control, DataHeader, HEADER_BYTES, Hello, Outcome};
+use carina_wire::{FlowSpec, NameError, check_name};
+
+pub use credit::record_cost;
+pub use event::{CloseReason, Event, Limits, Violation};
+
+use credit::{RxCredit, TxCredit};
+use table::{Entry, State, Table};
+
+/// Which half of the channels a system opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// Even channels.
+    Host,
+    /// Odd channels.
+    Guest,
+}
+
+impl Side {
+    /// The other side.
+    pub const fn peer(self) -> Side {
+        match self {
+            Side::Host => Side::Guest,
+            Side::Guest => Side::Host,
+        }
+    }
+}
+
+/// How long a peer whose node is alive may take to say hello.
+pub const HELLO_TIMEOUT_NS: u64 = 5_000_000_000;
+
+/// Names that each side may have registered at once.
+pub const NAMES_MAX: usize = 4096;
+
+/// Control messages that may wait for room in the ring.
+const BACKLOG_MAX: usize = 3 * NAMES_MAX;
+
+/// What one side is and accepts.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Host or guest.
+    pub side: Side,
+    /// This system's name, for the peer's eyes.
+    pub name: String,
+    /// Longest SDU that is accepted, in bytes.
+    pub sdu_bytes_max: u64,
+    /// Longest piece that is sent or accepted, in bytes without header. At most a quarter of the
+    /// ring, so that pieces of several channels interleave.
+    pub piece_bytes_max: u32,
+    /// Channels that the peer may have open at once.
+    pub channels_max: u16,
+}
+
+impl Config {
+    /// Channels per side unless configured otherwise.
+    pub const CHANNELS_MAX: u16 = 1024;
+
+    /// A configuration for a device whose records carry up to `record_bytes_max` bytes.
+    pub fn new(side: Side, name: impl Into<String>, record_bytes_max: usize) -> Config {
+        let piece = (record_bytes_max / 4).saturating_sub(HEADER_BYTES).max(64);
+        Config {
+            side,
+            name: name.into(),
+            sdu_bytes_max: 1 << 30,
+            piece_bytes_max: u32::try_from(piece).unwrap_or(u32::MAX),
+            channels_max: Config::CHANNELS_MAX,
+        }
+    }
+}
+
+/// What is to be done with a record that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rx {
+    /// Copy the payload out and give it to [`Endpoint::handle_control`].
+    Control,
+    /// The payload is a piece for this channel's flow.
+    Deliver {
+        /// The channel.
+        channel: Channel,
+        /// The SDU continues in the next piece.
+        more: bool,
+    },
+    /// Nobody wants it; it was counted.
+    Discard,
+}
+
+/// Records discarded, by reason, and control messages handled.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Data on a channel that is not open.
+    pub unknown_channel: u64,
+    /// Data on a channel that this side has deallocated.
+    pub closing_channel: u64,
+    /// Control messages received.
+    pub control_in: u64,
+    /// Control messages sent.
+    pub control_out: u64,
+    /// Credits for channels that are no longer there, names registered twice and the like.
+    pub control_ignored: u64,
+    /// Links given up because the peer broke the protocol.
+    pub violations: u64,
+}
+
+/// Why a request of this side was not even sent.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RequestError {
+    /// No peer.
+    #[error("the link to the peer is down")]
+    LinkDown,
+    /// The name breaks the rules.
+    #[error("`{name}`: {source}")]
+    Name {
+        /// The name.
+        name: String,
+        /// The rule.
+        source: NameError,
+    },
+    /// The peer's limit of channels is reached.
+    #[error("all {max} channels that the peer allows are in use")]
+    Channels {
+        /// The limit.
+        max: u16,
+    },
+    /// Too many control messages wait, or too many names are registered.
+    #[error("too many requests or names at once")]
+    Busy,
+    /// The channel is not in the right state.
+    #[error("channel {0} is not waiting for this")]
+    Channel(Channel),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Link {
+    Down,
+    /// Up since; no hello from the peer yet.
+    Greeting {
+        deadline_ns: u64,
+    },
+    Up,
+}
+
+/// One side of one link.
+#[derive(Debug)]
+pub struct Endpoint {
+    config: Config,
+    link: Link,
+    limits: Limits,
+    table: Table,
+    local_names: BTreeSet<String>,
+    peer_names: BTreeSet<String>,
+    outgoing: VecDeque<Vec<u8>>,
+    credits_due: VecDeque<Channel>,
+    events: VecDeque<Event>,
+    counters: Counters,
+}
+
+impl Endpoint {
+    /// Makes a side whose link is down.
+    ///
+    /// # Errors
+    /// When the system's name is no name.
+    pub fn new(config: Config) -> Result<Endpoint, NameError> {
+        check_name(&config.name)?;
+        let table = Table::new(config.side);
+        Ok(Endpoint {
+            limits: own_limits(&config),
+            config,
+            link: Link::Down,
+            table,
+            local_names: BTreeSet::new(),
+            peer_names: BTreeSet::new(),
+            outgoing: VecDeque::new(),
+            credits_due: VecDeque::new(),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// The device below connected both nodes: says hello.
+    pub fn link_up(&mut self, now_ns: u64) {
+        self.reset("link restarted");
+        self.link = Link::Greeting {
+            deadline_ns: now_ns + HELLO_TIMEOUT_NS,
+        };
+        let hello = Control::Hello(Hello {
+            sdu_bytes_max: self.config.sdu_bytes_max,
+            piece_bytes_max: self.config.piece_bytes_max,
+            channels_max: self.config.channels_max,
+            name: &self.config.name,
+        });
+        let mut bytes = Vec::new();
+        hello.encode(&mut bytes);
+        self.outgoing.push_back(bytes);
+    }
+
+    /// The device below lost the peer: ends every channel. `code` is a constant for counters,
+    /// `reason` is for people.
+    pub fn link_down(&mut self, code: &'static str, reason: &str) {
+        if self.link != Link::Down {
+            self.reset(reason);
+            self.events.push_back(Event::Down {
+                code,
+                reason: reason.into(),
+            });
+        }
+    }
+
+    /// Whether hellos were exchanged.
+    pub fn is_up(&self) -> bool {
+        self.link == Link::Up
+    }
+
+    /// When [`Endpoint::handle_timeout`] is to be called. May change after any call that takes
+    /// `&mut self`.
+    #[must_use]
+    pub fn next_deadline_ns(&self) -> Option<u64> {
+        match self.link {
+            Link::Greeting { deadline_ns } => Some(deadline_ns),
+            _ => None,
+        }
+    }
+
+    /// Acts on a deadline that has passed.
+    ///
+    /// # Errors
+    /// The peer said no hello in time; the link is given up.
+    pub fn handle_timeout(&mut self, now_ns: u64) -> Result<(), Violation> {
+        match self.link {
+            Link::Greeting { deadline_ns } if now_ns >= deadline_ns => {
+                Err(self.give_up(Violation::HelloTimeout))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Moves the next control message to `out`, which is cleared. The message goes into a record of
+    /// its own behind the four header bytes of channel 0, which are zero. Ask only when the ring has
+    /// room for [`carina_wire::vmpi::CONTROL_BYTES_MAX`]. May change after any call that takes
+    /// `&mut self`.
+    #[must_use]
+    pub fn poll_control(&mut self, out: &mut Vec<u8>) -> bool {
+        out.clear();
+        if let Some(bytes) = self.outgoing.pop_front() {
+            out.extend_from_slice(&bytes);
+            self.counters.control_out += 1;
+            return true;
+        }
+        while let Some(channel) = self.credits_due.pop_front() {
+            let Some(entry) = self.table.entry(channel).filter(|e| e.is_credit_due) else {
+                continue;
+            };
+            entry.is_credit_due = false;
+            if entry.state == State::Open {
+                Control::Credit {
+                    channel,
+                    limit_bytes: entry.rx.grant(),
+                }
+                .encode(out);
+                self.counters.control_out += 1;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Whether [`Endpoint::poll_control`] may have something.
+    #[must_use]
+    pub fn has_control(&self) -> bool {
+        !self.outgoing.is_empty() || !self.credits_due.is_empty()
+    }
+
+    /// The next event. May change after any call that takes `&mut self`.
+    #[must_use]
+    pub fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// Makes a name reachable for the peer, now and after every restart of the link.
+    ///
+    /// # Errors
+    /// When it is no name or there are too many.
+    pub fn register(&mut self, name: &str) -> Result<(), RequestError> {
+        named(name)?;
+        if self.local_names.len() >= NAMES_MAX || self.outgoing.len() >= BACKLOG_MAX {
+            return Err(RequestError::Busy);
+        }
+        if self.local_names.insert(name.into()) && self.is_up() {
+            self.send(Control::Register { name });
+        }
+        Ok(())
+    }
+
+    /// Takes a name back.
+    pub fn unregister(&mut self, name: &str) {
+        if self.local_names.remove(name) && self.is_up() {
+            self.send(Control::Unregister { name });
+        }
+    }
+
+    /// Names that the peer has registered, sorted.
+    pub fn peer_names(&self) -> impl Iterator<Item = &str> {
+        self.peer_names.iter().map(String::as_str)
+    }
+
+    /// Whether the peer has registered this name.
+    pub fn peer_has(&self, name: &str) -> bool {
+        self.peer_names.contains(name)
+    }
+
+    /// Asks the peer for a flow; [`Event::Allocated`] or [`Event::Denied`] answers, or
+    /// [`Event::Closed`] when the link goes down before. `window_bytes` of ring space are granted
+    /// for what comes back; at least [`carina_wire::vmpi::WINDOW_BYTES_MIN`].
+    ///
+    /// # Errors
+    /// When nothing was sent.
+    pub fn allocate(
+        &mut self,
+        source: &str,
+        destination: &str,
+        spec: FlowSpec,
+        window_bytes: u32,
+    ) -> Result<Channel, RequestError> {
+        named(source)?;
+        named(destination)?;
+        if !self.is_up() {
+            return Err(RequestError::LinkDown);
+        }
+        if self.outgoing.len() >= BACKLOG_MAX {
+            return Err(RequestError::Busy);
+        }
+        let max = self.limits.channels_max;
+        let full = RequestError::Channels { max };
+        if self.table.in_use().0 >= usize::from(max) {
+            return Err(full);
+        }
+        let channel = self.table.lowest_free().ok_or(full)?;
+        let window_bytes = window_bytes.max(carina_wire::vmpi::WINDOW_BYTES_MIN);
+        self.table
+            .insert(channel, Entry::new(State::Requested, 0, window_bytes));
+        self.send(Control::Allocate {
+            channel,
+            window_bytes,
+            spec,
+            source,
+            destination,
+        });
+        Ok(channel)
+    }
+
+    /// Answers [`Event::Incoming`]: with the window granted to the peer in bytes of ring space, or
+    /// with a refusal and its reason.
+    ///
+    /// # Errors
+    /// When the channel is not waiting for an answer, for instance because the peer gave up.
+    pub fn respond(
+        &mut self,
+        channel: Channel,
+        answer: Result<u32, (Outcome, &str)>,
+    ) -> Result<(), RequestError> {
+        let wrong = RequestError::Channel(channel);
+        let entry = self.table.entry(channel).ok_or(wrong.clone())?;
+        if entry.state != State::Offered {
+            return Err(wrong);
+        }
+        match answer {
+            Ok(window_bytes) => {
+                let window_bytes = window_bytes.max(carina_wire::vmpi::WINDOW_BYTES_MIN);
+                entry.state = State::Open;
+                entry.rx = RxCredit::new(window_bytes);
+                let outcome = Outcome::Accepted;
+                self.send(Control::AllocateResponse {
+                    channel,
+                    window_bytes,
+                    outcome,
+                    reason: "",
+                });
+            }
+            Err((outcome, reason)) => {
+                debug_assert!(outcome != Outcome::Accepted, "a refusal that accepts");
+                self.table.remove(channel);
+                self.send(Control::AllocateResponse {
+                    channel,
+                    window_bytes: 0,
+                    outcome,
+                    reason,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends a flow of this side's own accord: no event follows. Data sent before is delivered, data
+    /// that arrives from now on is discarded. An empty `reason` means that the application closed.
+    pub fn deallocate(&mut self, channel: Channel, reason: &str) {
+        match self.table.entry(channel).map(|e| e.state) {
+            Some(State::Offered) => {
+                let refusal = self.respond(channel, Err((Outcome::Refused, reason)));
+                debug_assert!(refusal.is_ok(), "the channel was offered");
+            }
+            Some(State::Requested | State::Open) => {
+                if let Some(entry) = self.table.entry(channel) {
+                    entry.state = State::Closing;
+                }
+                self.send(Control::Deallocate { channel, reason });
+            }
+            Some(State::Closing) | None => {}
+        }
+    }
+
+    /// Ring space that may be used on a channel at once. 0 while a control message waits, so that
+    /// no data overtakes the answer that opens its channel.
+    pub fn tx_credit(&self, channel: Channel) -> u64 {
+        match self.table.peek(channel) {
+            Some(entry) if entry.state == State::Open && self.outgoing.is_empty() => {
+                entry.tx.available()
+            }
+            _ => 0,
+        }
+    }
+
+    /// How many bytes of an SDU, of which `remaining_bytes` are left, are to go into the next piece;
+    /// fewer than `remaining_bytes` means that the piece carries MORE. `None`: not now; ask again
+    /// after [`Event::Credit`] or after control messages were sent.
+    pub fn next_piece_bytes(&self, channel: Channel, remaining_bytes: usize) -> Option<usize> {
+        let entry = self.table.peek(channel)?;
+        let max = entry
+            .tx
+            .piece_bytes_max()
+            .min(self.limits.piece_bytes_max as usize);
+        let piece = remaining_bytes.min(max);
+        (record_cost(piece) <= self.tx_credit(channel)).then_some(piece)
+    }
+
+    /// Counts a piece of `bytes` payload bytes that was put into the ring behind a [`DataHeader`].
+    pub fn on_tx(&mut self, channel: Channel, bytes: usize) {
+        if let Some(entry) = self.table.entry(channel) {
+            entry.tx.spend(bytes);
+        }
+    }
+
+    /// Says what to do with a record that arrived: its first four bytes and its length including
+    /// them, each read once.
+    ///
+    /// # Errors
+    /// The peer broke the protocol. The link is given up, events say so; the owner must fail the
+    /// device below too.
+    pub fn on_rx(
+        &mut self,
+        header: [u8; HEADER_BYTES],
+        record_bytes: usize,
+    ) -> Result<Rx, Violation> {
+        let header = match DataHeader::decode(header) {
+            Ok(header) => header,
+            Err(error) => return Err(self.give_up(Violation::Header(error))),
+        };
+        let Some(bytes) = record_bytes.checked_sub(HEADER_BYTES) else {
+            return Err(self.give_up(Violation::ShortRecord {
+                bytes: record_bytes,
+            }));
+        };
+        let DataHeader { channel, more } = header;
+        if channel.is_control() {
+            return match bytes <= carina_wire::vmpi::CONTROL_BYTES_MAX {
+                true => Ok(Rx::Control),
+                false => Err(self.give_up(Violation::PieceTooLong { channel, bytes })),
+            };
+        }
+        let (sdu_max, piece_max) = (self.config.sdu_bytes_max, self.config.piece_bytes_max);
+        let Some(entry) = self.table.entry(channel).filter(|e| e.state.may_receive()) else {
+            self.counters.unknown_channel += 1;
+            return Ok(Rx::Discard);
+        };
+        let beyond_bytes = entry.rx.receive(bytes);
+        entry.sdu_bytes = entry.sdu_bytes.saturating_add(bytes as u64);
+        let sdu_bytes = entry.sdu_bytes;
+        if !more {
+            entry.sdu_bytes = 0;
+        }
+        let is_open = entry.state == State::Open;
+        if beyond_bytes > 0 {
+            return Err(self.give_up(Violation::CreditOverrun {
+                channel,
+                beyond_bytes,
+            }));
+        }
+        if bytes > piece_max as usize {
+            return Err(self.give_up(Violation::PieceTooLong { channel, bytes }));
+        }
+        if sdu_bytes > sdu_max {
+            return Err(self.give_up(Violation::SduTooLong { channel }));
+        }
+        if !is_open {
+            self.counters.closing_channel += 1;
+            return Ok(Rx::Discard);
+        }
+        Ok(Rx::Deliver { channel, more })
+    }
+
+    /// Tells how much ring space the reader of a channel has released since the flow began (the
+    /// cumulative sum of [`record_cost`]); a CREDIT follows when it is worth one.
+    pub fn consumed(&mut self, channel: Channel, cumulative_bytes: u64) {
+        let Some(entry) = self.table.entry(channel) else {
+            return;
+        };
+        let is_due = entry.state == State::Open && entry.rx.consume(cumulative_bytes);
+        if is_due && !entry.is_credit_due {
+            entry.is_credit_due = true;
+            self.credits_due.push_back(channel);
+        }
+    }
+
+    /// Gives up the link because of what its owner found, e.g. a corrupt ring.
+    pub fn fail(&mut self, code: &'static str, reason: &str) {
+        self.counters.violations += 1;
+        self.link_down(code, reason);
+    }
+
+    /// What was counted since the endpoint was made.
+    pub fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    /// What both sides accept; this side's own limits while the link is down.
+    pub fn limits(&self) -> Limits {
+        self.limits
+    }
+
+    fn give_up(&mut self, violation: Violation) -> Violation {
+        self.fail(violation.code(), &violation.to_string());
+        violation
+    }
+
+    fn send(&mut self, message: Control<'_>) {
+        let mut bytes = Vec::new();
+        message.encode(&mut bytes);
+        self.outgoing.push_back(bytes);
+    }
+
+    fn reset(&mut self, reason: &str) {
+        self.link = Link::Down;
+        self.limits = own_limits(&self.config);
+        self.outgoing.clear();
+        self.credits_due.clear();
+        for (channel, state) in self.table.clear() {
+            if state != State::Closing {
+                let reason = CloseReason::LinkDown(reason.into());
+                self.events.push_back(Event::Closed { channel, reason });
+            }
+        }
+        for name in std::mem::take(&mut self.peer_names) {
+            self.events.push_back(Event::PeerUnregistered { name });
+        }
+    }
+}
+
+impl Entry {
+    fn new(state: State, tx_window: u32, rx_window: u32) -> Entry {
+        Entry {
+            state,
+            tx: TxCredit::new(tx_window),
+            rx: RxCredit::new(rx_window),
+            sdu_bytes: 0,
+            is_credit_due: false,
+            is_answered: false,
+        }
+    }
+}
+
+impl State {
+    /// A peer may have data on its way in these states.
+    fn may_receive(self) -> bool {
+        matches!(self, State::Open | State::Closing)
+    }
+}
+
+fn own_limits(config: &Config) -> Limits {
+    Limits {
+        sdu_bytes_max: config.sdu_bytes_max,
+        piece_bytes_max: config.piece_bytes_max,
+        channels_max: config.channels_max,
+    }
+}
+
+fn named(name: &str) -> Result<(), RequestError> {
+    check_name(name).map_err(|source| RequestError::Name {
+        name: name.into(),
+        source,
+    })
+}

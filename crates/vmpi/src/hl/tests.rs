@@ -1,0 +1,1 @@
+//! Two endpoints, one clock.
