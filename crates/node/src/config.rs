@@ -1,0 +1,285 @@
+//! The configuration: TOML, every key known, every error with its line.
+//!
+//! The keys are described in `docs/configuration.md`.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
+use carina_api::{DifName, LocalName};
+use serde::Deserialize;
+use thiserror::Error;
+use toml::Spanned;
+
+use crate::rules::Rule;
+
+/// What a node is made from.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    /// The node itself.
+    #[serde(default)]
+    pub node: NodeConfig,
+    /// Bounds on what applications may ask for.
+    #[serde(default)]
+    pub limits: Limits,
+    /// IPCPs, in the order in which their DIFs are searched.
+    #[serde(default, rename = "ipcp")]
+    pub ipcps: Vec<Spanned<IpcpCreate>>,
+    /// VM ports; their DIFs are searched after those of `ipcps`.
+    #[serde(default, rename = "vm")]
+    pub vms: Vec<Spanned<VmCreate>>,
+    /// Access rules; the first that fits decides.
+    #[serde(default, rename = "rule")]
+    pub rules: Vec<Rule>,
+}
+
+/// The table `[node]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct NodeConfig {
+    /// The name given to peers; absent for the name of the host.
+    pub name: Option<String>,
+    /// The run directory; absent for the default.
+    pub run_dir: Option<PathBuf>,
+    /// Whether there is a `loopback` IPCP in the DIF `local` without being configured.
+    pub loopback: bool,
+    /// DIFs to search first, in this order.
+    pub dif_order: Vec<DifName>,
+}
+
+/// The table `[limits]`.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Open connections to `ipc.sock` of one user.
+    pub connections_per_uid: u32,
+    /// Flows of one user.
+    pub flows_per_uid: u32,
+    /// Flow requests that one application has not answered.
+    pub flow_requests_per_app: u32,
+    /// Time in which an application must answer a flow request, in milliseconds.
+    pub answer_ms: u64,
+    /// Bytes of rings that one user's flows may have together.
+    pub ring_bytes_per_uid: u64,
+}
+
+/// Why a configuration is not one.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("configuration {}: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The text is not TOML, or not this TOML. The message shows line and column.
+    #[error("configuration{}: {text}", in_file(path))]
+    Parse {
+        /// The file, when there is one.
+        path: Option<PathBuf>,
+        /// Line, column, the line itself and what is wrong with it.
+        text: String,
+    },
+    /// The parts do not fit together.
+    #[error("configuration{}: line {line}: {what}", in_file(path))]
+    Meaning {
+        /// The file, when there is one.
+        path: Option<PathBuf>,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong and what would be right.
+        what: String,
+    },
+}
+
+impl Config {
+    /// Reads a configuration from a file.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the file, the line and what would be right.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let read = |source| ConfigError::Read {
+            path: path.into(),
+            source,
+        };
+        let length = std::fs::metadata(path).map_err(read)?.len();
+        if length > TEXT_BYTES_MAX as u64 {
+            return Err(Self::too_long(Some(path), length as usize));
+        }
+        let text = std::fs::read_to_string(path).map_err(read)?;
+        Self::parse(&text, Some(path))
+    }
+
+    /// Reads a configuration from text; `path` only serves the errors.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the line and what would be right.
+    pub fn parse(text: &str, path: Option<&Path>) -> Result<Self, ConfigError> {
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(Self::too_long(path, text.len()));
+        }
+        let config: Self = toml::from_str(text).map_err(|e| ConfigError::Parse {
+            path: path.map(Into::into),
+            text: e.to_string().trim_end().to_owned(),
+        })?;
+        config.check().map_err(|(at, what)| ConfigError::Meaning {
+            path: path.map(Into::into),
+            line: text.as_bytes()[..at.min(text.len())]
+                .iter()
+                .filter(|b| **b == b'\n')
+                .count()
+                + 1,
+            what,
+        })?;
+        Ok(config)
+    }
+
+    /// Whether the implicit loopback IPCP is to be made.
+    pub fn wants_implicit_loopback(&self) -> bool {
+        let explicit = |ipcp: &Spanned<IpcpCreate>| ipcp.get_ref().kind == IpcpType::Loopback;
+        self.node.loopback && !self.ipcps.iter().any(explicit)
+    }
+
+    /// Checks what concerns several parts at once; an error carries its byte offset.
+    fn check(&self) -> Result<(), (usize, String)> {
+        let mut names: HashSet<&LocalName> = HashSet::new();
+        let ipcps = self
+            .ipcps
+            .iter()
+            .map(|i| (i.span().start, &i.get_ref().name));
+        let vms = self.vms.iter().map(|v| (v.span().start, &v.get_ref().name));
+        for (at, name) in ipcps.chain(vms) {
+            if !names.insert(name) {
+                return Err((
+                    at,
+                    format!("the name {name} is used twice; VMs and IPCPs share names"),
+                ));
+            }
+        }
+        for ipcp in &self.ipcps {
+            check_ipcp(ipcp.get_ref()).map_err(|what| (ipcp.span().start, what))?;
+        }
+        for vm in &self.vms {
+            check_region(vm.get_ref().region_bytes).map_err(|what| (vm.span().start, what))?;
+        }
+        Ok(())
+    }
+
+    fn too_long(path: Option<&Path>, bytes: usize) -> ConfigError {
+        ConfigError::Parse {
+            path: path.map(Into::into),
+            text: format!("it has {bytes} bytes; at most {TEXT_BYTES_MAX} are allowed"),
+        }
+    }
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            node: NodeConfig::default(),
+            limits: Limits::default(),
+            ipcps: Vec::new(),
+            vms: Vec::new(),
+            rules: Vec::new(),
+        }
+    }
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            name: None,
+            run_dir: None,
+            loopback: true,
+            dif_order: Vec::new(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_per_uid: 512,
+            flows_per_uid: 1024,
+            flow_requests_per_app: 64,
+            answer_ms: 10_000,
+            ring_bytes_per_uid: 8 << 30,
+        }
+    }
+}
+
+/// Checks what the fields of an IPCP mean together.
+///
+/// # Errors
+/// A sentence that says what would be right.
+pub fn check_ipcp(ipcp: &IpcpCreate) -> Result<(), String> {
+    let name = &ipcp.name;
+    match ipcp.kind {
+        IpcpType::Loopback => {
+            let extra = ipcp.side.is_some()
+                || ipcp.pci.is_some()
+                || ipcp.memory.is_some()
+                || ipcp.region_bytes.is_some();
+            if extra {
+                let keys = "`side`, `pci`, `memory` and `region_bytes`";
+                return Err(format!(
+                    "IPCP {name}: {keys} belong to IPCPs of type \"hv\""
+                ));
+            }
+        }
+        IpcpType::Hv => {
+            let guest = ipcp.side == Some(carina_api::control::HvSide::Guest);
+            if !guest && ipcp.memory.is_none() {
+                return Err(format!(
+                    "IPCP {name}: the host side of a VM is made by a [[vm]]; write that, or \
+                     `side = \"guest\"`, or `memory = \"FILE\"` to join two nodes of one system"
+                ));
+            }
+            if ipcp.pci.is_some() && (!guest || ipcp.memory.is_some()) {
+                return Err(format!(
+                    "IPCP {name}: `pci` needs `side = \"guest\"` and no `memory`"
+                ));
+            }
+            if ipcp.region_bytes.is_some() && ipcp.memory.is_none() {
+                return Err(format!("IPCP {name}: `region_bytes` needs `memory`"));
+            }
+            check_region(ipcp.region_bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// Checks the size of a VMPI region and gives its default.
+///
+/// # Errors
+/// A sentence that gives the range.
+pub fn check_region(bytes: Option<u64>) -> Result<usize, String> {
+    let bytes = bytes.unwrap_or(REGION_BYTES_DEFAULT);
+    if !bytes.is_power_of_two() || !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
+        return Err(format!(
+            "region_bytes is {bytes}; it must be a power of two from {REGION_BYTES_MIN} to \
+             {REGION_BYTES_MAX}"
+        ));
+    }
+    Ok(bytes as usize)
+}
+
+fn in_file(path: &Option<PathBuf>) -> String {
+    path.as_ref()
+        .map_or(String::new(), |path| format!(" {}", path.display()))
+}
+
+/// Longest configuration, in bytes.
+pub const TEXT_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes of a VMPI region unless configured.
+pub const REGION_BYTES_DEFAULT: u64 = 16 << 20;
+const REGION_BYTES_MIN: u64 = 64 << 10;
+const REGION_BYTES_MAX: u64 = 1 << 30;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,106 @@
+//! Configurations, right and wrong.
+
+use super::*;
+
+fn refusal(text: &str) -> String {
+    Config::parse(text, Some(Path::new("node.toml")))
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn empty_configuration_is_the_default() {
+    let config = Config::parse("", None).unwrap();
+    assert_eq!(config, Config::default());
+    assert!(config.wants_implicit_loopback());
+}
+
+#[test]
+fn full_configuration_is_read() {
+    let config = Config::parse(
+        r#"
+        [node]
+        name = "host"
+        run_dir = "/run/x"
+        dif_order = ["hv.vm1", "local"]
+        [limits]
+        flows_per_uid = 5
+        [[ipcp]]
+        name = "lo"
+        type = "loopback"
+        dif = "local"
+        [[ipcp]]
+        name = "up"
+        type = "hv"
+        dif = "hv.vm1"
+        side = "guest"
+        [[vm]]
+        name = "vm1"
+        region_bytes = 65536
+        [[rule]]
+        any = true
+        register = "*"
+        allow = true
+        "#,
+        None,
+    )
+    .unwrap();
+    assert_eq!(
+        (config.ipcps.len(), config.vms.len(), config.rules.len()),
+        (2, 1, 1)
+    );
+    assert!(!config.wants_implicit_loopback());
+    assert_eq!(
+        (config.limits.flows_per_uid, config.limits.answer_ms),
+        (5, 10_000)
+    );
+}
+
+#[test]
+fn unknown_key_shows_file_line_and_key() {
+    let text = refusal("[node]\nname = \"a\"\ncolour = \"red\"\n");
+    assert!(text.contains("node.toml"), "{text}");
+    assert!(text.contains("line 3"), "{text}");
+    assert!(text.contains("colour"), "{text}");
+    let text = refusal("\n[[vm]]\nname = \"a\"\nregion = 5\n");
+    assert!(text.contains("line 4") && text.contains("region"), "{text}");
+}
+
+#[test]
+fn bad_values_show_their_line() {
+    for (text, line, word) in [
+        ("[[vm]]\nname = \"a/b\"\n", 2, "'/'"),
+        (
+            "\n\n[[vm]]\nname = \"a\"\nregion_bytes = 65537\n",
+            3,
+            "power of two",
+        ),
+        (
+            "[[vm]]\nname = \"a\"\n[[vm]]\nname = \"a\"\n",
+            3,
+            "used twice",
+        ),
+        (
+            "[[ipcp]]\nname = \"a\"\ntype = \"hv\"\ndif = \"d\"\n",
+            1,
+            "[[vm]]",
+        ),
+        (
+            "[[ipcp]]\nname = \"a\"\ntype = \"wifi\"\ndif = \"d\"\n",
+            3,
+            "wifi",
+        ),
+        ("[[rule]]\nuid = 1\nallow = true\n", 1, "register"),
+        ("[limits]\nanswer_ms = -1\n", 2, "-1"),
+        ("node = 5 5", 1, ""),
+    ] {
+        let shown = refusal(text);
+        assert!(shown.contains(&format!("line {line}")), "{text:?}: {shown}");
+        assert!(shown.contains(word), "{text:?}: {shown}");
+    }
+}
+
+#[test]
+fn oversized_text_is_refused_unread() {
+    assert!(refusal(&" ".repeat(TEXT_BYTES_MAX + 1)).contains("at most"));
+}

@@ -1,0 +1,275 @@
+//! `control.sock`: HTTP/1.1 and JSON over a Unix socket, on a thread of its own.
+//!
+//! Nothing is decided here: each request becomes a [`Query`] to the core. The paths and bodies are
+//! described in `docs/control-api.md`.
+
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use carina_api::control::ErrorReply;
+use carina_api::{ErrorBody, ErrorCode, PortId};
+use carina_sys::EventFd;
+use serde::de::DeserializeOwned;
+use tokio::sync::{oneshot, watch};
+
+use crate::queries::{Answer, Ask, Query};
+
+/// What the threads of `control.sock` and of the core share.
+pub struct Desk {
+    /// Where questions go.
+    pub queries: Sender<Query>,
+    /// The bell that wakes the core.
+    pub bell: EventFd,
+    /// The number of the last event.
+    pub last_event: watch::Receiver<u64>,
+}
+
+/// Serves `listener` until `stop` is told or dropped.
+///
+/// # Errors
+/// The runtime or the thread cannot be made.
+pub fn spawn(
+    listener: UnixListener,
+    desk: Desk,
+    stop: oneshot::Receiver<()>,
+) -> io::Result<JoinHandle<()>> {
+    listener.set_nonblocking(true)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let serve = move || {
+        runtime.block_on(async move {
+            let listener = match tokio::net::UnixListener::from_std(listener) {
+                Ok(listener) => listener,
+                Err(error) => return tracing::error!(%error, "control.sock is not served"),
+            };
+            let router = router(Arc::new(desk));
+            // Open long polls end with the runtime, so that a stop does not wait for them.
+            tokio::select! {
+                result = async { axum::serve(listener, router).await } => {
+                    if let Err(error) = result {
+                        tracing::error!(%error, "control.sock is no longer served");
+                    }
+                }
+                _ = stop => {}
+            }
+        });
+        runtime.shutdown_timeout(Duration::from_millis(100));
+    };
+    std::thread::Builder::new()
+        .name("carina-control".into())
+        .spawn(serve)
+}
+
+type Shared = State<Arc<Desk>>;
+
+fn router(desk: Arc<Desk>) -> Router {
+    Router::new()
+        .route("/v1/node", get(|desk: Shared| ask(desk, Ask::Node)))
+        .route(
+            "/v1/ipcps",
+            get(|desk: Shared| ask(desk, Ask::Ipcps)).post(create_ipcp),
+        )
+        .route("/v1/ipcps/{name}", delete(destroy_ipcp))
+        .route("/v1/apps", get(|desk: Shared| ask(desk, Ask::Apps)))
+        .route("/v1/flows", get(|desk: Shared| ask(desk, Ask::Flows)))
+        .route("/v1/flows/{port}", delete(deallocate_flow))
+        .route("/v1/difs", get(|desk: Shared| ask(desk, Ask::Difs)))
+        .route(
+            "/v1/vms",
+            get(|desk: Shared| ask(desk, Ask::Vms)).post(create_vm),
+        )
+        .route("/v1/vms/{name}", get(vm).delete(destroy_vm))
+        .route("/v1/events", get(events))
+        .route("/v1/apply", post(apply))
+        .fallback(unknown_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .with_state(desk)
+}
+
+async fn create_ipcp(desk: Shared, body: Bytes) -> Response {
+    match from_json(&body) {
+        Ok(ipcp) => created(ask_core(&desk, Ask::CreateIpcp(ipcp)).await),
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn destroy_ipcp(desk: Shared, Path(name): Path<String>) -> Response {
+    deleted(ask_core(&desk, Ask::DestroyIpcp(name)).await)
+}
+
+async fn deallocate_flow(desk: Shared, Path(port): Path<String>) -> Response {
+    match port.parse() {
+        Ok(port) => deleted(ask_core(&desk, Ask::DeallocateFlow(PortId(port))).await),
+        Err(_) => refuse(bad(format!("{port:?} is not a port; ports are numbers"))),
+    }
+}
+
+async fn create_vm(desk: Shared, body: Bytes) -> Response {
+    match from_json(&body) {
+        Ok(vm) => created(ask_core(&desk, Ask::CreateVm(vm)).await),
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn vm(desk: Shared, Path(name): Path<String>) -> Response {
+    ask(desk, Ask::Vm(name)).await
+}
+
+async fn destroy_vm(desk: Shared, Path(name): Path<String>) -> Response {
+    deleted(ask_core(&desk, Ask::DestroyVm(name)).await)
+}
+
+async fn apply(desk: Shared, body: Bytes) -> Response {
+    match String::from_utf8(body.to_vec()) {
+        Ok(text) => ask(desk, Ask::Apply(text)).await,
+        Err(_) => refuse(bad("the configuration is not UTF-8".into())),
+    }
+}
+
+/// The long poll: waits until there is an event after `since`, or `wait_ms` have passed.
+async fn events(desk: Shared, RawQuery(query): RawQuery) -> Response {
+    let (since, wait_ms) = match event_query(query.as_deref().unwrap_or_default()) {
+        Ok(asked) => asked,
+        Err(refusal) => return refuse(refusal),
+    };
+    let mut last = desk.last_event.clone();
+    let news = last.wait_for(|last| *last > since);
+    let wait = Duration::from_millis(wait_ms.min(EVENT_WAIT_MS_MAX));
+    // Whether news came or the time is over, the journal has the answer.
+    let _ = tokio::time::timeout(wait, news).await;
+    ask(desk, Ask::Events(since)).await
+}
+
+fn event_query(query: &str) -> Result<(u64, u64), ErrorBody> {
+    let (mut since, mut wait_ms) = (0, EVENT_WAIT_MS_MAX);
+    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let number = || {
+            value
+                .parse::<u64>()
+                .map_err(|_| bad(format!("{key}={value:?} is not a number")))
+        };
+        match key {
+            "since" => since = number()?,
+            "wait_ms" => wait_ms = number()?,
+            _ => {
+                return Err(bad(format!(
+                    "{key:?} is unknown; known are since and wait_ms"
+                )));
+            }
+        }
+    }
+    Ok((since, wait_ms))
+}
+
+async fn unknown_path() -> Response {
+    refuse(ErrorBody::new(
+        ErrorCode::NotFound,
+        "no such path; see docs/control-api.md",
+    ))
+}
+
+async fn wrong_method() -> Response {
+    let what = "this path does not have this method; see docs/control-api.md";
+    answer(StatusCode::METHOD_NOT_ALLOWED, Err(bad(what.into())))
+}
+
+async fn ask(desk: Shared, question: Ask) -> Response {
+    match ask_core(&desk, question).await {
+        Ok(value) => answer(StatusCode::OK, Ok(value)),
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn ask_core(desk: &Desk, ask: Ask) -> Answer {
+    let stopping = || ErrorBody::new(ErrorCode::Internal, "the node is stopping");
+    let (reply, answer) = oneshot::channel();
+    desk.queries
+        .send(Query { ask, reply })
+        .map_err(|_| stopping())?;
+    desk.bell.signal();
+    answer.await.unwrap_or_else(|_| Err(stopping()))
+}
+
+fn created(result: Answer) -> Response {
+    match result {
+        Ok(value) => answer(StatusCode::CREATED, Ok(value)),
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+fn deleted(result: Answer) -> Response {
+    match result {
+        Ok(_) => StatusCode::NO_CONTENT.into_response(),
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+fn refuse(refusal: ErrorBody) -> Response {
+    answer(status_of(refusal.code), Err(refusal))
+}
+
+fn answer(status: StatusCode, answer: Answer) -> Response {
+    let body = match answer {
+        Ok(value) => value.to_string(),
+        Err(error) => serde_json::to_string(&ErrorReply { error })
+            .expect("a code and a text always have a JSON form"),
+    };
+    (status, [(header::CONTENT_TYPE, "application/json")], body).into_response()
+}
+
+fn status_of(code: ErrorCode) -> StatusCode {
+    match code {
+        ErrorCode::BadRequest | ErrorCode::BadVersion | ErrorCode::BadConfig => {
+            StatusCode::BAD_REQUEST
+        }
+        ErrorCode::NotFound | ErrorCode::UnknownName => StatusCode::NOT_FOUND,
+        ErrorCode::DuplicateName | ErrorCode::Conflict => StatusCode::CONFLICT,
+        ErrorCode::AccessDenied => StatusCode::FORBIDDEN,
+        ErrorCode::SpecNotMet | ErrorCode::FlowDenied => StatusCode::UNPROCESSABLE_ENTITY,
+        ErrorCode::TimedOut => StatusCode::GATEWAY_TIMEOUT,
+        ErrorCode::LinkDown => StatusCode::SERVICE_UNAVAILABLE,
+        ErrorCode::LimitReached => StatusCode::TOO_MANY_REQUESTS,
+        ErrorCode::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+fn from_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, ErrorBody> {
+    serde_json::from_slice(body).map_err(|e| bad(format!("the body could not be read: {e}")))
+}
+
+fn bad(what: String) -> ErrorBody {
+    ErrorBody::new(ErrorCode::BadRequest, what)
+}
+
+/// Longest body of a request: that of a configuration.
+const BODY_BYTES_MAX: usize = crate::config::TEXT_BYTES_MAX;
+
+/// Longest wait for an event, in milliseconds.
+const EVENT_WAIT_MS_MAX: u64 = 30_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn event_query_reads_known_keys_only() {
+        assert_eq!(event_query("").unwrap(), (0, EVENT_WAIT_MS_MAX));
+        assert_eq!(event_query("since=5&wait_ms=7").unwrap(), (5, 7));
+        assert!(event_query("since=-1").unwrap_err().message.contains("-1"));
+        assert!(event_query("sinc=1").is_err());
+    }
+}

@@ -1,0 +1,111 @@
+//! The journal: the last events of the node, numbered, for the long poll of `/v1/events`.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use carina_api::control::{Event, EventKind, Events};
+use tokio::sync::watch;
+
+/// The last [`EVENTS_KEPT`] events.
+pub struct Journal {
+    events: VecDeque<Event>,
+    last: watch::Sender<u64>,
+    start: Instant,
+}
+
+impl Journal {
+    /// An empty journal and a view of the number of its last event.
+    pub fn new(start: Instant) -> (Self, watch::Receiver<u64>) {
+        let (last, view) = watch::channel(0);
+        (
+            Self {
+                events: VecDeque::new(),
+                last,
+                start,
+            },
+            view,
+        )
+    }
+
+    /// Writes an event down and wakes those who wait for one.
+    pub fn note(&mut self, kind: EventKind, subject: impl ToString, detail: impl Into<String>) {
+        let seq = *self.last.borrow() + 1;
+        if self.events.len() == EVENTS_KEPT {
+            self.events.pop_front();
+        }
+        let at_ms = self.start.elapsed().as_millis() as u64;
+        let event = Event {
+            seq,
+            at_ms,
+            kind,
+            subject: subject.to_string(),
+            detail: detail.into(),
+        };
+        tracing::info!(kind = ?event.kind, subject = event.subject, "{}", event.detail);
+        self.events.push_back(event);
+        self.last.send_replace(seq);
+    }
+
+    /// Events after number `since`, at most [`EVENTS_PER_REPLY`].
+    ///
+    /// A `since` from the future, as of a client that has outlived a node, counts as 0.
+    pub fn since(&self, since: u64) -> Events {
+        let last = *self.last.borrow();
+        let since = if since > last { 0 } else { since };
+        let oldest = last - self.events.len() as u64 + 1;
+        let lost = oldest.saturating_sub(since + 1);
+        let skip = (since + 1).saturating_sub(oldest) as usize;
+        let events: Vec<Event> = self
+            .events
+            .iter()
+            .skip(skip)
+            .take(EVENTS_PER_REPLY)
+            .cloned()
+            .collect();
+        let next = events.last().map_or(since, |e| e.seq);
+        Events { events, next, lost }
+    }
+}
+
+/// Events kept for late readers.
+pub const EVENTS_KEPT: usize = 1024;
+
+/// Most events in one answer.
+pub const EVENTS_PER_REPLY: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_learn_what_they_missed() {
+        let (mut journal, view) = Journal::new(Instant::now());
+        assert_eq!(
+            journal.since(0),
+            Events {
+                events: vec![],
+                next: 0,
+                lost: 0
+            }
+        );
+        for n in 0..1500 {
+            journal.note(EventKind::LinkUp, n, "");
+        }
+        assert_eq!(*view.borrow(), 1500);
+        let events = journal.since(0);
+        assert_eq!(
+            (events.lost, events.events[0].seq, events.next),
+            (476, 477, 732)
+        );
+        assert_eq!(journal.since(1499).events.len(), 1);
+        assert_eq!(
+            journal.since(1500),
+            Events {
+                events: vec![],
+                next: 1500,
+                lost: 0
+            }
+        );
+        assert_eq!(journal.since(9999).lost, 476);
+    }
+}

@@ -1,0 +1,50 @@
+//! Questions and orders that `control.sock` passes on to the core.
+
+use carina_api::control::{IpcpCreate, VmCreate};
+use carina_api::{ErrorBody, PortId};
+use serde_json::Value;
+use tokio::sync::oneshot;
+
+/// One question or order.
+#[derive(Debug)]
+pub enum Ask {
+    /// The node itself.
+    Node,
+    /// All IPCPs.
+    Ipcps,
+    /// Make an IPCP.
+    CreateIpcp(IpcpCreate),
+    /// Destroy the IPCP of that name.
+    DestroyIpcp(String),
+    /// All registrations.
+    Apps,
+    /// All flows.
+    Flows,
+    /// End a flow.
+    DeallocateFlow(PortId),
+    /// All DIFs.
+    Difs,
+    /// All VM ports.
+    Vms,
+    /// The VM port of that name.
+    Vm(String),
+    /// Make a VM port.
+    CreateVm(VmCreate),
+    /// Destroy the VM port of that name.
+    DestroyVm(String),
+    /// Events after that number.
+    Events(u64),
+    /// Make the node what this configuration says.
+    Apply(String),
+}
+
+/// The JSON that answers, or a refusal.
+pub type Answer = Result<Value, ErrorBody>;
+
+/// A question and where its answer goes.
+pub struct Query {
+    /// The question.
+    pub ask: Ask,
+    /// Where the answer goes; the asker may be gone.
+    pub reply: oneshot::Sender<Answer>,
+}

@@ -1,0 +1,163 @@
+//! Access rules: which user may register which name, and reach which.
+//!
+//! Rules are tried in the order of the configuration; the first that fits decides. Where none
+//! fits, root and the user of the node itself are allowed and everybody else is refused.
+
+use serde::Deserialize;
+
+use crate::glob::Glob;
+
+/// One rule of the configuration.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "RuleText")]
+pub struct Rule {
+    user: User,
+    action: Action,
+    name: Glob,
+    dif: Glob,
+    allow: bool,
+}
+
+/// What a rule speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Registering a name.
+    Register,
+    /// Allocating a flow to a name.
+    Allocate,
+}
+
+/// The rules in force.
+#[derive(Debug, Clone, Default)]
+pub struct Rules {
+    rules: Vec<Rule>,
+    node_uid: u32,
+}
+
+impl Rules {
+    /// Rules of a node that runs as `node_uid`.
+    pub fn new(rules: Vec<Rule>, node_uid: u32) -> Self {
+        Self { rules, node_uid }
+    }
+
+    /// Number of rules.
+    pub fn count(&self) -> usize {
+        self.rules.len()
+    }
+
+    /// Whether the user may do this with this name in this DIF.
+    pub fn allow(&self, uid: u32, action: Action, name: &str, dif: &str) -> bool {
+        let fits = |rule: &&Rule| {
+            rule.action == action
+                && (rule.user == User::Any || rule.user == User::Uid(uid))
+                && rule.name.matches(name)
+                && rule.dif.matches(dif)
+        };
+        match self.rules.iter().find(fits) {
+            Some(rule) => rule.allow,
+            None => uid == 0 || uid == self.node_uid,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum User {
+    Any,
+    Uid(u32),
+}
+
+/// A rule as it stands in the configuration, before its parts are checked together.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RuleText {
+    uid: Option<u32>,
+    any: Option<bool>,
+    register: Option<String>,
+    allocate: Option<String>,
+    dif: Option<String>,
+    allow: bool,
+}
+
+impl TryFrom<RuleText> for Rule {
+    type Error = String;
+
+    fn try_from(text: RuleText) -> Result<Self, String> {
+        let user = match (text.uid, text.any) {
+            (Some(uid), None) => User::Uid(uid),
+            (None, Some(true)) => User::Any,
+            _ => return Err("a rule names its users by either `uid = N` or `any = true`".into()),
+        };
+        let (action, name) = match (text.register, text.allocate) {
+            (Some(name), None) => (Action::Register, name),
+            (None, Some(name)) => (Action::Allocate, name),
+            _ => {
+                let right = "either `register = \"GLOB\"` or `allocate = \"GLOB\"`";
+                return Err(format!("a rule names its action by {right}"));
+            }
+        };
+        let dif = Glob::new(text.dif.as_deref().unwrap_or("*"));
+        Ok(Self {
+            user,
+            action,
+            name: Glob::new(&name),
+            dif,
+            allow: text.allow,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(text: &str) -> Rules {
+        #[derive(Deserialize)]
+        struct File {
+            rule: Vec<Rule>,
+        }
+        Rules::new(toml::from_str::<File>(text).unwrap().rule, 1000)
+    }
+
+    #[test]
+    fn first_rule_that_fits_decides() {
+        let rules = rules(
+            r#"
+            rule = [
+                { uid = 7, register = "secret.*", allow = false },
+                { any = true, register = "*", dif = "local", allow = true },
+            ]"#,
+        );
+        assert!(!rules.allow(7, Action::Register, "secret.a", "local"));
+        assert!(rules.allow(7, Action::Register, "public", "local"));
+        assert!(rules.allow(8, Action::Register, "secret.a", "local"));
+        assert!(!rules.allow(8, Action::Register, "x", "hv.vm1"));
+        assert!(!rules.allow(8, Action::Allocate, "x", "local"));
+    }
+
+    #[test]
+    fn without_a_rule_only_root_and_the_nodes_user_are_allowed() {
+        let rules = Rules::new(Vec::new(), 1000);
+        for (uid, allowed) in [(0, true), (1000, true), (1001, false)] {
+            assert_eq!(
+                rules.allow(uid, Action::Allocate, "x", "y"),
+                allowed,
+                "{uid}"
+            );
+        }
+    }
+
+    #[test]
+    fn rules_that_contradict_themselves_are_refused() {
+        for bad in [
+            "allow = true\nregister = \"x\"",
+            "allow = true\nuid = 1\nany = true\nregister = \"x\"",
+            "allow = true\nany = false\nregister = \"x\"",
+            "allow = true\nuid = 1",
+            "allow = true\nuid = 1\nregister = \"x\"\nallocate = \"y\"",
+            "uid = 1\nregister = \"x\"",
+            "allow = true\nuid = 1\nregister = \"x\"\ncolour = 1",
+        ] {
+            assert!(toml::from_str::<Rule>(bad).is_err(), "{bad}");
+        }
+    }
+}
