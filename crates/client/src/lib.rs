@@ -1,1 +1,79 @@
-//! The application library and its C ABI.
+//! The application library: names, flows and SDUs for programs.
+//!
+//! A [`Node`] is the way to the IPC Manager of this system. With it an application registers a
+//! name ([`Registration`]) and accepts flows, or allocates a flow to a name. A [`Flow`] carries
+//! SDUs: every [`Flow::send`] at one end is one [`Flow::recv`] at the other, whatever the size.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), carina_client::Error> {
+//! use carina_client::{FlowSpec, Node, name};
+//!
+//! let node = Node::connect()?;
+//! let mut flow = node.allocate(&name("client")?, &name("echo")?, None, &FlowSpec::reliable())?;
+//! flow.send(b"hello")?;
+//! let mut answer = [0; 64];
+//! let length = flow.recv(&mut answer)?;
+//! assert_eq!(&answer[..length], b"hello");
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Where the SDUs go
+//!
+//! A flow is two rings in memory shared with whoever is at the other end: the other application
+//! when both are on one system (the node has then left the path), else the node. Sending copies
+//! into the ring and moves an index; receiving copies out of it. A call makes a system call only
+//! when it has nothing to do and sleeps, or when the other side sleeps and must be woken. Nobody
+//! is woken who is awake.
+//!
+//! # Blocking, not blocking, polling
+//!
+//! - [`Flow::send`] and [`Flow::recv`] wait: they spin for a while that adapts to how often that
+//!   helped, and then sleep on the flow's doorbell and on the node, so that the death of either end
+//!   or of the node ends the call.
+//! - [`Flow::try_send`] and [`Flow::try_recv`] never wait.
+//! - For an event loop, [`FlowReceiver::arm`] asks to be woken through the descriptor of
+//!   [`FlowReceiver`] ([`std::os::fd::AsFd`]); [`FlowSender::arm`] does it for space.
+//!
+//! The two directions are independent: [`Flow::split`] gives each to its own thread.
+//!
+//! # What this library refuses to do
+//!
+//! It has no threads, no executor and no global state. It trusts neither the node nor the remote
+//! application: lengths and indices in the shared memory are checked before they are used, and a
+//! flow whose memory makes no sense fails.
+//!
+//! # C
+//!
+//! `include/rina/api.h` gives the same as a C library in the POSIX style, where a flow is a file
+//! descriptor; see `docs/c-api.md`.
+
+mod batch;
+mod error;
+pub mod ffi;
+mod flow;
+mod ipc;
+mod link;
+mod node;
+mod recv;
+mod registration;
+mod send;
+
+pub use batch::SduBatch;
+pub use carina_api::{AppName, DifName, ErrorBody, FlowSpec, PortId};
+pub use error::Error;
+pub use flow::{Flow, FlowStats, SocketFlow};
+pub use link::FlowInfo;
+pub use node::{Allocation, Node};
+pub use recv::{FlowReceiver, Piece};
+pub use registration::{FlowRequest, Registration};
+pub use send::{FlowSender, SendSlot};
+
+/// Makes an application name of a string.
+///
+/// # Errors
+///
+/// [`Error::Refused`] with the rule that the string breaks.
+pub fn name(text: &str) -> Result<AppName, Error> {
+    text.parse().map_err(|error| node::bad_name(text, &error))
+}

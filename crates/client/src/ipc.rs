@@ -1,0 +1,190 @@
+//! One connection to `ipc.sock`, and flows from what arrives on it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use carina_api::ipc::{self, MESSAGE_BYTES_MAX, Mode, RING_FDS, Reply, Request, SOCKET_FDS};
+use carina_ring::{Consumer, Producer, RingMap, WakeMode, region_bytes};
+use carina_sys::{EventFd, connect_seqpacket, membarrier_register, recv_with_fds, send_with_fds};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::flow::{Flow, SocketFlow};
+use crate::link::{FlowInfo, Link};
+use crate::recv::FlowReceiver;
+use crate::send::FlowSender;
+
+/// A connection: one registration or one allocation.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    socket: OwnedFd,
+}
+
+/// A message of the node with the descriptors that rode beside it.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) reply: Reply,
+    pub(crate) fds: Vec<OwnedFd>,
+}
+
+impl Connection {
+    pub(crate) fn open(path: &Path) -> Result<Connection, Error> {
+        let socket = connect_seqpacket(path)
+            .map_err(|source| Error::NoNode { path: path.to_path_buf(), source })?;
+        Ok(Connection { socket })
+    }
+
+    /// Takes a socket that is connected to the node.
+    pub(crate) fn of(socket: OwnedFd) -> Connection {
+        Connection { socket }
+    }
+
+    pub(crate) fn into_socket(self) -> OwnedFd {
+        self.socket
+    }
+
+    pub(crate) fn say(&mut self, request: &Request) -> Result<(), Error> {
+        let bytes = ipc::encode(request).map_err(|error| Error::Protocol(error.to_string()))?;
+        send_with_fds(&self.socket, &bytes, &[]).map_err(broken)
+    }
+
+    /// Waits for the next message.
+    pub(crate) fn hear(&mut self) -> Result<Answer, Error> {
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        let datagram = recv_with_fds(&self.socket, &mut buffer).map_err(broken)?;
+        if datagram.bytes == 0 {
+            return Err(Error::NodeGone);
+        }
+        let reply = ipc::decode(&buffer[..datagram.bytes])
+            .map_err(|error| Error::Protocol(error.to_string()))?;
+        Ok(Answer { reply, fds: datagram.fds })
+    }
+
+    /// Takes the next message if there is one.
+    pub(crate) fn try_hear(&mut self) -> Result<Option<Answer>, Error> {
+        if self.wait(Some(Duration::ZERO))? { self.hear().map(Some) } else { Ok(None) }
+    }
+
+    /// Waits until there is a message, for at most `limit` (`None`: for ever).
+    pub(crate) fn wait(&self, limit: Option<Duration>) -> Result<bool, Error> {
+        let until = limit.and_then(|limit| Instant::now().checked_add(limit));
+        loop {
+            let left = until.map(|until| timespec(until.saturating_duration_since(Instant::now())));
+            let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+            match poll(&mut fds, left.as_ref()) {
+                Ok(count) => return Ok(count > 0),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(Error::system("cannot wait for the node")(error)),
+            }
+        }
+    }
+}
+
+impl AsFd for Connection {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// Registers this process for expedited barriers, so that nobody needs a fence to wake it.
+pub(crate) fn membarrier() -> bool {
+    membarrier_register()
+}
+
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
+    }
+}
+
+/// The error that an answer is when it is not the one expected.
+pub(crate) fn unexpected(answer: Answer, expected: &str) -> Error {
+    match answer.reply {
+        Reply::Error(refusal) => Error::Refused(refusal.error),
+        other => Error::Protocol(format!("expected {expected}, got {other:?}")),
+    }
+}
+
+/// The flow that an answer brings, as rings.
+pub(crate) fn ring_flow(answer: Answer) -> Result<Flow, Error> {
+    let (flow, fds) = flow_of(answer, Mode::Ring)?;
+    let [socket, memory, rx_bell, tx_bell, peer_rx_bell, peer_tx_bell]: [OwnedFd; RING_FDS] =
+        fds.try_into().map_err(|fds: Vec<_>| wrong_fds(fds.len(), RING_FDS))?;
+    let capacity = ipc::ring_bytes_checked(Some(flow.ring_bytes))
+        .map_err(|error| Error::Protocol(error.message))?;
+    if flow.tx_ring > 1 {
+        return Err(Error::Protocol(format!("tx_ring is {}; it must be 0 or 1", flow.tx_ring)));
+    }
+    let map = |ring: u8| {
+        let offset = u64::from(ring) * region_bytes(capacity) as u64;
+        RingMap::map(memory.as_fd(), offset, capacity)
+            .map(Arc::new)
+            .map_err(Error::system("cannot map the memory of the flow"))
+    };
+    let (tx, rx) = (map(flow.tx_ring)?, map(1 - flow.tx_ring)?);
+    let bell = |fd| EventFd::from_fd(fd).map_err(Error::system("cannot use a bell of the flow"));
+    let wake = if flow.light_wake { WakeMode::Light } else { WakeMode::Fence };
+    let link = Arc::new(Link::new(socket, info_of(flow)));
+    let sender = FlowSender::new(
+        Producer::fresh(tx, wake),
+        Arc::clone(&rx),
+        bell(tx_bell)?,
+        bell(peer_rx_bell)?,
+        Arc::clone(&link),
+        capacity,
+    );
+    let receiver = FlowReceiver::new(
+        Consumer::fresh(rx, wake),
+        bell(rx_bell)?,
+        bell(peer_tx_bell)?,
+        link,
+        capacity,
+    );
+    Ok(Flow::new(sender, receiver))
+}
+
+/// The flow that an answer brings, as a socket.
+pub(crate) fn socket_flow(answer: Answer) -> Result<SocketFlow, Error> {
+    let (flow, fds) = flow_of(answer, Mode::Socket)?;
+    let [socket]: [OwnedFd; SOCKET_FDS] =
+        fds.try_into().map_err(|fds: Vec<_>| wrong_fds(fds.len(), SOCKET_FDS))?;
+    Ok(SocketFlow { socket, info: info_of(flow) })
+}
+
+fn flow_of(answer: Answer, mode: Mode) -> Result<(ipc::Flow, Vec<OwnedFd>), Error> {
+    match answer {
+        Answer { reply: Reply::Flow(flow), fds } if flow.mode == mode => Ok((flow, fds)),
+        answer => Err(unexpected(answer, "a flow")),
+    }
+}
+
+fn info_of(flow: ipc::Flow) -> FlowInfo {
+    FlowInfo {
+        port: flow.port,
+        local: flow.local,
+        remote: flow.remote,
+        dif: flow.dif,
+        spec: flow.spec,
+        sdu_max: if flow.sdu_max == 0 { u64::MAX } else { flow.sdu_max },
+    }
+}
+
+fn wrong_fds(got: usize, right: usize) -> Error {
+    Error::Protocol(format!("{got} descriptors beside a flow; {right} are right"))
+}
+
+/// What a failed system call on the connection means.
+fn broken(source: io::Error) -> Error {
+    match source.kind() {
+        io::ErrorKind::BrokenPipe
+        | io::ErrorKind::ConnectionReset
+        | io::ErrorKind::NotConnected => Error::NodeGone,
+        io::ErrorKind::InvalidData => Error::Protocol(source.to_string()),
+        _ => Error::System { action: "cannot talk to the node", source },
+    }
+}

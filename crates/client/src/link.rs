@@ -1,0 +1,140 @@
+//! What both halves of a flow share: who is at the ends, and whether it has ended.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use carina_api::{AppName, DifName, FlowSpec, PortId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+use crate::error::Error;
+
+/// Who is at the ends of a flow and what it offers.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct FlowInfo {
+    /// The flow's number within this system.
+    pub port: PortId,
+    /// The name of this end.
+    pub local: AppName,
+    /// The name of the other end.
+    pub remote: AppName,
+    /// The DIF that provides the flow.
+    pub dif: DifName,
+    /// What was asked for.
+    pub spec: FlowSpec,
+    /// Largest SDU in bytes that the flow carries.
+    pub sdu_max: u64,
+}
+
+/// How a flow ended.
+#[derive(Clone, Debug)]
+enum End {
+    /// The node told a reason: the remote end closed, or something broke.
+    Told(String),
+    /// The node itself is no more.
+    NodeGone,
+}
+
+/// The flow's control socket. The node tells the end of the flow on it, and closing it
+/// deallocates the flow.
+///
+/// Messages are looked at and never taken, so that the socket stays readable once the flow has
+/// ended and both halves of the flow are woken by the one message.
+#[derive(Debug)]
+pub(crate) struct Link {
+    socket: OwnedFd,
+    info: FlowInfo,
+    end: OnceLock<End>,
+}
+
+/// Which of the two descriptors of [`Link::sleep`] woke the caller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Woken {
+    /// The doorbell, and perhaps the flow's end as well.
+    Bell,
+    /// The flow has ended.
+    End,
+    /// Neither: the time is over or a signal came.
+    Neither,
+}
+
+impl Link {
+    pub(crate) fn new(socket: OwnedFd, info: FlowInfo) -> Link {
+        Link { socket, info, end: OnceLock::new() }
+    }
+
+    pub(crate) fn info(&self) -> &FlowInfo {
+        &self.info
+    }
+
+    /// Says whether the end of the flow is already known, without a system call.
+    pub(crate) fn ended(&self) -> bool {
+        self.end.get().is_some()
+    }
+
+    /// Asks the node's socket whether the flow has ended. One system call.
+    pub(crate) fn look(&self) -> bool {
+        if self.ended() {
+            return true;
+        }
+        let mut message = [0; 4096];
+        let end = match recv(&self.socket, &mut message, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Err(Errno::AGAIN | Errno::INTR) => return false,
+            Ok((_, 0)) | Err(_) => End::NodeGone,
+            Ok((filled, _)) => End::Told(told(&message[..filled])),
+        };
+        let _ = self.end.set(end);
+        true
+    }
+
+    /// The error that the end of the flow is, when it was not a graceful one.
+    pub(crate) fn failure(&self) -> Error {
+        match self.end.get() {
+            Some(End::Told(reason)) => Error::FlowFailed { reason: reason.clone() },
+            Some(End::NodeGone) => Error::NodeGone,
+            None => Error::FlowFailed { reason: "the remote end failed".to_owned() },
+        }
+    }
+
+    /// Sleeps until `bell` or the end of the flow, for at most `limit` (`None`: for ever).
+    pub(crate) fn sleep(
+        &self,
+        bell: BorrowedFd<'_>,
+        limit: Option<Duration>,
+    ) -> Result<Woken, Error> {
+        let mut fds = [
+            PollFd::from_borrowed_fd(bell, PollFlags::IN),
+            PollFd::new(&self.socket, PollFlags::IN),
+        ];
+        let limit = limit.map(|limit| Timespec {
+            tv_sec: limit.as_secs().try_into().unwrap_or(i64::MAX),
+            tv_nsec: limit.subsec_nanos().into(),
+        });
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(Error::system("cannot wait for the flow's doorbell")(error)),
+        }
+        let rang = !fds[0].revents().is_empty();
+        if !fds[1].revents().is_empty() && self.look() && !rang {
+            return Ok(Woken::End);
+        }
+        Ok(if rang { Woken::Bell } else { Woken::Neither })
+    }
+}
+
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+/// The reason in a `{"closed":{"reason":..}}` message.
+fn told(message: &[u8]) -> String {
+    serde_json::from_slice::<serde_json::Value>(message)
+        .ok()
+        .and_then(|value| value["closed"]["reason"].as_str().map(str::to_owned))
+        .unwrap_or_else(|| "the node closed the flow and gave no reason".to_owned())
+}

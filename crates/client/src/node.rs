@@ -1,0 +1,171 @@
+//! The node of this system, as an application sees it.
+
+use std::fmt::Display;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use carina_api::ipc::{Mode, Request, VERSION};
+use carina_api::paths::RunDir;
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec};
+
+use crate::error::Error;
+use crate::flow::{Flow, SocketFlow};
+use crate::ipc::{self, Connection};
+use crate::registration::Registration;
+
+/// The way to a node. It holds no connection: each registration and each allocation makes its own.
+#[derive(Clone, Debug)]
+pub struct Node {
+    socket: PathBuf,
+    ring_bytes: Option<u64>,
+}
+
+/// A flow that was asked for and not answered yet.
+#[derive(Debug)]
+pub struct Allocation {
+    connection: Connection,
+}
+
+impl Node {
+    /// Finds the node of this system: the socket `ipc.sock` in `$CARINA_RUN` when that is set, else
+    /// in `/run/carina` for root, else in `$XDG_RUNTIME_DIR/carina`, else in `/tmp/carina-UID`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNode`] when nothing listens there.
+    pub fn connect() -> Result<Node, Error> {
+        Node::connect_to(RunDir::from_env().ipc_sock())
+    }
+
+    /// Finds the node that listens on `socket`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNode`] when nothing listens there.
+    pub fn connect_to(socket: impl AsRef<Path>) -> Result<Node, Error> {
+        let socket = socket.as_ref().to_path_buf();
+        Connection::open(&socket)?;
+        Ok(Node { socket, ring_bytes: None })
+    }
+
+    /// The node with another size for the rings of flows allocated through it, in bytes per
+    /// direction: a power of two from 4 KiB to 64 MiB. The node's default is 1 MiB.
+    #[must_use]
+    pub fn with_ring_bytes(mut self, ring_bytes: u64) -> Node {
+        self.ring_bytes = Some(ring_bytes);
+        self
+    }
+
+    /// Registers `name` in `dif`, or in all DIFs.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when the name is taken, the DIF unknown or a rule forbids it.
+    pub fn register(&self, name: &AppName, dif: Option<&DifName>) -> Result<Registration, Error> {
+        Registration::new(Connection::open(&self.socket)?, name, dif)
+    }
+
+    /// Allocates a flow from `local`, which needs no registration, to `remote`, in `dif` or in the
+    /// first DIF that knows the name; waits for the answer of the remote application.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when nobody has the name, no DIF meets `spec`, a rule forbids it or the
+    /// remote application refuses.
+    pub fn allocate(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+    ) -> Result<Flow, Error> {
+        self.start_allocate(local, remote, dif, spec)?.finish()
+    }
+
+    /// Asks for a flow as [`Self::allocate`] does and returns without waiting for the answer.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoNode`] when the node has gone.
+    pub fn start_allocate(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+    ) -> Result<Allocation, Error> {
+        self.ask(local, remote, dif, spec, Mode::Ring).map(|connection| Allocation { connection })
+    }
+
+    /// Allocates a flow that is a socket; see [`SocketFlow`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::allocate`].
+    pub fn allocate_socket(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+    ) -> Result<SocketFlow, Error> {
+        let mut connection = self.ask(local, remote, dif, spec, Mode::Socket)?;
+        ipc::socket_flow(connection.hear()?)
+    }
+
+    pub(crate) fn ask(
+        &self,
+        local: &AppName,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+        mode: Mode,
+    ) -> Result<Connection, Error> {
+        let mut connection = Connection::open(&self.socket)?;
+        connection.say(&Request::Allocate {
+            version: VERSION,
+            local: local.clone(),
+            remote: remote.clone(),
+            dif: dif.cloned(),
+            spec: *spec,
+            mode,
+            membarrier: mode == Mode::Ring && ipc::membarrier(),
+            ring_bytes: self.ring_bytes.filter(|_| mode == Mode::Ring),
+        })?;
+        Ok(connection)
+    }
+}
+
+impl Allocation {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::allocate`].
+    pub fn finish(mut self) -> Result<Flow, Error> {
+        ipc::ring_flow(self.connection.hear()?)
+    }
+
+    /// Gives the flow if the answer is there. After an answer, of whatever kind, the allocation is
+    /// over and must be dropped.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Node::allocate`].
+    pub fn try_finish(&mut self) -> Result<Option<Flow>, Error> {
+        self.connection.try_hear()?.map(ipc::ring_flow).transpose()
+    }
+}
+
+impl AsFd for Allocation {
+    /// Readable when the answer is there.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+/// The refusal of a text that is not a name, made without asking the node.
+pub(crate) fn bad_name(text: &str, why: &dyn Display) -> Error {
+    let message = format!("{text:?} is not a name: {why}");
+    Error::Refused(ErrorBody::new(ErrorCode::BadRequest, message))
+}

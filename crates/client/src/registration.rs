@@ -1,0 +1,210 @@
+//! A registered name and the flows that others ask of it.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use carina_api::ipc::{Mode, Reply, Request};
+use carina_api::{AppName, DifName, FlowSpec};
+
+use crate::error::Error;
+use crate::flow::{Flow, SocketFlow};
+use crate::ipc::{self, Answer, Connection};
+
+/// A name of this application, registered for as long as this value lives.
+#[derive(Debug)]
+pub struct Registration {
+    connection: Connection,
+    name: AppName,
+    difs: Vec<DifName>,
+    waiting: VecDeque<FlowRequest>,
+}
+
+/// Somebody asks for a flow. It must be answered with [`Registration::accept_request`] or
+/// [`Registration::refuse`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FlowRequest {
+    /// The registered name that is asked for.
+    pub local: AppName,
+    /// The name of the application that asks.
+    pub remote: AppName,
+    /// The DIF through which it asks.
+    pub dif: DifName,
+    /// What it asks of the flow.
+    pub spec: FlowSpec,
+    request: u32,
+}
+
+impl Registration {
+    pub(crate) fn new(
+        mut connection: Connection,
+        name: &AppName,
+        dif: Option<&DifName>,
+    ) -> Result<Registration, Error> {
+        connection.say(&Request::Register {
+            version: carina_api::ipc::VERSION,
+            name: name.clone(),
+            dif: dif.cloned(),
+        })?;
+        match connection.hear()? {
+            Answer { reply: Reply::Registered(registered), .. } => Ok(Registration {
+                connection,
+                name: registered.name,
+                difs: registered.difs,
+                waiting: VecDeque::new(),
+            }),
+            answer => Err(ipc::unexpected(answer, "an answer to a registration")),
+        }
+    }
+
+    /// The registered name.
+    #[must_use]
+    pub fn name(&self) -> &AppName {
+        &self.name
+    }
+
+    /// The DIFs in which the name was registered at first.
+    #[must_use]
+    pub fn difs(&self) -> &[DifName] {
+        &self.difs
+    }
+
+    /// Waits until somebody asks for a flow, and accepts it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NodeGone`], or [`Error::Refused`] when the one who asked gave up meanwhile: then
+    /// the registration still stands and the call may be repeated.
+    pub fn accept(&mut self) -> Result<Flow, Error> {
+        let request = self.next_request()?;
+        self.accept_request(&request)
+    }
+
+    /// Waits until somebody asks for a flow.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NodeGone`] when the node ends.
+    pub fn next_request(&mut self) -> Result<FlowRequest, Error> {
+        loop {
+            if let Some(request) = self.try_next_request()? {
+                return Ok(request);
+            }
+            self.connection.wait(None)?;
+        }
+    }
+
+    /// Waits for at most `limit` until somebody asks for a flow.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NodeGone`] when the node ends.
+    pub fn next_request_timeout(&mut self, limit: Duration) -> Result<Option<FlowRequest>, Error> {
+        if let Some(request) = self.try_next_request()? {
+            return Ok(Some(request));
+        }
+        self.connection.wait(Some(limit))?;
+        self.try_next_request()
+    }
+
+    /// Takes a pending request for a flow if there is one. In an event loop, call it until it
+    /// gives `None` before waiting for the descriptor: answering one request may have taken others
+    /// off the socket.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NodeGone`] when the node ends.
+    pub fn try_next_request(&mut self) -> Result<Option<FlowRequest>, Error> {
+        if let Some(request) = self.waiting.pop_front() {
+            return Ok(Some(request));
+        }
+        match self.connection.try_hear()? {
+            None => Ok(None),
+            Some(Answer { reply: Reply::FlowRequest(request), .. }) => Ok(Some(request.into())),
+            Some(answer) => Err(ipc::unexpected(answer, "a request for a flow")),
+        }
+    }
+
+    /// Accepts a request.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Refused`] when the one who asked gave up meanwhile; [`Error::NodeGone`].
+    pub fn accept_request(&mut self, request: &FlowRequest) -> Result<Flow, Error> {
+        let membarrier = ipc::membarrier();
+        let answer = self.respond(request, None, Mode::Ring, membarrier)?;
+        ipc::ring_flow(answer)
+    }
+
+    /// Accepts a request with a flow that is a socket.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::accept_request`].
+    pub fn accept_request_socket(&mut self, request: &FlowRequest) -> Result<SocketFlow, Error> {
+        let answer = self.respond(request, None, Mode::Socket, false)?;
+        ipc::socket_flow(answer)
+    }
+
+    /// Refuses a request; the one who asked is told `reason`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NodeGone`] when the node ends.
+    pub fn refuse(&mut self, request: &FlowRequest, reason: &str) -> Result<(), Error> {
+        self.connection.say(&Request::Respond {
+            request: request.request,
+            accept: false,
+            reason: Some(reason.to_owned()),
+            mode: Mode::Socket,
+            membarrier: false,
+        })
+    }
+
+    /// Accepts a request and waits for the flow; requests that arrive before it wait their turn.
+    fn respond(
+        &mut self,
+        request: &FlowRequest,
+        reason: Option<String>,
+        mode: Mode,
+        membarrier: bool,
+    ) -> Result<Answer, Error> {
+        let number = request.request;
+        self.connection.say(&Request::Respond {
+            request: number,
+            accept: true,
+            reason,
+            mode,
+            membarrier,
+        })?;
+        loop {
+            let answer = self.connection.hear()?;
+            match &answer.reply {
+                Reply::FlowRequest(request) => self.waiting.push_back(request.clone().into()),
+                Reply::Flow(flow) if flow.request == Some(number) => return Ok(answer),
+                Reply::Error(refusal) if refusal.request.is_some_and(|of| of != number) => {}
+                _ => return Err(ipc::unexpected(answer, "the accepted flow")),
+            }
+        }
+    }
+}
+
+impl AsFd for Registration {
+    /// Readable when somebody asks for a flow or the node has gone.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.connection.as_fd()
+    }
+}
+
+impl From<carina_api::ipc::FlowRequest> for FlowRequest {
+    fn from(request: carina_api::ipc::FlowRequest) -> FlowRequest {
+        FlowRequest {
+            local: request.local,
+            remote: request.remote,
+            dif: request.dif,
+            spec: request.spec,
+            request: request.request,
+        }
+    }
+}

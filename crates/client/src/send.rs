@@ -1,0 +1,356 @@
+//! The sending half of a flow.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use carina_ring::{Producer, RECORD_HEADER_BYTES, RingMap, Spin, State};
+use carina_sys::EventFd;
+
+use crate::error::Error;
+use crate::flow::FlowStats;
+use crate::link::{FlowInfo, Link, Woken};
+
+/// The sending half of a flow. Dropping it tells the remote application that no more SDUs come.
+#[derive(Debug)]
+pub struct FlowSender {
+    ring: Producer,
+    /// The ring of the other direction: the peer's mark that it has ended is in there.
+    opposite: Arc<RingMap>,
+    space_bell: EventFd,
+    peer_bell: EventFd,
+    link: Arc<Link>,
+    piece_max: usize,
+    /// An SDU that `try_send` has begun: its length and how much of it is in the ring.
+    begun: Option<(usize, usize)>,
+    /// SDUs to send before the flow's control socket is looked at again.
+    until_look: u32,
+    spin: Spin,
+    stats: FlowStats,
+}
+
+/// Space in the ring for one SDU, to be filled in place. Dropping it sends nothing.
+#[derive(Debug)]
+pub struct SendSlot<'a> {
+    sender: &'a mut FlowSender,
+    length: usize,
+}
+
+impl FlowSender {
+    pub(crate) fn new(
+        ring: Producer,
+        opposite: Arc<RingMap>,
+        space_bell: EventFd,
+        peer_bell: EventFd,
+        link: Arc<Link>,
+        capacity: usize,
+    ) -> FlowSender {
+        FlowSender {
+            ring,
+            opposite,
+            space_bell,
+            peer_bell,
+            link,
+            piece_max: piece_max(capacity),
+            begun: None,
+            until_look: LOOK_EVERY,
+            spin: Spin::new(),
+            stats: FlowStats::default(),
+        }
+    }
+
+    /// Who is at the ends of the flow and what it offers.
+    #[must_use]
+    pub fn info(&self) -> &FlowInfo {
+        self.link.info()
+    }
+
+    /// Largest SDU in bytes that [`Self::reserve`] gives and that crosses the ring in one piece:
+    /// a quarter of the ring. Larger SDUs are sent in pieces and put together by the receiver.
+    #[must_use]
+    pub fn piece_max(&self) -> usize {
+        self.piece_max
+    }
+
+    /// Sends one SDU of any length from 0 bytes, and waits for space while the ring is full.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::FlowFailed`] or [`Error::NodeGone`] when the flow has ended;
+    /// [`Error::SduTooLarge`] when the flow does not carry SDUs of that length;
+    /// [`Error::Unfinished`] after a `try_send` that has to be finished.
+    #[inline]
+    pub fn send(&mut self, sdu: &[u8]) -> Result<(), Error> {
+        if self.push_whole(sdu) {
+            self.publish();
+            return Ok(());
+        }
+        self.send_waiting(sdu)
+    }
+
+    /// Sends one SDU if there is space and says whether it did.
+    ///
+    /// An SDU of more than [`Self::piece_max`] bytes may go in part: after `false` the call must be
+    /// repeated with the same SDU until it gives `true`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::send`].
+    #[inline]
+    pub fn try_send(&mut self, sdu: &[u8]) -> Result<bool, Error> {
+        if self.push_whole(sdu) {
+            self.publish();
+            return Ok(true);
+        }
+        self.check(sdu.len())?;
+        if self.push_pieces(sdu) {
+            return Ok(true);
+        }
+        // A full ring is a reason to ask whether anybody will ever empty it.
+        self.look_now()?;
+        Ok(false)
+    }
+
+    /// Sends several SDUs and makes them visible to the remote application together, which saves
+    /// the cost of publishing each; waits for space as [`Self::send`] does.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::send`]; the SDUs before the one that failed have been sent.
+    pub fn send_burst(&mut self, sdus: &[&[u8]]) -> Result<(), Error> {
+        for sdu in sdus {
+            if !self.push_whole(sdu) {
+                self.publish();
+                self.send_waiting(sdu)?;
+            }
+        }
+        self.publish();
+        Ok(())
+    }
+
+    /// Sends as many of `sdus` as there is space for, in order, and says how many.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::send`], when not even the first could be sent.
+    pub fn try_send_burst(&mut self, sdus: &[&[u8]]) -> Result<usize, Error> {
+        let mut sent = 0;
+        while sent < sdus.len() && self.push_whole(sdus[sent]) {
+            sent += 1;
+        }
+        self.publish();
+        if sent == 0 && !sdus.is_empty() && self.try_send(sdus[0])? {
+            sent = 1;
+        }
+        Ok(sent)
+    }
+
+    /// Waits for space and gives `length` bytes of the ring to be filled in place and then sent
+    /// with [`SendSlot::commit`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::SduTooLarge`] for more than [`Self::piece_max`] bytes; else as for [`Self::send`].
+    pub fn reserve(&mut self, length: usize) -> Result<SendSlot<'_>, Error> {
+        if length > self.piece_max {
+            return Err(too_large(length, self.piece_max as u64));
+        }
+        self.check(length)?;
+        if self.begun.is_some() {
+            return Err(Error::Unfinished { expected: length, got: length });
+        }
+        let cost = Producer::record_cost(length);
+        while self.ring.free_bytes() < cost {
+            self.wait_for_space(cost)?;
+        }
+        Ok(SendSlot { sender: self, length })
+    }
+
+    /// Asks to be woken through [`Self::poll_fd`] when an SDU of `length` bytes, or the next piece
+    /// of a larger one, can be sent. Gives `false` when it can be already: then nothing will wake.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::send`] when the flow has ended.
+    pub fn arm(&mut self, length: usize) -> Result<bool, Error> {
+        self.look_now()?;
+        self.space_bell.drain();
+        let cost = Producer::record_cost(length.min(self.piece_max));
+        Ok(self.ring.arm_space(cost))
+    }
+
+    /// The doorbell for space: readable after [`Self::arm`] once there is space. The end of the
+    /// flow shows at [`crate::FlowReceiver::poll_fd`].
+    #[must_use]
+    pub fn space_fd(&self) -> BorrowedFd<'_> {
+        self.space_bell.as_fd()
+    }
+
+    /// What this half has counted.
+    #[must_use]
+    pub fn stats(&self) -> FlowStats {
+        self.stats
+    }
+
+    /// Puts an SDU that fits in one piece into the ring, if nothing stands against it.
+    #[inline]
+    fn push_whole(&mut self, sdu: &[u8]) -> bool {
+        if sdu.len() > self.piece_max
+            || self.until_look == 0
+            || self.begun.is_some()
+            || self.opposite.state() != State::Open
+            || self.ring.push(&[sdu], false).is_err()
+        {
+            return false;
+        }
+        self.until_look -= 1;
+        self.stats.sdus_sent += 1;
+        self.stats.bytes_sent += sdu.len() as u64;
+        true
+    }
+
+    /// Makes what was pushed visible and wakes the receiver if it sleeps.
+    #[inline]
+    fn publish(&mut self) {
+        if self.ring.publish() {
+            self.stats.bells_rung += 1;
+            self.peer_bell.signal();
+        }
+    }
+
+    #[cold]
+    fn send_waiting(&mut self, sdu: &[u8]) -> Result<(), Error> {
+        self.check(sdu.len())?;
+        while !self.push_pieces(sdu) {
+            let sent = self.begun.map_or(0, |(_, sent)| sent);
+            let next = (sdu.len() - sent).min(self.piece_max);
+            self.wait_for_space(Producer::record_cost(next))?;
+        }
+        Ok(())
+    }
+
+    /// Puts as many pieces of the SDU into the ring as there is space for, after those that are
+    /// there already; says whether that was the last one.
+    fn push_pieces(&mut self, sdu: &[u8]) -> bool {
+        let mut sent = self.begun.take().map_or(0, |(_, sent)| sent);
+        loop {
+            let end = sdu.len().min(sent + self.piece_max);
+            if self.ring.push(&[&sdu[sent..end]], end < sdu.len()).is_err() {
+                if sent > 0 {
+                    self.begun = Some((sdu.len(), sent));
+                }
+                return false;
+            }
+            self.publish();
+            sent = end;
+            if sent == sdu.len() {
+                self.stats.sdus_sent += 1;
+                self.stats.bytes_sent += sdu.len() as u64;
+                return true;
+            }
+        }
+    }
+
+    /// What stands against sending an SDU of `length` bytes, apart from space. Looks at the
+    /// control socket when that is due or when the peer has marked its own end.
+    fn check(&mut self, length: usize) -> Result<(), Error> {
+        if self.until_look == 0 || self.opposite.state() != State::Open {
+            self.look_now()?;
+        }
+        if let Some((expected, _)) = self.begun.filter(|(expected, _)| *expected != length) {
+            return Err(Error::Unfinished { expected, got: length });
+        }
+        let sdu_max = self.link.info().sdu_max;
+        if length as u64 > sdu_max {
+            return Err(too_large(length, sdu_max));
+        }
+        Ok(())
+    }
+
+    /// Asks whether the flow has ended.
+    fn look_now(&mut self) -> Result<(), Error> {
+        self.until_look = LOOK_EVERY;
+        if self.link.look() || self.opposite.state() == State::Failed {
+            return Err(self.link.failure());
+        }
+        Ok(())
+    }
+
+    /// Waits until `bytes` of the ring are free, or for less.
+    fn wait_for_space(&mut self, bytes: usize) -> Result<(), Error> {
+        let ring = &mut self.ring;
+        if self.spin.until(|| ring.free_bytes() >= bytes) {
+            return Ok(());
+        }
+        self.look_now()?;
+        if !self.ring.arm_space(bytes) {
+            return Ok(());
+        }
+        self.stats.sleeps += 1;
+        let woken = self.link.sleep(self.space_bell.as_fd(), None);
+        self.ring.disarm();
+        if woken? == Woken::Bell {
+            self.space_bell.drain();
+        }
+        self.look_now()
+    }
+}
+
+impl Drop for FlowSender {
+    fn drop(&mut self) {
+        // Half a message of a thread that panics must not look like a complete conversation.
+        let state = if std::thread::panicking() { State::Failed } else { State::Closed };
+        self.ring.close(state);
+        self.peer_bell.signal();
+    }
+}
+
+impl SendSlot<'_> {
+    /// Length of the SDU in bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.length
+    }
+
+    /// Says whether the SDU has no bytes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.length == 0
+    }
+
+    /// Writes `bytes` at `offset` of the SDU. Bytes that are never written have any value.
+    ///
+    /// # Panics
+    ///
+    /// When they do not fit in the SDU.
+    pub fn write_at(&mut self, offset: usize, bytes: &[u8]) {
+        let length = self.length;
+        let mut slot = self.sender.ring.reserve(length).expect(RESERVED);
+        slot.write_at(offset, bytes);
+    }
+
+    /// Sends the SDU.
+    pub fn commit(self) {
+        let slot = self.sender.ring.reserve(self.length).expect(RESERVED);
+        slot.commit(false);
+        self.sender.stats.sdus_sent += 1;
+        self.sender.stats.bytes_sent += self.length as u64;
+        self.sender.publish();
+    }
+}
+
+/// Largest piece for a ring of `capacity` bytes: its record is a quarter of the ring, so that
+/// sender and receiver can work at the same time on a large SDU.
+pub(crate) fn piece_max(capacity: usize) -> usize {
+    capacity / 4 - RECORD_HEADER_BYTES
+}
+
+fn too_large(length: usize, max: u64) -> Error {
+    Error::SduTooLarge { len: length as u64, max }
+}
+
+/// SDUs that are sent between two looks at the control socket: its system call then costs less
+/// than a nanosecond per SDU.
+const LOOK_EVERY: u32 = 1024;
+
+const RESERVED: &str = "space was found before the slot was made and only we take it";
