@@ -1,0 +1,229 @@
+//! The limit that the channel is measured against: a bare single-producer single-consumer ring.
+//!
+//! It has what a shared-memory ring cannot do without (two indices, a length in front of each
+//! message, one copy in, one copy out) and nothing else: no checks of the peer, no doorbells, no
+//! sleeping, no pieces. Both ends spin. It exists for benches and trusts its peer to be this code;
+//! a peer that lies makes it return wrong bytes or panic, never touch memory outside the ring.
+
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use carina_sys::Mapping;
+
+const TAIL: usize = 0;
+const CLOSED: usize = 64;
+const HEAD: usize = 128;
+const DATA: usize = 4096;
+const LENGTH_BYTES: usize = 8;
+
+/// Bytes of shared memory that a bare ring of the given capacity takes.
+#[must_use]
+pub const fn bare_region_bytes(capacity: usize) -> usize {
+    DATA + capacity
+}
+
+/// One ring mapped into this process.
+#[derive(Debug)]
+struct Bare {
+    map: Mapping,
+    capacity: usize,
+}
+
+impl Bare {
+    fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
+        if !capacity.is_power_of_two() || !capacity.is_multiple_of(4096) {
+            let what = format!("capacity {capacity} is not a power of two of at least 4096");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        // Mirrored, so that a message is contiguous wherever it begins.
+        Ok(Self { map: Mapping::mirrored(fd, offset, DATA, capacity)?, capacity })
+    }
+
+    fn tail(&self) -> &AtomicU64 {
+        self.map.atomic_u64(TAIL)
+    }
+
+    fn head(&self) -> &AtomicU64 {
+        self.map.atomic_u64(HEAD)
+    }
+
+    fn closed(&self) -> &AtomicU32 {
+        self.map.atomic_u32(CLOSED)
+    }
+
+    /// The address of the byte with the given free-running index.
+    #[inline]
+    fn at(&self, index: u64) -> *mut u8 {
+        let place = index as usize & (self.capacity - 1);
+        // SAFETY: place < capacity, and the mapping has DATA + 2 * capacity bytes.
+        unsafe { self.map.as_ptr().add(DATA + place) }
+    }
+
+    /// Bytes that a message takes in the ring.
+    #[inline]
+    fn cost(len: usize) -> usize {
+        LENGTH_BYTES + len.next_multiple_of(8)
+    }
+}
+
+/// The sending end.
+#[derive(Debug)]
+pub struct BareSender {
+    ring: Bare,
+    tail: u64,
+    head_seen: u64,
+}
+
+impl BareSender {
+    /// Maps the sending end of a ring whose memory is zero.
+    ///
+    /// # Errors
+    /// A capacity that is no power of two of at least 4096; what the system says of the mapping.
+    pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
+        Ok(Self { ring: Bare::map(fd, offset, capacity)?, tail: 0, head_seen: 0 })
+    }
+
+    /// Copies a message into the ring; `false` when it is full.
+    ///
+    /// # Panics
+    /// When the message can never fit.
+    #[inline]
+    pub fn try_send(&mut self, message: &[u8]) -> bool {
+        let cost = Bare::cost(message.len());
+        assert!(cost <= self.ring.capacity, "a message of {} bytes never fits", message.len());
+        let room = |head: u64, tail: u64| self.ring.capacity as u64 - (tail - head);
+        if room(self.head_seen, self.tail) < cost as u64 {
+            self.head_seen = self.ring.head().load(Ordering::Acquire);
+            if room(self.head_seen, self.tail) < cost as u64 {
+                return false;
+            }
+        }
+        let to = self.ring.at(self.tail);
+        // SAFETY: `at` is inside the first copy of the data and cost <= capacity, so the mirror
+        // behind it holds the rest; indices are multiples of 8, so the length is aligned; the
+        // source is another allocation. Worth it: this copy is what the bench measures.
+        unsafe {
+            to.cast::<u64>().write(message.len() as u64);
+            to.add(LENGTH_BYTES).copy_from_nonoverlapping(message.as_ptr(), message.len());
+        }
+        self.tail += cost as u64;
+        self.ring.tail().store(self.tail, Ordering::Release);
+        true
+    }
+
+    /// Says that nothing more comes.
+    pub fn close(&mut self) {
+        self.ring.closed().store(1, Ordering::Release);
+    }
+}
+
+/// What the receiving end found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BareArrival {
+    /// A message of this many bytes is in the buffer.
+    Message(usize),
+    /// Nothing is there.
+    Empty,
+    /// Nothing is there and nothing will come.
+    Closed,
+}
+
+/// The receiving end.
+#[derive(Debug)]
+pub struct BareReceiver {
+    ring: Bare,
+    head: u64,
+    tail_seen: u64,
+}
+
+impl BareReceiver {
+    /// Maps the receiving end of a ring whose memory is zero.
+    ///
+    /// # Errors
+    /// As for [`BareSender::map`].
+    pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
+        Ok(Self { ring: Bare::map(fd, offset, capacity)?, head: 0, tail_seen: 0 })
+    }
+
+    /// Copies the next message out of the ring.
+    ///
+    /// # Panics
+    /// When the message is larger than the buffer or the ring.
+    #[inline]
+    pub fn try_recv(&mut self, buffer: &mut [u8]) -> BareArrival {
+        if self.tail_seen == self.head {
+            let closed = self.ring.closed().load(Ordering::Acquire) != 0;
+            self.tail_seen = self.ring.tail().load(Ordering::Acquire);
+            if self.tail_seen == self.head {
+                return if closed { BareArrival::Closed } else { BareArrival::Empty };
+            }
+        }
+        let from = self.ring.at(self.head);
+        // SAFETY: inside the mapping and aligned, as in `try_send`.
+        let len = unsafe { from.cast::<u64>().read() } as usize;
+        let fits = len <= buffer.len() && len <= self.ring.capacity - LENGTH_BYTES;
+        assert!(fits, "a message of {len} bytes where at most {} fit", buffer.len());
+        // SAFETY: `len` was just checked against the buffer and the mirrored data. Worth it as in
+        // `try_send`.
+        unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(from.add(LENGTH_BYTES), len) };
+        self.head += Bare::cost(len) as u64;
+        self.ring.head().store(self.head, Ordering::Release);
+        BareArrival::Message(len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    fn pair(capacity: usize) -> (BareSender, BareReceiver) {
+        let memory = carina_sys::Memory::anonymous("bare", bare_region_bytes(capacity)).unwrap();
+        let sender = BareSender::map(memory.as_fd(), 0, capacity).unwrap();
+        let receiver = BareReceiver::map(memory.as_fd(), 0, capacity).unwrap();
+        (sender, receiver)
+    }
+
+    #[test]
+    fn messages_arrive_whole_and_in_order_across_the_wrap() {
+        let (mut sender, mut receiver) = pair(4096);
+        let thread = std::thread::spawn(move || {
+            for n in 0..20_000u32 {
+                let message = vec![n as u8; (n % 700) as usize];
+                while !sender.try_send(&message) {
+                    std::thread::yield_now();
+                }
+            }
+            sender.close();
+        });
+        let mut buffer = [0; 1024];
+        let mut n = 0u32;
+        loop {
+            match receiver.try_recv(&mut buffer) {
+                BareArrival::Message(len) => {
+                    assert_eq!(len, (n % 700) as usize);
+                    assert!(buffer[..len].iter().all(|b| *b == n as u8));
+                    n += 1;
+                }
+                BareArrival::Empty => std::thread::yield_now(),
+                BareArrival::Closed => break,
+            }
+        }
+        thread.join().unwrap();
+        assert_eq!(n, 20_000);
+    }
+
+    #[test]
+    fn full_ring_refuses_until_there_is_room() {
+        let (mut sender, mut receiver) = pair(4096);
+        assert!(sender.try_send(&[1; 4088]));
+        assert!(!sender.try_send(&[]));
+        assert_eq!(receiver.try_recv(&mut [0; 5000]), BareArrival::Message(4088));
+        assert!(sender.try_send(&[]));
+        assert_eq!(receiver.try_recv(&mut []), BareArrival::Message(0));
+        sender.close();
+        assert_eq!(receiver.try_recv(&mut []), BareArrival::Closed);
+    }
+}

@@ -1,0 +1,238 @@
+//! A duplex channel: two rings in one memory, and four bells.
+//!
+//! ```text
+//!   end A                                   end B
+//!   tx  --- ring 0 (offset 0) ------------->  rx
+//!   rx  <-- ring 1 (region_bytes) ----------  tx
+//!   peer_rx_bell  ==  my_rx_bell of B   "there is data for B"
+//!   peer_tx_bell  ==  my_tx_bell of B   "there is room for B's tx"
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use carina_sys::{EventFd, Memory};
+
+use crate::{Consumer, Producer, RingMap, State, WakeMode, region_bytes};
+
+/// One end of a channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Writes ring 0.
+    A,
+    /// Writes ring 1.
+    B,
+}
+
+impl Side {
+    /// The other end.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::A => Self::B,
+            Self::B => Self::A,
+        }
+    }
+
+    /// Number of the ring this end writes.
+    #[must_use]
+    pub fn tx_ring(self) -> usize {
+        match self {
+            Self::A => 0,
+            Self::B => 1,
+        }
+    }
+
+    /// The end that writes this ring; `None` for a number other than 0 and 1.
+    #[must_use]
+    pub fn from_tx_ring(ring: usize) -> Option<Self> {
+        match ring {
+            0 => Some(Self::A),
+            1 => Some(Self::B),
+            _ => None,
+        }
+    }
+}
+
+/// Memory and bells of a channel, as their maker keeps them to hand out and to clean up.
+#[derive(Debug)]
+pub struct ChannelMemory {
+    memory: Memory,
+    capacity: usize,
+    rings: [Arc<RingMap>; 2],
+    /// Indexed by [`Side::tx_ring`]: the end that listens.
+    rx_bells: [EventFd; 2],
+    tx_bells: [EventFd; 2],
+}
+
+impl ChannelMemory {
+    /// Makes a channel of two rings of `capacity` bytes, a power of two from 4096 to 2^31.
+    ///
+    /// # Errors
+    /// `InvalidInput` for another capacity; the kernel's refusal (memory, open files).
+    pub fn create(capacity: usize) -> io::Result<Self> {
+        check_capacity(capacity)?;
+        let memory = Memory::anonymous("carina-channel", 2 * region_bytes(capacity))?;
+        let rings = map_rings(&memory, capacity)?;
+        for ring in &rings {
+            ring.init();
+        }
+        Ok(Self {
+            memory,
+            capacity,
+            rings,
+            rx_bells: [EventFd::new()?, EventFd::new()?],
+            tx_bells: [EventFd::new()?, EventFd::new()?],
+        })
+    }
+
+    /// Bytes of each ring.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Starts one end in this process. At most one endpoint per side may exist anywhere.
+    ///
+    /// # Errors
+    /// The kernel's refusal, usually that the process has too many open files.
+    pub fn endpoint(&self, side: Side, mode: WakeMode) -> io::Result<Endpoint> {
+        let (me, peer) = (side.tx_ring(), side.other().tx_ring());
+        Ok(Endpoint {
+            tx: Producer::fresh(Arc::clone(&self.rings[me]), mode),
+            rx: Consumer::fresh(Arc::clone(&self.rings[peer]), mode),
+            my_rx_bell: self.rx_bells[me].try_clone()?,
+            my_tx_bell: self.tx_bells[me].try_clone()?,
+            peer_rx_bell: self.rx_bells[peer].try_clone()?,
+            peer_tx_bell: self.tx_bells[peer].try_clone()?,
+        })
+    }
+
+    /// The descriptors another process needs to be one end, in the order that
+    /// [`Endpoint::from_fds`] takes: memory, my_rx, my_tx, peer_rx, peer_tx.
+    ///
+    /// # Errors
+    /// The kernel's refusal, usually that the process has too many open files.
+    pub fn endpoint_fds(&self, side: Side) -> io::Result<[OwnedFd; 5]> {
+        let (me, peer) = (side.tx_ring(), side.other().tx_ring());
+        Ok([
+            self.memory.as_fd().try_clone_to_owned()?,
+            self.rx_bells[me].try_clone()?.into_fd(),
+            self.tx_bells[me].try_clone()?.into_fd(),
+            self.rx_bells[peer].try_clone()?.into_fd(),
+            self.tx_bells[peer].try_clone()?.into_fd(),
+        ])
+    }
+
+    /// Ends the stream that `side` wrote, for an end that died, and wakes the other end. An end
+    /// that closed its stream before it died keeps it closed.
+    pub fn fail(&self, side: Side) {
+        let ring = &self.rings[side.tx_ring()];
+        if ring.state() == State::Open {
+            ring.set_state(State::Failed);
+        }
+        let survivor = side.other().tx_ring();
+        self.rx_bells[survivor].signal();
+        self.tx_bells[survivor].signal();
+    }
+
+    /// What `side` said about the stream it writes.
+    #[must_use]
+    pub fn state(&self, side: Side) -> State {
+        self.rings[side.tx_ring()].state()
+    }
+}
+
+/// One end of a channel, ready for use.
+#[derive(Debug)]
+pub struct Endpoint {
+    /// Writes to the peer.
+    pub tx: Producer,
+    /// Reads from the peer.
+    pub rx: Consumer,
+    /// Rings when `rx` was armed and the peer published.
+    pub my_rx_bell: EventFd,
+    /// Rings when `tx` was armed for space and the peer released enough.
+    pub my_tx_bell: EventFd,
+    /// To ring when `tx` says that the peer sleeps.
+    pub peer_rx_bell: EventFd,
+    /// To ring when `rx` says that the peer waits for room.
+    pub peer_tx_bell: EventFd,
+}
+
+impl Endpoint {
+    /// Starts the end `side` from received descriptors: memory, my_rx, my_tx, peer_rx, peer_tx.
+    ///
+    /// # Errors
+    /// `InvalidInput` for an impossible capacity, `InvalidData` for memory of another size, the
+    /// kernel's refusal.
+    pub fn from_fds(
+        capacity: usize,
+        side: Side,
+        mode: WakeMode,
+        fds: [OwnedFd; 5],
+    ) -> io::Result<Self> {
+        check_capacity(capacity)?;
+        let [memory, my_rx, my_tx, peer_rx, peer_tx] = fds;
+        let memory = Memory::from_fd(memory, 2 * region_bytes(capacity))?;
+        let rings = map_rings(&memory, capacity)?;
+        Ok(Self {
+            tx: Producer::fresh(Arc::clone(&rings[side.tx_ring()]), mode),
+            rx: Consumer::fresh(Arc::clone(&rings[side.other().tx_ring()]), mode),
+            my_rx_bell: EventFd::from_fd(my_rx)?,
+            my_tx_bell: EventFd::from_fd(my_tx)?,
+            peer_rx_bell: EventFd::from_fd(peer_rx)?,
+            peer_tx_bell: EventFd::from_fd(peer_tx)?,
+        })
+    }
+
+    /// Publishes what was committed and wakes the peer when it sleeps.
+    #[inline]
+    pub fn publish(&mut self) {
+        if self.tx.publish() {
+            self.peer_rx_bell.signal();
+        }
+    }
+
+    /// Releases everything read and wakes the peer when it waits for the room.
+    #[inline]
+    pub fn release(&mut self) {
+        if self.rx.release() {
+            self.peer_tx_bell.signal();
+        }
+    }
+
+    /// As [`Endpoint::release`], when it is worth it: see [`Consumer::release_lazily`].
+    #[inline]
+    pub fn release_lazily(&mut self) {
+        if self.rx.release_lazily() {
+            self.peer_tx_bell.signal();
+        }
+    }
+
+    /// Publishes what was committed, ends the stream and wakes the peer when it sleeps.
+    pub fn close(&mut self, state: State) {
+        if self.tx.close(state) {
+            self.peer_rx_bell.signal();
+        }
+    }
+}
+
+fn check_capacity(capacity: usize) -> io::Result<()> {
+    if !capacity.is_power_of_two() || !(4096..=1 << 31).contains(&capacity) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            format!("ring capacity {capacity}: must be a power of two in 4096..=2^31"),
+        ));
+    }
+    Ok(())
+}
+
+fn map_rings(memory: &Memory, capacity: usize) -> io::Result<[Arc<RingMap>; 2]> {
+    let second = region_bytes(capacity) as u64;
+    Ok([
+        Arc::new(RingMap::map(memory.as_fd(), 0, capacity)?),
+        Arc::new(RingMap::map(memory.as_fd(), second, capacity)?),
+    ])
+}

@@ -1,0 +1,235 @@
+//! Pieces in the ring, borrowed or held.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::copy::copy;
+use crate::map::RingMap;
+
+/// A piece held in place: the memory stays mapped as long as the lease lives.
+///
+/// Its contents are stable only until the consumer releases it, and only if the producer is
+/// honest: every accessor copies, and a copy is what to validate.
+#[derive(Clone, Debug)]
+pub struct Lease {
+    map: Arc<RingMap>,
+    /// Index of the first payload byte in view.
+    at: u64,
+    /// Bytes in view, at most the capacity.
+    len: u32,
+    more: bool,
+    /// Index of the record.
+    start: u64,
+    /// Index behind the record.
+    end: u64,
+}
+
+impl Lease {
+    pub(crate) fn new(map: Arc<RingMap>, start: u64, len: u32, more: bool) -> Self {
+        let end = start.wrapping_add(crate::record_cost(len as usize) as u64);
+        Self {
+            map,
+            at: start.wrapping_add(8),
+            len,
+            more,
+            start,
+            end,
+        }
+    }
+
+    /// Bytes in view: the payload, less what was cut off.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether nothing is in view.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether further pieces of the same SDU follow.
+    #[must_use]
+    #[inline]
+    pub fn more(&self) -> bool {
+        self.more
+    }
+
+    /// Index of the record in the ring: everything before it was read earlier.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Index behind the record, for [`Consumer::release_to`](crate::Consumer::release_to).
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Bytes of ring the record takes, whatever was cut off.
+    #[must_use]
+    pub fn cost(&self) -> u64 {
+        self.end.wrapping_sub(self.start)
+    }
+
+    /// Cuts bytes off the front of the view.
+    ///
+    /// # Panics
+    /// When fewer are in view.
+    pub fn advance(&mut self, bytes: usize) {
+        assert!(
+            bytes <= self.len(),
+            "{bytes} bytes off a view of {}",
+            self.len
+        );
+        self.at = self.at.wrapping_add(bytes as u64);
+        self.len -= bytes as u32;
+    }
+
+    /// Cuts the view to at most `bytes`.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.len = self.len.min(u32::try_from(bytes).unwrap_or(u32::MAX));
+    }
+
+    /// Copies the view to the start of `to` and returns how many bytes fitted.
+    pub fn copy_to(&self, to: &mut [u8]) -> usize {
+        let bytes = self.len().min(to.len());
+        self.copy_range(0, &mut to[..bytes]);
+        bytes
+    }
+
+    /// Copies bytes of the view from `offset` to fill `to`.
+    ///
+    /// # Panics
+    /// When they are not all in view.
+    pub fn copy_range(&self, offset: usize, to: &mut [u8]) {
+        let from = self.range(offset, to.len());
+        // SAFETY: `range` checked that the bytes are in view, thus mapped; `to` is private.
+        unsafe { copy(from, to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies the first `N` bytes, or `None` when fewer are in view.
+    #[must_use]
+    pub fn copy_prefix<const N: usize>(&self) -> Option<[u8; N]> {
+        let mut bytes = [0; N];
+        (N <= self.len()).then(|| {
+            self.copy_range(0, &mut bytes);
+            bytes
+        })
+    }
+
+    /// Copies the view to a new vector.
+    #[must_use]
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.copy_to(&mut bytes);
+        bytes
+    }
+
+    /// The first byte in view. The peer may write there at any time: read through it only as
+    /// volatile or in the kernel, and never make a reference.
+    #[must_use]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.map.data(self.at)
+    }
+
+    /// The address of bytes in view, which are contiguous.
+    pub(crate) fn range(&self, offset: usize, bytes: usize) -> *const u8 {
+        assert!(
+            offset <= self.len() && bytes <= self.len() - offset,
+            "range {offset}+{bytes} outside a view of {}",
+            self.len
+        );
+        self.map
+            .note_read(self.at.wrapping_add(offset as u64), bytes);
+        self.map.data(self.at.wrapping_add(offset as u64))
+    }
+}
+
+/// The piece at the front of the ring, borrowed: cheaper than a [`Lease`], which counts
+/// references to the mapping.
+#[derive(Debug)]
+pub struct PieceRef<'a> {
+    from: *const u8,
+    len: u32,
+    more: bool,
+    ring: PhantomData<&'a RingMap>,
+}
+
+impl<'a> PieceRef<'a> {
+    pub(crate) fn new(map: &'a RingMap, start: u64, len: u32, more: bool) -> Self {
+        map.note_read(start.wrapping_add(8), len as usize);
+        Self {
+            from: map.data(start.wrapping_add(8)),
+            len,
+            more,
+            ring: PhantomData,
+        }
+    }
+
+    /// Bytes of the payload.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len as usize
+    }
+
+    /// Whether the payload is empty.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Whether further pieces of the same SDU follow.
+    #[must_use]
+    #[inline]
+    pub fn more(&self) -> bool {
+        self.more
+    }
+
+    /// Copies the payload to the start of `to` and returns how many bytes fitted.
+    #[inline]
+    pub fn copy_to(&self, to: &mut [u8]) -> usize {
+        let bytes = self.len().min(to.len());
+        // SAFETY: the payload was checked to be inside the ring, `to` is private and long enough.
+        unsafe { copy(self.from, to.as_mut_ptr(), bytes) }
+        bytes
+    }
+
+    /// Copies bytes of the payload from `offset` to fill `to`.
+    ///
+    /// # Panics
+    /// When the payload ends before.
+    pub fn copy_range(&self, offset: usize, to: &mut [u8]) {
+        assert!(
+            offset <= self.len() && to.len() <= self.len() - offset,
+            "range {offset}+{} outside a payload of {}",
+            to.len(),
+            self.len
+        );
+        // SAFETY: checked to be inside the payload, which is inside the ring; `to` is private.
+        unsafe { copy(self.from.add(offset), to.as_mut_ptr(), to.len()) }
+    }
+
+    /// Copies the payload behind the end of `to`.
+    pub fn append_to(&self, to: &mut Vec<u8>) {
+        to.reserve(self.len());
+        // SAFETY: room was just reserved, the payload is inside the ring, and the bytes are
+        // initialised by the copy before the length covers them.
+        unsafe {
+            copy(self.from, to.as_mut_ptr().add(to.len()), self.len());
+            to.set_len(to.len() + self.len());
+        }
+    }
+
+    /// The first byte; see [`Lease::as_ptr`].
+    #[must_use]
+    pub fn as_ptr(&self) -> *const u8 {
+        self.from
+    }
+}

@@ -1,0 +1,211 @@
+//! The memory of one ring.
+
+#[cfg(not(loom))]
+use std::io;
+#[cfg(not(loom))]
+use std::os::fd::BorrowedFd;
+
+#[cfg(not(loom))]
+use carina_sys::{Mapping, PAGE_BYTES};
+
+use crate::primitive::{AtomicU32, AtomicU64, Ordering};
+
+/// Bytes of the header page before the data.
+pub const HEADER_BYTES: usize = 4096;
+
+/// Bytes of one ring in its file: header page and data.
+#[must_use]
+pub const fn region_bytes(capacity: usize) -> usize {
+    HEADER_BYTES + capacity
+}
+
+/// What the producer says about its stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// More may come.
+    Open,
+    /// Ended as intended: what is in the ring is all.
+    Closed,
+    /// Ended by a failure: what is in the ring may be part of a message.
+    Failed,
+}
+
+/// One ring, mapped. Shared by its ends and by the leases of pieces in it.
+#[derive(Debug)]
+pub struct RingMap {
+    #[cfg(not(loom))]
+    mapping: Mapping,
+    #[cfg(loom)]
+    model: model::Model,
+    capacity: usize,
+}
+
+impl RingMap {
+    /// Maps the ring that lies at `offset` of `fd`, its data twice in a row.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the capacity is no power of two or below 4096 or above 2^31, or when
+    /// the file does not reach that far; the kernel's refusal.
+    #[cfg(not(loom))]
+    pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
+        if !capacity.is_power_of_two() || !(PAGE_BYTES..=1 << 31).contains(&capacity) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("ring capacity {capacity}: must be a power of two in 4096..=2^31"),
+            ));
+        }
+        let mapping = Mapping::mirrored(fd, offset, HEADER_BYTES, capacity)?;
+        Ok(Self { mapping, capacity })
+    }
+
+    /// Zeroes indices, state and armed words and writes the informational words. Only for
+    /// whoever makes the memory, before it is shared.
+    pub fn init(&self) {
+        let lines = self.lines();
+        lines.producer.tail.store(0, Ordering::Relaxed);
+        lines.producer.state.store(0, Ordering::Relaxed);
+        lines.consumer_wait.armed.store(0, Ordering::Relaxed);
+        lines.consumer.head.store(0, Ordering::Relaxed);
+        lines.producer_wait.armed.store(0, Ordering::Relaxed);
+        lines.producer_wait.want.store(0, Ordering::Relaxed);
+        lines.info.magic.store(MAGIC, Ordering::Relaxed);
+        lines.info.version.store(1, Ordering::Relaxed);
+        lines
+            .info
+            .capacity
+            .store(self.capacity as u32, Ordering::Release);
+    }
+
+    /// Bytes of data the ring holds, record headers included.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// What the producer said last. Unknown values read as [`State::Failed`].
+    #[must_use]
+    pub fn state(&self) -> State {
+        match self.lines().producer.state.load(Ordering::Acquire) {
+            0 => State::Open,
+            1 => State::Closed,
+            _ => State::Failed,
+        }
+    }
+
+    /// Says it for a producer that died. Ring the consumer's bell afterwards.
+    pub fn set_state(&self, state: State) {
+        let word = match state {
+            State::Open => 0,
+            State::Closed => 1,
+            State::Failed => 2,
+        };
+        self.lines().producer.state.store(word, Ordering::Release);
+    }
+
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn lines(&self) -> &Lines {
+        // SAFETY: the mapping starts with a header page, larger than `Lines` and page-aligned;
+        // every field is an atomic, for which any bits are valid and sharing is allowed.
+        unsafe { &*self.mapping.as_ptr().cast() }
+    }
+
+    /// The byte of data at a free-running index; `capacity` bytes from there are mapped.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn data(&self, index: u64) -> *mut u8 {
+        let at = HEADER_BYTES + (index as usize & (self.capacity - 1));
+        // SAFETY: `at` is below HEADER_BYTES + capacity, inside the mapping.
+        unsafe { self.mapping.as_ptr().add(at) }
+    }
+
+    /// Tells a model checker that the producer writes these bytes.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn note_write(&self, _index: u64, _bytes: usize) {}
+
+    /// Tells a model checker that the consumer reads these bytes.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn note_read(&self, _index: u64, _bytes: usize) {}
+
+    /// Reads a record header once; it may be anything.
+    #[inline]
+    pub(crate) fn record_header(&self, index: u64) -> (u32, u32) {
+        self.note_read(index, 8);
+        // SAFETY: 8 mapped bytes, aligned because indices are multiples of 8; a hostile writer
+        // is tolerated because the access is atomic.
+        let word = unsafe { core::sync::atomic::AtomicU64::from_ptr(self.data(index).cast()) };
+        let word = word.load(core::sync::atomic::Ordering::Relaxed);
+        (word as u32, (word >> 32) as u32)
+    }
+
+    /// Writes a record header.
+    #[inline]
+    pub(crate) fn set_record_header(&self, index: u64, len: u32, flags: u32) {
+        self.note_write(index, 8);
+        // SAFETY: as in `record_header`.
+        let word = unsafe { core::sync::atomic::AtomicU64::from_ptr(self.data(index).cast()) };
+        let value = u64::from(len) | u64::from(flags) << 32;
+        word.store(value, core::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+/// The header page: one pair of cache lines per writer, so that neighbours prefetched together
+/// do not bounce.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub(crate) struct Lines {
+    pub info: Info,
+    pub producer: ProducerLine,
+    pub consumer_wait: ConsumerWait,
+    pub consumer: ConsumerLine,
+    pub producer_wait: ProducerWait,
+}
+
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct Info {
+    pub magic: AtomicU64,
+    pub version: AtomicU32,
+    pub capacity: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct ProducerLine {
+    pub tail: AtomicU64,
+    pub state: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct ConsumerWait {
+    pub armed: AtomicU32,
+}
+
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct ConsumerLine {
+    pub head: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+#[repr(C, align(128))]
+pub(crate) struct ProducerWait {
+    pub armed: AtomicU32,
+    pub want: AtomicU64,
+}
+
+/// "CARINARG", little-endian.
+const MAGIC: u64 = u64::from_le_bytes(*b"CARINARG");
+
+#[cfg(not(loom))]
+const _: () = {
+    assert!(core::mem::offset_of!(Lines, producer) == 0x080);
+    assert!(core::mem::offset_of!(Lines, consumer_wait) == 0x100);
+    assert!(core::mem::offset_of!(Lines, consumer) == 0x180);
+    assert!(core::mem::offset_of!(Lines, producer_wait) == 0x200);
+    assert!(core::mem::offset_of!(Lines, producer_wait.want) == 0x208);
+    assert!(core::mem::size_of::<Lines>() <= HEADER_BYTES);
+};

@@ -1,0 +1,41 @@
+//! The atomics of the ring: the machine's, or loom's under `--cfg loom`.
+
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+#[cfg(loom)]
+pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A full fence between the accesses of this thread.
+#[inline]
+pub(crate) fn fence_full() {
+    #[cfg(not(loom))]
+    core::sync::atomic::fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// Stops the compiler only; the processor is stopped by the peer's [`fence_of_everyone`].
+///
+/// Loom knows no such barrier. A global barrier acts as if each thread of the peer had a full
+/// fence at the point it had reached, so loom checks the protocol with a full fence here.
+#[inline]
+pub(crate) fn fence_of_compiler() {
+    #[cfg(not(loom))]
+    core::sync::atomic::compiler_fence(Ordering::SeqCst);
+    #[cfg(loom)]
+    loom::sync::atomic::fence(Ordering::SeqCst);
+}
+
+/// A full fence in this thread and in every running thread of every registered process.
+pub(crate) fn fence_of_everyone() -> bool {
+    #[cfg(not(loom))]
+    {
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
+        carina_sys::membarrier_global()
+    }
+    #[cfg(loom)]
+    {
+        loom::sync::atomic::fence(Ordering::SeqCst);
+        true
+    }
+}

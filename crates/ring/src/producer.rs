@@ -1,0 +1,349 @@
+//! The writing end.
+
+use std::sync::Arc;
+
+use crate::copy::copy;
+use crate::fault::{Corrupt, Refused};
+use crate::lease::Lease;
+use crate::map::{RingMap, State};
+use crate::primitive::Ordering;
+use crate::{RECORD_HEADER_BYTES, WakeMode, record_cost};
+
+/// Flag of a record that further pieces of the same SDU follow.
+pub(crate) const MORE: u32 = 1;
+
+/// The writing end of a ring. Exactly one may exist per ring.
+#[derive(Debug)]
+pub struct Producer {
+    map: Arc<RingMap>,
+    mode: WakeMode,
+    /// Index behind the last committed record: the trusted shadow of the shared tail.
+    tail: u64,
+    /// What the shared tail says.
+    published: u64,
+    /// The consumer's index when it was last looked at.
+    head: u64,
+    /// Whether our armed word may be set.
+    armed: bool,
+}
+
+impl Producer {
+    /// Takes up writing where the indices in the memory stand.
+    ///
+    /// # Errors
+    /// [`Corrupt`] when they cannot be right.
+    pub fn new(map: Arc<RingMap>, mode: WakeMode) -> Result<Self, Corrupt> {
+        let tail = map.lines().producer.tail.load(Ordering::Relaxed);
+        let head = map.lines().consumer.head.load(Ordering::Acquire);
+        let lowest = tail.wrapping_sub(map.capacity() as u64);
+        if tail.wrapping_sub(head) > map.capacity() as u64 {
+            return Err(Corrupt::Head {
+                head,
+                from: lowest,
+                to: tail,
+            });
+        }
+        if let Some(&index) = [tail, head].iter().find(|index| !index.is_multiple_of(8)) {
+            return Err(Corrupt::Unaligned { index });
+        }
+        Ok(Self {
+            map,
+            mode,
+            tail,
+            published: tail,
+            head,
+            armed: true,
+        })
+    }
+
+    /// Starts from zero, whatever the memory says, and zeroes the producer's own words. The
+    /// consumer's index is believed only from its next change on, so the consumer must start
+    /// fresh as well before this end looks for room.
+    #[must_use]
+    pub fn fresh(map: Arc<RingMap>, mode: WakeMode) -> Self {
+        let lines = map.lines();
+        lines.producer_wait.armed.store(0, Ordering::Relaxed);
+        lines.producer_wait.want.store(0, Ordering::Relaxed);
+        lines.producer.state.store(0, Ordering::Relaxed);
+        lines.producer.tail.store(0, Ordering::Release);
+        Self {
+            map,
+            mode,
+            tail: 0,
+            published: 0,
+            head: 0,
+            armed: false,
+        }
+    }
+
+    /// Bytes of data the ring holds.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.map.capacity()
+    }
+
+    /// Longest payload of one piece.
+    #[must_use]
+    pub fn len_max(&self) -> usize {
+        self.map.capacity() - RECORD_HEADER_BYTES
+    }
+
+    /// The memory of the ring.
+    #[must_use]
+    pub fn map(&self) -> &Arc<RingMap> {
+        &self.map
+    }
+
+    /// Bytes of ring a piece of `len` bytes takes.
+    #[must_use]
+    pub fn record_cost(&self, len: usize) -> usize {
+        record_cost(len)
+    }
+
+    /// Bytes of ring free now, 0 when the consumer broke the rules.
+    #[must_use]
+    pub fn free_bytes(&mut self) -> usize {
+        match self.look_at_head() {
+            Ok(()) => self.free_known(),
+            Err(_) => 0,
+        }
+    }
+
+    /// Bytes committed since the start of the stream, record headers and padding included.
+    #[must_use]
+    pub fn committed(&self) -> u64 {
+        self.tail
+    }
+
+    /// Takes room for a piece of `len` bytes; nothing happens until [`Slot::commit`].
+    ///
+    /// # Errors
+    /// [`Refused`]: full, too long for this ring, or a broken peer.
+    #[inline]
+    pub fn reserve(&mut self, len: usize) -> Result<Slot<'_>, Refused> {
+        let len_max = self.len_max();
+        if len > len_max {
+            return Err(Refused::TooLong { len, len_max });
+        }
+        let cost = record_cost(len);
+        if self.free_known() < cost {
+            self.look_at_head().map_err(Refused::Corrupt)?;
+            if self.free_known() < cost {
+                return Err(Refused::Full);
+            }
+        }
+        Ok(Slot {
+            producer: self,
+            len,
+        })
+    }
+
+    /// Writes and commits one piece made of `parts` in a row; does not publish.
+    ///
+    /// # Errors
+    /// As for [`Producer::reserve`].
+    #[inline]
+    pub fn push(&mut self, parts: &[&[u8]], more: bool) -> Result<(), Refused> {
+        let mut slot = self.reserve(parts.iter().map(|part| part.len()).sum())?;
+        let mut offset = 0;
+        for part in parts {
+            slot.write_at(offset, part);
+            offset += part.len();
+        }
+        slot.commit(more);
+        Ok(())
+    }
+
+    /// Shows everything committed to the consumer. `true`: it sleeps, ring its data bell.
+    #[inline]
+    #[must_use = "a sleeping consumer must be woken"]
+    pub fn publish(&mut self) -> bool {
+        if self.published == self.tail {
+            return false;
+        }
+        self.map
+            .lines()
+            .producer
+            .tail
+            .store(self.tail, Ordering::Release);
+        self.published = self.tail;
+        self.consumer_sleeps()
+    }
+
+    /// Says that nothing follows, after publishing what was committed. `true`: ring the
+    /// consumer's data bell.
+    #[must_use = "a sleeping consumer must be woken"]
+    pub fn close(&mut self, state: State) -> bool {
+        self.map
+            .lines()
+            .producer
+            .tail
+            .store(self.tail, Ordering::Release);
+        self.published = self.tail;
+        self.map.set_state(state);
+        self.consumer_sleeps()
+    }
+
+    /// Asks to be woken when `bytes` of ring (see [`Producer::record_cost`]; at most the
+    /// capacity counts) are free. `true`: they are not, the caller may sleep on its space bell.
+    ///
+    /// Call [`Producer::disarm`] after waking.
+    #[must_use = "room that is there now will not be announced"]
+    pub fn arm_space(&mut self, bytes: usize) -> bool {
+        let want = bytes.min(self.map.capacity());
+        let wait = &self.map.lines().producer_wait;
+        wait.want.store(want as u64, Ordering::Relaxed);
+        wait.armed.store(1, Ordering::Release);
+        self.armed = true;
+        let asleep = self.mode.order_before_sleep()
+            && self.look_at_head().is_ok()
+            && self.free_known() < want;
+        if !asleep {
+            self.disarm();
+        }
+        asleep
+    }
+
+    /// Takes back [`Producer::arm_space`].
+    pub fn disarm(&mut self) {
+        if self.armed {
+            self.map
+                .lines()
+                .producer_wait
+                .armed
+                .store(0, Ordering::Relaxed);
+            self.armed = false;
+        }
+    }
+
+    #[inline]
+    fn free_known(&self) -> usize {
+        self.map.capacity() - self.tail.wrapping_sub(self.head) as usize
+    }
+
+    fn look_at_head(&mut self) -> Result<(), Corrupt> {
+        // Acquire: what the consumer read before it released the room stays before our writes.
+        let head = self.map.lines().consumer.head.load(Ordering::Acquire);
+        let published = self.published.wrapping_sub(self.head);
+        if head.wrapping_sub(self.head) > published {
+            return Err(Corrupt::Head {
+                head,
+                from: self.head,
+                to: self.published,
+            });
+        }
+        if !head.is_multiple_of(8) {
+            return Err(Corrupt::Unaligned { index: head });
+        }
+        self.head = head;
+        Ok(())
+    }
+
+    #[inline]
+    fn consumer_sleeps(&self) -> bool {
+        self.mode.order_before_look();
+        let armed = &self.map.lines().consumer_wait.armed;
+        let sleeps = armed.load(Ordering::Relaxed) != 0;
+        if sleeps {
+            // One bell per sleep: the consumer arms again before its next one.
+            armed.store(0, Ordering::Relaxed);
+        }
+        sleeps
+    }
+}
+
+/// Room for one piece, written in place. Dropping it leaves the ring as it was.
+#[derive(Debug)]
+pub struct Slot<'a> {
+    producer: &'a mut Producer,
+    len: usize,
+}
+
+impl Slot<'_> {
+    /// Bytes reserved.
+    #[must_use]
+    #[expect(
+        clippy::len_without_is_empty,
+        reason = "a length to fill, not a collection"
+    )]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes bytes at an offset of the payload.
+    ///
+    /// # Panics
+    /// When they do not fit.
+    #[inline]
+    pub fn write_at(&mut self, offset: usize, bytes: &[u8]) {
+        let to = self.range(offset, bytes.len());
+        // SAFETY: `range` checked that the room is ours; `bytes` is private memory.
+        unsafe { copy(bytes.as_ptr(), to, bytes.len()) }
+    }
+
+    /// Copies what a lease (usually of another ring) has in view to an offset of the payload.
+    ///
+    /// # Panics
+    /// When it does not fit.
+    pub fn copy_from(&mut self, lease: &Lease, offset: usize) {
+        self.copy_part(lease, 0, offset, lease.len());
+    }
+
+    /// Copies `bytes` bytes from `from` in the lease's view to an offset of the payload.
+    ///
+    /// # Panics
+    /// When they are not in view or do not fit.
+    pub fn copy_part(&mut self, lease: &Lease, from: usize, offset: usize, bytes: usize) {
+        let (from, to) = (lease.range(from, bytes), self.range(offset, bytes));
+        // SAFETY: both ranges were checked. They could overlap only for a stale lease of this
+        // very ring, which the copy tolerates as it would tolerate a torn source.
+        unsafe { copy(from, to, bytes) }
+    }
+
+    /// The first byte of the payload; [`Slot::len`] bytes may be written until commit.
+    #[must_use]
+    pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        self.producer.map.data(self.producer.tail.wrapping_add(8))
+    }
+
+    /// Makes the piece part of the stream. Bytes never written are what was there before.
+    #[inline]
+    pub fn commit(self, more: bool) {
+        let len = self.len;
+        self.commit_len(len, more);
+    }
+
+    /// As [`Slot::commit`], keeping only the first `len` bytes.
+    ///
+    /// # Panics
+    /// When fewer were reserved.
+    #[inline]
+    pub fn commit_len(self, len: usize, more: bool) {
+        assert!(
+            len <= self.len,
+            "commit of {len} bytes in a slot of {}",
+            self.len
+        );
+        let producer = self.producer;
+        let flags = if more { MORE } else { 0 };
+        producer
+            .map
+            .set_record_header(producer.tail, len as u32, flags);
+        producer.tail = producer.tail.wrapping_add(record_cost(len) as u64);
+    }
+
+    #[inline]
+    fn range(&mut self, offset: usize, bytes: usize) -> *mut u8 {
+        assert!(
+            offset <= self.len && bytes <= self.len - offset,
+            "range {offset}+{bytes} outside a slot of {}",
+            self.len
+        );
+        let at = self
+            .producer
+            .tail
+            .wrapping_add((RECORD_HEADER_BYTES + offset) as u64);
+        self.producer.map.note_write(at, bytes);
+        self.producer.map.data(at)
+    }
+}
