@@ -1,1 +1,24 @@
 //! The data plane: packets, links, apps and the breath.
+//!
+//! One [`Engine`] runs on one thread. It holds [`App`]s (devices, ends of flows) joined by links,
+//! and *breathes*: sources pull a burst from outside and put it on links, sinks push it outside,
+//! and then what was read is released and what was written is published, each once per burst. A
+//! payload is copied once, from the ring it came from to the ring it goes to.
+//!
+//! What is absent: locks, allocation per packet, and any app that is visited without a reason.
+//! An app with nothing to do asks for a bell and costs nothing until it rings.
+#![forbid(unsafe_code)]
+
+pub mod app;
+pub mod breath;
+pub mod counters;
+pub mod linger;
+pub mod link;
+pub mod packet;
+pub mod pool;
+
+pub use app::{App, BURST};
+pub use breath::Engine;
+pub use link::{AppId, Close, Credit, LinkId, Links};
+pub use packet::{Packet, record_cost};
+pub use pool::{Buffer, Pool};

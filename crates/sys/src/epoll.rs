@@ -18,6 +18,8 @@ pub enum Interest {
     ReadWrite,
     /// Readable, reported once per change: the descriptor need not be drained.
     ReadEdge,
+    /// Readable, writable or hung up, reported once per change.
+    ReadWriteEdge,
 }
 
 /// One descriptor that is ready.
@@ -134,6 +136,9 @@ fn flags(interest: Interest) -> epoll::EventFlags {
         Interest::Write => EventFlags::OUT,
         Interest::ReadWrite => EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP,
         Interest::ReadEdge => EventFlags::IN | EventFlags::ET,
+        Interest::ReadWriteEdge => {
+            EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET
+        }
     }
 }
 

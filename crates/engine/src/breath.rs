@@ -1,0 +1,396 @@
+//! The engine: visits the apps that have something to do, sleeps when none has.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::AsFd;
+
+use carina_sys::{Epoll, Interest, Ready, cpus_allowed, monotonic_ns};
+
+use crate::app::App;
+use crate::counters::{Row, Value};
+use crate::linger::Linger;
+use crate::link::{AppId, Credit, LinkId, Links};
+use crate::pool::Pool;
+
+/// A graph of apps and links on one thread.
+///
+/// A breath costs as much as the apps that are awake: thousands that sleep are only entries in an
+/// epoll set.
+pub struct Engine {
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    links: Links,
+    pool: Pool,
+    epoll: Epoll,
+    ready: Vec<Ready>,
+    /// Apps visited in every breath.
+    awake: Vec<AppId>,
+    /// Deadlines of the apps that sleep.
+    deadlines: BTreeSet<(u64, AppId)>,
+    linger: Linger,
+    breaths: u64,
+    idle_turns: u32,
+    removed: Vec<AppId>,
+    row: Row,
+}
+
+struct Slot {
+    generation: u32,
+    app: Option<Box<dyn App>>,
+    awake: bool,
+    /// When something last moved, in ns.
+    moved_at: u64,
+    /// The entry in `deadlines`, while asleep.
+    deadline: Option<u64>,
+    /// The breath in which the app was settled last.
+    settled: u64,
+}
+
+impl Engine {
+    /// An engine without apps. `row` receives its counters, `pool` its copies.
+    ///
+    /// # Errors
+    /// When no epoll descriptor is to be had.
+    pub fn new(row: Row, pool: Pool) -> io::Result<Engine> {
+        Ok(Engine {
+            slots: Vec::new(),
+            free: Vec::new(),
+            links: Links::default(),
+            pool,
+            epoll: Epoll::new()?,
+            ready: Vec::with_capacity(64),
+            awake: Vec::new(),
+            deadlines: BTreeSet::new(),
+            linger: Linger::new(cpus_allowed()),
+            breaths: 0,
+            idle_turns: 0,
+            removed: Vec::new(),
+            row,
+        })
+    }
+
+    /// Watches a descriptor that is no app's; [`Engine::rest`] tells when it is readable.
+    ///
+    /// # Errors
+    /// Those of epoll.
+    pub fn watch_outside(&self, fd: impl AsFd) -> io::Result<()> {
+        self.epoll.add(fd, OUTSIDE, Interest::ReadEdge)
+    }
+
+    /// An id for an app that is about to be added, so that its links can be made first.
+    pub fn reserve(&mut self) -> AppId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.slots.push(Slot {
+                generation: 0,
+                app: None,
+                awake: false,
+                moved_at: 0,
+                deadline: None,
+                settled: 0,
+            });
+            (self.slots.len() - 1) as u32
+        });
+        let id = AppId {
+            index,
+            generation: self.slots[index as usize].generation,
+        };
+        self.links.admit(id);
+        id
+    }
+
+    /// Puts an app in its reserved place and wakes it.
+    ///
+    /// # Errors
+    /// When its descriptors cannot be watched; the place is free again then.
+    pub fn add(&mut self, id: AppId, app: Box<dyn App>) -> io::Result<()> {
+        for (fd, interest) in app.wait_fds() {
+            if let Err(error) = self.epoll.add(fd, id.token(), interest) {
+                for (fd, _) in app.wait_fds() {
+                    let _ = self.epoll.del(fd);
+                }
+                self.release(id);
+                return Err(error);
+            }
+        }
+        self.slots[id.index as usize].app = Some(app);
+        self.links.wake(id);
+        Ok(())
+    }
+
+    /// Gives back a reserved place that no app was put into.
+    pub fn release(&mut self, id: AppId) {
+        let Some(slot) = self.slots.get_mut(id.index as usize) else {
+            return;
+        };
+        if slot.generation == id.generation {
+            slot.generation = slot.generation.wrapping_add(1);
+            self.links.dismiss(id);
+            self.free.push(id.index);
+        }
+    }
+
+    /// Makes a link between two apps.
+    pub fn connect(&mut self, from: AppId, to: AppId, credit: Credit, piece_max: usize) -> LinkId {
+        self.links.connect(from, to, credit, piece_max)
+    }
+
+    /// The links, for whoever builds the graph.
+    pub fn links(&mut self) -> &mut Links {
+        &mut self.links
+    }
+
+    /// The pool that apps take buffers from.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Asks for a visit of `app` in the next breath.
+    pub fn wake(&mut self, app: AppId) {
+        self.links.wake(app);
+    }
+
+    /// The apps that have gone since the last call.
+    pub fn take_removed(&mut self) -> Vec<AppId> {
+        std::mem::take(&mut self.removed)
+    }
+
+    /// Number of apps that are visited in every breath at present.
+    #[must_use]
+    pub fn awake_count(&self) -> usize {
+        self.awake.len()
+    }
+
+    /// One breath at `now` (ns, monotonic): every app that is awake is visited once. True when
+    /// anything moved.
+    pub fn breathe(&mut self, now: u64) -> bool {
+        self.breaths += 1;
+        self.wake_due(now);
+        self.links.apply_retries();
+        self.admit_woken(now);
+        let count = self.awake.len();
+        for at in 0..count {
+            if let Some(app) = self.slots[self.awake[at].index as usize].app.as_mut() {
+                app.prepare(now, &mut self.links);
+            }
+        }
+        // Who pulls first gets the room of a shared sink; the turn goes round.
+        let first = if count == 0 {
+            0
+        } else {
+            self.breaths as usize % count
+        };
+        let mut moved = false;
+        for at in (first..count).chain(0..first) {
+            let slot = &mut self.slots[self.awake[at].index as usize];
+            if let Some(app) = slot.app.as_mut()
+                && app.pull(now, &mut self.links)
+            {
+                slot.moved_at = now;
+                moved = true;
+            }
+        }
+        moved |= self.push_all(now);
+        for at in 0..count {
+            self.settle(self.awake[at], now);
+        }
+        self.remove_finished();
+        self.put_idle_to_sleep(now);
+        if moved {
+            self.row.add(Value::Breaths, 1);
+        }
+        moved
+    }
+
+    /// Visits sinks until no link holds a packet that was not offered to its sink.
+    fn push_all(&mut self, now: u64) -> bool {
+        let mut moved = false;
+        let mut touched = Vec::new();
+        while let Some(id) = self.links.next_dirty() {
+            let slot = &mut self.slots[id.index as usize];
+            if slot.generation != id.generation {
+                continue;
+            }
+            let Some(app) = slot.app.as_mut() else {
+                continue;
+            };
+            if app.push(now, &mut self.links) {
+                slot.moved_at = now;
+                moved = true;
+            }
+            if !slot.awake {
+                touched.push(id);
+            }
+        }
+        self.copy_left_over();
+        for id in touched {
+            self.settle(id, now);
+        }
+        moved
+    }
+
+    /// Packets that a sink left on its link move into buffers before their rings are released.
+    fn copy_left_over(&mut self) {
+        for id in self.links.take_left_over() {
+            let mut lost = 0;
+            if let Some(queue) = self.links.queue_mut(id) {
+                let before = queue.len();
+                queue.retain_mut(|packet| packet.materialise(&self.pool));
+                lost = before - queue.len();
+            }
+            self.row.add(Value::DropNoBuffer, lost as u64);
+        }
+    }
+
+    fn settle(&mut self, id: AppId, now: u64) {
+        let slot = &mut self.slots[id.index as usize];
+        if slot.generation != id.generation || slot.settled == self.breaths {
+            return;
+        }
+        slot.settled = self.breaths;
+        if let Some(app) = slot.app.as_mut() {
+            app.settle(now, &mut self.links);
+        }
+    }
+
+    fn wake_due(&mut self, now: u64) {
+        while let Some(&(deadline, id)) = self.deadlines.first() {
+            if deadline > now {
+                break;
+            }
+            self.deadlines.pop_first();
+            self.slots[id.index as usize].deadline = None;
+            self.links.wake(id);
+        }
+    }
+
+    fn admit_woken(&mut self, now: u64) {
+        let from = self.awake.len();
+        self.links.take_woken(&mut self.awake);
+        let mut at = from;
+        while at < self.awake.len() {
+            let id = self.awake[at];
+            let slot = &mut self.slots[id.index as usize];
+            let Some(app) = slot
+                .app
+                .as_mut()
+                .filter(|_| slot.generation == id.generation)
+            else {
+                self.awake.swap_remove(at);
+                continue;
+            };
+            if slot.awake {
+                self.awake.swap_remove(at);
+                continue;
+            }
+            app.disarm();
+            slot.awake = true;
+            slot.moved_at = now;
+            if let Some(deadline) = slot.deadline.take() {
+                self.deadlines.remove(&(deadline, id));
+            }
+            at += 1;
+        }
+    }
+
+    fn remove_finished(&mut self) {
+        for id in self.links.take_finished() {
+            let slot = &mut self.slots[id.index as usize];
+            if slot.generation != id.generation {
+                continue;
+            }
+            let Some(app) = slot.app.take() else { continue };
+            // The descriptors may live on in another process, so epoll would keep them.
+            for (fd, _) in app.wait_fds() {
+                let _ = self.epoll.del(fd);
+            }
+            drop(app);
+            slot.awake = false;
+            if let Some(deadline) = slot.deadline.take() {
+                self.deadlines.remove(&(deadline, id));
+            }
+            self.awake.retain(|awake| *awake != id);
+            self.release(id);
+            self.removed.push(id);
+        }
+    }
+
+    fn put_idle_to_sleep(&mut self, now: u64) {
+        let budget = self.linger.budget_ns();
+        let (slots, links, deadlines) = (&mut self.slots, &mut self.links, &mut self.deadlines);
+        self.awake.retain(|id| {
+            let slot = &mut slots[id.index as usize];
+            let Some(app) = slot.app.as_mut() else {
+                return false;
+            };
+            if now.saturating_sub(slot.moved_at) < budget || !app.arm(now, links) {
+                return true;
+            }
+            slot.awake = false;
+            slot.deadline = app.next_deadline();
+            if let Some(deadline) = slot.deadline {
+                deadlines.insert((deadline, *id));
+            }
+            false
+        });
+    }
+
+    /// Between two breaths: looks at the bells now and then while there is work, pauses while the
+    /// budget lasts, sleeps when every app does. `moved` is what the breath returned. True when
+    /// the outside descriptor rang.
+    ///
+    /// # Errors
+    /// Those of epoll.
+    pub fn rest(&mut self, moved: bool) -> io::Result<bool> {
+        if moved {
+            self.idle_turns = 0;
+            return if self.breaths.is_multiple_of(LOOK_BREATHS) {
+                self.look(Some(0))
+            } else {
+                Ok(false)
+            };
+        }
+        if self.links.has_work() {
+            return Ok(false);
+        }
+        if !self.awake.is_empty() {
+            self.idle_turns = self.idle_turns.wrapping_add(1);
+            self.linger.pause(self.idle_turns);
+            return if self.idle_turns.is_multiple_of(LOOK_TURNS) {
+                self.look(Some(0))
+            } else {
+                Ok(false)
+            };
+        }
+        let before = monotonic_ns();
+        let timeout = self
+            .deadlines
+            .first()
+            .map(|(deadline, _)| deadline.saturating_sub(before));
+        self.row.add(Value::Sleeps, 1);
+        let outside = self.look(timeout)?;
+        if !self.ready.is_empty() {
+            self.linger.slept(monotonic_ns().saturating_sub(before));
+        }
+        Ok(outside)
+    }
+
+    fn look(&mut self, timeout_ns: Option<u64>) -> io::Result<bool> {
+        self.epoll.wait(&mut self.ready, timeout_ns)?;
+        let mut outside = false;
+        for ready in &self.ready {
+            match ready.token {
+                OUTSIDE => outside = true,
+                token => self.links.wake(AppId::from_token(token)),
+            }
+        }
+        Ok(outside)
+    }
+}
+
+/// The token of the outside descriptor; no app has generation `u32::MAX` before 2^32 removals.
+const OUTSIDE: u64 = u64::MAX;
+/// Busy breaths between two looks at the bells of those that sleep.
+const LOOK_BREATHS: u64 = 16;
+/// The same for idle turns, of which there are more.
+const LOOK_TURNS: u32 = 32;

@@ -1,0 +1,442 @@
+//! Counters in shared memory: one file, one row per IPCP, flow and engine.
+//!
+//! The data plane adds with plain relaxed stores; whoever reads the file sees the figures without
+//! asking the node, and still sees them after the node has died. A file is written by one process
+//! and read by any; a reader trusts nothing in it.
+//!
+//! ```text
+//! file:  [magic 8][version u32][rows u32][row bytes u32]...pad to 4096, then rows
+//! row:   [state u32: 0 free, else the kind][changes u32][id u64][name 112, NUL-padded][values 32 x u64]
+//! ```
+
+use std::cell::Cell;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use carina_sys::{Mapping, Memory};
+
+macro_rules! values {
+    ($($(#[$doc:meta])* $name:ident = $label:literal,)*) => {
+        /// What a row counts. Values from [`Value::FIRST_DROP`] on are reasons for discarding:
+        /// each discarded SDU or piece is counted under exactly one.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Value { $($(#[$doc])* $name,)* }
+
+        impl Value {
+            /// Every value in the order of the table.
+            pub const ALL: &'static [Value] = &[$(Value::$name,)*];
+
+            /// The label that tools print.
+            #[must_use]
+            pub fn label(self) -> &'static str {
+                match self { $(Value::$name => $label,)* }
+            }
+        }
+    };
+}
+
+values! {
+    /// SDUs received from the peer, or by a flow from its application.
+    SdusIn = "sdus_in",
+    /// Their bytes.
+    BytesIn = "bytes_in",
+    /// SDUs sent to the peer, or by a flow to its application.
+    SdusOut = "sdus_out",
+    /// Their bytes.
+    BytesOut = "bytes_out",
+    /// Pieces received that were not the last of their SDU.
+    PiecesIn = "pieces_in",
+    /// Pieces sent that were not the last of their SDU.
+    PiecesOut = "pieces_out",
+    /// Control messages received.
+    ControlIn = "control_in",
+    /// Control messages sent.
+    ControlOut = "control_out",
+    /// Flows opened.
+    FlowsOpened = "flows_opened",
+    /// Flows ended.
+    FlowsClosed = "flows_closed",
+    /// Times the link came up.
+    LinksUp = "links_up",
+    /// Times the link went down.
+    LinksDown = "links_down",
+    /// Breaths in which something moved.
+    Breaths = "breaths",
+    /// Times the engine slept.
+    Sleeps = "sleeps",
+    /// Bells rung.
+    Bells = "bells",
+    /// Data for a channel that is not open.
+    DropUnknownChannel = "drop_unknown_channel",
+    /// Data for a flow that has ended.
+    DropFlowEnded = "drop_flow_ended",
+    /// The application's ring was full although credit said otherwise.
+    DropRingFull = "drop_ring_full",
+    /// An SDU longer than a socket end carries.
+    DropTooLong = "drop_too_long",
+    /// No buffer was free.
+    DropNoBuffer = "drop_no_buffer",
+    /// A record or header that breaks the protocol.
+    DropMalformed = "drop_malformed",
+    /// Data beyond the credit granted.
+    DropOverrun = "drop_overrun",
+    /// Data queued when the link went down.
+    DropLinkDown = "drop_link_down",
+}
+
+impl Value {
+    /// The first of the reasons for discarding.
+    pub const FIRST_DROP: Value = Value::DropUnknownChannel;
+
+    /// True for a reason for discarding.
+    #[must_use]
+    pub fn is_drop(self) -> bool {
+        self as usize >= Value::FIRST_DROP as usize
+    }
+}
+
+/// What a row belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum Kind {
+    /// The engine of a data-plane thread.
+    Engine = 1,
+    /// An IPC process.
+    Ipcp = 2,
+    /// A flow; its name says which channel of which IPCP carries it.
+    Flow = 3,
+}
+
+impl Kind {
+    /// The label that tools print.
+    #[must_use]
+    pub fn label(self) -> &'static str {
+        match self {
+            Kind::Engine => "engine",
+            Kind::Ipcp => "ipcp",
+            Kind::Flow => "flow",
+        }
+    }
+
+    fn from_word(word: u32) -> Option<Kind> {
+        [Kind::Engine, Kind::Ipcp, Kind::Flow]
+            .into_iter()
+            .find(|kind| *kind as u32 == word)
+    }
+}
+
+/// The table as its writer sees it.
+#[derive(Clone)]
+pub struct Table {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    mapping: Mapping,
+    free: Mutex<Vec<u32>>,
+}
+
+/// One row, given back when dropped. Belongs to one thread.
+pub struct Row {
+    shared: Arc<Shared>,
+    /// `None` when the table was full: the row then counts nothing.
+    index: Option<u32>,
+    // Rows are written by load and store; two threads would lose counts.
+    _one_thread: std::marker::PhantomData<Cell<()>>,
+}
+
+impl Table {
+    /// Makes the file at `path` anew, in place of any file there.
+    ///
+    /// # Errors
+    /// Those of the file system, with the path.
+    pub fn create(path: &Path) -> io::Result<Table> {
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io::Error::new(
+                    error.kind(),
+                    format!("{}: {error}", path.display()),
+                ));
+            }
+            _ => Table::over(&Memory::file(path, FILE_BYTES)?),
+        }
+    }
+
+    /// A table that no other process reads.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn private() -> io::Result<Table> {
+        Table::over(&Memory::anonymous("carina-counters", FILE_BYTES)?)
+    }
+
+    fn over(memory: &Memory) -> io::Result<Table> {
+        let mapping = memory.map()?;
+        mapping.atomic_u32(8).store(VERSION, Ordering::Relaxed);
+        mapping.atomic_u32(12).store(ROWS as u32, Ordering::Relaxed);
+        mapping
+            .atomic_u32(16)
+            .store(ROW_BYTES as u32, Ordering::Relaxed);
+        mapping.atomic_u64(0).store(MAGIC, Ordering::Release);
+        let free = (0..ROWS as u32).rev().collect();
+        Ok(Table {
+            shared: Arc::new(Shared {
+                mapping,
+                free: Mutex::new(free),
+            }),
+        })
+    }
+
+    /// A new row of zeros. `id` is an IPCP id or a port; `name` is cut to 112 bytes. When the
+    /// table is full the row counts nothing.
+    #[must_use]
+    pub fn row(&self, kind: Kind, id: u64, name: &str) -> Row {
+        let shared = Arc::clone(&self.shared);
+        let index = shared.free.lock().ok().and_then(|mut free| free.pop());
+        let row = Row {
+            shared,
+            index,
+            _one_thread: std::marker::PhantomData,
+        };
+        if let Some(at) = row.offset() {
+            let mapping = &row.shared.mapping;
+            for value in 0..VALUES {
+                mapping
+                    .atomic_u64(at + VALUES_AT + 8 * value)
+                    .store(0, Ordering::Relaxed);
+            }
+            let mut bytes = [0; NAME_BYTES];
+            let cut = name.floor_char_boundary(NAME_BYTES);
+            bytes[..cut].copy_from_slice(&name.as_bytes()[..cut]);
+            mapping.write(at + NAME_AT, &bytes);
+            mapping.atomic_u64(at + 8).store(id, Ordering::Relaxed);
+            mapping.atomic_u32(at + 4).fetch_add(1, Ordering::Relaxed);
+            mapping.atomic_u32(at).store(kind as u32, Ordering::Release);
+        }
+        row
+    }
+}
+
+impl Row {
+    fn offset(&self) -> Option<usize> {
+        Some(HEADER_BYTES + self.index? as usize * ROW_BYTES)
+    }
+
+    fn value(&self, value: Value) -> Option<&AtomicU64> {
+        Some(
+            self.shared
+                .mapping
+                .atomic_u64(self.offset()? + VALUES_AT + 8 * value as usize),
+        )
+    }
+
+    /// Adds `count` to a value.
+    #[inline]
+    pub fn add(&self, value: Value, count: u64) {
+        if let Some(cell) = self.value(value) {
+            // One thread writes: no locked instruction is needed.
+            cell.store(
+                cell.load(Ordering::Relaxed).wrapping_add(count),
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// Reads a value; 0 when the table was full.
+    #[must_use]
+    pub fn read(&self, value: Value) -> u64 {
+        self.value(value)
+            .map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Row {
+    fn drop(&mut self) {
+        let (Some(at), Some(index)) = (self.offset(), self.index) else {
+            return;
+        };
+        self.shared
+            .mapping
+            .atomic_u32(at)
+            .store(0, Ordering::Release);
+        if let Ok(mut free) = self.shared.free.lock() {
+            free.push(index);
+        }
+    }
+}
+
+/// A row as a reader found it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Snapshot {
+    /// What it belongs to.
+    pub kind: Kind,
+    /// IPCP id or port.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// Changes when the row is given to another owner; rates are only of rows with equal marks.
+    pub changes: u32,
+    values: [u64; VALUES],
+}
+
+impl Snapshot {
+    /// One figure.
+    #[must_use]
+    pub fn get(&self, value: Value) -> u64 {
+        self.values[value as usize]
+    }
+
+    /// All discarded, whatever the reason.
+    #[must_use]
+    pub fn drops(&self) -> u64 {
+        let drops = Value::ALL.iter().filter(|value| value.is_drop());
+        drops.fold(0, |sum, value| sum.wrapping_add(self.get(*value)))
+    }
+}
+
+/// Reads every row in use from the file at `path`.
+///
+/// # Errors
+/// When the file cannot be read or is no table of counters of this version.
+pub fn read(path: &Path) -> io::Result<Vec<Snapshot>> {
+    let wrong = |text: String| {
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{}: {text}", path.display()),
+        )
+    };
+    let bytes = std::fs::read(path)
+        .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))?;
+    if bytes.len() < HEADER_BYTES || word64(&bytes, 0) != MAGIC {
+        return Err(wrong("no table of counters".to_owned()));
+    }
+    let (version, row_bytes) = (word32(&bytes, 8), word32(&bytes, 16));
+    if version != VERSION || row_bytes as usize != ROW_BYTES {
+        return Err(wrong(format!(
+            "version {version}, this program reads version {VERSION}"
+        )));
+    }
+    Ok(bytes[HEADER_BYTES..]
+        .chunks_exact(ROW_BYTES)
+        .filter_map(snapshot)
+        .collect())
+}
+
+fn snapshot(row: &[u8]) -> Option<Snapshot> {
+    let kind = Kind::from_word(word32(row, 0))?;
+    let name = &row[NAME_AT..VALUES_AT];
+    let end = name
+        .iter()
+        .position(|byte| *byte == 0)
+        .unwrap_or(NAME_BYTES);
+    let mut values = [0; VALUES];
+    for (index, value) in values.iter_mut().enumerate() {
+        *value = word64(row, VALUES_AT + 8 * index);
+    }
+    let name = String::from_utf8_lossy(&name[..end]).into_owned();
+    Some(Snapshot {
+        kind,
+        id: word64(row, 8),
+        name,
+        changes: word32(row, 4),
+        values,
+    })
+}
+
+fn word64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(word32(bytes, at)) | u64::from(word32(bytes, at + 4)) << 32
+}
+
+fn word32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"CARINACT");
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 4096;
+const NAME_AT: usize = 16;
+const NAME_BYTES: usize = 112;
+const VALUES_AT: usize = NAME_AT + NAME_BYTES;
+const VALUES: usize = 32;
+const ROW_BYTES: usize = VALUES_AT + 8 * VALUES;
+/// Rows of a table: a few thousand flows; the file takes memory only for rows once used.
+const ROWS: usize = 8192;
+const FILE_BYTES: usize = HEADER_BYTES + ROWS * ROW_BYTES;
+
+const _: () = assert!(Value::ALL.len() <= VALUES);
+const _: () = assert!(FILE_BYTES.is_multiple_of(4096));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(name: &str) -> std::path::PathBuf {
+        std::env::temp_dir().join(format!("carina-counters-{}-{name}", std::process::id()))
+    }
+
+    #[test]
+    fn a_reader_sees_rows_in_use_and_no_others() {
+        let path = path("rows");
+        let table = Table::create(&path).unwrap();
+        let flow = table.row(Kind::Flow, 7, "echo | caller");
+        let ipcp = table.row(Kind::Ipcp, 1, &"é".repeat(100));
+        flow.add(Value::SdusIn, 3);
+        flow.add(Value::SdusIn, 4);
+        flow.add(Value::DropTooLong, 1);
+        flow.add(Value::DropOverrun, 2);
+        let rows = read(&path).unwrap();
+        assert_eq!(rows.len(), 2);
+        assert_eq!(
+            (rows[0].kind, rows[0].id, rows[0].name.as_str()),
+            (Kind::Flow, 7, "echo | caller")
+        );
+        assert_eq!((rows[0].get(Value::SdusIn), rows[0].drops()), (7, 3));
+        assert_eq!(rows[1].name, "é".repeat(56));
+        drop(flow);
+        assert_eq!(read(&path).unwrap().len(), 1);
+        let again = table.row(Kind::Flow, 8, "x");
+        assert_eq!(again.read(Value::SdusIn), 0);
+        let rows = read(&path).unwrap();
+        assert_eq!((rows[0].id, rows[0].changes), (8, 2));
+        drop((ipcp, again, table));
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn the_figures_outlive_their_writer() {
+        let path = path("outlive");
+        let table = Table::create(&path).unwrap();
+        let row = table.row(Kind::Ipcp, 1, "hv");
+        row.add(Value::BytesOut, 99);
+        std::mem::forget((row, table));
+        assert_eq!(read(&path).unwrap()[0].get(Value::BytesOut), 99);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn a_full_table_costs_figures_and_nothing_else() {
+        let table = Table::private().unwrap();
+        let rows: Vec<Row> = (0..ROWS + 1)
+            .map(|id| table.row(Kind::Flow, id as u64, ""))
+            .collect();
+        let last = rows.last().unwrap();
+        last.add(Value::SdusIn, 1);
+        assert_eq!(last.read(Value::SdusIn), 0);
+    }
+
+    #[test]
+    fn a_file_that_is_no_table_is_refused_with_its_path() {
+        let path = path("wrong");
+        std::fs::write(&path, vec![1; 10_000]).unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(
+            error.contains("no table of counters") && error.contains("wrong"),
+            "{error}"
+        );
+        std::fs::remove_file(&path).unwrap();
+        assert!(read(&path).is_err());
+    }
+}

@@ -1,0 +1,527 @@
+//! Links between apps: bounded queues of packets with the sink's credit on them.
+//!
+//! A link has one source and one sink. The source never puts more on it than the sink has
+//! allowed, in two currencies:
+//!
+//! - **credit** of the link: a running limit of ring bytes, so that one slow reader holds back its
+//!   own link and no other;
+//! - **room** of the sink app: what the sink as a whole (a device ring) can take in this breath.
+//!
+//! The sink reports what its reader has consumed; a windowed link turns that into new credit, any
+//! other link hands the figure back to the source app. There is no call from app to app: an app
+//! changes its links, and the engine visits whoever that concerns.
+
+use std::collections::VecDeque;
+
+use crate::packet::{Packet, record_cost};
+
+/// Names an app of one engine; not reused while anything can still refer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AppId {
+    pub(crate) index: u32,
+    pub(crate) generation: u32,
+}
+
+impl AppId {
+    /// The id as an epoll token.
+    #[must_use]
+    pub fn token(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The id that a token stands for.
+    #[must_use]
+    pub fn from_token(token: u64) -> AppId {
+        AppId {
+            index: token as u32,
+            generation: (token >> 32) as u32,
+        }
+    }
+}
+
+/// Names a link of one engine; not reused while anything can still refer to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LinkId {
+    index: u32,
+    generation: u32,
+}
+
+/// Why a link ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Close {
+    /// Everything was handed over; the text says who closed and why.
+    Graceful(String),
+    /// The other side is gone and SDUs may be missing; the text says how.
+    Failed(String),
+    /// The link never came to life (an allocation was refused).
+    Refused(String),
+}
+
+impl Close {
+    /// The reason in words.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        match self {
+            Close::Graceful(text) | Close::Failed(text) | Close::Refused(text) => text,
+        }
+    }
+}
+
+/// Credit of a link as its sink states it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Credit {
+    /// The source keeps to a limit known elsewhere; the link adds none.
+    Unlimited,
+    /// The sink calls [`Links::set_limit`]; nothing may be sent before.
+    Stated,
+    /// At most this many ring bytes may be on their way to the reader.
+    Window(u64),
+}
+
+struct Link {
+    from: AppId,
+    to: AppId,
+    tag: u32,
+    queue: VecDeque<Packet>,
+    credit: Credit,
+    limit: u64,
+    sent: u64,
+    consumed: u64,
+    piece_max: usize,
+    closed: Option<Close>,
+    listed_ready: bool,
+    listed_return: bool,
+    listed_starved: bool,
+}
+
+#[derive(Default)]
+struct Side {
+    room: u64,
+    ready: VecDeque<LinkId>,
+    returns: VecDeque<LinkId>,
+    starved: Vec<LinkId>,
+    woken: bool,
+    listed_dirty: bool,
+    generation: u32,
+}
+
+struct Cell {
+    generation: u32,
+    link: Option<Link>,
+}
+
+/// All links of an engine and the lists of who has to be visited because of them.
+#[derive(Default)]
+pub struct Links {
+    cells: Vec<Cell>,
+    free: Vec<u32>,
+    sides: Vec<Side>,
+    woken: Vec<AppId>,
+    dirty: VecDeque<AppId>,
+    finished: Vec<AppId>,
+    left_over: Vec<LinkId>,
+    retries: Vec<LinkId>,
+}
+
+impl Links {
+    /// Makes a link from `from` to `to`; `tag` is the sink's own mark for it.
+    pub fn connect(&mut self, from: AppId, to: AppId, credit: Credit, piece_max: usize) -> LinkId {
+        let limit = match credit {
+            Credit::Unlimited => u64::MAX,
+            Credit::Stated => 0,
+            Credit::Window(bytes) => bytes,
+        };
+        let link = Link {
+            from,
+            to,
+            tag: 0,
+            queue: VecDeque::new(),
+            credit,
+            limit,
+            sent: 0,
+            consumed: 0,
+            piece_max,
+            closed: None,
+            listed_ready: false,
+            listed_return: false,
+            listed_starved: false,
+        };
+        let index = match self.free.pop() {
+            Some(index) => index,
+            None => {
+                self.cells.push(Cell {
+                    generation: 0,
+                    link: None,
+                });
+                (self.cells.len() - 1) as u32
+            }
+        };
+        let cell = &mut self.cells[index as usize];
+        cell.link = Some(link);
+        LinkId {
+            index,
+            generation: cell.generation,
+        }
+    }
+
+    /// Removes a link with everything on it; returns how many packets were on it.
+    pub fn disconnect(&mut self, id: LinkId) -> usize {
+        let Some(cell) = self.cells.get_mut(id.index as usize) else {
+            return 0;
+        };
+        if cell.generation != id.generation {
+            return 0;
+        }
+        let Some(link) = cell.link.take() else {
+            return 0;
+        };
+        cell.generation = cell.generation.wrapping_add(1);
+        self.free.push(id.index);
+        link.queue.len()
+    }
+
+    fn link(&self, id: LinkId) -> Option<&Link> {
+        let cell = self.cells.get(id.index as usize)?;
+        if cell.generation == id.generation {
+            cell.link.as_ref()
+        } else {
+            None
+        }
+    }
+
+    fn link_mut(&mut self, id: LinkId) -> Option<&mut Link> {
+        let cell = self.cells.get_mut(id.index as usize)?;
+        if cell.generation == id.generation {
+            cell.link.as_mut()
+        } else {
+            None
+        }
+    }
+
+    fn side_mut(&mut self, app: AppId) -> Option<&mut Side> {
+        let side = self.sides.get_mut(app.index as usize)?;
+        (side.generation == app.generation).then_some(side)
+    }
+
+    /// Sets the mark that the hub app of this link knows it by (a channel number).
+    pub fn set_tag(&mut self, id: LinkId, tag: u32) {
+        if let Some(link) = self.link_mut(id) {
+            link.tag = tag;
+        }
+    }
+
+    /// The mark set by [`Links::set_tag`], 0 before.
+    #[must_use]
+    pub fn tag(&self, id: LinkId) -> u32 {
+        self.link(id).map_or(0, |link| link.tag)
+    }
+
+    /// Sink: states that all its inputs together may take `bytes` of ring space in this breath.
+    /// Sources that were held back for want of it are visited again.
+    pub fn set_room(&mut self, app: AppId, bytes: u64) {
+        let Some(side) = self.side_mut(app) else {
+            return;
+        };
+        side.room = bytes;
+        if bytes > 0 && !side.starved.is_empty() {
+            for id in std::mem::take(&mut side.starved) {
+                let Some(link) = self.link_mut(id) else {
+                    continue;
+                };
+                link.listed_starved = false;
+                let from = link.from;
+                self.wake(from);
+            }
+        }
+    }
+
+    /// True when a source is waiting for room at this sink.
+    #[must_use]
+    pub fn is_wanted(&self, app: AppId) -> bool {
+        self.sides
+            .get(app.index as usize)
+            .is_some_and(|side| !side.starved.is_empty())
+    }
+
+    /// Sink of a [`Credit::Stated`] link: the source may send `credit` ring bytes from here on, in
+    /// pieces of at most `piece_max` bytes. Wakes the source when it may now send more.
+    pub fn set_credit(&mut self, id: LinkId, credit: u64, piece_max: usize) {
+        let Some(link) = self.link_mut(id) else {
+            return;
+        };
+        let limit = link.sent.saturating_add(credit);
+        let grown = limit > link.limit;
+        link.limit = limit;
+        link.piece_max = piece_max;
+        let from = link.from;
+        if grown {
+            self.wake(from);
+        }
+    }
+
+    /// The largest packet, in bytes, that the source may put on this link; 0 before it is known.
+    #[must_use]
+    pub fn piece_max(&self, id: LinkId) -> usize {
+        self.link(id).map_or(0, |link| link.piece_max)
+    }
+
+    /// Source: may a packet of `len` bytes be pushed? When the answer is no for want of room at
+    /// the sink, the source is noted and visited again when there is room; when it is for want of
+    /// credit it is visited when the link has more.
+    pub fn may_push(&mut self, id: LinkId, len: usize) -> bool {
+        let cost = record_cost(len);
+        let Some(link) = self.link(id) else {
+            return false;
+        };
+        if link.closed.is_some() || link.sent.saturating_add(cost) > link.limit {
+            return false;
+        }
+        // Only a sink that states its credit has a room of its own: a device shared by many links.
+        let (to, listed) = (link.to, link.listed_starved);
+        if link.credit != Credit::Stated {
+            return true;
+        }
+        let Some(side) = self.side_mut(to) else {
+            return false;
+        };
+        if side.room >= cost + ROOM_OVERHEAD {
+            return true;
+        }
+        if !listed {
+            side.starved.push(id);
+            if let Some(link) = self.link_mut(id) {
+                link.listed_starved = true;
+            }
+        }
+        false
+    }
+
+    /// Source: puts a packet on the link.
+    ///
+    /// # Errors
+    /// Gives the packet back when the link has ended; the caller counts the drop.
+    pub fn push(&mut self, id: LinkId, packet: Packet) -> Result<(), Packet> {
+        let cost = record_cost(packet.len());
+        let Some(link) = self.link_mut(id) else {
+            return Err(packet);
+        };
+        if link.closed.is_some() {
+            return Err(packet);
+        }
+        link.sent += cost;
+        link.queue.push_back(packet);
+        let (to, list) = (link.to, !link.listed_ready);
+        link.listed_ready = true;
+        let Some(side) = self.side_mut(to) else {
+            return Ok(());
+        };
+        side.room = side.room.saturating_sub(cost + ROOM_OVERHEAD);
+        if list {
+            side.ready.push_back(id);
+            self.mark_dirty(to);
+        }
+        Ok(())
+    }
+
+    fn mark_dirty(&mut self, app: AppId) {
+        let Some(side) = self.side_mut(app) else {
+            return;
+        };
+        if !side.listed_dirty {
+            side.listed_dirty = true;
+            self.dirty.push_back(app);
+        }
+        self.wake(app);
+    }
+
+    /// Sink: the next input link that has packets or has ended.
+    #[must_use]
+    pub fn next_ready(&mut self, app: AppId) -> Option<LinkId> {
+        loop {
+            let id = self.side_mut(app)?.ready.pop_front()?;
+            if let Some(link) = self.link_mut(id) {
+                link.listed_ready = false;
+                return Some(id);
+            }
+        }
+    }
+
+    /// Sink: takes the oldest packet off a link.
+    #[must_use]
+    pub fn pop(&mut self, id: LinkId) -> Option<Packet> {
+        self.link_mut(id)?.queue.pop_front()
+    }
+
+    /// Sink: puts a packet back at the front because it could not be taken after all. The engine
+    /// frees it from the source's memory at the end of the breath.
+    pub fn unpop(&mut self, id: LinkId, packet: Packet) {
+        let Some(link) = self.link_mut(id) else {
+            return;
+        };
+        link.queue.push_front(packet);
+        self.left_over.push(id);
+    }
+
+    /// Sink: asks to find this link among the ready ones again in the next breath.
+    pub fn retry(&mut self, id: LinkId) {
+        let Some(link) = self.link_mut(id) else {
+            return;
+        };
+        if !link.listed_ready {
+            link.listed_ready = true;
+            self.retries.push(id);
+        }
+    }
+
+    /// Puts the links that asked for it back among the ready ones.
+    pub(crate) fn apply_retries(&mut self) {
+        for id in std::mem::take(&mut self.retries) {
+            let Some(link) = self.link(id) else { continue };
+            let to = link.to;
+            if let Some(side) = self.side_mut(to) {
+                side.ready.push_back(id);
+            }
+            self.mark_dirty(to);
+        }
+    }
+
+    /// Number of packets waiting on a link.
+    #[must_use]
+    pub fn queued(&self, id: LinkId) -> usize {
+        self.link(id).map_or(0, |link| link.queue.len())
+    }
+
+    /// Sink: `total` ring bytes of this link have left its reader's ring since the start. Becomes
+    /// credit on a windowed link and is handed to the source app on any other.
+    pub fn report(&mut self, id: LinkId, total: u64) {
+        let Some(link) = self.link_mut(id) else {
+            return;
+        };
+        if total <= link.consumed {
+            return;
+        }
+        link.consumed = total;
+        let from = link.from;
+        if let Credit::Window(bytes) = link.credit {
+            link.limit = total.saturating_add(bytes);
+            self.wake(from);
+            return;
+        }
+        if !link.listed_return {
+            link.listed_return = true;
+            if let Some(side) = self.side_mut(from) {
+                side.returns.push_back(id);
+            }
+            self.wake(from);
+        }
+    }
+
+    /// Source: the next output link whose reader consumed something, with the total.
+    #[must_use]
+    pub fn next_return(&mut self, app: AppId) -> Option<(LinkId, u64)> {
+        loop {
+            let id = self.side_mut(app)?.returns.pop_front()?;
+            if let Some(link) = self.link_mut(id) {
+                link.listed_return = false;
+                return Some((id, link.consumed));
+            }
+        }
+    }
+
+    /// Ends a link: no more packets; what is queued is still delivered. Wakes the sink. The first
+    /// reason stays.
+    pub fn close(&mut self, id: LinkId, close: Close) {
+        let Some(link) = self.link_mut(id) else {
+            return;
+        };
+        if link.closed.is_some() {
+            return;
+        }
+        link.closed = Some(close);
+        let (from, to) = (link.from, link.to);
+        self.wake(from);
+        self.wake(to);
+        self.retry(id);
+    }
+
+    /// How the link ended, once it has; for the sink only meaningful when the queue is empty.
+    #[must_use]
+    pub fn closed(&self, id: LinkId) -> Option<&Close> {
+        self.link(id)?.closed.as_ref()
+    }
+
+    /// Asks the engine to visit `app` in the next breath.
+    pub fn wake(&mut self, app: AppId) {
+        let Some(side) = self.side_mut(app) else {
+            return;
+        };
+        if !side.woken {
+            side.woken = true;
+            self.woken.push(app);
+        }
+    }
+
+    /// An app asks to be removed at the end of this breath.
+    pub fn finish(&mut self, app: AppId) {
+        self.finished.push(app);
+    }
+
+    pub(crate) fn admit(&mut self, app: AppId) {
+        let index = app.index as usize;
+        if self.sides.len() <= index {
+            self.sides.resize_with(index + 1, Side::default);
+        }
+        self.sides[index] = Side {
+            generation: app.generation,
+            ..Side::default()
+        };
+    }
+
+    /// Forgets an app; its links must be gone or go with their other ends.
+    pub(crate) fn dismiss(&mut self, app: AppId) {
+        if let Some(side) = self.side_mut(app) {
+            *side = Side {
+                generation: app.generation.wrapping_add(1),
+                ..Side::default()
+            };
+        }
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.woken.is_empty() || !self.retries.is_empty() || !self.dirty.is_empty()
+    }
+
+    pub(crate) fn take_woken(&mut self, into: &mut Vec<AppId>) {
+        for app in self.woken.drain(..) {
+            if let Some(side) = self.sides.get_mut(app.index as usize)
+                && side.generation == app.generation
+            {
+                side.woken = false;
+                into.push(app);
+            }
+        }
+    }
+
+    pub(crate) fn next_dirty(&mut self) -> Option<AppId> {
+        let app = self.dirty.pop_front()?;
+        if let Some(side) = self.side_mut(app) {
+            side.listed_dirty = false;
+        }
+        Some(app)
+    }
+
+    pub(crate) fn take_finished(&mut self) -> Vec<AppId> {
+        std::mem::take(&mut self.finished)
+    }
+
+    pub(crate) fn take_left_over(&mut self) -> Vec<LinkId> {
+        std::mem::take(&mut self.left_over)
+    }
+
+    pub(crate) fn queue_mut(&mut self, id: LinkId) -> Option<&mut VecDeque<Packet>> {
+        self.link_mut(id).map(|link| &mut link.queue)
+    }
+}
+
+/// Ring bytes that a sink may need for a packet beyond its cost: an 8-byte header and its padding.
+pub(crate) const ROOM_OVERHEAD: u64 = 16;

@@ -1,0 +1,202 @@
+//! The loopback shim: applications of one system call each other.
+//!
+//! It is only the registry and the matching of calls. The manager hands both applications the two
+//! ends of one channel, or has the data plane relay between ends of different kinds, when
+//! `AllocateResult` says yes; no SDU passes here.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use carina_api::{AppName, IpcpId, PortId};
+
+use crate::command::{Event, FlowEnd};
+use crate::offered::Offered;
+use crate::shim::{Call, Refusal, Shim};
+
+/// A DIF that spans this system alone.
+pub struct Loopback {
+    ipcp: IpcpId,
+    names: BTreeSet<AppName>,
+    /// Called port to calling port, until answered.
+    asked: BTreeMap<PortId, PortId>,
+    /// Both directions of every live flow.
+    pairs: BTreeMap<PortId, PortId>,
+    events: VecDeque<Event>,
+    next_port: u32,
+}
+
+impl Loopback {
+    /// An empty DIF.
+    #[must_use]
+    pub fn new(ipcp: IpcpId) -> Loopback {
+        Loopback {
+            ipcp,
+            names: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            pairs: BTreeMap::new(),
+            events: VecDeque::new(),
+            next_port: 0,
+        }
+    }
+
+    /// The other port of a live flow.
+    #[must_use]
+    pub fn peer_of(&self, port: PortId) -> Option<PortId> {
+        self.pairs.get(&port).copied()
+    }
+
+    /// The registered names in order.
+    pub fn names(&self) -> impl Iterator<Item = &AppName> {
+        self.names.iter()
+    }
+
+    /// Ports of called applications have bits 31 and 30 set: bit 31 keeps them apart from the
+    /// manager's, bit 30 from the data plane's.
+    fn free_port(&mut self) -> PortId {
+        loop {
+            self.next_port = (self.next_port + 1) & 0x3fff_ffff;
+            let port = PortId(0xc000_0000 | self.next_port);
+            if !self.asked.contains_key(&port) && !self.pairs.contains_key(&port) {
+                return port;
+            }
+        }
+    }
+}
+
+impl Shim for Loopback {
+    fn kind(&self) -> &'static str {
+        "loopback"
+    }
+
+    fn offered(&self) -> Offered {
+        Offered::SHARED_MEMORY
+    }
+
+    fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
+        if self.names.insert(name.clone()) { Ok(()) } else { Err(Refusal::NameTaken(name.clone())) }
+    }
+
+    fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {
+        if self.names.remove(name) { Ok(()) } else { Err(Refusal::NotRegistered(name.clone())) }
+    }
+
+    fn reaches(&self, name: &AppName) -> bool {
+        self.names.contains(name)
+    }
+
+    fn allocate(&mut self, call: Call, _end: Option<FlowEnd>) -> Result<(), Refusal> {
+        self.offered().meets(&call.spec).map_err(Refusal::Quality)?;
+        if !self.reaches(&call.remote) {
+            return Err(Refusal::Unreachable(call.remote));
+        }
+        let port = self.free_port();
+        self.asked.insert(port, call.port);
+        self.events.push_back(Event::IncomingFlow {
+            ipcp: self.ipcp,
+            port,
+            local: call.remote,
+            remote: call.local,
+            spec: call.spec,
+        });
+        Ok(())
+    }
+
+    fn respond(
+        &mut self,
+        port: PortId,
+        answer: Result<Option<FlowEnd>, String>,
+    ) -> Result<(), Refusal> {
+        let caller = self.asked.remove(&port).ok_or(Refusal::UnknownPort(port))?;
+        let result = answer.map(|_| ());
+        if result.is_ok() {
+            self.pairs.insert(port, caller);
+            self.pairs.insert(caller, port);
+        }
+        self.events.push_back(Event::AllocateResult { port: caller, result });
+        Ok(())
+    }
+
+    fn deallocate(&mut self, port: PortId, reason: &str) {
+        let reason = reason.to_owned();
+        if let Some(peer) = self.pairs.remove(&port) {
+            self.pairs.remove(&peer);
+            self.events.push_back(Event::FlowClosed { port: peer, reason });
+        } else if let Some(caller) = self.asked.remove(&port) {
+            self.events.push_back(Event::AllocateResult { port: caller, result: Err(reason) });
+        } else if let Some((&called, _)) = self.asked.iter().find(|(_, caller)| **caller == port) {
+            self.asked.remove(&called);
+            self.events.push_back(Event::FlowClosed { port: called, reason });
+        }
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carina_api::FlowSpec;
+
+    use super::*;
+
+    fn name(text: &str) -> AppName {
+        AppName::new(text).unwrap()
+    }
+
+    fn call(port: u32, remote: &str, spec: FlowSpec) -> Call {
+        Call { port: PortId(port), local: name("caller"), remote: name(remote), spec }
+    }
+
+    #[test]
+    fn a_call_reaches_the_registered_name_and_its_end_is_told_to_the_other() {
+        let mut dif = Loopback::new(IpcpId(1));
+        dif.register(&name("echo")).unwrap();
+        dif.allocate(call(7, "echo", FlowSpec::reliable()), None).unwrap();
+        let Some(Event::IncomingFlow { port, local, remote, .. }) = dif.poll_event() else {
+            panic!("no request")
+        };
+        assert_eq!((local, remote), (name("echo"), name("caller")));
+        assert_eq!(port.0 >> 30, 3);
+        dif.respond(port, Ok(None)).unwrap();
+        assert_eq!(
+            dif.poll_event(),
+            Some(Event::AllocateResult { port: PortId(7), result: Ok(()) })
+        );
+        assert_eq!(dif.peer_of(PortId(7)), Some(port));
+        dif.deallocate(PortId(7), "done");
+        assert_eq!(dif.poll_event(), Some(Event::FlowClosed { port, reason: "done".into() }));
+        assert_eq!(dif.peer_of(port), None);
+        assert_eq!(dif.poll_event(), None);
+    }
+
+    #[test]
+    fn duplicate_names_unknown_names_and_impossible_specs_are_refused() {
+        let mut dif = Loopback::new(IpcpId(1));
+        dif.register(&name("echo")).unwrap();
+        assert_eq!(dif.register(&name("echo")), Err(Refusal::NameTaken(name("echo"))));
+        assert_eq!(
+            dif.allocate(call(1, "nobody", FlowSpec::reliable()), None),
+            Err(Refusal::Unreachable(name("nobody")))
+        );
+        let spec = FlowSpec { max_delay_us: 5, ..FlowSpec::reliable() };
+        assert!(matches!(dif.allocate(call(1, "echo", spec), None), Err(Refusal::Quality(_))));
+        assert_eq!(dif.unregister(&name("x")), Err(Refusal::NotRegistered(name("x"))));
+        assert_eq!(dif.respond(PortId(3), Ok(None)), Err(Refusal::UnknownPort(PortId(3))));
+    }
+
+    #[test]
+    fn a_denied_call_and_a_withdrawn_call_are_told_once() {
+        let mut dif = Loopback::new(IpcpId(1));
+        dif.register(&name("echo")).unwrap();
+        dif.allocate(call(7, "echo", FlowSpec::reliable()), None).unwrap();
+        let Some(Event::IncomingFlow { port, .. }) = dif.poll_event() else { panic!() };
+        dif.respond(port, Err("busy".into())).unwrap();
+        let denied = Event::AllocateResult { port: PortId(7), result: Err("busy".into()) };
+        assert_eq!(dif.poll_event(), Some(denied));
+        dif.allocate(call(8, "echo", FlowSpec::reliable()), None).unwrap();
+        let Some(Event::IncomingFlow { port, .. }) = dif.poll_event() else { panic!() };
+        dif.deallocate(PortId(8), "gave up");
+        assert_eq!(dif.poll_event(), Some(Event::FlowClosed { port, reason: "gave up".into() }));
+        assert_eq!(dif.poll_event(), None);
+    }
+}
