@@ -39,6 +39,7 @@ mod map;
 mod primitive;
 mod producer;
 
+pub mod bare;
 pub mod channel;
 pub mod waiting;
 
