@@ -1,6 +1,6 @@
 //! A flow: both directions together.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use crate::batch::SduBatch;
@@ -157,6 +157,15 @@ impl Flow {
         self.receiver.arm()
     }
 
+    /// The descriptor for poll and epoll after [`Flow::arm`]. See [`FlowReceiver::poll_fd`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`FlowReceiver::poll_fd`].
+    pub fn poll_fd(&self) -> Result<BorrowedFd<'_>, Error> {
+        self.receiver.poll_fd()
+    }
+
     /// What the flow has carried so far.
     #[must_use]
     pub fn stats(&self) -> FlowStats {
@@ -181,13 +190,6 @@ impl Flow {
     /// Deallocates the flow, as dropping it does.
     pub fn close(self) {
         drop(self);
-    }
-}
-
-impl AsFd for Flow {
-    /// The descriptor of the receiving half, for poll and epoll after [`Flow::arm`].
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.receiver.as_fd()
     }
 }
 

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use carina_api::ipc::{self, MESSAGE_BYTES_MAX, Mode, RING_FDS, Reply, Request, SOCKET_FDS};
-use carina_ring::{Consumer, Producer, RingMap, WakeMode, region_bytes};
-use carina_sys::{EventFd, connect_seqpacket, membarrier_register, recv_with_fds, send_with_fds};
+use carina_ring::WakeMode;
+use carina_ring::channel::{Endpoint, Side};
+use carina_sys::{connect_seqpacket, membarrier_register, recv_with_fds, send_with_fds};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -113,38 +114,20 @@ pub(crate) fn unexpected(answer: Answer, expected: &str) -> Error {
 /// The flow that an answer brings, as rings.
 pub(crate) fn ring_flow(answer: Answer) -> Result<Flow, Error> {
     let (flow, fds) = flow_of(answer, Mode::Ring)?;
-    let [socket, memory, rx_bell, tx_bell, peer_rx_bell, peer_tx_bell]: [OwnedFd; RING_FDS] =
+    let [socket, memory, my_rx, my_tx, peer_rx, peer_tx]: [OwnedFd; RING_FDS] =
         fds.try_into().map_err(|fds: Vec<_>| wrong_fds(fds.len(), RING_FDS))?;
     let capacity = ipc::ring_bytes_checked(Some(flow.ring_bytes))
         .map_err(|error| Error::Protocol(error.message))?;
-    if flow.tx_ring > 1 {
-        return Err(Error::Protocol(format!("tx_ring is {}; it must be 0 or 1", flow.tx_ring)));
-    }
-    let map = |ring: u8| {
-        let offset = u64::from(ring) * region_bytes(capacity) as u64;
-        RingMap::map(memory.as_fd(), offset, capacity)
-            .map(Arc::new)
-            .map_err(Error::system("cannot map the memory of the flow"))
-    };
-    let (tx, rx) = (map(flow.tx_ring)?, map(1 - flow.tx_ring)?);
-    let bell = |fd| EventFd::from_fd(fd).map_err(Error::system("cannot use a bell of the flow"));
+    let side = Side::from_tx_ring(flow.tx_ring.into())
+        .ok_or_else(|| Error::Protocol(format!("tx_ring is {}, not 0 or 1", flow.tx_ring)))?;
     let wake = if flow.light_wake { WakeMode::Light } else { WakeMode::Fence };
+    let end = Endpoint::from_fds(capacity, side, wake, [memory, my_rx, my_tx, peer_rx, peer_tx])
+        .map_err(Error::system("cannot map the memory of the flow"))?;
     let link = Arc::new(Link::new(socket, info_of(flow)));
-    let sender = FlowSender::new(
-        Producer::fresh(tx, wake),
-        Arc::clone(&rx),
-        bell(tx_bell)?,
-        bell(peer_rx_bell)?,
-        Arc::clone(&link),
-        capacity,
-    );
-    let receiver = FlowReceiver::new(
-        Consumer::fresh(rx, wake),
-        bell(rx_bell)?,
-        bell(peer_tx_bell)?,
-        link,
-        capacity,
-    );
+    let opposite = Arc::clone(end.rx.map());
+    let peer = Arc::clone(&link);
+    let sender = FlowSender::new(end.tx, opposite, end.my_tx_bell, end.peer_rx_bell, peer);
+    let receiver = FlowReceiver::new(end.rx, end.my_rx_bell, end.peer_tx_bell, link);
     Ok(Flow::new(sender, receiver))
 }
 

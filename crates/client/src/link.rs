@@ -4,12 +4,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use carina_api::ipc::{self, FlowNotice};
 use carina_api::{AppName, DifName, FlowSpec, PortId};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use crate::error::Error;
+use crate::ipc::timespec;
 
 /// Who is at the ends of a flow and what it offers.
 #[derive(Clone, Debug)]
@@ -32,8 +34,10 @@ pub struct FlowInfo {
 /// How a flow ended.
 #[derive(Clone, Debug)]
 enum End {
-    /// The node told a reason: the remote end closed, or something broke.
-    Told(String),
+    /// The remote application closed the flow.
+    Closed,
+    /// Something broke, and the node told what.
+    Failed(String),
     /// The node itself is no more.
     NodeGone,
 }
@@ -84,16 +88,17 @@ impl Link {
         let end = match recv(&self.socket, &mut message, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Err(Errno::AGAIN | Errno::INTR) => return false,
             Ok((_, 0)) | Err(_) => End::NodeGone,
-            Ok((filled, _)) => End::Told(told(&message[..filled])),
+            Ok((filled, _)) => told(&message[..filled]),
         };
         let _ = self.end.set(end);
         true
     }
 
-    /// The error that the end of the flow is, when it was not a graceful one.
+    /// The error that the end of the flow is.
     pub(crate) fn failure(&self) -> Error {
         match self.end.get() {
-            Some(End::Told(reason)) => Error::FlowFailed { reason: reason.clone() },
+            Some(End::Closed) => Error::Closed,
+            Some(End::Failed(reason)) => Error::FlowFailed { reason: reason.clone() },
             Some(End::NodeGone) => Error::NodeGone,
             None => Error::FlowFailed { reason: "the remote end failed".to_owned() },
         }
@@ -109,10 +114,7 @@ impl Link {
             PollFd::from_borrowed_fd(bell, PollFlags::IN),
             PollFd::new(&self.socket, PollFlags::IN),
         ];
-        let limit = limit.map(|limit| Timespec {
-            tv_sec: limit.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: limit.subsec_nanos().into(),
-        });
+        let limit = limit.map(timespec);
         match poll(&mut fds, limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(Error::system("cannot wait for the flow's doorbell")(error)),
@@ -131,10 +133,11 @@ impl AsFd for Link {
     }
 }
 
-/// The reason in a `{"closed":{"reason":..}}` message.
-fn told(message: &[u8]) -> String {
-    serde_json::from_slice::<serde_json::Value>(message)
-        .ok()
-        .and_then(|value| value["closed"]["reason"].as_str().map(str::to_owned))
-        .unwrap_or_else(|| "the node closed the flow and gave no reason".to_owned())
+/// The end of the flow as the node tells it.
+fn told(message: &[u8]) -> End {
+    match ipc::decode(message) {
+        Ok(FlowNotice::Closed { graceful: true, .. }) => End::Closed,
+        Ok(FlowNotice::Closed { reason, graceful: false }) => End::Failed(reason),
+        Err(error) => End::Failed(format!("unknown notice of the node: {error}")),
+    }
 }

@@ -4,7 +4,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use carina_ring::{Consumer, Lease, Producer, Spin, State};
+use carina_ring::waiting::Spin;
+use carina_ring::{Consumer, PieceRef, State};
 use carina_sys::{Epoll, EventFd, Interest};
 
 use crate::batch::SduBatch;
@@ -19,13 +20,10 @@ pub struct FlowReceiver {
     data_bell: EventFd,
     peer_bell: EventFd,
     link: Arc<Link>,
-    /// A piece that was taken from the ring to look at it and not received yet.
-    seen: Option<Lease>,
     /// An SDU of which some pieces were received by calls that do not wait.
     begun: Option<Begun>,
-    /// Ring bytes received and not given back to the sender yet, and how many may be.
-    owed: usize,
-    owed_max: usize,
+    /// Ring bytes that may be received before they are given back to the sender.
+    owed_max: u64,
     /// Calls that found nothing since the control socket was looked at.
     misses: u32,
     armed: bool,
@@ -43,6 +41,16 @@ struct Begun {
     length: u64,
 }
 
+/// What is at the front of the ring.
+enum Taken {
+    /// An SDU; this many bytes of it are in the buffer now.
+    Sdu(usize),
+    /// Part of an SDU that comes in pieces.
+    Part,
+    /// Nothing.
+    Nothing,
+}
+
 /// One piece of an SDU, in the ring. Most SDUs are one piece; those larger than a quarter of the
 /// ring are several. Dropping it gives its space back to the sender.
 #[derive(Debug)]
@@ -56,17 +64,14 @@ impl FlowReceiver {
         data_bell: EventFd,
         peer_bell: EventFd,
         link: Arc<Link>,
-        capacity: usize,
     ) -> FlowReceiver {
         FlowReceiver {
-            ring,
             data_bell,
             peer_bell,
             link,
-            seen: None,
             begun: None,
-            owed: 0,
-            owed_max: capacity / 8,
+            owed_max: ring.capacity() as u64 / 8,
+            ring,
             misses: 0,
             armed: false,
             pollable: OnceLock::new(),
@@ -92,14 +97,16 @@ impl FlowReceiver {
     #[inline]
     pub fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         loop {
-            if let Some(piece) = self.take()? {
-                if !piece.more() && self.begun.is_none() {
-                    return self.deliver(&piece, buffer);
+            match self.take_whole(buffer)? {
+                Taken::Sdu(length) => return Ok(length),
+                Taken::Nothing => {
+                    self.wait(None)?;
                 }
-                let received = self.recv_pieces(piece, buffer, None)?;
-                return Ok(received.expect("without a deadline nothing ends the wait but an error"));
+                Taken::Part => {
+                    let received = self.recv_pieces(buffer, None)?;
+                    return Ok(received.expect("without a deadline only an error ends the wait"));
+                }
             }
-            self.wait(None)?;
         }
     }
 
@@ -115,14 +122,11 @@ impl FlowReceiver {
     ) -> Result<Option<usize>, Error> {
         let until = Instant::now().checked_add(limit);
         loop {
-            if let Some(piece) = self.take()? {
-                if !piece.more() && self.begun.is_none() {
-                    return self.deliver(&piece, buffer).map(Some);
-                }
-                return self.recv_pieces(piece, buffer, until);
-            }
-            if !self.wait(until)? {
-                return Ok(None);
+            match self.take_whole(buffer)? {
+                Taken::Sdu(length) => return Ok(Some(length)),
+                Taken::Part => return self.recv_pieces(buffer, until),
+                Taken::Nothing if !self.wait(until)? => return Ok(None),
+                Taken::Nothing => {}
             }
         }
     }
@@ -135,17 +139,15 @@ impl FlowReceiver {
     /// As for [`Self::recv`].
     #[inline]
     pub fn try_recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        match self.take()? {
-            Some(piece) if !piece.more() && self.begun.is_none() => {
-                self.deliver(&piece, buffer).map(Some)
-            }
-            Some(piece) => {
-                let Some(begun) = self.keep_pieces(piece, buffer.len())? else { return Ok(None) };
+        match self.take_whole(buffer)? {
+            Taken::Sdu(length) => Ok(Some(length)),
+            Taken::Nothing => self.missed().map(|()| None),
+            Taken::Part => {
+                let Some(begun) = self.keep_pieces(buffer.len())? else { return Ok(None) };
                 let kept = begun.kept.len().min(buffer.len());
                 buffer[..kept].copy_from_slice(&begun.kept[..kept]);
-                self.count(begun.length, kept as u64).map(|()| Some(kept))
+                self.count(begun.length, kept).map(|()| Some(kept))
             }
-            None => self.missed().map(|()| None),
         }
     }
 
@@ -156,13 +158,25 @@ impl FlowReceiver {
     /// As for [`Self::recv`], with `max` in place of the length of the buffer.
     pub fn recv_vec(&mut self, max: usize) -> Result<Vec<u8>, Error> {
         loop {
-            let Some(piece) = self.take()? else {
-                self.wait(None)?;
-                continue;
-            };
-            if let Some(begun) = self.keep_pieces(piece, max)? {
-                self.count(begun.length, begun.kept.len() as u64)?;
+            if let Some(begun) = self.keep_pieces(max)? {
+                self.count(begun.length, begun.kept.len())?;
                 return Ok(begun.kept);
+            }
+            self.wait(None)?;
+        }
+    }
+
+    /// As [`Self::recv_vec`], but gives `None` when no whole SDU is there; never waits.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::recv_vec`].
+    pub fn try_recv_vec(&mut self, max: usize) -> Result<Option<Vec<u8>>, Error> {
+        match self.keep_pieces(max)? {
+            None => self.missed().map(|()| None),
+            Some(begun) => {
+                self.count(begun.length, begun.kept.len())?;
+                Ok(Some(begun.kept))
             }
         }
     }
@@ -205,11 +219,8 @@ impl FlowReceiver {
     ///
     /// As for [`Self::recv`], except that no SDU is too large.
     pub fn peek(&mut self) -> Result<Piece<'_>, Error> {
-        while self.seen.is_none() {
-            self.seen = self.take()?;
-            if self.seen.is_none() {
-                self.wait(None)?;
-            }
+        while self.front()?.is_none() {
+            self.wait(None)?;
         }
         Ok(Piece { receiver: self })
     }
@@ -220,10 +231,7 @@ impl FlowReceiver {
     ///
     /// As for [`Self::peek`].
     pub fn try_peek(&mut self) -> Result<Option<Piece<'_>>, Error> {
-        if self.seen.is_none() {
-            self.seen = self.take()?;
-        }
-        if self.seen.is_none() {
+        if self.front()?.is_none() {
             return self.missed().map(|()| None);
         }
         Ok(Some(Piece { receiver: self }))
@@ -237,7 +245,7 @@ impl FlowReceiver {
     /// As for [`Self::recv`] when the flow has ended.
     pub fn arm(&mut self) -> Result<bool, Error> {
         self.release();
-        if self.seen.is_some() || self.ring.pending_bytes() > 0 {
+        if self.ring.pending_bytes() > 0 {
             return Ok(false);
         }
         self.data_bell.drain();
@@ -271,40 +279,42 @@ impl FlowReceiver {
 
     fn make_pollable(&self) -> std::io::Result<Epoll> {
         let epoll = Epoll::new()?;
-        epoll.add(self.data_bell.as_fd(), 0, Interest::READ)?;
-        epoll.add(self.link.as_fd(), 1, Interest::READ)?;
+        epoll.add(self.data_bell.as_fd(), 0, Interest::Read)?;
+        epoll.add(self.link.as_fd(), 1, Interest::Read)?;
         Ok(epoll)
     }
 
-    /// Takes the next piece off the ring, if there is one.
+    /// The next piece in the ring, if there is one.
     #[inline]
-    fn take(&mut self) -> Result<Option<Lease>, Error> {
+    fn front(&mut self) -> Result<Option<PieceRef<'_>>, Error> {
         if self.armed {
             self.armed = false;
             self.ring.disarm();
         }
-        if let Some(piece) = self.seen.take() {
-            return Ok(Some(piece));
-        }
-        self.ring.next().map_err(|corrupt| Error::FlowFailed { reason: corrupt.to_string() })
+        self.ring.peek().map_err(|corrupt| Error::FlowFailed {
+            reason: format!("the remote end broke the ring: {corrupt}"),
+        })
     }
 
-    /// Copies an SDU of one piece.
+    /// Receives the next SDU if it is there in one piece.
     #[inline]
-    fn deliver(&mut self, piece: &Lease, buffer: &mut [u8]) -> Result<usize, Error> {
+    fn take_whole(&mut self, buffer: &mut [u8]) -> Result<Taken, Error> {
+        let begun = self.begun.is_some();
+        let Some(piece) = self.front()? else { return Ok(Taken::Nothing) };
+        if begun || piece.more() {
+            return Ok(Taken::Part);
+        }
         let length = piece.len();
-        let fits = length.min(buffer.len());
-        piece.copy_to(&mut buffer[..fits]);
-        self.done(length);
-        self.count(length as u64, fits as u64).map(|()| fits)
+        let kept = piece.copy_to(buffer);
+        self.step();
+        self.count(length as u64, kept).map(|()| Taken::Sdu(kept))
     }
 
-    /// Receives an SDU in pieces into `buffer` as they come, from `piece` on. When `until` passes
-    /// before the last one, keeps what came.
+    /// Receives an SDU in pieces into `buffer` as they come. When `until` passes before the last
+    /// one, keeps what came.
     #[cold]
     fn recv_pieces(
         &mut self,
-        mut piece: Lease,
         buffer: &mut [u8],
         until: Option<Instant>,
     ) -> Result<Option<usize>, Error> {
@@ -312,50 +322,48 @@ impl FlowReceiver {
         let mut filled = kept.len().min(buffer.len());
         buffer[..filled].copy_from_slice(&kept[..filled]);
         loop {
-            // Bytes are taken only while nothing before them was dropped.
-            let room = if filled as u64 == length { buffer.len() - filled } else { 0 };
-            let fits = piece.len().min(room);
-            piece.copy_to(&mut buffer[filled..filled + fits]);
-            filled += fits;
-            length += piece.len() as u64;
-            self.done(piece.len());
-            if !piece.more() {
-                return self.count(length, filled as u64).map(|()| Some(filled));
-            }
-            piece = loop {
-                if let Some(piece) = self.take()? {
-                    break piece;
+            let Some(piece) = self.front()? else {
+                if self.wait(until)? {
+                    continue;
                 }
-                if !self.wait(until)? {
-                    self.begun = Some(Begun { kept: buffer[..filled].to_vec(), length });
-                    return Ok(None);
-                }
+                self.begun = Some(Begun { kept: buffer[..filled].to_vec(), length });
+                return Ok(None);
             };
+            // Bytes are taken only while nothing before them was dropped.
+            if filled as u64 == length {
+                filled += piece.copy_to(&mut buffer[filled..]);
+            }
+            length += piece.len() as u64;
+            let more = piece.more();
+            self.step();
+            if !more {
+                return self.count(length, filled).map(|()| Some(filled));
+            }
         }
     }
 
-    /// Takes `piece` and those behind it that are there; gives the SDU if it became whole. Keeps
-    /// its first `max` bytes.
-    fn keep_pieces(&mut self, mut piece: Lease, max: usize) -> Result<Option<Begun>, Error> {
-        let mut begun = self.begun.take().unwrap_or_default();
+    /// Takes the pieces that are there; gives the SDU if it became whole. Keeps its first `max`
+    /// bytes.
+    fn keep_pieces(&mut self, max: usize) -> Result<Option<Begun>, Error> {
+        let mut begun = self.begun.take();
         loop {
-            let filled = begun.kept.len();
-            let whole = filled as u64 == begun.length;
-            let room = if whole { max.saturating_sub(filled) } else { 0 };
-            let fits = piece.len().min(room);
-            begun.kept.resize(filled + fits, 0);
-            piece.copy_to(&mut begun.kept[filled..]);
-            begun.length += piece.len() as u64;
-            self.done(piece.len());
-            if !piece.more() {
-                return Ok(Some(begun));
+            let Some(piece) = self.front()? else {
+                self.begun = begun;
+                return Ok(None);
+            };
+            let (length, more) = (piece.len(), piece.more());
+            let sdu = begun.get_or_insert_default();
+            let filled = sdu.kept.len();
+            // Bytes are taken only while nothing before them was dropped.
+            if filled as u64 == sdu.length {
+                let room = max.saturating_sub(filled);
+                sdu.kept.resize(filled + length.min(room), 0);
+                piece.copy_to(&mut sdu.kept[filled..]);
             }
-            match self.take()? {
-                Some(next) => piece = next,
-                None => {
-                    self.begun = Some(begun);
-                    return Ok(None);
-                }
+            sdu.length += length as u64;
+            self.step();
+            if !more {
+                return Ok(begun);
             }
         }
     }
@@ -363,12 +371,15 @@ impl FlowReceiver {
     /// Takes further SDUs of one piece while they are there and fit.
     fn fill(&mut self, batch: &mut SduBatch) -> Result<usize, Error> {
         while !batch.is_full() {
-            let Ok(Some(piece)) = self.take() else { break };
-            if piece.more() || piece.len() > batch.room().len() {
-                self.seen = Some(piece);
+            // An error will show in the next call; what came before it has been received.
+            let Ok(Some(piece)) = self.front() else { break };
+            let length = piece.len();
+            if piece.more() || length > batch.room().len() {
                 break;
             }
-            let length = self.deliver(&piece, batch.room())?;
+            piece.copy_to(batch.room());
+            self.step();
+            self.count(length as u64, length)?;
             batch.take(length);
         }
         Ok(batch.len())
@@ -376,29 +387,28 @@ impl FlowReceiver {
 
     /// Counts a received SDU, and says so when not all of it was kept.
     #[inline]
-    fn count(&mut self, length: u64, kept: u64) -> Result<(), Error> {
+    fn count(&mut self, length: u64, kept: usize) -> Result<(), Error> {
         self.stats.sdus_received += 1;
         self.stats.bytes_received += length;
-        if kept < length {
+        if (kept as u64) < length {
             self.stats.sdus_too_large += 1;
-            return Err(Error::SduTooLarge { len: length, max: kept });
+            return Err(Error::SduTooLarge { len: length, max: kept as u64 });
         }
         Ok(())
     }
 
-    /// Notes that a piece was received; gives space back when enough has come together. The
+    /// Steps over the piece at the front; gives space back when enough has come together. The
     /// sender never needs more than a quarter of the ring at once, so an eighth may be kept.
     #[inline]
-    fn done(&mut self, length: usize) {
-        self.owed += Producer::record_cost(length);
-        if self.owed >= self.owed_max {
+    fn step(&mut self) {
+        self.ring.skip();
+        if self.ring.consumed().wrapping_sub(self.ring.released()) >= self.owed_max {
             self.release();
         }
     }
 
     /// Gives the space of all received pieces back and wakes the sender if it waits for it.
     fn release(&mut self) {
-        self.owed = 0;
         if self.ring.release() {
             self.stats.bells_rung += 1;
             self.peer_bell.signal();
@@ -456,40 +466,29 @@ impl FlowReceiver {
 }
 
 impl Piece<'_> {
-    /// Length of the piece in bytes.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.lease().len()
+    /// Copies the piece to the start of `to` and says how many bytes fitted. The sender can still
+    /// change the bytes: whoever checks them must check the copy.
+    pub fn copy_to(&mut self, to: &mut [u8]) -> usize {
+        self.look().copy_to(to)
     }
 
-    /// Says whether the piece has no bytes.
+    /// Length of the piece in bytes.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
+    pub fn length(&mut self) -> usize {
+        self.look().len()
     }
 
     /// Says whether further pieces of the same SDU follow.
     #[must_use]
-    pub fn more(&self) -> bool {
-        self.lease().more()
-    }
-
-    /// Copies the piece to the start of `to`. The sender can still change the bytes: whoever
-    /// checks them must check the copy.
-    ///
-    /// # Panics
-    ///
-    /// When `to` is shorter than the piece.
-    pub fn copy_to(&self, to: &mut [u8]) {
-        let length = self.len();
-        self.lease().copy_to(&mut to[..length]);
+    pub fn more(&mut self) -> bool {
+        self.look().more()
     }
 
     /// Where the piece lies. The memory is shared with the sender, who may change it at any time,
     /// and stays mapped for as long as this value lives.
     #[must_use]
-    pub fn as_ptr(&self) -> *const u8 {
-        self.lease().as_ptr()
+    pub fn as_ptr(&mut self) -> *const u8 {
+        self.look().as_ptr()
     }
 
     /// Receives the piece, as dropping it does.
@@ -502,19 +501,19 @@ impl Piece<'_> {
         std::mem::forget(self);
     }
 
-    fn lease(&self) -> &Lease {
-        self.receiver.seen.as_ref().expect("a piece is made only of one that was seen")
+    fn look(&mut self) -> PieceRef<'_> {
+        let front = self.receiver.ring.peek().ok().flatten();
+        front.expect("a piece that was found stays at the front until it is stepped over")
     }
 }
 
 impl Drop for Piece<'_> {
     fn drop(&mut self) {
-        if let Some(lease) = self.receiver.seen.take() {
-            let length = lease.len();
-            self.receiver.stats.bytes_received += length as u64;
-            self.receiver.stats.sdus_received += u64::from(!lease.more());
-            self.receiver.done(length);
-        }
+        let piece = self.look();
+        let (length, more) = (piece.len(), piece.more());
+        self.receiver.stats.bytes_received += length as u64;
+        self.receiver.stats.sdus_received += u64::from(!more);
+        self.receiver.step();
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
-use carina_ring::{Producer, RECORD_HEADER_BYTES, RingMap, Spin, State};
+use carina_ring::waiting::Spin;
+use carina_ring::{Producer, RECORD_HEADER_BYTES, Refused, RingMap, State, record_cost};
 use carina_sys::EventFd;
 
 use crate::error::Error;
@@ -43,15 +43,14 @@ impl FlowSender {
         space_bell: EventFd,
         peer_bell: EventFd,
         link: Arc<Link>,
-        capacity: usize,
     ) -> FlowSender {
         FlowSender {
+            piece_max: piece_max(ring.capacity()),
             ring,
             opposite,
             space_bell,
             peer_bell,
             link,
-            piece_max: piece_max(capacity),
             begun: None,
             until_look: LOOK_EVERY,
             spin: Spin::new(),
@@ -103,7 +102,7 @@ impl FlowSender {
             return Ok(true);
         }
         self.check(sdu.len())?;
-        if self.push_pieces(sdu) {
+        if self.push_pieces(sdu)? {
             return Ok(true);
         }
         // A full ring is a reason to ask whether anybody will ever empty it.
@@ -159,8 +158,9 @@ impl FlowSender {
         if self.begun.is_some() {
             return Err(Error::Unfinished { expected: length, got: length });
         }
-        let cost = Producer::record_cost(length);
-        while self.ring.free_bytes() < cost {
+        let cost = record_cost(length);
+        while let Err(refused) = self.ring.reserve(length) {
+            not_broken(refused)?;
             self.wait_for_space(cost)?;
         }
         Ok(SendSlot { sender: self, length })
@@ -175,7 +175,7 @@ impl FlowSender {
     pub fn arm(&mut self, length: usize) -> Result<bool, Error> {
         self.look_now()?;
         self.space_bell.drain();
-        let cost = Producer::record_cost(length.min(self.piece_max));
+        let cost = record_cost(length.min(self.piece_max));
         Ok(self.ring.arm_space(cost))
     }
 
@@ -221,32 +221,30 @@ impl FlowSender {
     #[cold]
     fn send_waiting(&mut self, sdu: &[u8]) -> Result<(), Error> {
         self.check(sdu.len())?;
-        while !self.push_pieces(sdu) {
+        while !self.push_pieces(sdu)? {
             let sent = self.begun.map_or(0, |(_, sent)| sent);
             let next = (sdu.len() - sent).min(self.piece_max);
-            self.wait_for_space(Producer::record_cost(next))?;
+            self.wait_for_space(record_cost(next))?;
         }
         Ok(())
     }
 
     /// Puts as many pieces of the SDU into the ring as there is space for, after those that are
     /// there already; says whether that was the last one.
-    fn push_pieces(&mut self, sdu: &[u8]) -> bool {
+    fn push_pieces(&mut self, sdu: &[u8]) -> Result<bool, Error> {
         let mut sent = self.begun.take().map_or(0, |(_, sent)| sent);
         loop {
             let end = sdu.len().min(sent + self.piece_max);
-            if self.ring.push(&[&sdu[sent..end]], end < sdu.len()).is_err() {
-                if sent > 0 {
-                    self.begun = Some((sdu.len(), sent));
-                }
-                return false;
+            if let Err(refused) = self.ring.push(&[&sdu[sent..end]], end < sdu.len()) {
+                self.begun = (sent > 0).then_some((sdu.len(), sent));
+                return not_broken(refused).map(|()| false);
             }
             self.publish();
             sent = end;
             if sent == sdu.len() {
                 self.stats.sdus_sent += 1;
                 self.stats.bytes_sent += sdu.len() as u64;
-                return true;
+                return Ok(true);
             }
         }
     }
@@ -300,8 +298,9 @@ impl Drop for FlowSender {
     fn drop(&mut self) {
         // Half a message of a thread that panics must not look like a complete conversation.
         let state = if std::thread::panicking() { State::Failed } else { State::Closed };
-        self.ring.close(state);
-        self.peer_bell.signal();
+        if self.ring.close(state) {
+            self.peer_bell.signal();
+        }
     }
 }
 
@@ -336,6 +335,17 @@ impl SendSlot<'_> {
         self.sender.stats.sdus_sent += 1;
         self.sender.stats.bytes_sent += self.length as u64;
         self.sender.publish();
+    }
+}
+
+/// A full ring is no error, a receiver that broke the ring is one.
+fn not_broken(refused: Refused) -> Result<(), Error> {
+    match refused {
+        Refused::Full => Ok(()),
+        Refused::Corrupt(corrupt) => Err(Error::FlowFailed {
+            reason: format!("the remote end broke the ring: {corrupt}"),
+        }),
+        other => Err(Error::FlowFailed { reason: other.to_string() }),
     }
 }
 
