@@ -37,7 +37,10 @@ impl Bare {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
         }
         // Mirrored, so that a message is contiguous wherever it begins.
-        Ok(Self { map: Mapping::mirrored(fd, offset, DATA, capacity)?, capacity })
+        Ok(Self {
+            map: Mapping::mirrored(fd, offset, DATA, capacity)?,
+            capacity,
+        })
     }
 
     fn tail(&self) -> &AtomicU64 {
@@ -81,7 +84,11 @@ impl BareSender {
     /// # Errors
     /// A capacity that is no power of two of at least 4096; what the system says of the mapping.
     pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
-        Ok(Self { ring: Bare::map(fd, offset, capacity)?, tail: 0, head_seen: 0 })
+        Ok(Self {
+            ring: Bare::map(fd, offset, capacity)?,
+            tail: 0,
+            head_seen: 0,
+        })
     }
 
     /// Copies a message into the ring; `false` when it is full.
@@ -91,7 +98,11 @@ impl BareSender {
     #[inline]
     pub fn try_send(&mut self, message: &[u8]) -> bool {
         let cost = Bare::cost(message.len());
-        assert!(cost <= self.ring.capacity, "a message of {} bytes never fits", message.len());
+        assert!(
+            cost <= self.ring.capacity,
+            "a message of {} bytes never fits",
+            message.len()
+        );
         let room = |head: u64, tail: u64| self.ring.capacity as u64 - (tail - head);
         if room(self.head_seen, self.tail) < cost as u64 {
             self.head_seen = self.ring.head().load(Ordering::Acquire);
@@ -105,7 +116,8 @@ impl BareSender {
         // source is another allocation. Worth it: this copy is what the bench measures.
         unsafe {
             to.cast::<u64>().write(message.len() as u64);
-            to.add(LENGTH_BYTES).copy_from_nonoverlapping(message.as_ptr(), message.len());
+            to.add(LENGTH_BYTES)
+                .copy_from_nonoverlapping(message.as_ptr(), message.len());
         }
         self.tail += cost as u64;
         self.ring.tail().store(self.tail, Ordering::Release);
@@ -143,7 +155,11 @@ impl BareReceiver {
     /// # Errors
     /// As for [`BareSender::map`].
     pub fn map(fd: BorrowedFd<'_>, offset: u64, capacity: usize) -> io::Result<Self> {
-        Ok(Self { ring: Bare::map(fd, offset, capacity)?, head: 0, tail_seen: 0 })
+        Ok(Self {
+            ring: Bare::map(fd, offset, capacity)?,
+            head: 0,
+            tail_seen: 0,
+        })
     }
 
     /// Copies the next message out of the ring.
@@ -156,17 +172,29 @@ impl BareReceiver {
             let closed = self.ring.closed().load(Ordering::Acquire) != 0;
             self.tail_seen = self.ring.tail().load(Ordering::Acquire);
             if self.tail_seen == self.head {
-                return if closed { BareArrival::Closed } else { BareArrival::Empty };
+                return if closed {
+                    BareArrival::Closed
+                } else {
+                    BareArrival::Empty
+                };
             }
         }
         let from = self.ring.at(self.head);
         // SAFETY: inside the mapping and aligned, as in `try_send`.
         let len = unsafe { from.cast::<u64>().read() } as usize;
         let fits = len <= buffer.len() && len <= self.ring.capacity - LENGTH_BYTES;
-        assert!(fits, "a message of {len} bytes where at most {} fit", buffer.len());
+        assert!(
+            fits,
+            "a message of {len} bytes where at most {} fit",
+            buffer.len()
+        );
         // SAFETY: `len` was just checked against the buffer and the mirrored data. Worth it as in
         // `try_send`.
-        unsafe { buffer.as_mut_ptr().copy_from_nonoverlapping(from.add(LENGTH_BYTES), len) };
+        unsafe {
+            buffer
+                .as_mut_ptr()
+                .copy_from_nonoverlapping(from.add(LENGTH_BYTES), len)
+        };
         self.head += Bare::cost(len) as u64;
         self.ring.head().store(self.head, Ordering::Release);
         BareArrival::Message(len)
@@ -220,7 +248,10 @@ mod tests {
         let (mut sender, mut receiver) = pair(4096);
         assert!(sender.try_send(&[1; 4088]));
         assert!(!sender.try_send(&[]));
-        assert_eq!(receiver.try_recv(&mut [0; 5000]), BareArrival::Message(4088));
+        assert_eq!(
+            receiver.try_recv(&mut [0; 5000]),
+            BareArrival::Message(4088)
+        );
         assert!(sender.try_send(&[]));
         assert_eq!(receiver.try_recv(&mut []), BareArrival::Message(0));
         sender.close();
