@@ -40,6 +40,7 @@ mod primitive;
 mod producer;
 
 pub mod bare;
+#[cfg(not(loom))]
 pub mod channel;
 pub mod waiting;
 
@@ -68,6 +69,9 @@ pub enum WakeMode {
     /// expedited barrier instead. Both processes must have called
     /// `carina_sys::membarrier_register` with success.
     Light,
+    /// Nobody pays: loses wakes, which the models must notice.
+    #[cfg(loom)]
+    Unordered,
 }
 
 impl WakeMode {
@@ -77,6 +81,8 @@ impl WakeMode {
         match self {
             Self::Fence => primitive::fence_full(),
             Self::Light => primitive::fence_of_compiler(),
+            #[cfg(loom)]
+            Self::Unordered => {}
         }
     }
 
@@ -89,6 +95,8 @@ impl WakeMode {
                 true
             }
             Self::Light => primitive::fence_of_everyone(),
+            #[cfg(loom)]
+            Self::Unordered => true,
         }
     }
 }
