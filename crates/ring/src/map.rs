@@ -151,6 +151,10 @@ impl RingMap {
     }
 }
 
+#[cfg(loom)]
+#[path = "map_model.rs"]
+mod model;
+
 /// The header page: one pair of cache lines per writer, so that neighbours prefetched together
 /// do not bounce.
 #[derive(Debug, Default)]

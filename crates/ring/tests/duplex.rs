@@ -1,5 +1,7 @@
 //! Two ends of a channel in two threads, sleeping and waking through the bells.
 
+#![cfg(not(loom))]
+
 use carina_ring::channel::{ChannelMemory, Endpoint, Side};
 use carina_ring::waiting::Spin;
 use carina_ring::{Refused, State, WakeMode};

@@ -1,5 +1,7 @@
 //! A peer that lies in every word it can write.
 
+#![cfg(not(loom))]
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,5 +1,7 @@
 //! Random operations on a ring against an oracle of plain collections.
 
+#![cfg(not(loom))]
+
 use std::collections::VecDeque;
 use std::os::fd::AsFd;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! One ring in one process: what it carries, when it is full, when it wakes whom.
 
+#![cfg(not(loom))]
+
 use std::os::fd::AsFd;
 use std::sync::Arc;
 
