@@ -204,3 +204,6 @@ pub struct SocketFlow {
     /// Who is at the ends.
     pub info: FlowInfo,
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,384 @@
+//! Flows between two threads, with the test in the place of the node.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use carina_api::ipc::FlowNotice;
+use carina_api::{AppName, DifName, FlowSpec, PortId};
+use carina_ring::channel::{ChannelMemory, Side};
+use carina_ring::{State, WakeMode};
+use carina_sys::{send_with_fds, socketpair_seqpacket};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::Flow;
+use crate::batch::SduBatch;
+use crate::error::Error;
+use crate::link::{FlowInfo, Link};
+use crate::recv::FlowReceiver;
+use crate::send::FlowSender;
+
+const CAPACITY: usize = 64 * 1024;
+
+/// Two ends of one flow and what the node holds of it.
+struct Pair {
+    a: Flow,
+    b: Flow,
+    node: Node,
+}
+
+struct Node {
+    channel: ChannelMemory,
+    controls: [OwnedFd; 2],
+}
+
+impl Node {
+    /// What the node does when the application at `side` dies.
+    fn bury(&self, side: Side) {
+        let notice = FlowNotice::Closed { reason: "killed".to_owned(), graceful: false };
+        self.tell(side.other(), &notice);
+        self.channel.fail(side);
+    }
+
+    fn tell(&self, side: Side, notice: &FlowNotice) {
+        let bytes = carina_api::ipc::encode(notice).unwrap();
+        send_with_fds(&self.controls[side.tx_ring()], &bytes, &[]).unwrap();
+    }
+}
+
+fn pair(capacity: usize, sdu_max: u64) -> Pair {
+    let mode = if carina_sys::membarrier_register() { WakeMode::Light } else { WakeMode::Fence };
+    let channel = ChannelMemory::create(capacity).unwrap();
+    let end = |side: Side| {
+        let (mine, nodes) = socketpair_seqpacket().unwrap();
+        let fds = channel.endpoint_fds(side).unwrap();
+        let end = carina_ring::channel::Endpoint::from_fds(capacity, side, mode, fds).unwrap();
+        let info = FlowInfo {
+            port: PortId(1),
+            local: AppName::new("one").unwrap(),
+            remote: AppName::new("other").unwrap(),
+            dif: DifName::new("test").unwrap(),
+            spec: FlowSpec::reliable(),
+            sdu_max,
+        };
+        let link = Arc::new(Link::new(mine, info));
+        let opposite = Arc::clone(end.rx.map());
+        let (bell, peer) = (end.my_tx_bell, end.peer_rx_bell);
+        let sender = FlowSender::new(end.tx, opposite, bell, peer, Arc::clone(&link));
+        let receiver = FlowReceiver::new(end.rx, end.my_rx_bell, end.peer_tx_bell, link);
+        (Flow::new(sender, receiver), nodes)
+    };
+    let (a, control_a) = end(Side::A);
+    let (b, control_b) = end(Side::B);
+    Pair { a, b, node: Node { channel, controls: [control_a, control_b] } }
+}
+
+/// Contents that can be checked: every SDU of every length differs.
+fn contents(number: u32, length: usize) -> Vec<u8> {
+    let mut state = number.wrapping_mul(0x9e37_79b9) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 17;
+        state ^= state << 5;
+        state as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// Lengths from 0 to 1 MiB, most of them small.
+fn length_of(number: u32) -> usize {
+    match number % 16 {
+        0 => 0,
+        1 => CAPACITY / 4 - 8,
+        2 => CAPACITY / 4 - 7,
+        3 => 100_000 + number as usize,
+        4 if number % 64 == 4 => 1 << 20,
+        _ => (number as usize * 7919) % 3000,
+    }
+}
+
+#[test]
+fn sdus_of_all_sizes_cross_in_both_directions_at_once() {
+    let Pair { a, b, node: _node } = pair(CAPACITY, u64::MAX);
+    let ends = [a, b].map(|flow| {
+        let (mut tx, mut rx) = flow.split();
+        let sender = thread::spawn(move || {
+            for number in 0..600 {
+                tx.send(&contents(number, length_of(number))).unwrap();
+            }
+            tx
+        });
+        let receiver = thread::spawn(move || {
+            let mut buffer = vec![0; 1 << 20];
+            for number in 0..600 {
+                let expected = contents(number, length_of(number));
+                if number % 2 == 0 {
+                    let length = rx.recv(&mut buffer).unwrap();
+                    assert!(buffer[..length] == expected[..], "SDU {number}");
+                } else {
+                    assert!(rx.recv_vec(1 << 20).unwrap() == expected, "SDU {number}");
+                }
+            }
+            rx
+        });
+        (sender, receiver)
+    });
+    let halves = ends.map(|(sender, receiver)| (sender.join().unwrap(), receiver.join().unwrap()));
+    for (tx, rx) in halves {
+        assert_eq!(tx.stats().sdus_sent, 600);
+        assert_eq!(rx.stats().sdus_received, 600);
+        assert_eq!(tx.stats().bytes_sent, rx.stats().bytes_received);
+    }
+}
+
+#[test]
+fn flow_that_never_waits_carries_sdus_larger_than_its_ring() {
+    let Pair { mut a, mut b, node: _node } = pair(4096, u64::MAX);
+    let (mut sent, mut received) = (0, 0);
+    let mut buffer = vec![0; 20_000];
+    while received < 50 {
+        if sent < 50 && a.try_send(&contents(sent, sent as usize * 400)).unwrap() {
+            sent += 1;
+        }
+        if let Some(length) = b.try_recv(&mut buffer).unwrap() {
+            assert!(buffer[..length] == contents(received, received as usize * 400)[..]);
+            received += 1;
+        }
+    }
+    assert_eq!(b.try_recv(&mut buffer).unwrap(), None);
+}
+
+#[test]
+fn half_sent_sdu_must_be_finished_first() {
+    let Pair { mut a, b: _b, node: _node } = pair(4096, u64::MAX);
+    assert!(!a.try_send(&[1; 9000]).unwrap());
+    let error = a.try_send(&[1; 10]).unwrap_err();
+    assert!(matches!(error, Error::Unfinished { expected: 9000, got: 10 }), "{error}");
+}
+
+#[test]
+fn sdu_larger_than_the_buffer_is_cut_and_the_next_one_is_whole() {
+    for length in [100, 3000] {
+        let Pair { mut a, mut b, node: _node } = pair(4096, u64::MAX);
+        let sender = thread::spawn(move || {
+            for _ in 0..4 {
+                a.send(&contents(1, length)).unwrap();
+                a.send(b"next").unwrap();
+            }
+            a
+        });
+        let mut buffer = [0; 50];
+        let calls: [&dyn Fn(&mut Flow, &mut [u8]) -> Result<usize, Error>; 3] = [
+            &|flow, buffer| flow.recv(buffer),
+            &|flow, buffer| loop {
+                if let Some(length) = flow.try_recv(buffer)? {
+                    return Ok(length);
+                }
+            },
+            &|flow, buffer| {
+                let limit = Duration::from_secs(10);
+                flow.recv_timeout(buffer, limit).map(|length| length.unwrap())
+            },
+        ];
+        for call in calls {
+            let error = call(&mut b, &mut buffer).unwrap_err();
+            let len = length as u64;
+            assert!(matches!(error, Error::SduTooLarge { len: l, max: 50 } if l == len), "{error}");
+            assert_eq!(buffer, contents(1, length)[..50]);
+            assert_eq!(call(&mut b, &mut buffer).unwrap(), 4);
+        }
+        assert!(matches!(b.recv_vec(50), Err(Error::SduTooLarge { max: 50, .. })));
+        assert_eq!(b.recv_vec(50).unwrap(), b"next");
+        assert_eq!(b.stats().sdus_too_large, 4);
+        sender.join().unwrap();
+    }
+}
+
+#[test]
+fn flow_refuses_sdus_larger_than_its_dif_carries() {
+    let Pair { mut a, b: _b, node: _node } = pair(CAPACITY, 100_000);
+    let error = a.send(&vec![0; 100_001]).unwrap_err();
+    assert!(matches!(error, Error::SduTooLarge { len: 100_001, max: 100_000 }), "{error}");
+}
+
+#[test]
+fn bursts_arrive_whole_and_in_order() {
+    let Pair { mut a, mut b, node: _node } = pair(CAPACITY, u64::MAX);
+    let sdus: Vec<_> = (0..100).map(|number| contents(number, number as usize)).collect();
+    let slices: Vec<_> = sdus.iter().map(Vec::as_slice).collect();
+    a.send_burst(&slices).unwrap();
+    let mut batch = SduBatch::new(64, 1000);
+    let mut received = Vec::new();
+    while received.len() < 100 {
+        assert!(b.recv_burst(&mut batch).unwrap() > 0);
+        assert!(batch.bytes() <= 1000 && batch.len() <= 64);
+        received.extend(batch.iter().map(<[u8]>::to_vec));
+    }
+    assert_eq!(received, sdus);
+}
+
+#[test]
+fn zero_copy_ends_see_the_same_bytes() {
+    let Pair { mut a, mut b, node: _node } = pair(CAPACITY, u64::MAX);
+    let mut slot = a.reserve(11).unwrap();
+    slot.write_at(6, b"world");
+    slot.write_at(0, b"hello ");
+    slot.commit();
+    drop(a.reserve(5).unwrap());
+    a.send(b"more").unwrap();
+    let mut bytes = [0; 16];
+    let mut piece = b.peek().unwrap();
+    assert_eq!((piece.length(), piece.more()), (11, false));
+    piece.put_back();
+    let mut piece = b.peek().unwrap();
+    assert_eq!(piece.copy_to(&mut bytes), 11);
+    assert_eq!(&bytes[..11], b"hello world");
+    piece.release();
+    assert_eq!(b.recv_vec(10).unwrap(), b"more");
+    assert!(matches!(a.reserve(CAPACITY / 2), Err(Error::SduTooLarge { .. })));
+}
+
+#[test]
+fn closed_flow_gives_all_sdus_and_then_its_end() {
+    let Pair { mut a, mut b, node } = pair(CAPACITY, u64::MAX);
+    for number in 0..10 {
+        a.send(&contents(number, 100)).unwrap();
+    }
+    a.close();
+    node.tell(Side::B, &FlowNotice::Closed { reason: "closed".to_owned(), graceful: true });
+    for number in 0..10 {
+        assert_eq!(b.recv_vec(100).unwrap(), contents(number, 100));
+    }
+    assert!(matches!(b.recv_vec(100), Err(Error::Closed)));
+    assert!(matches!(b.try_recv(&mut [0; 8]), Err(Error::Closed)));
+    assert!(matches!(b.send(b"x"), Err(Error::Closed)));
+}
+
+#[test]
+fn sender_that_is_dropped_alone_ends_only_its_direction() {
+    let Pair { a, mut b, node: _node } = pair(CAPACITY, u64::MAX);
+    let (tx, mut rx) = a.split();
+    drop(tx);
+    assert!(matches!(b.recv_vec(1), Err(Error::Closed)));
+    for number in 0..5000 {
+        b.send(&contents(number, 10)).unwrap();
+        assert_eq!(rx.recv_vec(10).unwrap(), contents(number, 10));
+    }
+}
+
+/// Runs `call` in a thread, does `blow` once it sleeps, and gives its error and the time it took.
+fn interrupted(
+    mut flow: Flow,
+    call: impl FnOnce(&mut Flow) -> Result<(), Error> + Send + 'static,
+    blow: impl FnOnce(),
+) -> (Error, Duration) {
+    let thread = thread::spawn(move || {
+        let error = call(&mut flow).unwrap_err();
+        (error, Instant::now())
+    });
+    thread::sleep(Duration::from_millis(100));
+    let start = Instant::now();
+    blow();
+    let (error, end) = thread.join().unwrap();
+    (error, end.saturating_duration_since(start))
+}
+
+fn fill(flow: &mut Flow) -> Result<(), Error> {
+    loop {
+        flow.send(&[0; 1000])?;
+    }
+}
+
+#[test]
+fn death_of_the_peer_ends_calls_that_sleep() {
+    for call in [fill, |flow: &mut Flow| flow.recv(&mut [0; 10]).map(drop)] {
+        let Pair { a, b, node } = pair(CAPACITY, u64::MAX);
+        let (error, time) = interrupted(b, call, || {
+            // A process that dies runs no destructors.
+            std::mem::forget(a);
+            node.bury(Side::A);
+        });
+        assert!(matches!(&error, Error::FlowFailed { reason } if reason == "killed"), "{error}");
+        assert!(error.is_end_of_flow() && time < Duration::from_millis(500), "{time:?}");
+    }
+}
+
+#[test]
+fn death_of_the_node_ends_calls_that_sleep() {
+    for call in [fill, |flow: &mut Flow| flow.recv(&mut [0; 10]).map(drop)] {
+        let Pair { a: _a, b, node } = pair(CAPACITY, u64::MAX);
+        let (error, time) = interrupted(b, call, || drop(node));
+        assert!(matches!(error, Error::NodeGone), "{error}");
+        assert!(time < Duration::from_millis(500), "{time:?}");
+    }
+}
+
+#[test]
+fn caller_that_never_waits_learns_of_death() {
+    let Pair { a: _a, mut b, node } = pair(CAPACITY, u64::MAX);
+    assert!(b.try_recv(&mut [0; 8]).unwrap().is_none());
+    drop(node);
+    let error = (0..20).find_map(|_| b.try_recv(&mut [0; 8]).err());
+    assert!(matches!(error, Some(Error::NodeGone)));
+
+    let Pair { a, mut b, node } = pair(CAPACITY, u64::MAX);
+    assert!(b.try_send(b"x").unwrap());
+    std::mem::forget(a);
+    node.bury(Side::A);
+    assert!(matches!(b.try_send(b"x"), Err(Error::FlowFailed { .. })));
+}
+
+#[test]
+fn armed_descriptor_is_readable_once_there_is_news() {
+    let Pair { mut a, mut b, node } = pair(CAPACITY, u64::MAX);
+    let readable = |flow: &Flow| {
+        let fd = flow.poll_fd().unwrap();
+        let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+    };
+    for _ in 0..3 {
+        assert!(b.arm().unwrap());
+        assert!(!readable(&b));
+        a.send(b"x").unwrap();
+        assert!(readable(&b));
+        assert!(!b.arm().unwrap());
+        assert_eq!(b.try_recv(&mut [0; 8]).unwrap(), Some(1));
+    }
+    assert!(b.arm().unwrap());
+    drop(node);
+    assert!(readable(&b));
+    assert!(matches!(b.arm(), Err(Error::NodeGone)));
+}
+
+#[test]
+fn wait_with_a_limit_ends() {
+    let Pair { a: _a, mut b, node: _node } = pair(CAPACITY, u64::MAX);
+    let start = Instant::now();
+    assert_eq!(b.recv_timeout(&mut [0; 8], Duration::from_millis(30)).unwrap(), None);
+    assert!((30..500).contains(&start.elapsed().as_millis()));
+}
+
+#[test]
+fn busy_flow_makes_no_system_call_per_sdu() {
+    let Pair { mut a, mut b, node: _node } = pair(CAPACITY, u64::MAX);
+    for number in 0..10_000 {
+        a.send(&contents(number, 64)).unwrap();
+        assert_eq!(b.recv(&mut [0; 64]).unwrap(), 64);
+    }
+    let (sent, received) = (a.stats(), b.stats());
+    assert_eq!((sent.bells_rung, received.bells_rung), (0, 0));
+    assert_eq!((sent.sleeps, received.sleeps), (0, 0));
+}
+
+#[test]
+fn flow_dropped_by_a_panic_has_failed() {
+    let Pair { a, mut b, node } = pair(CAPACITY, u64::MAX);
+    let panicked = thread::spawn(move || {
+        let _flow = a;
+        panic!("the test panics with a flow in its hands");
+    });
+    assert!(panicked.join().is_err());
+    assert_eq!(node.channel.state(Side::A), State::Failed);
+    assert!(matches!(b.recv(&mut [0; 8]), Err(Error::FlowFailed { .. })));
+}
