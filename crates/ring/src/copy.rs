@@ -1,12 +1,251 @@
 //! Copying into and out of memory that a peer may change.
+//!
+//! The copies are opaque to the compiler, so that it can neither read shared memory twice nor
+//! assume that what it read is still there.
+//!
+//! Measured on a virtual Intel Xeon with AVX-512 and AMX, source and destination in cache, GB/s:
+//!
+//! ```text
+//! bytes        16    64   200   512  1500  4096 16384 65536
+//! SSE          5.7  20.4  30.0  43.8  55.4  52.2  52.6  34.5
+//! rep movsb    3.7  15.1  17.7  29.3  81.9   169   201  49.2
+//! glibc        5.4  26.8  50.0  91.2   135   169   204  49.2
+//! ```
+//!
+//! From memory all of them move 7 GB/s. QEMU's TCG emulates `rep movsb` byte by byte, and glibc
+//! picks it, so a guest under TCG stays with SSE.
 
 /// Copies `len` bytes.
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `len` bytes, and they must not overlap. Either
-/// may be shared with another process that writes at the same time; the bytes are then torn.
+/// `from` must be readable and `to` writable for `len` bytes. Either may be shared with another
+/// process that writes at the same time, and they may overlap; the copy is then torn.
 #[inline]
 pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: the caller's promise.
-    unsafe { core::ptr::copy_nonoverlapping(from, to, len) }
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: the caller's promise, passed on.
+    unsafe {
+        x86_64::copy(from, to, len);
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    // SAFETY: the caller's promise, byte by byte.
+    unsafe {
+        for at in 0..len {
+            to.add(at).write_volatile(from.add(at).read_volatile());
+        }
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod x86_64 {
+    use core::arch::asm;
+    use core::arch::x86_64::{__cpuid, __cpuid_count};
+    use core::sync::atomic::{AtomicU8, Ordering};
+
+    /// From here on `rep movsb` is faster where it is fast at all; see the table above.
+    const REP_BYTES_MIN: usize = 1024;
+
+    /// Short copies in line, with two loads and two stores that may overlap.
+    #[inline]
+    pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: every access below is inside the `len` bytes the caller promised: each branch
+        // touches the first and the last N bytes and is taken only for len in N..=2N.
+        unsafe {
+            match len {
+                0 => {}
+                1..4 => bytes(from, to, len),
+                4..8 => {
+                    asm!(
+                        "mov {a:e}, dword ptr [{from}]",
+                        "mov {b:e}, dword ptr [{from} + {len} - 4]",
+                        "mov dword ptr [{to}], {a:e}",
+                        "mov dword ptr [{to} + {len} - 4], {b:e}",
+                        from = in(reg) from, to = in(reg) to, len = in(reg) len,
+                        a = out(reg) _, b = out(reg) _,
+                        options(nostack, preserves_flags),
+                    );
+                }
+                8..16 => {
+                    asm!(
+                        "mov {a}, qword ptr [{from}]",
+                        "mov {b}, qword ptr [{from} + {len} - 8]",
+                        "mov qword ptr [{to}], {a}",
+                        "mov qword ptr [{to} + {len} - 8], {b}",
+                        from = in(reg) from, to = in(reg) to, len = in(reg) len,
+                        a = out(reg) _, b = out(reg) _,
+                        options(nostack, preserves_flags),
+                    );
+                }
+                16..=32 => {
+                    asm!(
+                        "movups {a}, xmmword ptr [{from}]",
+                        "movups {b}, xmmword ptr [{from} + {len} - 16]",
+                        "movups xmmword ptr [{to}], {a}",
+                        "movups xmmword ptr [{to} + {len} - 16], {b}",
+                        from = in(reg) from, to = in(reg) to, len = in(reg) len,
+                        a = out(xmm_reg) _, b = out(xmm_reg) _,
+                        options(nostack, preserves_flags),
+                    );
+                }
+                33..=64 => {
+                    asm!(
+                        "movups {a}, xmmword ptr [{from}]",
+                        "movups {b}, xmmword ptr [{from} + 16]",
+                        "movups {c}, xmmword ptr [{from} + {len} - 32]",
+                        "movups {d}, xmmword ptr [{from} + {len} - 16]",
+                        "movups xmmword ptr [{to}], {a}",
+                        "movups xmmword ptr [{to} + 16], {b}",
+                        "movups xmmword ptr [{to} + {len} - 32], {c}",
+                        "movups xmmword ptr [{to} + {len} - 16], {d}",
+                        from = in(reg) from, to = in(reg) to, len = in(reg) len,
+                        a = out(xmm_reg) _, b = out(xmm_reg) _,
+                        c = out(xmm_reg) _, d = out(xmm_reg) _,
+                        options(nostack, preserves_flags),
+                    );
+                }
+                REP_BYTES_MIN.. if rep_is_fast() => rep(from, to, len),
+                _ => sse(from, to, len),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`copy`].
+    pub(super) unsafe fn rep(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the instruction copies `len` bytes upwards; the ABI keeps the direction flag
+        // clear.
+        unsafe {
+            asm!(
+                "rep movsb",
+                inout("rsi") from => _,
+                inout("rdi") to => _,
+                inout("rcx") len => _,
+                options(nostack, preserves_flags),
+            );
+        }
+    }
+
+    /// Whether this processor is a real one with enhanced `rep movsb`.
+    #[inline]
+    fn rep_is_fast() -> bool {
+        static ANSWER: AtomicU8 = AtomicU8::new(UNKNOWN);
+        match ANSWER.load(Ordering::Relaxed) {
+            UNKNOWN => {
+                let fast = ask_processor();
+                ANSWER.store(if fast { FAST } else { SLOW }, Ordering::Relaxed);
+                fast
+            }
+            answer => answer == FAST,
+        }
+    }
+
+    const UNKNOWN: u8 = 0;
+    const FAST: u8 = 1;
+    const SLOW: u8 = 2;
+
+    #[cold]
+    fn ask_processor() -> bool {
+        if __cpuid(0).eax < 7 {
+            return false;
+        }
+        let enhanced = __cpuid_count(7, 0).ebx & (1 << 9) != 0;
+        let virtual_machine = __cpuid(1).ecx & (1 << 31) != 0;
+        if !virtual_machine {
+            return enhanced;
+        }
+        // Leaf 0x4000_0000 names the hypervisor; TCG is "TCGTCGTCGTCG".
+        let name = __cpuid(0x4000_0000);
+        enhanced && name.ebx != u32::from_le_bytes(*b"TCGT")
+    }
+
+    #[inline]
+    unsafe fn bytes(from: *const u8, to: *mut u8, len: usize) {
+        for at in 0..len {
+            // SAFETY: `at` is below the `len` the caller promised.
+            unsafe { to.add(at).write_volatile(from.add(at).read_volatile()) }
+        }
+    }
+
+    /// 64 bytes a turn, then the last 64 once more.
+    ///
+    /// # Safety
+    /// As for [`copy`], with `len` above 64.
+    pub(super) unsafe fn sse(from: *const u8, to: *mut u8, len: usize) {
+        // SAFETY: the loop covers whole blocks before `len - 64`, the end the last 64 bytes.
+        unsafe {
+            asm!(
+                "2:",
+                "movups {a}, xmmword ptr [{from}]",
+                "movups {b}, xmmword ptr [{from} + 16]",
+                "movups {c}, xmmword ptr [{from} + 32]",
+                "movups {d}, xmmword ptr [{from} + 48]",
+                "movups xmmword ptr [{to}], {a}",
+                "movups xmmword ptr [{to} + 16], {b}",
+                "movups xmmword ptr [{to} + 32], {c}",
+                "movups xmmword ptr [{to} + 48], {d}",
+                "add {from}, 64",
+                "add {to}, 64",
+                "sub {left}, 64",
+                "ja 2b",
+                "movups {a}, xmmword ptr [{from} + {left}]",
+                "movups {b}, xmmword ptr [{from} + {left} + 16]",
+                "movups {c}, xmmword ptr [{from} + {left} + 32]",
+                "movups {d}, xmmword ptr [{from} + {left} + 48]",
+                "movups xmmword ptr [{to} + {left}], {a}",
+                "movups xmmword ptr [{to} + {left} + 16], {b}",
+                "movups xmmword ptr [{to} + {left} + 32], {c}",
+                "movups xmmword ptr [{to} + {left} + 48], {d}",
+                from = inout(reg) from => _,
+                to = inout(reg) to => _,
+                left = inout(reg) len - 64 => _,
+                a = out(xmm_reg) _, b = out(xmm_reg) _, c = out(xmm_reg) _, d = out(xmm_reg) _,
+                options(nostack),
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::copy;
+
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[test]
+    fn long_copies_agree_whichever_routine_is_picked() {
+        let from: Vec<u8> = (0..9000u32).map(|at| (at * 13) as u8).collect();
+        for len in (65..200).chain([1023, 1024, 4096, 8999]) {
+            let (mut sse, mut rep) = (vec![0; len], vec![0; len]);
+            // SAFETY: all three vectors have `len` bytes.
+            unsafe {
+                super::x86_64::sse(from.as_ptr(), sse.as_mut_ptr(), len);
+                super::x86_64::rep(from.as_ptr(), rep.as_mut_ptr(), len);
+            }
+            assert!(sse == from[..len] && rep == from[..len], "{len}");
+        }
+    }
+
+    #[test]
+    fn every_short_length_and_alignment_is_copied_exactly() {
+        let from: Vec<u8> = (0..2300u32).map(|at| (at * 7 + 1) as u8).collect();
+        for len in (0..400).chain([511, 512, 513, 1499, 1500, 2048, 2100]) {
+            for (skip_from, skip_to) in [(0, 0), (1, 0), (0, 1), (3, 7), (15, 8), (64, 63)] {
+                let mut to = vec![0xee; len + 130];
+                // SAFETY: both vectors have that many bytes behind the skipped ones.
+                unsafe {
+                    copy(
+                        from.as_ptr().add(skip_from),
+                        to.as_mut_ptr().add(skip_to),
+                        len,
+                    )
+                }
+                assert_eq!(to[skip_to..skip_to + len], from[skip_from..skip_from + len]);
+                assert!(
+                    to[..skip_to]
+                        .iter()
+                        .chain(&to[skip_to + len..])
+                        .all(|b| *b == 0xee)
+                );
+            }
+        }
+    }
 }
