@@ -1,1 +1,368 @@
-//! C
+//! The C library: the POSIX-like API of RINA, declared in `include/rina/api.h`.
+//!
+//! A control descriptor holds registrations, a flow is a descriptor for read, write, poll and
+//! close. Every call returns -1 with `errno` set when it fails and never unwinds: a panic, which
+//! would be a bug, aborts. What each call does, and where it differs from other implementations
+//! of the same API, is in `docs/c-api.md`.
+//!
+//! This is the only file of the crate with `unsafe` code, which is what C costs: it takes pointers and descriptors from
+//! C and gives such back.
+#![expect(clippy::missing_safety_doc, reason = "the contract of each call is in the C header")]
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
+
+use carina_api::ipc::Mode;
+use carina_api::{AppName, DifName, FlowSpec};
+use rustix::io::Errno;
+
+use crate::ipc::{self, Connection};
+use crate::node::Node;
+
+mod errno;
+mod switchboard;
+mod talk;
+
+use self::errno::{of_allocation, of_error};
+use self::talk::{Call, Token};
+
+/// `struct rina_flow_spec`, version 2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct RinaFlowSpec {
+    /// [`RINA_FLOW_SPEC_VERSION`].
+    pub version: u32,
+    /// Longest delay in microseconds; 0 for any.
+    pub max_delay: u32,
+    /// Largest number of consecutive SDUs that may be lost; all ones for any.
+    pub max_sdu_gap: u64,
+    /// Average bandwidth in bits per second; 0 for any.
+    pub avg_bandwidth: u64,
+    /// Largest loss in 1/10000.
+    pub max_loss: u16,
+    /// 1 when SDUs must arrive in order.
+    pub in_order_delivery: u8,
+    /// 1 when the boundaries of SDUs must be kept.
+    pub msg_boundaries: u8,
+    /// Largest variation of delay in microseconds; 0 for any.
+    pub max_jitter: u32,
+}
+
+/// The version of [`RinaFlowSpec`].
+pub const RINA_FLOW_SPEC_VERSION: u32 = 2;
+
+/// Do not wait: the call gives a descriptor that is readable when the answer is there.
+pub const RINA_F_NOWAIT: c_uint = 1;
+
+/// Do not respond: `rina_flow_accept` gives a handle for `rina_flow_respond`.
+pub const RINA_F_NORESP: c_uint = 2;
+
+/// Opens a control descriptor.
+#[unsafe(no_mangle)]
+pub extern "C" fn rina_open() -> c_int {
+    give(
+        Node::connect()
+            .map_err(|error| of_error(&error))
+            .and_then(|node| switchboard::open(&node))
+            .map(IntoRawFd::into_raw_fd),
+    )
+}
+
+/// Registers a name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rina_register(
+    fd: c_int,
+    dif_name: *const c_char,
+    local_appl: *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller passes strings or null, as the header asks.
+    let names = unsafe { (app_name(local_appl), dif_of(dif_name)) };
+    give(name_call(fd, names, flags, |name, dif| Call::Register { name, dif }))
+}
+
+/// Unregisters a name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rina_unregister(
+    fd: c_int,
+    dif_name: *const c_char,
+    local_appl: *const c_char,
+    flags: c_int,
+) -> c_int {
+    // SAFETY: the caller passes strings or null, as the header asks.
+    let names = unsafe { (app_name(local_appl), dif_of(dif_name)) };
+    give(name_call(fd, names, flags, |name, dif| Call::Unregister { name, dif }))
+}
+
+/// Completes `rina_register` or `rina_unregister` with `RINA_F_NOWAIT`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rina_register_wait(_fd: c_int, wfd: c_int) -> c_int {
+    // SAFETY: the caller gives up `wfd`, which a call with RINA_F_NOWAIT gave it.
+    let answer = unsafe { consume(wfd, |socket| talk::hear_answer(socket)) };
+    give(answer.map(|_| 0))
+}
+
+/// Waits for a request for a flow, and accepts it unless told not to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rina_flow_accept(
+    fd: c_int,
+    remote_appl: *mut *mut c_char,
+    spec: *mut RinaFlowSpec,
+    flags: c_uint,
+) -> c_int {
+    let accept = || {
+        if flags & !RINA_F_NORESP != 0 {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: `spec` is null or points to a specification, as the header asks.
+        let asked = unsafe { spec.as_ref() };
+        if asked.is_some_and(|spec| spec.version != RINA_FLOW_SPEC_VERSION) {
+            return Err(Errno::INVAL);
+        }
+        let control = borrowed(fd)?;
+        let token = talk::next_token(control)?;
+        let answer = if flags & RINA_F_NORESP != 0 {
+            RawFd::try_from(token.handle).map_err(|_| Errno::OVERFLOW)?
+        } else {
+            talk::call(control, &Call::Accept { handle: token.handle })?
+                .ok_or(Errno::PROTO)?
+                .into_raw_fd()
+        };
+        // SAFETY: both pointers are null or valid for a write, as the header asks.
+        unsafe { describe(&token, remote_appl, spec) };
+        Ok(answer)
+    };
+    give(accept())
+}
+
+/// Answers a request that `rina_flow_accept` with `RINA_F_NORESP` gave.
+#[unsafe(no_mangle)]
+pub extern "C" fn rina_flow_respond(fd: c_int, handle: c_int, response: c_int) -> c_int {
+    let respond = || {
+        let control = borrowed(fd)?;
+        let handle = u32::try_from(handle).map_err(|_| Errno::INVAL)?;
+        if response != 0 {
+            return talk::call(control, &Call::Refuse { handle, response }).map(|_| 0);
+        }
+        let flow = talk::call(control, &Call::Accept { handle })?;
+        flow.map(IntoRawFd::into_raw_fd).ok_or(Errno::PROTO)
+    };
+    give(respond())
+}
+
+/// Allocates a flow.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rina_flow_alloc(
+    dif_name: *const c_char,
+    local_appl: *const c_char,
+    remote_appl: *const c_char,
+    flowspec: *const RinaFlowSpec,
+    flags: c_uint,
+) -> c_int {
+    let alloc = || {
+        if flags & !RINA_F_NOWAIT != 0 {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: the caller passes strings or null, as the header asks.
+        let (dif, local, remote) =
+            unsafe { (dif_of(dif_name)?, app_name(local_appl)?, app_name(remote_appl)?) };
+        // SAFETY: `flowspec` is null or points to a specification, as the header asks.
+        let spec = match unsafe { flowspec.as_ref() } {
+            None => FlowSpec::unreliable(),
+            Some(spec) => from_c(spec)?,
+        };
+        let node = Node::connect().map_err(|error| of_error(&error))?;
+        let connection = node
+            .ask(&local, &remote, dif.as_ref(), &spec, Mode::Socket)
+            .map_err(|error| of_error(&error))?;
+        if flags & RINA_F_NOWAIT != 0 {
+            return Ok(connection.into_socket().into_raw_fd());
+        }
+        allocated_on(connection.as_fd())
+    };
+    give(alloc())
+}
+
+/// Completes `rina_flow_alloc` with `RINA_F_NOWAIT`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rina_flow_alloc_wait(wfd: c_int) -> c_int {
+    // SAFETY: the caller gives up `wfd`, which `rina_flow_alloc` gave it.
+    give(unsafe { consume(wfd, allocated_on) })
+}
+
+/// Fills in a specification that asks for nothing.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rina_flow_spec_unreliable(spec: *mut RinaFlowSpec) {
+    // SAFETY: `spec` is null or valid for a write, as the header asks.
+    if let Some(spec) = unsafe { spec.as_mut() } {
+        *spec = to_c(&FlowSpec::unreliable());
+    }
+}
+
+/// The largest SDU in bytes that one write to the flow takes, 0 when `fd` is not a flow.
+#[unsafe(no_mangle)]
+pub extern "C" fn rina_flow_mss_get(fd: c_int) -> c_uint {
+    let size = borrowed(fd).and_then(rustix::net::sockopt::socket_send_buffer_size);
+    match size {
+        Ok(size) => size.saturating_sub(KERNEL_RESERVE).try_into().unwrap_or(c_uint::MAX),
+        Err(error) => {
+            set_errno(error);
+            0
+        }
+    }
+}
+
+fn name_call(
+    fd: c_int,
+    names: (Result<AppName, Errno>, Result<Option<DifName>, Errno>),
+    flags: c_int,
+    call: impl FnOnce(AppName, Option<DifName>) -> Call,
+) -> Result<RawFd, Errno> {
+    let no_wait = RINA_F_NOWAIT.cast_signed();
+    if flags & !no_wait != 0 {
+        return Err(Errno::INVAL);
+    }
+    let (control, call) = (borrowed(fd)?, call(names.0?, names.1?));
+    if flags & no_wait != 0 {
+        return talk::start_call(control, &call).map(IntoRawFd::into_raw_fd);
+    }
+    talk::call(control, &call).map(|_| 0)
+}
+
+/// Gives a name and a specification to C.
+///
+/// # Safety
+///
+/// Both pointers are null or valid for a write.
+unsafe fn describe(token: &Token, remote: *mut *mut c_char, spec: *mut RinaFlowSpec) {
+    if !remote.is_null() {
+        let name = token.remote.as_str();
+        // SAFETY: a name holds no zero byte, so `length` + 1 bytes are what is written; the memory
+        // is C's own, which frees it, or null when there is none.
+        unsafe {
+            let copy = libc::malloc(name.len() + 1).cast::<c_char>();
+            if !copy.is_null() {
+                copy.copy_from_nonoverlapping(name.as_ptr().cast(), name.len());
+                copy.add(name.len()).write(0);
+            }
+            *remote = copy;
+        }
+    }
+    if !spec.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { *spec = to_c(&token.spec) };
+    }
+}
+
+/// Waits for the answer on a connection that asked for a flow.
+fn allocated_on(socket: BorrowedFd<'_>) -> Result<RawFd, Errno> {
+    talk::wait_readable(socket)?;
+    let answer = Connection::hear_on(socket).map_err(|error| of_allocation(&error))?;
+    let flow = ipc::socket_flow(answer).map_err(|error| of_allocation(&error))?;
+    Ok(flow.socket.into_raw_fd())
+}
+
+/// Completes a call on `wfd` and closes it, unless the answer is not there yet.
+///
+/// # Safety
+///
+/// `wfd` belongs to the caller, who does not use it after a result other than `EAGAIN` or `EINTR`.
+unsafe fn consume<T>(
+    wfd: c_int,
+    complete: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,
+) -> Result<T, Errno> {
+    let result = complete(borrowed(wfd)?);
+    if !matches!(result, Err(Errno::AGAIN | Errno::INTR | Errno::BADF)) {
+        // SAFETY: the caller's promise; the descriptor was good a moment ago.
+        drop(unsafe { OwnedFd::from_raw_fd(wfd) });
+    }
+    result
+}
+
+/// A descriptor of the caller for the time of a call.
+fn borrowed<'a>(fd: c_int) -> Result<BorrowedFd<'a>, Errno> {
+    if fd < 0 {
+        return Err(Errno::BADF);
+    }
+    // SAFETY: not -1. When the caller passes a descriptor that is not open, system calls on it
+    // fail with EBADF, as they would in C; no memory depends on it.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+/// # Safety
+///
+/// `text` is null or a C string.
+unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str, Errno> {
+    if text.is_null() {
+        return Ok("");
+    }
+    // SAFETY: the caller's promise.
+    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Errno::INVAL)
+}
+
+/// # Safety
+///
+/// As for [`text_of`].
+unsafe fn app_name(text: *const c_char) -> Result<AppName, Errno> {
+    // SAFETY: the caller's promise.
+    unsafe { text_of(text) }?.parse().map_err(|_| Errno::INVAL)
+}
+
+/// # Safety
+///
+/// As for [`text_of`].
+unsafe fn dif_of(text: *const c_char) -> Result<Option<DifName>, Errno> {
+    // SAFETY: the caller's promise.
+    match unsafe { text_of(text) }? {
+        "" => Ok(None),
+        dif => dif.parse().map(Some).map_err(|_| Errno::INVAL),
+    }
+}
+
+fn from_c(spec: &RinaFlowSpec) -> Result<FlowSpec, Errno> {
+    if spec.version != RINA_FLOW_SPEC_VERSION {
+        return Err(Errno::INVAL);
+    }
+    let spec = FlowSpec {
+        max_delay_us: spec.max_delay,
+        max_sdu_gap: spec.max_sdu_gap,
+        avg_bandwidth_bps: spec.avg_bandwidth,
+        max_loss: spec.max_loss,
+        in_order: spec.in_order_delivery != 0,
+        msg_boundaries: spec.msg_boundaries != 0,
+        max_jitter_us: spec.max_jitter,
+    };
+    spec.check().map(|()| spec).map_err(|_| Errno::INVAL)
+}
+
+fn to_c(spec: &FlowSpec) -> RinaFlowSpec {
+    RinaFlowSpec {
+        version: RINA_FLOW_SPEC_VERSION,
+        max_delay: spec.max_delay_us,
+        max_sdu_gap: spec.max_sdu_gap,
+        avg_bandwidth: spec.avg_bandwidth_bps,
+        max_loss: spec.max_loss,
+        in_order_delivery: spec.in_order.into(),
+        msg_boundaries: spec.msg_boundaries.into(),
+        max_jitter: spec.max_jitter_us,
+    }
+}
+
+/// A result as C expects it.
+fn give(result: Result<c_int, Errno>) -> c_int {
+    result.unwrap_or_else(|error| {
+        set_errno(error);
+        -1
+    })
+}
+
+fn set_errno(error: Errno) {
+    // SAFETY: the location of this thread's errno is always valid.
+    unsafe { *libc::__errno_location() = error.raw_os_error() };
+}
+
+/// Bytes of a socket's send buffer that the kernel keeps for itself in each message
+/// (`unix_dgram_sendmsg`).
+const KERNEL_RESERVE: usize = 32;
+
+const _: () = assert!(size_of::<RinaFlowSpec>() == 32, "the layout of the C structure");

@@ -39,11 +39,6 @@ impl Connection {
         Ok(Connection { socket })
     }
 
-    /// Takes a socket that is connected to the node.
-    pub(crate) fn of(socket: OwnedFd) -> Connection {
-        Connection { socket }
-    }
-
     pub(crate) fn into_socket(self) -> OwnedFd {
         self.socket
     }
@@ -55,8 +50,13 @@ impl Connection {
 
     /// Waits for the next message.
     pub(crate) fn hear(&mut self) -> Result<Answer, Error> {
+        Connection::hear_on(self.socket.as_fd())
+    }
+
+    /// Waits for the next message on a socket that came from [`Self::into_socket`].
+    pub(crate) fn hear_on(socket: BorrowedFd<'_>) -> Result<Answer, Error> {
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
-        let datagram = recv_with_fds(&self.socket, &mut buffer).map_err(broken)?;
+        let datagram = recv_with_fds(socket, &mut buffer).map_err(broken)?;
         if datagram.bytes == 0 {
             return Err(Error::NodeGone);
         }

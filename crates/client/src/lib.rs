@@ -39,7 +39,8 @@
 //!
 //! # What this library refuses to do
 //!
-//! It has no threads, no executor and no global state. It trusts neither the node nor the remote
+//! It has no threads (the C library has one per control descriptor), no executor and no global
+//! state. It trusts neither the node nor the remote
 //! application: lengths and indices in the shared memory are checked before they are used, and a
 //! flow whose memory makes no sense fails.
 //!

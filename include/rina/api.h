@@ -1,0 +1,88 @@
+/*
+ * The POSIX-like API of RINA: names, flows, SDUs.
+ *
+ * A flow is a file descriptor: read(2) receives an SDU, write(2) sends one, poll(2) and select(2)
+ * wait, fcntl(2) makes it non-blocking, close(2) deallocates it. A control descriptor holds the
+ * names that an application has registered; it is readable when somebody asks for a flow, and
+ * closing it unregisters them.
+ *
+ * Calls that return int give -1 and set errno when they fail. DIF names may be NULL or "", which
+ * leaves the choice to the system. See docs/c-api.md for every errno value and for the
+ * differences from other implementations of this API.
+ *
+ * Link with -lcarina_client (shared) or libcarina_client.a -lpthread -ldl -lm (static).
+ */
+#ifndef RINA_API_H
+#define RINA_API_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* What an application asks of a flow. */
+struct rina_flow_spec {
+#define RINA_FLOW_SPEC_VERSION 2
+    uint32_t version;           /* RINA_FLOW_SPEC_VERSION, else EINVAL */
+    uint32_t max_delay;         /* microseconds; 0: any */
+    uint64_t max_sdu_gap;       /* SDUs that may be lost in a row; all ones: any, 0: none */
+    uint64_t avg_bandwidth;     /* bits per second; 0: any */
+    uint16_t max_loss;          /* 1/10000: 0 none, 10000 any */
+    uint8_t in_order_delivery;  /* 1: SDUs arrive in order */
+    uint8_t msg_boundaries;     /* 1: boundaries of SDUs are kept (they always are) */
+    uint32_t max_jitter;        /* microseconds; 0: any */
+};
+
+/* Flags. */
+#define RINA_F_NOWAIT 1 /* give a descriptor that is readable when the answer is there */
+#define RINA_F_NORESP 2 /* give a handle for rina_flow_respond() instead of a flow */
+
+/* Opens a control descriptor. */
+int rina_open(void);
+
+/*
+ * Registers local_appl in a DIF, or in all. With RINA_F_NOWAIT gives a descriptor for
+ * rina_register_wait(), else 0.
+ */
+int rina_register(int fd, const char *dif_name, const char *local_appl, int flags);
+
+/* Unregisters what rina_register() registered with the same names. Flags as there. */
+int rina_unregister(int fd, const char *dif_name, const char *local_appl, int flags);
+
+/* Completes a call with RINA_F_NOWAIT and closes wfd. After EAGAIN or EINTR wfd stays open. */
+int rina_register_wait(int fd, int wfd);
+
+/*
+ * Waits for a request for a flow. Gives the flow, or with RINA_F_NORESP a handle. *remote_appl,
+ * when remote_appl is not NULL, becomes the name of the one who asks, to be freed with free(3).
+ * *spec, when spec is not NULL, must have its version set and becomes what was asked for.
+ */
+int rina_flow_accept(int fd, char **remote_appl, struct rina_flow_spec *spec, unsigned int flags);
+
+/*
+ * Answers a request: response 0 accepts and gives the flow, any other value refuses and gives 0.
+ */
+int rina_flow_respond(int fd, int handle, int response);
+
+/*
+ * Allocates a flow from local_appl, which need not be registered, to remote_appl. A NULL flowspec
+ * asks for nothing. Gives the flow, or with RINA_F_NOWAIT a descriptor for rina_flow_alloc_wait().
+ */
+int rina_flow_alloc(const char *dif_name, const char *local_appl, const char *remote_appl,
+                    const struct rina_flow_spec *flowspec, unsigned int flags);
+
+/* Gives the flow and closes wfd. After EAGAIN or EINTR wfd stays open. */
+int rina_flow_alloc_wait(int wfd);
+
+/* Fills in a specification that asks for nothing. */
+void rina_flow_spec_unreliable(struct rina_flow_spec *spec);
+
+/* The largest SDU in bytes that one write(2) takes; 0 and errno when fd is not a flow. */
+unsigned int rina_flow_mss_get(int fd);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* RINA_API_H */
