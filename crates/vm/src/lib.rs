@@ -1,1 +1,62 @@
-//! Guests: kernel and initramfs, QEMU command lines, QMP.
+//! Guests: kernel and initramfs, QEMU command lines, QMP, commands inside the guest.
+//!
+//! A guest here is a stock Linux kernel of the machine's own distribution (downloaded and unpacked,
+//! never installed), an initramfs that this crate writes, and stock QEMU. Nothing is patched, and
+//! nothing needs root.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), carina_vm::Error> {
+//! use carina_vm::{Boot, Cache, Image, Machine};
+//!
+//! let cache = Cache::default_location()?;
+//! let image = Image::new().program("/bin/carina", std::path::Path::new("target/carina"))?;
+//! let boot = Boot::prepare(&cache, &image)?;
+//! let mut vm = Machine::new("a", "/run/carina/vm")?
+//!     .boot(boot)
+//!     .ivshmem("/run/carina/vm/a.ivshmem")
+//!     .node_config("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\n")
+//!     .start(&cache)?;
+//! assert_eq!(vm.run("uname -s")?.text(), "Linux");
+//! # Ok(()) }
+//! ```
+//!
+//! The order of a start matters: QEMU listens on the ivshmem socket and waits there, before it
+//! runs a single guest instruction, until the node has connected. So the node is told of the VM
+//! first (`POST /v1/vms`), and the path that it answers with goes to [`Machine::ivshmem`].
+//!
+//! What this crate refuses to do: talk to the node (it takes a socket path), set up bridges or
+//! taps (it takes an interface name), and trust what a guest prints (see [`shell`]).
+
+#![forbid(unsafe_code)]
+
+mod accel;
+mod cache;
+mod cpio;
+mod elf;
+mod error;
+mod foreign;
+mod hash;
+mod image;
+mod kernel;
+mod machine;
+mod modules;
+mod network;
+mod qmp;
+mod running;
+pub mod shell;
+mod state;
+mod tool;
+
+pub use accel::Accel;
+pub use cache::Cache;
+pub use cpio::Archive;
+pub use elf::{is_static, shared_libraries};
+pub use error::Error;
+pub use foreign::{libvirt_xml, qemu_args};
+pub use image::Image;
+pub use kernel::Kernel;
+pub use machine::{Boot, Machine};
+pub use network::{Backend, Model, Nic};
+pub use qmp::{Qmp, RunState};
+pub use running::{Output, Running};
+pub use state::{Record, list, stop};

@@ -1,0 +1,77 @@
+//! Where downloaded kernels, built images and probe results are kept.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::error::{Context, Error, Result};
+
+/// A directory that may be deleted at any time between two uses.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// Opens, and makes where missing, the cache under `root`.
+    ///
+    /// # Errors
+    ///
+    /// When the directory cannot be made.
+    pub fn new(root: impl Into<PathBuf>) -> Result<Cache> {
+        let root = root.into();
+        fs::create_dir_all(&root).context("create", &root)?;
+        Ok(Cache { root })
+    }
+
+    /// Opens `$CARINA_CACHE`, else `$XDG_CACHE_HOME/carina`, else `~/.cache/carina`.
+    ///
+    /// # Errors
+    ///
+    /// When none of the three variables is set, or the directory cannot be made.
+    pub fn default_location() -> Result<Cache> {
+        let from = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let root = from("CARINA_CACHE")
+            .map(PathBuf::from)
+            .or_else(|| from("XDG_CACHE_HOME").map(|home| Path::new(&home).join("carina")))
+            .or_else(|| from("HOME").map(|home| Path::new(&home).join(".cache/carina")))
+            .ok_or_else(|| Error::Invalid {
+                what: "cache directory".into(),
+                reason: "none of CARINA_CACHE, XDG_CACHE_HOME and HOME is set".into(),
+            })?;
+        Cache::new(root)
+    }
+
+    /// Returns the path of an entry, whether it exists or not.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Keeps other processes and threads from filling the cache until the guard is dropped.
+    pub(crate) fn lock(&self) -> Result<File> {
+        let path = self.path("lock");
+        let file = File::options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(&path)
+            .context("open", &path)?;
+        flock(&file, FlockOperation::LockExclusive)
+            .map_err(std::io::Error::from)
+            .context("lock", &path)?;
+        Ok(file)
+    }
+}
+
+/// Writes a file so that a reader sees either nothing or all of it.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<()> {
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).context("create", parent)?;
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.part", std::process::id()));
+    let part = path.with_file_name(name);
+    fs::write(&part, bytes).context("write", &part)?;
+    fs::rename(&part, path).context("rename to", path)
+}

@@ -1,0 +1,93 @@
+//! What can go wrong with a guest, said so that it can be put right.
+
+use std::path::{Path, PathBuf};
+
+/// An error of this crate.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A program of the host is missing.
+    #[error(
+        "{program} is not installed; it is in the package {package}: \
+         apt-get install --no-install-recommends {package}"
+    )]
+    Missing {
+        /// The program that was looked for.
+        program: String,
+        /// The Debian and Ubuntu package that holds it.
+        package: &'static str,
+    },
+    /// A file or socket operation failed.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried, as a verb.
+        action: &'static str,
+        /// On which path.
+        path: PathBuf,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// A program of the host ran and failed.
+    #[error("{command} failed: {detail}")]
+    Command {
+        /// The command line, shortened.
+        command: String,
+        /// Its last words.
+        detail: String,
+    },
+    /// A value that was asked for cannot be used.
+    #[error("{what}: {reason}")]
+    Invalid {
+        /// Which value.
+        what: String,
+        /// What is wrong with it, and what would be right.
+        reason: String,
+    },
+    /// A machine did not do in time what was awaited.
+    #[error("machine {name}: no {awaited} within {seconds} s{hint}")]
+    Timeout {
+        /// The machine.
+        name: String,
+        /// What was awaited.
+        awaited: String,
+        /// For how long, in seconds.
+        seconds: u64,
+        /// Where to look, or empty.
+        hint: String,
+    },
+    /// QEMU has ended.
+    #[error("machine {name}: QEMU has ended ({status}): {detail}")]
+    Ended {
+        /// The machine.
+        name: String,
+        /// The exit status.
+        status: String,
+        /// What it wrote to standard error.
+        detail: String,
+    },
+    /// QEMU refused a QMP command, or spoke no QMP.
+    #[error("QMP: {0}")]
+    Qmp(String),
+    /// The guest's answer on the command port could not be understood.
+    #[error("guest: {0}")]
+    Guest(String),
+}
+
+/// The result of this crate's functions.
+pub(crate) type Result<T> = std::result::Result<T, Error>;
+
+/// Gives an `io::Error` its action and its path.
+pub(crate) trait Context<T> {
+    /// Names what was tried (a verb) and on what.
+    fn context(self, action: &'static str, path: &Path) -> Result<T>;
+}
+
+impl<T> Context<T> for std::io::Result<T> {
+    fn context(self, action: &'static str, path: &Path) -> Result<T> {
+        self.map_err(|source| Error::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        })
+    }
+}

@@ -1,0 +1,220 @@
+//! The guest's root directory: busybox, `carina`, modules and two scripts, as an initramfs.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cache::{Cache, write_whole};
+use crate::cpio::Archive;
+use crate::elf;
+use crate::error::{Context, Error, Result};
+use crate::hash::Hash;
+use crate::kernel::Kernel;
+use crate::modules::Index;
+use crate::tool;
+
+/// What goes into a guest's image.
+#[derive(Debug, Clone, Default)]
+pub struct Image {
+    files: Vec<(String, u32, Vec<u8>)>,
+    programs: Vec<(String, PathBuf)>,
+    modules: BTreeSet<String>,
+}
+
+impl Image {
+    /// Starts with busybox and the init scripts only; modules of [`Image::STOCK_MODULES`] included.
+    pub fn new() -> Image {
+        let modules = Image::STOCK_MODULES
+            .iter()
+            .map(|name| (*name).to_owned())
+            .collect();
+        Image {
+            modules,
+            ..Image::default()
+        }
+    }
+
+    /// The modules that every image holds; a guest loads those that its machine asks for.
+    pub const STOCK_MODULES: &[&str] = &["virtio_pci", "virtio_net", "e1000", "vfio_pci"];
+
+    /// Adds an executable of the host, stripped of its symbols, and with its shared libraries
+    /// when it is not static.
+    ///
+    /// # Errors
+    ///
+    /// When the program cannot be read, or is no ELF program, or lacks a library.
+    pub fn program(mut self, guest_path: &str, program: &Path) -> Result<Image> {
+        for library in elf::shared_libraries(program)? {
+            let path = library.to_string_lossy().into_owned();
+            if !self.programs.iter().any(|(known, _)| *known == path) {
+                self.programs.push((path, library));
+            }
+        }
+        self.programs
+            .push((guest_path.to_owned(), program.to_owned()));
+        Ok(self)
+    }
+
+    /// Adds a file with the given permission bits.
+    pub fn file(mut self, guest_path: &str, mode: u32, data: impl Into<Vec<u8>>) -> Image {
+        self.files.push((guest_path.to_owned(), mode, data.into()));
+        self
+    }
+
+    /// Adds a kernel module beyond the stock ones.
+    pub fn module(mut self, name: &str) -> Image {
+        self.modules.insert(name.replace('-', "_"));
+        self
+    }
+
+    /// Builds the image for `kernel`, or finds it in the cache by the hash of its contents.
+    ///
+    /// # Errors
+    ///
+    /// When busybox is missing or not static, a module does not exist, or the cache cannot be
+    /// written.
+    pub fn build(&self, cache: &Cache, kernel: &Kernel) -> Result<PathBuf> {
+        let busybox = busybox()?;
+        let name = self.hash(&busybox, kernel)?;
+        let _lock = cache.lock()?;
+        let path = cache.path("images").join(format!("{name}.cpio"));
+        if !path.is_file() {
+            let bytes = self.archive(cache, &busybox, kernel)?;
+            write_whole(&path, &bytes)?;
+            forget_old_images(&cache.path("images"), &path);
+        }
+        Ok(path)
+    }
+
+    fn hash(&self, busybox: &Path, kernel: &Kernel) -> Result<Hash> {
+        let mut hash = Hash::new();
+        hash.field(INIT.as_bytes());
+        hash.field(AGENT.as_bytes());
+        hash.field(kernel.release.as_bytes());
+        hash.field(&fs::read(busybox).context("read", busybox)?);
+        for name in &self.modules {
+            hash.field(name.as_bytes());
+        }
+        for (guest_path, path) in &self.programs {
+            hash.field(guest_path.as_bytes());
+            hash.field(&fs::read(path).context("read", path)?);
+        }
+        for (guest_path, mode, data) in &self.files {
+            hash.field(guest_path.as_bytes());
+            hash.field(&mode.to_le_bytes());
+            hash.field(data);
+        }
+        Ok(hash)
+    }
+
+    fn archive(&self, cache: &Cache, busybox: &Path, kernel: &Kernel) -> Result<Vec<u8>> {
+        let mut archive = base(busybox)?;
+        let index = Index::read(&kernel.modules)?;
+        let mut packed = BTreeSet::new();
+        for name in &self.modules {
+            let mut order = String::new();
+            for module in index.closure(name)? {
+                let path = format!("/lib/modules/{}.ko", module.name);
+                order.push_str(&format!("{path}\n"));
+                if packed.insert(path.clone()) {
+                    archive.file(&path, 0o644, &module.object);
+                }
+            }
+            archive.file(&format!("/lib/carina/{name}"), 0o644, order.as_bytes());
+        }
+        for (guest_path, path) in &self.programs {
+            archive.file(guest_path, 0o755, &stripped(cache, path)?);
+        }
+        for (guest_path, mode, data) in &self.files {
+            archive.file(guest_path, *mode, data);
+        }
+        Ok(archive.finish())
+    }
+}
+
+/// A root directory that boots to the scripts and holds nothing else.
+fn base(busybox: &Path) -> Result<Archive> {
+    let mut archive = Archive::new();
+    // The kernel opens it for the first process before anything is mounted.
+    archive.character_device("/dev/console", 0o600, 5, 1);
+    for directory in ["/proc", "/sys", "/run", "/tmp", "/root", "/var/log", "/etc"] {
+        archive.directory(directory);
+    }
+    archive.file(
+        "/bin/busybox",
+        0o755,
+        &fs::read(busybox).context("read", busybox)?,
+    );
+    let listing = tool::output(Command::new(busybox).arg("--list"))?;
+    for applet in String::from_utf8_lossy(&listing).split_whitespace() {
+        if applet != "busybox" {
+            archive.symlink(&format!("/bin/{applet}"), "/bin/busybox");
+        }
+    }
+    archive.file("/etc/passwd", 0o644, b"root::0:0:root:/root:/bin/sh\n");
+    archive.file("/etc/group", 0o644, b"root:x:0:\n");
+    archive.file("/init", 0o755, INIT.as_bytes());
+    archive.file("/sbin/agent", 0o755, AGENT.as_bytes());
+    Ok(archive)
+}
+
+/// The accelerator probe's image: says a marker on the console and powers off.
+pub(crate) fn probe_archive(marker: &str) -> Result<Vec<u8>> {
+    let mut archive = base(&busybox()?)?;
+    let script = format!(
+        "#!/bin/busybox sh\n/bin/busybox mount -t proc proc /proc\necho {marker}\n\
+         /bin/busybox poweroff -f\n"
+    );
+    archive.file("/init", 0o755, script.as_bytes());
+    Ok(archive.finish())
+}
+
+fn busybox() -> Result<PathBuf> {
+    let path = tool::find("busybox", "busybox-static")?;
+    if elf::is_static(&path)? {
+        return Ok(path);
+    }
+    Err(Error::Invalid {
+        what: path.display().to_string(),
+        reason: "needs shared libraries, which a guest lacks; install busybox-static".into(),
+    })
+}
+
+/// The program without symbols where `strip` is at hand; else as it is, which only boots slower.
+fn stripped(cache: &Cache, program: &Path) -> Result<Vec<u8>> {
+    let out = cache.path(&format!("strip.{}.part", std::process::id()));
+    if let Ok(strip) = tool::find("strip", "binutils") {
+        let mut command = Command::new(strip);
+        if tool::output(command.arg("-o").arg(&out).arg(program)).is_ok() {
+            let bytes = fs::read(&out).context("read", &out);
+            let _ = fs::remove_file(&out);
+            return bytes;
+        }
+    }
+    fs::read(program).context("read", program)
+}
+
+/// Keeps the newest few images; each build of `carina` makes another.
+fn forget_old_images(directory: &Path, keep: &Path) {
+    let Ok(entries) = fs::read_dir(directory) else {
+        return;
+    };
+    let mut images: Vec<_> = entries
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            Some((entry.metadata().ok()?.modified().ok()?, entry.path()))
+        })
+        .filter(|(_, path)| path != keep)
+        .collect();
+    images.sort();
+    let surplus = images.len().saturating_sub(IMAGES_KEPT);
+    for (_, path) in images.into_iter().take(surplus) {
+        // Another process may have removed it; nothing depends on its being gone.
+        let _ = fs::remove_file(path);
+    }
+}
+
+const IMAGES_KEPT: usize = 8;
+const INIT: &str = include_str!("../guest/init");
+const AGENT: &str = include_str!("../guest/agent");

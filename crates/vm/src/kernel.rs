@@ -1,0 +1,230 @@
+//! The guest's kernel: the distribution's own package, downloaded and unpacked, never installed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::cache::Cache;
+use crate::error::{Context, Error, Result};
+use crate::tool;
+
+/// An unpacked kernel package.
+#[derive(Debug, Clone)]
+pub struct Kernel {
+    /// Its release, such as `6.1.0-56-amd64`.
+    pub release: String,
+    /// The file that QEMU boots.
+    pub image: PathBuf,
+    /// The directory `lib/modules/RELEASE`.
+    pub modules: PathBuf,
+}
+
+impl Kernel {
+    /// Takes the kernel out of the cache, or downloads and unpacks it there first.
+    ///
+    /// The package is the one that the distribution's `linux-image-amd64` (Debian) or
+    /// `linux-image-virtual` (Ubuntu) depends on. `apt-get download` needs no root, only package
+    /// lists; where those are missing, `apt-get update` is tried.
+    ///
+    /// # Errors
+    ///
+    /// When this is no x86-64 machine with apt, the network is away, or the disk is full.
+    pub fn obtain(cache: &Cache) -> Result<Kernel> {
+        if std::env::consts::ARCH != "x86_64" {
+            return Err(Error::Invalid {
+                what: format!("architecture {}", std::env::consts::ARCH),
+                reason: "guests can be booted on x86_64 only".into(),
+            });
+        }
+        let _lock = cache.lock()?;
+        let root = cache.path("kernel");
+        if let Some(kernel) = Kernel::newest_in(&root) {
+            return Ok(kernel);
+        }
+        let packages = packages()?;
+        let part = cache.path("kernel.part");
+        if part.exists() {
+            fs::remove_dir_all(&part).context("remove", &part)?;
+        }
+        download(&packages, &part)?;
+        let kernel = Kernel::newest_in(&part).ok_or_else(|| Error::Command {
+            command: format!("dpkg -x {}", packages.join(" ")),
+            detail: "there is no boot/vmlinuz-* with its lib/modules/* inside".into(),
+        })?;
+        if root.exists() {
+            fs::remove_dir_all(&root).context("remove", &root)?;
+        }
+        fs::rename(&part, &root).context("rename to", &root)?;
+        Ok(Kernel {
+            image: root.join(kernel.image.strip_prefix(&part).unwrap_or(&kernel.image)),
+            modules: root.join(
+                kernel
+                    .modules
+                    .strip_prefix(&part)
+                    .unwrap_or(&kernel.modules),
+            ),
+            release: kernel.release,
+        })
+    }
+
+    /// Finds the newest kernel, by the order of its name, in an unpacked package.
+    pub fn newest_in(root: &Path) -> Option<Kernel> {
+        let mut found: Vec<Kernel> = fs::read_dir(root.join("boot"))
+            .ok()?
+            .filter_map(|entry| {
+                let image = entry.ok()?.path();
+                let release = image
+                    .file_name()?
+                    .to_str()?
+                    .strip_prefix("vmlinuz-")?
+                    .to_owned();
+                let modules = ["lib/modules", "usr/lib/modules"]
+                    .iter()
+                    .map(|directory| root.join(directory).join(&release))
+                    .find(|directory| directory.is_dir())?;
+                Some(Kernel {
+                    release,
+                    image,
+                    modules,
+                })
+            })
+            .collect();
+        found.sort_by(|a, b| a.release.cmp(&b.release));
+        found.pop()
+    }
+}
+
+/// The concrete packages that make up the kernel, after their lists were fetched if need be.
+fn packages() -> Result<Vec<String>> {
+    tool::find(
+        "apt-get",
+        "apt (Carina takes its guest kernel from a Debian or Ubuntu archive)",
+    )?;
+    tool::find("dpkg", "dpkg")?;
+    if let Some(packages) = resolve() {
+        return Ok(packages);
+    }
+    let update = update_lists();
+    resolve().ok_or_else(|| Error::Command {
+        command: "apt-cache depends linux-image-amd64 (or linux-image-virtual)".into(),
+        detail: match update {
+            Ok(()) => "no kernel package in the lists of this machine's archive".into(),
+            Err(error) => format!("no package lists, and {error}; run apt-get update as root"),
+        },
+    })
+}
+
+fn resolve() -> Option<Vec<String>> {
+    META_PACKAGES.iter().find_map(|meta| {
+        let image = depends(meta, "linux-image-")?.into_iter().next()?;
+        // Ubuntu keeps the modules in a package of their own.
+        let mut packages = depends(&image, "linux-modules-").unwrap_or_default();
+        packages.insert(0, image);
+        Some(packages)
+    })
+}
+
+fn depends(package: &str, prefix: &str) -> Option<Vec<String>> {
+    let listing = tool::output(Command::new("apt-cache").args([
+        "depends",
+        "--no-recommends",
+        "--no-suggests",
+        package,
+    ]));
+    let found = parse_depends(&String::from_utf8_lossy(&listing.ok()?), prefix);
+    (!found.is_empty()).then_some(found)
+}
+
+fn parse_depends(listing: &str, prefix: &str) -> Vec<String> {
+    listing
+        .lines()
+        .filter_map(|line| {
+            line.trim()
+                .trim_start_matches('|')
+                .strip_prefix("Depends: ")
+        })
+        .filter(|name| name.starts_with(prefix) && name.contains(|c: char| c.is_ascii_digit()))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn update_lists() -> Result<()> {
+    let root = rustix::process::geteuid().is_root();
+    let mut command = if root {
+        Command::new("apt-get")
+    } else {
+        Command::new("sudo")
+    };
+    if !root {
+        // -n: a password prompt in the middle of a test would look like a hang.
+        command.args(["-n", "apt-get"]);
+    }
+    tool::output(command.args(["-q", "update"])).map(drop)
+}
+
+fn download(packages: &[String], into: &Path) -> Result<()> {
+    fs::create_dir_all(into).context("create", into)?;
+    let fetch = || {
+        let mut command = Command::new("apt-get");
+        tool::output(
+            command
+                .arg("-q")
+                .arg("download")
+                .args(packages)
+                .current_dir(into),
+        )
+    };
+    // Lists older than the archive name packages that are gone.
+    if fetch().is_err() {
+        update_lists()?;
+        fetch()?;
+    }
+    for entry in fs::read_dir(into).context("read", into)? {
+        let deb = entry.context("read", into)?.path();
+        if deb.extension().is_some_and(|extension| extension == "deb") {
+            tool::output(Command::new("dpkg").arg("-x").arg(&deb).arg(into))?;
+            fs::remove_file(&deb).context("remove", &deb)?;
+        }
+    }
+    Ok(())
+}
+
+const META_PACKAGES: [&str; 3] = [
+    "linux-image-amd64",
+    "linux-image-virtual",
+    "linux-image-generic",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn concrete_packages_are_read_from_the_dependencies() {
+        let debian = "linux-image-amd64\n  Depends: linux-image-6.1.0-56-amd64\n";
+        assert_eq!(
+            parse_depends(debian, "linux-image-"),
+            ["linux-image-6.1.0-56-amd64"]
+        );
+        let ubuntu = "linux-image-6.8.0-31-generic\n  Depends: kmod\n |Depends: linux-base\n  \
+            Depends: linux-modules-6.8.0-31-generic\n  Conflicts: linux-modules-1\n";
+        assert_eq!(
+            parse_depends(ubuntu, "linux-modules-"),
+            ["linux-modules-6.8.0-31-generic"]
+        );
+        assert!(parse_depends("a\n  Depends: linux-image-generic", "linux-image-").is_empty());
+    }
+
+    #[test]
+    fn kernel_without_its_modules_is_passed_over() {
+        let root = tempfile::tempdir().unwrap();
+        for path in ["boot", "lib/modules/6.1.0-9"] {
+            fs::create_dir_all(root.path().join(path)).unwrap();
+        }
+        for release in ["6.1.0-9", "6.2.0-1"] {
+            fs::write(root.path().join(format!("boot/vmlinuz-{release}")), b"").unwrap();
+        }
+        assert_eq!(Kernel::newest_in(root.path()).unwrap().release, "6.1.0-9");
+        assert!(Kernel::newest_in(&root.path().join("boot")).is_none());
+    }
+}

@@ -1,0 +1,517 @@
+//! A virtual machine before it starts: what it is made of, and the QEMU command line for it.
+
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File};
+use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use carina_api::LocalName;
+
+use crate::accel::{self, Accel};
+use crate::cache::{Cache, write_whole};
+use crate::cpio::Archive;
+use crate::error::{Context, Error, Result};
+use crate::foreign::{escape, qemu_args};
+use crate::image::Image;
+use crate::kernel::Kernel;
+use crate::network::Nic;
+use crate::running::Running;
+use crate::state::{Record, start_ticks};
+use crate::tool;
+
+/// What the machine boots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Boot {
+    /// A kernel and an initramfs, by QEMU's own loader.
+    Direct {
+        /// The kernel.
+        kernel: PathBuf,
+        /// The initramfs; a machine's own files are appended to a copy of it.
+        initramfs: PathBuf,
+    },
+    /// A disk image of the user, as qcow2 or whatever else QEMU recognises.
+    Disk(PathBuf),
+}
+
+impl Boot {
+    /// Obtains the kernel, builds the image, and boots the two.
+    ///
+    /// # Errors
+    ///
+    /// As [`Kernel::obtain`] and [`Image::build`].
+    pub fn prepare(cache: &Cache, image: &Image) -> Result<Boot> {
+        let kernel = Kernel::obtain(cache)?;
+        let initramfs = image.build(cache, &kernel)?;
+        Ok(Boot::Direct {
+            kernel: kernel.image,
+            initramfs,
+        })
+    }
+}
+
+/// A machine in the making.
+///
+/// Everything it leaves on disk lies in the run directory as `NAME.*`.
+#[derive(Debug, Clone)]
+#[must_use]
+pub struct Machine {
+    name: String,
+    run_dir: PathBuf,
+    memory_mib: u32,
+    cpus: u32,
+    boot: Option<Boot>,
+    accel: Option<Accel>,
+    ivshmem: Vec<PathBuf>,
+    nics: Vec<Nic>,
+    iommu: bool,
+    modules: Vec<String>,
+    parameters: Vec<String>,
+    files: Vec<(String, u32, Vec<u8>)>,
+    extra_args: Vec<String>,
+    dies_with_parent: bool,
+}
+
+impl Machine {
+    /// Starts with 256 MiB, one processor, and no device beyond two serial ports.
+    ///
+    /// # Errors
+    ///
+    /// When `name` is no name (letters, digits, `.`, `_`, `-`), or the paths of its sockets would
+    /// be longer than a Unix socket's may be.
+    pub fn new(name: &str, run_dir: impl Into<PathBuf>) -> Result<Machine> {
+        let run_dir = run_dir.into();
+        let bad = |reason: String| Error::Invalid {
+            what: format!("machine name {name:?}"),
+            reason,
+        };
+        let _: LocalName = name.parse().map_err(|error| bad(format!("{error}")))?;
+        let longest = run_dir.join(format!("{name}.console"));
+        let length = longest.as_os_str().len();
+        if length > SOCKET_PATH_BYTES_MAX {
+            return Err(bad(format!(
+                "{} has {length} bytes; a Unix socket's path has at most {SOCKET_PATH_BYTES_MAX}: \
+                 shorten the name or the run directory",
+                longest.display()
+            )));
+        }
+        Ok(Machine {
+            name: name.to_owned(),
+            run_dir,
+            memory_mib: 256,
+            cpus: 1,
+            boot: None,
+            accel: None,
+            ivshmem: Vec::new(),
+            nics: Vec::new(),
+            iommu: false,
+            modules: Vec::new(),
+            parameters: Vec::new(),
+            files: Vec::new(),
+            extra_args: Vec::new(),
+            dies_with_parent: false,
+        })
+    }
+
+    /// Sets what it boots; without this [`Machine::start`] is an error.
+    pub fn boot(mut self, boot: Boot) -> Machine {
+        self.boot = Some(boot);
+        self
+    }
+
+    /// Sets the memory, in MiB. Guests of [`Image`] need 128.
+    pub fn memory_mib(mut self, memory_mib: u32) -> Machine {
+        self.memory_mib = memory_mib;
+        self
+    }
+
+    /// Sets the number of processors.
+    pub fn cpus(mut self, cpus: u32) -> Machine {
+        self.cpus = cpus;
+        self
+    }
+
+    /// Sets the accelerator instead of probing for it.
+    pub fn accel(mut self, accel: Accel) -> Machine {
+        self.accel = Some(accel);
+        self
+    }
+
+    /// Adds a shared-memory device on a socket that QEMU makes and listens on. QEMU runs no guest
+    /// instruction until somebody, the node, has connected to each and has sent the memory.
+    pub fn ivshmem(mut self, socket: impl Into<PathBuf>) -> Machine {
+        self.ivshmem.push(socket.into());
+        self
+    }
+
+    /// Adds a network card, and has the guest load its driver.
+    pub fn nic(mut self, nic: Nic) -> Machine {
+        for module in nic.model.modules() {
+            self = self.module(module);
+        }
+        self.nics.push(nic);
+        self
+    }
+
+    /// Gives the machine an Intel IOMMU, and has the guest load VFIO: its node then takes doorbell
+    /// interrupts in user space.
+    pub fn iommu(mut self) -> Machine {
+        self.iommu = true;
+        self.parameters.push("intel_iommu=on".into());
+        self.module("vfio_pci")
+    }
+
+    /// Has the guest load a kernel module of its image.
+    pub fn module(mut self, name: &str) -> Machine {
+        let name = name.replace('-', "_");
+        if !self.modules.contains(&name) {
+            self.modules.push(name);
+        }
+        self
+    }
+
+    /// Adds a word to the kernel's command line.
+    pub fn parameter(mut self, word: impl Into<String>) -> Machine {
+        self.parameters.push(word.into());
+        self
+    }
+
+    /// Has the guest run a shell command at boot, with its output on the console.
+    pub fn command(self, command: &str) -> Machine {
+        let mut encoded = String::from("carina.cmd=");
+        for byte in command.bytes() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'/' | b'.' => {
+                    encoded.push(char::from(byte));
+                }
+                _ => encoded.push_str(&format!("%{byte:02x}")),
+            }
+        }
+        self.parameter(encoded)
+    }
+
+    /// Puts a file into the guest before it boots.
+    pub fn file(mut self, guest_path: &str, mode: u32, data: impl Into<Vec<u8>>) -> Machine {
+        self.files.push((guest_path.to_owned(), mode, data.into()));
+        self
+    }
+
+    /// Gives the guest a node's configuration, and has it run `carina node` with it, again
+    /// whenever it ends.
+    pub fn node_config(self, toml: &str) -> Machine {
+        self.file("/etc/carina.toml", 0o644, toml)
+            .parameter("carina.node=1")
+    }
+
+    /// Adds arguments for QEMU.
+    pub fn extra_args<I: IntoIterator<Item: Into<String>>>(mut self, args: I) -> Machine {
+        self.extra_args.extend(args.into_iter().map(Into::into));
+        self
+    }
+
+    /// Has the kernel kill QEMU when the *thread* that starts it ends, however it ends.
+    pub fn dies_with_parent(mut self) -> Machine {
+        self.dies_with_parent = true;
+        self
+    }
+
+    /// The QEMU arguments, for an accelerator.
+    ///
+    /// # Errors
+    ///
+    /// When [`Machine::boot`] was not called.
+    pub fn qemu_args(&self, accel: Accel) -> Result<Vec<OsString>> {
+        let mut args: Vec<OsString> = Vec::new();
+        let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
+        add(&[
+            "-name",
+            &self.name,
+            "-nodefaults",
+            "-no-user-config",
+            "-display",
+            "none",
+        ]);
+        let split = self.iommu && accel == Accel::Kvm;
+        add(&[
+            "-machine",
+            if split {
+                "q35,kernel-irqchip=split"
+            } else {
+                "q35"
+            },
+        ]);
+        add(&accel.qemu_args());
+        add(&[
+            "-m",
+            &self.memory_mib.to_string(),
+            "-smp",
+            &self.cpus.to_string(),
+        ]);
+        for (id, log) in [("console", true), ("agent", false)] {
+            let mut chardev = format!(
+                "socket,id={id},path={},server=on,wait=off",
+                escape(&self.path(id))
+            );
+            if log {
+                chardev.push_str(&format!(
+                    ",logfile={},logappend=off",
+                    escape(&self.path("log"))
+                ));
+            }
+            add(&["-chardev", &chardev, "-serial", &format!("chardev:{id}")]);
+        }
+        let qmp = format!(
+            "socket,id=qmp,path={},server=on,wait=off",
+            escape(&self.path("qmp"))
+        );
+        add(&["-chardev", &qmp, "-mon", "chardev=qmp,mode=control"]);
+        if self.iommu {
+            add(&["-device", "intel-iommu,intremap=on,caching-mode=on"]);
+        }
+        for (index, socket) in self.ivshmem.iter().enumerate() {
+            let name = format!("{}-{index}", self.name);
+            args.extend(qemu_args(&name, socket).into_iter().map(OsString::from));
+        }
+        for (index, nic) in self.nics.iter().enumerate() {
+            args.extend(nic.qemu_args(index).map(OsString::from));
+        }
+        self.boot_args(&mut args)?;
+        args.extend(self.extra_args.iter().map(OsString::from));
+        Ok(args)
+    }
+
+    /// Starts QEMU and returns at once; the guest boots, or waits for the node, meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When QEMU is missing, a machine of that name runs already, or files cannot be written.
+    pub fn start(self, cache: &Cache) -> Result<Running> {
+        let qemu = accel::qemu()?;
+        let accel = match (self.accel, &self.boot) {
+            (Some(accel), _) => accel,
+            (None, Some(Boot::Disk(_))) if !Path::new("/dev/kvm").exists() => Accel::Tcg,
+            (None, _) => Accel::probe(cache, &Kernel::obtain(cache)?)?,
+        };
+        let args = self.qemu_args(accel)?;
+        self.clear_run_dir()?;
+        self.write_initramfs()?;
+        let qemu_log = self.path("qemu.log");
+        let stderr = File::create(&qemu_log).context("create", &qemu_log)?;
+        let mut command = if self.dies_with_parent {
+            // setpriv becomes QEMU by exec, so the pid below is QEMU's.
+            let mut command = Command::new(tool::find("setpriv", "util-linux")?);
+            command.args(["--pdeathsig", "KILL"]).arg(qemu);
+            command
+        } else {
+            Command::new(qemu)
+        };
+        let child = command
+            .args(args)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(stderr)
+            // An interrupt typed at a terminal is for the program that started the machine.
+            .process_group(0)
+            .spawn()
+            .context("start QEMU for", &self.run_dir.join(&self.name))?;
+        let pid = i32::try_from(child.id()).expect("Linux process numbers are below 2^22");
+        let record = self.record(pid, accel);
+        let running = Running::new(record, self.run_dir.clone(), child);
+        running.record().write(&self.run_dir)?;
+        Ok(running)
+    }
+
+    fn record(&self, pid: i32, accel: Accel) -> Record {
+        Record {
+            name: self.name.clone(),
+            pid,
+            started_ticks: start_ticks(pid).unwrap_or_default(),
+            accel: accel.name().to_owned(),
+            memory_mib: self.memory_mib,
+            cpus: self.cpus,
+            qmp: self.path("qmp"),
+            console: self.path("console"),
+            agent: self.path("agent"),
+            log: self.path("log"),
+            qemu_log: self.path("qemu.log"),
+            files: FILES.iter().map(|kind| self.path(kind)).collect(),
+        }
+    }
+
+    fn boot_args(&self, args: &mut Vec<OsString>) -> Result<()> {
+        match &self.boot {
+            None => Err(Error::Invalid {
+                what: format!("machine {}", self.name),
+                reason: "has nothing to boot; give it an image or a disk".into(),
+            }),
+            Some(Boot::Disk(disk)) => {
+                let drive = format!("file={},if=virtio", escape(disk));
+                args.extend(["-drive", &drive].map(OsString::from));
+                Ok(())
+            }
+            Some(Boot::Direct { kernel, initramfs }) => {
+                let own = self.path("initrd");
+                let initramfs = if self.files.is_empty() {
+                    initramfs
+                } else {
+                    &own
+                };
+                args.extend([OsString::from("-kernel"), kernel.into()]);
+                args.extend([OsString::from("-initrd"), initramfs.into()]);
+                args.extend([OsString::from("-append"), self.kernel_command_line().into()]);
+                Ok(())
+            }
+        }
+    }
+
+    fn kernel_command_line(&self) -> String {
+        // panic=-1 and reboot=t: a guest whose kernel has failed starts again at once.
+        let mut line = format!("console=ttyS0 quiet panic=-1 carina.name={}", self.name);
+        if !self.modules.is_empty() {
+            line.push_str(&format!(" carina.modules={}", self.modules.join(",")));
+        }
+        for word in &self.parameters {
+            line.push(' ');
+            line.push_str(word);
+        }
+        line
+    }
+
+    fn clear_run_dir(&self) -> Result<()> {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.run_dir)
+            .context("create", &self.run_dir)?;
+        if let Some(record) = Record::read(&self.run_dir, &self.name) {
+            if record.is_alive() {
+                return Err(Error::Invalid {
+                    what: format!("machine {}", self.name),
+                    reason: format!("runs already, as process {}", record.pid),
+                });
+            }
+            record.remove_files(&self.run_dir, true);
+        }
+        for path in FILES
+            .iter()
+            .map(|kind| self.path(kind))
+            .chain(self.ivshmem.iter().cloned())
+        {
+            if path.symlink_metadata().is_ok() {
+                fs::remove_file(&path).context("remove the stale", &path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn write_initramfs(&self) -> Result<()> {
+        let Some(Boot::Direct { initramfs, .. }) = &self.boot else {
+            if self.files.is_empty() {
+                return Ok(());
+            }
+            return Err(Error::Invalid {
+                what: format!("files for machine {}", self.name),
+                reason: "can only be put into a guest that boots from an initramfs".into(),
+            });
+        };
+        if self.files.is_empty() {
+            return Ok(());
+        }
+        let mut bytes = fs::read(initramfs).context("read", initramfs)?;
+        let mut overlay = Archive::new();
+        for (path, mode, data) in &self.files {
+            overlay.file(path, *mode, data);
+        }
+        bytes.extend(overlay.finish());
+        write_whole(&self.path("initrd"), &bytes)
+    }
+
+    fn path(&self, kind: &str) -> PathBuf {
+        self.run_dir.join(format!("{}.{kind}", self.name))
+    }
+}
+
+/// The files of a machine in its run directory, by the end of their names.
+const FILES: [&str; 6] = ["qmp", "console", "agent", "log", "qemu.log", "initrd"];
+
+/// `sun_path` has 108 bytes, of which one is the NUL (unix(7)).
+const SOCKET_PATH_BYTES_MAX: usize = 107;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::network::{Backend, Model};
+
+    fn direct() -> Boot {
+        Boot::Direct {
+            kernel: "/k".into(),
+            initramfs: "/i".into(),
+        }
+    }
+
+    fn line(machine: &Machine, accel: Accel) -> String {
+        let args = machine.qemu_args(accel).unwrap();
+        args.iter()
+            .map(|arg| arg.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    #[test]
+    fn command_line_holds_what_was_asked_for() {
+        let nic = Nic {
+            model: Model::E1000,
+            backend: Backend::User(vec![]),
+            mac: None,
+        };
+        let machine = Machine::new("a", "/run/x")
+            .unwrap()
+            .boot(direct())
+            .memory_mib(300)
+            .cpus(2)
+            .ivshmem("/run/x/a.sock")
+            .nic(nic)
+            .command("echo 100% sure")
+            .extra_args(["-device", "edu"]);
+        let line = line(&machine, Accel::Tcg);
+        for want in [
+            "-name a",
+            "-m 300 -smp 2",
+            "-accel tcg,thread=multi -cpu max",
+            "socket,path=/run/x/a.sock,id=carina-a-0,server=on,wait=on",
+            "ivshmem-doorbell,vectors=1,chardev=carina-a-0",
+            "e1000,netdev=net0,romfile=",
+            "carina.modules=e1000",
+            "carina.cmd=echo%20100%25%20sure",
+            "-kernel /k -initrd /i",
+            "-device edu",
+        ] {
+            assert!(line.contains(want), "{want} is not in {line}");
+        }
+    }
+
+    #[test]
+    fn own_files_make_an_own_initramfs() {
+        let machine = Machine::new("a", "/run/x")
+            .unwrap()
+            .boot(direct())
+            .node_config("");
+        let line = line(&machine, Accel::Kvm);
+        assert!(line.contains("-initrd /run/x/a.initrd"), "{line}");
+        assert!(line.contains("carina.node=1"), "{line}");
+    }
+
+    #[test]
+    fn unusable_names_and_machines_are_refused_with_the_reason() {
+        let refusal = |name: &str, dir: &str| Machine::new(name, dir).unwrap_err().to_string();
+        assert!(refusal("a/b", "/run").contains("a/b"));
+        assert!(refusal("", "/run").contains("name"));
+        assert!(refusal("a", &"/long".repeat(30)).contains("107"));
+        let error = Machine::new("a", "/run")
+            .unwrap()
+            .qemu_args(Accel::Tcg)
+            .unwrap_err();
+        assert!(error.to_string().contains("nothing to boot"), "{error}");
+    }
+}

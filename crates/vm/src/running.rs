@@ -1,0 +1,255 @@
+//! A virtual machine whose QEMU runs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, Result};
+use crate::qmp::Qmp;
+use crate::shell::{NoAnswer, Shell};
+use crate::state::Record;
+use crate::tool::last_words;
+
+/// A running machine. Dropping it kills QEMU and removes its files, unless it was
+/// [detached](Running::detach).
+#[derive(Debug)]
+pub struct Running {
+    record: Record,
+    run_dir: PathBuf,
+    child: Option<Child>,
+    shell: OnceLock<Shell>,
+}
+
+/// What a command in the guest has given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// The shell's exit status: the command's, or 127 for none such, or 128 plus a signal.
+    pub status: i32,
+    /// Standard output.
+    pub stdout: Vec<u8>,
+    /// Standard error.
+    pub stderr: Vec<u8>,
+}
+
+impl Output {
+    /// Tells whether the status was 0.
+    pub fn is_success(&self) -> bool {
+        self.status == 0
+    }
+
+    /// Standard output as text without white space at its ends.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.stdout).trim().to_owned()
+    }
+
+    /// Standard error likewise.
+    pub fn error_text(&self) -> String {
+        String::from_utf8_lossy(&self.stderr).trim().to_owned()
+    }
+}
+
+impl Running {
+    pub(crate) fn new(record: Record, run_dir: PathBuf, child: Child) -> Running {
+        Running {
+            record,
+            run_dir,
+            child: Some(child),
+            shell: OnceLock::new(),
+        }
+    }
+
+    /// What is known of it.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// QEMU's process number.
+    pub fn pid(&self) -> i32 {
+        self.record.pid
+    }
+
+    /// Tells whether QEMU still runs.
+    pub fn is_running(&self) -> bool {
+        self.record.is_alive()
+    }
+
+    /// All that the guest has said on its console so far.
+    pub fn console_text(&self) -> String {
+        let bytes = fs::read(&self.record.log).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+
+    /// Waits until the guest takes commands: some seconds after the node has connected.
+    ///
+    /// # Errors
+    ///
+    /// When QEMU ends, or the time is over; the error ends with the console's last words.
+    pub fn wait_ready(&self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        let mut awaited = "node on its ivshmem socket (QEMU waits for it)";
+        while Instant::now() < deadline {
+            self.check_running()?;
+            // QEMU makes its sockets in order; the agent's is there before it waits for the node.
+            if let Ok(shell) = self.shell() {
+                let slice = deadline
+                    .saturating_duration_since(Instant::now())
+                    .min(SLICE);
+                match shell.wait_ready(slice) {
+                    Ok(()) => return Ok(()),
+                    Err(_) => awaited = "answer of the guest",
+                }
+            }
+            std::thread::sleep(POLL);
+        }
+        Err(self.timeout(awaited, limit))
+    }
+
+    /// Runs a shell command in the guest, within a minute.
+    ///
+    /// # Errors
+    ///
+    /// As [`Running::run_within`]. That the command fails is no error but its status.
+    pub fn run(&self, command: &str) -> Result<Output> {
+        self.run_within(command, Duration::from_secs(60))
+    }
+
+    /// Runs a shell command in the guest and waits for its end. Several threads may do so at a
+    /// time. What it leaves in the background goes on, and keeps no one waiting.
+    ///
+    /// # Errors
+    ///
+    /// When QEMU ends, or the command does not end within `limit`.
+    pub fn run_within(&self, command: &str, limit: Duration) -> Result<Output> {
+        match self.shell()?.run(command, limit) {
+            Ok((status, stdout, stderr)) => Ok(Output {
+                status,
+                stdout,
+                stderr,
+            }),
+            Err(NoAnswer::Timeout) => {
+                Err(self.timeout(&format!("end of the command {command:?}"), limit))
+            }
+            Err(NoAnswer::Closed) => {
+                // The socket closes a little before the process is gone.
+                std::thread::sleep(POLL);
+                self.check_running()?;
+                Err(Error::Guest(format!(
+                    "{}: its command port was closed",
+                    self.record.name
+                )))
+            }
+        }
+    }
+
+    /// Writes a file in the guest. Meant for kilobytes; larger files go in at boot.
+    ///
+    /// # Errors
+    ///
+    /// As [`Running::run_within`], and when the guest cannot write it.
+    pub fn push(&self, guest_path: &str, data: &[u8]) -> Result<()> {
+        let quoted = format!("'{}'", guest_path.replace('\'', "'\\''"));
+        let octal: String = data.iter().map(|byte| format!("\\0{byte:03o}")).collect();
+        let output = self.run(&format!("printf '%b' '{octal}' >{quoted}"))?;
+        if output.is_success() {
+            return Ok(());
+        }
+        Err(Error::Guest(format!(
+            "cannot write {guest_path}: {}",
+            output.error_text()
+        )))
+    }
+
+    /// Connects to QEMU's monitor.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::connect`].
+    pub fn qmp(&self) -> Result<Qmp> {
+        Qmp::connect(&self.record.qmp, Duration::from_secs(5))
+    }
+
+    /// Resets the machine and waits until the guest takes commands again.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`] and [`Running::wait_ready`].
+    pub fn reboot(&self, limit: Duration) -> Result<()> {
+        let before = self.run("cat /proc/sys/kernel/random/boot_id")?.text();
+        self.qmp()?.reset()?;
+        let deadline = Instant::now() + limit;
+        loop {
+            self.wait_ready(deadline.saturating_duration_since(Instant::now()))?;
+            // The old guest may answer a last time.
+            let asked = self.run_within("cat /proc/sys/kernel/random/boot_id", SLICE);
+            match asked.map(|output| output.text()) {
+                Ok(boot) if boot != before => return Ok(()),
+                _ if Instant::now() >= deadline => return Err(self.timeout("reboot", limit)),
+                _ => {}
+            }
+        }
+    }
+
+    /// Kills QEMU as `kill -9` does, and leaves its files, as a crash would.
+    pub fn kill(&mut self) -> Option<ExitStatus> {
+        let child = self.child.as_mut()?;
+        // It may have ended by itself.
+        let _ = child.kill();
+        child.wait().ok()
+    }
+
+    /// Lets QEMU live on without this handle; `carina_vm::list` and `stop` find it.
+    pub fn detach(mut self) -> Record {
+        self.child = None;
+        self.record.clone()
+    }
+
+    fn shell(&self) -> Result<&Shell> {
+        if let Some(shell) = self.shell.get() {
+            return Ok(shell);
+        }
+        let shell = Shell::connect(&self.record.agent)?;
+        Ok(self.shell.get_or_init(|| shell))
+    }
+
+    fn check_running(&self) -> Result<()> {
+        if self.is_running() {
+            return Ok(());
+        }
+        Err(Error::Ended {
+            name: self.record.name.clone(),
+            status: format!("process {}", self.record.pid),
+            detail: last_words(&fs::read(&self.record.qemu_log).unwrap_or_default()),
+        })
+    }
+
+    fn timeout(&self, awaited: &str, limit: Duration) -> Error {
+        let console = self.console_text();
+        let lines: Vec<&str> = console.lines().rev().take(8).collect();
+        let last = lines.into_iter().rev().collect::<Vec<_>>().join("\n  ");
+        Error::Timeout {
+            name: self.record.name.clone(),
+            awaited: awaited.to_owned(),
+            seconds: limit.as_secs(),
+            hint: if last.is_empty() {
+                "; its console has said nothing".into()
+            } else {
+                format!("; last on its console:\n  {last}")
+            },
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if self.child.is_some() {
+            self.kill();
+            let run_dir: &Path = &self.run_dir;
+            self.record.remove_files(run_dir, true);
+        }
+    }
+}
+
+const POLL: Duration = Duration::from_millis(20);
+const SLICE: Duration = Duration::from_secs(1);

@@ -1,0 +1,284 @@
+//! Commands inside a guest over its second serial port.
+//!
+//! The guest runs `/sbin/agent`, a shell script that obeys one request per line; this is the other
+//! end. The port is separate from the console, so kernel messages cannot get between. What comes
+//! back is base64 between marker lines that carry the command's identifier, so output of any bytes
+//! arrives whole, and several commands may run at a time.
+//!
+//! ```text
+//!   host                          guest
+//!   PING id        ───────────▶
+//!                  ◀───────────   PONG id
+//!   PUT id BASE64  ───────────▶   (a part of the command's text; as many as it takes)
+//!   RUN id         ───────────▶
+//!                  ◀───────────   BEGIN id status, BASE64 lines, ERROR id, BASE64 lines, END id
+//! ```
+//!
+//! The guest is not trusted: lines have a bounded length, outputs a bounded size, and an answer
+//! that no one waits for is dropped.
+
+mod base64;
+mod decoder;
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub use decoder::{Decoder, Message, OUTPUT_BYTES_MAX};
+
+use crate::error::{Context, Result};
+
+/// A connection to the command port of one guest; usable from several threads.
+#[derive(Debug)]
+pub struct Shell {
+    writer: Mutex<UnixStream>,
+    waiting: Arc<Mutex<Option<Waiting>>>,
+    next: AtomicU64,
+}
+
+/// Who waits for which identifier; `None` in its place once the port is closed.
+type Waiting = BTreeMap<String, Sender<Message>>;
+
+/// Why no answer came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoAnswer {
+    /// The time is over.
+    Timeout,
+    /// The port is closed: QEMU has ended, or somebody else took the port.
+    Closed,
+}
+
+impl Shell {
+    /// Connects to QEMU's socket of the second serial port.
+    ///
+    /// # Errors
+    ///
+    /// When the socket cannot be connected to.
+    pub fn connect(path: &Path) -> Result<Shell> {
+        let stream = UnixStream::connect(path).context("connect to", path)?;
+        let reader = stream.try_clone().context("duplicate", path)?;
+        let waiting = Arc::new(Mutex::new(Some(Waiting::new())));
+        let dispatched = Arc::clone(&waiting);
+        std::thread::Builder::new()
+            .name("guest-shell".into())
+            .spawn(move || dispatch(reader, &dispatched))
+            .context("start the reader of", path)?;
+        Ok(Shell {
+            writer: Mutex::new(stream),
+            waiting,
+            next: AtomicU64::new(0),
+        })
+    }
+
+    /// Waits until the guest's agent answers.
+    ///
+    /// # Errors
+    ///
+    /// [`NoAnswer`], as for [`Shell::run`].
+    pub fn wait_ready(&self, limit: Duration) -> std::result::Result<(), NoAnswer> {
+        let deadline = Instant::now() + limit;
+        let (id, answers) = self.expect().ok_or(NoAnswer::Closed)?;
+        let outcome = loop {
+            // A request from before the guest has set up its port is lost; hence again and again.
+            if self.send(&format!("\nPING {id}\n")).is_err() {
+                break Err(NoAnswer::Closed);
+            }
+            match answers.recv_timeout(PING_INTERVAL) {
+                Ok(_) => break Ok(()),
+                Err(RecvTimeoutError::Disconnected) => break Err(NoAnswer::Closed),
+                Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
+                    break Err(NoAnswer::Timeout);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+        };
+        self.forget(&id);
+        outcome
+    }
+
+    /// Runs a shell command in the guest and waits for its end: status, standard output, standard
+    /// error. The command's standard input is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`NoAnswer`]; after a timeout the command may still be running in the guest.
+    pub fn run(
+        &self,
+        command: &str,
+        limit: Duration,
+    ) -> std::result::Result<(i32, Vec<u8>, Vec<u8>), NoAnswer> {
+        let (id, answers) = self.expect().ok_or(NoAnswer::Closed)?;
+        let sent = command
+            .as_bytes()
+            .chunks(PART_BYTES)
+            .try_for_each(|part| self.send(&format!("PUT {id} {}\n", base64::encode(part))))
+            .and_then(|()| self.send(&format!("RUN {id}\n")));
+        let deadline = Instant::now() + limit;
+        let outcome = loop {
+            if sent.is_err() {
+                break Err(NoAnswer::Closed);
+            }
+            match answers.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(Message::Ended {
+                    status,
+                    output,
+                    error,
+                    ..
+                }) => {
+                    break Ok((status, output, error));
+                }
+                Ok(Message::Pong { .. }) => {}
+                Err(RecvTimeoutError::Timeout) => break Err(NoAnswer::Timeout),
+                Err(RecvTimeoutError::Disconnected) => break Err(NoAnswer::Closed),
+            }
+        };
+        self.forget(&id);
+        outcome
+    }
+
+    /// Makes an identifier that no other connection uses, and a place for its answer.
+    fn expect(&self) -> Option<(String, Receiver<Message>)> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let unique = SHELLS.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{:x}-{unique:x}-{number:x}", std::process::id());
+        let (sender, receiver) = channel();
+        lock(&self.waiting).as_mut()?.insert(id.clone(), sender);
+        Some((id, receiver))
+    }
+
+    fn forget(&self, id: &str) {
+        if let Some(waiting) = lock(&self.waiting).as_mut() {
+            waiting.remove(id);
+        }
+    }
+
+    fn send(&self, line: &str) -> std::io::Result<()> {
+        lock(&self.writer).write_all(line.as_bytes())
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        // Ends the reader thread; the socket is gone anyway when this fails.
+        let _ = lock(&self.writer).shutdown(Shutdown::Both);
+    }
+}
+
+/// Reads the port to its end and hands each message to who waits for it.
+fn dispatch(mut reader: UnixStream, waiting: &Mutex<Option<Waiting>>) {
+    let mut decoder = Decoder::new();
+    let mut buffer = vec![0; 16 * 1024];
+    while let Ok(length @ 1..) = reader.read(&mut buffer) {
+        for message in decoder.feed(&buffer[..length]) {
+            if let Some(sender) = lock(waiting).as_ref().and_then(|map| map.get(message.id())) {
+                // The receiver may have given up meanwhile, which is no concern of this thread.
+                let _ = sender.send(message);
+            }
+        }
+    }
+    // Dropping the senders tells everyone who still waits.
+    *lock(waiting) = None;
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Every critical section leaves its data whole, even if another thread panicked in one.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+static SHELLS: AtomicU64 = AtomicU64::new(0);
+const PING_INTERVAL: Duration = Duration::from_millis(50);
+
+/// Encoded and with its verb, a part stays below the 4096 bytes that a Linux terminal buffers.
+const PART_BYTES: usize = 1500;
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// An agent that answers each command with its own text on both outputs, in reverse order.
+    fn agent(listener: UnixListener, commands: usize) {
+        let (stream, _) = listener.accept().unwrap();
+        let mut texts: BTreeMap<String, Vec<u8>> = BTreeMap::new();
+        let mut order = Vec::new();
+        for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+            let line = line.unwrap();
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["PING", id] => (&stream)
+                    .write_all(format!("~~\nPONG {id}\n").as_bytes())
+                    .unwrap(),
+                ["PUT", id, part] => {
+                    texts
+                        .entry(id.into())
+                        .or_default()
+                        .extend(base64::decode(part).unwrap());
+                }
+                ["RUN", id] => order.push(id.to_owned()),
+                _ => {}
+            }
+            if order.len() == commands {
+                for (status, id) in order.drain(..).rev().enumerate() {
+                    let lines: Vec<String> = texts[&id].chunks(57).map(base64::encode).collect();
+                    let text = lines.join("\n");
+                    let answer =
+                        format!("BEGIN {id} {status}\n{text}\nERROR {id}\n{text}\nEND {id}\n");
+                    (&stream).write_all(answer.as_bytes()).unwrap();
+                }
+                return;
+            }
+        }
+    }
+
+    #[test]
+    fn concurrent_commands_get_their_own_answers_and_then_learn_of_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent");
+        let listener = UnixListener::bind(&path).unwrap();
+        let commands = [("a".repeat(5000), 1), ("b b".to_owned(), 0)];
+        let count = commands.len();
+        let guest = std::thread::spawn(move || agent(listener, count));
+        let shell = Shell::connect(&path).unwrap();
+        shell.wait_ready(Duration::from_secs(10)).unwrap();
+        std::thread::scope(|scope| {
+            for (text, _) in &commands {
+                let shell = &shell;
+                scope.spawn(move || {
+                    let (status, output, error) = shell.run(text, Duration::from_secs(10)).unwrap();
+                    assert!(output == text.as_bytes(), "{} bytes", output.len());
+                    assert!(error == output);
+                    assert!((0..2).contains(&status));
+                });
+            }
+        });
+        guest.join().unwrap();
+        assert_eq!(
+            shell.run("late", Duration::from_secs(10)),
+            Err(NoAnswer::Closed)
+        );
+    }
+
+    #[test]
+    fn silent_guest_is_a_timeout() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let shell = Shell::connect(&path).unwrap();
+        assert_eq!(
+            shell.wait_ready(Duration::from_millis(60)),
+            Err(NoAnswer::Timeout)
+        );
+        assert_eq!(
+            shell.run("x", Duration::from_millis(10)),
+            Err(NoAnswer::Timeout)
+        );
+    }
+}

@@ -1,0 +1,201 @@
+//! What the guest's agent says, out of a stream of bytes; does no I/O.
+
+use super::base64;
+
+/// One thing that the agent said.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Message {
+    /// The answer to a `PING`.
+    Pong {
+        /// The identifier of the `PING`.
+        id: String,
+    },
+    /// A command has ended.
+    Ended {
+        /// The identifier of the command.
+        id: String,
+        /// The shell's exit status.
+        status: i32,
+        /// Standard output, at most [`OUTPUT_BYTES_MAX`] bytes.
+        output: Vec<u8>,
+        /// Standard error, at most [`OUTPUT_BYTES_MAX`] bytes.
+        error: Vec<u8>,
+    },
+}
+
+impl Message {
+    /// The identifier of the request.
+    pub fn id(&self) -> &str {
+        match self {
+            Message::Pong { id } | Message::Ended { id, .. } => id,
+        }
+    }
+}
+
+/// Collects lines into messages. Bytes that make no sense are passed over.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    line: Vec<u8>,
+    overlong: bool,
+    answer: Option<Answer>,
+}
+
+#[derive(Debug)]
+struct Answer {
+    id: String,
+    status: i32,
+    output: Vec<u8>,
+    error: Vec<u8>,
+    in_error: bool,
+}
+
+impl Decoder {
+    /// Starts between two messages.
+    pub fn new() -> Decoder {
+        Decoder::default()
+    }
+
+    /// Takes the next bytes and returns the messages that they complete.
+    #[must_use]
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<Message> {
+        let mut messages = Vec::new();
+        for &byte in bytes {
+            if byte != b'\n' {
+                self.overlong |= self.line.len() >= LINE_BYTES_MAX;
+                if !self.overlong {
+                    self.line.push(byte);
+                }
+                continue;
+            }
+            let line = std::mem::take(&mut self.line);
+            if !std::mem::take(&mut self.overlong)
+                && let Ok(line) = std::str::from_utf8(&line)
+            {
+                messages.extend(self.line(line.trim_end_matches('\r')));
+            }
+        }
+        messages
+    }
+
+    fn line(&mut self, line: &str) -> Option<Message> {
+        let words: Vec<&str> = line.splitn(4, ' ').collect();
+        match (&words[..], &mut self.answer) {
+            (["PONG", id], _) => {
+                return Some(Message::Pong {
+                    id: (*id).to_owned(),
+                });
+            }
+            (["BEGIN", id, status], _) => {
+                // An unfinished answer is abandoned: the guest has restarted.
+                self.answer = status.parse().ok().map(|status| Answer {
+                    id: (*id).to_owned(),
+                    status,
+                    output: Vec::new(),
+                    error: Vec::new(),
+                    in_error: false,
+                });
+            }
+            (["ERROR", id], Some(answer)) if *id == answer.id => answer.in_error = true,
+            (["END", id], Some(answer)) if *id == answer.id => {
+                let Answer {
+                    id,
+                    status,
+                    output,
+                    error,
+                    ..
+                } = self.answer.take()?;
+                return Some(Message::Ended {
+                    id,
+                    status,
+                    output,
+                    error,
+                });
+            }
+            ([data], Some(answer)) => {
+                let into = if answer.in_error {
+                    &mut answer.error
+                } else {
+                    &mut answer.output
+                };
+                if let Some(bytes) = base64::decode(data) {
+                    let room = OUTPUT_BYTES_MAX - into.len();
+                    into.extend_from_slice(&bytes[..bytes.len().min(room)]);
+                }
+            }
+            _ => {}
+        }
+        None
+    }
+}
+
+/// An output beyond this is cut off.
+pub const OUTPUT_BYTES_MAX: usize = 16 << 20;
+
+/// busybox writes 76 characters of base64 a line; marker lines are shorter still.
+const LINE_BYTES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(id: &str, status: i32, output: &[u8], error: &[u8]) -> Message {
+        let (output, error) = (output.to_vec(), error.to_vec());
+        Message::Ended {
+            id: id.into(),
+            status,
+            output,
+            error,
+        }
+    }
+
+    const ANSWER: &str = "\nBEGIN 1f 7\nZm9v\nYmFy\n\nERROR 1f\nZg==\n\nEND 1f\n";
+
+    #[test]
+    fn answer_is_understood_however_it_is_cut() {
+        for cut in 0..ANSWER.len() {
+            let mut decoder = Decoder::new();
+            let (head, tail) = ANSWER.as_bytes().split_at(cut);
+            let mut messages = decoder.feed(head);
+            messages.extend(decoder.feed(tail));
+            assert_eq!(messages, [ended("1f", 7, b"foobar", b"f")], "cut at {cut}");
+        }
+    }
+
+    #[test]
+    fn noise_around_an_answer_is_passed_over() {
+        let mut decoder = Decoder::new();
+        let long = "x".repeat(100_000);
+        let noise = format!("\u{0}garbage {long}\nEND 1f\nBEGIN x notanumber\n{ANSWER}PONG 2\n");
+        let mut bytes = vec![0xff, 0xfe, b'\n'];
+        bytes.extend(noise.as_bytes());
+        let pong = Message::Pong { id: "2".into() };
+        assert_eq!(
+            decoder.feed(&bytes),
+            [ended("1f", 7, b"foobar", b"f"), pong]
+        );
+    }
+
+    #[test]
+    fn answer_cut_short_by_a_reboot_gives_way_to_the_next() {
+        let mut decoder = Decoder::new();
+        assert!(decoder.feed(b"BEGIN a 0\nZm9v\n").is_empty());
+        assert_eq!(
+            decoder.feed(ANSWER.as_bytes()),
+            [ended("1f", 7, b"foobar", b"f")]
+        );
+    }
+
+    #[test]
+    fn endless_output_is_cut_off_at_its_limit() {
+        let mut decoder = Decoder::new();
+        let _ = decoder.feed(b"BEGIN a 0\n");
+        let line = format!("{}\n", "A".repeat(4000));
+        for _ in 0..OUTPUT_BYTES_MAX / 3000 + 10 {
+            assert!(decoder.feed(line.as_bytes()).is_empty());
+        }
+        match &decoder.feed(b"ERROR a\nEND a\n")[..] {
+            [Message::Ended { output, .. }] => assert_eq!(output.len(), OUTPUT_BYTES_MAX),
+            other => panic!("{other:?}"),
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! What is known of running machines: one small file each in the run directory.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Context, Error, Result};
+use crate::qmp::Qmp;
+
+/// A machine that Carina has started.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// The machine's name.
+    pub name: String,
+    /// QEMU's process.
+    pub pid: i32,
+    /// When that process started, in clock ticks since the host booted: with the pid it tells
+    /// this QEMU from a later process of the same number.
+    pub started_ticks: u64,
+    /// `kvm` or `tcg`.
+    pub accel: String,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Processors.
+    pub cpus: u32,
+    /// Unix socket of QMP.
+    pub qmp: PathBuf,
+    /// Unix socket of the first serial port.
+    pub console: PathBuf,
+    /// Unix socket of the second serial port, obeyed by the guest's agent.
+    pub agent: PathBuf,
+    /// All that the console has said.
+    pub log: PathBuf,
+    /// QEMU's own standard error.
+    pub qemu_log: PathBuf,
+    /// Every file to remove with the machine.
+    pub files: Vec<PathBuf>,
+}
+
+impl Record {
+    /// Tells whether that very QEMU still runs.
+    pub fn is_alive(&self) -> bool {
+        start_ticks(self.pid) == Some(self.started_ticks)
+    }
+
+    pub(crate) fn path(run_dir: &Path, name: &str) -> PathBuf {
+        run_dir.join(format!("{name}.machine"))
+    }
+
+    pub(crate) fn write(&self, run_dir: &Path) -> Result<()> {
+        let text = serde_json::to_vec_pretty(self).expect("a record has only plain fields");
+        crate::cache::write_whole(&Record::path(run_dir, &self.name), &text)
+    }
+
+    /// Reads the record of `name`; `None` if there is none, or none that can be read.
+    pub(crate) fn read(run_dir: &Path, name: &str) -> Option<Record> {
+        let text = fs::read(Record::path(run_dir, name)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// Removes the machine's files; the console's log stays unless `log` says otherwise.
+    pub(crate) fn remove_files(&self, run_dir: &Path, log: bool) {
+        for file in &self.files {
+            if log || *file != self.log {
+                // What is gone already is as good as removed.
+                let _ = fs::remove_file(file);
+            }
+        }
+        let _ = fs::remove_file(Record::path(run_dir, &self.name));
+    }
+}
+
+/// Lists the running machines of a run directory, by name, and removes what dead ones have left.
+///
+/// # Errors
+///
+/// When the directory exists but cannot be read.
+pub fn list(run_dir: &Path) -> Result<Vec<Record>> {
+    let entries = match fs::read_dir(run_dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.context("read", run_dir)?,
+    };
+    let mut records = Vec::new();
+    for entry in entries {
+        let path = entry.context("read", run_dir)?.path();
+        let name = path
+            .file_name()
+            .and_then(|name| name.to_str())
+            .unwrap_or_default();
+        let Some(name) = name.strip_suffix(".machine") else {
+            continue;
+        };
+        match Record::read(run_dir, name) {
+            Some(record) if record.is_alive() => records.push(record),
+            Some(record) => record.remove_files(run_dir, true),
+            None => {}
+        }
+    }
+    records.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(records)
+}
+
+/// Stops a machine: the power button if `grace` is not zero, then QEMU's `quit`, then a kill.
+///
+/// # Errors
+///
+/// When no such machine runs, or its process belongs to someone else.
+pub fn stop(run_dir: &Path, name: &str, grace: Duration) -> Result<()> {
+    let record = Record::read(run_dir, name)
+        .filter(Record::is_alive)
+        .ok_or_else(|| {
+            let names: Vec<String> = list(run_dir)
+                .unwrap_or_default()
+                .into_iter()
+                .map(|record| record.name)
+                .collect();
+            Error::Invalid {
+                what: format!("machine {name}"),
+                reason: match names.len() {
+                    0 => "is not running; no machine is".into(),
+                    _ => format!("is not running; running are: {}", names.join(", ")),
+                },
+            }
+        })?;
+    if !grace.is_zero()
+        && Qmp::connect(&record.qmp, QMP_LIMIT)
+            .and_then(|mut qmp| qmp.power_button())
+            .is_ok()
+    {
+        wait_for_end(&record, grace);
+    }
+    if record.is_alive() {
+        // Both may fail because QEMU has just ended, or hangs, which the kill takes care of.
+        let _ = Qmp::connect(&record.qmp, QMP_LIMIT).and_then(|mut qmp| qmp.quit());
+        wait_for_end(&record, QMP_LIMIT);
+    }
+    if record.is_alive() {
+        let pid = Pid::from_raw(record.pid).expect("a live process has a positive number");
+        kill_process(pid, Signal::KILL)
+            .map_err(std::io::Error::from)
+            .context("kill QEMU of", &Record::path(run_dir, name))?;
+        wait_for_end(&record, QMP_LIMIT);
+    }
+    record.remove_files(run_dir, true);
+    Ok(())
+}
+
+/// When a process started, in clock ticks since boot; `None` if it is gone or a zombie.
+pub(crate) fn start_ticks(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field, the command's name, may hold spaces and parentheses.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    if matches!(*fields.first()?, "Z" | "X") {
+        return None;
+    }
+    // Field 22 of proc(5), counted from the third.
+    fields.get(19)?.parse().ok()
+}
+
+fn wait_for_end(record: &Record, limit: Duration) {
+    let deadline = Instant::now() + limit;
+    while record.is_alive() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+const QMP_LIMIT: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(name: &str, pid: i32, started_ticks: u64, directory: &Path) -> Record {
+        let file = directory.join(format!("{name}.console"));
+        Record {
+            name: name.into(),
+            pid,
+            started_ticks,
+            accel: "tcg".into(),
+            memory_mib: 128,
+            cpus: 1,
+            qmp: file.clone(),
+            console: file.clone(),
+            agent: file.clone(),
+            log: directory.join(format!("{name}.log")),
+            qemu_log: directory.join(format!("{name}.qemu.log")),
+            files: vec![file],
+        }
+    }
+
+    #[test]
+    fn own_process_is_alive_and_a_later_one_of_its_number_is_another() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let ticks = start_ticks(pid).unwrap();
+        let here = Path::new("/");
+        assert!(record("a", pid, ticks, here).is_alive());
+        assert!(!record("a", pid, ticks + 1, here).is_alive());
+        assert_eq!(start_ticks(i32::MAX), None);
+    }
+
+    #[test]
+    fn listing_keeps_the_living_and_removes_what_the_dead_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let directory = directory.path();
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let living = record("b", pid, start_ticks(pid).unwrap(), directory);
+        let dead = record("a", pid, 1, directory);
+        fs::write(&living.console, b"").unwrap();
+        fs::write(&dead.console, b"").unwrap();
+        living.write(directory).unwrap();
+        dead.write(directory).unwrap();
+        assert_eq!(list(directory).unwrap(), std::slice::from_ref(&living));
+        assert!(living.console.exists());
+        assert!(!dead.console.exists());
+        assert!(!Record::path(directory, "a").exists());
+        assert!(list(&directory.join("absent")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn stopping_what_does_not_run_names_what_does() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = stop(directory.path(), "x", Duration::ZERO).unwrap_err();
+        assert!(error.to_string().contains("no machine is"), "{error}");
+    }
+}
