@@ -33,7 +33,8 @@ pub trait App {
     /// something to do, which the next breath will find.
     fn arm(&mut self, now: u64, links: &mut Links) -> bool;
 
-    /// Takes back what `arm` asked for: the app is awake.
+    /// Something woke the app, which may have been awake: takes back what `arm` asked for. Cheap
+    /// when nothing is armed.
     fn disarm(&mut self);
 
     /// When the app must be visited even if no bell rings, in ns of the monotonic clock. May

@@ -279,11 +279,11 @@ impl Engine {
                 self.awake.swap_remove(at);
                 continue;
             };
+            app.disarm();
             if slot.awake {
                 self.awake.swap_remove(at);
                 continue;
             }
-            app.disarm();
             slot.awake = true;
             slot.moved_at = now;
             if let Some(deadline) = slot.deadline.take() {

@@ -352,13 +352,9 @@ impl Links {
         self.link_mut(id)?.queue.pop_front()
     }
 
-    /// Sink: puts a packet back at the front because it could not be taken after all. The engine
-    /// frees it from the source's memory at the end of the breath.
-    pub fn unpop(&mut self, id: LinkId, packet: Packet) {
-        let Some(link) = self.link_mut(id) else {
-            return;
-        };
-        link.queue.push_front(packet);
+    /// Sink: leaves the rest of the packets on the link until it calls [`Links::retry`]. They move
+    /// into buffers at the end of the breath, so that their ring can be released.
+    pub fn leave(&mut self, id: LinkId) {
         self.left_over.push(id);
     }
 

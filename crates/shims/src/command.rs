@@ -23,7 +23,7 @@ pub enum Command {
         /// The id that later orders and events carry; must be new.
         ipcp: IpcpId,
         /// The VMPI device.
-        device: Box<dyn VmpiImpl + Send>,
+        device: Box<dyn VmpiImpl>,
         /// Which side of the device this system is.
         side: Side,
         /// The name of this system, told to the peer in its hello.

@@ -1,1 +1,33 @@
-//! Shim IPC processes: hypervisor and loopback.
+//! Shim IPC processes: hypervisor and loopback, and the data plane they run on.
+//!
+//! The manager sees shims through [`Shim`]: names are registered, flows are asked for, and a
+//! request that cannot be met is refused with a reason. What moves SDUs is the [`DataPlane`], a
+//! thread that takes [`Command`]s and gives [`Event`]s:
+//!
+//! - an hv shim is an app over a VMPI device; each of its flows is an app over the ring or socket
+//!   that the application holds the other end of;
+//! - the loopback shim joins two applications of one system and moves nothing; only two ends of
+//!   different kinds are relayed by the data plane.
+#![forbid(unsafe_code)]
+
+mod command;
+mod flow;
+mod hv;
+mod hv_shim;
+mod loopback;
+mod mailbox;
+mod offered;
+mod plane;
+mod ring_flow;
+mod shim;
+mod socket_flow;
+mod spec;
+
+pub use command::{Command, Event, FlowEnd};
+pub use hv_shim::HvShim;
+pub use loopback::Loopback;
+pub use mailbox::Mailbox;
+pub use offered::Offered;
+pub use plane::DataPlane;
+pub use shim::{Call, Refusal, Shim};
+pub use socket_flow::SOCKET_SDU_MAX;

@@ -72,11 +72,19 @@ impl Shim for Loopback {
     }
 
     fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
-        if self.names.insert(name.clone()) { Ok(()) } else { Err(Refusal::NameTaken(name.clone())) }
+        if self.names.insert(name.clone()) {
+            Ok(())
+        } else {
+            Err(Refusal::NameTaken(name.clone()))
+        }
     }
 
     fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {
-        if self.names.remove(name) { Ok(()) } else { Err(Refusal::NotRegistered(name.clone())) }
+        if self.names.remove(name) {
+            Ok(())
+        } else {
+            Err(Refusal::NotRegistered(name.clone()))
+        }
     }
 
     fn reaches(&self, name: &AppName) -> bool {
@@ -111,7 +119,10 @@ impl Shim for Loopback {
             self.pairs.insert(port, caller);
             self.pairs.insert(caller, port);
         }
-        self.events.push_back(Event::AllocateResult { port: caller, result });
+        self.events.push_back(Event::AllocateResult {
+            port: caller,
+            result,
+        });
         Ok(())
     }
 
@@ -119,12 +130,19 @@ impl Shim for Loopback {
         let reason = reason.to_owned();
         if let Some(peer) = self.pairs.remove(&port) {
             self.pairs.remove(&peer);
-            self.events.push_back(Event::FlowClosed { port: peer, reason });
+            self.events
+                .push_back(Event::FlowClosed { port: peer, reason });
         } else if let Some(caller) = self.asked.remove(&port) {
-            self.events.push_back(Event::AllocateResult { port: caller, result: Err(reason) });
+            self.events.push_back(Event::AllocateResult {
+                port: caller,
+                result: Err(reason),
+            });
         } else if let Some((&called, _)) = self.asked.iter().find(|(_, caller)| **caller == port) {
             self.asked.remove(&called);
-            self.events.push_back(Event::FlowClosed { port: called, reason });
+            self.events.push_back(Event::FlowClosed {
+                port: called,
+                reason,
+            });
         }
     }
 
@@ -144,15 +162,27 @@ mod tests {
     }
 
     fn call(port: u32, remote: &str, spec: FlowSpec) -> Call {
-        Call { port: PortId(port), local: name("caller"), remote: name(remote), spec }
+        Call {
+            port: PortId(port),
+            local: name("caller"),
+            remote: name(remote),
+            spec,
+        }
     }
 
     #[test]
     fn a_call_reaches_the_registered_name_and_its_end_is_told_to_the_other() {
         let mut dif = Loopback::new(IpcpId(1));
         dif.register(&name("echo")).unwrap();
-        dif.allocate(call(7, "echo", FlowSpec::reliable()), None).unwrap();
-        let Some(Event::IncomingFlow { port, local, remote, .. }) = dif.poll_event() else {
+        dif.allocate(call(7, "echo", FlowSpec::reliable()), None)
+            .unwrap();
+        let Some(Event::IncomingFlow {
+            port,
+            local,
+            remote,
+            ..
+        }) = dif.poll_event()
+        else {
             panic!("no request")
         };
         assert_eq!((local, remote), (name("echo"), name("caller")));
@@ -160,11 +190,20 @@ mod tests {
         dif.respond(port, Ok(None)).unwrap();
         assert_eq!(
             dif.poll_event(),
-            Some(Event::AllocateResult { port: PortId(7), result: Ok(()) })
+            Some(Event::AllocateResult {
+                port: PortId(7),
+                result: Ok(())
+            })
         );
         assert_eq!(dif.peer_of(PortId(7)), Some(port));
         dif.deallocate(PortId(7), "done");
-        assert_eq!(dif.poll_event(), Some(Event::FlowClosed { port, reason: "done".into() }));
+        assert_eq!(
+            dif.poll_event(),
+            Some(Event::FlowClosed {
+                port,
+                reason: "done".into()
+            })
+        );
         assert_eq!(dif.peer_of(port), None);
         assert_eq!(dif.poll_event(), None);
     }
@@ -173,30 +212,60 @@ mod tests {
     fn duplicate_names_unknown_names_and_impossible_specs_are_refused() {
         let mut dif = Loopback::new(IpcpId(1));
         dif.register(&name("echo")).unwrap();
-        assert_eq!(dif.register(&name("echo")), Err(Refusal::NameTaken(name("echo"))));
+        assert_eq!(
+            dif.register(&name("echo")),
+            Err(Refusal::NameTaken(name("echo")))
+        );
         assert_eq!(
             dif.allocate(call(1, "nobody", FlowSpec::reliable()), None),
             Err(Refusal::Unreachable(name("nobody")))
         );
-        let spec = FlowSpec { max_delay_us: 5, ..FlowSpec::reliable() };
-        assert!(matches!(dif.allocate(call(1, "echo", spec), None), Err(Refusal::Quality(_))));
-        assert_eq!(dif.unregister(&name("x")), Err(Refusal::NotRegistered(name("x"))));
-        assert_eq!(dif.respond(PortId(3), Ok(None)), Err(Refusal::UnknownPort(PortId(3))));
+        let spec = FlowSpec {
+            max_delay_us: 5,
+            ..FlowSpec::reliable()
+        };
+        assert!(matches!(
+            dif.allocate(call(1, "echo", spec), None),
+            Err(Refusal::Quality(_))
+        ));
+        assert_eq!(
+            dif.unregister(&name("x")),
+            Err(Refusal::NotRegistered(name("x")))
+        );
+        assert_eq!(
+            dif.respond(PortId(3), Ok(None)),
+            Err(Refusal::UnknownPort(PortId(3)))
+        );
     }
 
     #[test]
     fn a_denied_call_and_a_withdrawn_call_are_told_once() {
         let mut dif = Loopback::new(IpcpId(1));
         dif.register(&name("echo")).unwrap();
-        dif.allocate(call(7, "echo", FlowSpec::reliable()), None).unwrap();
-        let Some(Event::IncomingFlow { port, .. }) = dif.poll_event() else { panic!() };
+        dif.allocate(call(7, "echo", FlowSpec::reliable()), None)
+            .unwrap();
+        let Some(Event::IncomingFlow { port, .. }) = dif.poll_event() else {
+            panic!()
+        };
         dif.respond(port, Err("busy".into())).unwrap();
-        let denied = Event::AllocateResult { port: PortId(7), result: Err("busy".into()) };
+        let denied = Event::AllocateResult {
+            port: PortId(7),
+            result: Err("busy".into()),
+        };
         assert_eq!(dif.poll_event(), Some(denied));
-        dif.allocate(call(8, "echo", FlowSpec::reliable()), None).unwrap();
-        let Some(Event::IncomingFlow { port, .. }) = dif.poll_event() else { panic!() };
+        dif.allocate(call(8, "echo", FlowSpec::reliable()), None)
+            .unwrap();
+        let Some(Event::IncomingFlow { port, .. }) = dif.poll_event() else {
+            panic!()
+        };
         dif.deallocate(PortId(8), "gave up");
-        assert_eq!(dif.poll_event(), Some(Event::FlowClosed { port, reason: "gave up".into() }));
+        assert_eq!(
+            dif.poll_event(),
+            Some(Event::FlowClosed {
+                port,
+                reason: "gave up".into()
+            })
+        );
         assert_eq!(dif.poll_event(), None);
     }
 }

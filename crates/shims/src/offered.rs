@@ -83,10 +83,12 @@ fn bound(field: &str, asked: u32, offer: Option<u32>, unit: &str) -> Result<(), 
     match offer {
         _ if asked == 0 => Ok(()),
         Some(offer) if offer <= asked => Ok(()),
-        Some(offer) => {
-            Err(format!("{field}: {asked} {unit} asked for, at least {offer} {unit} offered"))
-        }
-        None => Err(format!("{field}: {asked} {unit} asked for, no bound is promised (ask 0)")),
+        Some(offer) => Err(format!(
+            "{field}: {asked} {unit} asked for, at least {offer} {unit} offered"
+        )),
+        None => Err(format!(
+            "{field}: {asked} {unit} asked for, no bound is promised (ask 0)"
+        )),
     }
 }
 
@@ -97,27 +99,58 @@ mod tests {
     #[test]
     fn reliable_and_unreliable_flows_fit_shared_memory() {
         assert_eq!(Offered::SHARED_MEMORY.meets(&FlowSpec::reliable()), Ok(()));
-        assert_eq!(Offered::SHARED_MEMORY.meets(&FlowSpec::unreliable()), Ok(()));
+        assert_eq!(
+            Offered::SHARED_MEMORY.meets(&FlowSpec::unreliable()),
+            Ok(())
+        );
     }
 
     #[test]
     fn a_refusal_names_the_field_and_both_values() {
-        let offer = Offered { delay_us: Some(500), loss: 10, ..Offered::SHARED_MEMORY };
+        let offer = Offered {
+            delay_us: Some(500),
+            loss: 10,
+            ..Offered::SHARED_MEMORY
+        };
         let asks = |spec: FlowSpec| offer.meets(&spec).unwrap_err();
-        let base = FlowSpec { max_loss: 10, ..FlowSpec::reliable() };
+        let base = FlowSpec {
+            max_loss: 10,
+            ..FlowSpec::reliable()
+        };
         assert_eq!(
-            asks(FlowSpec { max_delay_us: 100, ..base }),
+            asks(FlowSpec {
+                max_delay_us: 100,
+                ..base
+            }),
             "max_delay_us: 100 µs asked for, at least 500 µs offered"
         );
         assert_eq!(
-            asks(FlowSpec { max_loss: 3, ..base }),
+            asks(FlowSpec {
+                max_loss: 3,
+                ..base
+            }),
             "max_loss: 3 of 10000 asked for, 10 of 10000 offered"
         );
         assert_eq!(
-            asks(FlowSpec { avg_bandwidth_bps: 1000, ..base }),
+            asks(FlowSpec {
+                avg_bandwidth_bps: 1000,
+                ..base
+            }),
             "avg_bandwidth_bps: 1000 bit/s asked for, no bandwidth is promised (ask 0)"
         );
-        assert!(asks(FlowSpec { max_jitter_us: 9, ..base }).starts_with("max_jitter_us: 9 µs"));
-        assert_eq!(offer.meets(&FlowSpec { max_delay_us: 500, ..base }), Ok(()));
+        assert!(
+            asks(FlowSpec {
+                max_jitter_us: 9,
+                ..base
+            })
+            .starts_with("max_jitter_us: 9 µs")
+        );
+        assert_eq!(
+            offer.meets(&FlowSpec {
+                max_delay_us: 500,
+                ..base
+            }),
+            Ok(())
+        );
     }
 }

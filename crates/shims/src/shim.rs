@@ -92,7 +92,7 @@ pub enum Refusal {
     /// The other side is not there.
     #[error("the other side is not connected: {0}")]
     LinkDown(String),
-    /// The data plane has ended.
-    #[error("the data plane has stopped")]
-    Stopped,
+    /// The shim moves SDUs and was given no end of the flow.
+    #[error("this shim needs the data plane's end of the flow")]
+    NoEnd,
 }

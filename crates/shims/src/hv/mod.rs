@@ -1,0 +1,525 @@
+//! The shim IPC process for hypervisors as an app of the engine: one VMPI device, its channels,
+//! and a pair of links per flow.
+//!
+//! ```text
+//!   flow app  -- from_flow (credit: what the peer granted) -->  hv app  -->  device ring
+//!   flow app  <-- to_flow (no credit: the peer keeps to ours) --  hv app  <--  device ring
+//! ```
+//!
+//! [`carina_vmpi::hl`] decides everything about the protocol; this app moves records and tells
+//! the manager.
+
+mod orders;
+mod told;
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::os::fd::BorrowedFd;
+use std::rc::Rc;
+
+use carina_api::{AppName, FlowSpec, IpcpId, PortId};
+use carina_engine::counters::{Row, Value};
+use carina_engine::{App, AppId, BURST, Close, LinkId, Links, Packet};
+use carina_ring::{Corrupt, Lease, Refused};
+use carina_sys::Interest;
+use carina_vmpi::hl::{self, Rx, Side, Violation};
+use carina_vmpi::ll::{DownReason, LinkState, VmpiImpl};
+use carina_wire::vmpi::{CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES};
+
+use crate::command::Event;
+use crate::mailbox::Mailbox;
+use crate::plane::Directory;
+
+/// What the plane asks of an hv app.
+pub(crate) enum Order {
+    Register(AppName),
+    Unregister(AppName),
+    Allocate {
+        port: PortId,
+        local: AppName,
+        remote: AppName,
+        spec: FlowSpec,
+        wires: Wires,
+    },
+    Respond {
+        port: PortId,
+        answer: Result<Wires, String>,
+    },
+    /// Gives up a request of the peer that was not answered.
+    Refuse {
+        port: PortId,
+        reason: String,
+    },
+    Remove,
+}
+
+/// The links of a flow, and the credit for the one toward it.
+#[derive(Clone, Copy)]
+pub(crate) struct Wires {
+    pub to_flow: LinkId,
+    pub from_flow: LinkId,
+    pub window: u64,
+}
+
+/// Where the plane leaves its orders; it wakes the app afterwards.
+pub(crate) type Orders = Rc<RefCell<VecDeque<Order>>>;
+
+struct Line {
+    port: PortId,
+    state: LineState,
+    wires: Option<Wires>,
+    /// Known once the channel is open.
+    piece_max: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LineState {
+    /// Asked of the peer, not answered.
+    Asked,
+    /// Asked by the peer, not answered.
+    Offered,
+    Open,
+}
+
+/// The app.
+pub(crate) struct Hv {
+    id: AppId,
+    ipcp: IpcpId,
+    name: String,
+    device: Box<dyn VmpiImpl>,
+    hl: hl::Endpoint,
+    is_connected: bool,
+    orders: Orders,
+    events: Mailbox<Event>,
+    directory: Directory,
+    row: Row,
+    /// Indexed by channel number.
+    lines: Vec<Option<Line>>,
+    channels: HashMap<PortId, Channel>,
+    /// Channels whose credit at the peer has to be told to their flow.
+    regrant: Vec<Channel>,
+    control: Vec<u8>,
+    has_read: bool,
+    has_written: bool,
+    is_removed: bool,
+    is_armed: bool,
+    next_port: u32,
+    now: u64,
+}
+
+/// What an hv app is made of.
+pub(crate) struct Parts {
+    pub id: AppId,
+    pub ipcp: IpcpId,
+    pub device: Box<dyn VmpiImpl>,
+    pub side: Side,
+    pub name: String,
+    pub orders: Orders,
+    pub events: Mailbox<Event>,
+    pub directory: Directory,
+    pub row: Row,
+}
+
+impl Hv {
+    /// An app whose link is down.
+    ///
+    /// # Errors
+    /// When the name of this system is no name.
+    pub fn new(parts: Parts) -> Result<Hv, String> {
+        let config = hl::Config::new(parts.side, parts.name, parts.device.record_bytes_max());
+        Ok(Hv {
+            id: parts.id,
+            ipcp: parts.ipcp,
+            name: format!("ipcp-{}", parts.ipcp),
+            device: parts.device,
+            hl: hl::Endpoint::new(config).map_err(|error| error.to_string())?,
+            is_connected: false,
+            orders: parts.orders,
+            events: parts.events,
+            directory: parts.directory,
+            row: parts.row,
+            lines: Vec::new(),
+            channels: HashMap::new(),
+            regrant: Vec::new(),
+            control: Vec::with_capacity(CONTROL_BYTES_MAX),
+            has_read: false,
+            has_written: false,
+            is_removed: false,
+            is_armed: false,
+            next_port: 0,
+            now: 0,
+        })
+    }
+
+    fn line(&self, channel: Channel) -> Option<&Line> {
+        self.lines.get(channel.index())?.as_ref()
+    }
+
+    fn line_mut(&mut self, channel: Channel) -> Option<&mut Line> {
+        self.lines.get_mut(channel.index())?.as_mut()
+    }
+
+    fn put_line(&mut self, channel: Channel, line: Line) {
+        if self.lines.len() <= channel.index() {
+            self.lines.resize_with(channel.index() + 1, || None);
+        }
+        self.channels.insert(line.port, channel);
+        self.lines[channel.index()] = Some(line);
+    }
+
+    fn take_line(&mut self, channel: Channel) -> Option<Line> {
+        let line = self.lines.get_mut(channel.index())?.take()?;
+        self.channels.remove(&line.port);
+        Some(line)
+    }
+
+    /// Follows the device's link: up, down, dead.
+    fn follow_link(&mut self, now: u64) {
+        match self.device.link(now) {
+            LinkState::Up if !self.is_connected => {
+                self.is_connected = true;
+                self.hl.link_up(now);
+            }
+            LinkState::Up => {}
+            LinkState::Down(reason) => {
+                if self.is_connected {
+                    self.disconnected();
+                    self.hl.link_down(reason.code(), &reason.to_string());
+                }
+            }
+        }
+        if let Err(violation) = self.hl.handle_timeout(now) {
+            self.give_up(&violation);
+        }
+    }
+
+    /// The rings start over: nothing of the old ones may be published or released any more.
+    fn disconnected(&mut self) {
+        self.is_connected = false;
+        self.has_read = false;
+        self.has_written = false;
+    }
+
+    /// The peer broke the protocol, and the endpoint has ended all flows: the device starts over.
+    fn give_up(&mut self, violation: &Violation) {
+        self.row.add(
+            match violation {
+                Violation::CreditOverrun { .. } => Value::DropOverrun,
+                _ => Value::DropMalformed,
+            },
+            1,
+        );
+        let (code, reason) = (violation.code(), violation.to_string());
+        self.disconnected();
+        let _ = self
+            .device
+            .fail(self.now, DownReason::Violation { code, reason });
+    }
+
+    /// The peer broke the ring, unless it has just restarted.
+    fn ring_broke(&mut self, corrupt: Corrupt) {
+        let reason = self.device.fail(self.now, DownReason::Corrupt(corrupt));
+        self.disconnected();
+        if let DownReason::Corrupt(_) = reason {
+            self.row.add(Value::DropMalformed, 1);
+            self.hl.fail(reason.code(), &reason.to_string());
+        } else {
+            self.hl.link_down(reason.code(), &reason.to_string());
+        }
+    }
+
+    /// Moves waiting control messages into the device as far as there is room.
+    fn send_control(&mut self) {
+        if !self.is_connected {
+            return;
+        }
+        while self.hl.has_control() && self.device.free_bytes() >= CONTROL_ROOM {
+            let mut control = std::mem::take(&mut self.control);
+            if !self.hl.poll_control(&mut control) {
+                self.control = control;
+                return;
+            }
+            let header = DataHeader {
+                channel: Channel::CONTROL,
+                more: false,
+            }
+            .encode();
+            let sent = match self.device.reserve(HEADER_BYTES + control.len()) {
+                Ok(mut slot) => {
+                    slot.write_at(0, &header);
+                    slot.write_at(HEADER_BYTES, &control);
+                    slot.commit(false);
+                    Ok(())
+                }
+                Err(refused) => Err(refused),
+            };
+            self.control = control;
+            self.has_written = true;
+            match sent {
+                Ok(()) => self.row.add(Value::ControlOut, 1),
+                // The message is lost: the endpoints would disagree if the link went on.
+                Err(refused) => return self.refused(refused),
+            }
+        }
+    }
+
+    /// The device took no record although there was room: the peer moved its index back.
+    fn refused(&mut self, refused: Refused) {
+        match refused {
+            Refused::Corrupt(corrupt) => self.ring_broke(corrupt),
+            other => {
+                let (code, reason) = ("device-ring", format!("no room for a record: {other}"));
+                self.hl.fail(code, &reason);
+                self.disconnected();
+                let _ = self
+                    .device
+                    .fail(self.now, DownReason::Violation { code, reason });
+            }
+        }
+    }
+
+    /// Tells flows what the peer now lets them send. Only between breaths of data: then nothing
+    /// is on the links that the endpoint has not counted.
+    fn grant(&mut self, links: &mut Links) {
+        if self.regrant.is_empty() || !self.hl.is_up() {
+            return;
+        }
+        let mut waiting = Vec::new();
+        for channel in std::mem::take(&mut self.regrant) {
+            let credit = self.hl.tx_credit(channel);
+            let piece = self.hl.next_piece_bytes(channel, usize::MAX);
+            let Some(line) = self
+                .line_mut(channel)
+                .filter(|line| line.state == LineState::Open)
+            else {
+                continue;
+            };
+            line.piece_max = line.piece_max.max(piece.unwrap_or(0));
+            let piece_max = line.piece_max;
+            match line.wires {
+                Some(wires) if credit > 0 => links.set_credit(wires.from_flow, credit, piece_max),
+                _ => waiting.push(channel),
+            }
+        }
+        // Control messages are still waiting for room: nothing may overtake them.
+        if self.hl.has_control() {
+            self.regrant.append(&mut waiting);
+        }
+    }
+
+    /// Acts on one record of the device.
+    fn receive(&mut self, mut lease: Lease, links: &mut Links) -> Result<(), Violation> {
+        let header = lease.copy_prefix::<HEADER_BYTES>().unwrap_or_default();
+        match self.hl.on_rx(header, lease.len())? {
+            Rx::Deliver { channel, more } => {
+                lease.advance(HEADER_BYTES);
+                self.row
+                    .add(if more { Value::PiecesIn } else { Value::SdusIn }, 1);
+                self.row.add(Value::BytesIn, lease.len() as u64);
+                let wires = self.line(channel).and_then(|line| line.wires);
+                let packet = Packet::from_lease(lease, more);
+                let taken = wires.is_some_and(|wires| links.push(wires.to_flow, packet).is_ok());
+                if !taken {
+                    self.row.add(Value::DropFlowEnded, 1);
+                }
+            }
+            Rx::Control => {
+                lease.advance(HEADER_BYTES);
+                self.row.add(Value::ControlIn, 1);
+                let message = lease.to_vec();
+                self.hl.handle_control(&message)?;
+                self.tell(links);
+            }
+            Rx::Discard => self.row.add(Value::DropUnknownChannel, 1),
+        }
+        Ok(())
+    }
+
+    /// Puts one packet of a flow into the device.
+    fn send(&mut self, channel: Channel, packet: &Packet) -> Result<(), Refused> {
+        let header = DataHeader {
+            channel,
+            more: packet.more(),
+        }
+        .encode();
+        let len = packet.len();
+        let mut slot = self.device.reserve(HEADER_BYTES + len)?;
+        slot.write_at(0, &header);
+        packet.copy_into(&mut slot, HEADER_BYTES);
+        slot.commit(false);
+        self.has_written = true;
+        self.hl.on_tx(channel, len);
+        self.row.add(
+            if packet.more() {
+                Value::PiecesOut
+            } else {
+                Value::SdusOut
+            },
+            1,
+        );
+        self.row.add(Value::BytesOut, len as u64);
+        Ok(())
+    }
+
+    /// A flow has ended from this side and what it sent is in the device.
+    fn flow_ended(&mut self, link: LinkId, channel: Channel, close: &Close, links: &mut Links) {
+        links.disconnect(link);
+        let is_its = |line: &Line| line.wires.is_some_and(|wires| wires.from_flow == link);
+        if !self.line(channel).is_some_and(is_its) {
+            return;
+        }
+        let reason = match close {
+            Close::Graceful(text) | Close::Failed(text) | Close::Refused(text) => text,
+        };
+        self.hl.deallocate(channel, reason);
+        if let Some(line) = self.take_line(channel) {
+            self.row.add(Value::FlowsClosed, 1);
+            if let Some(wires) = line.wires {
+                let lost = links.disconnect(wires.to_flow);
+                self.row.add(Value::DropFlowEnded, lost as u64);
+            }
+        }
+    }
+}
+
+impl App for Hv {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn prepare(&mut self, now: u64, links: &mut Links) {
+        self.now = now;
+        self.obey(links);
+        if self.is_removed {
+            return;
+        }
+        self.follow_link(now);
+        while let Some((link, total)) = links.next_return(self.id) {
+            let channel = Channel::new(links.tag(link) as u16);
+            if self
+                .line(channel)
+                .and_then(|line| line.wires)
+                .is_some_and(|w| w.to_flow == link)
+            {
+                self.hl.consumed(channel, total);
+            }
+        }
+        self.send_control();
+        self.tell(links);
+        self.grant(links);
+        let free = if self.is_connected {
+            self.device.free_bytes()
+        } else {
+            0
+        };
+        links.set_room(self.id, free.saturating_sub(2 * CONTROL_ROOM) as u64);
+    }
+
+    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+        if self.is_removed || !self.is_connected {
+            return false;
+        }
+        for moved in 0..BURST {
+            let lease = match self.device.next() {
+                Ok(Some(lease)) => lease,
+                Ok(None) => return moved > 0,
+                Err(corrupt) => {
+                    self.ring_broke(corrupt);
+                    self.tell(links);
+                    return true;
+                }
+            };
+            self.has_read = true;
+            if let Err(violation) = self.receive(lease, links) {
+                self.give_up(&violation);
+                self.tell(links);
+                return true;
+            }
+        }
+        true
+    }
+
+    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+        let mut moved = false;
+        while let Some(link) = links.next_ready(self.id) {
+            let channel = Channel::new(links.tag(link) as u16);
+            while let Some(packet) = links.pop(link) {
+                moved = true;
+                if !self.is_connected || self.is_removed {
+                    self.row.add(Value::DropLinkDown, 1);
+                } else if let Err(refused) = self.send(channel, &packet) {
+                    self.row.add(Value::DropLinkDown, 1);
+                    self.refused(refused);
+                    self.tell(links);
+                }
+            }
+            if let Some(close) = links.closed(link).cloned() {
+                self.flow_ended(link, channel, &close, links);
+                links.wake(self.id);
+            }
+        }
+        moved
+    }
+
+    fn settle(&mut self, _now: u64, _links: &mut Links) {
+        if std::mem::take(&mut self.has_written) {
+            self.device.publish();
+        }
+        if std::mem::take(&mut self.has_read) {
+            self.device.release();
+        }
+    }
+
+    fn arm(&mut self, now: u64, links: &mut Links) -> bool {
+        if self.is_removed {
+            return true;
+        }
+        if !self.orders.borrow().is_empty() {
+            return false;
+        }
+        self.is_armed = true;
+        let waits_for_room = self.hl.has_control() || links.is_wanted(self.id);
+        if waits_for_room
+            && self.is_connected
+            && !self
+                .device
+                .arm_space(self.device.record_bytes_max() / SPACE_DIVISOR)
+        {
+            return false;
+        }
+        self.device.arm(now)
+    }
+
+    fn disarm(&mut self) {
+        if std::mem::take(&mut self.is_armed) {
+            self.device.disarm();
+        }
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        if self.is_removed {
+            return None;
+        }
+        let device = self.device.next_deadline_ns();
+        Some(
+            self.hl
+                .next_deadline_ns()
+                .map_or(device, |hl| hl.min(device)),
+        )
+    }
+
+    fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
+        self.device
+            .wait_fd()
+            .map(|fd| (fd, Interest::ReadEdge))
+            .into_iter()
+            .collect()
+    }
+}
+
+/// Room that one control message may take in the device, in bytes.
+const CONTROL_ROOM: usize = 16 + HEADER_BYTES + CONTROL_BYTES_MAX;
+
+/// Room in the device that is worth waking up for, when something waits for it, as a divisor of
+/// the longest record.
+const SPACE_DIVISOR: usize = 2;

@@ -1,0 +1,185 @@
+//! What the VMPI-HL tells an hv app, and what becomes of it.
+
+use carina_api::{AppName, PortId};
+use carina_engine::counters::Value;
+use carina_engine::{Close, Links};
+use carina_vmpi::hl::{CloseReason, Event as Told};
+use carina_wire::vmpi::{Channel, Outcome};
+
+use super::{Hv, Line, LineState};
+use crate::command::Event;
+use crate::plane::Place;
+use crate::spec;
+
+impl Hv {
+    /// Acts on everything the endpoint has to tell.
+    pub(super) fn tell(&mut self, links: &mut Links) {
+        while let Some(told) = self.hl.poll_event() {
+            match told {
+                Told::Up { peer, .. } => {
+                    self.row.add(Value::LinksUp, 1);
+                    self.events.put(Event::LinkUp {
+                        ipcp: self.ipcp,
+                        peer,
+                    });
+                }
+                Told::Down { reason, .. } => {
+                    self.row.add(Value::LinksDown, 1);
+                    self.events.put(Event::LinkDown {
+                        ipcp: self.ipcp,
+                        reason,
+                    });
+                }
+                // The endpoint has checked the names by the same rules.
+                Told::PeerRegistered { name } => {
+                    if let Ok(name) = AppName::new(name) {
+                        self.events.put(Event::PeerRegistered {
+                            ipcp: self.ipcp,
+                            name,
+                        });
+                    }
+                }
+                Told::PeerUnregistered { name } => {
+                    if let Ok(name) = AppName::new(name) {
+                        self.events.put(Event::PeerUnregistered {
+                            ipcp: self.ipcp,
+                            name,
+                        });
+                    }
+                }
+                Told::Incoming {
+                    channel,
+                    spec,
+                    source,
+                    destination,
+                } => {
+                    self.incoming(channel, &spec, source, destination);
+                }
+                Told::Allocated { channel } => self.allocated(channel),
+                Told::Denied {
+                    channel, reason, ..
+                } => self.denied(channel, reason, links),
+                Told::Closed { channel, reason } => self.closed(channel, reason, links),
+                Told::Credit { channel } => {
+                    self.regrant.push(channel);
+                    links.wake(self.id);
+                }
+            }
+        }
+    }
+
+    fn incoming(
+        &mut self,
+        channel: Channel,
+        wire_spec: &carina_wire::FlowSpec,
+        source: String,
+        destination: String,
+    ) {
+        let (Ok(local), Ok(remote)) = (AppName::new(destination), AppName::new(source)) else {
+            let _ = self
+                .hl
+                .respond(channel, Err((Outcome::Refused, "not a name")));
+            return;
+        };
+        let port = self.free_port();
+        self.put_line(
+            channel,
+            Line {
+                port,
+                state: LineState::Offered,
+                wires: None,
+                piece_max: 0,
+            },
+        );
+        self.directory.borrow_mut().insert(
+            port,
+            Place {
+                ipcp: Some(self.ipcp),
+                flow: None,
+            },
+        );
+        let spec = spec::from_wire(wire_spec);
+        self.events.put(Event::IncomingFlow {
+            ipcp: self.ipcp,
+            port,
+            local,
+            remote,
+            spec,
+        });
+    }
+
+    /// Ports from 2^31 to 2^31 + 2^30 belong to the data plane.
+    fn free_port(&mut self) -> PortId {
+        let directory = self.directory.borrow();
+        let ports = 0x8000_0000..0xc000_0000_u32;
+        let is_free = |port: &u32| !directory.contains_key(&PortId(*port));
+        // Live flows are fewer than ports by far, so this finds one in a few steps.
+        let from = self.next_port.max(ports.start);
+        let port = (from..ports.end).chain(ports).find(is_free).unwrap_or(from);
+        self.next_port = if port + 1 < 0xc000_0000 {
+            port + 1
+        } else {
+            0x8000_0000
+        };
+        PortId(port)
+    }
+
+    fn allocated(&mut self, channel: Channel) {
+        self.regrant.push(channel);
+        self.row.add(Value::FlowsOpened, 1);
+        if let Some(line) = self.line_mut(channel) {
+            line.state = LineState::Open;
+            let port = line.port;
+            self.events.put(Event::AllocateResult {
+                port,
+                result: Ok(()),
+            });
+        }
+    }
+
+    fn denied(&mut self, channel: Channel, reason: String, links: &mut Links) {
+        if let Some(Line {
+            port,
+            wires: Some(wires),
+            ..
+        }) = self.take_line(channel)
+        {
+            let reason = match reason.as_str() {
+                "" => "the peer refused without a reason".to_owned(),
+                _ => reason,
+            };
+            self.deny(port, wires, reason, links);
+        }
+    }
+
+    fn closed(&mut self, channel: Channel, reason: CloseReason, links: &mut Links) {
+        let Some(line) = self.take_line(channel) else {
+            return;
+        };
+        let close = match reason {
+            CloseReason::Peer(text) if text.is_empty() => {
+                Close::Graceful("the peer closed it".to_owned())
+            }
+            CloseReason::Peer(text) | CloseReason::LinkDown(text) => Close::Failed(text),
+        };
+        match (line.state, line.wires) {
+            (LineState::Asked, Some(wires)) => {
+                self.deny(line.port, wires, close.reason().to_owned(), links);
+            }
+            (LineState::Open, Some(wires)) => {
+                self.row.add(Value::FlowsClosed, 1);
+                links.close(wires.to_flow, close);
+                let lost = links.disconnect(wires.from_flow);
+                self.row.add(Value::DropFlowEnded, lost as u64);
+            }
+            _ => {
+                self.directory.borrow_mut().remove(&line.port);
+                let reason = close.reason().to_owned();
+                self.events.put(Event::FlowClosed {
+                    port: line.port,
+                    reason,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! The hypervisor shim as the manager sees it: which names are where, and orders to the data plane.
+
+use std::collections::BTreeSet;
+
+use carina_api::{AppName, IpcpId, PortId};
+
+use crate::command::{Command, Event, FlowEnd};
+use crate::mailbox::Mailbox;
+use crate::offered::Offered;
+use crate::shim::{Call, Refusal, Shim};
+
+/// A DIF between a virtual machine and its host.
+pub struct HvShim {
+    ipcp: IpcpId,
+    commands: Mailbox<Command>,
+    names: BTreeSet<AppName>,
+    peer_names: BTreeSet<AppName>,
+    /// The peer's name while the link is up, else why it is down.
+    link: Result<String, String>,
+}
+
+impl HvShim {
+    /// The shim of an IPCP that [`Command::AddHv`] starts.
+    #[must_use]
+    pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> HvShim {
+        HvShim {
+            ipcp,
+            commands,
+            names: BTreeSet::new(),
+            peer_names: BTreeSet::new(),
+            link: Err("the peer has not been there yet".to_owned()),
+        }
+    }
+
+    /// Takes note of an event of the data plane; others' events are ignored.
+    pub fn handle(&mut self, event: &Event) {
+        match event {
+            Event::LinkUp { ipcp, peer } if *ipcp == self.ipcp => self.link = Ok(peer.clone()),
+            Event::LinkDown { ipcp, reason } if *ipcp == self.ipcp => {
+                self.link = Err(reason.clone());
+                self.peer_names.clear();
+            }
+            Event::PeerRegistered { ipcp, name } if *ipcp == self.ipcp => {
+                self.peer_names.insert(name.clone());
+            }
+            Event::PeerUnregistered { ipcp, name } if *ipcp == self.ipcp => {
+                self.peer_names.remove(name);
+            }
+            _ => {}
+        }
+    }
+
+    /// The peer's name while the link is up.
+    ///
+    /// # Errors
+    /// Why the link is down.
+    pub fn link(&self) -> Result<&str, &str> {
+        self.link.as_deref().map_err(String::as_str)
+    }
+
+    /// The names registered at this side, in order.
+    pub fn names(&self) -> impl Iterator<Item = &AppName> {
+        self.names.iter()
+    }
+
+    /// The names registered at the peer, in order.
+    pub fn peer_names(&self) -> impl Iterator<Item = &AppName> {
+        self.peer_names.iter()
+    }
+}
+
+impl Shim for HvShim {
+    fn kind(&self) -> &'static str {
+        "hv"
+    }
+
+    fn offered(&self) -> Offered {
+        Offered::SHARED_MEMORY
+    }
+
+    fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
+        if !self.names.insert(name.clone()) {
+            return Err(Refusal::NameTaken(name.clone()));
+        }
+        self.commands.put(Command::Register {
+            ipcp: self.ipcp,
+            name: name.clone(),
+        });
+        Ok(())
+    }
+
+    fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {
+        if !self.names.remove(name) {
+            return Err(Refusal::NotRegistered(name.clone()));
+        }
+        self.commands.put(Command::Unregister {
+            ipcp: self.ipcp,
+            name: name.clone(),
+        });
+        Ok(())
+    }
+
+    fn reaches(&self, name: &AppName) -> bool {
+        self.peer_names.contains(name)
+    }
+
+    fn allocate(&mut self, call: Call, end: Option<FlowEnd>) -> Result<(), Refusal> {
+        self.offered().meets(&call.spec).map_err(Refusal::Quality)?;
+        if let Err(reason) = &self.link {
+            return Err(Refusal::LinkDown(reason.clone()));
+        }
+        if !self.reaches(&call.remote) {
+            return Err(Refusal::Unreachable(call.remote));
+        }
+        let end = end.ok_or(Refusal::NoEnd)?;
+        let Call {
+            port,
+            local,
+            remote,
+            spec,
+        } = call;
+        self.commands.put(Command::Allocate {
+            ipcp: self.ipcp,
+            port,
+            local,
+            remote,
+            spec,
+            end,
+        });
+        Ok(())
+    }
+
+    fn respond(
+        &mut self,
+        port: PortId,
+        answer: Result<Option<FlowEnd>, String>,
+    ) -> Result<(), Refusal> {
+        let answer = match answer {
+            Ok(end) => Ok(end.ok_or(Refusal::NoEnd)?),
+            Err(reason) => Err(reason),
+        };
+        self.commands.put(Command::Respond { port, answer });
+        Ok(())
+    }
+
+    fn deallocate(&mut self, port: PortId, reason: &str) {
+        self.commands.put(Command::Deallocate {
+            port,
+            reason: reason.to_owned(),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use carina_api::FlowSpec;
+
+    use super::*;
+
+    fn name(text: &str) -> AppName {
+        AppName::new(text).unwrap()
+    }
+
+    #[test]
+    fn a_call_is_refused_until_the_peer_is_there_and_has_the_name() {
+        let mut shim = HvShim::new(IpcpId(2), Mailbox::new().unwrap());
+        let call = Call {
+            port: PortId(1),
+            local: name("me"),
+            remote: name("echo"),
+            spec: FlowSpec::reliable(),
+        };
+        let refusal = shim.allocate(call.clone(), None).unwrap_err();
+        assert!(matches!(refusal, Refusal::LinkDown(_)));
+        shim.handle(&Event::LinkUp {
+            ipcp: IpcpId(2),
+            peer: "vm".into(),
+        });
+        shim.handle(&Event::PeerRegistered {
+            ipcp: IpcpId(3),
+            name: name("echo"),
+        });
+        let refusal = shim.allocate(call.clone(), None).unwrap_err();
+        assert_eq!(refusal, Refusal::Unreachable(name("echo")));
+        shim.handle(&Event::PeerRegistered {
+            ipcp: IpcpId(2),
+            name: name("echo"),
+        });
+        assert!(shim.reaches(&name("echo")));
+        assert_eq!(shim.allocate(call, None), Err(Refusal::NoEnd));
+        shim.handle(&Event::LinkDown {
+            ipcp: IpcpId(2),
+            reason: "gone".into(),
+        });
+        assert!(!shim.reaches(&name("echo")));
+        assert_eq!(shim.link(), Err("gone"));
+    }
+}

@@ -1,0 +1,103 @@
+//! Boxes between the manager's threads and the data plane's.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carina_sys::EventFd;
+
+/// A queue with a bell: many writers, one reader. Not for SDUs; what passes here is rare.
+pub struct Mailbox<T> {
+    shared: Arc<Shared<T>>,
+}
+
+struct Shared<T> {
+    queue: Mutex<VecDeque<T>>,
+    bell: EventFd,
+}
+
+impl<T> Clone for Mailbox<T> {
+    fn clone(&self) -> Mailbox<T> {
+        Mailbox {
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+impl<T> Mailbox<T> {
+    /// An empty box.
+    ///
+    /// # Errors
+    /// When no descriptor is to be had.
+    pub fn new() -> io::Result<Mailbox<T>> {
+        let shared = Shared {
+            queue: Mutex::new(VecDeque::new()),
+            bell: EventFd::new()?,
+        };
+        Ok(Mailbox {
+            shared: Arc::new(shared),
+        })
+    }
+
+    /// Puts `item` in and rings, unless the reader has been told already and not yet looked.
+    pub fn put(&self, item: T) {
+        // A panic elsewhere cannot leave a VecDeque half changed.
+        let mut queue = self
+            .shared
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        queue.push_back(item);
+        if queue.len() == 1 {
+            self.shared.bell.signal();
+        }
+    }
+
+    /// Rings without an item.
+    pub fn ring(&self) {
+        self.shared.bell.signal();
+    }
+
+    /// Takes the oldest item out.
+    #[must_use]
+    pub fn take(&self) -> Option<T> {
+        let mut queue = self
+            .shared
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if queue.is_empty() {
+            self.shared.bell.drain();
+        }
+        queue.pop_front()
+    }
+}
+
+impl<T> AsFd for Mailbox<T> {
+    /// Readable while there may be items: read until [`Mailbox::take`] returns `None`.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.shared.bell.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bell_is_silent_only_after_the_box_was_seen_empty() {
+        let mail = Mailbox::new().unwrap();
+        let ringing = |mail: &Mailbox<u32>| mail.shared.bell.wait(Some(0)).unwrap();
+        mail.put(1);
+        mail.put(2);
+        assert!(ringing(&mail));
+        assert_eq!(mail.take(), Some(1));
+        assert!(ringing(&mail));
+        assert_eq!(mail.take(), Some(2));
+        mail.put(3);
+        assert_eq!(mail.take(), Some(3));
+        assert_eq!(mail.take(), None);
+        assert!(!ringing(&mail));
+    }
+}

@@ -1,0 +1,431 @@
+//! The data plane as the manager sees it: one thread, one engine, orders in and events out.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use carina_api::{IpcpId, PortId};
+use carina_engine::counters::{Kind, Table};
+use carina_engine::{AppId, Close, Credit, Engine, LinkId, Pool};
+use carina_sys::monotonic_ns;
+
+use crate::command::{Command, Event, FlowEnd};
+use crate::flow::{CloseOrder, Flow};
+use crate::hv::{Hv, Order, Orders, Parts, Wires};
+use crate::mailbox::Mailbox;
+use crate::ring_flow::{RingFlow, piece_max, window_of};
+use crate::socket_flow::{SOCKET_WINDOW, SocketFlow};
+
+/// The data plane's thread. Ends when dropped, and its flows with it.
+pub struct DataPlane {
+    commands: Mailbox<Command>,
+    events: Mailbox<Event>,
+    is_stopping: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl DataPlane {
+    /// Starts the thread; its counters go to rows of `counters`.
+    ///
+    /// # Errors
+    /// When the system has no thread or descriptor to give.
+    pub fn spawn(counters: Table) -> io::Result<DataPlane> {
+        let (commands, events) = (Mailbox::new()?, Mailbox::new()?);
+        let is_stopping = Arc::new(AtomicBool::new(false));
+        let (started, start) = std::sync::mpsc::channel();
+        let (inbox, outbox, stop) = (commands.clone(), events.clone(), Arc::clone(&is_stopping));
+        let thread = std::thread::Builder::new()
+            .name("data-plane".to_owned())
+            .spawn(move || match Plane::new(counters, inbox, outbox) {
+                Ok(mut plane) => {
+                    let _ = started.send(Ok(()));
+                    plane.run(&stop);
+                }
+                Err(error) => drop(started.send(Err(error))),
+            })?;
+        let result = start.recv();
+        let plane = DataPlane {
+            commands,
+            events,
+            is_stopping,
+            thread: Some(thread),
+        };
+        match result {
+            Ok(result) => result.map(|()| plane),
+            Err(_) => Err(io::Error::other(
+                "the data plane's thread ended at its start",
+            )),
+        }
+    }
+
+    /// Gives an order.
+    pub fn send(&self, command: Command) {
+        self.commands.put(command);
+    }
+
+    /// A box for orders, for other parts of the manager.
+    #[must_use]
+    pub fn commands(&self) -> Mailbox<Command> {
+        self.commands.clone()
+    }
+
+    /// The next event. [`DataPlane::as_fd`] is readable until this has said `None`.
+    #[must_use]
+    pub fn poll_event(&self) -> Option<Event> {
+        self.events.take()
+    }
+
+    /// False when the thread has ended, which only a fault of the system or of this code does.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.thread
+            .as_ref()
+            .is_some_and(|thread| !thread.is_finished())
+    }
+}
+
+impl AsFd for DataPlane {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.events.as_fd()
+    }
+}
+
+impl Drop for DataPlane {
+    fn drop(&mut self) {
+        self.is_stopping.store(true, Ordering::Release);
+        self.commands.ring();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Where the flow of a port is.
+pub(crate) struct Place {
+    /// The IPCP, unless the flow is a relay.
+    pub ipcp: Option<IpcpId>,
+    /// The flow's app and its close order, once there is an end.
+    pub flow: Option<(AppId, CloseOrder)>,
+}
+
+/// All ports that are in use on the data plane.
+pub(crate) type Directory = Rc<RefCell<HashMap<PortId, Place>>>;
+
+/// What the thread owns.
+struct Plane {
+    engine: Engine,
+    counters: Table,
+    commands: Mailbox<Command>,
+    events: Mailbox<Event>,
+    directory: Directory,
+    ipcps: HashMap<IpcpId, (AppId, Orders)>,
+}
+
+impl Plane {
+    fn new(
+        counters: Table,
+        commands: Mailbox<Command>,
+        events: Mailbox<Event>,
+    ) -> io::Result<Plane> {
+        let row = counters.row(Kind::Engine, 0, "data-plane");
+        let engine = Engine::new(row, Pool::new(POOL_BYTES_MAX))?;
+        engine.watch_outside(&commands)?;
+        let (directory, ipcps) = (Directory::default(), HashMap::new());
+        Ok(Plane {
+            engine,
+            counters,
+            commands,
+            events,
+            directory,
+            ipcps,
+        })
+    }
+
+    fn run(&mut self, stop: &AtomicBool) {
+        let mut has_orders = true;
+        while !stop.load(Ordering::Acquire) {
+            if has_orders {
+                while let Some(command) = self.commands.take() {
+                    self.obey(command);
+                }
+            }
+            let moved = self.engine.breathe(monotonic_ns());
+            has_orders = match self.engine.rest(moved) {
+                Ok(rang) => rang,
+                // Epoll on descriptors that are open fails only for want of kernel memory.
+                Err(_) => {
+                    std::thread::yield_now();
+                    true
+                }
+            };
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::AddHv {
+                ipcp,
+                device,
+                side,
+                name,
+            } => self.add_hv(ipcp, device, side, name),
+            Command::RemoveIpcp { ipcp } => {
+                self.order(ipcp, Order::Remove);
+                self.ipcps.remove(&ipcp);
+            }
+            Command::Register { ipcp, name } => self.order(ipcp, Order::Register(name)),
+            Command::Unregister { ipcp, name } => self.order(ipcp, Order::Unregister(name)),
+            Command::Allocate {
+                ipcp,
+                port,
+                local,
+                remote,
+                spec,
+                end,
+            } => {
+                let name = format!("{local} > {remote} via ipcp {ipcp}");
+                match self.attach(ipcp, port, name, end) {
+                    Ok(wires) => {
+                        self.order(
+                            ipcp,
+                            Order::Allocate {
+                                port,
+                                local,
+                                remote,
+                                spec,
+                                wires,
+                            },
+                        );
+                    }
+                    Err(reason) => {
+                        self.events.put(Event::AllocateResult {
+                            port,
+                            result: Err(reason),
+                        });
+                    }
+                }
+            }
+            Command::Respond { port, answer } => self.respond(port, answer),
+            Command::Relay { a, b, port } => {
+                if let Err(error) = self.relay(a, b, port) {
+                    let reason = error.to_string();
+                    self.events.put(Event::FlowClosed { port, reason });
+                }
+            }
+            Command::Deallocate { port, reason } => self.deallocate(port, reason),
+        }
+    }
+
+    fn add_hv(
+        &mut self,
+        ipcp: IpcpId,
+        device: Box<dyn carina_vmpi::ll::VmpiImpl>,
+        side: carina_vmpi::hl::Side,
+        name: String,
+    ) {
+        if self.ipcps.contains_key(&ipcp) {
+            let reason = format!("IPCP {ipcp} exists already; choose another id");
+            return self.events.put(Event::LinkDown { ipcp, reason });
+        }
+        let id = self.engine.reserve();
+        let orders = Rc::new(RefCell::new(VecDeque::new()));
+        let row = self
+            .counters
+            .row(Kind::Ipcp, u64::from(ipcp.0), &format!("hv {name}"));
+        let parts = Parts {
+            id,
+            ipcp,
+            device,
+            side,
+            name,
+            orders: Rc::clone(&orders),
+            events: self.events.clone(),
+            directory: Rc::clone(&self.directory),
+            row,
+        };
+        let added = match Hv::new(parts) {
+            Ok(hv) => self
+                .engine
+                .add(id, Box::new(hv))
+                .map_err(|error| error.to_string()),
+            Err(reason) => {
+                self.engine.release(id);
+                Err(reason)
+            }
+        };
+        match added {
+            Ok(()) => drop(self.ipcps.insert(ipcp, (id, orders))),
+            Err(reason) => self.events.put(Event::LinkDown { ipcp, reason }),
+        }
+    }
+
+    fn order(&mut self, ipcp: IpcpId, order: Order) {
+        if let Some((id, orders)) = self.ipcps.get(&ipcp) {
+            orders.borrow_mut().push_back(order);
+            self.engine.wake(*id);
+        }
+    }
+
+    /// Makes the app of a flow's end and the links between it and its IPCP.
+    fn attach(
+        &mut self,
+        ipcp: IpcpId,
+        port: PortId,
+        name: String,
+        end: FlowEnd,
+    ) -> Result<Wires, String> {
+        let hub = self.ipcps.get(&ipcp).map(|(id, _)| *id);
+        let hub = hub.ok_or_else(|| format!("there is no IPCP {ipcp} on the data plane"))?;
+        let window = window(&end);
+        let id = self.engine.reserve();
+        let to_flow = self
+            .engine
+            .connect(hub, id, Credit::Unlimited, piece_max(window));
+        let from_flow = self.engine.connect(id, hub, Credit::Stated, 0);
+        let order = CloseOrder::default();
+        let flow = self.flow(id, port, name, (to_flow, from_flow), &order);
+        if let Err(error) = self.add_end(id, flow, end) {
+            self.engine.links().disconnect(to_flow);
+            self.engine.links().disconnect(from_flow);
+            return Err(error.to_string());
+        }
+        let place = Place {
+            ipcp: Some(ipcp),
+            flow: Some((id, order)),
+        };
+        self.directory.borrow_mut().insert(port, place);
+        Ok(Wires {
+            to_flow,
+            from_flow,
+            window,
+        })
+    }
+
+    fn flow(
+        &self,
+        id: AppId,
+        port: PortId,
+        name: String,
+        (input, output): (LinkId, LinkId),
+        order: &CloseOrder,
+    ) -> Flow {
+        Flow {
+            id,
+            port,
+            input,
+            output,
+            row: self.counters.row(Kind::Flow, u64::from(port.0), &name),
+            name,
+            events: self.events.clone(),
+            directory: Rc::clone(&self.directory),
+            order: Rc::clone(order),
+            is_silent: false,
+            is_done: false,
+        }
+    }
+
+    fn add_end(&mut self, id: AppId, flow: Flow, end: FlowEnd) -> io::Result<()> {
+        match end {
+            FlowEnd::Ring(end) => self.engine.add(id, Box::new(RingFlow::new(flow, *end))),
+            FlowEnd::Socket(socket) => {
+                let pool = self.engine.pool().clone();
+                self.engine
+                    .add(id, Box::new(SocketFlow::new(flow, socket, pool)))
+            }
+        }
+    }
+
+    fn respond(&mut self, port: PortId, answer: Result<FlowEnd, String>) {
+        let ipcp = self
+            .directory
+            .borrow()
+            .get(&port)
+            .and_then(|place| place.ipcp);
+        // A request that is gone: the manager has been told, the end is closed by dropping it.
+        let Some(ipcp) = ipcp else { return };
+        let answer = match answer {
+            Ok(end) => {
+                let attached = self.attach(ipcp, port, format!("port {port} via ipcp {ipcp}"), end);
+                if let Err(reason) = &attached {
+                    let reason = reason.clone();
+                    self.events.put(Event::FlowClosed { port, reason });
+                }
+                attached
+            }
+            Err(reason) => Err(reason),
+        };
+        self.order(ipcp, Order::Respond { port, answer });
+    }
+
+    fn relay(&mut self, a: FlowEnd, b: FlowEnd, port: PortId) -> io::Result<()> {
+        let (window_a, window_b) = (window(&a), window(&b));
+        let (id_a, id_b) = (self.engine.reserve(), self.engine.reserve());
+        let to_b = self
+            .engine
+            .connect(id_a, id_b, Credit::Window(window_b), piece_max(window_b));
+        let to_a = self
+            .engine
+            .connect(id_b, id_a, Credit::Window(window_a), piece_max(window_a));
+        let order = CloseOrder::default();
+        let flow_a = self.flow(id_a, port, format!("relay {port} a"), (to_a, to_b), &order);
+        let mut flow_b = self.flow(
+            id_b,
+            port,
+            format!("relay {port} b"),
+            (to_b, to_a),
+            &CloseOrder::default(),
+        );
+        flow_b.is_silent = true;
+        if let Err(error) = self.add_end(id_a, flow_a, a) {
+            self.engine.release(id_b);
+            self.engine.links().disconnect(to_a);
+            self.engine.links().disconnect(to_b);
+            return Err(error);
+        }
+        if let Err(error) = self.add_end(id_b, flow_b, b) {
+            // The first end is alive: it ends when it finds its input closed.
+            self.engine
+                .links()
+                .close(to_a, Close::Refused(error.to_string()));
+            self.engine.links().disconnect(to_b);
+            return Err(error);
+        }
+        let place = Place {
+            ipcp: None,
+            flow: Some((id_a, order)),
+        };
+        self.directory.borrow_mut().insert(port, place);
+        Ok(())
+    }
+
+    fn deallocate(&mut self, port: PortId, reason: String) {
+        let (ipcp, flow) = match self.directory.borrow().get(&port) {
+            Some(place) => (place.ipcp, place.flow.clone()),
+            None => return,
+        };
+        match (flow, ipcp) {
+            (Some((id, order)), _) => {
+                *order.borrow_mut() = Some(reason);
+                self.engine.wake(id);
+            }
+            (None, Some(ipcp)) => self.order(ipcp, Order::Refuse { port, reason }),
+            (None, None) => {}
+        }
+    }
+}
+
+/// The ring bytes that may be on their way to an end.
+fn window(end: &FlowEnd) -> u64 {
+    match end {
+        FlowEnd::Ring(end) => window_of(end),
+        FlowEnd::Socket(_) => SOCKET_WINDOW,
+    }
+}
+
+/// Bytes that socket ends may hold in buffers all together.
+const POOL_BYTES_MAX: usize = 256 << 20;

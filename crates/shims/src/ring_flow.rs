@@ -1,0 +1,273 @@
+//! The end of a flow whose application holds the other end of a shared-memory channel.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use carina_engine::counters::Value;
+use carina_engine::{App, BURST, Close, Links, Packet, record_cost};
+use carina_ring::channel::Endpoint;
+use carina_ring::{Corrupt, Lease, Refused, State};
+use carina_sys::Interest;
+
+use crate::flow::{Flow, ordered_close};
+
+/// The app for one ring end.
+pub(crate) struct RingFlow {
+    flow: Flow,
+    end: Endpoint,
+    /// A record of the application that is not yet wholly on the link.
+    partial: Option<Lease>,
+    /// Something was read in this breath and is to be released.
+    has_read: bool,
+    has_written: bool,
+    /// Where the stream is cut after a close order, as an index of the application's ring.
+    cut: Option<u64>,
+    /// Ring bytes that were reported as consumed by the application.
+    reported: u64,
+}
+
+impl RingFlow {
+    pub fn new(flow: Flow, end: Endpoint) -> RingFlow {
+        RingFlow {
+            flow,
+            end,
+            partial: None,
+            has_read: false,
+            has_written: false,
+            cut: None,
+            reported: 0,
+        }
+    }
+
+    /// Ring bytes that the application has consumed; what it says is checked by the ring.
+    fn consumed(&mut self) -> u64 {
+        let filled = self.end.tx.capacity() - self.end.tx.free_bytes();
+        self.end.tx.committed().saturating_sub(filled as u64)
+    }
+
+    /// A report is worth it from an eighth of the ring on: half of what the link waits for.
+    fn report_step(&self) -> u64 {
+        (self.end.tx.capacity() / 8) as u64
+    }
+
+    /// The application's next record, and whether its stream has ended when there is none.
+    fn next_record(&mut self) -> Result<Option<Lease>, Corrupt> {
+        match self.partial.take() {
+            Some(lease) => Ok(Some(lease)),
+            None => self.end.rx.next(),
+        }
+    }
+
+    /// Moves one record, or as much of it as the link takes. False when the link takes no more.
+    fn forward(&mut self, mut lease: Lease, links: &mut Links) -> bool {
+        loop {
+            let piece = lease.len().min(links.piece_max(self.flow.output));
+            let is_stuck = piece == 0 && !lease.is_empty();
+            if is_stuck || !links.may_push(self.flow.output, piece) {
+                self.partial = Some(lease);
+                return false;
+            }
+            let is_last = piece == lease.len();
+            let more = !is_last || lease.more();
+            let mut view = lease.clone();
+            view.truncate(piece);
+            self.has_read = true;
+            self.flow.count_in(piece, more);
+            if links
+                .push(self.flow.output, Packet::from_lease(view, more))
+                .is_err()
+            {
+                self.flow.row.add(Value::DropFlowEnded, 1);
+            }
+            if is_last {
+                return true;
+            }
+            lease.advance(piece);
+        }
+    }
+
+    fn fail(&mut self, links: &mut Links, what: &str) {
+        self.end.close(State::Failed);
+        self.end.my_rx_bell.drain();
+        self.flow.row.add(Value::DropMalformed, 1);
+        self.flow.end(
+            links,
+            Close::Failed(format!("the application broke its flow: {what}")),
+        );
+    }
+
+    /// The application's stream has ended and was drained.
+    fn end_of_stream(&mut self, links: &mut Links, state: State) {
+        let close = match (state, self.flow.order.take()) {
+            (State::Closed, _) => Close::Graceful(String::new()),
+            (_, order) => ordered_close(order),
+        };
+        self.end.close(if state == State::Closed {
+            State::Closed
+        } else {
+            State::Failed
+        });
+        self.flow.end(links, close);
+    }
+
+    fn write(&mut self, packet: &Packet) -> Result<(), Refused> {
+        let mut slot = self.end.tx.reserve(packet.len())?;
+        packet.copy_into(&mut slot, 0);
+        slot.commit(packet.more());
+        self.has_written = true;
+        self.flow.count_out(packet.len(), packet.more());
+        Ok(())
+    }
+
+    /// The peer has ended the flow and everything it sent lies in the application's ring.
+    fn input_ended(&mut self, links: &mut Links, close: Close) {
+        let state = match close {
+            Close::Graceful(_) => State::Closed,
+            Close::Failed(_) | Close::Refused(_) => State::Failed,
+        };
+        self.end.close(state);
+        self.has_written = false;
+        self.flow.end(links, close);
+    }
+}
+
+impl App for RingFlow {
+    fn name(&self) -> &str {
+        &self.flow.name
+    }
+
+    fn prepare(&mut self, _now: u64, links: &mut Links) {
+        if self.flow.is_done {
+            return;
+        }
+        if self.end.tx.committed() == self.reported {
+            return;
+        }
+        let consumed = self.consumed();
+        if consumed >= self.reported + self.report_step() {
+            self.reported = consumed;
+            links.report(self.flow.input, consumed);
+        }
+    }
+
+    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+        if self.flow.is_done {
+            return false;
+        }
+        // Looked at before the ring, so that nothing written before the end is missed.
+        let state = self.end.rx.state();
+        if self.cut.is_none() && self.flow.order.borrow().is_some() {
+            self.cut = Some(self.end.rx.consumed() + self.end.rx.pending_bytes());
+        }
+        for moved in 0..BURST {
+            if self.partial.is_none() && self.cut.is_some_and(|cut| self.end.rx.consumed() >= cut) {
+                self.end_of_stream(links, state);
+                return true;
+            }
+            match self.next_record() {
+                Ok(Some(lease)) => {
+                    if !self.forward(lease, links) {
+                        return self.has_read;
+                    }
+                }
+                Ok(None) => {
+                    if state != State::Open {
+                        self.end_of_stream(links, state);
+                    }
+                    return moved > 0;
+                }
+                Err(corrupt) => {
+                    self.fail(links, &corrupt.to_string());
+                    return true;
+                }
+            }
+        }
+        true
+    }
+
+    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+        let mut moved = false;
+        while let Some(link) = links.next_ready(self.flow.id) {
+            while let Some(packet) = links.pop(link) {
+                moved = true;
+                match self.write(&packet) {
+                    Ok(()) => {}
+                    Err(_) if self.flow.is_done => self.flow.row.add(Value::DropFlowEnded, 1),
+                    // Credit covers the whole ring, so this is the application's doing.
+                    Err(refused) => {
+                        self.flow.row.add(Value::DropRingFull, 1);
+                        self.fail(links, &refused.to_string());
+                    }
+                }
+            }
+            if let Some(close) = links.closed(link).cloned()
+                && !self.flow.is_done
+            {
+                self.input_ended(links, close);
+            }
+        }
+        moved
+    }
+
+    fn settle(&mut self, _now: u64, _links: &mut Links) {
+        if self.has_written {
+            self.has_written = false;
+            self.end.publish();
+        }
+        if self.has_read {
+            self.has_read = false;
+            let is_waiting = match &self.partial {
+                Some(lease) => self.end.rx.release_to(lease.start()),
+                None => self.end.rx.release(),
+            };
+            if is_waiting {
+                self.end.peer_tx_bell.signal();
+            }
+        }
+    }
+
+    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+        if self.flow.is_done {
+            return true;
+        }
+        // A record that waits for the link needs no bell: the link wakes this app.
+        if self.partial.is_none() && (self.flow.order.borrow().is_some() || !self.end.rx.arm()) {
+            return false;
+        }
+        let outstanding = self.end.tx.committed() - self.reported;
+        if outstanding < self.report_step() {
+            return true;
+        }
+        let filled_max = outstanding - self.report_step();
+        let room = self.end.tx.capacity().saturating_sub(filled_max as usize);
+        if self.end.tx.arm_space(room) {
+            return true;
+        }
+        self.end.rx.disarm();
+        false
+    }
+
+    fn disarm(&mut self) {
+        self.end.rx.disarm();
+        self.end.tx.disarm();
+    }
+
+    fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
+        vec![
+            (self.end.my_rx_bell.as_fd(), Interest::ReadEdge),
+            (self.end.my_tx_bell.as_fd(), Interest::ReadEdge),
+        ]
+    }
+}
+
+/// The credit that a ring end of this capacity allows its peer: the whole ring, counted in the
+/// ring's own units, so that delivery never finds it full.
+pub(crate) fn window_of(end: &Endpoint) -> u64 {
+    end.tx.capacity() as u64
+}
+
+/// The longest piece that a window allows: a quarter, so that credit in flight never stalls it.
+pub(crate) fn piece_max(window: u64) -> usize {
+    let piece = (window / 4) as usize;
+    debug_assert!(record_cost(piece - 8) <= window / 4);
+    piece.saturating_sub(8)
+}

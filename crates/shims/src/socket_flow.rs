@@ -1,0 +1,296 @@
+//! The end of a flow whose application holds the other end of a SOCK_SEQPACKET pair.
+//!
+//! One message is one SDU. The kernel copies twice and makes a system call per SDU; this kind of
+//! end is for programs that want a file descriptor and nothing else.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use carina_engine::counters::Value;
+use carina_engine::{App, BURST, Close, Links, Packet, Pool, record_cost};
+use carina_sys::Interest;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::flow::{Flow, ordered_close};
+
+/// Longest SDU of a socket end, in bytes: it must fit the kernel's default socket buffer whole.
+pub const SOCKET_SDU_MAX: usize = 65_536;
+
+/// Ring bytes that the peer of a socket end may have on their way to it.
+pub(crate) const SOCKET_WINDOW: u64 = 1 << 20;
+
+/// The app for one socket end.
+pub(crate) struct SocketFlow {
+    flow: Flow,
+    socket: OwnedFd,
+    pool: Pool,
+    scratch: Vec<u8>,
+    /// Pieces of one message of the application that the link has not taken yet.
+    pieces: VecDeque<Packet>,
+    /// The SDU toward the application as far as it has arrived.
+    assembly: Vec<u8>,
+    /// The SDU in `assembly` is whole and waits for the socket.
+    is_whole: bool,
+    is_readable: bool,
+    is_writable: bool,
+    /// Nothing more comes from the application.
+    has_hung_up: bool,
+    /// Ring bytes taken over from the input link.
+    taken: u64,
+}
+
+/// What a look at the socket gave.
+enum Message {
+    Sdu(usize),
+    Nothing,
+    End,
+    Broken(String),
+}
+
+impl SocketFlow {
+    pub fn new(flow: Flow, socket: OwnedFd, pool: Pool) -> SocketFlow {
+        SocketFlow {
+            flow,
+            socket,
+            pool,
+            scratch: vec![0; SOCKET_SDU_MAX],
+            pieces: VecDeque::new(),
+            assembly: Vec::new(),
+            is_whole: false,
+            is_readable: true,
+            is_writable: true,
+            has_hung_up: false,
+            taken: 0,
+        }
+    }
+
+    fn read(&mut self) -> Message {
+        let flags = RecvFlags::DONTWAIT | RecvFlags::TRUNC;
+        match recv(&self.socket, &mut self.scratch[..], flags) {
+            // An SDU of no bytes and the end of the stream look the same but for the hang-up.
+            Ok((_, 0)) if self.peer_is_gone() => Message::End,
+            Ok((_, bytes)) if bytes <= SOCKET_SDU_MAX => Message::Sdu(bytes),
+            Ok((_, bytes)) => Message::Broken(format!(
+                "an SDU of {bytes} bytes; on a socket flow at most {SOCKET_SDU_MAX} are possible"
+            )),
+            Err(Errno::AGAIN | Errno::INTR) => Message::Nothing,
+            Err(Errno::CONNRESET) => Message::End,
+            Err(error) => Message::Broken(error.to_string()),
+        }
+    }
+
+    fn peer_is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.socket, PollFlags::IN)];
+        let now = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        poll(&mut fds, Some(&now)).is_ok()
+            && fds[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+    }
+
+    /// Cuts the message in `scratch` into pieces that the link takes. False: no buffer.
+    fn cut(&mut self, bytes: usize, piece_max: usize) -> bool {
+        let mut at = 0;
+        loop {
+            let piece = (bytes - at).min(piece_max);
+            let Some(mut buffer) = self.pool.take(piece) else {
+                self.pieces.clear();
+                return false;
+            };
+            buffer
+                .as_mut_slice()
+                .copy_from_slice(&self.scratch[at..at + piece]);
+            at += piece;
+            self.pieces
+                .push_back(Packet::from_buffer(buffer, at < bytes));
+            if at == bytes {
+                return true;
+            }
+        }
+    }
+
+    /// Puts waiting pieces on the link; false when it takes no more.
+    fn forward(&mut self, links: &mut Links) -> bool {
+        while let Some(piece) = self.pieces.front() {
+            if !links.may_push(self.flow.output, piece.len()) {
+                return false;
+            }
+            let Some(piece) = self.pieces.pop_front() else {
+                break;
+            };
+            self.flow.count_in(piece.len(), piece.more());
+            if links.push(self.flow.output, piece).is_err() {
+                self.flow.row.add(Value::DropFlowEnded, 1);
+            }
+        }
+        true
+    }
+
+    /// Writes a whole SDU to the socket. False while the socket takes none.
+    fn flush(&mut self, links: &mut Links) -> bool {
+        if !self.is_whole {
+            return true;
+        }
+        if !self.is_writable {
+            return false;
+        }
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        match send(&self.socket, &self.assembly, flags) {
+            Ok(_) => self.flow.count_out(self.assembly.len(), false),
+            Err(Errno::AGAIN | Errno::INTR | Errno::NOBUFS) => {
+                self.is_writable = false;
+                return false;
+            }
+            Err(Errno::PIPE | Errno::CONNRESET) => {
+                self.flow.row.add(Value::DropFlowEnded, 1);
+                self.has_hung_up = true;
+            }
+            Err(error) => self.end(links, Close::Failed(format!("socket of the flow: {error}"))),
+        }
+        self.assembly.clear();
+        self.is_whole = false;
+        true
+    }
+
+    /// Adds a piece to the SDU under way. False when the SDU can never be written.
+    fn assemble(&mut self, packet: &Packet) -> bool {
+        if self.assembly.len() + packet.len() > SOCKET_SDU_MAX {
+            return false;
+        }
+        packet.append_to(&mut self.assembly);
+        self.is_whole = !packet.more();
+        true
+    }
+
+    /// Takes packets off the link while the socket takes SDUs; what is left waits on the link.
+    fn drain(&mut self, links: &mut Links) -> bool {
+        let input = self.flow.input;
+        let mut moved = false;
+        while !self.flow.is_done && self.flush(links) {
+            let Some(packet) = links.pop(input) else {
+                break;
+            };
+            moved = true;
+            self.taken += record_cost(packet.len());
+            if !self.assemble(&packet) {
+                self.flow.row.add(Value::DropTooLong, 1);
+                let text = format!("the peer sent an SDU of more than {SOCKET_SDU_MAX} bytes");
+                self.end(links, Close::Failed(text));
+            }
+        }
+        if self.flow.is_done {
+            return moved;
+        }
+        links.report(input, self.taken);
+        if links.queued(input) > 0 {
+            links.leave(input);
+        } else if !self.is_whole
+            && let Some(close) = links.closed(input).cloned()
+        {
+            self.end(links, close);
+        }
+        moved
+    }
+
+    fn end(&mut self, links: &mut Links, close: Close) {
+        self.flow.end(links, close);
+    }
+
+    /// The application has closed its socket, or the manager ordered the end.
+    fn end_of_stream(&mut self, links: &mut Links, is_close: bool) {
+        let close = match is_close {
+            true => Close::Graceful(String::new()),
+            false => ordered_close(self.flow.order.take()),
+        };
+        self.end(links, close);
+    }
+}
+
+impl App for SocketFlow {
+    fn name(&self) -> &str {
+        &self.flow.name
+    }
+
+    fn prepare(&mut self, _now: u64, links: &mut Links) {
+        // The socket may take again what was left on the link.
+        if !self.flow.is_done
+            && self.is_writable
+            && (self.is_whole || links.queued(self.flow.input) > 0)
+        {
+            links.retry(self.flow.input);
+        }
+    }
+
+    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+        if self.flow.is_done {
+            return false;
+        }
+        let mut moved = false;
+        for _ in 0..BURST {
+            if !self.forward(links) {
+                return moved;
+            }
+            if self.has_hung_up {
+                self.end_of_stream(links, true);
+                return true;
+            }
+            let piece_max = links.piece_max(self.flow.output);
+            if !self.is_readable || piece_max == 0 {
+                break;
+            }
+            match self.read() {
+                Message::Sdu(bytes) => {
+                    moved = true;
+                    if !self.cut(bytes, piece_max) {
+                        self.flow.row.add(Value::DropNoBuffer, 1);
+                        let text = "the data plane has no buffers left".to_owned();
+                        self.end(links, Close::Failed(text));
+                        return true;
+                    }
+                }
+                Message::Nothing => self.is_readable = false,
+                Message::End => self.has_hung_up = true,
+                Message::Broken(what) => {
+                    self.end(links, Close::Failed(format!("socket of the flow: {what}")));
+                    return true;
+                }
+            }
+        }
+        if !self.is_readable && self.pieces.is_empty() && self.flow.order.borrow().is_some() {
+            self.end_of_stream(links, false);
+        }
+        moved
+    }
+
+    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+        let mut moved = false;
+        while links.next_ready(self.flow.id).is_some() {
+            moved |= self.drain(links);
+        }
+        moved
+    }
+
+    fn settle(&mut self, _now: u64, _links: &mut Links) {}
+
+    fn arm(&mut self, _now: u64, links: &mut Links) -> bool {
+        if self.flow.is_done {
+            return true;
+        }
+        let waits_for_link = !self.pieces.is_empty() || links.piece_max(self.flow.output) == 0;
+        let waits_for_socket =
+            !self.is_writable || (!self.is_whole && links.queued(self.flow.input) == 0);
+        (waits_for_link || (!self.is_readable && !self.has_hung_up)) && waits_for_socket
+    }
+
+    fn disarm(&mut self) {
+        self.is_readable = true;
+        self.is_writable = true;
+    }
+
+    fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
+        vec![(self.socket.as_fd(), Interest::ReadWriteEdge)]
+    }
+}
