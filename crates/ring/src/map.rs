@@ -31,7 +31,11 @@ pub enum State {
 }
 
 /// One ring, mapped. Shared by its ends and by the leases of pieces in it.
+///
+/// Aligned so that the reference count, which every lease changes, does not share a cache line
+/// with what both ends read for every piece.
 #[derive(Debug)]
+#[repr(align(128))]
 pub struct RingMap {
     #[cfg(not(loom))]
     mapping: Mapping,
