@@ -79,7 +79,7 @@ impl Table {
 
     /// Whether this side opens channels of this number.
     pub(super) fn is_own(&self, channel: Channel) -> bool {
-        (channel.number() % 2 == 0) == (self.side == Side::Host)
+        (channel.number().is_multiple_of(2)) == (self.side == Side::Host)
     }
 
     /// Channels in use that this side asked for, and that the peer asked for.

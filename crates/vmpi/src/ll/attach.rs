@@ -1,0 +1,288 @@
+//! The attach handshake and the heartbeat: when both nodes may use the rings.
+//!
+//! ```text
+//!            +------------------------- hold-off over --------------------------+
+//!            v                                                                  |
+//!  Apart: epoch shown, waits ------------ peer.seen == mine.epoch ----> Up      |
+//!    ^       |                            and mine.seen == peer.epoch   |  |    |
+//!    |       | a peer epoch not seen before:                            |  |    |
+//!    |       | zero own ring fields, show seen = peer epoch             |  |    |
+//!    |       +---> (stays Apart)                                        |  |    |
+//!    |                                                                  |  |    |
+//!    +------ peer epoch changed, peer left, peer silent for 600 ms -----+  |    |
+//!                                                                          v    |
+//!                                              fail(): epoch 0 is shown  Held --+
+//! ```
+//!
+//! It is symmetric, survives the restart of either side in any order and needs no message. An epoch
+//! is a random number other than 0 that a node takes when it starts and whenever it gives up a link.
+
+use std::sync::atomic::{Ordering, fence};
+
+use super::DownReason;
+use super::station::{Half, Station, VERSION};
+use crate::hl::Side;
+
+/// Time between two heartbeats in nanoseconds.
+pub const HEARTBEAT_NS: u64 = 50_000_000;
+
+/// A peer whose heartbeat stands still this long, while this side was looking, is dead.
+pub const SILENCE_NS_MAX: u64 = 600_000_000;
+
+/// Of a gap between two looks only this much counts as silence of the peer: in a longer one this
+/// side did not run, and a peer on the same processors probably neither.
+const LOOK_NS_MAX: u64 = 100_000_000;
+
+/// First hold-off after a failed link; it doubles with every failure that follows soon.
+const HOLD_NS_MIN: u64 = 500_000_000;
+const HOLD_NS_MAX: u64 = 16_000_000_000;
+/// A link that was up this long has shown that it can work.
+const GOOD_NS: u64 = 30_000_000_000;
+
+/// The state of one side.
+#[derive(Debug)]
+pub(super) struct Attach {
+    side: Side,
+    mine: Half,
+    /// The last epoch of the peer that was answered; 0: none.
+    peer_epoch: u32,
+    peer_heartbeat: u32,
+    peer_doorbell: u32,
+    peer_flags: u32,
+    state: State,
+    reason: DownReason,
+    next_beat_ns: u64,
+    looked_ns: u64,
+    silent_ns: u64,
+    hold_ns: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Apart,
+    Up { since_ns: u64 },
+    Held { until_ns: u64 },
+}
+
+/// What [`Attach::step`] wants done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Step {
+    /// Nothing changed.
+    Stay,
+    /// The rings can be used, from index 0.
+    Up,
+    /// The rings must not be used.
+    Down,
+}
+
+impl Attach {
+    pub(super) fn new(side: Side) -> Attach {
+        Attach {
+            side,
+            mine: Half {
+                epoch: random_epoch(),
+                ..Half::default()
+            },
+            peer_epoch: 0,
+            peer_heartbeat: 0,
+            peer_doorbell: 0,
+            peer_flags: 0,
+            state: State::Apart,
+            reason: DownReason::NoPeer,
+            next_beat_ns: 0,
+            looked_ns: 0,
+            silent_ns: 0,
+            hold_ns: HOLD_NS_MIN,
+        }
+    }
+
+    /// Looks at the station and acts. `zero` zeroes the ring fields that this side owns.
+    pub(super) fn step(&mut self, now_ns: u64, station: &Station, zero: impl FnOnce()) -> Step {
+        let gap_ns = now_ns.saturating_sub(self.looked_ns).min(LOOK_NS_MAX);
+        self.looked_ns = now_ns;
+        if let State::Held { until_ns } = self.state {
+            if now_ns < until_ns {
+                self.beat(now_ns, station);
+                return Step::Stay;
+            }
+            self.start_epoch(station);
+        }
+        self.beat(now_ns, station);
+        if !self.is_up() && self.side == Side::Guest && !self.head_is_right(station) {
+            return Step::Stay;
+        }
+        let peer = station.look();
+        (self.peer_doorbell, self.peer_flags) = (peer.doorbell, peer.flags);
+        if peer.epoch != self.peer_epoch {
+            return self.meet(&peer, station, zero);
+        }
+        if peer.epoch == 0 {
+            return Step::Stay;
+        }
+        match self.state {
+            State::Apart if peer.seen == self.mine.epoch => {
+                self.peer_heartbeat = peer.heartbeat;
+                self.silent_ns = 0;
+                self.state = State::Up { since_ns: now_ns };
+                Step::Up
+            }
+            State::Up { .. } if peer.seen != self.mine.epoch => {
+                self.part(DownReason::PeerRestarted, station)
+            }
+            State::Up { since_ns } => {
+                if now_ns - since_ns >= GOOD_NS {
+                    self.hold_ns = HOLD_NS_MIN;
+                }
+                self.listen(peer.heartbeat, gap_ns, station)
+            }
+            State::Apart | State::Held { .. } => Step::Stay,
+        }
+    }
+
+    /// Gives the link up: shows that nobody is here, and starts again after a hold-off.
+    pub(super) fn fail(&mut self, now_ns: u64, reason: DownReason, station: &Station) {
+        self.leave(station);
+        self.state = State::Held {
+            until_ns: now_ns + self.hold_ns,
+        };
+        self.hold_ns = (self.hold_ns * 2).min(HOLD_NS_MAX);
+        self.reason = reason;
+    }
+
+    /// There is no system to talk to: nothing to do for a while.
+    pub(super) fn rest(&mut self, now_ns: u64) {
+        self.looked_ns = now_ns;
+        self.next_beat_ns = now_ns + HEARTBEAT_NS;
+    }
+
+    /// Gives the link up at once and begins again with a new epoch.
+    pub(super) fn part(&mut self, reason: DownReason, station: &Station) -> Step {
+        self.reason = reason;
+        self.start_epoch(station);
+        Step::Down
+    }
+
+    /// Shows that nobody is here.
+    pub(super) fn leave(&mut self, station: &Station) {
+        self.mine.epoch = 0;
+        self.mine.seen = 0;
+        self.peer_epoch = 0;
+        station.show(&self.mine);
+    }
+
+    /// What the peer needs to wake this side; shown with the next heartbeat at the latest.
+    pub(super) fn set_doorbell(&mut self, doorbell: u32, flags: u32, station: &Station) {
+        if (self.mine.doorbell, self.mine.flags) != (doorbell, flags) {
+            (self.mine.doorbell, self.mine.flags) = (doorbell, flags);
+            station.show(&self.mine);
+        }
+    }
+
+    /// What this side needs to wake the peer, as of the last step: doorbell and flags.
+    pub(super) fn peer_doorbell(&self) -> (u32, u32) {
+        (self.peer_doorbell, self.peer_flags)
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.state, State::Up { .. })
+    }
+
+    /// Whether the peer shows another epoch than the one that the link came up with, or no longer
+    /// answers this side's.
+    pub(super) fn has_peer_changed(&self, station: &Station) -> bool {
+        let peer = station.look();
+        peer.epoch != self.peer_epoch || peer.seen != self.mine.epoch
+    }
+
+    /// Why the link is down.
+    pub(super) fn reason(&self) -> &DownReason {
+        &self.reason
+    }
+
+    pub(super) fn next_deadline_ns(&self) -> u64 {
+        match self.state {
+            State::Held { until_ns } => self.next_beat_ns.min(until_ns),
+            _ => self.next_beat_ns,
+        }
+    }
+
+    fn meet(&mut self, peer: &Half, station: &Station, zero: impl FnOnce()) -> Step {
+        let was_up = self.is_up();
+        self.peer_epoch = peer.epoch;
+        self.state = State::Apart;
+        if peer.epoch != 0 {
+            // The peer starts from index 0 too and touches its rings only after it has read `seen`.
+            // The fence keeps the new epoch visible before the zeroes, which a peer that still
+            // reads would take for corruption.
+            fence(Ordering::SeqCst);
+            zero();
+        }
+        self.mine.seen = peer.epoch;
+        station.show(&self.mine);
+        if was_up {
+            self.reason = if peer.epoch == 0 {
+                DownReason::PeerLeft
+            } else {
+                DownReason::PeerRestarted
+            };
+            return Step::Down;
+        }
+        Step::Stay
+    }
+
+    fn listen(&mut self, heartbeat: u32, gap_ns: u64, station: &Station) -> Step {
+        if heartbeat != self.peer_heartbeat {
+            self.peer_heartbeat = heartbeat;
+            self.silent_ns = 0;
+            return Step::Stay;
+        }
+        self.silent_ns += gap_ns;
+        if self.silent_ns < SILENCE_NS_MAX {
+            return Step::Stay;
+        }
+        self.part(DownReason::PeerSilent, station)
+    }
+
+    fn start_epoch(&mut self, station: &Station) {
+        self.state = State::Apart;
+        self.mine.seen = 0;
+        self.mine.epoch = random_epoch();
+        // Whatever the peer shows is news for the new epoch.
+        self.peer_epoch = 0;
+        self.silent_ns = 0;
+        station.show(&self.mine);
+    }
+
+    /// Shows everything again, so that a peer that wrote over this half does not stay in the dark.
+    fn beat(&mut self, now_ns: u64, station: &Station) {
+        if now_ns >= self.next_beat_ns {
+            self.next_beat_ns = now_ns + HEARTBEAT_NS;
+            self.mine.heartbeat = self.mine.heartbeat.wrapping_add(1);
+            station.show(&self.mine);
+        }
+    }
+
+    fn head_is_right(&mut self, station: &Station) -> bool {
+        self.reason = match station.head_version() {
+            Some(VERSION) => return true,
+            Some(peer) => DownReason::WrongVersion { peer },
+            None => DownReason::NoPeer,
+        };
+        false
+    }
+}
+
+fn random_epoch() -> u32 {
+    loop {
+        let mut bytes = [0; 4];
+        // Without a random source the clock still gives another number after every restart.
+        let read = rustix::rand::getrandom(&mut bytes[..], rustix::rand::GetRandomFlags::NONBLOCK);
+        let epoch = match read {
+            Ok(4) => u32::from_ne_bytes(bytes),
+            _ => carina_sys::monotonic_ns() as u32 ^ std::process::id().rotate_left(16),
+        };
+        if epoch != 0 {
+            return epoch;
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The device that all shared-memory LLs are: a region, the attach handshake, two rings and bells.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+
+use carina_ring::{Consumer, Corrupt, Lease, Producer, Refused, RingMap, Slot, WakeMode};
+use carina_sys::{EventFd, Mapping};
+
+use super::attach::{Attach, Step};
+use super::layout::{Layout, STATION_BYTES};
+use super::polling::Polling;
+use super::station::{FLAG_RINGS, FLAG_TAKES_BELL, Station};
+use super::{DownReason, LinkState, Stats, VmpiImpl};
+use crate::hl::Side;
+
+/// How the two sides of a device wake each other.
+pub(super) trait Bells: Send {
+    /// Wakes the peer, whose doorbell number is as it says, which may be a lie.
+    fn ring(&self, peer_doorbell: u32);
+
+    /// Whether [`Bells::ring`] reaches the peer at all.
+    fn can_ring(&self) -> bool;
+
+    /// What the peer rings. `None`: nobody can wake this side.
+    fn own(&self) -> Option<&EventFd>;
+
+    /// Whether the peer can ring [`Bells::own`] now.
+    fn can_be_rung(&self) -> bool;
+
+    /// The number that the peer's ring must name.
+    fn doorbell(&self) -> u32;
+
+    /// Whether the system of the peer is running.
+    fn is_attached(&self) -> bool;
+}
+
+/// One side of a region.
+pub(super) struct Device<B> {
+    side: Side,
+    bells: B,
+    station: Station,
+    attach: Attach,
+    layout: Layout,
+    maps: Maps,
+    rings: Option<Rings>,
+    polling: Polling,
+    look_ns: Option<u64>,
+    stats: Stats,
+}
+
+struct Maps {
+    tx: Arc<RingMap>,
+    rx: Arc<RingMap>,
+}
+
+struct Rings {
+    tx: Producer,
+    rx: Consumer,
+}
+
+impl<B: Bells> Device<B> {
+    /// Opens a side of the region that `fd` maps from its start.
+    pub(super) fn open(
+        side: Side,
+        fd: BorrowedFd<'_>,
+        layout: Layout,
+        bells: B,
+    ) -> io::Result<Device<B>> {
+        Device::open_at(side, fd, 0, layout, bells)
+    }
+
+    /// Opens a side of the region that lies at an offset of what `fd` maps.
+    pub(super) fn open_at(
+        side: Side,
+        fd: BorrowedFd<'_>,
+        offset: u64,
+        layout: Layout,
+        bells: B,
+    ) -> io::Result<Device<B>> {
+        let station = Station::new(Mapping::shared(fd, offset, STATION_BYTES)?, side);
+        let ring = |from: Side| {
+            let at = offset + layout.ring_from(from) as u64;
+            RingMap::map(fd, at, layout.capacity()).map(Arc::new)
+        };
+        let maps = Maps {
+            tx: ring(side)?,
+            rx: ring(side.peer())?,
+        };
+        if side == Side::Host {
+            station.write_head(&layout);
+        }
+        Ok(Device {
+            side,
+            bells,
+            station,
+            attach: Attach::new(side),
+            layout,
+            maps,
+            rings: None,
+            polling: Polling::default(),
+            look_ns: None,
+            stats: Stats::default(),
+        })
+    }
+
+    /// The rings while the link is up.
+    fn live(&mut self) -> Option<&mut Rings> {
+        self.rings.as_mut().filter(|_| self.attach.is_up())
+    }
+
+    /// Whether the peer can and will wake this side; otherwise it must look by itself.
+    fn is_woken(&self) -> bool {
+        let (_, peer_flags) = self.attach.peer_doorbell();
+        self.bells.can_be_rung() && peer_flags & FLAG_RINGS != 0
+    }
+
+    fn kick(&mut self) {
+        let (doorbell, flags) = self.attach.peer_doorbell();
+        if flags & FLAG_TAKES_BELL != 0 {
+            self.bells.ring(doorbell);
+            self.stats.kicks += 1;
+        }
+    }
+
+    fn show_bells(&mut self) {
+        let mut flags = 0;
+        if self.bells.can_be_rung() {
+            flags |= FLAG_TAKES_BELL;
+        }
+        if self.bells.can_ring() {
+            flags |= FLAG_RINGS;
+        }
+        self.attach
+            .set_doorbell(self.bells.doorbell(), flags, &self.station);
+    }
+
+    fn down(&mut self) -> LinkState {
+        self.stats.downs += 1;
+        LinkState::Down(self.attach.reason().clone())
+    }
+}
+
+impl<B: Bells> VmpiImpl for Device<B> {
+    fn side(&self) -> Side {
+        self.side
+    }
+
+    fn record_bytes_max(&self) -> usize {
+        self.layout.capacity() - carina_ring::RECORD_HEADER_BYTES
+    }
+
+    fn link(&mut self, now_ns: u64) -> LinkState {
+        self.look_ns = None;
+        self.show_bells();
+        if !self.bells.is_attached() {
+            if self.attach.is_up() {
+                self.attach.part(DownReason::Detached, &self.station);
+                self.attach.rest(now_ns);
+                return self.down();
+            }
+            self.attach.rest(now_ns);
+            return LinkState::Down(DownReason::Detached);
+        }
+        let (maps, rings) = (&self.maps, &mut self.rings);
+        let zero = || {
+            *rings = Some(Rings {
+                tx: Producer::fresh(Arc::clone(&maps.tx), WakeMode::Fence),
+                rx: Consumer::fresh(Arc::clone(&maps.rx), WakeMode::Fence),
+            });
+        };
+        match self.attach.step(now_ns, &self.station, zero) {
+            Step::Up => {
+                self.stats.ups += 1;
+                self.polling.note_activity();
+            }
+            Step::Down => return self.down(),
+            Step::Stay => {}
+        }
+        match self.attach.is_up() {
+            true => LinkState::Up,
+            false => LinkState::Down(self.attach.reason().clone()),
+        }
+    }
+
+    fn fail(&mut self, now_ns: u64, reason: DownReason) -> DownReason {
+        if !self.attach.is_up() {
+            return self.attach.reason().clone();
+        }
+        // A peer that begins anew zeroes its ring fields after it has shown its new epoch; what
+        // looked corrupt may have been that.
+        if self.attach.has_peer_changed(&self.station) {
+            self.attach.part(DownReason::PeerRestarted, &self.station);
+            self.stats.downs += 1;
+            return DownReason::PeerRestarted;
+        }
+        match reason {
+            DownReason::Corrupt(_) => self.stats.corrupt += 1,
+            _ => self.stats.violations += 1,
+        }
+        self.attach.fail(now_ns, reason.clone(), &self.station);
+        if self.side == Side::Host {
+            self.station.write_head(&self.layout);
+        }
+        reason
+    }
+
+    fn reserve(&mut self, len: usize) -> Result<Slot<'_>, Refused> {
+        self.polling.note_activity();
+        match self.live() {
+            Some(rings) => rings.tx.reserve(len),
+            None => Err(Refused::Full),
+        }
+    }
+
+    fn free_bytes(&mut self) -> usize {
+        self.live().map_or(0, |rings| rings.tx.free_bytes())
+    }
+
+    fn publish(&mut self) {
+        if self.live().is_some_and(|rings| rings.tx.publish()) {
+            self.kick();
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<Lease>, Corrupt> {
+        let Some(rings) = self.live() else {
+            return Ok(None);
+        };
+        let lease = rings.rx.next()?;
+        if lease.is_some() {
+            self.polling.note_activity();
+            self.stats.records_in += 1;
+        }
+        Ok(lease)
+    }
+
+    fn release(&mut self) {
+        if self.live().is_some_and(|rings| rings.rx.release()) {
+            self.kick();
+        }
+    }
+
+    fn release_to(&mut self, index: u64) {
+        // A lease of an earlier link may lie beyond what was read on this one.
+        let is_waited_for =
+            |rings: &mut Rings| index <= rings.rx.consumed() && rings.rx.release_to(index);
+        if self.live().is_some_and(is_waited_for) {
+            self.kick();
+        }
+    }
+
+    fn arm(&mut self, now_ns: u64) -> bool {
+        if !self.attach.is_up() {
+            return true;
+        }
+        if self.is_woken() {
+            return self.live().is_none_or(|rings| rings.rx.arm());
+        }
+        self.look_ns = Some(self.polling.next_look_ns(now_ns));
+        self.live()
+            .is_none_or(|rings| rings.rx.pending_bytes() == 0)
+    }
+
+    fn disarm(&mut self) {
+        if let Some(bell) = self.bells.own() {
+            bell.drain();
+        }
+        if let Some(rings) = self.live() {
+            rings.rx.disarm();
+            rings.tx.disarm();
+        }
+    }
+
+    fn arm_space(&mut self, bytes: usize) -> bool {
+        let is_woken = self.is_woken();
+        self.live().is_none_or(|rings| match is_woken {
+            true => rings.tx.arm_space(bytes),
+            false => rings.tx.free_bytes() < bytes.min(rings.tx.capacity()),
+        })
+    }
+
+    fn next_deadline_ns(&self) -> u64 {
+        let beat_ns = self.attach.next_deadline_ns();
+        self.look_ns.map_or(beat_ns, |look_ns| look_ns.min(beat_ns))
+    }
+
+    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.bells.own().map(AsFd::as_fd)
+    }
+
+    fn stats(&self) -> Stats {
+        self.stats
+    }
+}
+
+impl<B> Drop for Device<B> {
+    fn drop(&mut self) {
+        // The peer learns at once what silence would tell it in a while.
+        self.attach.leave(&self.station);
+    }
+}

@@ -1,0 +1,226 @@
+//! The guest's end: the PCI device, mapped from user space through sysfs.
+
+mod vfio;
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use carina_sys::{EventFd, Mapping, PAGE_BYTES};
+
+use self::vfio::VfioDevice;
+use crate::hl::Side;
+use crate::ll::VmpiImpl;
+use crate::ll::device::{Bells, Device};
+use crate::ll::layout::Layout;
+
+/// Where a device is on the bus, e.g. `0000:00:04.0`.
+pub type PciAddress = String;
+
+/// How the guest learns that the host rang.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Interrupts {
+    /// By an interrupt through VFIO when the guest has an IOMMU and the kernel's vfio-pci, else by
+    /// polling.
+    Auto,
+    /// By polling, which needs nothing.
+    Poll,
+}
+
+/// Opens devices.
+#[derive(Debug)]
+pub struct GuestDevice;
+
+/// PCI vendor and device of ivshmem, from QEMU's `docs/specs/pci-ids`.
+const PCI_ID: (&str, &str) = ("0x1af4", "0x1110");
+
+/// Offset of the doorbell register in BAR 0, from QEMU's `docs/specs/ivshmem-spec`.
+const DOORBELL: usize = 12;
+
+/// The ivshmem devices of this system, sorted by address.
+///
+/// # Errors
+/// When sysfs cannot be read. A system without PCI has no devices.
+pub fn guest_devices() -> io::Result<Vec<PciAddress>> {
+    let root = match fs::read_dir(DEVICES) {
+        Ok(root) => root,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(at(Path::new(DEVICES), &e)),
+    };
+    let mut found = Vec::new();
+    for entry in root {
+        let path = entry?.path();
+        let id = |file| fs::read_to_string(path.join(file)).unwrap_or_default();
+        if (id("vendor").trim(), id("device").trim()) == PCI_ID {
+            found.extend(path.file_name().and_then(|n| n.to_str()).map(String::from));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+const DEVICES: &str = "/sys/bus/pci/devices";
+
+impl GuestDevice {
+    /// Opens the device at `address` for the data plane. Needs the right to map its BARs: root.
+    ///
+    /// # Errors
+    /// What sysfs or VFIO say, with the file; `InvalidData` when the BAR has no size of a region.
+    pub fn open(address: &str, interrupts: Interrupts) -> io::Result<Box<dyn VmpiImpl + Send>> {
+        if address.is_empty()
+            || !address
+                .bytes()
+                .all(|b| b.is_ascii_hexdigit() || b":.".contains(&b))
+        {
+            let text = format!("PCI address `{address}`: must look like 0000:00:04.0");
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        }
+        let path = Path::new(DEVICES).join(address);
+        if interrupts == Interrupts::Auto && path.join("iommu_group").exists() {
+            // Without vfio-pci in the guest's kernel polling does as well, only less promptly.
+            if let Ok(device) = open_vfio(&path, address) {
+                return Ok(device);
+            }
+        }
+        open_sysfs(&path)
+    }
+}
+
+fn open_sysfs(path: &Path) -> io::Result<Box<dyn VmpiImpl + Send>> {
+    vfio::release(path)?;
+    write(&path.join("enable"), "1")?;
+    let memory = open_bar(&path.join("resource2"))?;
+    let bytes = fs::metadata(path.join("resource2"))?.len();
+    let registers = open_bar(&path.join("resource0"))?;
+    let doorbell = Doorbell::Mapped {
+        page: Mapping::shared(registers.as_fd(), 0, PAGE_BYTES)?,
+        offset: bar_start(path)? as usize % PAGE_BYTES + DOORBELL,
+    };
+    let bells = GuestBells { doorbell };
+    Ok(Box::new(Device::open(
+        Side::Guest,
+        memory.as_fd(),
+        layout_of(bytes)?,
+        bells,
+    )?))
+}
+
+fn open_vfio(path: &Path, address: &str) -> io::Result<Box<dyn VmpiImpl + Send>> {
+    let device = VfioDevice::open(path, address)?;
+    let (registers, memory) = (device.region(0)?, device.region(2)?);
+    let fd = device.as_fd().try_clone_to_owned()?;
+    let layout = layout_of(memory.bytes)?;
+    let bells = GuestBells {
+        doorbell: Doorbell::Vfio { device, registers },
+    };
+    Ok(Box::new(Device::open_at(
+        Side::Guest,
+        fd.as_fd(),
+        memory.offset,
+        layout,
+        bells,
+    )?))
+}
+
+/// A guest's way to the host, and the host's way to the guest.
+struct GuestBells {
+    doorbell: Doorbell,
+}
+
+enum Doorbell {
+    /// BAR 0 mapped through sysfs: no interrupts.
+    Mapped {
+        /// The page in which the BAR lies.
+        page: Mapping,
+        /// Of the doorbell register in it.
+        offset: usize,
+    },
+    /// Through VFIO, with an interrupt. The BAR may share its page with another device, which VFIO
+    /// does not map.
+    Vfio {
+        device: VfioDevice,
+        registers: vfio::Region,
+    },
+}
+
+impl Bells for GuestBells {
+    fn ring(&self, peer_doorbell: u32) {
+        // The number comes from shared memory. QEMU ignores a peer that does not exist.
+        let word = peer_doorbell << 16;
+        match &self.doorbell {
+            Doorbell::Mapped { page, offset } => {
+                page.atomic_u32(*offset)
+                    .store(word.to_le(), Ordering::Release);
+            }
+            Doorbell::Vfio { device, registers } => {
+                // A device that was taken away makes the heartbeat stop, which is noticed.
+                let _ = device.write_u32(*registers, DOORBELL as u64, word);
+            }
+        }
+    }
+
+    fn can_ring(&self) -> bool {
+        true
+    }
+
+    fn own(&self) -> Option<&EventFd> {
+        match &self.doorbell {
+            Doorbell::Mapped { .. } => None,
+            Doorbell::Vfio { device, .. } => Some(device.interrupt()),
+        }
+    }
+
+    fn can_be_rung(&self) -> bool {
+        self.own().is_some()
+    }
+
+    fn doorbell(&self) -> u32 {
+        0
+    }
+
+    fn is_attached(&self) -> bool {
+        true
+    }
+}
+
+/// Where the firmware put BAR 0; the BAR is smaller than a page and need not start one.
+fn bar_start(path: &Path) -> io::Result<u64> {
+    let path = path.join("resource");
+    let text = fs::read_to_string(&path).map_err(|e| at(&path, &e))?;
+    let start = text
+        .split_ascii_whitespace()
+        .next()
+        .and_then(|word| word.strip_prefix("0x"));
+    start
+        .and_then(|hex| u64::from_str_radix(hex, 16).ok())
+        .ok_or_else(|| {
+            at(
+                &path,
+                &io::Error::new(io::ErrorKind::InvalidData, "no address of BAR 0"),
+            )
+        })
+}
+
+fn layout_of(bytes: u64) -> io::Result<Layout> {
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    Layout::new(bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+fn open_bar(path: &Path) -> io::Result<OwnedFd> {
+    let file = fs::OpenOptions::new().read(true).write(true).open(path);
+    file.map(OwnedFd::from).map_err(|e| at(path, &e))
+}
+
+fn write(path: &Path, text: &str) -> io::Result<()> {
+    fs::OpenOptions::new()
+        .write(true)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()))
+        .map_err(|e| at(path, &e))
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,254 @@
+//! The device through VFIO: the kernel's way to give a PCI device with interrupts to a process. It
+//! needs an IOMMU in the guest and the module vfio-pci. Constants and structures are those of
+//! `linux/vfio.h`.
+//!
+//! `unsafe` is here because VFIO is spoken in `ioctl`, which takes raw pointers.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_int, c_void};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::Path;
+
+use carina_sys::EventFd;
+use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, opcode};
+
+use super::{at, open_bar, write};
+
+/// A device that vfio-pci drives for this process. Dropping it gives the device up.
+pub(super) struct VfioDevice {
+    device: OwnedFd,
+    interrupt: EventFd,
+    // The device works only while its group is in a container.
+    _group: OwnedFd,
+    _container: OwnedFd,
+}
+
+/// A BAR or the configuration space, as a part of the device's file.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Region {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+const TYPE1_IOMMU: usize = 1;
+const CONFIG_REGION: u32 = 7;
+const MSIX: u32 = 2;
+const SET_EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
+
+const SET_IOMMU: u8 = 102;
+const GROUP_SET_CONTAINER: u8 = 104;
+const GROUP_GET_DEVICE_FD: u8 = 106;
+const DEVICE_GET_REGION_INFO: u8 = 108;
+const DEVICE_SET_IRQS: u8 = 110;
+
+/// Offset of the command register in PCI configuration space; memory and bus master enable. A device
+/// that is no bus master may not write the message that is an MSI-X interrupt.
+const PCI_COMMAND: u64 = 4;
+const PCI_COMMAND_ENABLE: u16 = 1 << 1 | 1 << 2;
+
+impl VfioDevice {
+    /// Binds the device to vfio-pci and opens it with its first interrupt on an eventfd.
+    pub(super) fn open(path: &Path, address: &str) -> io::Result<VfioDevice> {
+        bind(path, address)?;
+        let group_link = fs::read_link(path.join("iommu_group")).map_err(|e| at(path, &e))?;
+        let number = group_link.file_name().unwrap_or_default();
+        let container = open_bar(Path::new("/dev/vfio/vfio"))?;
+        let group = open_bar(&Path::new("/dev/vfio").join(number))?;
+        call(&group, GROUP_SET_CONTAINER, &mut container.as_raw_fd())?;
+        set_iommu(&container)?;
+        let device = device_fd(&group, address)?;
+        let vfio = VfioDevice {
+            device,
+            interrupt: EventFd::new()?,
+            _group: group,
+            _container: container,
+        };
+        vfio.enable()?;
+        vfio.route_interrupt()?;
+        Ok(vfio)
+    }
+
+    /// What becomes readable when the host rings.
+    pub(super) fn interrupt(&self) -> &EventFd {
+        &self.interrupt
+    }
+
+    /// Where a region lies in the device's file.
+    pub(super) fn region(&self, index: u32) -> io::Result<Region> {
+        let mut info = RegionInfo {
+            argsz: size_of::<RegionInfo>() as u32,
+            index,
+            ..RegionInfo::default()
+        };
+        call(&self.device, DEVICE_GET_REGION_INFO, &mut info)?;
+        Ok(Region {
+            offset: info.offset,
+            bytes: info.size,
+        })
+    }
+
+    /// Writes a word of a region, which need not be mappable.
+    pub(super) fn write_u32(&self, region: Region, offset: u64, value: u32) -> io::Result<()> {
+        rustix::io::pwrite(&self.device, &value.to_le_bytes(), region.offset + offset)?;
+        Ok(())
+    }
+
+    fn enable(&self) -> io::Result<()> {
+        let config = self.region(CONFIG_REGION)?.offset;
+        let mut command = [0; 2];
+        rustix::io::pread(&self.device, &mut command[..], config + PCI_COMMAND)?;
+        let command = u16::from_le_bytes(command) | PCI_COMMAND_ENABLE;
+        rustix::io::pwrite(&self.device, &command.to_le_bytes(), config + PCI_COMMAND)?;
+        Ok(())
+    }
+
+    fn route_interrupt(&self) -> io::Result<()> {
+        let mut irqs = IrqSet {
+            argsz: size_of::<IrqSet>() as u32,
+            flags: SET_EVENTFD_TRIGGER,
+            index: MSIX,
+            start: 0,
+            count: 1,
+            eventfd: self.interrupt.as_raw_fd(),
+        };
+        call(&self.device, DEVICE_SET_IRQS, &mut irqs)?;
+        Ok(())
+    }
+}
+
+impl AsFd for VfioDevice {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.device.as_fd()
+    }
+}
+
+/// Takes the device from vfio-pci, so that its BARs can be mapped through sysfs. Does nothing when
+/// it is not bound to it.
+pub(super) fn release(path: &Path) -> io::Result<()> {
+    if !is_bound(path) {
+        return Ok(());
+    }
+    let address = path
+        .file_name()
+        .and_then(|n| n.to_str())
+        .unwrap_or_default();
+    write(&path.join("driver/unbind"), address)?;
+    write(&path.join("driver_override"), "\n")
+}
+
+fn bind(path: &Path, address: &str) -> io::Result<()> {
+    if is_bound(path) {
+        return Ok(());
+    }
+    write(&path.join("driver_override"), "vfio-pci")?;
+    if path.join("driver").exists() {
+        write(&path.join("driver/unbind"), address)?;
+    }
+    write(Path::new("/sys/bus/pci/drivers_probe"), address)?;
+    if is_bound(path) {
+        return Ok(());
+    }
+    let text = format!(
+        "{}: vfio-pci did not take the device; is the module loaded?",
+        path.display()
+    );
+    Err(io::Error::new(io::ErrorKind::NotFound, text))
+}
+
+fn is_bound(path: &Path) -> bool {
+    let driver = fs::read_link(path.join("driver")).unwrap_or_default();
+    driver.file_name().is_some_and(|name| name == "vfio-pci")
+}
+
+fn set_iommu(container: &OwnedFd) -> io::Result<()> {
+    let request = Request {
+        number: SET_IOMMU,
+        argument: TYPE1_IOMMU as *mut c_void,
+    };
+    // SAFETY: this request takes an integer in place of a pointer.
+    unsafe { rustix::ioctl::ioctl(container, request)? };
+    Ok(())
+}
+
+fn device_fd(group: &OwnedFd, address: &str) -> io::Result<OwnedFd> {
+    let name = CString::new(address)?;
+    let argument = name.as_ptr().cast_mut().cast();
+    // SAFETY: the kernel reads the C string, which outlives the call, and returns a new descriptor.
+    let fd = unsafe {
+        rustix::ioctl::ioctl(
+            group,
+            Request {
+                number: GROUP_GET_DEVICE_FD,
+                argument,
+            },
+        )?
+    };
+    // SAFETY: the descriptor is new and nobody else knows its number.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// `struct vfio_region_info`
+#[repr(C)]
+#[derive(Default)]
+struct RegionInfo {
+    argsz: u32,
+    flags: u32,
+    index: u32,
+    cap_offset: u32,
+    size: u64,
+    offset: u64,
+}
+
+/// `struct vfio_irq_set` with one eventfd as its data.
+#[repr(C)]
+struct IrqSet {
+    argsz: u32,
+    flags: u32,
+    index: u32,
+    start: u32,
+    count: u32,
+    eventfd: c_int,
+}
+
+/// Structures that VFIO reads and writes.
+trait Argument {}
+impl Argument for c_int {}
+impl Argument for RegionInfo {}
+impl Argument for IrqSet {}
+
+fn call<T: Argument>(fd: &OwnedFd, number: u8, argument: &mut T) -> io::Result<()> {
+    let argument = (&raw mut *argument).cast();
+    // SAFETY: the argument is a structure of the layout that this request has in `linux/vfio.h`, with
+    // its size in `argsz` where there is one, and it is borrowed for the call.
+    unsafe { rustix::ioctl::ioctl(fd, Request { number, argument })? };
+    Ok(())
+}
+
+struct Request {
+    number: u8,
+    argument: *mut c_void,
+}
+
+// SAFETY: the opcode is VFIO's `_IO(';', number)`, whose answer is an integer; that the argument fits
+// the number is promised where a request is made.
+unsafe impl Ioctl for Request {
+    type Output = c_int;
+    const IS_MUTATING: bool = true;
+
+    fn opcode(&self) -> Opcode {
+        opcode::none(b';', self.number)
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        self.argument
+    }
+
+    unsafe fn output_from_ptr(
+        output: IoctlOutput,
+        _argument: *mut c_void,
+    ) -> rustix::io::Result<c_int> {
+        Ok(output)
+    }
+}

@@ -1,0 +1,452 @@
+//! The host's end of one VM: region, ivshmem server, liveness of QEMU.
+//!
+//! Two ways for QEMU to attach:
+//!
+//! - QEMU listens on `NAME.qemu` and the node connects. After a restart the node connects again and
+//!   the guest can ring it; it cannot ring the guest, which then polls.
+//! - QEMU connects to `NAME.ivshmem`. It never does so again, so after a restart of the node both
+//!   sides poll until the VM is restarted.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use carina_sys::{Epoll, EventFd, Interest, Memory, Ready, peer_credentials};
+
+use super::server::{HOST_ID_FIRST, send_new_host, send_welcome};
+use super::state::{Form, Process, State, StateFile, remove_file};
+use crate::hl::Side;
+use crate::ll::VmpiImpl;
+use crate::ll::device::{Bells, Device};
+use crate::ll::layout::Layout;
+
+/// The host's end of one VM, driven by one control thread: watch the descriptor of [`AsFd`], call
+/// [`HostPort::on_readable`] when it is readable and [`HostPort::on_tick`] about every 100 ms.
+///
+/// Dropping it leaves region and state for the next node; [`HostPort::destroy`] removes them.
+#[derive(Debug)]
+pub struct HostPort {
+    paths: Paths,
+    layout: Layout,
+    memory: Memory,
+    shared: Arc<Shared>,
+    epoll: Epoll,
+    listener: UnixListener,
+    client: Option<UnixStream>,
+    state_file: StateFile,
+    state: Option<State>,
+    /// The QEMU that was given this port's guest bell.
+    welcomed: Option<Process>,
+    pidfd: Option<OwnedFd>,
+    tick_ns: u64,
+    refused: u64,
+}
+
+/// Time between two attempts to connect to QEMU.
+const CONNECT_NS: u64 = 100_000_000;
+
+const LISTENER: u64 = 0;
+const CLIENT: u64 = 1;
+const PIDFD: u64 = 2;
+
+impl HostPort {
+    /// Opens the port of the VM `name` in `dir`, which must be a directory of a tmpfs that only this
+    /// user can enter. A region whose QEMU still runs is taken over as it is, whatever its size;
+    /// otherwise a new one of `region_bytes` is made.
+    ///
+    /// # Errors
+    /// `InvalidInput` when name or size are not allowed; what the file system says.
+    pub fn open(dir: &Path, name: &str, region_bytes: usize) -> io::Result<HostPort> {
+        check_file_name(name)?;
+        let paths = Paths::new(dir, name);
+        let asked = layout_of(region_bytes)?;
+        let state_file = StateFile::new(paths.state.clone());
+        let state = state_file.read().filter(|state| state.qemu.is_running());
+        let kept = state.and_then(|state| Some((state, paths.existing_region()?)));
+        let (state, layout) = match kept {
+            Some((state, layout)) => (Some(state), layout),
+            None => {
+                state_file.remove();
+                remove_file(&paths.region);
+                (None, asked)
+            }
+        };
+        let memory = Memory::file(&paths.region, layout.region_bytes())?;
+        remove_file(&paths.listen);
+        let listener = UnixListener::bind(&paths.listen).map_err(|e| at(&paths.listen, &e))?;
+        listener.set_nonblocking(true)?;
+        let epoll = Epoll::new()?;
+        epoll.add(&listener, LISTENER, Interest::Read)?;
+        let mut port = HostPort {
+            paths,
+            layout,
+            memory,
+            shared: Arc::new(Shared::new()?),
+            epoll,
+            listener,
+            client: None,
+            state_file,
+            state,
+            welcomed: None,
+            pidfd: None,
+            tick_ns: 0,
+            refused: 0,
+        };
+        if let Some(state) = state {
+            port.watch(state.qemu);
+        }
+        Ok(port)
+    }
+
+    /// The data plane's end. Only one may exist at a time.
+    ///
+    /// # Errors
+    /// The kernel's refusal to map the region.
+    pub fn device(&self) -> io::Result<Box<dyn VmpiImpl + Send>> {
+        let bells = HostBells {
+            shared: Arc::clone(&self.shared),
+        };
+        Ok(Box::new(Device::open(
+            Side::Host,
+            self.memory.as_fd(),
+            self.layout,
+            bells,
+        )?))
+    }
+
+    /// Handles what happened on the sockets. Never blocks and never fails: what a QEMU does wrong
+    /// costs its own connection.
+    pub fn on_readable(&mut self) {
+        let mut ready: Vec<Ready> = Vec::new();
+        if self.epoll.wait(&mut ready, Some(0)).is_err() {
+            return;
+        }
+        for event in ready {
+            match event.token {
+                LISTENER => self.accept(),
+                CLIENT => self.read_client(),
+                _ => self.detach(),
+            }
+        }
+    }
+
+    /// Looks for a QEMU that listens, at most every 100 ms.
+    pub fn on_tick(&mut self, now_ns: u64) {
+        if self.client.is_some() || now_ns < self.tick_ns {
+            return;
+        }
+        self.tick_ns = now_ns + CONNECT_NS;
+        let is_over = self.state.is_some_and(|state| !state.qemu.is_running());
+        if self.pidfd.is_none() && is_over {
+            self.detach();
+        }
+        if let Some(socket) = connect(&self.paths.qemu) {
+            self.meet(socket, Form::QemuListens);
+        }
+    }
+
+    /// The pid of the QEMU that has the region, if there is one.
+    pub fn qemu_pid(&self) -> Option<i32> {
+        self.state.map(|state| state.qemu.pid)
+    }
+
+    /// Bytes of the region.
+    pub fn region_bytes(&self) -> usize {
+        self.layout.region_bytes()
+    }
+
+    /// The socket on which a QEMU may listen (`-chardev socket,server=on,wait=on`): preferred.
+    pub fn qemu_socket(&self) -> &Path {
+        &self.paths.qemu
+    }
+
+    /// The socket to which a QEMU may connect.
+    pub fn listen_socket(&self) -> &Path {
+        &self.paths.listen
+    }
+
+    /// Connections that were refused or cut because the other end was no well-behaved QEMU.
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Removes region, state and sockets: the VM is not to come back.
+    pub fn destroy(self) {
+        self.shared.set_detached();
+        for path in [&self.paths.region, &self.paths.listen, &self.paths.qemu] {
+            remove_file(path);
+        }
+        self.state_file.remove();
+    }
+
+    fn accept(&mut self) {
+        while let Ok((socket, _)) = self.listener.accept() {
+            let is_taken = self.client.is_some() || self.state.is_some_and(|s| s.qemu.is_running());
+            if is_taken || socket.set_nonblocking(true).is_err() {
+                // Dropping the socket tells the second QEMU that there is no server for it.
+                self.refused += 1;
+                continue;
+            }
+            self.meet(socket, Form::QemuConnected);
+        }
+    }
+
+    /// Serves a new connection; on failure the connection is dropped and nothing else changes.
+    fn meet(&mut self, socket: UnixStream, form: Form) {
+        let Some(qemu) = peer_credentials(&socket)
+            .ok()
+            .and_then(|c| Process::running(c.pid))
+        else {
+            self.refused += 1;
+            return;
+        };
+        let known = self
+            .state
+            .filter(|state| state.qemu == qemu && form == Form::QemuListens);
+        let host_id = known.map_or(HOST_ID_FIRST, |state| state.next_peer_id);
+        let Some(next_peer_id) = host_id.checked_add(1) else {
+            self.refused += 1;
+            return;
+        };
+        // Written first: an id must count as used although the node may die right after sending it.
+        let state = State {
+            qemu,
+            next_peer_id,
+            form,
+        };
+        let served = self.state_file.write(&state).and_then(|()| match known {
+            Some(_) => send_new_host(&socket, host_id, self.shared.host_bell.as_fd()),
+            None => send_welcome(
+                &socket,
+                self.memory.as_fd(),
+                host_id,
+                self.shared.host_bell.as_fd(),
+                self.shared.guest_bell.as_fd(),
+            ),
+        });
+        self.state = Some(state);
+        if served
+            .and_then(|()| self.epoll.add(&socket, CLIENT, Interest::Read))
+            .is_err()
+        {
+            self.refused += 1;
+            return;
+        }
+        if known.is_none() {
+            self.welcomed = Some(qemu);
+        }
+        self.client = Some(socket);
+        self.watch(qemu);
+        self.shared
+            .host_id
+            .store(u32::from(host_id), Ordering::Relaxed);
+        self.shared
+            .guest_takes_bell
+            .store(self.welcomed == Some(qemu), Ordering::Relaxed);
+        self.shared.host_takes_bell.store(true, Ordering::Relaxed);
+    }
+
+    /// A client of the ivshmem protocol has nothing to say; whatever arrives ends the connection.
+    fn read_client(&mut self) {
+        let Some(client) = &mut self.client else {
+            return;
+        };
+        match client.read(&mut [0; 64]) {
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+                ) => {}
+            Ok(n) if n > 0 => {
+                self.refused += 1;
+                self.hang_up();
+            }
+            _ => self.hang_up(),
+        }
+    }
+
+    fn hang_up(&mut self) {
+        if let Some(client) = self.client.take() {
+            let _ = self.epoll.del(&client);
+        }
+        if self.state.is_some_and(|state| !state.qemu.is_running()) {
+            self.detach();
+        }
+    }
+
+    /// QEMU is gone.
+    fn detach(&mut self) {
+        if let Some(client) = self.client.take() {
+            let _ = self.epoll.del(&client);
+        }
+        if let Some(pidfd) = self.pidfd.take() {
+            let _ = self.epoll.del(&pidfd);
+        }
+        self.state = None;
+        self.welcomed = None;
+        self.state_file.remove();
+        self.shared.set_detached();
+    }
+
+    /// Learns of the end of a process although no socket tells.
+    fn watch(&mut self, qemu: Process) {
+        self.shared.is_attached.store(true, Ordering::Relaxed);
+        if let Some(old) = self.pidfd.take() {
+            let _ = self.epoll.del(&old);
+        }
+        let flags = rustix::process::PidfdFlags::empty();
+        let pid = rustix::process::Pid::from_raw(qemu.pid);
+        let Some(Ok(pidfd)) = pid.map(|pid| rustix::process::pidfd_open(pid, flags)) else {
+            // An old kernel, or the process has just ended: then its socket says so.
+            return;
+        };
+        if !qemu.is_running() {
+            self.detach();
+        } else if self.epoll.add(&pidfd, PIDFD, Interest::Read).is_ok() {
+            self.pidfd = Some(pidfd);
+        }
+    }
+}
+
+impl AsFd for HostPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+}
+
+impl Drop for HostPort {
+    fn drop(&mut self) {
+        remove_file(&self.paths.listen);
+    }
+}
+
+#[derive(Debug)]
+struct Paths {
+    region: PathBuf,
+    state: PathBuf,
+    listen: PathBuf,
+    qemu: PathBuf,
+}
+
+impl Paths {
+    fn new(dir: &Path, name: &str) -> Paths {
+        let path = |extension| dir.join(format!("{name}.{extension}"));
+        Paths {
+            region: path("region"),
+            state: path("state"),
+            listen: path("ivshmem"),
+            qemu: path("qemu"),
+        }
+    }
+
+    fn existing_region(&self) -> Option<Layout> {
+        let metadata = std::fs::symlink_metadata(&self.region).ok()?;
+        let bytes = usize::try_from(metadata.len())
+            .ok()
+            .filter(|_| metadata.is_file())?;
+        Layout::new(bytes).ok()
+    }
+}
+
+/// What control thread and data plane share.
+#[derive(Debug)]
+struct Shared {
+    host_bell: EventFd,
+    guest_bell: EventFd,
+    host_id: AtomicU32,
+    is_attached: AtomicBool,
+    host_takes_bell: AtomicBool,
+    guest_takes_bell: AtomicBool,
+}
+
+impl Shared {
+    fn new() -> io::Result<Shared> {
+        Ok(Shared {
+            host_bell: EventFd::new()?,
+            guest_bell: EventFd::new()?,
+            host_id: AtomicU32::new(0),
+            is_attached: AtomicBool::new(false),
+            host_takes_bell: AtomicBool::new(false),
+            guest_takes_bell: AtomicBool::new(false),
+        })
+    }
+
+    fn set_detached(&self) {
+        for flag in [
+            &self.is_attached,
+            &self.host_takes_bell,
+            &self.guest_takes_bell,
+        ] {
+            flag.store(false, Ordering::Relaxed);
+        }
+        // A data plane that sleeps shall see it at once.
+        self.host_bell.signal();
+    }
+}
+
+struct HostBells {
+    shared: Arc<Shared>,
+}
+
+impl Bells for HostBells {
+    fn ring(&self, _peer_doorbell: u32) {
+        self.shared.guest_bell.signal();
+    }
+
+    fn can_ring(&self) -> bool {
+        self.shared.guest_takes_bell.load(Ordering::Relaxed)
+    }
+
+    fn own(&self) -> Option<&EventFd> {
+        Some(&self.shared.host_bell)
+    }
+
+    fn can_be_rung(&self) -> bool {
+        self.shared.host_takes_bell.load(Ordering::Relaxed)
+    }
+
+    fn doorbell(&self) -> u32 {
+        self.shared.host_id.load(Ordering::Relaxed)
+    }
+
+    fn is_attached(&self) -> bool {
+        self.shared.is_attached.load(Ordering::Relaxed)
+    }
+}
+
+fn connect(path: &Path) -> Option<UnixStream> {
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+    let address = SocketAddrUnix::new(path).ok()?;
+    // Non-blocking from the start: a listener with a full queue must not stop the control thread.
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket =
+        rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).ok()?;
+    rustix::net::connect(&socket, &address).ok()?;
+    Some(socket.into())
+}
+
+fn layout_of(region_bytes: usize) -> io::Result<Layout> {
+    Layout::new(region_bytes).map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
+}
+
+/// The name becomes part of file names.
+fn check_file_name(name: &str) -> io::Result<()> {
+    let is_right = !name.is_empty()
+        && name.len() <= 64
+        && !name.starts_with('.')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));
+    if is_right {
+        return Ok(());
+    }
+    let text = format!("VM name `{name}`: 1 to 64 letters, digits, '-', '_', '.', no '.' first");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}

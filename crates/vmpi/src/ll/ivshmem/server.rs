@@ -1,0 +1,55 @@
+//! The messages of the ivshmem server protocol, version 0: 64-bit little-endian integers, some with
+//! a file descriptor.
+//!
+//! ```text
+//! 0                      the protocol's version
+//! VM_ID                  the client's own peer id
+//! -1          + fd       the shared memory
+//! PEER        + fd       a doorbell of a peer: one message per vector
+//! VM_ID       + fd       a doorbell of the client itself: one message per vector
+//! PEER                   without fd: the peer is gone (never sent: QEMU 7.2 may crash on it)
+//! ```
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use carina_sys::send_with_fds;
+
+/// The peer id of every VM. Only ids of one QEMU must differ, and each QEMU has its own node port.
+pub(super) const VM_ID: u16 = 1;
+
+/// The first peer id of a host.
+pub(super) const HOST_ID_FIRST: u16 = 2;
+
+const PROTOCOL_VERSION: i64 = 0;
+const SHARED_MEMORY: i64 = -1;
+
+/// Everything that a QEMU needs that has never seen this region: memory and both doorbells.
+pub(super) fn send_welcome(
+    socket: impl AsFd,
+    memory: BorrowedFd<'_>,
+    host_id: u16,
+    host_bell: BorrowedFd<'_>,
+    guest_bell: BorrowedFd<'_>,
+) -> io::Result<()> {
+    let socket = socket.as_fd();
+    send(socket, PROTOCOL_VERSION, None)?;
+    send(socket, i64::from(VM_ID), None)?;
+    send(socket, SHARED_MEMORY, Some(memory))?;
+    send(socket, i64::from(host_id), Some(host_bell))?;
+    send(socket, i64::from(VM_ID), Some(guest_bell))
+}
+
+/// What a QEMU needs that has the memory already: the doorbell of a host it has not heard of.
+/// Anything more makes QEMU 7.2 complain, and an id used before makes it crash.
+pub(super) fn send_new_host(
+    socket: impl AsFd,
+    host_id: u16,
+    host_bell: BorrowedFd<'_>,
+) -> io::Result<()> {
+    send(socket.as_fd(), i64::from(host_id), Some(host_bell))
+}
+
+fn send(socket: BorrowedFd<'_>, value: i64, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    send_with_fds(socket, &value.to_le_bytes(), fd.as_slice())
+}

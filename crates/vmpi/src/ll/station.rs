@@ -1,0 +1,115 @@
+//! The station block: page 0 of a region, through which the two nodes find each other.
+//!
+//! ```text
+//! 0x000  magic "CARINAVM"     0x100  host:  epoch, seen, heartbeat, doorbell, flags   (u32 each)
+//! 0x008  version u32          0x180  guest: the same
+//! 0x010  region bytes u64
+//! 0x018  ring capacity u64
+//! 0x020  offset of the ring from host to guest u64, 0x028 from guest to host u64
+//! ```
+//!
+//! Each side writes its own half and the host writes the head. All integers are little endian.
+//! Every field may change at any time, so each is read once into a local.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use carina_sys::Mapping;
+
+use super::layout::Layout;
+use crate::hl::Side;
+
+/// The version of the region's layout and of the attach handshake.
+pub(super) const VERSION: u32 = 1;
+
+/// Flag of a side: ring its doorbell when its consumer or producer is armed. Without it the side
+/// polls.
+pub(super) const FLAG_TAKES_BELL: u32 = 1;
+
+/// Flag of a side: it can ring the peer's doorbell. Without it the peer polls.
+pub(super) const FLAG_RINGS: u32 = 2;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"CARINAVM");
+const HALF: [usize; 2] = [0x100, 0x180];
+const EPOCH: usize = 0;
+const SEEN: usize = 4;
+const HEARTBEAT: usize = 8;
+const DOORBELL: usize = 12;
+const FLAGS: usize = 16;
+
+/// Page 0 of a mapped region, seen from one side.
+#[derive(Debug)]
+pub(super) struct Station {
+    map: Mapping,
+    side: Side,
+}
+
+/// What a side shows of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Half {
+    pub(super) epoch: u32,
+    pub(super) seen: u32,
+    pub(super) heartbeat: u32,
+    pub(super) doorbell: u32,
+    pub(super) flags: u32,
+}
+
+impl Station {
+    pub(super) fn new(map: Mapping, side: Side) -> Station {
+        Station { map, side }
+    }
+
+    /// Writes the head, which tells the guest that this is a region and of which version.
+    pub(super) fn write_head(&self, layout: &Layout) {
+        let word = |offset: usize, value: usize| {
+            self.map
+                .atomic_u64(offset)
+                .store((value as u64).to_le(), Ordering::Relaxed);
+        };
+        self.map
+            .atomic_u32(8)
+            .store(VERSION.to_le(), Ordering::Relaxed);
+        word(0x10, layout.region_bytes());
+        word(0x18, layout.capacity());
+        word(0x20, layout.ring_from(Side::Host));
+        word(0x28, layout.ring_from(Side::Guest));
+        self.map
+            .atomic_u64(0)
+            .store(MAGIC.to_le(), Ordering::Release);
+    }
+
+    /// The version in the head, when there is a head.
+    pub(super) fn head_version(&self) -> Option<u32> {
+        let magic = u64::from_le(self.map.atomic_u64(0).load(Ordering::Acquire));
+        (magic == MAGIC).then(|| u32::from_le(self.map.atomic_u32(8).load(Ordering::Relaxed)))
+    }
+
+    /// Shows this side. `seen` becomes visible after everything that was written before, `epoch`
+    /// after `seen`.
+    pub(super) fn show(&self, half: &Half) {
+        let store =
+            |field, value: u32, order| self.field(self.side, field).store(value.to_le(), order);
+        store(HEARTBEAT, half.heartbeat, Ordering::Relaxed);
+        store(DOORBELL, half.doorbell, Ordering::Relaxed);
+        store(FLAGS, half.flags, Ordering::Relaxed);
+        store(SEEN, half.seen, Ordering::Release);
+        store(EPOCH, half.epoch, Ordering::Release);
+    }
+
+    /// Reads the peer's half once. `epoch` is read before `seen`, so that a `seen` which names this
+    /// side's epoch belongs to a peer of this epoch or a later one.
+    pub(super) fn look(&self) -> Half {
+        let peer = self.side.peer();
+        let load = |field, order| u32::from_le(self.field(peer, field).load(order));
+        Half {
+            epoch: load(EPOCH, Ordering::Acquire),
+            seen: load(SEEN, Ordering::Acquire),
+            heartbeat: load(HEARTBEAT, Ordering::Relaxed),
+            doorbell: load(DOORBELL, Ordering::Relaxed),
+            flags: load(FLAGS, Ordering::Relaxed),
+        }
+    }
+
+    fn field(&self, side: Side, field: usize) -> &AtomicU32 {
+        self.map.atomic_u32(HALF[side as usize] + field)
+    }
+}

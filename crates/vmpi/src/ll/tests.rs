@@ -1,0 +1,1 @@
+//! The attach handshake over memfd.
