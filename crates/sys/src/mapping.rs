@@ -185,7 +185,8 @@ fn check(fd: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<()> {
     // Devices report no size; for them the kernel itself checks the range.
     let regular = rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file();
     let end = offset.checked_add(len as u64).ok_or_else(too_large)?;
-    if regular && end > stat.st_size as u64 {
+    // The last page may be mapped whole: a PCI BAR of 256 bytes is such a file in sysfs.
+    if regular && end > (stat.st_size as u64).next_multiple_of(page) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
             format!("cannot map up to byte {end}: the file has {}", stat.st_size),
