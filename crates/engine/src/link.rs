@@ -92,6 +92,7 @@ struct Link {
     listed_ready: bool,
     listed_return: bool,
     listed_starved: bool,
+    listed_retry: bool,
 }
 
 #[derive(Default)]
@@ -145,6 +146,7 @@ impl Links {
             listed_ready: false,
             listed_return: false,
             listed_starved: false,
+            listed_retry: false,
         };
         let index = match self.free.pop() {
             Some(index) => index,
@@ -363,8 +365,8 @@ impl Links {
         let Some(link) = self.link_mut(id) else {
             return;
         };
-        if !link.listed_ready {
-            link.listed_ready = true;
+        if !link.listed_retry {
+            link.listed_retry = true;
             self.retries.push(id);
         }
     }
@@ -372,12 +374,18 @@ impl Links {
     /// Puts the links that asked for it back among the ready ones.
     pub(crate) fn apply_retries(&mut self) {
         for id in std::mem::take(&mut self.retries) {
-            let Some(link) = self.link(id) else { continue };
-            let to = link.to;
-            if let Some(side) = self.side_mut(to) {
-                side.ready.push_back(id);
+            let Some(link) = self.link_mut(id) else {
+                continue;
+            };
+            link.listed_retry = false;
+            let (to, list) = (link.to, !link.listed_ready);
+            link.listed_ready = true;
+            if list {
+                if let Some(side) = self.side_mut(to) {
+                    side.ready.push_back(id);
+                }
+                self.mark_dirty(to);
             }
-            self.mark_dirty(to);
         }
     }
 

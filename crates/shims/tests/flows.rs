@@ -1,0 +1,348 @@
+//! Flows between two systems: every size, both directions, one stalled reader, every kind of end.
+
+mod pair;
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use carina_engine::counters::Value;
+use carina_ring::State;
+use carina_shims::{Command, Event, SOCKET_SDU_MAX};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use pair::{App, Pair, Random, closed_reason, ring, socket, wait_for};
+
+const SIZES: [usize; 8] = [0, 1, 64, 4000, 65_536, 1 << 20, 3, (1 << 20) + 12_345];
+
+fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
+    let (mut mine, mut theirs) = (Random(seed), Random(peer_seed));
+    let size = |random: &mut Random, n: usize| match SIZES.get(n) {
+        Some(size) => *size,
+        None => 1 << (random.next() % 18) as usize | (random.next() % 4096) as usize,
+    };
+    // Sending and receiving by turns in one thread would stall on big SDUs, so a second thread
+    // cannot be avoided by the test either: the ends are split.
+    let App { end, memory } = app;
+    let carina_ring::channel::Endpoint { tx, rx, my_rx_bell, my_tx_bell, peer_rx_bell, peer_tx_bell } =
+        end;
+    let spare = pair::ring(4096).1.end;
+    let bells = |bell: &carina_sys::EventFd| bell.try_clone().unwrap();
+    let sender = App {
+        end: carina_ring::channel::Endpoint {
+            tx,
+            rx: spare.rx,
+            my_rx_bell: bells(&my_rx_bell),
+            my_tx_bell: bells(&my_tx_bell),
+            peer_rx_bell: bells(&peer_rx_bell),
+            peer_tx_bell: bells(&peer_tx_bell),
+        },
+        memory: carina_ring::channel::ChannelMemory::create(4096).unwrap(),
+    };
+    let mut receiver = App {
+        end: carina_ring::channel::Endpoint {
+            tx: spare.tx,
+            rx,
+            my_rx_bell,
+            my_tx_bell,
+            peer_rx_bell,
+            peer_tx_bell,
+        },
+        memory,
+    };
+    let thread = std::thread::spawn(move || {
+        let mut sender = sender;
+        for n in 0..count {
+            let len = size(&mut mine, n);
+            sender.send(&mine.bytes(len));
+        }
+        sender
+    });
+    for n in 0..count {
+        let len = size(&mut theirs, n);
+        let sdu = receiver.recv().expect("the flow is open");
+        assert_eq!(sdu.len(), len, "length of SDU {n}");
+        assert!(sdu == theirs.bytes(len), "contents of SDU {n} of {len} bytes");
+    }
+    let sender = thread.join().unwrap();
+    app = App { end: receiver.end, memory: receiver.memory };
+    app.end.tx = sender.end.tx;
+    app
+}
+
+#[test]
+fn sdus_of_every_size_cross_whole_in_both_directions_at_once() {
+    let mut pair = Pair::up();
+    let (host_app, guest_app, port, guest_port) = pair.flow();
+    let host = std::thread::spawn(move || exchange(host_app, 1, 2, 400));
+    let mut guest_app = exchange(guest_app, 2, 1, 400);
+    let mut host_app = host.join().unwrap();
+    host_app.end.close(State::Closed);
+    assert_eq!(guest_app.recv(), Err(State::Closed));
+    assert_eq!(closed_reason(&pair.host, port), "the application closed it");
+    assert_eq!(closed_reason(&pair.guest, guest_port), "the peer closed it");
+}
+
+#[test]
+fn what_was_sent_before_a_close_arrives_before_the_end() {
+    let mut pair = Pair::up();
+    for (order, state) in [(None, State::Closed), (Some(""), State::Closed), (Some("killed"), State::Failed)] {
+        let (mut host_app, mut guest_app, port, guest_port) = pair.flow();
+        for n in 0..5_000u32 {
+            host_app.send(&n.to_le_bytes());
+        }
+        match order {
+            None => host_app.end.close(State::Closed),
+            Some(reason) => pair.host.send(Command::Deallocate { port, reason: reason.into() }),
+        }
+        for n in 0..5_000u32 {
+            assert_eq!(guest_app.recv().unwrap(), n.to_le_bytes());
+        }
+        assert_eq!(guest_app.recv(), Err(state));
+        closed_reason(&pair.host, port);
+        let reason = closed_reason(&pair.guest, guest_port);
+        assert_eq!(reason, if state == State::Failed { "killed" } else { "the peer closed it" });
+    }
+}
+
+#[test]
+fn a_reader_that_stops_delays_no_other_channel() {
+    // The region is smaller than the stalled ring, so the shared ring would fill without credit.
+    let mut pair = Pair::with_region(1 << 20);
+    let (mut stalled, mut asleep, ..) = pair.flow();
+    let stuck = std::thread::spawn(move || {
+        for n in 0..3_000u64 {
+            stalled.send(&Random(n).bytes(4000));
+        }
+        stalled
+    });
+    std::thread::sleep(Duration::from_millis(100));
+    let (mut a, mut b, ..) = pair.flow();
+    let begin = Instant::now();
+    for n in 0..500u64 {
+        a.send(&n.to_le_bytes());
+        assert_eq!(b.recv().unwrap(), n.to_le_bytes());
+    }
+    assert!(begin.elapsed() < Duration::from_secs(5), "500 SDUs took {:?}", begin.elapsed());
+    assert!(!stuck.is_finished(), "nobody read the 12 MB");
+    for n in 0..3_000u64 {
+        assert!(asleep.recv().unwrap() == Random(n).bytes(4000), "SDU {n}");
+    }
+    stuck.join().unwrap();
+}
+
+#[test]
+fn the_death_of_the_peer_ends_its_flows_within_a_second_and_it_may_come_back() {
+    let mut pair = Pair::up();
+    let (mut host_app, mut guest_app, port, _) = pair.flow();
+    host_app.send(b"before");
+    assert_eq!(guest_app.recv().unwrap(), b"before");
+    let begin = Instant::now();
+    let fresh = carina_shims::DataPlane::spawn(pair.guest_table.clone()).unwrap();
+    drop(std::mem::replace(&mut pair.guest, fresh));
+    assert_eq!(host_app.recv(), Err(State::Failed));
+    closed_reason(&pair.host, port);
+    assert!(begin.elapsed() < Duration::from_secs(1), "it took {:?}", begin.elapsed());
+    pair.add(carina_vmpi::hl::Side::Guest);
+    pair.wait_up();
+    pair.guest.send(Command::Register { ipcp: pair::IPCP, name: pair::name("echo") });
+    wait_for(&pair.host, |event| matches!(event, Event::PeerRegistered { .. }).then_some(()));
+    let (mut host_app, mut guest_app, ..) = pair.flow();
+    host_app.send(b"after");
+    assert_eq!(guest_app.recv().unwrap(), b"after");
+}
+
+fn socket_send(socket: &OwnedFd, sdu: &[u8]) {
+    assert_eq!(send(socket, sdu, SendFlags::NOSIGNAL).unwrap(), sdu.len());
+}
+
+fn socket_recv(socket: &OwnedFd) -> Vec<u8> {
+    let mut sdu = vec![0; SOCKET_SDU_MAX + 1];
+    let (len, _) = recv(socket, &mut sdu[..], RecvFlags::empty()).unwrap();
+    sdu.truncate(len);
+    sdu
+}
+
+#[test]
+fn socket_ends_carry_sdus_to_sockets_and_to_rings() {
+    let mut pair = Pair::up();
+    let (host_end, host_app) = socket();
+    let (guest_end, guest_app) = socket();
+    let (port, guest_port) = pair.connect(host_end, guest_end);
+    let mut random = Random(9);
+    for len in [1, 0, 64, 4000, SOCKET_SDU_MAX, 17] {
+        let sdu = random.bytes(len);
+        socket_send(&host_app, &sdu);
+        assert!(socket_recv(&guest_app) == sdu, "{len} bytes from socket to socket");
+        socket_send(&guest_app, &sdu);
+        assert!(socket_recv(&host_app) == sdu, "{len} bytes back");
+    }
+    socket_send(&host_app, b"last");
+    drop(host_app);
+    assert_eq!(socket_recv(&guest_app), b"last");
+    assert_eq!(socket_recv(&guest_app), b"");
+    closed_reason(&pair.host, port);
+    closed_reason(&pair.guest, guest_port);
+
+    let (host_end, host_app) = socket();
+    let (guest_end, mut guest_app) = ring(1 << 20);
+    pair.connect(host_end, guest_end);
+    let sender = std::thread::spawn(move || {
+        for n in 0..2_000u64 {
+            socket_send(&host_app, &Random(n).bytes((n * 31 % 9_000) as usize));
+        }
+        host_app
+    });
+    for n in 0..2_000u64 {
+        assert!(guest_app.recv().unwrap() == Random(n).bytes((n * 31 % 9_000) as usize), "SDU {n}");
+        guest_app.send(&n.to_le_bytes());
+    }
+    let host_app = sender.join().unwrap();
+    for n in 0..2_000u64 {
+        assert_eq!(socket_recv(&host_app), n.to_le_bytes());
+    }
+}
+
+#[test]
+fn an_sdu_too_long_for_a_socket_end_fails_the_flow_and_is_counted() {
+    let mut pair = Pair::up();
+    let (host_end, mut host_app) = ring(1 << 20);
+    let (guest_end, guest_app) = socket();
+    let (port, guest_port) = pair.connect(host_end, guest_end);
+    host_app.send(&vec![7; SOCKET_SDU_MAX]);
+    assert_eq!(socket_recv(&guest_app).len(), SOCKET_SDU_MAX);
+    host_app.send(&vec![7; SOCKET_SDU_MAX + 1]);
+    let reason = closed_reason(&pair.guest, guest_port);
+    assert!(reason.contains("more than 65536 bytes"), "{reason}");
+    closed_reason(&pair.host, port);
+    assert_eq!(host_app.recv(), Err(State::Failed));
+}
+
+#[test]
+fn a_relay_joins_a_ring_and_a_socket_of_one_system() {
+    let pair = Pair::up();
+    let (ring_end, mut ring_app) = ring(1 << 20);
+    let (socket_end, socket_app) = socket();
+    let port = carina_api::PortId(77);
+    pair.host.send(Command::Relay { a: ring_end, b: socket_end, port });
+    let sender = std::thread::spawn(move || {
+        for n in 0..5_000u64 {
+            ring_app.send(&Random(n).bytes((n % 3_000) as usize));
+        }
+        ring_app
+    });
+    for n in 0..5_000u64 {
+        assert!(socket_recv(&socket_app) == Random(n).bytes((n % 3_000) as usize), "SDU {n}");
+    }
+    let mut ring_app = sender.join().unwrap();
+    for n in 0..5_000u64 {
+        socket_send(&socket_app, &n.to_le_bytes());
+        assert_eq!(ring_app.recv().unwrap(), n.to_le_bytes());
+    }
+    drop(socket_app);
+    assert_eq!(ring_app.recv(), Err(State::Closed));
+    closed_reason(&pair.host, port);
+}
+
+#[test]
+fn an_application_that_scribbles_over_its_ring_loses_its_flow_and_no_other() {
+    let mut pair = Pair::up();
+    let (hostile, mut victim_peer, port, guest_port) = pair.flow();
+    let (mut honest, mut honest_peer, ..) = pair.flow();
+    // Through a mapping of its own, as an application would: every byte of both rings.
+    let [memory, my_rx, my_tx, peer_rx, peer_tx] =
+        hostile.memory.endpoint_fds(carina_ring::channel::Side::B).unwrap();
+    let bytes = 2 * carina_ring::region_bytes(pair::RING);
+    let map = carina_sys::Memory::from_fd(memory, bytes).unwrap().map().unwrap();
+    map.write(0, &vec![0xa5; bytes]);
+    for bell in [my_rx, my_tx, peer_rx, peer_tx] {
+        carina_sys::EventFd::from_fd(bell).unwrap().signal();
+    }
+    let reason = closed_reason(&pair.host, port);
+    assert!(reason.starts_with("the application broke its flow"), "{reason}");
+    assert_eq!(victim_peer.recv(), Err(State::Failed));
+    closed_reason(&pair.guest, guest_port);
+    for n in 0..1_000u64 {
+        honest.send(&n.to_le_bytes());
+        assert_eq!(honest_peer.recv().unwrap(), n.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_peer_that_scribbles_over_the_region_is_cut_off_with_a_counted_reason() {
+    let mut pair = Pair::up();
+    let (mut host_app, _guest_app, port, _) = pair.flow();
+    let map = pair.region.memory().map().unwrap();
+    map.write(4096, &vec![0xa5; map.len() - 4096]);
+    assert_eq!(host_app.recv(), Err(State::Failed));
+    closed_reason(&pair.host, port);
+    assert!(pair.host.is_running());
+}
+
+#[test]
+fn refusals_come_back_with_their_reason() {
+    let mut pair = Pair::up();
+    let result = |pair: &Pair, port| {
+        wait_for(&pair.host, |event| match event {
+            Event::AllocateResult { port: p, result } if *p == port => Some(result.clone()),
+            _ => None,
+        })
+    };
+    let ask = |pair: &mut Pair, remote: &str| {
+        let (port, (end, app)) = (pair.port(), ring(1 << 16));
+        pair.host.send(Command::Allocate {
+            ipcp: pair::IPCP,
+            port,
+            local: pair::name("caller"),
+            remote: pair::name(remote),
+            spec: carina_api::FlowSpec::reliable(),
+            end,
+        });
+        (port, app)
+    };
+    let (port, mut app) = ask(&mut pair, "nobody");
+    assert!(result(&pair, port).unwrap_err().contains("`nobody` is not registered"));
+    assert_eq!(app.recv(), Err(State::Failed));
+    let (port, _app) = ask(&mut pair, "echo");
+    let incoming = wait_for(&pair.guest, |event| match event {
+        Event::IncomingFlow { port, .. } => Some(*port),
+        _ => None,
+    });
+    pair.guest.send(Command::Respond { port: incoming, answer: Err("too busy".into()) });
+    assert_eq!(result(&pair, port), Err("too busy".to_owned()));
+    // Given up before the answer: the callee hears of it.
+    let (port, _app) = ask(&mut pair, "echo");
+    let incoming = wait_for(&pair.guest, |event| match event {
+        Event::IncomingFlow { port, .. } => Some(*port),
+        _ => None,
+    });
+    pair.host.send(Command::Deallocate { port, reason: "gave up".into() });
+    assert_eq!(closed_reason(&pair.guest, incoming), "gave up");
+}
+
+#[test]
+fn an_idle_data_plane_with_many_flows_sleeps() {
+    let mut pair = Pair::up();
+    let mut flows: Vec<_> = (0..200).map(|_| {
+        let (host_end, host_app) = ring(1 << 14);
+        let (guest_end, guest_app) = ring(1 << 14);
+        pair.connect(host_end, guest_end);
+        (host_app, guest_app)
+    }).collect();
+    for (host, guest) in &mut flows {
+        host.send(b"hello");
+        assert_eq!(guest.recv().unwrap(), b"hello");
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    let cpu = || carina_sys::cpu_time_ns(carina_sys::CpuClock::Process);
+    let before = cpu();
+    std::thread::sleep(Duration::from_secs(1));
+    let used = cpu() - before;
+    // Other tests of this process may be running: the promise is checked when this one is alone.
+    if std::env::var_os("CARINA_TEST_ALONE").is_some() {
+        assert!(used < 20_000_000, "two idle data planes used {used} ns of CPU in one second");
+    }
+    let (host, guest) = &mut flows[137];
+    host.send(b"awake");
+    assert_eq!(guest.recv().unwrap(), b"awake");
+    let _ = Value::SdusIn;
+}

@@ -1,0 +1,228 @@
+//! Two data planes joined by a region in a memfd, and applications at both ends.
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use carina_api::{AppName, FlowSpec, IpcpId, PortId};
+use carina_engine::counters::Table;
+use carina_ring::channel::{ChannelMemory, Endpoint, Side as End};
+use carina_ring::{State, WakeMode};
+use carina_shims::{Command, DataPlane, Event, FlowEnd};
+use carina_vmpi::hl::Side;
+use carina_vmpi::ll::memfd::MemfdRegion;
+
+pub const IPCP: IpcpId = IpcpId(1);
+pub const RING: usize = 1 << 20;
+
+pub struct Pair {
+    pub host: DataPlane,
+    pub guest: DataPlane,
+    pub region: MemfdRegion,
+    pub host_table: Table,
+    pub guest_table: Table,
+    next_port: u32,
+}
+
+/// Waits for an event that `wanted` takes; panics after ten seconds with what came instead.
+pub fn wait_for<T>(plane: &DataPlane, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
+    let until = Instant::now() + Duration::from_secs(10);
+    let mut others = Vec::new();
+    while Instant::now() < until {
+        assert!(plane.is_running(), "the data plane has died");
+        match plane.poll_event() {
+            Some(event) => match wanted(&event) {
+                Some(value) => return value,
+                None => others.push(event),
+            },
+            None => std::thread::sleep(Duration::from_micros(200)),
+        }
+    }
+    panic!("waited in vain, got {others:?}");
+}
+
+pub fn name(text: &str) -> AppName {
+    AppName::new(text).unwrap()
+}
+
+impl Pair {
+    pub fn up() -> Pair {
+        Pair::with_region(16 << 20)
+    }
+
+    pub fn with_region(bytes: usize) -> Pair {
+        let region = MemfdRegion::create(bytes).unwrap();
+        let host_table = Table::private().unwrap();
+        let guest_table = Table::private().unwrap();
+        let host = DataPlane::spawn(host_table.clone()).unwrap();
+        let guest = DataPlane::spawn(guest_table.clone()).unwrap();
+        let mut pair = Pair { host, guest, region, host_table, guest_table, next_port: 0 };
+        pair.add(Side::Host);
+        pair.add(Side::Guest);
+        pair.wait_up();
+        pair.guest.send(Command::Register { ipcp: IPCP, name: name("echo") });
+        wait_for(&pair.host, |event| matches!(event, Event::PeerRegistered { .. }).then_some(()));
+        pair
+    }
+
+    pub fn add(&mut self, side: Side) {
+        let plane = if side == Side::Host { &self.host } else { &self.guest };
+        let device = self.region.device(side).unwrap();
+        let name = format!("{side:?}");
+        plane.send(Command::AddHv { ipcp: IPCP, device, side, name });
+    }
+
+    pub fn wait_up(&self) {
+        for plane in [&self.host, &self.guest] {
+            wait_for(plane, |event| matches!(event, Event::LinkUp { .. }).then_some(()));
+        }
+    }
+
+    pub fn port(&mut self) -> PortId {
+        self.next_port += 1;
+        PortId(self.next_port)
+    }
+
+    /// A flow from the host to `echo` in the guest with these ends of the data planes.
+    pub fn connect(&mut self, host: FlowEnd, guest: FlowEnd) -> (PortId, PortId) {
+        let port = self.port();
+        self.host.send(Command::Allocate {
+            ipcp: IPCP,
+            port,
+            local: name("caller"),
+            remote: name("echo"),
+            spec: FlowSpec::reliable(),
+            end: host,
+        });
+        let guest_port = wait_for(&self.guest, |event| match event {
+            Event::IncomingFlow { port, local, remote, spec, .. } => {
+                assert_eq!((local.as_str(), remote.as_str()), ("echo", "caller"));
+                assert_eq!(*spec, FlowSpec::reliable());
+                assert_eq!(port.0 >> 30, 2);
+                Some(*port)
+            }
+            _ => None,
+        });
+        self.guest.send(Command::Respond { port: guest_port, answer: Ok(guest) });
+        wait_for(&self.host, |event| match event {
+            Event::AllocateResult { port: p, result } if *p == port => {
+                assert_eq!(*result, Ok(()));
+                Some(())
+            }
+            _ => None,
+        });
+        (port, guest_port)
+    }
+
+    /// A flow with rings at both ends: the applications' ends at host and guest.
+    pub fn flow(&mut self) -> (App, App, PortId, PortId) {
+        let (host_end, host_app) = ring(RING);
+        let (guest_end, guest_app) = ring(RING);
+        let (port, guest_port) = self.connect(host_end, guest_end);
+        (host_app, guest_app, port, guest_port)
+    }
+}
+
+pub fn ring(capacity: usize) -> (FlowEnd, App) {
+    let memory = ChannelMemory::create(capacity).unwrap();
+    let end = memory.endpoint(End::A, WakeMode::Fence).unwrap();
+    let app = App { end: memory.endpoint(End::B, WakeMode::Fence).unwrap(), memory };
+    (FlowEnd::Ring(Box::new(end)), app)
+}
+
+pub fn socket() -> (FlowEnd, OwnedFd) {
+    let (mine, theirs) = carina_sys::socketpair_seqpacket().unwrap();
+    (FlowEnd::Socket(mine), theirs)
+}
+
+pub fn closed_reason(plane: &DataPlane, port: PortId) -> String {
+    wait_for(plane, |event| match event {
+        Event::FlowClosed { port: p, reason } if *p == port => Some(reason.clone()),
+        _ => None,
+    })
+}
+
+/// An application's end of a flow, as simple as can be: pieces of a quarter ring, bells, sleeps.
+pub struct App {
+    pub end: Endpoint,
+    pub memory: ChannelMemory,
+}
+
+impl App {
+    pub fn send(&mut self, sdu: &[u8]) {
+        let piece_max = self.end.tx.capacity() / 4;
+        let mut at = 0;
+        loop {
+            let piece = &sdu[at..sdu.len().min(at + piece_max)];
+            at += piece.len();
+            let more = at < sdu.len();
+            while self.end.tx.push(&[piece], more).is_err() {
+                self.end.publish();
+                self.wait_for_room(piece.len());
+            }
+            if !more {
+                break;
+            }
+        }
+        self.end.publish();
+    }
+
+    fn wait_for_room(&mut self, len: usize) {
+        let cost = self.end.tx.record_cost(len);
+        if self.end.tx.arm_space(cost) {
+            let rang = self.end.my_tx_bell.wait(Some(20_000_000_000)).unwrap();
+            assert!(rang, "no room within 20 s");
+        }
+        self.end.my_tx_bell.drain();
+        self.end.tx.disarm();
+    }
+
+    /// The next SDU, or how the stream ended.
+    pub fn recv(&mut self) -> Result<Vec<u8>, State> {
+        let mut sdu = Vec::new();
+        loop {
+            let state = self.end.rx.state();
+            match self.end.rx.next().expect("the data plane keeps to the rules") {
+                Some(piece) => {
+                    sdu.extend_from_slice(&piece.to_vec());
+                    let more = piece.more();
+                    self.end.release();
+                    if !more {
+                        return Ok(sdu);
+                    }
+                }
+                None if state != State::Open => return Err(state),
+                None => {
+                    if self.end.rx.arm() {
+                        let rang = self.end.my_rx_bell.wait(Some(20_000_000_000)).unwrap();
+                        assert!(rang, "nothing within 20 s");
+                    }
+                    self.end.my_rx_bell.drain();
+                    self.end.rx.disarm();
+                }
+            }
+        }
+    }
+}
+
+/// Reproducible random numbers (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        let mut bytes = vec![0; len];
+        for chunk in bytes.chunks_mut(8) {
+            let word = self.next().to_le_bytes();
+            chunk.copy_from_slice(&word[..chunk.len()]);
+        }
+        bytes
+    }
+}
