@@ -75,19 +75,13 @@ pub struct IpcpCreate {
     pub kind: IpcpType,
     /// The DIF it is a member of.
     pub dif: DifName,
-    /// Side of an `hv` IPCP; the host side is made by `POST /v1/vms` unless `memory` is given.
+    /// Side of an `hv` IPCP; the host side is made by `POST /v1/vms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub side: Option<HvSide>,
     /// Guest side: PCI address of the device, for example `0000:00:04.0`; absent to take the
     /// lowest that is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci: Option<String>,
-    /// A file that two nodes of one system map as the region, in place of a device.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub memory: Option<PathBuf>,
-    /// Bytes of the region with `memory`: a power of two, 64 KiB to 1 GiB.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub region_bytes: Option<u64>,
 }
 
 /// State of an IPCP's link.
@@ -193,12 +187,6 @@ pub struct FlowInfo {
     /// Process of the local end.
     #[serde(default)]
     pub pid: Option<u32>,
-    /// Bytes of ring that the local end has written, with headers; `None` in socket mode.
-    #[serde(default)]
-    pub tx_bytes: Option<u64>,
-    /// Bytes of ring that the local end has read, with headers; `None` in socket mode.
-    #[serde(default)]
-    pub rx_bytes: Option<u64>,
 }
 
 /// `GET /v1/difs`: one DIF as this system sees it.
@@ -227,20 +215,6 @@ pub struct VmCreate {
     /// The DIF between host and VM; absent for `hv.NAME`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dif: Option<DifName>,
-    /// Who listens on the socket; absent for QEMU.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub listener: Option<VmListener>,
-}
-
-/// Who listens on the ivshmem socket of a VM.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum VmListener {
-    /// QEMU listens and the node connects, again after a restart.
-    #[default]
-    Qemu,
-    /// The node listens and QEMU connects; doorbells are lost when the node restarts.
-    Node,
 }
 
 /// `GET /v1/vms`: one VM port.
@@ -252,12 +226,11 @@ pub struct VmInfo {
     pub dif: DifName,
     /// Bytes of the shared region.
     pub region_bytes: u64,
-    /// Who listens on the socket.
-    pub listener: VmListener,
-    /// The ivshmem socket.
-    pub socket: PathBuf,
-    /// QEMU is attached to the socket.
-    pub attached: bool,
+    /// The socket on which a QEMU listens and to which the node connects, again after a restart:
+    /// `-chardev socket,path=..,server=on,wait=on`. Preferred.
+    pub qemu_socket: PathBuf,
+    /// The socket on which the node listens and to which a QEMU may connect.
+    pub listen_socket: PathBuf,
     /// Process of the attached QEMU.
     #[serde(default)]
     pub qemu_pid: Option<u32>,
@@ -265,7 +238,7 @@ pub struct VmInfo {
     pub state: LinkState,
     /// The small integer that names the VMPI device in this system.
     pub vmpi_id: u16,
-    /// Arguments to add to a QEMU command line.
+    /// Arguments to add to a QEMU command line; QEMU listens then.
     pub qemu_args: Vec<String>,
 }
 

@@ -67,19 +67,19 @@ impl RunDir {
         self.0.join("vm")
     }
 
-    /// The socket on which QEMU and the node exchange the shared region of VM `name`.
-    pub fn vm_sock(&self, name: &LocalName) -> PathBuf {
-        self.vm_dir().join(format!("{name}.sock"))
+    /// The socket on which the QEMU of VM `name` listens and to which the node connects.
+    pub fn vm_qemu_sock(&self, name: &LocalName) -> PathBuf {
+        self.vm_dir().join(format!("{name}.qemu"))
     }
 
-    /// The shared region of VM `name`, when it is a file beside the socket.
+    /// The socket on which the node listens for the QEMU of VM `name`.
+    pub fn vm_listen_sock(&self, name: &LocalName) -> PathBuf {
+        self.vm_dir().join(format!("{name}.ivshmem"))
+    }
+
+    /// The shared region of VM `name`.
     pub fn vm_region(&self, name: &LocalName) -> PathBuf {
         self.vm_dir().join(format!("{name}.region"))
-    }
-
-    /// The small state file of VM `name`.
-    pub fn vm_state(&self, name: &LocalName) -> PathBuf {
-        self.vm_dir().join(format!("{name}.state"))
     }
 }
 

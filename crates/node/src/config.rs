@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
+use carina_api::control::{HvSide, IpcpCreate, IpcpType, VmCreate};
 use carina_api::{DifName, LocalName};
 use serde::Deserialize;
 use thiserror::Error;
@@ -220,34 +220,18 @@ pub fn check_ipcp(ipcp: &IpcpCreate) -> Result<(), String> {
     let name = &ipcp.name;
     match ipcp.kind {
         IpcpType::Loopback => {
-            let extra = ipcp.side.is_some()
-                || ipcp.pci.is_some()
-                || ipcp.memory.is_some()
-                || ipcp.region_bytes.is_some();
-            if extra {
-                let keys = "`side`, `pci`, `memory` and `region_bytes`";
-                return Err(format!(
-                    "IPCP {name}: {keys} belong to IPCPs of type \"hv\""
-                ));
+            if ipcp.side.is_some() || ipcp.pci.is_some() {
+                let what = "`side` and `pci` belong to IPCPs of type \"hv\"";
+                return Err(format!("IPCP {name}: {what}"));
             }
         }
         IpcpType::Hv => {
-            let guest = ipcp.side == Some(carina_api::control::HvSide::Guest);
-            if !guest && ipcp.memory.is_none() {
+            if ipcp.side != Some(HvSide::Guest) {
                 return Err(format!(
                     "IPCP {name}: the host side of a VM is made by a [[vm]]; write that, or \
-                     `side = \"guest\"`, or `memory = \"FILE\"` to join two nodes of one system"
+                     `side = \"guest\"` in a VM"
                 ));
             }
-            if ipcp.pci.is_some() && (!guest || ipcp.memory.is_some()) {
-                return Err(format!(
-                    "IPCP {name}: `pci` needs `side = \"guest\"` and no `memory`"
-                ));
-            }
-            if ipcp.region_bytes.is_some() && ipcp.memory.is_none() {
-                return Err(format!("IPCP {name}: `region_bytes` needs `memory`"));
-            }
-            check_region(ipcp.region_bytes)?;
         }
     }
     Ok(())

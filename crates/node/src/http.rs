@@ -22,12 +22,12 @@ use carina_sys::EventFd;
 use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 
-use crate::queries::{Answer, Ask, Query};
+use crate::queries::{Answer, Ask, Order, Query};
 
 /// What the threads of `control.sock` and of the core share.
 pub struct Desk {
     /// Where questions go.
-    pub queries: Sender<Query>,
+    pub orders: Sender<Order>,
     /// The bell that wakes the core.
     pub bell: EventFd,
     /// The number of the last event.
@@ -196,8 +196,8 @@ async fn ask(desk: Shared, question: Ask) -> Response {
 async fn ask_core(desk: &Desk, ask: Ask) -> Answer {
     let stopping = || ErrorBody::new(ErrorCode::Internal, "the node is stopping");
     let (reply, answer) = oneshot::channel();
-    desk.queries
-        .send(Query { ask, reply })
+    desk.orders
+        .send(Order::Query(Query { ask, reply }))
         .map_err(|_| stopping())?;
     desk.bell.signal();
     answer.await.unwrap_or_else(|_| Err(stopping()))

@@ -1,7 +1,8 @@
 //! Questions and orders that `control.sock` passes on to the core.
 
 use carina_api::control::{IpcpCreate, VmCreate};
-use carina_api::{ErrorBody, PortId};
+use carina_api::{DifName, ErrorBody, LocalName, PortId};
+use carina_vmpi::ll::VmpiImpl;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
@@ -47,4 +48,24 @@ pub struct Query {
     pub ask: Ask,
     /// Where the answer goes; the asker may be gone.
     pub reply: oneshot::Sender<Answer>,
+}
+
+/// What other threads ask of the core.
+pub enum Order {
+    /// A question from `control.sock`.
+    Query(Query),
+    /// A VMPI device for a new hv IPCP.
+    Attach(Attachment),
+}
+
+/// A VMPI device that exists already, for a new hv IPCP.
+pub struct Attachment {
+    /// Name of the IPCP.
+    pub name: LocalName,
+    /// Its DIF.
+    pub dif: DifName,
+    /// The device; it knows its side.
+    pub device: Box<dyn VmpiImpl + Send>,
+    /// Where the answer goes.
+    pub reply: std::sync::mpsc::Sender<Result<(), ErrorBody>>,
 }

@@ -123,7 +123,7 @@ impl Claim {
                 .extension()
                 .and_then(|s| s.to_str())
                 .unwrap_or_default();
-            let ours = ["sock", "region", "state"].contains(&suffix);
+            let ours = ["qemu", "ivshmem", "region", "state"].contains(&suffix);
             if ours && !is_known(stem) {
                 tracing::info!(path = %path.display(), "removed what a former node left");
                 fs::remove_file(&path).map_err(at(&path))?;

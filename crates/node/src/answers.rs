@@ -1,0 +1,329 @@
+//! Answers to the questions of `control.sock`, and `apply`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carina_api::control::{
+    AppInfo, Applied, DifInfo, EventKind, FlowInfo, FlowState, IpcpCreate, IpcpInfo, IpcpType,
+    NodeInfo,
+};
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, LocalName};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::config::Config;
+use crate::conns::Role;
+use crate::core::Core;
+use crate::ends::{End, Stage, Wiring};
+use crate::queries::{Answer, Ask, Order};
+use crate::rules::Rules;
+
+impl Core {
+    /// Does what another thread asked. An asker that has gone meanwhile does not matter.
+    pub fn obey(&mut self, order: Order) {
+        match order {
+            Order::Query(query) => {
+                let answer = self.reply_to(query.ask);
+                let _ = query.reply.send(answer);
+            }
+            Order::Attach(attachment) => {
+                let (name, dif) = (attachment.name, attachment.dif);
+                let result = self.create_hv(name, dif, attachment.device, None);
+                let _ = attachment.reply.send(result.map(drop));
+            }
+        }
+    }
+
+    fn reply_to(&mut self, ask: Ask) -> Answer {
+        match ask {
+            Ask::Node => json(&self.node_info()),
+            Ask::Ipcps => json(
+                &self
+                    .made
+                    .iter()
+                    .map(|id| self.ipcp_info(*id))
+                    .collect::<Vec<_>>(),
+            ),
+            Ask::CreateIpcp(create) => {
+                let id = self.create_ipcp(create)?;
+                json(&self.ipcp_info(id))
+            }
+            Ask::DestroyIpcp(name) => {
+                let id = self
+                    .ipcp_named(&name)
+                    .ok_or_else(|| missing("IPCP", &name))?;
+                if self.ipcps[&id].vm.is_some() {
+                    let what = format!("IPCP {name} belongs to the VM {name}; destroy the VM");
+                    return Err(ErrorBody::new(ErrorCode::Conflict, what));
+                }
+                self.remove_ipcp(id, "destroyed by command");
+                Ok(Value::Null)
+            }
+            Ask::Apps => json(&self.app_infos()),
+            Ask::Flows => {
+                self.sweep_sockets();
+                json(&self.flow_infos())
+            }
+            Ask::DeallocateFlow(port) => self.cut(port).map(|()| Value::Null),
+            Ask::Difs => json(&self.dif_infos()),
+            Ask::Vms => json(&self.vm_infos()),
+            Ask::Vm(name) => {
+                let id = self.vm_named(&name).ok_or_else(|| missing("VM", &name))?;
+                json(&self.vm_info(id))
+            }
+            Ask::CreateVm(create) => {
+                let id = self.create_vm(create)?;
+                json(&self.vm_info(id))
+            }
+            Ask::DestroyVm(name) => {
+                let id = self.vm_named(&name).ok_or_else(|| missing("VM", &name))?;
+                self.remove_ipcp(id, "destroyed by command");
+                Ok(Value::Null)
+            }
+            Ask::Events(since) => json(&self.journal.since(since)),
+            Ask::Apply(text) => {
+                let config = Config::parse(&text, None)
+                    .map_err(|e| ErrorBody::new(ErrorCode::BadConfig, e.to_string()))?;
+                json(&self.apply(config)?)
+            }
+        }
+    }
+
+    fn node_info(&self) -> NodeInfo {
+        let apps = self
+            .conns
+            .values()
+            .filter(|conn| matches!(conn.role, Role::App(_)));
+        NodeInfo {
+            name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_ms: self.start.elapsed().as_millis() as u64,
+            run_dir: self.claim.dir().path().into(),
+            ipcps: self.ipcps.len() as u32,
+            apps: apps.count() as u32,
+            flows: self.flow_infos().len() as u32,
+            vms: self.ipcps.values().filter(|ipcp| ipcp.vm.is_some()).count() as u32,
+        }
+    }
+
+    fn ipcp_info(&self, id: IpcpId) -> IpcpInfo {
+        let ipcp = &self.ipcps[&id];
+        IpcpInfo {
+            id,
+            name: ipcp.name.clone(),
+            kind: ipcp.kind,
+            dif: ipcp.dif.clone(),
+            side: ipcp.side,
+            state: ipcp.state,
+            reason: ipcp.reason.clone(),
+            peer: ipcp.peer.clone(),
+            vmpi_id: ipcp.vmpi_id,
+            vm: ipcp.vm.as_ref().map(|_| ipcp.name.clone()),
+            flows: self.flows_over(id),
+            peer_names: ipcp.peer_names.iter().cloned().collect(),
+        }
+    }
+
+    fn app_infos(&self) -> Vec<AppInfo> {
+        let local = self.conns.values().filter_map(|conn| match &conn.role {
+            Role::App(app) => Some(AppInfo {
+                name: app.name.clone(),
+                difs: self.difs_of(&app.ipcps),
+                via: None,
+                pid: u32::try_from(conn.peer.pid).ok(),
+                uid: Some(conn.peer.uid),
+                pending: app.requests.len() as u32,
+            }),
+            _ => None,
+        });
+        let remote = self.ipcps.values().flat_map(|ipcp| {
+            ipcp.peer_names.iter().map(|name| AppInfo {
+                name: name.clone(),
+                difs: vec![ipcp.dif.clone()],
+                via: Some(ipcp.name.clone()),
+                pid: None,
+                uid: None,
+                pending: 0,
+            })
+        });
+        local.chain(remote).collect()
+    }
+
+    fn difs_of(&self, ipcps: &[IpcpId]) -> Vec<DifName> {
+        let mut difs: Vec<DifName> = ipcps
+            .iter()
+            .filter_map(|id| Some(self.ipcps.get(id)?.dif.clone()))
+            .collect();
+        difs.dedup();
+        difs
+    }
+
+    /// Flows, one for each; of a flow within this system the end that asked is shown.
+    fn flow_infos(&self) -> Vec<FlowInfo> {
+        let shown = |(port, end): &(&carina_api::PortId, &End)| match &end.stage {
+            Stage::Up(live) => live
+                .wiring
+                .peer()
+                .is_none_or(|peer| !self.ends.contains_key(&peer) || **port < peer),
+            Stage::Asked { .. } => true,
+            // The end that asked is shown, when it is in this system.
+            Stage::Offered { .. } | Stage::Accepted { .. } => self
+                .ipcps
+                .get(&end.ipcp)
+                .is_some_and(|ipcp| ipcp.kind != IpcpType::Loopback),
+        };
+        self.ends
+            .iter()
+            .filter(shown)
+            .filter_map(|(port, end)| {
+                let ipcp = self.ipcps.get(&end.ipcp)?;
+                let (state, direct) = match &end.stage {
+                    Stage::Up(live) if live.told => (FlowState::Closing, false),
+                    Stage::Up(live) => {
+                        let within =
+                            matches!(live.wiring, Wiring::Direct(_) | Wiring::Sockets { .. });
+                        (FlowState::Up, within)
+                    }
+                    _ => (FlowState::Allocating, false),
+                };
+                Some(FlowInfo {
+                    port: *port,
+                    local: end.local.clone(),
+                    remote: end.remote.clone(),
+                    dif: ipcp.dif.clone(),
+                    ipcp: ipcp.name.clone(),
+                    state,
+                    spec: end.spec,
+                    mode: end.mode,
+                    direct,
+                    pid: u32::try_from(end.pid).ok(),
+                })
+            })
+            .collect()
+    }
+
+    fn dif_infos(&self) -> Vec<DifInfo> {
+        let mut difs: BTreeMap<&DifName, (IpcpType, Vec<LocalName>, BTreeSet<AppName>)> =
+            BTreeMap::new();
+        let mut order = Vec::new();
+        for id in self.search_order() {
+            let ipcp = &self.ipcps[&id];
+            let (_, ipcps, names) = difs.entry(&ipcp.dif).or_insert_with(|| {
+                order.push(&ipcp.dif);
+                (ipcp.kind, Vec::new(), BTreeSet::new())
+            });
+            ipcps.push(ipcp.name.clone());
+            names.extend(ipcp.names.keys().chain(&ipcp.peer_names).cloned());
+        }
+        let info = |dif: &DifName| {
+            let (kind, ipcps, names) = difs.get(dif)?.clone();
+            Some(DifInfo {
+                name: dif.clone(),
+                kind,
+                ipcps,
+                names: names.into_iter().collect(),
+            })
+        };
+        order.into_iter().filter_map(info).collect()
+    }
+
+    /// Makes the node what the configuration says: what is missing is made, what is not in it is
+    /// destroyed, what differs is made anew.
+    ///
+    /// # Errors
+    /// The table `[node]` differs in what cannot change, or something cannot be made; what was
+    /// done before that stays.
+    pub fn apply(&mut self, config: Config) -> Result<Applied, ErrorBody> {
+        self.check_node(&config)?;
+        let node_uid = rustix::process::geteuid().as_raw();
+        let mut ipcps: Vec<IpcpCreate> = Vec::new();
+        if config.wants_implicit_loopback() {
+            ipcps.push(implicit_loopback());
+        }
+        ipcps.extend(config.ipcps.into_iter().map(toml::Spanned::into_inner));
+        let vms: Vec<_> = config
+            .vms
+            .into_iter()
+            .map(toml::Spanned::into_inner)
+            .collect();
+        self.rules = Rules::new(config.rules, node_uid);
+        self.limits = config.limits;
+        self.dif_order = config.node.dif_order;
+        let mut applied = Applied {
+            rules: self.rules.count() as u32,
+            ..Applied::default()
+        };
+        for id in self.made.clone() {
+            let ipcp = &self.ipcps[&id];
+            let stays = match &ipcp.vm {
+                Some(vm) => vms.iter().any(|wanted| vm.is_as(wanted)),
+                None => ipcps
+                    .iter()
+                    .any(|wanted| Some(wanted) == ipcp.made_from.as_ref()),
+            };
+            if !stays {
+                applied.destroyed.push(ipcp.name.clone());
+                self.remove_ipcp(id, "not in the configuration applied");
+            }
+        }
+        for create in ipcps {
+            let name = create.name.clone();
+            if self.ipcp_named(name.as_str()).is_some() {
+                applied.unchanged.push(name);
+            } else {
+                self.create_ipcp(create)?;
+                applied.created.push(name);
+            }
+        }
+        for create in vms {
+            let name = create.name.clone();
+            if self.ipcp_named(name.as_str()).is_some() {
+                applied.unchanged.push(name);
+            } else {
+                self.create_vm(create)?;
+                applied.created.push(name);
+            }
+        }
+        let what = format!(
+            "{} created, {} destroyed",
+            applied.created.len(),
+            applied.destroyed.len()
+        );
+        self.journal.note(EventKind::Applied, "configuration", what);
+        Ok(applied)
+    }
+
+    fn check_node(&self, config: &Config) -> Result<(), ErrorBody> {
+        let fixed = |what: String| Err(ErrorBody::new(ErrorCode::Conflict, what));
+        match (&config.node.name, &config.node.run_dir) {
+            (Some(name), _) if *name != self.name => fixed(format!(
+                "[node] name is {}; a running node keeps its name",
+                self.name
+            )),
+            (_, Some(dir)) if *dir != self.claim.dir().path() => fixed(format!(
+                "[node] run_dir is {}; a running node keeps its directory",
+                self.claim.dir().path().display()
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The IPCP that a node has without being told.
+pub fn implicit_loopback() -> IpcpCreate {
+    IpcpCreate {
+        name: LocalName::new("loopback").expect("a valid name"),
+        kind: IpcpType::Loopback,
+        dif: DifName::new("local").expect("a valid name"),
+        side: None,
+        pci: None,
+    }
+}
+
+fn missing(kind: &str, name: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("no {kind} is named {name:?}"))
+}
+
+fn json<T: Serialize>(value: &T) -> Answer {
+    serde_json::to_value(value).map_err(|e| ErrorBody::new(ErrorCode::Internal, e.to_string()))
+}

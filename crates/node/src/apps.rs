@@ -1,0 +1,188 @@
+//! Registrations: a name of an application, in the IPCPs where it may be reached.
+
+use std::collections::BTreeMap;
+
+use carina_api::control::EventKind;
+use carina_api::ipc::{Registered, Reply};
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId};
+use carina_shims::Refusal;
+
+use crate::conns::{App, ConnId, Role};
+use crate::core::Core;
+use crate::rules::Action;
+
+impl Core {
+    /// Registers `name` for a connection, in one DIF or in all that its user may use.
+    pub fn register(
+        &mut self,
+        id: ConnId,
+        name: AppName,
+        dif: Option<DifName>,
+    ) -> Result<(), ErrorBody> {
+        let Some(conn) = self.conns.get(&id) else {
+            return Ok(());
+        };
+        let uid = conn.peer.uid;
+        let fits = |asked: &DifName| dif.as_ref().is_none_or(|dif| dif == asked);
+        let found: Vec<(IpcpId, DifName)> = self
+            .search_order()
+            .into_iter()
+            .map(|ipcp| (ipcp, self.ipcps[&ipcp].dif.clone()))
+            .filter(|(_, dif)| fits(dif))
+            .collect();
+        if let (true, Some(dif)) = (found.is_empty(), &dif) {
+            return Err(self.unknown_dif(dif));
+        }
+        let allowed: Vec<_> = found
+            .iter()
+            .filter(|(_, dif)| {
+                self.rules
+                    .allow(uid, Action::Register, name.as_str(), dif.as_str())
+            })
+            .cloned()
+            .collect();
+        if allowed.is_empty() && !found.is_empty() {
+            return Err(denied(uid, "register", &name, dif.as_ref()));
+        }
+        let taken = allowed
+            .iter()
+            .find(|(ipcp, _)| self.ipcps[ipcp].names.contains_key(&name));
+        if let Some((_, dif)) = taken {
+            return Err(duplicate(&name, dif));
+        }
+        let mut ipcps = Vec::new();
+        for (ipcp, dif) in &allowed {
+            if let Err(refusal) = self.register_in(*ipcp, id, &name) {
+                ipcps
+                    .iter()
+                    .for_each(|ipcp| self.unregister_in(*ipcp, &name));
+                return Err(refused(refusal, dif));
+            }
+            ipcps.push(*ipcp);
+        }
+        let mut difs: Vec<DifName> = allowed.into_iter().map(|(_, dif)| dif).collect();
+        difs.dedup();
+        let shown = difs
+            .iter()
+            .map(DifName::as_str)
+            .collect::<Vec<_>>()
+            .join(", ");
+        self.journal
+            .note(EventKind::AppRegistered, &name, format!("in {shown}"));
+        let app = App {
+            name: name.clone(),
+            dif,
+            ipcps,
+            requests: BTreeMap::new(),
+            next_request: 1,
+        };
+        if let Some(conn) = self.conns.get_mut(&id) {
+            conn.role = Role::App(app);
+        }
+        self.say(id, &Reply::Registered(Registered { name, difs }), &[]);
+        Ok(())
+    }
+
+    /// Takes a registration back; requests it has not answered are denied.
+    pub fn unregister(&mut self, app: App) {
+        for port in app.requests.into_values() {
+            self.deny(port, "the application is gone");
+        }
+        for ipcp in app.ipcps {
+            self.unregister_in(ipcp, &app.name);
+        }
+        self.journal.note(EventKind::AppUnregistered, &app.name, "");
+    }
+
+    /// Registers in a new IPCP every application that wants to be everywhere or in its DIF.
+    pub fn register_all_in(&mut self, ipcp: IpcpId) {
+        let Some(dif) = self.ipcps.get(&ipcp).map(|ipcp| ipcp.dif.clone()) else {
+            return;
+        };
+        let wanting: Vec<(ConnId, AppName)> = self
+            .conns
+            .iter()
+            .filter_map(|(id, conn)| match &conn.role {
+                Role::App(app) if app.dif.as_ref().is_none_or(|d| *d == dif) => {
+                    let (uid, name) = (conn.peer.uid, app.name.as_str());
+                    let allowed = self.rules.allow(uid, Action::Register, name, dif.as_str());
+                    allowed.then(|| (*id, app.name.clone()))
+                }
+                _ => None,
+            })
+            .collect();
+        for (id, name) in wanting {
+            // Two applications of one name in different DIFs: the older has the new DIF.
+            let free = !self.ipcps[&ipcp].names.contains_key(&name);
+            if free
+                && self.register_in(ipcp, id, &name).is_ok()
+                && let Some(Role::App(app)) = self.conns.get_mut(&id).map(|conn| &mut conn.role)
+            {
+                app.ipcps.push(ipcp);
+            }
+        }
+    }
+
+    fn register_in(&mut self, ipcp: IpcpId, id: ConnId, name: &AppName) -> Result<(), Refusal> {
+        let gone = || Refusal::LinkDown("the IPCP is gone".into());
+        let ipcp = self.ipcps.get_mut(&ipcp).ok_or_else(gone)?;
+        ipcp.carrier.shim().register(name)?;
+        ipcp.names.insert(name.clone(), id);
+        Ok(())
+    }
+
+    fn unregister_in(&mut self, ipcp: IpcpId, name: &AppName) {
+        let Some(ipcp) = self.ipcps.get_mut(&ipcp) else {
+            return;
+        };
+        ipcp.names.remove(name);
+        if let Err(refusal) = ipcp.carrier.shim().unregister(name) {
+            tracing::warn!(%refusal, %name, ipcp = %ipcp.name, "a name was not registered");
+        }
+    }
+
+    /// The refusal of a DIF that this system is no member of.
+    pub fn unknown_dif(&self, dif: &DifName) -> ErrorBody {
+        let mut known: Vec<&str> = self.ipcps.values().map(|ipcp| ipcp.dif.as_str()).collect();
+        known.sort_unstable();
+        known.dedup();
+        let known = if known.is_empty() {
+            "none".to_owned()
+        } else {
+            known.join(", ")
+        };
+        ErrorBody::new(
+            ErrorCode::NotFound,
+            format!("this system is in no DIF {dif}; it is in: {known}"),
+        )
+    }
+}
+
+/// The refusal of an access rule.
+pub fn denied(uid: u32, verb: &str, name: &AppName, dif: Option<&DifName>) -> ErrorBody {
+    let place = dif.map_or("any DIF".to_owned(), |dif| format!("the DIF {dif}"));
+    ErrorBody::new(
+        ErrorCode::AccessDenied,
+        format!("user {uid} may not {verb} {name} in {place}; see [[rule]] in the configuration"),
+    )
+}
+
+fn duplicate(name: &AppName, dif: &DifName) -> ErrorBody {
+    ErrorBody::new(
+        ErrorCode::DuplicateName,
+        format!("the name {name} is already registered in the DIF {dif}"),
+    )
+}
+
+/// A shim's refusal in the words of `ipc.sock`.
+pub fn refused(refusal: Refusal, dif: &DifName) -> ErrorBody {
+    let code = match &refusal {
+        Refusal::NameTaken(_) => ErrorCode::DuplicateName,
+        Refusal::NotRegistered(_) | Refusal::UnknownPort(_) => ErrorCode::NotFound,
+        Refusal::Unreachable(_) => ErrorCode::UnknownName,
+        Refusal::Quality(_) => ErrorCode::SpecNotMet,
+        Refusal::LinkDown(_) => ErrorCode::LinkDown,
+        _ => ErrorCode::Internal,
+    };
+    ErrorBody::new(code, format!("DIF {dif}: {refusal}"))
+}

@@ -1,0 +1,467 @@
+//! Brokering of flows: who asks, who answers, and which DIF carries it.
+
+use std::time::{Duration, Instant};
+
+use carina_api::control::{EventKind, LinkState};
+use carina_api::ipc::{FlowRequest, Mode, REASON_BYTES_MAX, Reply, Request, ring_bytes_checked};
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, PortId};
+use carina_shims::Call;
+
+use crate::apps::{denied, refused};
+use crate::conns::{ConnId, Role};
+use crate::core::{Core, Token};
+use crate::ends::{End, Stage};
+use crate::ipcps::Carrier;
+use crate::rules::Action;
+
+impl Core {
+    /// Starts an allocation: the first DIF that reaches the name, allows it and meets the
+    /// specification is asked.
+    pub fn allocate(&mut self, id: ConnId, request: Request) -> Result<(), ErrorBody> {
+        let Request::Allocate {
+            local,
+            remote,
+            dif,
+            spec,
+            mode,
+            membarrier,
+            ring_bytes,
+            ..
+        } = request
+        else {
+            return Ok(());
+        };
+        let Some(conn) = self.conns.get(&id) else {
+            return Ok(());
+        };
+        let (uid, pid) = (conn.peer.uid, conn.peer.pid);
+        spec.check()
+            .map_err(|what| ErrorBody::new(ErrorCode::BadRequest, what))?;
+        let ring_bytes = ring_bytes_checked(ring_bytes)?;
+        let candidates = self.candidates(uid, &remote, dif.as_ref(), &spec)?;
+        let charge = if mode == Mode::Ring {
+            2 * ring_bytes as u64
+        } else {
+            0
+        };
+        self.charge(uid, charge)?;
+        let port = self.free_port();
+        // A remote system has its own limit for the answer; ours only covers its silence.
+        let until = Instant::now() + Duration::from_millis(self.limits.answer_ms) + ANSWER_SLACK;
+        let mut refusal = None;
+        for ipcp in candidates {
+            let stage = Stage::Asked {
+                conn: id,
+                until,
+                plug: None,
+            };
+            let (local, remote) = (local.clone(), remote.clone());
+            let end = End {
+                ipcp,
+                local,
+                remote,
+                spec,
+                uid,
+                pid,
+                mode,
+                membarrier,
+                ring_bytes,
+                charge,
+                stage,
+            };
+            match self.ask(port, end) {
+                Ok(()) => {
+                    self.deadlines.insert((until, port));
+                    if let Some(conn) = self.conns.get_mut(&id) {
+                        conn.role = Role::Asking(port);
+                    }
+                    self.pump(ipcp);
+                    return Ok(());
+                }
+                Err(error) => refusal = Some(error),
+            }
+        }
+        self.discharge(uid, charge);
+        Err(refusal.unwrap_or_else(|| unknown_name(&remote, dif.as_ref())))
+    }
+
+    /// IPCPs to ask, in order; a refusal when there is none, with the reason that goes deepest.
+    fn candidates(
+        &self,
+        uid: u32,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+    ) -> Result<Vec<IpcpId>, ErrorBody> {
+        let (mut found, mut refusal, mut members) = (Vec::new(), None, 0);
+        for id in self.search_order() {
+            let ipcp = &self.ipcps[&id];
+            if dif.is_some_and(|dif| ipcp.dif != *dif) {
+                continue;
+            }
+            members += 1;
+            if dif.is_some() && ipcp.state == LinkState::Down {
+                refusal.get_or_insert_with(|| link_down(&ipcp.dif, ipcp.reason.as_deref()));
+            }
+            let shim = ipcp.carrier.shim_ref();
+            if !shim.reaches(remote) {
+                continue;
+            }
+            if !self
+                .rules
+                .allow(uid, Action::Allocate, remote.as_str(), ipcp.dif.as_str())
+            {
+                refusal = Some(denied(uid, "reach", remote, Some(&ipcp.dif)));
+            } else if let Err(what) = shim.offered().meets(spec) {
+                let what = format!(
+                    "DIF {} cannot meet the flow specification: {what}",
+                    ipcp.dif
+                );
+                refusal = Some(ErrorBody::new(ErrorCode::SpecNotMet, what));
+            } else {
+                found.push(id);
+            }
+        }
+        match (found.is_empty(), dif) {
+            (false, _) => Ok(found),
+            (true, Some(dif)) if members == 0 => Err(self.unknown_dif(dif)),
+            (true, _) => Err(refusal.unwrap_or_else(|| unknown_name(remote, dif))),
+        }
+    }
+
+    /// Asks one IPCP; the end is kept when it was asked.
+    fn ask(&mut self, port: PortId, mut end: End) -> Result<(), ErrorBody> {
+        let (id, dif) = (end.ipcp, self.ipcps[&end.ipcp].dif.clone());
+        let call = Call {
+            port,
+            local: end.local.clone(),
+            remote: end.remote.clone(),
+            spec: end.spec,
+        };
+        let to_plane = match &self.ipcps[&id].carrier {
+            Carrier::Loopback(_) => None,
+            Carrier::Hv(_) => {
+                let (plug, to_plane) = self.make_plug(&end)?;
+                if let Stage::Asked { plug: slot, .. } = &mut end.stage {
+                    *slot = Some(plug);
+                }
+                Some(to_plane)
+            }
+        };
+        let Some(ipcp) = self.ipcps.get_mut(&id) else {
+            return Ok(());
+        };
+        let shim = ipcp.carrier.shim();
+        shim.allocate(call, to_plane)
+            .map_err(|refusal| refused(refusal, &dif))?;
+        self.ends.insert(port, end);
+        Ok(())
+    }
+
+    /// A flow to an application of this system: asks the application.
+    pub fn offer(
+        &mut self,
+        ipcp: IpcpId,
+        port: PortId,
+        local: AppName,
+        remote: AppName,
+        spec: FlowSpec,
+    ) {
+        // The data plane may give out again the port of a flow whose application lingers.
+        if self.ends.contains_key(&port) {
+            self.drop_end(port);
+        }
+        if let Err(reason) = self.try_offer(ipcp, port, &local, &remote, spec) {
+            self.journal.note(
+                EventKind::FlowRefused,
+                port,
+                format!("{remote} to {local}: {reason}"),
+            );
+            self.answer(ipcp, port, Err(reason));
+        }
+    }
+
+    fn try_offer(
+        &mut self,
+        ipcp: IpcpId,
+        port: PortId,
+        local: &AppName,
+        remote: &AppName,
+        spec: FlowSpec,
+    ) -> Result<(), String> {
+        let through = self.ipcps.get(&ipcp).ok_or("the IPCP is gone")?;
+        let unknown = || format!("no application is registered as {local}");
+        let conn_id = *through.names.get(local).ok_or_else(unknown)?;
+        let dif = through.dif.clone();
+        let limit = self.limits.flow_requests_per_app;
+        let conn = self.conns.get_mut(&conn_id).ok_or_else(unknown)?;
+        let Role::App(app) = &mut conn.role else {
+            return Err(unknown());
+        };
+        if app.requests.len() >= limit as usize {
+            return Err(format!(
+                "{local} has not answered {limit} flow requests; that is the limit"
+            ));
+        }
+        let (uid, pid, request) = (conn.peer.uid, conn.peer.pid, app.next_request);
+        app.next_request = app.next_request.wrapping_add(1);
+        app.requests.insert(request, port);
+        if let Err(error) = self.charge(uid, 0) {
+            self.forget_request(conn_id, request);
+            return Err(error.message);
+        }
+        let until = Instant::now() + Duration::from_millis(self.limits.answer_ms);
+        let end = End {
+            ipcp,
+            local: local.clone(),
+            remote: remote.clone(),
+            spec,
+            uid,
+            pid,
+            mode: Mode::Ring,
+            membarrier: false,
+            ring_bytes: carina_api::ipc::RING_BYTES_DEFAULT as usize,
+            charge: 0,
+            stage: Stage::Offered {
+                conn: conn_id,
+                request,
+                until,
+            },
+        };
+        self.ends.insert(port, end);
+        self.deadlines.insert((until, port));
+        let (local, remote) = (local.clone(), remote.clone());
+        let asked = FlowRequest {
+            request,
+            local,
+            remote,
+            dif,
+            spec,
+        };
+        // When the application does not read it is disconnected, and its requests are denied.
+        self.say(conn_id, &Reply::FlowRequest(asked), &[]);
+        Ok(())
+    }
+
+    /// The answer of an application to a flow request.
+    pub fn respond(&mut self, id: ConnId, answer: Request) {
+        let Request::Respond {
+            request,
+            accept,
+            reason,
+            mode,
+            membarrier,
+        } = answer
+        else {
+            return;
+        };
+        let Some(port) = self.forget_request(id, request) else {
+            if accept {
+                let what = format!("flow request {request} is gone: withdrawn, late or answered");
+                self.refuse(id, Some(request), ErrorBody::new(ErrorCode::NotFound, what));
+            }
+            return;
+        };
+        if !accept {
+            let reason = reason.unwrap_or_else(|| "the application said no".into());
+            return self.deny(port, cut(&reason));
+        }
+        let Some(end) = self.ends.get_mut(&port) else {
+            return;
+        };
+        end.mode = mode;
+        end.membarrier = membarrier;
+        end.stage = Stage::Accepted { conn: id, request };
+        let ipcp = end.ipcp;
+        if let Err(error) = self.accept(port) {
+            let reason = format!("the node of the application failed: {}", error.message);
+            self.refuse(id, Some(request), error);
+            self.drop_end(port);
+            self.answer(ipcp, port, Err(reason));
+        }
+    }
+
+    /// Tells the shim that the application has accepted.
+    fn accept(&mut self, port: PortId) -> Result<(), ErrorBody> {
+        let Some(end) = self.ends.get(&port) else {
+            return Ok(());
+        };
+        let (ipcp, uid) = (end.ipcp, end.uid);
+        if matches!(
+            self.ipcps.get(&ipcp).map(|i| &i.carrier),
+            Some(Carrier::Loopback(_))
+        ) {
+            // Both ends are plugged together when the shim has told the one who asked.
+            self.answer(ipcp, port, Ok(None));
+            return Ok(());
+        }
+        let bytes = if end.mode == Mode::Ring {
+            2 * end.ring_bytes as u64
+        } else {
+            0
+        };
+        self.charge_bytes(uid, bytes)?;
+        let Some(end) = self.ends.get_mut(&port) else {
+            return Ok(());
+        };
+        end.charge = bytes;
+        let (plug, to_plane) = self.make_plug(&self.ends[&port])?;
+        self.answer(ipcp, port, Ok(Some(to_plane)));
+        self.hand_out(port, plug, crate::ends::Wiring::Plane);
+        Ok(())
+    }
+
+    /// Denies a flow request.
+    pub fn deny(&mut self, port: PortId, reason: &str) {
+        let Some(end) = self.drop_end(port) else {
+            return;
+        };
+        let what = format!("{} to {}: {reason}", end.remote, end.local);
+        self.journal.note(EventKind::FlowRefused, port, what);
+        self.answer(end.ipcp, port, Err(reason.to_owned()));
+    }
+
+    /// Takes an allocation back that has not been answered.
+    pub fn withdraw(&mut self, port: PortId, reason: &str) {
+        let Some(end) = self.drop_end(port) else {
+            return;
+        };
+        if let Some(ipcp) = self.ipcps.get_mut(&end.ipcp) {
+            ipcp.carrier.shim().deallocate(port, reason);
+        }
+        self.pump(end.ipcp);
+    }
+
+    /// The answer to an allocation.
+    pub fn on_allocated(&mut self, port: PortId, result: Result<(), String>) {
+        let Some(end) = self.ends.get_mut(&port) else {
+            // Withdrawn meanwhile; a shim that said yes after that is told by `withdraw`.
+            return;
+        };
+        let Stage::Asked { conn, plug, .. } = &mut end.stage else {
+            return;
+        };
+        let (conn, plug, ipcp) = (*conn, plug.take(), end.ipcp);
+        if let Some(conn) = self.conns.get_mut(&conn) {
+            conn.role = Role::New;
+        }
+        match (result, plug) {
+            (Ok(()), Some(plug)) => self.hand_out(port, plug, crate::ends::Wiring::Plane),
+            (Ok(()), None) => self.join(ipcp, port, conn),
+            (Err(reason), _) => {
+                self.drop_end(port).inspect(|end| {
+                    let what = format!("{} to {}: {reason}", end.local, end.remote);
+                    self.journal.note(EventKind::FlowRefused, port, what);
+                });
+                self.refuse(conn, None, ErrorBody::new(ErrorCode::FlowDenied, reason));
+            }
+        }
+    }
+
+    /// Gives a shim the answer to an incoming flow, and hears what follows from it.
+    pub fn answer(
+        &mut self,
+        ipcp: IpcpId,
+        port: PortId,
+        answer: Result<Option<carina_shims::FlowEnd>, String>,
+    ) {
+        let Some(through) = self.ipcps.get_mut(&ipcp) else {
+            return;
+        };
+        if let Err(refusal) = through.carrier.shim().respond(port, answer) {
+            tracing::debug!(%refusal, %port, "an answer came too late");
+        }
+        self.pump(ipcp);
+    }
+
+    /// Ends what nobody answered in time.
+    pub fn expire(&mut self, now: Instant) {
+        while let Some(&(until, port)) = self.deadlines.first()
+            && until <= now
+        {
+            self.deadlines.pop_first();
+            let Some(end) = self
+                .ends
+                .get(&port)
+                .filter(|end| end.until() == Some(until))
+            else {
+                continue;
+            };
+            match end.stage {
+                Stage::Offered { conn, request, .. } => {
+                    self.forget_request(conn, request);
+                    let ms = self.limits.answer_ms;
+                    self.deny(
+                        port,
+                        &format!("the application did not answer within {ms} ms"),
+                    );
+                }
+                Stage::Asked { conn, .. } => {
+                    let what = format!("no answer from {} in time", end.remote);
+                    if let Some(conn) = self.conns.get_mut(&conn) {
+                        conn.role = Role::New;
+                    }
+                    self.withdraw(port, "no answer in time");
+                    self.refuse(conn, None, ErrorBody::new(ErrorCode::TimedOut, what));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes a flow request off an application's list.
+    pub fn forget_request(&mut self, id: ConnId, request: u32) -> Option<PortId> {
+        match &mut self.conns.get_mut(&id)?.role {
+            Role::App(app) => app.requests.remove(&request),
+            _ => None,
+        }
+    }
+
+    /// Removes an end with what the node holds of it.
+    pub fn drop_end(&mut self, port: PortId) -> Option<End> {
+        let mut end = self.ends.remove(&port)?;
+        if let Some(until) = end.until() {
+            self.deadlines.remove(&(until, port));
+        }
+        if let Stage::Offered { conn, request, .. } = end.stage {
+            self.forget_request(conn, request);
+        }
+        if let Some(tether) = end.live().and_then(|live| live.tether.take())
+            && let Err(error) = self.epoll.del(&tether)
+        {
+            tracing::warn!(%error, token = Token::Tether(port).pack(), "a flow was not watched");
+        }
+        self.discharge(end.uid, end.charge);
+        Some(end)
+    }
+}
+
+/// Cuts a reason that an application gave to a length that fits everywhere.
+fn cut(reason: &str) -> &str {
+    let mut end = reason.len().min(REASON_BYTES_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    &reason[..end]
+}
+
+fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
+    let place = dif.map_or("any DIF of this system".to_owned(), |dif| {
+        format!("the DIF {dif}")
+    });
+    ErrorBody::new(
+        ErrorCode::UnknownName,
+        format!("no application is registered as {remote} in {place}"),
+    )
+}
+
+fn link_down(dif: &DifName, reason: Option<&str>) -> ErrorBody {
+    let reason = reason.unwrap_or("no peer has been seen yet");
+    ErrorBody::new(
+        ErrorCode::LinkDown,
+        format!("the DIF {dif} is down: {reason}"),
+    )
+}
+
+/// How much longer than its own applications a node waits for a remote system's.
+const ANSWER_SLACK: Duration = Duration::from_secs(2);

@@ -1,0 +1,226 @@
+//! Plugging: channels and sockets for the ends of a flow, and their way to the applications.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use carina_api::control::EventKind;
+use carina_api::ipc::{Flow, Mode, Reply};
+use carina_api::{ErrorBody, ErrorCode, IpcpId, PortId};
+use carina_ring::WakeMode;
+use carina_ring::channel::{ChannelMemory, Side};
+use carina_shims::{Command, FlowEnd};
+use carina_sys::{Interest, socketpair_seqpacket};
+
+use crate::conns::ConnId;
+use crate::core::{Core, Token};
+use crate::ends::{End, Live, Plug, Stage, Wiring};
+use crate::ipcps::Carrier;
+
+impl Core {
+    /// Makes the two sides of a flow between an application and the data plane.
+    pub fn make_plug(&self, end: &End) -> Result<(Plug, FlowEnd), ErrorBody> {
+        let light = end.membarrier && self.membarrier;
+        plug_with_plane(end.mode, end.ring_bytes, light).map_err(no_memory)
+    }
+
+    /// Plugs the two ends of a local flow together: the one who asked, and the one that its shim
+    /// has as peer.
+    pub fn join(&mut self, ipcp: IpcpId, caller: PortId, conn: ConnId) {
+        let peer = match self.ipcps.get(&ipcp).map(|ipcp| &ipcp.carrier) {
+            Some(Carrier::Loopback(loopback)) => loopback.peer_of(caller),
+            _ => None,
+        };
+        let Some(called) = peer.filter(|called| self.ends.contains_key(called)) else {
+            self.drop_end(caller);
+            let what = "the application that accepted is gone";
+            return self.refuse(conn, None, ErrorBody::new(ErrorCode::FlowDenied, what));
+        };
+        match self.try_join(caller, called) {
+            Ok((plugs, wirings)) => {
+                let [mine, theirs] = plugs;
+                self.hand_out(called, theirs, wirings[1]);
+                self.hand_out(caller, mine, wirings[0]);
+            }
+            Err(error) => {
+                let error = no_memory(error);
+                self.refuse(conn, None, error.clone());
+                if let Some(Stage::Accepted { conn, request }) =
+                    self.ends.get(&called).map(|end| &end.stage)
+                {
+                    self.refuse(*conn, Some(*request), error);
+                }
+                self.drop_end(called);
+                self.withdraw(caller, "the node could not make the flow");
+            }
+        }
+    }
+
+    fn try_join(&self, caller: PortId, called: PortId) -> io::Result<([Plug; 2], [Wiring; 2])> {
+        let (a, b) = (&self.ends[&caller], &self.ends[&called]);
+        match (a.mode, b.mode) {
+            (Mode::Ring, Mode::Ring) => {
+                let channel = Arc::new(ChannelMemory::create(a.ring_bytes)?);
+                let light = a.membarrier && b.membarrier;
+                let plug = |side| Plug::Ring {
+                    channel: Arc::clone(&channel),
+                    side,
+                    light,
+                };
+                let wirings = [Wiring::Direct(called), Wiring::Direct(caller)];
+                Ok(([plug(Side::A), plug(Side::B)], wirings))
+            }
+            (Mode::Socket, Mode::Socket) => {
+                let (a, b) = socketpair_seqpacket()?;
+                let inode = |fd: &OwnedFd| io::Result::Ok(rustix::fs::fstat(fd)?.st_ino);
+                let wirings = [
+                    Wiring::Sockets {
+                        peer: called,
+                        inode: inode(&a)?,
+                    },
+                    Wiring::Sockets {
+                        peer: caller,
+                        inode: inode(&b)?,
+                    },
+                ];
+                Ok(([Plug::Socket(a), Plug::Socket(b)], wirings))
+            }
+            _ => {
+                // The rings of both ends are those the caller asked for.
+                let plug = |end: &End| {
+                    let light = end.membarrier && self.membarrier;
+                    plug_with_plane(end.mode, a.ring_bytes, light)
+                };
+                let ((mine, a), (theirs, b)) = (plug(a)?, plug(b)?);
+                self.plane.send(Command::Relay { a, b, port: caller });
+                let wiring = |peer| Wiring::Relayed {
+                    peer,
+                    relay: caller,
+                };
+                Ok(([mine, theirs], [wiring(called), wiring(caller)]))
+            }
+        }
+    }
+
+    /// Gives an application its side of a flow. When it is gone the flow ends.
+    pub fn hand_out(&mut self, port: PortId, plug: Plug, wiring: Wiring) {
+        let Some(end) = self.ends.get(&port) else {
+            return;
+        };
+        let (conn, request) = match end.stage {
+            Stage::Asked { conn, .. } => (conn, None),
+            Stage::Accepted { conn, request } => (conn, Some(request)),
+            _ => return,
+        };
+        if let Err(error) = self.try_hand_out(port, plug, wiring, conn, request) {
+            self.refuse(conn, request, no_memory(error));
+            self.end_is_gone(port);
+        }
+    }
+
+    fn try_hand_out(
+        &mut self,
+        port: PortId,
+        plug: Plug,
+        wiring: Wiring,
+        conn: ConnId,
+        request: Option<u32>,
+    ) -> io::Result<()> {
+        let mut live = Live {
+            tether: None,
+            channel: None,
+            wiring,
+            told: false,
+            peer_graceful: false,
+        };
+        let (mut fds, mut ring_bytes, mut tx_ring, mut light_wake) = (Vec::new(), 0, 0, false);
+        match plug {
+            Plug::Socket(socket) => fds.push(socket),
+            Plug::Ring {
+                channel,
+                side,
+                light,
+            } => {
+                let (ours, theirs) = socketpair_seqpacket()?;
+                rustix::io::ioctl_fionbio(&ours, true)?;
+                fds.push(theirs);
+                fds.extend(channel.endpoint_fds(side)?);
+                ring_bytes = channel.capacity() as u64;
+                tx_ring = side.tx_ring() as u8;
+                light_wake = light;
+                self.epoll
+                    .add(&ours, Token::Tether(port).pack(), Interest::Read)?;
+                live.tether = Some(ours);
+                live.channel = Some((channel, side));
+            }
+        }
+        let Some(end) = self.ends.get_mut(&port) else {
+            return Ok(());
+        };
+        if let Some(until) = end.until() {
+            self.deadlines.remove(&(until, port));
+        }
+        end.stage = Stage::Up(live);
+        let flow = Flow {
+            request,
+            port,
+            local: end.local.clone(),
+            remote: end.remote.clone(),
+            dif: self.ipcps[&end.ipcp].dif.clone(),
+            spec: end.spec,
+            ring_bytes,
+            tx_ring,
+            light_wake,
+            sdu_max: if end.mode == Mode::Socket {
+                SOCKET_SDU_MAX
+            } else {
+                0
+            },
+            mode: end.mode,
+        };
+        let shown = format!("{} to {} in {}", flow.local, flow.remote, flow.dif);
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        if self.say(conn, &Reply::Flow(flow), &fds) {
+            self.journal.note(EventKind::FlowAllocated, port, shown);
+        } else {
+            self.end_is_gone(port);
+        }
+        Ok(())
+    }
+}
+
+/// Makes the two sides of a flow between an application and the data plane. The application is
+/// always side A.
+fn plug_with_plane(mode: Mode, ring_bytes: usize, light: bool) -> io::Result<(Plug, FlowEnd)> {
+    match mode {
+        Mode::Ring => {
+            let channel = Arc::new(ChannelMemory::create(ring_bytes)?);
+            let wake = if light {
+                WakeMode::Light
+            } else {
+                WakeMode::Fence
+            };
+            let endpoint = channel.endpoint(Side::B, wake)?;
+            let plug = Plug::Ring {
+                channel,
+                side: Side::A,
+                light,
+            };
+            Ok((plug, FlowEnd::Ring(Box::new(endpoint))))
+        }
+        Mode::Socket => {
+            let (theirs, ours) = socketpair_seqpacket()?;
+            Ok((Plug::Socket(theirs), FlowEnd::Socket(ours)))
+        }
+    }
+}
+
+fn no_memory(error: io::Error) -> ErrorBody {
+    ErrorBody::new(
+        ErrorCode::LimitReached,
+        format!("the flow's memory or sockets: {error}"),
+    )
+}
+
+/// Longest SDU of a flow in socket mode: what a datagram of a Unix socket takes by default.
+const SOCKET_SDU_MAX: u64 = carina_shims::SOCKET_SDU_MAX as u64;

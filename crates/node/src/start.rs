@@ -1,0 +1,303 @@
+//! How a node starts and stops.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use carina_api::paths::RunDir;
+use carina_api::{DifName, ErrorBody, LocalName};
+use carina_engine::counters::Table;
+use carina_shims::DataPlane;
+use carina_sys::{Epoll, EventFd, listen_seqpacket, membarrier_register, raise_nofile_limit};
+use carina_vmpi::ll::VmpiImpl;
+use thiserror::Error;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::http::{self, Desk};
+use crate::journal::Journal;
+use crate::queries::{Attachment, Order};
+use crate::rules::Rules;
+use crate::rundir::{Claim, ClaimError};
+
+/// A node, not yet running.
+#[derive(Debug)]
+pub struct Node;
+
+/// Why a node does not start.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NodeError {
+    /// The run directory cannot be had.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The system refused something.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was wanted.
+        what: String,
+        /// The system's reason.
+        source: io::Error,
+    },
+    /// An IPCP or VM of the configuration cannot be made.
+    #[error("configuration: {0}")]
+    Config(ErrorBody),
+    /// The node ended by itself; its log says why.
+    #[error("the node ended by itself")]
+    Ended,
+}
+
+impl Node {
+    /// Runs a node until SIGTERM or SIGINT.
+    ///
+    /// # Errors
+    /// [`NodeError`] when it cannot start, or ended by itself.
+    pub fn run(config: Config) -> Result<(), NodeError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(io_error("the runtime of signals"))?;
+        runtime.block_on(async {
+            // Before the node starts, so that a signal during the start is not lost.
+            let mut term = signal(SignalKind::terminate()).map_err(io_error("SIGTERM"))?;
+            let mut int = signal(SignalKind::interrupt()).map_err(io_error("SIGINT"))?;
+            let mut node = Self::spawn(config)?;
+            let ended = node.ended.take();
+            let by_itself = tokio::select! {
+                _ = term.recv() => false,
+                _ = int.recv() => false,
+                _ = async { if let Some(ended) = ended { let _ = ended.await; } } => true,
+            };
+            node.stop();
+            if by_itself {
+                Err(NodeError::Ended)
+            } else {
+                Ok(())
+            }
+        })
+    }
+
+    /// Starts a node and returns when its sockets answer.
+    ///
+    /// # Errors
+    /// [`NodeError`] when it cannot start.
+    pub fn spawn(config: Config) -> Result<NodeHandle, NodeError> {
+        let run_dir = config
+            .node
+            .run_dir
+            .clone()
+            .map_or_else(RunDir::from_env, RunDir::new);
+        let claim = Claim::take(run_dir.clone())?;
+        let (orders, inbox) = channel();
+        let bell = EventFd::new().map_err(io_error("an eventfd"))?;
+        let twin = || bell.try_clone().map_err(io_error("an eventfd"));
+        let stop = Arc::new(AtomicBool::new(false));
+        let start = Instant::now();
+        let (journal, last_event) = Journal::new(start);
+        let desk = Desk {
+            orders: orders.clone(),
+            bell: twin()?,
+            last_event,
+        };
+        let control_path = run_dir.control_sock();
+        let control = UnixListener::bind(&control_path).map_err(at(&control_path))?;
+        claim.set_mode(&control_path, 0o600)?;
+        let node = Bare {
+            claim,
+            journal,
+            start,
+            inbox,
+            bell: twin()?,
+            stop: Arc::clone(&stop),
+        };
+        let core = node.furnish(config)?;
+        let (ending, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("core".into())
+            .spawn(move || {
+                core.run();
+                // Nobody listens when the node was told to stop.
+                let _ = ending.send(());
+            })
+            .map_err(io_error("the core's thread"))?;
+        let (stop_control, stopped) = oneshot::channel();
+        let mut handle = NodeHandle {
+            run_dir,
+            orders,
+            bell,
+            stop,
+            core: Some(thread),
+            control: None,
+            stop_control: Some(stop_control),
+            ended: Some(ended),
+        };
+        let control =
+            http::spawn(control, desk, stopped).map_err(io_error("the thread of control.sock"))?;
+        handle.control = Some(control);
+        Ok(handle)
+    }
+}
+
+/// A running node. Dropping it stops the node.
+#[derive(Debug)]
+pub struct NodeHandle {
+    run_dir: RunDir,
+    orders: Sender<Order>,
+    bell: EventFd,
+    stop: Arc<AtomicBool>,
+    core: Option<JoinHandle<()>>,
+    control: Option<JoinHandle<()>>,
+    stop_control: Option<oneshot::Sender<()>>,
+    ended: Option<oneshot::Receiver<()>>,
+}
+
+impl NodeHandle {
+    /// Where its sockets are.
+    pub fn run_dir(&self) -> &RunDir {
+        &self.run_dir
+    }
+
+    /// Makes an hv IPCP over a VMPI device that exists already, for example one side of a
+    /// `memfd` region.
+    ///
+    /// # Errors
+    /// The name is taken, or the node has ended.
+    pub fn attach(
+        &self,
+        name: LocalName,
+        dif: DifName,
+        device: Box<dyn VmpiImpl + Send>,
+    ) -> Result<(), ErrorBody> {
+        let ended = || ErrorBody::new(carina_api::ErrorCode::Internal, "the node has ended");
+        let (reply, answer) = channel();
+        let order = Order::Attach(Attachment {
+            name,
+            dif,
+            device,
+            reply,
+        });
+        self.orders.send(order).map_err(|_| ended())?;
+        self.bell.signal();
+        answer.recv().map_err(|_| ended())?
+    }
+
+    /// Stops the node: applications and peers are told, sockets are removed.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for NodeHandle {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Release);
+        self.bell.signal();
+        drop(self.stop_control.take());
+        for thread in [self.core.take(), self.control.take()]
+            .into_iter()
+            .flatten()
+        {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the node panicked");
+            }
+        }
+    }
+}
+
+/// What a core is made from beside its configuration.
+struct Bare {
+    claim: Claim,
+    journal: Journal,
+    start: Instant,
+    inbox: Receiver<Order>,
+    bell: EventFd,
+    stop: Arc<AtomicBool>,
+}
+
+impl Bare {
+    /// Makes the core as the configuration says.
+    fn furnish(self, config: Config) -> Result<Core, NodeError> {
+        if let Err(error) = raise_nofile_limit() {
+            tracing::warn!(%error, "the limit of open files stays as it is");
+        }
+        let vms: BTreeSet<String> = config
+            .vms
+            .iter()
+            .map(|vm| vm.get_ref().name.to_string())
+            .collect();
+        self.claim.sweep_vms(|name| vms.contains(name))?;
+        let dir = self.claim.dir().clone();
+        let counters = Table::create(&dir.counters()).map_err(at(&dir.counters()))?;
+        let plane = DataPlane::spawn(counters).map_err(io_error("the data plane"))?;
+        let listener = listen_seqpacket(&dir.ipc_sock()).map_err(at(&dir.ipc_sock()))?;
+        // Who may do what is a matter of rules, not of the socket's mode.
+        self.claim.set_mode(&dir.ipc_sock(), 0o666)?;
+        let name = config.node.name.clone().unwrap_or_else(host_name);
+        let mut core = Core {
+            epoll: Epoll::new().map_err(io_error("epoll"))?,
+            claim: self.claim,
+            name,
+            start: self.start,
+            journal: self.journal,
+            rules: Rules::default(),
+            limits: config.limits.clone(),
+            dif_order: Vec::new(),
+            listener,
+            conns: BTreeMap::new(),
+            next_conn: 1,
+            doomed: Vec::new(),
+            usage: BTreeMap::new(),
+            ipcps: BTreeMap::new(),
+            made: Vec::new(),
+            next_ipcp: 1,
+            ends: BTreeMap::new(),
+            next_port: 1,
+            deadlines: BTreeSet::new(),
+            socket_flows: false,
+            next_sweep: self.start,
+            plane,
+            membarrier: membarrier_register(),
+            orders: self.inbox,
+            bell: self.bell,
+            stop: self.stop,
+            message: Vec::new(),
+        };
+        core.watch().map_err(io_error("epoll"))?;
+        core.apply(config).map_err(NodeError::Config)?;
+        Ok(core)
+    }
+}
+
+fn host_name() -> String {
+    let name = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    if carina_wire::check_name(&name).is_ok() {
+        name
+    } else {
+        "carina".into()
+    }
+}
+
+fn io_error(what: &str) -> impl Fn(io::Error) -> NodeError + '_ {
+    move |source| NodeError::Io {
+        what: what.to_owned(),
+        source,
+    }
+}
+
+fn at(path: &std::path::Path) -> impl Fn(io::Error) -> NodeError {
+    let what = PathBuf::from(path).display().to_string();
+    move |source| NodeError::Io {
+        what: what.clone(),
+        source,
+    }
+}
