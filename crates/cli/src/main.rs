@@ -1,2 +1,170 @@
-//! `carina`: the one binary.
-fn main() {}
+//! `carina`: the one binary. It parses a command line, does what it says and ends with an exit
+//! code: 0 done, 1 tried and failed, 2 the command line is wrong.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod carriage;
+mod commands;
+mod failure;
+mod measure;
+mod report;
+mod trial;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use carina_api::control::Client;
+use carina_api::paths::RunDir;
+use carina_client::Node;
+use clap::{Parser, Subcommand};
+
+use crate::failure::{Attempt, EXIT_USAGE, Failure, Outcome};
+
+/// Networks of virtual machines without network cards.
+///
+/// Exit codes: 0 done, 1 tried and failed, 2 the command line is wrong.
+#[derive(Debug, Parser)]
+#[command(name = "carina", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    shared: Shared,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Shared {
+    /// Print JSON, for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Run directory of the node [default: $CARINA_RUN, /run/carina for root, else
+    /// $XDG_RUNTIME_DIR/carina]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub run: Option<PathBuf>,
+}
+
+impl Shared {
+    /// The run directory of the node.
+    pub fn run_dir(&self) -> RunDir {
+        self.run.as_ref().map_or_else(RunDir::from_env, RunDir::new)
+    }
+
+    /// A client of the node's control socket.
+    pub fn control(&self) -> Client {
+        Client::new(self.run_dir().control_sock())
+    }
+
+    /// The node as applications see it.
+    ///
+    /// # Errors
+    /// No node runs.
+    pub fn node(&self) -> Result<Node, Failure> {
+        Node::connect_to(self.run_dir().ipc_sock()).attempt("reaching the node")
+    }
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Node(commands::node::NodeArgs),
+    #[command(subcommand)]
+    Ipcp(commands::ipcp::IpcpCommand),
+    #[command(subcommand)]
+    App(commands::app::AppCommand),
+    Register(commands::register::RegisterArgs),
+    #[command(subcommand)]
+    Flow(commands::flow::FlowCommand),
+    #[command(subcommand)]
+    Dif(commands::dif::DifCommand),
+    Apply(commands::apply::ApplyArgs),
+    Ping(commands::ping::PingArgs),
+    Perf(commands::perf::PerfArgs),
+    Cat(commands::cat::CatArgs),
+    Top(commands::top::TopArgs),
+    #[command(subcommand)]
+    Vm(commands::vm::VmCommand),
+    #[command(subcommand)]
+    Bench(commands::bench::BenchCommand),
+    Demo(commands::demo::DemoArgs),
+    #[command(hide = true)]
+    BenchPeer(commands::bench_peer::BenchPeerArgs),
+}
+
+fn run(cli: Cli) -> Outcome {
+    let shared = &cli.shared;
+    match cli.command {
+        Command::Node(args) => commands::node::run(shared, args),
+        Command::Ipcp(command) => commands::ipcp::run(shared, command),
+        Command::App(command) => commands::app::run(shared, &command),
+        Command::Register(args) => commands::register::run(shared, args),
+        Command::Flow(command) => commands::flow::run(shared, command),
+        Command::Dif(command) => commands::dif::run(shared, &command),
+        Command::Apply(args) => commands::apply::run(shared, &args),
+        Command::Ping(args) => commands::ping::run(shared, args),
+        Command::Perf(args) => commands::perf::run(shared, args),
+        Command::Cat(args) => commands::cat::run(shared, args),
+        Command::Top(args) => commands::top::run(shared, &args),
+        Command::Vm(command) => commands::vm::run(shared, command),
+        Command::Bench(command) => commands::bench::run(shared, command),
+        Command::Demo(args) => commands::demo::run(shared, args),
+        Command::BenchPeer(args) => commands::bench_peer::run(shared, args),
+    }
+}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come as errors as well; a closed stream leaves nobody to tell.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
+        }
+    };
+    let json = cli.shared.json;
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            report::progress(format!("carina: {failure}"));
+            if json {
+                let code = if failure.code() == EXIT_USAGE {
+                    "usage"
+                } else {
+                    "failed"
+                };
+                let body = serde_json::json!({
+                    "error": { "code": code, "message": failure.to_string() }
+                });
+                let _ = report::print_json(&body);
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_visible_command_shows_an_example() {
+        fn check(command: &mut clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            let mut leaf = true;
+            for inner in command.get_subcommands_mut().filter(|c| !c.is_hide_set()) {
+                if inner.get_name() != "help" {
+                    leaf = false;
+                    check(inner, &path);
+                }
+            }
+            let help = command.render_long_help().to_string();
+            assert!(!leaf || help.contains("Example"), "{path} shows no example");
+        }
+        check(&mut Cli::command(), "");
+    }
+}

@@ -1,0 +1,93 @@
+//! A VM and its host: flows beside UDP over emulated network cards.
+
+use std::path::PathBuf;
+
+use super::lab::{Lab, Network};
+use super::plan::{Case, Plan};
+use crate::failure::Failure;
+use crate::report::rows::{Metric, Results, machine};
+use crate::trial::job::Direction;
+
+/// The cases and who sends.
+pub const CASES: [Case; 3] = [
+    ("guest-to-host", Direction::Reverse),
+    ("host-to-guest", Direction::Forward),
+    ("echo", Direction::Echo),
+];
+
+/// The tables of the results.
+pub const TABLES: [(&str, Metric, &str); 5] = [
+    ("guest-to-host", Metric::GoodputMbps, "goodput, Mbit/s"),
+    ("host-to-guest", Metric::GoodputMbps, "goodput, Mbit/s"),
+    (
+        "guest-to-host",
+        Metric::CpuNsPerSdu,
+        "CPU time of both applications per SDU, ns",
+    ),
+    (
+        "host-to-guest",
+        Metric::CpuNsPerSdu,
+        "CPU time of both applications per SDU, ns",
+    ),
+    ("echo", Metric::RttUs, "round-trip time, µs"),
+];
+
+/// The sizes of the paper's Figure 4a and those beyond it, in bytes.
+pub fn sizes() -> Vec<u64> {
+    let figure = (0..=4000).step_by(250);
+    let mut sizes: Vec<u64> = figure.chain([64, 16_384, 65_536, 1 << 20]).collect();
+    sizes.sort_unstable();
+    sizes
+}
+
+/// Sizes of the echo, in bytes.
+pub const ECHO_SIZES: [u64; 4] = [64, 1500, 4000, 65_000];
+
+/// What the caller may choose.
+#[derive(Debug, Clone)]
+pub struct HvOptions {
+    /// Repetitions.
+    pub runs: usize,
+    /// Time of each measurement in nanoseconds.
+    pub time_ns: u64,
+    /// SDU sizes in bytes.
+    pub sizes: Vec<u64>,
+    /// Cases by name.
+    pub cases: Vec<Case>,
+    /// The program to put into the guest; `None` for this one.
+    pub guest_program: Option<PathBuf>,
+}
+
+/// Boots the VM and measures.
+///
+/// # Errors
+/// Something is missing or fails; logs are in the error.
+pub fn run(options: &HvOptions, network: Network) -> Result<Results, Failure> {
+    let mut lab = Lab::start(network, options.guest_program.clone())?;
+    measure(&mut lab, options)
+}
+
+/// Measures in a lab that is there already.
+///
+/// # Errors
+/// A measurement fails.
+pub fn measure(lab: &mut Lab, options: &HvOptions) -> Result<Results, Failure> {
+    let plan = Plan {
+        cases: options.cases.clone(),
+        systems: lab.systems.clone(),
+        sizes: options.sizes.clone(),
+        echo_sizes: ECHO_SIZES.to_vec(),
+        runs: options.runs,
+        time_ns: options.time_ns,
+        pin: false,
+    };
+    let samples = plan
+        .run(&mut lab.client)
+        .map_err(|failure| lab.explain(&failure))?;
+    Ok(Results {
+        bench: "hv".to_owned(),
+        machine: machine(),
+        notes: lab.notes.clone(),
+        rows: samples.rows(),
+    })
+}

@@ -1,0 +1,115 @@
+//! Two processes of one host: flows beside a bare ring and the kernel's own means.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use carina_api::AppName;
+use carina_client::FlowSpec;
+
+use super::household::Household;
+use super::plan::{Means, Plan, System};
+use crate::failure::{Attempt, Failure};
+use crate::report::progress;
+use crate::report::rows::{Metric, OURS, Results, machine};
+use crate::trial::client::TrialClient;
+use crate::trial::control::Route;
+use crate::trial::job::Direction;
+
+/// SDU sizes in bytes.
+pub const SIZES: [u64; 5] = [64, 512, 1500, 4000, 65_536];
+/// The cases.
+const CASES: [(&str, Direction); 2] = [("one-way", Direction::Forward), ("echo", Direction::Echo)];
+
+/// What the caller may choose.
+#[derive(Debug, Clone)]
+pub struct LocalOptions {
+    /// Repetitions.
+    pub runs: usize,
+    /// Time of each measurement in nanoseconds.
+    pub time_ns: u64,
+    /// SDU sizes in bytes.
+    pub sizes: Vec<u64>,
+    /// Whether all systems are pinned, not only the limit.
+    pub pin: bool,
+}
+
+/// The systems in the order of the tables.
+pub const SYSTEMS: [&str; 5] = [OURS, "limit", "unix", "udp", "tcp"];
+
+/// Runs the bench.
+///
+/// # Errors
+/// The node or a measurement fails.
+pub fn run(options: &LocalOptions) -> Result<Results, Failure> {
+    progress("starting a node and a second process");
+    let mut household = Household::start("bench-local")?;
+    let peer = AppName::new("carina.bench.peer").attempt("naming the peer")?;
+    household.start_peer(&peer)?;
+    let route = Route {
+        node: household.node()?,
+        local: AppName::new("carina.bench").attempt("naming the bench")?,
+        remote: peer,
+        dif: None,
+        spec: FlowSpec::reliable(),
+    };
+    let mut client = TrialClient::open(route)?;
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let file = |name: &str| household.path().join(name);
+    let means = [
+        Means::Flow,
+        Means::Bare(file("bare.rings")),
+        Means::Unix(file("seqpacket.sock")),
+        Means::Udp {
+            server: loopback,
+            client: loopback,
+        },
+        Means::Tcp(loopback),
+    ];
+    let systems = SYSTEMS
+        .into_iter()
+        .zip(means)
+        .map(|(name, means)| System { name, means });
+    let plan = Plan {
+        cases: CASES.to_vec(),
+        systems: systems.collect(),
+        sizes: options.sizes.clone(),
+        echo_sizes: options.sizes.clone(),
+        runs: options.runs,
+        time_ns: options.time_ns,
+        pin: options.pin,
+    };
+    let samples = plan
+        .run(&mut client)
+        .map_err(|failure| Failure::Failed(format!("{failure}\n{}", household.logs())))?;
+    Ok(Results {
+        bench: "local".to_owned(),
+        machine: machine(),
+        notes: notes(options),
+        rows: samples.rows(),
+    })
+}
+
+fn notes(options: &LocalOptions) -> Vec<String> {
+    let mut notes = vec![
+        "two processes for every system; goodput is what the receiving one got".to_owned(),
+        "limit: a bare shared-memory ring, one copy in and one out, both ends spinning, pinned to \
+         CPUs 0 and 1"
+            .to_owned(),
+        "udp: datagrams that were dropped do not count; 65536 bytes do not fit into one".to_owned(),
+    ];
+    if options.pin {
+        notes.push("all systems are pinned to CPUs 0 and 1".to_owned());
+    }
+    notes
+}
+
+/// The tables of the results: what is measured, and in which case.
+pub const TABLES: [(&str, Metric, &str); 4] = [
+    ("one-way", Metric::GoodputMbps, "goodput, Mbit/s"),
+    ("one-way", Metric::MsgsPerS, "SDUs per second"),
+    (
+        "one-way",
+        Metric::CpuNsPerSdu,
+        "CPU time of both processes per SDU, ns",
+    ),
+    ("echo", Metric::RttUs, "round-trip time, µs"),
+];

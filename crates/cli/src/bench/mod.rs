@@ -1,0 +1,8 @@
+//! The benches: Carina beside other systems, side by side, interleaved.
+
+pub mod guest_network;
+pub mod household;
+pub mod hv;
+pub mod lab;
+pub mod local;
+pub mod plan;

@@ -1,0 +1,161 @@
+//! What a bench goes through, and the one loop that goes through it.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use crate::carriage::bare::BareCarriage;
+use crate::carriage::udp::UDP_SDU_MAX;
+use crate::failure::Failure;
+use crate::measure::traffic::{Arrivals, Sizes};
+use crate::report::progress;
+use crate::report::rows::{Metric, Samples};
+use crate::trial::client::{Trial, TrialClient};
+use crate::trial::job::{Direction, Job, Via};
+
+/// A system of a bench: its name in the results and what carries its SDUs.
+#[derive(Debug, Clone)]
+pub struct System {
+    /// Its name in the results.
+    pub name: &'static str,
+    /// What carries its SDUs.
+    pub means: Means,
+}
+
+/// What carries the SDUs of a system.
+#[derive(Debug, Clone)]
+pub enum Means {
+    /// A flow.
+    Flow,
+    /// UDP between two addresses.
+    Udp {
+        /// Of the server.
+        server: IpAddr,
+        /// Of the client.
+        client: IpAddr,
+    },
+    /// TCP.
+    Tcp(IpAddr),
+    /// A Unix socket.
+    Unix(PathBuf),
+    /// Bare rings in a file.
+    Bare(PathBuf),
+}
+
+/// A case of a bench: its name in the results and who sends.
+pub type Case = (&'static str, Direction);
+
+/// What a bench goes through.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// The cases.
+    pub cases: Vec<Case>,
+    /// The systems, measured one right after the other.
+    pub systems: Vec<System>,
+    /// SDU sizes in bytes of the cases that measure goodput.
+    pub sizes: Vec<u64>,
+    /// SDU sizes in bytes of the echo.
+    pub echo_sizes: Vec<u64>,
+    /// How often everything is repeated.
+    pub runs: usize,
+    /// How long each measurement sends, in nanoseconds.
+    pub time_ns: u64,
+    /// Pins the two processes of every system, not only of the limit.
+    pub pin: bool,
+}
+
+impl Plan {
+    /// Goes through the plan; runs are interleaved, so that what disturbs the machine disturbs all
+    /// systems alike.
+    ///
+    /// # Errors
+    /// A measurement that fails.
+    pub fn run(&self, client: &mut TrialClient) -> Result<Samples, Failure> {
+        let mut samples = Samples::default();
+        for run in 1..=self.runs {
+            for (case, direction) in &self.cases {
+                progress(format!("run {run} of {}: {case}", self.runs));
+                let echo = *direction == Direction::Echo;
+                for sdu in if echo { &self.echo_sizes } else { &self.sizes } {
+                    for system in self.systems.iter().filter(|system| system.carries(*sdu)) {
+                        let trial = self.measure(client, *direction, system, *sdu)?;
+                        add(&mut samples, case, *sdu, system.name, &trial);
+                    }
+                }
+            }
+        }
+        Ok(samples)
+    }
+
+    fn measure(
+        &self,
+        client: &mut TrialClient,
+        direction: Direction,
+        system: &System,
+        sdu: u64,
+    ) -> Result<Trial, Failure> {
+        let job = Job {
+            direction,
+            via: system.via(client)?,
+            sizes: Sizes::Fixed(sdu),
+            rate: None,
+            arrivals: Arrivals::Constant,
+            duration_ns: self.time_ns,
+            count: 0,
+            seed: 1,
+            verify: false,
+            interval_ns: 0,
+            pin: (self.pin || matches!(system.means, Means::Bare(_))).then_some([0, 1]),
+        };
+        let case = format!("{} with SDUs of {sdu} bytes", system.name);
+        client
+            .run(&job, &mut |_| {})
+            .map_err(|failure| Failure::Failed(format!("{case}: {failure}")))
+    }
+}
+
+impl System {
+    /// Whether the system can carry SDUs of this size.
+    pub fn carries(&self, sdu: u64) -> bool {
+        match self.means {
+            Means::Udp { .. } => sdu <= UDP_SDU_MAX,
+            _ => true,
+        }
+    }
+
+    fn via(&self, client: &mut TrialClient) -> Result<Via, Failure> {
+        Ok(match &self.means {
+            Means::Flow => Via::Flow {
+                ticket: client.ticket(),
+            },
+            Means::Udp { server, client } => Via::Udp {
+                server: *server,
+                client: *client,
+            },
+            Means::Tcp(server) => Via::Tcp { server: *server },
+            Means::Unix(path) => Via::Unix { path: path.clone() },
+            Means::Bare(path) => {
+                BareCarriage::create(path)?;
+                Via::Bare { path: path.clone() }
+            }
+        })
+    }
+}
+
+fn add(samples: &mut Samples, case: &str, sdu: u64, system: &str, trial: &Trial) {
+    let seen = trial.receiver();
+    if trial.direction == Direction::Echo {
+        if let Some(rtt) = &seen.rtt_us {
+            samples.add(case, sdu, system, Metric::RttUs, rtt.avg);
+        }
+    } else {
+        samples.add(case, sdu, system, Metric::GoodputMbps, seen.goodput_mbps());
+        samples.add(case, sdu, system, Metric::MsgsPerS, seen.sdus_per_s());
+    }
+    samples.add(
+        case,
+        sdu,
+        system,
+        Metric::CpuNsPerSdu,
+        trial.cpu_ns_per_sdu(),
+    );
+}

@@ -1,0 +1,100 @@
+//! SDUs over two bare rings: the limit of what shared memory gives on this machine.
+
+use std::fs::OpenOptions;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use carina_ring::bare::{BareArrival, BareReceiver, BareSender, bare_region_bytes};
+
+use super::{Arrival, Carriage};
+use crate::failure::{Attempt, Failure, failed};
+
+/// Bytes of each ring: as many as a flow has by default, so that caches see the same.
+const CAPACITY: usize = 1 << 20;
+/// Spins between two looks at the clock.
+const SPINS: u32 = 4096;
+/// A peer that takes nothing for so long has died.
+const PEER_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Two bare rings, one in each direction. Both ends spin.
+#[derive(Debug)]
+pub struct BareCarriage {
+    sender: BareSender,
+    receiver: BareReceiver,
+}
+
+impl BareCarriage {
+    /// Makes the memory at `path`, zeroed.
+    ///
+    /// # Errors
+    /// What the system says of the file.
+    pub fn create(path: &Path) -> Result<(), Failure> {
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create(true).truncate(true);
+        let file = options.open(path).attempt(path.display())?;
+        file.set_len(2 * bare_region_bytes(CAPACITY) as u64)
+            .attempt(path.display())
+    }
+
+    /// Maps the memory; one side is the first end, the other is not.
+    ///
+    /// # Errors
+    /// What the system says of the file or the mapping.
+    pub fn open(path: &Path, first: bool) -> Result<Self, Failure> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(path)
+            .attempt(path.display())?;
+        let other = bare_region_bytes(CAPACITY) as u64;
+        let (out, back) = if first { (0, other) } else { (other, 0) };
+        Ok(Self {
+            sender: BareSender::map(file.as_fd(), out, CAPACITY).attempt("mapping a ring")?,
+            receiver: BareReceiver::map(file.as_fd(), back, CAPACITY).attempt("mapping a ring")?,
+        })
+    }
+}
+
+impl Carriage for BareCarriage {
+    #[inline]
+    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
+        if self.sender.try_send(sdu) {
+            return Ok(());
+        }
+        let start = Instant::now();
+        loop {
+            for _ in 0..SPINS {
+                if self.sender.try_send(sdu) {
+                    return Ok(());
+                }
+                std::hint::spin_loop();
+            }
+            if start.elapsed() > PEER_PATIENCE {
+                return Err(failed("the peer of the bare ring takes nothing"));
+            }
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+        let mut start = None;
+        loop {
+            for _ in 0..SPINS {
+                match self.receiver.try_recv(buffer) {
+                    BareArrival::Message(len) => return Ok(Arrival::Sdu(len)),
+                    BareArrival::Closed => return Ok(Arrival::End),
+                    BareArrival::Empty => std::hint::spin_loop(),
+                }
+            }
+            if start.get_or_insert_with(Instant::now).elapsed() >= limit {
+                return Ok(Arrival::Idle);
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        self.sender.close();
+        Ok(())
+    }
+}

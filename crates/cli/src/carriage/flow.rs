@@ -1,0 +1,69 @@
+//! SDUs over a flow of Carina, through the application library.
+
+use std::time::Duration;
+
+use carina_client::{Error, Flow, FlowReceiver, FlowSender};
+
+use super::{Arrival, Carriage};
+use crate::failure::{Attempt, Failure, failed};
+
+/// A flow whose sending half can be finished on its own.
+#[derive(Debug)]
+pub struct FlowCarriage {
+    sender: Option<FlowSender>,
+    receiver: FlowReceiver,
+}
+
+impl FlowCarriage {
+    /// Carries SDUs over `flow`.
+    pub fn new(flow: Flow) -> Self {
+        let (sender, receiver) = flow.split();
+        Self {
+            sender: Some(sender),
+            receiver,
+        }
+    }
+}
+
+impl Carriage for FlowCarriage {
+    #[inline]
+    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
+        let sender = self
+            .sender
+            .as_mut()
+            .ok_or_else(|| failed("sending after the end"))?;
+        sender.send(sdu).attempt("sending on the flow")
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+        match self.receiver.try_recv(buffer) {
+            Ok(Some(len)) => Ok(Arrival::Sdu(len)),
+            Ok(None) => self.wait(buffer, limit),
+            Err(error) => ended(error),
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        // Dropping the sending half closes its ring; the peer drains what is queued first.
+        self.sender = None;
+        Ok(())
+    }
+}
+
+impl FlowCarriage {
+    fn wait(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+        match self.receiver.recv_timeout(buffer, limit) {
+            Ok(Some(len)) => Ok(Arrival::Sdu(len)),
+            Ok(None) => Ok(Arrival::Idle),
+            Err(error) => ended(error),
+        }
+    }
+}
+
+fn ended(error: Error) -> Result<Arrival, Failure> {
+    match error {
+        Error::Closed => Ok(Arrival::End),
+        other => Err(other).attempt("receiving on the flow"),
+    }
+}

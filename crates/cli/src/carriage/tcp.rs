@@ -1,0 +1,131 @@
+//! SDUs over TCP: a length of 4 bytes in front of each.
+
+use std::io::{ErrorKind, IoSlice, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::time::Duration;
+
+use super::{Arrival, Carriage};
+use crate::failure::{Attempt, Failure, failed};
+
+const LENGTH_BYTES: usize = 4;
+/// Bytes asked of the kernel at once; a stream reader that asks for single messages is slower.
+const READ_BYTES: usize = 256 << 10;
+
+/// A TCP connection without Nagle's delay.
+#[derive(Debug)]
+pub struct TcpCarriage {
+    stream: TcpStream,
+    input: Vec<u8>,
+    start: usize,
+    end: usize,
+    limit: Duration,
+}
+
+impl TcpCarriage {
+    /// Carries SDUs over a connection.
+    ///
+    /// # Errors
+    /// The connection is gone.
+    pub fn new(stream: TcpStream) -> Result<Self, Failure> {
+        stream.set_nodelay(true).attempt("setting TCP_NODELAY")?;
+        let limit = Duration::from_secs(1);
+        stream
+            .set_read_timeout(Some(limit))
+            .attempt("setting a TCP timeout")?;
+        let input = vec![0; READ_BYTES];
+        Ok(Self {
+            stream,
+            input,
+            start: 0,
+            end: 0,
+            limit,
+        })
+    }
+
+    /// Reads until `want` bytes are buffered; `Ok(Some(_))` says why they are not.
+    fn fill(&mut self, want: usize, limit: Duration) -> Result<Option<Arrival>, Failure> {
+        if limit != self.limit {
+            self.stream
+                .set_read_timeout(Some(limit))
+                .attempt("setting a TCP timeout")?;
+            self.limit = limit;
+        }
+        while self.end - self.start < want {
+            if self.start + want > self.input.len() {
+                self.input.copy_within(self.start..self.end, 0);
+                self.end -= self.start;
+                self.start = 0;
+                self.input.resize(self.input.len().max(want), 0);
+            }
+            match self.stream.read(&mut self.input[self.end..]) {
+                Ok(0) if self.start == self.end => return Ok(Some(Arrival::End)),
+                Ok(0) => return Err(failed("the TCP connection ended within an SDU")),
+                Ok(len) => self.end += len,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    return Ok(Some(Arrival::Idle));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).attempt("receiving on TCP"),
+            }
+        }
+        Ok(None)
+    }
+}
+
+impl Carriage for TcpCarriage {
+    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
+        let length = u32::try_from(sdu.len()).attempt("an SDU on TCP")?;
+        let head = length.to_le_bytes();
+        // One call for both: two would be two segments.
+        let mut sent = loop {
+            match self
+                .stream
+                .write_vectored(&[IoSlice::new(&head), IoSlice::new(sdu)])
+            {
+                Ok(len) => break len,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).attempt("sending on TCP"),
+            }
+        };
+        if sent < LENGTH_BYTES {
+            self.stream
+                .write_all(&head[sent..])
+                .attempt("sending on TCP")?;
+            sent = LENGTH_BYTES;
+        }
+        self.stream
+            .write_all(&sdu[sent - LENGTH_BYTES..])
+            .attempt("sending on TCP")
+    }
+
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+        if let Some(none) = self.fill(LENGTH_BYTES, limit)? {
+            return Ok(none);
+        }
+        let mut length = [0; LENGTH_BYTES];
+        length.copy_from_slice(&self.input[self.start..self.start + LENGTH_BYTES]);
+        let len = u32::from_le_bytes(length) as usize;
+        if len > buffer.len() {
+            let fits = buffer.len();
+            return Err(failed(format!(
+                "an SDU of {len} bytes where at most {fits} fit"
+            )));
+        }
+        if let Some(none) = self.fill(LENGTH_BYTES + len, limit)? {
+            return Ok(none);
+        }
+        let from = self.start + LENGTH_BYTES;
+        buffer[..len].copy_from_slice(&self.input[from..from + len]);
+        self.start = from + len;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+        Ok(Arrival::Sdu(len))
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        self.stream
+            .shutdown(Shutdown::Write)
+            .attempt("finishing TCP")
+    }
+}

@@ -1,0 +1,110 @@
+//! SDUs as UDP datagrams: they may be lost, and the end is said by a special datagram.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::time::Duration;
+
+use super::{Arrival, Carriage};
+use crate::failure::{Attempt, Failure};
+
+/// The largest payload of a UDP datagram over IPv4.
+pub const UDP_SDU_MAX: u64 = 65_507;
+
+/// Says that no more comes. Its length is no multiple of anything the benches send.
+const END: &[u8] = b"carina bench: no more SDUs";
+/// How often the end is said, since each can be lost.
+const END_REPEATS: usize = 2;
+/// Time between them, in which a queue that was full can empty.
+const END_GAP: Duration = Duration::from_millis(25);
+
+/// A connected UDP socket.
+#[derive(Debug)]
+pub struct UdpCarriage {
+    socket: UdpSocket,
+    limit: Duration,
+}
+
+impl UdpCarriage {
+    /// Binds a socket of the given address, any port, and returns it with its address.
+    ///
+    /// # Errors
+    /// The address is not of this system.
+    pub fn bind(address: IpAddr) -> Result<(UdpSocket, SocketAddr), Failure> {
+        let socket = UdpSocket::bind((address, 0)).attempt(format!("binding UDP to {address}"))?;
+        let local = socket
+            .local_addr()
+            .attempt("reading the address of a UDP socket")?;
+        Ok((socket, local))
+    }
+
+    /// Connects the socket to the other side.
+    ///
+    /// # Errors
+    /// There is no route.
+    pub fn connect(socket: UdpSocket, to: SocketAddr) -> Result<Self, Failure> {
+        socket
+            .connect(to)
+            .attempt(format!("connecting UDP to {to}"))?;
+        let limit = Duration::from_secs(1);
+        socket
+            .set_read_timeout(Some(limit))
+            .attempt("setting a UDP timeout")?;
+        Ok(Self { socket, limit })
+    }
+}
+
+impl Carriage for UdpCarriage {
+    #[inline]
+    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
+        loop {
+            match self.socket.send(sdu) {
+                Ok(_) => return Ok(()),
+                // A full device queue is loss, as on any network; the receiver counts it.
+                Err(error) if error.raw_os_error() == Some(NO_BUFFERS) => return Ok(()),
+                Err(error) if is_transient(error.kind()) => {}
+                Err(error) => return Err(error).attempt("sending a UDP datagram"),
+            }
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+        if limit != self.limit {
+            self.socket
+                .set_read_timeout(Some(limit))
+                .attempt("setting a UDP timeout")?;
+            self.limit = limit;
+        }
+        loop {
+            match self.socket.recv(buffer) {
+                Ok(len) if len == END.len() && &buffer[..len] == END => return Ok(Arrival::End),
+                Ok(len) => return Ok(Arrival::Sdu(len)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Arrival::Idle),
+                Err(error) if is_transient(error.kind()) => {}
+                Err(error) => return Err(error).attempt("receiving a UDP datagram"),
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        // The other side may have left already, which is what was to be said.
+        let _ = self.socket.send(END);
+        for _ in 0..END_REPEATS {
+            std::thread::sleep(END_GAP);
+            let _ = self.socket.send(END);
+        }
+        Ok(())
+    }
+
+    fn is_lossy(&self) -> bool {
+        true
+    }
+}
+
+/// `ENOBUFS` of Linux on every architecture that Carina runs on.
+const NO_BUFFERS: i32 = 105;
+
+/// Interruptions, and the echo of a datagram that found the other side's socket already closed.
+fn is_transient(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::Interrupted | ErrorKind::ConnectionRefused)
+}

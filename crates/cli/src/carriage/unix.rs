@@ -1,0 +1,76 @@
+//! SDUs over a Unix socket of type `SOCK_SEQPACKET`: the kernel keeps their boundaries.
+
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+
+use super::{Arrival, Carriage};
+use crate::failure::{Attempt, Failure};
+
+/// A connected socket.
+#[derive(Debug)]
+pub struct UnixCarriage {
+    socket: OwnedFd,
+    limit: Duration,
+}
+
+impl UnixCarriage {
+    /// Carries SDUs over a connected socket.
+    ///
+    /// # Errors
+    /// The kernel will not make it a blocking one.
+    pub fn new(socket: OwnedFd) -> Result<Self, Failure> {
+        rustix::io::ioctl_fionbio(&socket, false).attempt("making a Unix socket blocking")?;
+        let mut carriage = Self {
+            socket,
+            limit: Duration::ZERO,
+        };
+        carriage.set_limit(Duration::from_secs(1))?;
+        Ok(carriage)
+    }
+
+    fn set_limit(&mut self, limit: Duration) -> Result<(), Failure> {
+        // A receive timeout in place of poll: one system call per message, as a program would.
+        set_socket_timeout(&self.socket, Timeout::Recv, Some(limit))
+            .attempt("setting a timeout")?;
+        self.limit = limit;
+        Ok(())
+    }
+}
+
+impl Carriage for UnixCarriage {
+    #[inline]
+    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
+        loop {
+            match send(&self.socket, sdu, SendFlags::NOSIGNAL) {
+                Ok(_) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error).attempt("sending on a Unix socket"),
+            }
+        }
+    }
+
+    #[inline]
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+        if limit != self.limit {
+            self.set_limit(limit)?;
+        }
+        loop {
+            match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
+                // A message of no bytes cannot be told from the end here; the benches send none.
+                Ok((0, _)) => return Ok(Arrival::End),
+                Ok((len, _)) => return Ok(Arrival::Sdu(len)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(Arrival::Idle),
+                Err(error) => return Err(error).attempt("receiving on a Unix socket"),
+            }
+        }
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        shutdown(&self.socket, Shutdown::Write).attempt("finishing a Unix socket")
+    }
+}

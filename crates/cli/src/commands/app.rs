@@ -1,0 +1,42 @@
+//! `carina app`: the registered applications.
+
+use clap::Subcommand;
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome};
+use crate::report::table::Table;
+use crate::report::{print_json, print_line};
+
+/// Show registered applications
+#[derive(Debug, Subcommand)]
+pub enum AppCommand {
+    /// List registered names, here and at the peers of this system
+    #[command(after_help = "Example:\n  carina app list")]
+    List,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The node does not run.
+pub fn run(shared: &Shared, command: &AppCommand) -> Outcome {
+    let AppCommand::List = command;
+    let apps = shared.control().apps().attempt("listing applications")?;
+    if shared.json {
+        return print_json(&apps);
+    }
+    let mut table = Table::new(["NAME", "WHERE", "DIFS", "PID", "UID"]);
+    let number = |value: Option<u32>| value.map_or_else(|| "-".to_owned(), |n| n.to_string());
+    for app in apps {
+        let difs: Vec<String> = app.difs.iter().map(ToString::to_string).collect();
+        table.row([
+            app.name.to_string(),
+            app.via
+                .map_or_else(|| "here".to_owned(), |ipcp| format!("peer of {ipcp}")),
+            difs.join(","),
+            number(app.pid),
+            number(app.uid),
+        ]);
+    }
+    print_line(table)
+}

@@ -1,0 +1,56 @@
+//! `carina apply`: brings a running node to what a configuration says.
+
+use std::io::Read;
+use std::path::PathBuf;
+
+use carina_api::LocalName;
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome};
+use crate::report::{print_json, print_line};
+
+/// Bring the running node to what a configuration file says
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  carina apply node.toml")]
+pub struct ApplyArgs {
+    /// The file, in the format of `carina node --config`; `-` for standard input
+    file: PathBuf,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The file cannot be read, or the node refuses it.
+pub fn run(shared: &Shared, args: &ApplyArgs) -> Outcome {
+    let mut text = String::new();
+    if args.file.as_os_str() == "-" {
+        std::io::stdin()
+            .read_to_string(&mut text)
+            .attempt("reading standard input")?;
+    } else {
+        text = std::fs::read_to_string(&args.file)
+            .attempt(format!("reading {}", args.file.display()))?;
+    }
+    let applied = shared
+        .control()
+        .apply(&text)
+        .attempt("applying the configuration")?;
+    if shared.json {
+        return print_json(&applied);
+    }
+    let names = |names: &[LocalName]| match names {
+        [] => "none".to_owned(),
+        names => names
+            .iter()
+            .map(LocalName::as_str)
+            .collect::<Vec<_>>()
+            .join(", "),
+    };
+    print_line(format!(
+        "created: {}\ndestroyed: {}\nunchanged: {}\naccess rules in force: {}",
+        names(&applied.created),
+        names(&applied.destroyed),
+        names(&applied.unchanged),
+        applied.rules
+    ))
+}

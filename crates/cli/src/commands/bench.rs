@@ -1,0 +1,165 @@
+//! `carina bench`: measurements beside other systems.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::Shared;
+use crate::bench::hv::{self, HvOptions};
+use crate::bench::lab;
+use crate::bench::local::{self, LocalOptions};
+use crate::failure::{Outcome, usage};
+use crate::measure::duration::parse_ns;
+use crate::measure::traffic::bytes;
+use crate::report::rows::{Metric, Results};
+use crate::report::{print_json, print_line};
+
+/// Measure Carina beside other systems
+#[derive(Debug, Subcommand)]
+pub enum BenchCommand {
+    /// A VM and its host, beside UDP over virtio-net and e1000
+    #[command(after_help = "Examples:\n  carina bench hv --json > hv.json\n  \
+        carina bench hv --sizes 64,4000,1M --runs 7 --time 1s\n\nBoots one VM. As root, or where \
+        user namespaces are allowed, the other systems are measured in the same boot.")]
+    Hv(HvArgs),
+    /// Two processes of this host, beside a bare ring, Unix sockets, UDP and TCP
+    #[command(after_help = "Examples:\n  carina bench local --json > local.json\n  \
+        carina bench local --sizes 64,4000 --runs 9")]
+    Local(LocalArgs),
+}
+
+/// Options of `carina bench hv`.
+#[derive(Debug, clap::Args)]
+pub struct HvArgs {
+    /// How often everything is repeated
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// How long each measurement sends
+    #[arg(long, default_value = "300ms", value_parser = parse_ns)]
+    time: u64,
+    /// SDU sizes in bytes [default: 0 to 4000 by 250, 64, 16k, 64k, 1M]
+    #[arg(long, value_delimiter = ',', value_parser = bytes)]
+    sizes: Vec<u64>,
+    /// Cases [default: guest-to-host,host-to-guest,echo]
+    #[arg(long, value_delimiter = ',')]
+    cases: Vec<String>,
+    /// The carina program for the guest [default: this one]
+    #[arg(long)]
+    guest_program: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    in_network_namespace: bool,
+}
+
+/// Options of `carina bench local`.
+#[derive(Debug, clap::Args)]
+pub struct LocalArgs {
+    /// How often everything is repeated
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// How long each measurement sends
+    #[arg(long, default_value = "250ms", value_parser = parse_ns)]
+    time: u64,
+    /// SDU sizes in bytes [default: 64,512,1500,4000,65536]
+    #[arg(long, value_delimiter = ',', value_parser = bytes)]
+    sizes: Vec<u64>,
+    /// Pin both processes of every system to CPUs 0 and 1, not only of the limit
+    #[arg(long)]
+    pin: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Something is missing or a measurement fails.
+pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
+    match command {
+        BenchCommand::Hv(args) => {
+            let options = args.options()?;
+            let network = lab::enter_network(args.in_network_namespace)?;
+            let results = hv::run(&options, network)?;
+            show(shared, &results, &hv::TABLES, &lab::SYSTEMS)
+        }
+        BenchCommand::Local(args) => {
+            let sizes = if args.sizes.is_empty() {
+                local::SIZES.to_vec()
+            } else {
+                args.sizes
+            };
+            if sizes.iter().any(|size| *size == 0 || *size > 262_144) {
+                return Err(usage("sizes of `bench local` are 1 to 262144 bytes"));
+            }
+            let options = LocalOptions {
+                runs: args.runs.max(1),
+                time_ns: args.time,
+                sizes,
+                pin: args.pin,
+            };
+            let results = local::run(&options)?;
+            show(shared, &results, &local::TABLES, &local::SYSTEMS)
+        }
+    }
+}
+
+impl HvArgs {
+    fn options(&self) -> Result<HvOptions, crate::failure::Failure> {
+        let mut cases = hv::CASES.to_vec();
+        if let Some(unknown) = self
+            .cases
+            .iter()
+            .find(|name| cases.iter().all(|(case, _)| case != name))
+        {
+            let known: Vec<&str> = cases.iter().map(|(case, _)| *case).collect();
+            return Err(usage(format!(
+                "no case {unknown}; there are {}",
+                known.join(", ")
+            )));
+        }
+        if !self.cases.is_empty() {
+            cases.retain(|(case, _)| self.cases.iter().any(|name| name == case));
+        }
+        Ok(HvOptions {
+            runs: self.runs.max(1),
+            time_ns: self.time,
+            sizes: if self.sizes.is_empty() {
+                hv::sizes()
+            } else {
+                self.sizes.clone()
+            },
+            cases,
+            guest_program: self.guest_program.clone(),
+        })
+    }
+}
+
+/// Prints results as JSON or as tables with their notes.
+///
+/// # Errors
+/// A closed standard output.
+pub fn show(
+    shared: &Shared,
+    results: &Results,
+    tables: &[(&str, Metric, &str)],
+    systems: &[&str],
+) -> Outcome {
+    if shared.json {
+        return print_json(results);
+    }
+    print_line(format!("{}\n", results.machine))?;
+    let there: Vec<&str> = systems
+        .iter()
+        .copied()
+        .filter(|system| results.rows.iter().any(|row| row.system == *system))
+        .collect();
+    for (case, metric, title) in tables {
+        let table = results.table(case, *metric, &there);
+        if !table.is_empty() {
+            print_line(format!(
+                "{case}: {title}; median [lowest..highest]\n{table}\n"
+            ))?;
+        }
+    }
+    for note in &results.notes {
+        print_line(format!("- {note}"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,35 @@
+//! `carina bench-peer`: the other side of a bench, started by the bench itself.
+
+use std::sync::Arc;
+
+use carina_api::{AppName, DifName};
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome};
+use crate::trial::server::{Scope, serve};
+
+/// The other side of `carina bench`. It opens whatever sockets its client asks for: not for
+/// anything but a bench.
+#[derive(Debug, clap::Args)]
+pub struct BenchPeerArgs {
+    /// The name to register
+    name: AppName,
+    /// The DIF [default: all]
+    #[arg(long)]
+    dif: Option<DifName>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The node refuses or ends.
+pub fn run(shared: &Shared, args: BenchPeerArgs) -> Outcome {
+    let registered = shared.node()?.register(&args.name, args.dif.as_ref());
+    let registration = registered.attempt(format!("registering {}", args.name))?;
+    serve(
+        registration,
+        true,
+        Scope::Bench,
+        Arc::new(|_: crate::trial::server::Note<'_>| {}),
+    )
+}

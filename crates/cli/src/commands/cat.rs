@@ -1,0 +1,164 @@
+//! `carina cat`: standard input into a flow, a flow to standard output.
+
+use std::io::{ErrorKind, Read, Write};
+
+use carina_api::{AppName, DifName};
+use carina_client::{Error, Flow, FlowReceiver, FlowSender, FlowSpec};
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::measure::traffic::{SDU_MAX, bytes};
+use crate::report::progress;
+
+/// Carry standard input to a flow and the flow to standard output, both ways at once
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  carina cat --listen files > copy\n  \
+    carina cat files < original\n\nEach side ends when both directions have ended.")]
+pub struct CatArgs {
+    /// The name to register (with --listen) or to reach
+    name: AppName,
+    /// Register the name and accept one flow
+    #[arg(long, short)]
+    listen: bool,
+    /// Bytes of input that make one SDU; the last may be shorter [default: what one read gives]
+    #[arg(long, value_parser = bytes)]
+    sdu_size: Option<u64>,
+    /// The DIF [default: the first that knows the name; all with --listen]
+    #[arg(long)]
+    dif: Option<DifName>,
+    /// The name under which to ask
+    #[arg(long, default_value = "carina.cat")]
+    local: AppName,
+    /// Send nothing, do not read standard input
+    #[arg(long)]
+    recv_only: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The node refuses, the flow breaks, or a stream cannot be read or written.
+pub fn run(shared: &Shared, args: CatArgs) -> Outcome {
+    if args.sdu_size == Some(0) {
+        return Err(usage(
+            "--sdu-size is 0; SDUs of no bytes never carry any input",
+        ));
+    }
+    let (sender, receiver) = open(shared, &args)?.split();
+    let to_stdout = std::thread::spawn(move || output(receiver));
+    let sent = match args.recv_only {
+        true => {
+            drop(sender);
+            Ok(Counted::default())
+        }
+        false => input(sender, args.sdu_size.map(|size| size as usize)),
+    };
+    let received = to_stdout
+        .join()
+        .map_err(|_| failed("the receiving thread panicked"))?;
+    let (sent, received) = (sent?, received?);
+    if shared.json {
+        let counts = serde_json::json!({
+            "sdus_sent": sent.sdus, "bytes_sent": sent.bytes,
+            "sdus_received": received.sdus, "bytes_received": received.bytes,
+        });
+        // Standard output carries what was received.
+        progress(counts);
+    }
+    Ok(())
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    sdus: u64,
+    bytes: u64,
+}
+
+impl Counted {
+    fn add(&mut self, bytes: usize) {
+        self.sdus += 1;
+        self.bytes += bytes as u64;
+    }
+}
+
+fn open(shared: &Shared, args: &CatArgs) -> Result<Flow, Failure> {
+    let node = shared.node()?;
+    if !args.listen {
+        let spec = FlowSpec::reliable();
+        return node
+            .allocate(&args.local, &args.name, args.dif.as_ref(), &spec)
+            .attempt(format!("allocating a flow to {}", args.name));
+    }
+    let registered = node.register(&args.name, args.dif.as_ref());
+    let mut registration = registered.attempt(format!("registering {}", args.name))?;
+    loop {
+        match registration.accept() {
+            // Whoever asked gave up before it was accepted.
+            Err(Error::Refused(_)) => {}
+            accepted => return accepted.attempt("accepting a flow"),
+        }
+    }
+}
+
+fn input(mut sender: FlowSender, sdu_size: Option<usize>) -> Result<Counted, Failure> {
+    let mut stdin = std::io::stdin().lock();
+    let mut buffer = vec![0; sdu_size.unwrap_or(READ_BYTES)];
+    let mut counted = Counted::default();
+    loop {
+        let read = match sdu_size {
+            Some(_) => read_full(&mut stdin, &mut buffer),
+            None => read_some(&mut stdin, &mut buffer),
+        };
+        let len = read.attempt("reading standard input")?;
+        if len == 0 {
+            return Ok(counted);
+        }
+        match sender.send(&buffer[..len]) {
+            Ok(()) => counted.add(len),
+            // The other side wants no more, as a reader that closes its pipe.
+            Err(Error::Closed) => return Ok(counted),
+            Err(error) => return Err(error).attempt("sending"),
+        }
+    }
+}
+
+fn output(mut receiver: FlowReceiver) -> Result<Counted, Failure> {
+    let mut stdout = std::io::stdout().lock();
+    let mut counted = Counted::default();
+    loop {
+        let sdu = match receiver.recv_vec(SDU_MAX as usize) {
+            Ok(sdu) => sdu,
+            Err(Error::Closed) => return Ok(counted),
+            Err(error) => return Err(error).attempt("receiving"),
+        };
+        counted.add(sdu.len());
+        let written = stdout.write_all(&sdu).and_then(|()| stdout.flush());
+        written.attempt("writing to standard output")?;
+    }
+}
+
+/// Bytes asked of standard input at once without `--sdu-size`.
+const READ_BYTES: usize = 64 << 10;
+
+fn read_some(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match input.read(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            read => return read,
+        }
+    }
+}
+
+/// Fills the buffer, or as much of it as there is before the end of the input.
+fn read_full(input: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match input.read(&mut buffer[filled..]) {
+            Ok(0) => break,
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
+}

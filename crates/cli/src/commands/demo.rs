@@ -1,0 +1,105 @@
+//! `carina demo`: the whole thing once, with progress: a VM, a ping, the figure of the paper.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::Shared;
+use crate::bench::hv::{self, HvOptions};
+use crate::bench::lab::{Lab, SYSTEMS, enter_network};
+use crate::commands::bench::show;
+use crate::commands::ping::ECHO_SERVER;
+use crate::failure::{Attempt, Outcome, failed};
+use crate::measure::duration::parse_ns;
+use crate::report::figure::draw;
+use crate::report::progress;
+
+/// Boot a VM without using its network cards, ping it, and draw the paper's figure 4a
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  carina demo --out .\n\nWrites fig4a.svg and fig4a.json. Takes \
+    less than three minutes on two cores."
+)]
+pub struct DemoArgs {
+    /// Directory for fig4a.svg and fig4a.json
+    #[arg(long, default_value = ".")]
+    out: PathBuf,
+    /// Repetitions; the confidence intervals are made of them
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// How long each measurement sends
+    #[arg(long, default_value = "80ms", value_parser = parse_ns)]
+    time: u64,
+    /// The carina program for the guest [default: this one]
+    #[arg(long)]
+    guest_program: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    in_network_namespace: bool,
+}
+
+/// Largest SDU of the figure in bytes, as in the paper.
+const FIGURE_SDU_MAX: u64 = 4000;
+
+/// Runs the command.
+///
+/// # Errors
+/// Something is missing or does not work; logs are in the error.
+pub fn run(shared: &Shared, args: DemoArgs) -> Outcome {
+    let started = std::time::Instant::now();
+    std::fs::create_dir_all(&args.out).attempt(format!("making {}", args.out.display()))?;
+    let network = enter_network(args.in_network_namespace)?;
+    let mut lab = Lab::start(network, args.guest_program.clone())?;
+    ping(&mut lab)?;
+    let options = HvOptions {
+        runs: args.runs.max(1),
+        time_ns: args.time,
+        sizes: hv::sizes(),
+        cases: hv::CASES[..2].to_vec(),
+        guest_program: None,
+    };
+    progress("measuring goodput in both directions (figure 4a)");
+    let results = hv::measure(&mut lab, &options)?;
+    drop(lab);
+    let json = serde_json::to_vec_pretty(&results).attempt("writing JSON")?;
+    let file = args.out.join("fig4a.json");
+    std::fs::write(&file, json).attempt(format!("writing {}", file.display()))?;
+    let figure = args.out.join("fig4a.svg");
+    let title = "Goodput between a VM and its host (means, 95 % confidence)";
+    draw(&results, FIGURE_SDU_MAX, title, &figure)?;
+    show(shared, &results, &hv::TABLES[..2], &SYSTEMS)?;
+    progress(format!(
+        "wrote {} and {} after {:.0} s",
+        figure.display(),
+        file.display(),
+        started.elapsed().as_secs_f64()
+    ));
+    Ok(())
+}
+
+/// Starts an echo server in the VM and pings it with this very program.
+fn ping(lab: &mut Lab) -> Outcome {
+    progress("starting an echo server in the VM");
+    lab.in_guest("(carina ping --listen --quiet </dev/null >/tmp/echo.log 2>&1) &")?;
+    let name = carina_api::AppName::new(ECHO_SERVER).attempt("naming the echo server")?;
+    lab.wait_for_name(&name)?;
+    let program = std::env::current_exe().attempt("finding this program")?;
+    let output = Command::new(program)
+        .args([
+            "ping",
+            ECHO_SERVER,
+            "--count",
+            "5",
+            "--interval",
+            "100ms",
+            "--run",
+        ])
+        .arg(lab.path())
+        .output()
+        .attempt("running carina ping")?;
+    // The table goes to standard output alone, so that `--json` stays JSON.
+    progress(String::from_utf8_lossy(&output.stdout).trim_end());
+    if output.status.success() {
+        return Ok(());
+    }
+    let words = String::from_utf8_lossy(&output.stderr);
+    Err(lab.explain(&failed(format!("ping: {}", words.trim()))))
+}

@@ -1,0 +1,71 @@
+//! `carina flow`: the flows of this system.
+
+use carina_api::PortId;
+use carina_api::control::FlowState;
+use clap::Subcommand;
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome};
+use crate::report::table::Table;
+use crate::report::{print_json, print_line};
+
+/// Show and close flows
+#[derive(Debug, Subcommand)]
+pub enum FlowCommand {
+    /// List the flows of this system
+    #[command(after_help = "Example:\n  carina flow list --json")]
+    List,
+    /// Deallocate a flow; both applications are told
+    #[command(after_help = "Example:\n  carina flow close 7")]
+    Close {
+        /// Its port, as `carina flow list` shows it
+        port: u32,
+    },
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The node does not run, or there is no such flow.
+pub fn run(shared: &Shared, command: FlowCommand) -> Outcome {
+    let node = shared.control();
+    match command {
+        FlowCommand::Close { port } => {
+            node.deallocate_flow(PortId(port))
+                .attempt(format!("closing flow {port}"))?;
+            match shared.json {
+                true => print_json(&serde_json::json!({ "closed": port })),
+                false => print_line(format!("flow {port} is closed")),
+            }
+        }
+        FlowCommand::List => {
+            let flows = node.flows().attempt("listing flows")?;
+            if shared.json {
+                return print_json(&flows);
+            }
+            let head = [
+                "PORT", "LOCAL", "REMOTE", "DIF", "IPCP", "STATE", "PATH", "PID",
+            ];
+            let mut table = Table::new(head);
+            for flow in flows {
+                let state = match flow.state {
+                    FlowState::Allocating => "allocating",
+                    FlowState::Up => "up",
+                    FlowState::Closing => "closing",
+                };
+                table.row([
+                    flow.port.to_string(),
+                    flow.local.to_string(),
+                    flow.remote.to_string(),
+                    flow.dif.to_string(),
+                    flow.ipcp.to_string(),
+                    state.to_owned(),
+                    if flow.direct { "direct" } else { "node" }.to_owned(),
+                    flow.pid
+                        .map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
+                ]);
+            }
+            print_line(table)
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! `carina ipcp`: makes, destroys and lists IPC processes.
+
+use carina_api::control::{HvSide, IpcpCreate, IpcpType, LinkState};
+use carina_api::{DifName, LocalName};
+use clap::{Subcommand, ValueEnum};
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome};
+use crate::report::table::Table;
+use crate::report::{print_json, print_line};
+
+/// Make, destroy and list IPC processes
+#[derive(Debug, Subcommand)]
+pub enum IpcpCommand {
+    /// Make an IPC process
+    #[command(
+        after_help = "Examples:\n  carina ipcp create lo --type loopback --dif local\n  \
+        carina ipcp create hv0 --type hv --side guest --dif hv.a"
+    )]
+    Create(CreateArgs),
+    /// Destroy an IPC process; its flows end
+    #[command(after_help = "Example:\n  carina ipcp destroy hv0")]
+    Destroy {
+        /// Its name
+        name: LocalName,
+    },
+    /// List the IPC processes of this system
+    #[command(after_help = "Example:\n  carina ipcp list --json")]
+    List,
+}
+
+/// Options of `carina ipcp create`.
+#[derive(Debug, clap::Args)]
+pub struct CreateArgs {
+    /// Its name in this system
+    name: LocalName,
+    /// What it is
+    #[arg(long = "type", value_enum)]
+    kind: Kind,
+    /// The DIF of which it becomes a member
+    #[arg(long)]
+    dif: DifName,
+    /// Which side of the hypervisor this is (type hv)
+    #[arg(long, value_enum)]
+    side: Option<Side>,
+    /// PCI address of the device (type hv, in a guest) [default: the first free one]
+    #[arg(long)]
+    pci: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Kind {
+    Loopback,
+    Hv,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Side {
+    Host,
+    Guest,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The node refuses or does not run.
+pub fn run(shared: &Shared, command: IpcpCommand) -> Outcome {
+    let node = shared.control();
+    match command {
+        IpcpCommand::Create(args) => {
+            let made = node.create_ipcp(&args.into()).attempt("making the IPCP")?;
+            match shared.json {
+                true => print_json(&made),
+                false => print_line(format!(
+                    "{} is IPCP {} of DIF {}",
+                    made.name, made.id, made.dif
+                )),
+            }
+        }
+        IpcpCommand::Destroy { name } => {
+            node.destroy_ipcp(name.as_str())
+                .attempt("destroying the IPCP")?;
+            match shared.json {
+                true => print_json(&serde_json::json!({ "destroyed": name })),
+                false => print_line(format!("{name} is destroyed")),
+            }
+        }
+        IpcpCommand::List => {
+            let ipcps = node.ipcps().attempt("listing IPCPs")?;
+            if shared.json {
+                return print_json(&ipcps);
+            }
+            let mut table = Table::new(["ID", "NAME", "TYPE", "DIF", "LINK", "PEER", "FLOWS"]);
+            for ipcp in ipcps {
+                let link = match (ipcp.state, ipcp.reason) {
+                    (LinkState::Up, _) => "up".to_owned(),
+                    (LinkState::Down, None) => "down".to_owned(),
+                    (LinkState::Down, Some(reason)) => format!("down: {reason}"),
+                };
+                table.row([
+                    ipcp.id.to_string(),
+                    ipcp.name.to_string(),
+                    kind_word(ipcp.kind).to_owned(),
+                    ipcp.dif.to_string(),
+                    link,
+                    ipcp.peer.unwrap_or_else(|| "-".to_owned()),
+                    ipcp.flows.to_string(),
+                ]);
+            }
+            print_line(table)
+        }
+    }
+}
+
+/// The word for a type of IPCP.
+pub fn kind_word(kind: IpcpType) -> &'static str {
+    match kind {
+        IpcpType::Loopback => "loopback",
+        IpcpType::Hv => "hv",
+    }
+}
+
+impl From<CreateArgs> for IpcpCreate {
+    fn from(args: CreateArgs) -> Self {
+        Self {
+            name: args.name,
+            kind: match args.kind {
+                Kind::Loopback => IpcpType::Loopback,
+                Kind::Hv => IpcpType::Hv,
+            },
+            dif: args.dif,
+            side: args.side.map(|side| match side {
+                Side::Host => HvSide::Host,
+                Side::Guest => HvSide::Guest,
+            }),
+            pci: args.pci,
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! `carina node`: the IPC Manager of this system.
+
+use std::path::PathBuf;
+
+use carina_node::Node;
+use carina_node::config::Config;
+use tracing_subscriber::EnvFilter;
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome, failed};
+
+/// Run the node (IPC Manager) of this system in the foreground
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  carina node\n  carina node --config /etc/carina.toml\n  \
+    carina node --guest\n\nSIGTERM and SIGINT end it; a restart finds what the last one left. \
+    CARINA_LOG sets what is logged, for example CARINA_LOG=debug."
+)]
+pub struct NodeArgs {
+    /// Configuration in TOML; unknown keys are refused
+    #[arg(long, short)]
+    config: Option<PathBuf>,
+    /// In a VM: make an hv IPCP over the first shared-memory device
+    #[arg(long)]
+    guest: bool,
+    /// The DIF of that IPCP
+    #[arg(long, default_value = "hv", requires = "guest")]
+    guest_dif: carina_api::DifName,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The configuration is wrong, another node runs in the directory, or the system refuses.
+pub fn run(shared: &Shared, args: NodeArgs) -> Outcome {
+    let filter = EnvFilter::try_from_env("CARINA_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .init();
+    let mut config = match &args.config {
+        Some(path) => Config::load(path).attempt(path.display())?,
+        None => Config::default(),
+    };
+    if args.guest {
+        let text = format!(
+            "[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {}\n",
+            serde_json::to_string(args.guest_dif.as_str()).map_err(failed)?
+        );
+        let guest = Config::parse(&text, None).attempt("the IPCP of --guest")?;
+        config.ipcps.extend(guest.ipcps);
+    }
+    if let Some(run) = &shared.run {
+        config.node.run_dir = Some(run.clone());
+    }
+    Node::run(config).attempt("running the node")
+}

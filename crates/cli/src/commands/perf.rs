@@ -1,0 +1,343 @@
+//! `carina perf`: traffic and its measurement over flows (RINAperf and rina-tgen).
+
+use std::sync::Arc;
+
+use carina_api::{AppName, DifName};
+use carina_client::FlowSpec;
+use clap::ValueEnum;
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::measure::duration::parse_ns;
+use crate::measure::traffic::{Arrivals, Rate, Sizes, Sweep};
+use crate::report::table::{Table, short, size};
+use crate::report::{print_json, print_line, progress};
+use crate::trial::client::{Trial, TrialClient};
+use crate::trial::control::Route;
+use crate::trial::job::{Direction, Job, Seen, Via};
+use crate::trial::server::{Note, Scope, serve};
+
+/// The name of the server when none is given; that of RINAperf.
+pub const PERF_SERVER: &str = "rina.apps.perf";
+
+/// Generate traffic over a flow and measure what arrives; --listen is the server
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  carina perf --listen\n  carina perf -s 1400 -t 10s\n  \
+    carina perf --echo -s 64 -c 100000\n  carina perf --sweep 0..4000:250 -t 1s --json\n  \
+    carina perf -s uniform:64..1500 --rate 10kpps --arrivals poisson -t 30s --interval 1s\n\n\
+    SDUs of 16 bytes or more carry a sequence number, from which the receiver counts loss, \
+    duplicates and reordering; shorter ones are only counted. The exit code is 1 when a reliable \
+    flow lost or damaged SDUs."
+)]
+pub struct PerfArgs {
+    /// The name of the server
+    #[arg(default_value = PERF_SERVER)]
+    name: AppName,
+    /// Be the server: register the name and serve clients until stopped
+    #[arg(long, short)]
+    listen: bool,
+    /// Server: end after the first client
+    #[arg(long, requires = "listen")]
+    once: bool,
+    /// SDU size: 1400, uniform:64..1500 or exponential:500 (bytes; k and M work)
+    #[arg(long, short, default_value = "1400")]
+    size: Sizes,
+    /// Go through SDU sizes FROM..TO:STEP, one measurement each
+    #[arg(long, conflicts_with = "size")]
+    sweep: Option<Sweep>,
+    /// Send for so long [default: 5s unless --count is given]
+    #[arg(long, short = 't', value_parser = parse_ns)]
+    duration: Option<u64>,
+    /// Send so many SDUs
+    #[arg(long, short)]
+    count: Option<u64>,
+    /// How fast: 500pps, 10kpps, 100Mbit [default: as fast as possible]
+    #[arg(long, short)]
+    rate: Option<Rate>,
+    /// How SDUs are spread in time when there is a rate
+    #[arg(long, value_enum, default_value = "constant")]
+    arrivals: Arrivals,
+    /// Every SDU is answered before the next is sent; round-trip times
+    #[arg(long, conflicts_with = "reverse")]
+    echo: bool,
+    /// The server sends, the client receives
+    #[arg(long)]
+    reverse: bool,
+    /// Compare every byte that arrives with what was sent
+    #[arg(long)]
+    verify: bool,
+    /// Report what the receiver has seen so far in these intervals
+    #[arg(long, short, value_parser = parse_ns)]
+    interval: Option<u64>,
+    /// What is asked of the flow
+    #[arg(long, value_enum, default_value = "reliable")]
+    spec: SpecName,
+    /// Seed of random sizes and gaps
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The DIF [default: the first that knows the name; all with --listen]
+    #[arg(long)]
+    dif: Option<DifName>,
+    /// The name under which to ask
+    #[arg(long, default_value = "rina.apps.perf.client")]
+    local: AppName,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum SpecName {
+    Reliable,
+    Unreliable,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The node refuses, a side breaks off, or a reliable flow lost or damaged SDUs.
+pub fn run(shared: &Shared, args: PerfArgs) -> Outcome {
+    if args.listen {
+        listen(shared, &args)
+    } else {
+        measure(shared, &args)
+    }
+}
+
+fn listen(shared: &Shared, args: &PerfArgs) -> Outcome {
+    let registered = shared.node()?.register(&args.name, args.dif.as_ref());
+    let registration = registered.attempt(format!("registering {}", args.name))?;
+    let json = shared.json;
+    match json {
+        true => print_json(&json!({ "registered": args.name }))?,
+        false => print_line(format!("perf server {} waits for clients", args.name))?,
+    }
+    let listener = move |note: Note<'_>| {
+        // Whoever reads the output may leave; the clients are served all the same.
+        let _ = if json {
+            print_json(&note_json(&note))
+        } else {
+            print_line(note_text(&note))
+        };
+    };
+    serve(registration, args.once, Scope::Flows, Arc::new(listener))
+}
+
+fn note_text(note: &Note<'_>) -> String {
+    match note {
+        Note::Begin(job) => {
+            format!(
+                "job: {} of {}",
+                direction_word(job.direction),
+                sizes_text(&job.sizes)
+            )
+        }
+        Note::Interval(seen) => interval_text(seen),
+        Note::End(job, seen) => {
+            format!(
+                "end: sent {}, received {} SDUs, {} bytes{}; {} Mbit/s; CPU {} ms",
+                seen.sent,
+                seen.received,
+                seen.received_bytes,
+                tally_text(seen),
+                short(seen.goodput_mbps()),
+                short(seen.cpu_ns as f64 / 1e6),
+            ) + if job.verify { "; content checked" } else { "" }
+        }
+    }
+}
+
+fn note_json(note: &Note<'_>) -> Value {
+    match note {
+        Note::Begin(job) => json!({ "begin": job }),
+        Note::Interval(seen) => json!({ "interval": seen }),
+        Note::End(_, seen) => json!({ "end": seen, "goodput_mbps": seen.goodput_mbps() }),
+    }
+}
+
+fn interval_text(seen: &Seen) -> String {
+    let seconds = seen.elapsed_ns as f64 / 1e9;
+    let mbps = seen.received_bytes as f64 * 8e-6 / seconds.max(1e-9);
+    let rate = seen.received as f64 / seconds.max(1e-9);
+    let (mbps, rate) = (short(mbps), short(rate));
+    format!(
+        "{seconds:7.2} s: {} SDUs, {mbps} Mbit/s, {rate} SDU/s on average",
+        seen.received
+    )
+}
+
+fn tally_text(seen: &Seen) -> String {
+    seen.tally.map_or_else(String::new, |tally| {
+        format!(
+            " ({} duplicates, {} reordered)",
+            tally.duplicates, tally.reordered
+        )
+    })
+}
+
+fn direction_word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Forward => "client to server",
+        Direction::Reverse => "server to client",
+        Direction::Echo => "echo",
+    }
+}
+
+fn sizes_text(sizes: &Sizes) -> String {
+    match sizes {
+        Sizes::Fixed(bytes) => format!("{} bytes", size(*bytes)),
+        Sizes::Uniform { low, high } => format!("{low} to {high} bytes, uniform"),
+        Sizes::Exponential { mean } => format!("{mean} bytes on average, exponential"),
+    }
+}
+
+fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
+    if args.count == Some(0) && args.duration.is_none() {
+        return Err(usage("--count 0 without --duration would never end"));
+    }
+    let route = Route {
+        node: shared.node()?,
+        local: args.local.clone(),
+        remote: args.name.clone(),
+        dif: args.dif.clone(),
+        spec: match args.spec {
+            SpecName::Reliable => FlowSpec::reliable(),
+            SpecName::Unreliable => FlowSpec::unreliable(),
+        },
+    };
+    let mut client = TrialClient::open(route)?;
+    let sizes = match &args.sweep {
+        Some(sweep) => sweep.0.iter().map(|bytes| Sizes::Fixed(*bytes)).collect(),
+        None => vec![args.size],
+    };
+    let mut results = Vec::new();
+    for sizes in sizes {
+        let job = job(
+            args,
+            sizes,
+            Via::Flow {
+                ticket: client.ticket(),
+            },
+        );
+        let trial = client.run(&job, &mut |seen| progress(interval_text(seen)))?;
+        results.push((sizes, trial));
+    }
+    match shared.json {
+        true => print_json(&results_json(args, &results))?,
+        false => print_line(results_text(args, &results))?,
+    }
+    judge(args, &results)
+}
+
+fn job(args: &PerfArgs, sizes: Sizes, via: Via) -> Job {
+    let direction = match (args.echo, args.reverse) {
+        (true, _) => Direction::Echo,
+        (_, true) => Direction::Reverse,
+        _ => Direction::Forward,
+    };
+    let default_ns = if args.count.is_some() {
+        0
+    } else {
+        5_000_000_000
+    };
+    Job {
+        direction,
+        via,
+        sizes,
+        rate: args.rate,
+        arrivals: args.arrivals,
+        duration_ns: args.duration.unwrap_or(default_ns),
+        count: args.count.unwrap_or(0),
+        seed: args.seed,
+        verify: args.verify,
+        interval_ns: args.interval.unwrap_or(0),
+        pin: None,
+    }
+}
+
+/// Fails when a reliable flow did not deliver everything whole.
+fn judge(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Result<(), Failure> {
+    let damaged: u64 = results
+        .iter()
+        .map(|(_, trial)| trial.receiver().damaged)
+        .sum();
+    let lost: u64 = results.iter().map(|(_, trial)| trial.lost()).sum();
+    if damaged > 0 || (args.spec == SpecName::Reliable && lost > 0) {
+        return Err(failed(format!("{lost} SDUs lost, {damaged} damaged")));
+    }
+    Ok(())
+}
+
+fn results_json(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Value {
+    let one = |(sizes, trial): &(Sizes, Trial)| {
+        json!({
+            "sizes": sizes,
+            "goodput_mbps": trial.receiver().goodput_mbps(),
+            "msgs_per_s": trial.receiver().sdus_per_s(),
+            "lost": trial.lost(),
+            "tally": trial.receiver().tally,
+            "rtt_us": trial.receiver().rtt_us,
+            "cpu_ns_per_sdu": trial.cpu_ns_per_sdu(),
+            "client": trial.client,
+            "server": trial.server,
+        })
+    };
+    json!({ "name": args.name, "results": results.iter().map(one).collect::<Vec<_>>() })
+}
+
+fn results_text(args: &PerfArgs, results: &[(Sizes, Trial)]) -> String {
+    let mut table = match args.echo {
+        true => Table::new([
+            "SDU",
+            "ROUNDS",
+            "RTT min/avg/max us",
+            "p50",
+            "p90",
+            "p99",
+            "CPU ns/SDU",
+        ]),
+        false => Table::new([
+            "SDU",
+            "SENT",
+            "RECEIVED",
+            "LOST",
+            "DUP",
+            "REORDERED",
+            "Mbit/s",
+            "SDU/s",
+            "CPU ns/SDU",
+        ]),
+    };
+    for (sizes, trial) in results {
+        let seen = trial.receiver();
+        let cpu = short(trial.cpu_ns_per_sdu());
+        if let (true, Some(rtt)) = (args.echo, &seen.rtt_us) {
+            table.row([
+                sizes_text(sizes),
+                seen.received.to_string(),
+                format!("{}/{}/{}", short(rtt.min), short(rtt.avg), short(rtt.max)),
+                short(rtt.p50),
+                short(rtt.p90),
+                short(rtt.p99),
+                cpu,
+            ]);
+            continue;
+        }
+        let tally = |pick: fn(&crate::measure::sequence::Tally) -> u64| {
+            seen.tally
+                .as_ref()
+                .map_or_else(|| "-".to_owned(), |tally| pick(tally).to_string())
+        };
+        table.row([
+            sizes_text(sizes),
+            trial.sender().sent.to_string(),
+            seen.received.to_string(),
+            trial.lost().to_string(),
+            tally(|tally| tally.duplicates),
+            tally(|tally| tally.reordered),
+            short(seen.goodput_mbps()),
+            short(seen.sdus_per_s()),
+            cpu,
+        ]);
+    }
+    table.to_string()
+}

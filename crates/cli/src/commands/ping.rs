@@ -1,0 +1,246 @@
+//! `carina ping`: echo over a flow, client and server (rina-echo-time).
+
+use std::time::Duration;
+
+use carina_api::{AppName, DifName};
+use carina_client::{Error, Flow, FlowSpec};
+use carina_sys::monotonic_ns;
+use serde::Serialize;
+
+use crate::Shared;
+use crate::carriage::flow::FlowCarriage;
+use crate::carriage::{Arrival, Carriage};
+use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::measure::duration::parse_ns;
+use crate::measure::summary::Summary;
+use crate::measure::traffic::{SDU_MAX, bytes};
+use crate::report::table::short;
+use crate::report::{print_json, print_line, progress};
+use crate::trial::payload::Payload;
+
+/// The name of the echo server when none is given; that of rina-echo-time.
+pub const ECHO_SERVER: &str = "rina.apps.echotime";
+
+/// Send SDUs to an echo server and time the answers; --listen is the server
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  carina ping --listen\n  carina ping rina.apps.echotime -c 10 -s 1400\n  \
+    carina ping --flood -c 100000 -q\n\nEvery byte of every answer is compared with what was sent. \
+    The exit code is 1 when an answer was missing or damaged."
+)]
+pub struct PingArgs {
+    /// The name of the server
+    #[arg(default_value = ECHO_SERVER)]
+    name: AppName,
+    /// Be the server: register the name and send every SDU back
+    #[arg(long, short)]
+    listen: bool,
+    /// SDU size in bytes
+    #[arg(long, short, default_value = "64", value_parser = bytes)]
+    size: u64,
+    /// How many SDUs; 0 for no end
+    #[arg(long, short, default_value_t = 5)]
+    count: u64,
+    /// Time between SDUs
+    #[arg(long, short, default_value = "1s", value_parser = parse_ns)]
+    interval: u64,
+    /// Send the next SDU as soon as the answer is there
+    #[arg(long, short)]
+    flood: bool,
+    /// How long to wait for an answer
+    #[arg(long, short = 'W', default_value = "5s", value_parser = parse_ns)]
+    timeout: u64,
+    /// Print the summary only
+    #[arg(long, short)]
+    quiet: bool,
+    /// The DIF [default: the first that knows the name; all with --listen]
+    #[arg(long)]
+    dif: Option<DifName>,
+    /// The name under which to ask
+    #[arg(long, default_value = "rina.apps.echotime.client")]
+    local: AppName,
+}
+
+/// What a client measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct PingResult {
+    /// The server.
+    pub name: AppName,
+    /// SDU size in bytes.
+    pub size: u64,
+    /// SDUs sent.
+    pub sent: u64,
+    /// Answers that came in time.
+    pub received: u64,
+    /// Answers whose content was not what was sent.
+    pub damaged: u64,
+    /// Round-trip times in microseconds.
+    pub rtt_us: Option<Summary>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The node refuses, the flow breaks, or answers were missing or damaged.
+pub fn run(shared: &Shared, args: PingArgs) -> Outcome {
+    if args.listen {
+        serve(shared, &args)
+    } else {
+        ask(shared, &args)
+    }
+}
+
+fn ask(shared: &Shared, args: &PingArgs) -> Outcome {
+    let spec = FlowSpec::reliable();
+    let flow = shared
+        .node()?
+        .allocate(&args.local, &args.name, args.dif.as_ref(), &spec)
+        .attempt(format!("allocating a flow to {}", args.name))?;
+    let dif = flow.info().dif.clone();
+    if !shared.json && !args.quiet {
+        print_line(format!(
+            "PING {} in {dif}: SDUs of {} bytes",
+            args.name, args.size
+        ))?;
+    }
+    let talk = !shared.json && !args.quiet && !args.flood;
+    let result = exchange(flow, args, &mut |seq, rtt_us| {
+        if !talk {
+            return Ok(());
+        }
+        let (size, name) = (args.size, &args.name);
+        print_line(format!(
+            "{size} bytes from {name}: seq={seq} time={} us",
+            short(rtt_us)
+        ))
+    })?;
+    match shared.json {
+        true => print_json(&result)?,
+        false => print_line(summary_text(&result))?,
+    }
+    if result.damaged > 0 || result.received < result.sent {
+        let lost = result.sent - result.received;
+        return Err(failed(format!(
+            "{lost} answers missing, {} damaged",
+            result.damaged
+        )));
+    }
+    Ok(())
+}
+
+/// The closing lines of a ping.
+fn summary_text(result: &PingResult) -> String {
+    let lost = result.sent - result.received;
+    let share = 100.0 * lost as f64 / result.sent.max(1) as f64;
+    let mut text = format!(
+        "{} SDUs sent, {} answered, {share:.1} % lost, {} damaged",
+        result.sent, result.received, result.damaged
+    );
+    if let Some(rtt) = &result.rtt_us {
+        text += &format!(
+            "\nrtt min/avg/max/stddev = {}/{}/{}/{} us, p50/p90/p99 = {}/{}/{} us",
+            short(rtt.min),
+            short(rtt.avg),
+            short(rtt.max),
+            short(rtt.stddev),
+            short(rtt.p50),
+            short(rtt.p90),
+            short(rtt.p99)
+        );
+    }
+    text
+}
+
+fn exchange(
+    flow: Flow,
+    args: &PingArgs,
+    tell: &mut dyn FnMut(u64, f64) -> Outcome,
+) -> Result<PingResult, Failure> {
+    let size = args.size as usize;
+    let mut carriage = FlowCarriage::new(flow);
+    let mut payload = Payload::new(size, true);
+    let mut buffer = vec![0; size.max(64)];
+    let mut times = Vec::new();
+    let name = args.name.clone();
+    let mut result = PingResult {
+        name,
+        size: args.size,
+        sent: 0,
+        received: 0,
+        damaged: 0,
+        rtt_us: None,
+    };
+    while args.count == 0 || result.sent < args.count {
+        let seq = result.sent;
+        let before = monotonic_ns();
+        carriage.send(payload.sdu(seq, size))?;
+        result.sent += 1;
+        match carriage.recv(&mut buffer, Duration::from_nanos(args.timeout))? {
+            Arrival::Sdu(len) => {
+                let rtt_us = (monotonic_ns() - before) as f64 / 1e3;
+                let whole = len == size && payload.matches(&buffer[..len], seq);
+                result.damaged += u64::from(!whole);
+                result.received += 1;
+                // A ping without end keeps the latest million for its percentiles.
+                if times.len() < TIMES_MAX {
+                    times.push(rtt_us);
+                } else {
+                    times[seq as usize % TIMES_MAX] = rtt_us;
+                }
+                tell(seq, rtt_us)?;
+            }
+            // A reliable flow that does not answer will not answer later SDUs in order either.
+            Arrival::Idle => break,
+            Arrival::End => return Err(failed("the server closed the flow before it answered")),
+        }
+        if !args.flood && (args.count == 0 || result.sent < args.count) {
+            let next = before.saturating_add(args.interval);
+            std::thread::sleep(Duration::from_nanos(next.saturating_sub(monotonic_ns())));
+        }
+    }
+    result.rtt_us = Summary::of(&times);
+    Ok(result)
+}
+
+/// Round-trip times kept.
+const TIMES_MAX: usize = 1 << 20;
+
+fn serve(shared: &Shared, args: &PingArgs) -> Outcome {
+    let registered = shared.node()?.register(&args.name, args.dif.as_ref());
+    let mut registration = registered.attempt(format!("registering {}", args.name))?;
+    match shared.json {
+        true => print_json(&serde_json::json!({ "registered": args.name }))?,
+        false => print_line(format!("echo server {} waits for flows", args.name))?,
+    }
+    let quiet = args.quiet || shared.json;
+    loop {
+        let request = registration.next_request().attempt("waiting for flows")?;
+        let flow = match registration.accept_request(&request) {
+            Ok(flow) => flow,
+            // The client gave up before it was accepted.
+            Err(Error::Refused(_)) => continue,
+            Err(error) => return Err(error).attempt("accepting a flow"),
+        };
+        std::thread::spawn(move || {
+            let outcome = echo(flow);
+            match outcome {
+                Ok(count) if !quiet => progress(format!("{}: {count} SDUs echoed", request.remote)),
+                Ok(_) => {}
+                Err(failure) => progress(format!("{}: {failure}", request.remote)),
+            }
+        });
+    }
+}
+
+/// Sends every SDU back until the client closes the flow; returns how many.
+fn echo(mut flow: Flow) -> Result<u64, Failure> {
+    let mut count = 0;
+    loop {
+        match flow.recv_vec(SDU_MAX as usize) {
+            Ok(sdu) => flow.send(&sdu).attempt("sending an answer")?,
+            Err(Error::Closed) => return Ok(count),
+            Err(error) => return Err(error).attempt("receiving"),
+        }
+        count += 1;
+    }
+}

@@ -1,0 +1,70 @@
+//! `carina register`: holds a name, for debugging.
+
+use std::time::Duration;
+
+use carina_api::{AppName, DifName};
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome};
+use crate::report::{print_json, print_line};
+
+/// Register a name and hold it until stopped; every flow request is refused and shown
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  carina register web.example --dif hv.a")]
+pub struct RegisterArgs {
+    /// The name
+    name: AppName,
+    /// The DIF [default: all]
+    #[arg(long)]
+    dif: Option<DifName>,
+    /// Give the name back after this time
+    #[arg(long = "for", value_name = "TIME", value_parser = crate::measure::duration::parse_ns)]
+    hold: Option<u64>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The node refuses the name or ends.
+pub fn run(shared: &Shared, args: RegisterArgs) -> Outcome {
+    let node = shared.node()?;
+    let registered = node.register(&args.name, args.dif.as_ref());
+    let mut registration = registered.attempt(format!("registering {}", args.name))?;
+    let difs: Vec<String> = registration
+        .difs()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    match shared.json {
+        true => print_json(&serde_json::json!({ "registered": args.name, "difs": difs }))?,
+        false => print_line(format!(
+            "{} is registered in {}",
+            args.name,
+            difs.join(", ")
+        ))?,
+    }
+    let end = args
+        .hold
+        .map(|ns| carina_sys::monotonic_ns().saturating_add(ns));
+    loop {
+        let left = end.map_or(u64::MAX, |end| {
+            end.saturating_sub(carina_sys::monotonic_ns())
+        });
+        if left == 0 {
+            return Ok(());
+        }
+        let limit = Duration::from_nanos(left.min(60_000_000_000));
+        let request = registration
+            .next_request_timeout(limit)
+            .attempt("waiting for flows")?;
+        if let Some(request) = request {
+            registration
+                .refuse(&request, "this name is only held by `carina register`")
+                .attempt("refusing a flow")?;
+            match shared.json {
+                true => print_json(&serde_json::json!({ "refused": request.remote }))?,
+                false => print_line(format!("refused a flow asked for by {}", request.remote))?,
+            }
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! `carina top`: live rates, read from the counters in shared memory without asking the node.
+
+use std::time::{Duration, Instant};
+
+use carina_engine::counters::{Kind, Snapshot, Value, read};
+use ratatui::crossterm::event::{self, Event, KeyCode};
+use ratatui::layout::Constraint;
+use ratatui::style::Style;
+use ratatui::widgets::{Cell, Row, Table as Grid};
+use serde::Serialize;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome};
+use crate::measure::duration::parse_ns;
+use crate::report::table::{Table, short};
+use crate::report::{print_json, print_line};
+
+/// Show live rates of IPCPs, flows and channels
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  carina top\n  carina top --once\n  carina top --json --interval 5s\
+    \n\nReads shared memory only: it costs the node nothing and works on a node that is stuck or \
+    dead. q ends it. With --json one line per interval."
+)]
+pub struct TopArgs {
+    /// Time over which rates are taken
+    #[arg(long, short, default_value = "1s", value_parser = parse_ns)]
+    interval: u64,
+    /// Print one table and end
+    #[arg(long)]
+    once: bool,
+}
+
+/// What happened to one row over an interval.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+struct Rates {
+    kind: &'static str,
+    id: u64,
+    name: String,
+    sdus_in_per_s: f64,
+    mbps_in: f64,
+    sdus_out_per_s: f64,
+    mbps_out: f64,
+    bells_per_s: f64,
+    drops: u64,
+    /// Totals of the row by label; zeros left out.
+    totals: std::collections::BTreeMap<&'static str, u64>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There are no counters: no node has run here.
+pub fn run(shared: &Shared, args: &TopArgs) -> Outcome {
+    let path = shared.run_dir().counters();
+    let look = || read(&path).attempt("reading the counters (has a node run here?)");
+    let interval = Duration::from_nanos(args.interval.max(10_000_000));
+    if !shared.json && !args.once {
+        return screen(interval, &look);
+    }
+    let mut before = (Instant::now(), look()?);
+    loop {
+        std::thread::sleep(interval);
+        let after = (Instant::now(), look()?);
+        let rates = rates(&before.1, &after.1, (after.0 - before.0).as_secs_f64());
+        match shared.json {
+            true => print_json(&serde_json::json!({ "rows": rates }))?,
+            false => print_line(plain(&rates))?,
+        }
+        if args.once {
+            return Ok(());
+        }
+        before = after;
+    }
+}
+
+fn rates(before: &[Snapshot], after: &[Snapshot], seconds: f64) -> Vec<Rates> {
+    let one = |now: &Snapshot| {
+        let same =
+            |was: &&Snapshot| (was.kind, was.id, was.changes) == (now.kind, now.id, now.changes);
+        let was = before.iter().find(same);
+        let rate = |value: Value| {
+            let gone = now
+                .get(value)
+                .wrapping_sub(was.map_or(0, |was| was.get(value)));
+            gone as f64 / seconds.max(1e-6)
+        };
+        let totals = Value::ALL
+            .iter()
+            .map(|value| (value.label(), now.get(*value)));
+        Rates {
+            kind: now.kind.label(),
+            id: now.id,
+            name: now.name.clone(),
+            sdus_in_per_s: rate(Value::SdusIn),
+            mbps_in: rate(Value::BytesIn) * 8e-6,
+            sdus_out_per_s: rate(Value::SdusOut),
+            mbps_out: rate(Value::BytesOut) * 8e-6,
+            bells_per_s: rate(Value::Bells),
+            drops: now.drops(),
+            totals: totals.filter(|(_, total)| *total > 0).collect(),
+        }
+    };
+    let mut rows: Vec<&Snapshot> = after.iter().collect();
+    let rank = |kind: Kind| match kind {
+        Kind::Engine => 0,
+        Kind::Ipcp => 1,
+        Kind::Flow => 2,
+    };
+    rows.sort_by_key(|row| (rank(row.kind), row.id));
+    rows.into_iter().map(one).collect()
+}
+
+const HEAD: [&str; 9] = [
+    "KIND",
+    "ID",
+    "NAME",
+    "SDU/s IN",
+    "Mbit/s IN",
+    "SDU/s OUT",
+    "Mbit/s OUT",
+    "BELLS/s",
+    "DROPS",
+];
+
+impl Rates {
+    fn cells(&self) -> [String; 9] {
+        [
+            self.kind.to_owned(),
+            self.id.to_string(),
+            self.name.clone(),
+            short(self.sdus_in_per_s),
+            short(self.mbps_in),
+            short(self.sdus_out_per_s),
+            short(self.mbps_out),
+            short(self.bells_per_s),
+            self.drops.to_string(),
+        ]
+    }
+}
+
+fn plain(rates: &[Rates]) -> Table {
+    let mut table = Table::new(HEAD);
+    rates.iter().for_each(|row| table.row(row.cells()));
+    table
+}
+
+/// Draws until `q`, Escape or Ctrl-C (which arrives as a key in raw mode).
+fn screen(interval: Duration, look: &dyn Fn() -> Result<Vec<Snapshot>, Failure>) -> Outcome {
+    let mut before = (Instant::now(), look()?);
+    let mut shown = Vec::new();
+    let mut terminal = ratatui::init();
+    let mut draw_all = || -> Outcome {
+        loop {
+            terminal
+                .draw(|frame| draw(frame, &shown))
+                .attempt("drawing")?;
+            let left = interval.saturating_sub(before.0.elapsed());
+            if event::poll(left).attempt("waiting for a key")? {
+                if let Event::Key(key) = event::read().attempt("reading a key")?
+                    && matches!(key.code, KeyCode::Char('q' | 'c') | KeyCode::Esc)
+                {
+                    return Ok(());
+                }
+                continue;
+            }
+            let after = (Instant::now(), look()?);
+            shown = rates(&before.1, &after.1, (after.0 - before.0).as_secs_f64());
+            before = after;
+        }
+    };
+    let outcome = draw_all();
+    ratatui::restore();
+    outcome
+}
+
+fn draw(frame: &mut ratatui::Frame<'_>, rates: &[Rates]) {
+    let widths = [7, 11, 0, 10, 10, 10, 10, 9, 8].map(|width| match width {
+        0 => Constraint::Fill(1),
+        width => Constraint::Length(width),
+    });
+    let style = |row: &Rates| {
+        if row.drops > 0 {
+            Style::new().yellow()
+        } else {
+            Style::new()
+        }
+    };
+    let rows = rates
+        .iter()
+        .map(|row| Row::new(row.cells().map(Cell::from)).style(style(row)));
+    let grid = Grid::new(rows, widths)
+        .header(Row::new(HEAD).style(Style::new().bold().reversed()))
+        .column_spacing(1);
+    frame.render_widget(grid, frame.area());
+}

@@ -1,0 +1,379 @@
+//! `carina vm`: virtual machines attached to the running node.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use carina_api::LocalName;
+use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo};
+use carina_vm::{Boot, Cache, Image, Machine};
+use clap::Subcommand;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::measure::duration::parse_ns;
+use crate::report::table::Table;
+use crate::report::{print_json, print_line, progress};
+
+/// Run virtual machines attached to this node
+#[derive(Debug, Subcommand)]
+pub enum VmCommand {
+    /// Boot a VM attached to the running node, with a node of its own inside
+    #[command(
+        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  \
+        carina vm run web --disk debian.qcow2 --memory 2048 --qemu-args \"-vga std\"\n\nThe VM \
+        goes on when the command ends; `carina vm stop` ends it."
+    )]
+    Run(RunArgs),
+    /// Connect this terminal to the VM's serial console
+    #[command(after_help = "Example:\n  carina vm console a\n\nCtrl-] leaves the console.")]
+    Console {
+        /// The VM
+        name: LocalName,
+    },
+    /// List VMs: those that run and those whose ports the node has
+    #[command(after_help = "Example:\n  carina vm list --json")]
+    List,
+    /// Stop a VM and remove its port
+    #[command(after_help = "Example:\n  carina vm stop a --grace 10s")]
+    Stop {
+        /// The VM
+        name: LocalName,
+        /// Press the power button first and wait so long
+        #[arg(long, default_value = "0s", value_parser = parse_ns)]
+        grace: u64,
+        /// Keep the VM's port and its DIF in the node
+        #[arg(long)]
+        keep_port: bool,
+    },
+    /// Print the arguments that attach a VM which Carina does not start
+    #[command(
+        after_help = "Examples:\n  qemu-system-x86_64 ... $(carina vm args a)\n  \
+        carina vm args a --libvirt\n\nMakes the VM's port in the node when it is not there."
+    )]
+    Args {
+        /// The VM
+        name: LocalName,
+        /// Print elements for a libvirt domain
+        #[arg(long)]
+        libvirt: bool,
+        #[command(flatten)]
+        port: PortArgs,
+    },
+}
+
+/// Options of the VM's port in the node.
+#[derive(Debug, clap::Args)]
+pub struct PortArgs {
+    /// The DIF between host and VM [default: hv.NAME]
+    #[arg(long)]
+    dif: Option<carina_api::DifName>,
+    /// Bytes of the shared region, a power of two [default: 16 MiB]
+    #[arg(long)]
+    region_bytes: Option<u64>,
+}
+
+/// Options of `carina vm run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    /// Name of the VM
+    name: LocalName,
+    #[command(flatten)]
+    port: PortArgs,
+    /// Boot this disk image in place of Carina's own guest
+    #[arg(long)]
+    disk: Option<PathBuf>,
+    /// Memory in MiB
+    #[arg(long, default_value_t = 256)]
+    memory: u32,
+    /// Processors
+    #[arg(long, default_value_t = 1)]
+    cpus: u32,
+    /// Give the VM an IOMMU, so that its node can take doorbell interrupts
+    #[arg(long)]
+    iommu: bool,
+    /// A shell command for the guest to run at boot
+    #[arg(long)]
+    command: Option<String>,
+    /// Connect this terminal to the console
+    #[arg(long)]
+    console: bool,
+    /// Do not wait until the guest is up
+    #[arg(long)]
+    no_wait: bool,
+    /// More arguments for QEMU, separated by spaces; may be repeated
+    #[arg(long, allow_hyphen_values = true)]
+    qemu_args: Vec<String>,
+}
+
+/// How long a guest may take to boot; TCG is slow.
+const BOOT: Duration = Duration::from_secs(180);
+
+/// Runs the command.
+///
+/// # Errors
+/// The node refuses or does not run, or QEMU does not start.
+pub fn run(shared: &Shared, command: VmCommand) -> Outcome {
+    match command {
+        VmCommand::Run(args) => boot(shared, args),
+        VmCommand::Console { name } => console(shared, &name),
+        VmCommand::List => list(shared),
+        VmCommand::Stop {
+            name,
+            grace,
+            keep_port,
+        } => stop(shared, &name, grace, keep_port),
+        VmCommand::Args {
+            name,
+            libvirt,
+            port,
+        } => args(shared, name, libvirt, port),
+    }
+}
+
+fn port_of(node: &Client, name: &LocalName, port: PortArgs) -> Result<VmInfo, Failure> {
+    match node.vm(name.as_str()) {
+        Ok(info) => Ok(info),
+        Err(ClientError::Refused { status: 404, .. }) => {
+            let create = VmCreate {
+                name: name.clone(),
+                region_bytes: port.region_bytes,
+                dif: port.dif,
+            };
+            node.create_vm(&create)
+                .attempt(format!("making a port for VM {name}"))
+        }
+        Err(error) => Err(error).attempt(format!("asking the node for VM {name}")),
+    }
+}
+
+fn boot(shared: &Shared, args: RunArgs) -> Outcome {
+    if args.disk.is_some() && (args.command.is_some() || args.iommu) {
+        return Err(usage(
+            "--command and --iommu are for Carina's own guest, not for --disk",
+        ));
+    }
+    let cache = Cache::default_location().attempt("opening the cache")?;
+    let own_guest = args.disk.is_none();
+    let boot = match &args.disk {
+        Some(disk) => Boot::Disk(disk.clone()),
+        None => {
+            progress("building the guest's image");
+            let program = std::env::current_exe().attempt("finding this program")?;
+            let image = Image::new()
+                .program("/bin/carina", &program)
+                .attempt("packing carina")?;
+            Boot::prepare(&cache, &image).attempt("preparing the guest")?
+        }
+    };
+    let info = port_of(&shared.control(), &args.name, args.port)?;
+    let run_dir = shared.run_dir().vm_dir();
+    let mut machine = Machine::new(args.name.as_str(), &run_dir)
+        .attempt("naming the VM")?
+        .boot(boot)
+        .memory_mib(args.memory)
+        .cpus(args.cpus)
+        .ivshmem(&info.qemu_socket)
+        .extra_args(
+            args.qemu_args
+                .iter()
+                .flat_map(|words| words.split_whitespace()),
+        );
+    if own_guest {
+        machine = machine.node_config(&guest_config(&info));
+    }
+    if args.iommu {
+        machine = machine.iommu();
+    }
+    if let Some(command) = &args.command {
+        machine = machine.command(command);
+    }
+    let running = machine.start(&cache).attempt("starting QEMU")?;
+    if own_guest && !args.no_wait && !args.console {
+        progress("booting");
+        running.wait_ready(BOOT).attempt("waiting for the guest")?;
+        wait_for_link(&shared.control(), &args.name)?;
+    }
+    let record = running.detach();
+    match shared.json {
+        true => print_json(&record)?,
+        false => print_line(format!(
+            "VM {} runs ({}, QEMU {}), DIF {}",
+            record.name, record.accel, record.pid, info.dif
+        ))?,
+    }
+    if args.console {
+        console(shared, &args.name)
+    } else {
+        Ok(())
+    }
+}
+
+/// The configuration of the node in Carina's own guest.
+fn guest_config(info: &VmInfo) -> String {
+    let quoted = serde_json::to_string(info.dif.as_str()).unwrap_or_default();
+    format!("[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = {quoted}\n")
+}
+
+fn wait_for_link(node: &Client, name: &LocalName) -> Outcome {
+    let deadline = std::time::Instant::now() + Duration::from_secs(30);
+    while std::time::Instant::now() < deadline {
+        let info = node
+            .vm(name.as_str())
+            .attempt(format!("asking the node for VM {name}"))?;
+        if info.state == LinkState::Up {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Err(failed(format!(
+        "VM {name} is up but its node has not attached; see /var/log/carina.log in the guest"
+    )))
+}
+
+fn list(shared: &Shared) -> Outcome {
+    let ports = shared.control().vms().attempt("listing VMs")?;
+    let records = carina_vm::list(&shared.run_dir().vm_dir()).attempt("listing machines")?;
+    if shared.json {
+        return print_json(&serde_json::json!({ "ports": ports, "machines": records }));
+    }
+    let mut table = Table::new(["NAME", "DIF", "QEMU", "LINK", "ACCEL", "MiB"]);
+    for port in ports {
+        let record = records
+            .iter()
+            .find(|record| record.name == port.name.as_str());
+        let dash = || "-".to_owned();
+        table.row([
+            port.name.to_string(),
+            port.dif.to_string(),
+            port.qemu_pid.map_or_else(dash, |pid| pid.to_string()),
+            if port.state == LinkState::Up {
+                "up"
+            } else {
+                "down"
+            }
+            .to_owned(),
+            record.map_or_else(dash, |record| record.accel.clone()),
+            record.map_or_else(dash, |record| record.memory_mib.to_string()),
+        ]);
+    }
+    print_line(table)
+}
+
+fn stop(shared: &Shared, name: &LocalName, grace: u64, keep_port: bool) -> Outcome {
+    let stopped = carina_vm::stop(
+        &shared.run_dir().vm_dir(),
+        name.as_str(),
+        Duration::from_nanos(grace),
+    );
+    // A port without a machine is removed all the same; then the machine is not missed.
+    let removed = match keep_port {
+        true => Ok(()),
+        false => shared.control().destroy_vm(name.as_str()),
+    };
+    match (stopped, removed) {
+        (Err(error), Err(_)) => return Err(error).attempt(format!("stopping VM {name}")),
+        (Err(error), Ok(())) if keep_port => {
+            return Err(error).attempt(format!("stopping VM {name}"));
+        }
+        _ => {}
+    }
+    match shared.json {
+        true => print_json(&serde_json::json!({ "stopped": name })),
+        false => print_line(format!("VM {name} is stopped")),
+    }
+}
+
+fn args(shared: &Shared, name: LocalName, libvirt: bool, port: PortArgs) -> Outcome {
+    let info = port_of(&shared.control(), &name, port)?;
+    let xml = carina_vm::libvirt_xml(name.as_str(), &info.qemu_socket);
+    let arguments = carina_vm::qemu_args(name.as_str(), &info.qemu_socket);
+    match (shared.json, libvirt) {
+        (true, _) => print_json(&serde_json::json!({ "qemu": arguments, "libvirt": xml })),
+        (false, true) => print_line(xml.trim_end()),
+        (false, false) => print_line(arguments.join(" ")),
+    }
+}
+
+/// Ctrl-], as telnet and virsh have it.
+const LEAVE: u8 = 0x1d;
+
+fn console(shared: &Shared, name: &LocalName) -> Outcome {
+    let records = carina_vm::list(&shared.run_dir().vm_dir()).attempt("listing machines")?;
+    let record = records
+        .into_iter()
+        .find(|record| record.name == name.as_str())
+        .ok_or_else(|| failed(format!("no VM {name} started by Carina runs here")))?;
+    let path = record.console;
+    let socket = UnixStream::connect(&path).attempt(format!("connecting {}", path.display()))?;
+    progress("connected; Ctrl-] leaves");
+    let raw = RawTerminal::enter();
+    let outcome = relay(socket);
+    drop(raw);
+    outcome
+}
+
+/// Relays between the terminal and the console until either side ends.
+fn relay(socket: UnixStream) -> Outcome {
+    let mut from = socket.try_clone().attempt("sharing the console's socket")?;
+    let reader = std::thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        let mut stdout = std::io::stdout();
+        while let Ok(len @ 1..) = from.read(&mut buffer) {
+            if stdout
+                .write_all(&buffer[..len])
+                .and_then(|()| stdout.flush())
+                .is_err()
+            {
+                return;
+            }
+        }
+    });
+    let mut to = socket;
+    let mut stdin = std::io::stdin();
+    let mut buffer = [0; 256];
+    while let Ok(len @ 1..) = stdin.read(&mut buffer) {
+        let typed = &buffer[..len];
+        let end = typed.iter().position(|byte| *byte == LEAVE);
+        if to.write_all(&typed[..end.unwrap_or(len)]).is_err()
+            || end.is_some()
+            || reader.is_finished()
+        {
+            break;
+        }
+    }
+    // The reader wakes when its socket is shut; it may have gone before.
+    let _ = to.shutdown(std::net::Shutdown::Both);
+    reader
+        .join()
+        .map_err(|_| failed("the console's reader panicked"))
+}
+
+/// The terminal without echo and line editing; as it was when dropped.
+struct RawTerminal {
+    before: Option<rustix::termios::Termios>,
+}
+
+impl RawTerminal {
+    /// Does nothing when standard input is no terminal.
+    fn enter() -> Self {
+        let stdin = std::io::stdin();
+        let before = rustix::termios::tcgetattr(&stdin).ok();
+        if let Some(mut raw) = before.clone() {
+            raw.make_raw();
+            // A terminal that stays as it is can still be used.
+            let _ = rustix::termios::tcsetattr(&stdin, rustix::termios::OptionalActions::Now, &raw);
+        }
+        Self { before }
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let now = rustix::termios::OptionalActions::Now;
+            let _ = rustix::termios::tcsetattr(std::io::stdin(), now, before);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Loss, duplicates and reordering, from the sequence numbers the receiver sees.
+
+use serde::{Deserialize, Serialize};
+
+/// How far back a late SDU is still told apart from a duplicate.
+const WINDOW: u64 = 65_536;
+
+/// Remembers the last `WINDOW` sequence numbers and counts what went wrong.
+#[derive(Debug)]
+pub struct SequenceTracker {
+    next: u64,
+    seen: Vec<u64>,
+    tally: Tally,
+}
+
+/// What the receiver counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tally {
+    /// Distinct SDUs that carried a sequence number.
+    pub distinct: u64,
+    /// SDUs seen before (or too old to tell).
+    pub duplicates: u64,
+    /// SDUs that arrived after one sent later.
+    pub reordered: u64,
+}
+
+impl SequenceTracker {
+    /// Expects sequence number 0 first.
+    pub fn new() -> Self {
+        Self {
+            next: 0,
+            seen: vec![0; (WINDOW / 64) as usize],
+            tally: Tally::default(),
+        }
+    }
+
+    /// Takes the sequence number of an arrived SDU.
+    #[inline]
+    pub fn note(&mut self, number: u64) {
+        if number >= self.next {
+            self.advance(number);
+            self.mark(number);
+            self.tally.distinct += 1;
+        } else if self.next - number > WINDOW || self.is_marked(number) {
+            self.tally.duplicates += 1;
+        } else {
+            self.mark(number);
+            self.tally.distinct += 1;
+            self.tally.reordered += 1;
+        }
+    }
+
+    /// The counts so far.
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    /// Forgets what lies `WINDOW` behind the new front, so that its places can be used again.
+    fn advance(&mut self, number: u64) {
+        let jump = number - self.next;
+        if jump >= WINDOW {
+            self.seen.fill(0);
+        } else {
+            for skipped in self.next..=number {
+                self.unmark(skipped);
+            }
+        }
+        self.next = number.saturating_add(1);
+    }
+
+    fn place(number: u64) -> (usize, u64) {
+        let place = number % WINDOW;
+        ((place / 64) as usize, 1 << (place % 64))
+    }
+
+    fn mark(&mut self, number: u64) {
+        let (word, bit) = Self::place(number);
+        self.seen[word] |= bit;
+    }
+
+    fn unmark(&mut self, number: u64) {
+        let (word, bit) = Self::place(number);
+        self.seen[word] &= !bit;
+    }
+
+    fn is_marked(&self, number: u64) -> bool {
+        let (word, bit) = Self::place(number);
+        self.seen[word] & bit != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tally(numbers: impl IntoIterator<Item = u64>) -> Tally {
+        let mut tracker = SequenceTracker::new();
+        numbers.into_iter().for_each(|n| tracker.note(n));
+        tracker.tally()
+    }
+
+    #[test]
+    fn an_orderly_stream_has_nothing_to_report() {
+        let expected = Tally {
+            distinct: 200_000,
+            duplicates: 0,
+            reordered: 0,
+        };
+        assert_eq!(tally(0..200_000), expected);
+    }
+
+    #[test]
+    fn late_and_repeated_sdus_are_told_apart() {
+        let expected = Tally {
+            distinct: 5,
+            duplicates: 2,
+            reordered: 1,
+        };
+        assert_eq!(tally([0, 1, 3, 2, 2, 4, 0]), expected);
+    }
+
+    #[test]
+    fn a_jump_beyond_the_window_forgets_the_past() {
+        let far = 10 * WINDOW;
+        assert_eq!(tally([0, far, far - 1]).reordered, 1);
+        assert_eq!(tally([0, far, 0]).duplicates, 1);
+    }
+
+    #[test]
+    fn the_largest_number_does_not_overflow() {
+        assert_eq!(tally([u64::MAX - 1, u64::MAX]).distinct, 2);
+    }
+}

@@ -1,0 +1,272 @@
+//! The shape of generated traffic: how large SDUs are and when they leave.
+
+use serde::{Deserialize, Serialize};
+use std::str::FromStr;
+
+use super::random::Random;
+
+/// The largest SDU the tools generate, in bytes.
+pub const SDU_MAX: u64 = 64 << 20;
+
+/// How large each SDU is, in bytes.
+///
+/// Text forms: `1400` (fixed), `uniform:64..1500`, `exponential:500` (mean; capped at ten means).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sizes {
+    /// Every SDU has this size.
+    Fixed(u64),
+    /// Every size from `low` to `high` is equally likely.
+    Uniform {
+        /// The smallest.
+        low: u64,
+        /// The largest.
+        high: u64,
+    },
+    /// Exponentially distributed, rounded down, capped at ten times the mean.
+    Exponential {
+        /// The mean before the cap.
+        mean: u64,
+    },
+}
+
+impl Sizes {
+    /// The size of the next SDU.
+    #[inline]
+    pub fn draw(&self, random: &mut Random) -> usize {
+        match *self {
+            Self::Fixed(size) => size as usize,
+            Self::Uniform { low, high } => random.between(low, high) as usize,
+            Self::Exponential { mean } => {
+                (random.exponential(mean as f64) as u64).min(10 * mean) as usize
+            }
+        }
+    }
+
+    /// The largest size that can be drawn.
+    pub fn max(&self) -> usize {
+        match *self {
+            Self::Fixed(size) => size as usize,
+            Self::Uniform { high, .. } => high as usize,
+            Self::Exponential { mean } => 10 * mean as usize,
+        }
+    }
+
+    /// Checks sizes that came from another system.
+    ///
+    /// # Errors
+    /// Bounds the wrong way round, or SDUs larger than `SDU_MAX`.
+    pub fn check(&self) -> Result<(), String> {
+        let (low, high) = match *self {
+            Self::Fixed(size) => (size, size),
+            Self::Uniform { low, high } => (low, high),
+            Self::Exponential { mean } => (mean, mean.saturating_mul(10)),
+        };
+        if low > high {
+            return Err(format!(
+                "the lower bound {low} is above the upper one, {high}"
+            ));
+        }
+        if high > SDU_MAX {
+            return Err(format!(
+                "SDUs of {high} bytes; the most there is is {SDU_MAX}"
+            ));
+        }
+        Ok(())
+    }
+
+    /// The mean size.
+    pub fn mean(&self) -> f64 {
+        match *self {
+            Self::Fixed(size) => size as f64,
+            Self::Uniform { low, high } => (low + high) as f64 / 2.0,
+            Self::Exponential { mean } => mean as f64,
+        }
+    }
+}
+
+impl FromStr for Sizes {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let sizes = match text.split_once(':') {
+            None => Self::Fixed(bytes(text)?),
+            Some(("fixed", size)) => Self::Fixed(bytes(size)?),
+            Some(("uniform", range)) => {
+                let (low, high) = range.split_once("..").ok_or_else(|| wrong_sizes(text))?;
+                Self::Uniform {
+                    low: bytes(low)?,
+                    high: bytes(high)?,
+                }
+            }
+            Some(("exponential", mean)) => Self::Exponential { mean: bytes(mean)? },
+            Some(_) => return Err(wrong_sizes(text)),
+        };
+        sizes
+            .check()
+            .map_err(|reason| format!("`{text}`: {reason}"))?;
+        Ok(sizes)
+    }
+}
+
+fn wrong_sizes(text: &str) -> String {
+    format!("`{text}` is no SDU size: give 1400, uniform:64..1500 or exponential:500")
+}
+
+/// Reads a number of bytes with an optional `k` or `M` (1024 and 1024²).
+///
+/// # Errors
+/// Anything else, or more than `SDU_MAX`.
+pub fn bytes(text: &str) -> Result<u64, String> {
+    let (number, scale) = match text.strip_suffix(['k', 'K']) {
+        Some(number) => (number, 1 << 10),
+        None => text
+            .strip_suffix('M')
+            .map_or((text, 1), |number| (number, 1 << 20)),
+    };
+    let value = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|value| value.checked_mul(scale));
+    value
+        .filter(|value| *value <= SDU_MAX)
+        .ok_or_else(|| format!("`{text}` is no size in bytes from 0 to {SDU_MAX} (k and M work)"))
+}
+
+/// A range of SDU sizes to go through: `0..4000:250`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sweep(pub Vec<u64>);
+
+impl FromStr for Sweep {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no sweep: give FROM..TO:STEP, for example 0..4000:250");
+        let (from, rest) = text.split_once("..").ok_or_else(wrong)?;
+        let (to, step) = rest.split_once(':').ok_or_else(wrong)?;
+        let (from, to, step) = (bytes(from)?, bytes(to)?, bytes(step)?);
+        if step == 0 || from > to || (to - from) / step > 10_000 {
+            return Err(wrong());
+        }
+        Ok(Self((from..=to).step_by(step as usize).collect()))
+    }
+}
+
+/// When SDUs leave, given a rate in SDUs per second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Arrivals {
+    /// At equal distances.
+    Constant,
+    /// As a Poisson process: exponentially distributed gaps.
+    Poisson,
+}
+
+impl Arrivals {
+    /// The gap before the next SDU, in nanoseconds, for a mean gap in nanoseconds.
+    pub fn gap_ns(self, mean_ns: f64, random: &mut Random) -> f64 {
+        match self {
+            Self::Constant => mean_ns,
+            Self::Poisson => random.exponential(mean_ns),
+        }
+    }
+}
+
+/// A rate: SDUs per second (`10kpps`, `500pps`) or bits per second of SDU content (`100Mbit`).
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rate {
+    /// SDUs per second.
+    Sdus(f64),
+    /// Bits of SDU content per second.
+    Bits(f64),
+}
+
+impl Rate {
+    /// SDUs per second for SDUs of the given mean size in bytes.
+    pub fn sdus_per_s(self, mean_bytes: f64) -> f64 {
+        match self {
+            Self::Sdus(rate) => rate,
+            Self::Bits(rate) => rate / (8.0 * mean_bytes.max(1.0)),
+        }
+    }
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no rate: give for example 500pps, 10kpps or 100Mbit");
+        let (head, bits) = match text.strip_suffix("bit") {
+            Some(head) => (head, true),
+            None => (text.strip_suffix("pps").ok_or_else(wrong)?, false),
+        };
+        let (number, scale) = match head.chars().last().ok_or_else(wrong)? {
+            'k' => (&head[..head.len() - 1], 1e3),
+            'M' => (&head[..head.len() - 1], 1e6),
+            'G' => (&head[..head.len() - 1], 1e9),
+            _ => (head, 1.0),
+        };
+        let value = number.parse::<f64>().map_err(|_| wrong())? * scale;
+        if !value.is_finite() || value <= 0.0 {
+            return Err(wrong());
+        }
+        Ok(if bits {
+            Self::Bits(value)
+        } else {
+            Self::Sdus(value)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn size_texts_mean_what_they_say() {
+        assert_eq!("1400".parse(), Ok(Sizes::Fixed(1400)));
+        assert_eq!("64k".parse(), Ok(Sizes::Fixed(65536)));
+        assert_eq!(
+            "uniform:64..1500".parse(),
+            Ok(Sizes::Uniform {
+                low: 64,
+                high: 1500
+            })
+        );
+        assert_eq!(
+            "exponential:500".parse(),
+            Ok(Sizes::Exponential { mean: 500 })
+        );
+        for text in ["", "x", "uniform:9..1", "1G", "exponential:60M", "gauss:1"] {
+            assert!(text.parse::<Sizes>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn draws_stay_within_the_stated_maximum() {
+        let mut random = Random::new(3);
+        for text in ["0", "uniform:0..9", "exponential:100"] {
+            let sizes: Sizes = text.parse().unwrap();
+            assert!(
+                (0..10_000).all(|_| sizes.draw(&mut random) <= sizes.max()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn sweeps_include_their_end() {
+        assert_eq!("0..4000:250".parse::<Sweep>().unwrap().0.len(), 17);
+        assert!("0..4000:0".parse::<Sweep>().is_err());
+        assert!("9..1:1".parse::<Sweep>().is_err());
+    }
+
+    #[test]
+    fn rates_convert_by_mean_size() {
+        assert_eq!("10kpps".parse(), Ok(Rate::Sdus(1e4)));
+        assert_eq!("1Mbit".parse::<Rate>().unwrap().sdus_per_s(125.0), 1000.0);
+        assert!("fast".parse::<Rate>().is_err() && "0pps".parse::<Rate>().is_err());
+        assert!("bit".parse::<Rate>().is_err());
+    }
+}

@@ -1,0 +1,86 @@
+//! The control channel of a measurement: messages in JSON over a flow.
+
+use std::time::Duration;
+
+use carina_client::{AppName, DifName, Error, Flow, FlowSpec, Node};
+
+use super::job::Message;
+use crate::failure::{Attempt, Failure, failed};
+
+/// The largest control message in bytes.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// One end of a control channel.
+#[derive(Debug)]
+pub struct Control {
+    flow: Flow,
+}
+
+impl Control {
+    /// Speaks over `flow`.
+    pub fn new(flow: Flow) -> Self {
+        Self { flow }
+    }
+
+    /// Says something to the other side.
+    ///
+    /// # Errors
+    /// The other side has gone.
+    pub fn say(&mut self, message: &Message) -> Result<(), Failure> {
+        let text = serde_json::to_vec(message).attempt("writing a control message")?;
+        self.flow.send(&text).attempt("sending a control message")
+    }
+
+    /// Waits up to `limit` for what the other side says; `None` when it has closed the channel.
+    ///
+    /// # Errors
+    /// Silence for longer than `limit`, or a message that makes no sense.
+    pub fn hear(&mut self, limit: Duration) -> Result<Option<Message>, Failure> {
+        hear_on(&mut self.flow, limit)
+    }
+
+    /// The flow, when it turns out to carry SDUs and not messages.
+    pub fn into_flow(self) -> Flow {
+        self.flow
+    }
+}
+
+fn hear_on(flow: &mut Flow, limit: Duration) -> Result<Option<Message>, Failure> {
+    let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+    match flow.recv_timeout(&mut buffer, limit) {
+        Ok(Some(len)) => {
+            let message = serde_json::from_slice(&buffer[..len]);
+            message.attempt("reading a control message").map(Some)
+        }
+        Ok(None) => Err(failed(format!("the other side said nothing for {limit:?}"))),
+        Err(Error::Closed) => Ok(None),
+        Err(error) => Err(error).attempt("receiving a control message"),
+    }
+}
+
+/// How a measuring application reaches its node and names itself and its peer.
+#[derive(Debug, Clone)]
+pub struct Route {
+    /// The way to the node.
+    pub node: Node,
+    /// The name under which the client asks.
+    pub local: AppName,
+    /// The name of the server.
+    pub remote: AppName,
+    /// The DIF; `None` for the first that knows the name.
+    pub dif: Option<DifName>,
+    /// What is asked of the flows.
+    pub spec: FlowSpec,
+}
+
+impl Route {
+    /// Allocates a flow to the server.
+    ///
+    /// # Errors
+    /// The node refuses.
+    pub fn allocate(&self) -> Result<Flow, Failure> {
+        self.node
+            .allocate(&self.local, &self.remote, self.dif.as_ref(), &self.spec)
+            .attempt(format!("allocating a flow to {}", self.remote))
+    }
+}

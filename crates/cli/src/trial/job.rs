@@ -1,0 +1,166 @@
+//! What a measurement is to do, and what each side reports of it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::measure::sequence::Tally;
+use crate::measure::summary::Summary;
+use crate::measure::traffic::{Arrivals, Rate, Sizes};
+
+/// Who sends to whom.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// The client sends, the server receives.
+    Forward,
+    /// The server sends, the client receives.
+    Reverse,
+    /// The client sends, the server sends each SDU back, one at a time.
+    Echo,
+}
+
+/// What carries the SDUs, as the client asks for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Via {
+    /// Another flow to the server's name; the ticket tells the flows of several clients apart.
+    Flow {
+        /// Any number that the client has not used before.
+        ticket: u64,
+    },
+    /// UDP between the given address of the server and one of the client's.
+    Udp {
+        /// An address of the server's system.
+        server: IpAddr,
+        /// An address of the client's system.
+        client: IpAddr,
+    },
+    /// TCP to the given address of the server.
+    Tcp {
+        /// An address of the server's system.
+        server: IpAddr,
+    },
+    /// A Unix socket of type `SOCK_SEQPACKET`.
+    Unix {
+        /// Where the server listens.
+        path: PathBuf,
+    },
+    /// Bare rings in a file that the client has made.
+    Bare {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// One measurement.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Job {
+    /// Who sends to whom.
+    pub direction: Direction,
+    /// What carries the SDUs.
+    pub via: Via,
+    /// How large the SDUs are.
+    pub sizes: Sizes,
+    /// How fast they leave; `None` for as fast as they can.
+    pub rate: Option<Rate>,
+    /// How they are spread in time when there is a rate.
+    pub arrivals: Arrivals,
+    /// The sender stops after this time, in nanoseconds; 0 for no limit.
+    pub duration_ns: u64,
+    /// The sender stops after this many SDUs; 0 for no limit.
+    pub count: u64,
+    /// Seed of sizes and gaps.
+    pub seed: u64,
+    /// Whether the receiver compares every byte with what was sent.
+    pub verify: bool,
+    /// Interval reports of the receiver, in nanoseconds; 0 for none.
+    pub interval_ns: u64,
+    /// CPUs to which the client and the server are pinned.
+    pub pin: Option<[usize; 2]>,
+}
+
+/// What one side saw. The sender's and the receiver's fields are both there; what does not apply
+/// is zero.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Seen {
+    /// SDUs sent.
+    pub sent: u64,
+    /// Bytes in them.
+    pub sent_bytes: u64,
+    /// SDUs received.
+    pub received: u64,
+    /// Bytes in them.
+    pub received_bytes: u64,
+    /// Bytes received after the first SDU: what was received in `elapsed_ns`.
+    pub timed_bytes: u64,
+    /// From the first SDU to the last, in nanoseconds.
+    pub elapsed_ns: u64,
+    /// CPU time of the process over the measurement, in nanoseconds.
+    pub cpu_ns: u64,
+    /// SDUs whose content was not what was sent.
+    pub damaged: u64,
+    /// Sequence accounting; `None` when SDUs are too short to carry a number.
+    pub tally: Option<Tally>,
+    /// Round-trip times in microseconds, of an echo client.
+    pub rtt_us: Option<Summary>,
+}
+
+impl Seen {
+    /// Bits of SDU content received per second, in 10⁶; 0 when nothing was timed.
+    pub fn goodput_mbps(&self) -> f64 {
+        if self.elapsed_ns == 0 {
+            return 0.0;
+        }
+        self.timed_bytes as f64 * 8e3 / self.elapsed_ns as f64
+    }
+
+    /// SDUs received per second after the first; 0 when nothing was timed.
+    pub fn sdus_per_s(&self) -> f64 {
+        if self.elapsed_ns == 0 {
+            return 0.0;
+        }
+        self.received.saturating_sub(1) as f64 * 1e9 / self.elapsed_ns as f64
+    }
+}
+
+/// Messages of the control channel.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Message {
+    /// The first SDU of a flow that is a control channel.
+    Control {
+        /// Version of these messages.
+        version: u16,
+    },
+    /// The first SDU of a flow that carries the SDUs of a job.
+    Data {
+        /// The ticket of the job.
+        ticket: u64,
+    },
+    /// The client asks for a measurement.
+    Job(Job),
+    /// The server waits for the carriage; the address where there is one.
+    Opened(Option<SocketAddr>),
+    /// The client has its end of the carriage; its address where there is one.
+    Connected(Option<SocketAddr>),
+    /// The server has its end as well.
+    Go,
+    /// What the server saw.
+    Report(Seen),
+    /// The server could not do what was asked.
+    Refused(String),
+    /// The client asks the server to set an address of the NIC with the given driver.
+    Network {
+        /// Kernel name of the driver, for example `virtio_net`.
+        driver: String,
+        /// The address with the length of its prefix.
+        address: String,
+    },
+    /// The address is set.
+    Done,
+}
+
+/// Version of the control messages.
+pub const VERSION: u16 = 1;

@@ -1,0 +1,112 @@
+//! What SDUs contain: a sequence number when they have room for it, then bytes that follow from it.
+
+/// SDUs of at least this size carry a sequence number in their first 8 bytes.
+pub const NUMBERED_BYTES_MIN: usize = 16;
+const NUMBER_BYTES: usize = 8;
+/// Length of the repeating pattern; a prime, so that pages and pieces never line up with it.
+const PATTERN_BYTES: usize = 251;
+
+/// A buffer in which each SDU is made without writing more than its number.
+#[derive(Debug)]
+pub struct Payload {
+    pattern: Vec<u8>,
+    vary: bool,
+}
+
+impl Payload {
+    /// Room for SDUs of up to `max` bytes; with `vary` the pattern moves with the number, so that
+    /// every SDU differs from its neighbours in every byte.
+    pub fn new(max: usize, vary: bool) -> Self {
+        let bytes = max + PATTERN_BYTES;
+        Self {
+            pattern: (0..bytes).map(|i| (i % PATTERN_BYTES) as u8).collect(),
+            vary,
+        }
+    }
+
+    fn start(&self, number: u64) -> usize {
+        if self.vary {
+            (number % PATTERN_BYTES as u64) as usize
+        } else {
+            0
+        }
+    }
+
+    /// The SDU with the given number and size.
+    #[inline]
+    pub fn sdu(&mut self, number: u64, size: usize) -> &[u8] {
+        let start = self.start(number);
+        if size < NUMBERED_BYTES_MIN {
+            return &self.pattern[start..start + size];
+        }
+        if self.vary {
+            self.heal();
+        }
+        let sdu = &mut self.pattern[start..start + size];
+        sdu[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
+        sdu
+    }
+
+    /// Puts back the pattern where the numbers of earlier SDUs were written.
+    fn heal(&mut self) {
+        for (i, byte) in self.pattern[..PATTERN_BYTES + NUMBER_BYTES]
+            .iter_mut()
+            .enumerate()
+        {
+            *byte = (i % PATTERN_BYTES) as u8;
+        }
+    }
+
+    /// Whether an SDU is what `sdu` gave for its number; `fallback` numbers the short ones.
+    pub fn matches(&self, sdu: &[u8], fallback: u64) -> bool {
+        let (number, from) = match number(sdu) {
+            Some(number) => (number, NUMBER_BYTES),
+            None => (fallback, 0),
+        };
+        let start = self.start(number);
+        let byte = |i: usize| ((start + i) % PATTERN_BYTES) as u8;
+        sdu[from..]
+            .iter()
+            .enumerate()
+            .all(|(i, found)| *found == byte(from + i))
+    }
+}
+
+/// The sequence number of an SDU that has one.
+#[inline]
+pub fn number(sdu: &[u8]) -> Option<u64> {
+    if sdu.len() < NUMBERED_BYTES_MIN {
+        return None;
+    }
+    sdu.first_chunk::<NUMBER_BYTES>()
+        .map(|bytes| u64::from_le_bytes(*bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_sdu_matches_its_number_and_no_other() {
+        let mut payload = Payload::new(3000, true);
+        let checker = Payload::new(0, true);
+        for n in 0..600u64 {
+            let size = (n * 37 % 3001) as usize;
+            let sdu = payload.sdu(n, size).to_vec();
+            assert_eq!(sdu.len(), size);
+            assert!(checker.matches(&sdu, n), "number {n}, size {size}");
+            if size > 0 {
+                let mut bad = sdu.clone();
+                bad[size - 1] ^= 1;
+                assert!(!checker.matches(&bad, n), "number {n}, size {size}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_sdus_have_no_number() {
+        let mut payload = Payload::new(16, false);
+        assert_eq!(number(payload.sdu(7, 15)), None);
+        assert_eq!(number(payload.sdu(7, 16)), Some(7));
+    }
+}
