@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::cache::Cache;
 use crate::error::{Context, Error, Result};
 use crate::tool;
+use crate::vmlinux::unpacked;
 
 /// An unpacked kernel package.
 #[derive(Debug, Clone)]
@@ -38,7 +39,8 @@ impl Kernel {
         }
         let _lock = cache.lock()?;
         let root = cache.path("kernel");
-        if let Some(kernel) = Kernel::newest_in(&root) {
+        if let Some(mut kernel) = Kernel::newest_in(&root) {
+            kernel.image = unpacked(&kernel.image, &kernel.release)?;
             return Ok(kernel);
         }
         let packages = packages()?;

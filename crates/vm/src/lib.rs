@@ -46,6 +46,7 @@ mod running;
 pub mod shell;
 mod state;
 mod tool;
+mod vmlinux;
 
 pub use accel::Accel;
 pub use cache::Cache;

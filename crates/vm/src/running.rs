@@ -88,7 +88,6 @@ impl Running {
     /// When QEMU ends, or the time is over; the error ends with the console's last words.
     pub fn wait_ready(&self, limit: Duration) -> Result<()> {
         let deadline = Instant::now() + limit;
-        let mut awaited = "node on its ivshmem socket (QEMU waits for it)";
         while Instant::now() < deadline {
             self.check_running()?;
             // QEMU makes its sockets in order; the agent's is there before it waits for the node.
@@ -96,13 +95,18 @@ impl Running {
                 let slice = deadline
                     .saturating_duration_since(Instant::now())
                     .min(SLICE);
-                match shell.wait_ready(slice) {
-                    Ok(()) => return Ok(()),
-                    Err(_) => awaited = "answer of the guest",
+                if shell.wait_ready(slice).is_ok() {
+                    return Ok(());
                 }
             }
             std::thread::sleep(POLL);
         }
+        self.check_running()?;
+        // QEMU does not serve its monitor before the node has connected.
+        let awaited = match Qmp::connect(&self.record.qmp, SLICE) {
+            Ok(_) => "answer of the guest",
+            Err(_) => "connection of a node to its ivshmem socket",
+        };
         Err(self.timeout(awaited, limit))
     }
 

@@ -1,0 +1,159 @@
+//! Real guests under real QEMU: what the builder promises is what happens.
+//!
+//! Needs QEMU, busybox and, the first time, the distribution's archive; a machine without them
+//! fails these tests with the name of what is missing, because a skipped test proves nothing.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Running};
+
+const BOOT: Duration = Duration::from_secs(120);
+
+fn machine(name: &str, run_dir: &Path) -> (Machine, Cache) {
+    let cache = Cache::default_location().unwrap();
+    let boot = Boot::prepare(&cache, &Image::new()).unwrap();
+    (
+        Machine::new(name, run_dir)
+            .unwrap()
+            .boot(boot)
+            .dies_with_parent(),
+        cache,
+    )
+}
+
+fn up(machine: Machine, cache: &Cache) -> Running {
+    let running = machine.start(cache).unwrap();
+    running.wait_ready(BOOT).unwrap();
+    running
+}
+
+#[test]
+fn guest_boots_obeys_reboots_and_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (machine, cache) = machine("a", directory.path());
+    let started = Instant::now();
+    let vm = up(machine.file("/etc/given", 0o600, "from outside"), &cache);
+    eprintln!(
+        "booted in {:?} under {}",
+        started.elapsed(),
+        vm.record().accel
+    );
+
+    assert_eq!(vm.run("hostname").unwrap().text(), "a");
+    assert_eq!(vm.run("cat /etc/given").unwrap().text(), "from outside");
+    let failing = vm.run("echo out; echo err >&2; exit 3").unwrap();
+    assert_eq!(
+        (failing.status, failing.text(), failing.error_text()),
+        (3, "out".into(), "err".into())
+    );
+
+    let every_byte: Vec<u8> = (0..=255).cycle().take(1000).collect();
+    vm.push("/tmp/it's here", &every_byte).unwrap();
+    assert_eq!(vm.run("cat \"/tmp/it's here\"").unwrap().stdout, every_byte);
+
+    let large = vm
+        .run("dd if=/dev/zero bs=1024 count=100 2>/dev/null")
+        .unwrap();
+    assert_eq!(large.stdout, vec![0; 100 * 1024]);
+
+    // One that lasts does not keep another waiting.
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| vm.run("sleep 3; echo slow").unwrap());
+        let begun = Instant::now();
+        assert_eq!(vm.run("echo quick").unwrap().text(), "quick");
+        assert!(begun.elapsed() < Duration::from_secs(3));
+        assert_eq!(slow.join().unwrap().text(), "slow");
+    });
+    let error = vm
+        .run_within("sleep 60", Duration::from_millis(300))
+        .unwrap_err();
+    assert!(error.to_string().contains("sleep 60"), "{error}");
+
+    assert!(vm.qmp().unwrap().status().unwrap().running);
+    vm.reboot(BOOT).unwrap();
+    assert!(vm.run("test ! -e \"/tmp/it's here\"").unwrap().is_success());
+
+    let listed = carina_vm::list(directory.path()).unwrap();
+    assert_eq!(listed, std::slice::from_ref(vm.record()));
+    let pid = vm.pid();
+    drop(vm);
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn cards_and_iommu_are_there_and_a_command_given_at_boot_has_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let (machine, cache) = machine("b", directory.path());
+    let nic = |model| Nic {
+        model,
+        backend: Backend::User(vec![]),
+        mac: None,
+    };
+    let vm = up(
+        machine
+            .nic(nic(Model::VirtioNet))
+            .nic(nic(Model::E1000))
+            .iommu()
+            .command("echo 'at boot: 100%' \\n"),
+        &cache,
+    );
+    let cards = vm.run("ls /sys/class/net").unwrap().text();
+    assert_eq!(
+        cards.split_whitespace().collect::<Vec<_>>(),
+        ["eth0", "eth1", "lo"]
+    );
+    assert!(
+        vm.run("ls /sys/kernel/iommu_groups/0")
+            .unwrap()
+            .is_success()
+    );
+    assert!(vm.run("test -c /dev/vfio/vfio").unwrap().is_success());
+    assert!(
+        vm.console_text().contains("at boot: 100% n"),
+        "{}",
+        vm.console_text()
+    );
+}
+
+#[test]
+fn detached_machine_is_found_by_its_record_and_stopped() {
+    let directory = tempfile::tempdir().unwrap();
+    let (machine, cache) = machine("c", directory.path());
+    let vm = up(machine, &cache);
+    let pid = vm.pid();
+    let record = vm.detach();
+    assert!(record.is_alive());
+    let (again, _) = self::machine("c", directory.path());
+    let error = again.start(&cache).unwrap_err();
+    assert!(error.to_string().contains("runs already"), "{error}");
+    carina_vm::stop(directory.path(), "c", Duration::ZERO).unwrap();
+    assert!(!record.is_alive(), "process {pid} still runs");
+    assert!(carina_vm::list(directory.path()).unwrap().is_empty());
+}
+
+#[test]
+fn qemu_that_refuses_its_arguments_is_an_error_with_its_words() {
+    let directory = tempfile::tempdir().unwrap();
+    let (machine, cache) = machine("d", directory.path());
+    let vm = machine
+        .extra_args(["-device", "no-such-device"])
+        .start(&cache)
+        .unwrap();
+    let error = vm.wait_ready(BOOT).unwrap_err();
+    assert!(error.to_string().contains("no-such-device"), "{error}");
+}
+
+#[test]
+fn machine_that_waits_for_a_node_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (machine, cache) = machine("e", directory.path());
+    let vm = machine
+        .ivshmem(directory.path().join("e.sock"))
+        .start(&cache)
+        .unwrap();
+    let error = vm.wait_ready(Duration::from_secs(2)).unwrap_err();
+    assert!(error.to_string().contains("node"), "{error}");
+}
