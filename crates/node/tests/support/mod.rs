@@ -1,0 +1,283 @@
+//! A node in a scratch directory, and applications that speak `ipc.sock` letter by letter.
+#![allow(dead_code, missing_docs)]
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use carina_api::control::Client;
+use carina_api::ipc::{self, Flow, FlowNotice, FlowRequest, Mode, Reply, Request};
+use carina_api::paths::RunDir;
+use carina_api::{AppName, DifName, ErrorBody, FlowSpec};
+use carina_node::{Config, Node, NodeHandle};
+use carina_ring::WakeMode;
+use carina_ring::channel::{Endpoint, Side};
+use carina_sys::{connect_seqpacket, recv_with_fds, send_with_fds};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// A directory of its own, removed on drop.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        // In memory, as the run directory is in use: VM regions want a tmpfs.
+        let base = PathBuf::from("/dev/shm");
+        let base = if base.is_dir() { base } else { std::env::temp_dir() };
+        let path = base.join(format!("cnt-{name}-{}-{count}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    pub fn run_dir(&self) -> RunDir {
+        RunDir::new(self.0.join("run"))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running node and its directory.
+pub struct House {
+    pub node: Option<NodeHandle>,
+    pub scratch: Scratch,
+}
+
+impl House {
+    pub fn new(name: &str, toml: &str) -> Self {
+        let scratch = Scratch::new(name);
+        let node = Some(start(&scratch, toml));
+        Self { node, scratch }
+    }
+
+    pub fn dir(&self) -> RunDir {
+        self.scratch.run_dir()
+    }
+
+    pub fn control(&self) -> Client {
+        Client::new(self.dir().control_sock())
+    }
+
+    pub fn conn(&self) -> Conn {
+        Conn::open(&self.dir())
+    }
+
+    pub fn register(&self, name: &str) -> Conn {
+        let conn = self.conn();
+        let difs = conn.register(name, None).unwrap();
+        assert!(!difs.is_empty());
+        conn
+    }
+}
+
+pub fn start(scratch: &Scratch, toml: &str) -> NodeHandle {
+    let mut config = Config::parse(toml, None).unwrap();
+    config.node.run_dir = Some(scratch.run_dir().path().into());
+    Node::spawn(config).unwrap()
+}
+
+pub fn app(text: &str) -> AppName {
+    AppName::new(text).unwrap()
+}
+
+pub fn dif(text: &str) -> DifName {
+    DifName::new(text).unwrap()
+}
+
+/// A connection to `ipc.sock`.
+pub struct Conn(pub OwnedFd);
+
+impl Conn {
+    pub fn open(dir: &RunDir) -> Self {
+        Self(connect_seqpacket(&dir.ipc_sock()).unwrap())
+    }
+
+    pub fn say(&self, request: &Request) {
+        send_with_fds(&self.0, &ipc::encode(request).unwrap(), &[]).unwrap();
+    }
+
+    /// The next message; `None` when the node has closed the connection.
+    pub fn hear(&self) -> Option<(Reply, Vec<OwnedFd>)> {
+        assert!(readable(&self.0, 15_000), "the node said nothing for 15 s");
+        let mut buffer = vec![0; ipc::MESSAGE_BYTES_MAX];
+        let datagram = recv_with_fds(&self.0, &mut buffer).ok()?;
+        (datagram.bytes > 0)
+            .then(|| (ipc::decode(&buffer[..datagram.bytes]).unwrap(), datagram.fds))
+    }
+
+    pub fn error(&self) -> ErrorBody {
+        match self.hear() {
+            Some((Reply::Error(refusal), _)) => refusal.error,
+            other => panic!("expected an error, got {other:?}"),
+        }
+    }
+
+    pub fn register(&self, name: &str, in_dif: Option<&str>) -> Result<Vec<DifName>, ErrorBody> {
+        let (name, dif) = (app(name), in_dif.map(dif));
+        self.say(&Request::Register { version: ipc::VERSION, name, dif });
+        match self.hear() {
+            Some((Reply::Registered(registered), _)) => Ok(registered.difs),
+            Some((Reply::Error(refusal), _)) => Err(refusal.error),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub fn ask(&self, remote: &str) {
+        self.ask_with(remote, None, FlowSpec::reliable(), Mode::Ring);
+    }
+
+    pub fn ask_with(&self, remote: &str, in_dif: Option<&str>, spec: FlowSpec, mode: Mode) {
+        self.say(&Request::Allocate {
+            version: ipc::VERSION,
+            local: app("caller"),
+            remote: app(remote),
+            dif: in_dif.map(dif),
+            spec,
+            mode,
+            membarrier: false,
+            ring_bytes: Some(65536),
+        });
+    }
+
+    pub fn flow_request(&self) -> FlowRequest {
+        match self.hear() {
+            Some((Reply::FlowRequest(request), _)) => request,
+            other => panic!("expected a flow request, got {other:?}"),
+        }
+    }
+
+    pub fn accept(&self, request: u32, mode: Mode) {
+        let (accept, reason, membarrier) = (true, None, false);
+        self.say(&Request::Respond { request, accept, reason, mode, membarrier });
+    }
+
+    pub fn deny(&self, request: u32, reason: &str) {
+        let (mode, reason) = (Mode::Ring, Some(reason.to_owned()));
+        self.say(&Request::Respond { request, accept: false, reason, mode, membarrier: false });
+    }
+
+    pub fn flow(&self) -> Taken {
+        match self.hear() {
+            Some((Reply::Flow(flow), fds)) => Taken::new(flow, fds),
+            other => panic!("expected a flow, got {other:?}"),
+        }
+    }
+}
+
+/// A flow that the node has given.
+pub struct Taken {
+    pub flow: Flow,
+    /// The control socket in ring mode, the data socket in socket mode.
+    pub socket: Option<OwnedFd>,
+    pub end: Option<Endpoint>,
+}
+
+impl Taken {
+    fn new(flow: Flow, mut fds: Vec<OwnedFd>) -> Self {
+        let expected = if flow.mode == Mode::Ring { ipc::RING_FDS } else { ipc::SOCKET_FDS };
+        assert_eq!(fds.len(), expected);
+        let socket = Some(fds.remove(0));
+        let end = (flow.mode == Mode::Ring).then(|| {
+            let side = Side::from_tx_ring(flow.tx_ring.into()).unwrap();
+            let wake = if flow.light_wake { WakeMode::Light } else { WakeMode::Fence };
+            let fds: [OwnedFd; 5] = fds.try_into().unwrap();
+            Endpoint::from_fds(flow.ring_bytes as usize, side, wake, fds).unwrap()
+        });
+        Self { flow, socket, end }
+    }
+
+    pub fn send(&mut self, sdu: &[u8]) {
+        match &mut self.end {
+            Some(end) => {
+                end.tx.push(&[sdu], false).unwrap();
+                end.publish();
+            }
+            None => send_with_fds(self.socket.as_ref().unwrap(), sdu, &[]).unwrap(),
+        }
+    }
+
+    /// The next SDU of one piece; `None` at the end of the flow.
+    pub fn recv(&mut self) -> Option<Vec<u8>> {
+        let Some(end) = &mut self.end else {
+            let socket = self.socket.as_ref().unwrap();
+            assert!(readable(socket, 15_000), "no SDU for 15 s");
+            let mut buffer = vec![0; 65536];
+            let bytes = recv_with_fds(socket, &mut buffer).ok()?.bytes;
+            return (bytes > 0).then(|| buffer[..bytes].to_vec());
+        };
+        let patience = Instant::now() + Duration::from_secs(15);
+        loop {
+            if let Some(lease) = end.rx.next().unwrap() {
+                let mut sdu = vec![0; lease.len()];
+                lease.copy_to(&mut sdu);
+                drop(lease);
+                end.release();
+                return Some(sdu);
+            }
+            if end.rx.ended().unwrap().is_some() {
+                return None;
+            }
+            assert!(Instant::now() < patience, "no SDU for 15 s");
+            if end.rx.arm() {
+                readable(&end.my_rx_bell, 100);
+                end.my_rx_bell.drain();
+            }
+            end.rx.disarm();
+        }
+    }
+
+    /// Closes as an application should: its stream, then its descriptors.
+    pub fn close(mut self) {
+        if let Some(end) = &mut self.end {
+            end.close(carina_ring::State::Closed);
+        }
+    }
+
+    /// What the node says of the flow's end; `None` when it has just hung up.
+    pub fn notice(&self) -> Option<(String, bool)> {
+        let socket = self.socket.as_ref().unwrap();
+        assert!(readable(socket, 15_000), "the node said nothing of the flow for 15 s");
+        let mut buffer = vec![0; 4096];
+        let datagram = recv_with_fds(socket, &mut buffer).ok()?;
+        if datagram.bytes == 0 {
+            return None;
+        }
+        let FlowNotice::Closed { reason, graceful } =
+            ipc::decode(&buffer[..datagram.bytes]).unwrap();
+        Some((reason, graceful))
+    }
+}
+
+/// Whether a descriptor is readable within some milliseconds.
+pub fn readable(fd: impl AsFd, ms: i64) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
+    let limit = Timespec { tv_sec: ms / 1000, tv_nsec: (ms % 1000) * 1_000_000 };
+    poll(&mut fds, Some(&limit)).unwrap() > 0
+}
+
+/// Waits until something holds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(15);
+    while !holds() {
+        assert!(Instant::now() < patience, "not within 15 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Two ends of a flow within one node.
+pub fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
+    let server = house.register("echo");
+    let caller = house.conn();
+    caller.ask_with("echo", None, FlowSpec::reliable(), modes[0]);
+    let request = server.flow_request();
+    assert_eq!((request.local.as_str(), request.remote.as_str()), ("echo", "caller"));
+    server.accept(request.request, modes[1]);
+    let theirs = server.flow();
+    assert_eq!(theirs.flow.request, Some(request.request));
+    (server, caller.flow(), theirs)
+}
