@@ -56,6 +56,7 @@ mod flow;
 mod ipc;
 mod link;
 mod node;
+mod patience;
 mod recv;
 mod registration;
 mod send;

@@ -4,7 +4,6 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use carina_ring::waiting::Spin;
 use carina_ring::{Consumer, PieceRef, State};
 use carina_sys::{Epoll, EventFd, Interest};
 
@@ -12,6 +11,7 @@ use crate::batch::SduBatch;
 use crate::error::Error;
 use crate::flow::FlowStats;
 use crate::link::{FlowInfo, Link, Woken};
+use crate::patience::Patience;
 
 /// The receiving half of a flow.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ pub struct FlowReceiver {
     misses: u32,
     armed: bool,
     pollable: OnceLock<Epoll>,
-    spin: Spin,
+    patience: Patience,
     stats: FlowStats,
 }
 
@@ -75,7 +75,7 @@ impl FlowReceiver {
             misses: 0,
             armed: false,
             pollable: OnceLock::new(),
-            spin: Spin::new(),
+            patience: Patience::new(),
             stats: FlowStats::default(),
         }
     }
@@ -442,7 +442,7 @@ impl FlowReceiver {
     /// Waits until something can be received: `true`, or until the time is over: `false`.
     fn wait(&mut self, until: Option<Instant>) -> Result<bool, Error> {
         let ring = &mut self.ring;
-        if self.spin.until(|| ring.pending_bytes() > 0) {
+        if self.patience.until(|| ring.pending_bytes() > 0) {
             return Ok(true);
         }
         self.release();
@@ -452,7 +452,8 @@ impl FlowReceiver {
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         self.stats.sleeps += 1;
-        let woken = self.link.sleep(self.data_bell.as_fd(), left);
+        let (link, bell) = (&self.link, self.data_bell.as_fd());
+        let woken = self.patience.sleep(|| link.sleep(bell, left));
         self.ring.disarm();
         if woken? == Woken::Bell {
             self.data_bell.drain();

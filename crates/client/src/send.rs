@@ -3,13 +3,13 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
-use carina_ring::waiting::Spin;
 use carina_ring::{Producer, RECORD_HEADER_BYTES, Refused, RingMap, State, record_cost};
 use carina_sys::EventFd;
 
 use crate::error::Error;
 use crate::flow::FlowStats;
 use crate::link::{FlowInfo, Link, Woken};
+use crate::patience::Patience;
 
 /// The sending half of a flow. Dropping it tells the remote application that no more SDUs come.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub struct FlowSender {
     begun: Option<(usize, usize)>,
     /// SDUs to send before the flow's control socket is looked at again.
     until_look: u32,
-    spin: Spin,
+    patience: Patience,
     stats: FlowStats,
 }
 
@@ -53,7 +53,7 @@ impl FlowSender {
             link,
             begun: None,
             until_look: LOOK_EVERY,
-            spin: Spin::new(),
+            patience: Patience::new(),
             stats: FlowStats::default(),
         }
     }
@@ -198,7 +198,7 @@ impl FlowSender {
         if sdu.len() > self.piece_max
             || self.until_look == 0
             || self.begun.is_some()
-            || self.opposite.state() != State::Open
+            || self.until_look.is_multiple_of(STATE_EVERY) && self.opposite.state() != State::Open
             || self.ring.push(&[sdu], false).is_err()
         {
             return false;
@@ -277,7 +277,7 @@ impl FlowSender {
     /// Waits until `bytes` of the ring are free, or for less.
     fn wait_for_space(&mut self, bytes: usize) -> Result<(), Error> {
         let ring = &mut self.ring;
-        if self.spin.until(|| ring.free_bytes() >= bytes) {
+        if self.patience.until(|| ring.free_bytes() >= bytes) {
             return Ok(());
         }
         self.look_now()?;
@@ -285,7 +285,8 @@ impl FlowSender {
             return Ok(());
         }
         self.stats.sleeps += 1;
-        let woken = self.link.sleep(self.space_bell.as_fd(), None);
+        let (link, bell) = (&self.link, self.space_bell.as_fd());
+        let woken = self.patience.sleep(|| link.sleep(bell, None));
         self.ring.disarm();
         if woken? == Woken::Bell {
             self.space_bell.drain();
@@ -362,5 +363,9 @@ fn too_large(length: usize, max: u64) -> Error {
 /// SDUs that are sent between two looks at the control socket: its system call then costs less
 /// than a nanosecond per SDU.
 const LOOK_EVERY: u32 = 1024;
+
+/// SDUs that are sent between two looks at the peer's mark of its end, which shares a cache line
+/// with an index that the peer moves whenever it sends.
+const STATE_EVERY: u32 = 8;
 
 const RESERVED: &str = "space was found before the slot was made and only we take it";

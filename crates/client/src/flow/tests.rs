@@ -326,7 +326,8 @@ fn caller_that_never_waits_learns_of_death() {
     assert!(b.try_send(b"x").unwrap());
     std::mem::forget(a);
     node.bury(Side::A);
-    assert!(matches!(b.try_send(b"x"), Err(Error::FlowFailed { .. })));
+    let error = (0..8).find_map(|_| b.try_send(b"x").err());
+    assert!(matches!(error, Some(Error::FlowFailed { .. })));
 }
 
 #[test]

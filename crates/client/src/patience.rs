@@ -1,0 +1,65 @@
+//! How long to spin before sleeping, learned from spins and from sleeps.
+//!
+//! Two ends that answer each other can fall into step badly: each sleeps because the other is slow,
+//! and is slow because it sleeps. How long a sleep took tells that apart from idleness: a sleep not
+//! much longer than falling asleep and waking up would have been better spun through. After such a
+//! sleep the next spin is as long as spins get, which the other end needs to catch up.
+
+use std::time::Instant;
+
+use carina_ring::waiting::{SPIN_NS_MAX, Spin};
+
+/// An adaptive spin that long sleeps shorten and short sleeps lengthen.
+#[derive(Clone, Debug)]
+pub(crate) struct Patience {
+    spin: Spin,
+    longest: Spin,
+}
+
+impl Patience {
+    pub(crate) fn new() -> Patience {
+        let longest = Spin::new();
+        Patience { spin: longest.clone(), longest }
+    }
+
+    /// Spins until `ready`: `true`, or until it is time to sleep: `false`.
+    pub(crate) fn until(&mut self, ready: impl FnMut() -> bool) -> bool {
+        self.spin.until(ready)
+    }
+
+    /// Sleeps by calling `sleep` and learns from how long it took.
+    pub(crate) fn sleep<T>(&mut self, sleep: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let woken = sleep();
+        if start.elapsed().as_nanos() < u128::from(SHORT_SLEEP_NS) {
+            self.spin.clone_from(&self.longest);
+        }
+        woken
+    }
+}
+
+/// A sleep up to this long is mostly two ends waking each other: a wake-up across cores takes 25 to
+/// 50 µs, and there are two in a round.
+const SHORT_SLEEP_NS: u64 = 4 * SPIN_NS_MAX;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn short_sleep_restores_the_spin_that_failures_shortened() {
+        let mut patience = Patience::new();
+        let full = patience.spin.budget_ns();
+        for _ in 0..10 {
+            patience.until(|| false);
+        }
+        let shortened = patience.spin.budget_ns();
+        assert!(shortened < full || full == 0);
+        patience.sleep(|| std::thread::sleep(Duration::from_millis(2)));
+        assert_eq!(patience.spin.budget_ns(), shortened);
+        patience.sleep(|| ());
+        assert_eq!(patience.spin.budget_ns(), full);
+    }
+}
