@@ -1,0 +1,15 @@
+//! Fuzz targets as plain functions of bytes: the fuzzer calls them, and so do the tests, with every file of
+//! `corpus/TARGET` and with seeded mutations of them.
+//!
+//! A target checks more than the absence of a panic: what decodes must encode to the same bytes, and what a consumer accepts
+//! must lie inside its ring.
+
+#![forbid(unsafe_code)]
+
+mod memory;
+mod sockets;
+mod text;
+
+pub use memory::{ring_consumer, vmpi_control, vmpi_endpoint};
+pub use sockets::ivshmem_server;
+pub use text::{configuration, ipc_message};

@@ -1,0 +1,98 @@
+//! Replays every corpus, and seeded mutations of it, through its target.
+
+use std::fs;
+use std::path::Path;
+
+/// Mutations of each file of a corpus.
+const MUTATIONS: u64 = 200;
+
+#[test]
+fn ring_consumer_survives_its_corpus() {
+    replay("ring_consumer", carina_fuzz::ring_consumer, MUTATIONS);
+}
+
+#[test]
+fn vmpi_control_survives_its_corpus() {
+    replay("vmpi_control", carina_fuzz::vmpi_control, 5 * MUTATIONS);
+}
+
+#[test]
+fn vmpi_endpoint_survives_its_corpus() {
+    replay("vmpi_endpoint", carina_fuzz::vmpi_endpoint, MUTATIONS);
+}
+
+#[test]
+fn ivshmem_server_survives_its_corpus() {
+    replay(
+        "ivshmem_server",
+        carina_fuzz::ivshmem_server,
+        MUTATIONS / 10,
+    );
+}
+
+#[test]
+fn ipc_message_survives_its_corpus() {
+    replay("ipc_message", carina_fuzz::ipc_message, 5 * MUTATIONS);
+}
+
+#[test]
+fn configuration_survives_its_corpus() {
+    replay("configuration", carina_fuzz::configuration, 5 * MUTATIONS);
+}
+
+fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("corpus")
+        .join(target);
+    let mut files: Vec<_> = fs::read_dir(&dir)
+        .unwrap_or_else(|error| panic!("{}: {error}", dir.display()))
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    files.sort();
+    assert!(
+        files.len() >= 3,
+        "{} holds {} files",
+        dir.display(),
+        files.len()
+    );
+    for (number, file) in files.iter().enumerate() {
+        let bytes = fs::read(file).unwrap();
+        run(&bytes);
+        for seed in 0..mutations {
+            run(&mutated(&bytes, seed + 1000 * number as u64));
+        }
+    }
+}
+
+/// The bytes with a few of them changed, removed, doubled or cut off, as the seed says.
+fn mutated(bytes: &[u8], seed: u64) -> Vec<u8> {
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut out = bytes.to_vec();
+    for _ in 0..=random.below(4) {
+        let at = random.below(out.len() + 1);
+        match random.below(5) {
+            0 if at < out.len() => out[at] ^= 1 << random.below(8),
+            1 if at < out.len() => out[at] = random.next() as u8,
+            2 if at < out.len() => drop(out.remove(at)),
+            3 => out.insert(at, random.next() as u8),
+            _ => out.truncate(at),
+        }
+    }
+    out
+}
+
+/// xorshift64: enough to vary inputs, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, end: usize) -> usize {
+        (self.next() % end.max(1) as u64) as usize
+    }
+}
