@@ -42,6 +42,8 @@ mod producer;
 pub mod bare;
 #[cfg(not(loom))]
 pub mod channel;
+#[cfg(all(not(loom), any(test, feature = "fuzzing")))]
+pub mod fuzz;
 pub mod waiting;
 
 pub use crate::consumer::Consumer;

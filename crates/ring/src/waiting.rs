@@ -82,3 +82,74 @@ const SPIN_NS_MIN: u64 = 500;
 const CHECKS_PER_CLOCK: u32 = 32;
 /// One lets the peer run; the second finds its answer when it needed a little more.
 const YIELDS: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A wait that never succeeds; returns how often it looked.
+    fn fail(spin: &mut Spin) -> u32 {
+        let mut looks = 0;
+        let found = spin.until(|| {
+            looks += 1;
+            false
+        });
+        assert!(!found);
+        looks
+    }
+
+    #[test]
+    fn what_is_ready_costs_one_look() {
+        let mut looks = 0;
+        assert!(Spin::new().until(|| {
+            looks += 1;
+            true
+        }));
+        assert_eq!(looks, 1);
+    }
+
+    #[test]
+    fn budget_shrinks_while_spinning_fails_and_grows_when_it_pays() {
+        let mut spin = Spin {
+            budget_ns: 8_000,
+            budget_ns_max: 8_000,
+            alone: false,
+        };
+        for expected in [4_000, 2_000, 1_000, 500, 500] {
+            fail(&mut spin);
+            assert_eq!(spin.budget_ns(), expected);
+        }
+        for expected in [1_000, 2_000, 4_000, 8_000, 8_000] {
+            let mut looks = 0;
+            assert!(spin.until(|| {
+                looks += 1;
+                looks == 5
+            }));
+            assert_eq!(spin.budget_ns(), expected);
+        }
+    }
+
+    #[test]
+    fn zero_budget_never_spins() {
+        let mut spin = Spin {
+            budget_ns: 0,
+            budget_ns_max: 0,
+            alone: false,
+        };
+        assert_eq!(fail(&mut spin), 1 + YIELDS);
+    }
+
+    #[test]
+    fn thread_with_one_cpu_yields_at_once() {
+        std::thread::spawn(|| {
+            // CPU 0 may be forbidden here; then another one is allowed.
+            let pinned = (0..1024).any(|cpu| carina_sys::pin_to_cpu(cpu).is_ok());
+            assert!(pinned);
+            let mut spin = Spin::new();
+            assert_eq!(spin.budget_ns(), 0);
+            assert_eq!(fail(&mut spin), 1 + YIELDS);
+        })
+        .join()
+        .unwrap();
+    }
+}

@@ -1,5 +1,6 @@
 //! Two ends of a channel in two threads, sleeping and waking through the bells.
 
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 #![cfg(not(loom))]
 
 use carina_ring::channel::{ChannelMemory, Endpoint, Side};

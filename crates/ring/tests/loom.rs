@@ -3,6 +3,7 @@
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p carina-ring --test loom --release`
 
+#![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 #![cfg(loom)]
 
 use std::sync::Arc;

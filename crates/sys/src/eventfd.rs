@@ -24,9 +24,8 @@ impl EventFd {
 
     /// Takes an eventfd received from another process.
     ///
-    /// The open file may be shared with a hostile peer, who may clear its non-blocking mark at
-    /// any time: [`EventFd::drain`] must only be called when the descriptor polled readable or
-    /// the peer is trusted.
+    /// The open file is shared with the peer, who may clear its non-blocking mark and fill its
+    /// counter at any time; [`EventFd::signal`] would then block until somebody drains it.
     ///
     /// # Errors
     /// The kernel's refusal to set the non-blocking mark.
@@ -44,14 +43,25 @@ impl EventFd {
     }
 
     /// Silences the bell and returns how often it was rung (0: it was silent).
+    ///
+    /// Does not block even when a peer cleared the non-blocking mark of the shared open file.
     pub fn drain(&self) -> u64 {
+        use rustix::io::{ReadWriteFlags, preadv2};
         let mut count = [0; 8];
         loop {
-            match rustix::io::read(&self.fd, &mut count) {
+            let mut parts = [io::IoSliceMut::new(&mut count)];
+            // Offset -1 reads a stream; the flag is the non-blocking mark of this one call.
+            match preadv2(&self.fd, &mut parts, u64::MAX, ReadWriteFlags::NOWAIT) {
                 Ok(8) => return u64::from_ne_bytes(count),
                 Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
                 _ => return 0,
             }
+        }
+        // Kernels before 5.9 know the mark of the file only.
+        match rustix::io::read(&self.fd, &mut count) {
+            Ok(8) => u64::from_ne_bytes(count),
+            _ => 0,
         }
     }
 
@@ -126,6 +136,16 @@ mod tests {
         rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
         bell.signal();
         assert!(bell.wait(Some(0)).unwrap());
+    }
+
+    #[test]
+    fn drain_does_not_block_when_the_peer_cleared_the_mark() {
+        let bell = EventFd::new().unwrap();
+        let flags = rustix::fs::fcntl_getfl(&bell).unwrap();
+        rustix::fs::fcntl_setfl(&bell, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
+        assert_eq!(bell.drain(), 0);
+        bell.signal();
+        assert_eq!(bell.drain(), 1);
     }
 
     #[test]
