@@ -1,6 +1,6 @@
 //! Waiting for a peer: spin while that pays, yield, and only then sleep.
 
-use carina_sys::{cpus_allowed, cpus_online, monotonic_ns, yield_now};
+use carina_sys::{cpus_online, monotonic_ns, yield_now};
 
 /// Decides how long to spin before sleeping, from how often spinning paid lately.
 ///
@@ -22,7 +22,9 @@ impl Spin {
     /// Spins up to `budget_ns_max` nanoseconds when it pays; 0 never spins.
     #[must_use]
     pub fn with_max_ns(budget_ns_max: u64) -> Self {
-        let alone = cpus_online() == 1 || cpus_allowed() == 1;
+        // A thread pinned to one CPU of several is not alone: its peer may be pinned to another.
+        // Should both share one, spins fail, the budget shrinks, and the yields let the peer run.
+        let alone = cpus_online() == 1;
         Self {
             budget_ns: budget_ns_max,
             budget_ns_max,
