@@ -36,11 +36,11 @@ impl Payload {
     #[inline]
     pub fn sdu(&mut self, number: u64, size: usize) -> &[u8] {
         let start = self.start(number);
-        if size < NUMBERED_BYTES_MIN {
-            return &self.pattern[start..start + size];
-        }
         if self.vary {
             self.heal();
+        }
+        if size < NUMBERED_BYTES_MIN {
+            return &self.pattern[start..start + size];
         }
         let sdu = &mut self.pattern[start..start + size];
         sdu[..NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
