@@ -1,2 +1,57 @@
-//! Project chores: tidy, dependency rules, lines of code.
-fn main() {}
+//! Project chores: `cargo xtask CHORE`.
+//!
+//! Each chore prints every breach that it finds, with its place and what would be right, and ends
+//! with a non-zero status if there was one.
+
+#![forbid(unsafe_code)]
+
+mod deps;
+mod licence;
+mod loc;
+mod source;
+mod test;
+mod tidy;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let chore = std::env::args().nth(1).unwrap_or_default();
+    let root = root();
+    let breaches = match chore.as_str() {
+        "tidy" => tidy::check(&root),
+        "deps" => deps::check(&root),
+        "loc" => {
+            loc::print(&root);
+            return ExitCode::SUCCESS;
+        }
+        "test" => return test::run(&root),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    for breach in &breaches {
+        eprintln!("{breach}");
+    }
+    match breaches.len() {
+        0 => ExitCode::SUCCESS,
+        count => {
+            eprintln!("{chore}: {count} to put right");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.parent()
+        .expect("xtask lies in the workspace's root")
+        .to_owned()
+}
+
+const USAGE: &str = "cargo xtask CHORE, where CHORE is one of
+  tidy  file length, names, columns, marks of unfinished work, links, unsafe
+  deps  who may depend on what, licences, duplicate versions
+  loc   lines of code of each side of VMPI-LL
+  test  every test, and `N passed, N failed`";

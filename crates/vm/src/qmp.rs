@@ -175,7 +175,10 @@ mod tests {
         let (_directory, path) = qemu(&[
             GREETING,
             "{\"return\": {}}\r\n",
-            "{\"event\": \"RESUME\"}\r\n{\"return\": {\"running\": true, \"status\": \"running\"}}\n",
+            concat!(
+                "{\"event\": \"RESUME\"}\r\n",
+                "{\"return\": {\"running\": true, \"status\": \"running\"}}\n",
+            ),
         ]);
         let state = Qmp::connect(&path, LIMIT).unwrap().status().unwrap();
         assert_eq!(

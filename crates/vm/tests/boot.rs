@@ -3,6 +3,9 @@
 //! Needs QEMU, busybox and, the first time, the distribution's archive; a machine without them
 //! fails these tests with the name of what is missing, because a skipped test proves nothing.
 
+// Helpers of tests may panic as tests may.
+#![allow(clippy::unwrap_used)]
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 

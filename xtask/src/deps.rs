@@ -1,0 +1,263 @@
+//! Who may depend on what, under which licences, and without duplicates where packets fly.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::licence;
+
+/// Returns one line for each breach of the rules below.
+pub fn check(root: &Path) -> Vec<String> {
+    match metadata(root) {
+        Ok(metadata) => {
+            let mut breaches = rows(&metadata);
+            breaches.extend(licences(&metadata));
+            breaches.extend(duplicates(&metadata));
+            breaches
+        }
+        Err(error) => vec![format!("cargo metadata: {error}")],
+    }
+}
+
+fn metadata(root: &Path) -> Result<Value, String> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["metadata", "--format-version", "1", "--locked"])
+        .current_dir(root)
+        .output()
+        .map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    serde_json::from_slice(&output.stdout).map_err(|error| error.to_string())
+}
+
+fn rows(metadata: &Value) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for package in list(metadata, "packages").filter(|package| package["source"].is_null()) {
+        let name = text(package, "name");
+        let Some((_, allowed)) = ALLOWED.iter().find(|(row, _)| *row == name) else {
+            breaches.push(format!(
+                "{name}: has no row in xtask/src/deps.rs; give it one"
+            ));
+            continue;
+        };
+        for dependency in list(package, "dependencies") {
+            let needed = text(dependency, "name");
+            let for_tests = text(dependency, "kind") == "dev";
+            let known = allowed.split(' ').any(|word| word == needed);
+            let allowed_here = known || (for_tests && test_may_use(needed));
+            if !allowed_here {
+                breaches.push(format!(
+                    "{name} may not depend on {needed}; it may on: {allowed}"
+                ));
+            }
+        }
+    }
+    breaches
+}
+
+fn test_may_use(name: &str) -> bool {
+    TEST_ONLY.contains(&name) || name.starts_with("carina-")
+}
+
+fn licences(metadata: &Value) -> Vec<String> {
+    list(metadata, "packages")
+        .filter(|package| !licence::is_allowed(text(package, "license")))
+        .map(|package| {
+            let (name, licence) = (text(package, "name"), text(package, "license"));
+            format!("{name}: licence {licence:?} is not on the list in xtask/src/licence.rs")
+        })
+        .collect()
+}
+
+/// Two versions of a crate in what a data-plane thread is built of.
+fn duplicates(metadata: &Value) -> Vec<String> {
+    let packages: BTreeMap<&str, (&str, &str)> = list(metadata, "packages")
+        .map(|package| {
+            (
+                text(package, "id"),
+                (text(package, "name"), text(package, "version")),
+            )
+        })
+        .collect();
+    let nodes: BTreeMap<&str, &Value> = list(&metadata["resolve"], "nodes")
+        .map(|node| (text(node, "id"), node))
+        .collect();
+    let mut todo: Vec<&str> = packages
+        .iter()
+        .filter(|(_, (name, _))| DATA_PATH.contains(name))
+        .map(|(id, _)| *id)
+        .collect();
+    let mut seen = BTreeSet::new();
+    while let Some(id) = todo.pop() {
+        if !seen.insert(id) {
+            continue;
+        }
+        let normal = list(nodes[id], "deps").filter(|dependency| {
+            list(dependency, "dep_kinds").any(|kind| {
+                // loom is there for `--cfg loom` only.
+                kind["kind"].is_null() && !kind["target"].as_str().is_some_and(is_model)
+            })
+        });
+        todo.extend(normal.map(|dependency| text(dependency, "pkg")));
+    }
+    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (name, version) in seen.iter().map(|id| packages[id]) {
+        versions.entry(name).or_default().insert(version);
+    }
+    versions
+        .into_iter()
+        .filter(|(_, versions)| versions.len() > 1)
+        .map(|(name, versions)| format!("{name}: {versions:?} are all in the data path"))
+        .collect()
+}
+
+fn is_model(target: &str) -> bool {
+    target.contains("loom")
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    value[key].as_array().into_iter().flatten()
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// One row a crate, arrows pointing down only. A name here is a decision; docs/dependencies.md
+/// gives its reason.
+const ALLOWED: [(&str, &str); 13] = [
+    ("carina-wire", ""),
+    ("carina-api", "carina-wire serde serde_json thiserror"),
+    ("carina-sys", "libc rustix"),
+    ("carina-ring", "carina-sys rustix thiserror loom"),
+    (
+        "carina-vmpi",
+        "carina-wire carina-sys carina-ring rustix thiserror",
+    ),
+    ("carina-engine", "carina-sys carina-ring rustix thiserror"),
+    (
+        "carina-shims",
+        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-engine rustix thiserror",
+    ),
+    (
+        "carina-node",
+        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-engine carina-shims \
+         rustix serde serde_json toml thiserror tracing tokio axum",
+    ),
+    (
+        "carina-client",
+        "carina-api carina-sys carina-ring libc rustix serde serde_json thiserror",
+    ),
+    (
+        "carina-vm",
+        "carina-api carina-sys rustix serde serde_json thiserror",
+    ),
+    (
+        "carina-cli",
+        "carina-api carina-sys carina-ring carina-engine carina-client carina-node carina-vm \
+         rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
+    ),
+    (
+        "carina-fuzz",
+        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-node libfuzzer-sys \
+         tempfile",
+    ),
+    ("xtask", "serde_json"),
+];
+
+const TEST_ONLY: [&str; 4] = ["proptest", "tempfile", "loom", "rustix"];
+
+const DATA_PATH: [&str; 7] = [
+    "carina-wire",
+    "carina-sys",
+    "carina-ring",
+    "carina-vmpi",
+    "carina-engine",
+    "carina-shims",
+    "carina-client",
+];
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn package(name: &str, needed: &str, kind: Value) -> Value {
+        let dependency = json!({"name": needed, "kind": kind});
+        json!({"packages": [{"name": name, "source": null, "dependencies": [dependency]}]})
+    }
+
+    #[test]
+    fn arrow_that_points_up_is_a_breach() {
+        assert_eq!(
+            rows(&package("carina-vmpi", "carina-node", Value::Null)).len(),
+            1
+        );
+        assert_eq!(
+            rows(&package("carina-vmpi", "carina-ring", Value::Null)).len(),
+            0
+        );
+        assert_eq!(
+            rows(&package("carina-client", "tokio", Value::Null)).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn tests_may_use_more_but_not_anything() {
+        assert_eq!(
+            rows(&package("carina-wire", "proptest", json!("dev"))).len(),
+            0
+        );
+        assert_eq!(
+            rows(&package("carina-wire", "proptest", Value::Null)).len(),
+            1
+        );
+        assert_eq!(
+            rows(&package("carina-wire", "tokio", json!("dev"))).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn crate_without_a_row_is_a_breach() {
+        assert_eq!(rows(&package("carina-new", "libc", Value::Null)).len(), 1);
+    }
+
+    #[test]
+    fn two_versions_in_the_data_path_are_a_breach() {
+        let node = |id: &str, needs: &[&str]| {
+            let deps: Vec<Value> = needs
+                .iter()
+                .map(|id| json!({"pkg": id, "dep_kinds": [{"kind": null, "target": null}]}))
+                .collect();
+            json!({"id": id, "deps": deps})
+        };
+        let package = |id: &str, name: &str, version: &str| {
+            let (key, value) = ("version", version);
+            json!({"id": id, "name": name, key: value})
+        };
+        let metadata = json!({
+            "packages": [
+                package("r", "carina-ring", "1.0.0"),
+                package("a1", "a", "1.0.0"),
+                package("a2", "a", "2.0.0"),
+                package("a3", "a", "3.0.0"),
+            ],
+            "resolve": {"nodes": [
+                node("r", &["a1", "a2"]), node("a1", &[]), node("a2", &[]), node("a3", &[]),
+            ]},
+        });
+        let found = duplicates(&metadata);
+        assert_eq!(found.len(), 1);
+        assert!(
+            found[0].contains("2.0.0") && !found[0].contains("3.0.0"),
+            "{found:?}"
+        );
+    }
+}
