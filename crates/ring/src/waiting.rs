@@ -142,14 +142,12 @@ mod tests {
     }
 
     #[test]
-    fn thread_with_one_cpu_yields_at_once() {
+    fn thread_pinned_to_one_cpu_of_several_may_spin() {
         std::thread::spawn(|| {
             // CPU 0 may be forbidden here; then another one is allowed.
             let pinned = (0..1024).any(|cpu| carina_sys::pin_to_cpu(cpu).is_ok());
             assert!(pinned);
-            let mut spin = Spin::new();
-            assert_eq!(spin.budget_ns(), 0);
-            assert_eq!(fail(&mut spin), 1 + YIELDS);
+            assert_eq!(Spin::new().budget_ns() > 0, cpus_online() > 1);
         })
         .join()
         .unwrap();
