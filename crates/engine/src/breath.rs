@@ -9,8 +9,9 @@ use carina_sys::{Epoll, Interest, Ready, cpus_allowed, monotonic_ns};
 use crate::app::App;
 use crate::counters::{Row, Value};
 use crate::linger::Linger;
-use crate::link::{AppId, Credit, LinkId, Links};
+use crate::link::Links;
 use crate::pool::Pool;
+use crate::terms::{AppId, Credit, LinkId};
 
 /// A graph of apps and links on one thread.
 ///

@@ -69,6 +69,8 @@ values! {
     Sleeps = "sleeps",
     /// Bells rung.
     Bells = "bells",
+    /// The channel that carries a flow: a number, not a count; 0 before it is known.
+    Channel = "channel",
     /// Data for a channel that is not open.
     DropUnknownChannel = "drop_unknown_channel",
     /// Data for a flow that has ended.
@@ -106,7 +108,7 @@ pub enum Kind {
     Engine = 1,
     /// An IPC process.
     Ipcp = 2,
-    /// A flow; its name says which channel of which IPCP carries it.
+    /// A flow, and thereby the channel that carries it ([`Value::Channel`]).
     Flow = 3,
 }
 
@@ -154,15 +156,13 @@ impl Table {
     /// # Errors
     /// Those of the file system, with the path.
     pub fn create(path: &Path) -> io::Result<Table> {
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(io::Error::new(
-                    error.kind(),
-                    format!("{}: {error}", path.display()),
-                ));
-            }
-            _ => Table::over(&Memory::file(path, FILE_BYTES)?),
+        if let Err(error) = std::fs::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            let text = format!("{}: {error}", path.display());
+            return Err(io::Error::new(error.kind(), text));
         }
+        Table::over(&Memory::file(path, FILE_BYTES)?)
     }
 
     /// A table that no other process reads.
@@ -242,6 +242,13 @@ impl Row {
                 cell.load(Ordering::Relaxed).wrapping_add(count),
                 Ordering::Relaxed,
             );
+        }
+    }
+
+    /// Sets a value that is no count.
+    pub fn set(&self, value: Value, to: u64) {
+        if let Some(cell) = self.value(value) {
+            cell.store(to, Ordering::Relaxed);
         }
     }
 

@@ -16,9 +16,11 @@ pub mod linger;
 pub mod link;
 pub mod packet;
 pub mod pool;
+pub mod terms;
 
 pub use app::{App, BURST};
 pub use breath::Engine;
-pub use link::{AppId, Close, Credit, LinkId, Links};
+pub use link::Links;
 pub use packet::{Packet, record_cost};
 pub use pool::{Buffer, Pool};
+pub use terms::{AppId, Close, Credit, LinkId};

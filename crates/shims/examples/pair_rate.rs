@@ -10,7 +10,10 @@ use std::time::{Duration, Instant};
 use pair::{App, Pair};
 
 fn main() {
-    println!("{:>8} {:>12} {:>12} {:>12}", "sdu", "msgs/s", "MB/s", "cpu ns/sdu");
+    println!(
+        "{:>8} {:>12} {:>12} {:>12}",
+        "sdu", "msgs/s", "MB/s", "cpu ns/sdu"
+    );
     for size in [64, 512, 1500, 4000, 65_536, 1 << 20] {
         let mut pair = Pair::up();
         let (host, guest, ..) = pair.flow();
@@ -41,7 +44,10 @@ fn one_way(mut host: App, mut guest: App, size: usize, count: usize) {
     let cpu_ns = (cpu() - before) / count as u64;
     drop(sender.join());
     let rate = count as f64 / elapsed;
-    println!("{size:>8} {rate:>12.0} {:>12.1} {cpu_ns:>12}", rate * size as f64 / 1e6);
+    println!(
+        "{size:>8} {rate:>12.0} {:>12.1} {cpu_ns:>12}",
+        rate * size as f64 / 1e6
+    );
 }
 
 fn echo(mut host: App, mut guest: App) {
@@ -63,5 +69,9 @@ fn echo(mut host: App, mut guest: App) {
         .collect();
     times.sort();
     drop(server.join());
-    println!("echo of 64 bytes: median {:?}, p99 {:?}", times[count / 2], times[count * 99 / 100]);
+    println!(
+        "echo of 64 bytes: median {:?}, p99 {:?}",
+        times[count / 2],
+        times[count * 99 / 100]
+    );
 }

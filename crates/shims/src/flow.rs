@@ -39,6 +39,7 @@ pub(crate) struct Flow {
     /// One of two flows that share a port does not speak for it.
     pub is_silent: bool,
     pub is_done: bool,
+    pub has_channel: bool,
 }
 
 impl Flow {
@@ -60,6 +61,15 @@ impl Flow {
             1,
         );
         self.row.add(Value::BytesOut, bytes as u64);
+    }
+
+    /// Notes which channel carries the flow, as soon as its IPCP has said so.
+    pub fn note_channel(&mut self, links: &Links) {
+        if !self.has_channel {
+            let channel = links.tag(self.output);
+            self.has_channel = channel != 0;
+            self.row.set(Value::Channel, u64::from(channel));
+        }
     }
 
     /// Ends the flow: closes the output link with `close`, says `FlowClosed`, leaves the engine.

@@ -59,6 +59,22 @@ impl<T> Mailbox<T> {
         self.shared.bell.signal();
     }
 
+    /// Number of items waiting.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.shared
+            .queue
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .len()
+    }
+
+    /// True when no item waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     /// Takes the oldest item out.
     #[must_use]
     pub fn take(&self) -> Option<T> {

@@ -27,6 +27,7 @@ pub struct DataPlane {
     events: Mailbox<Event>,
     is_stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
+    can_wake_lightly: bool,
 }
 
 impl DataPlane {
@@ -50,6 +51,7 @@ impl DataPlane {
             })?;
         let result = start.recv();
         let plane = DataPlane {
+            can_wake_lightly: carina_sys::membarrier_register(),
             commands,
             events,
             is_stopping,
@@ -78,6 +80,13 @@ impl DataPlane {
     #[must_use]
     pub fn poll_event(&self) -> Option<Event> {
         self.events.take()
+    }
+
+    /// True when flow rings of this process may be made with `WakeMode::Light`, provided that the
+    /// application has registered for membarrier too.
+    #[must_use]
+    pub fn can_wake_lightly(&self) -> bool {
+        self.can_wake_lightly
     }
 
     /// False when the thread has ended, which only a fault of the system or of this code does.
@@ -326,6 +335,7 @@ impl Plane {
             order: Rc::clone(order),
             is_silent: false,
             is_done: false,
+            has_channel: false,
         }
     }
 

@@ -21,6 +21,8 @@ pub(crate) struct RingFlow {
     has_written: bool,
     /// Where the stream is cut after a close order, as an index of the application's ring.
     cut: Option<u64>,
+    /// When a flow that was ordered to end gives up delivering, in ns; moves with every record.
+    give_up_at: Option<u64>,
     /// Ring bytes that were reported as consumed by the application.
     reported: u64,
 }
@@ -34,6 +36,7 @@ impl RingFlow {
             has_read: false,
             has_written: false,
             cut: None,
+            give_up_at: None,
             reported: 0,
         }
     }
@@ -87,7 +90,6 @@ impl RingFlow {
 
     fn fail(&mut self, links: &mut Links, what: &str) {
         self.end.close(State::Failed);
-        self.end.my_rx_bell.drain();
         self.flow.row.add(Value::DropMalformed, 1);
         self.flow.end(
             links,
@@ -135,9 +137,15 @@ impl App for RingFlow {
         &self.flow.name
     }
 
-    fn prepare(&mut self, _now: u64, links: &mut Links) {
+    fn prepare(&mut self, now: u64, links: &mut Links) {
         if self.flow.is_done {
             return;
+        }
+        self.flow.note_channel(links);
+        if self.give_up_at.is_some_and(|deadline| now >= deadline) {
+            let text = "the peer's application did not read what was left".to_owned();
+            self.end.close(State::Failed);
+            return self.flow.end(links, Close::Failed(text));
         }
         if self.end.tx.committed() == self.reported {
             return;
@@ -149,7 +157,7 @@ impl App for RingFlow {
         }
     }
 
-    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
         if self.flow.is_done {
             return false;
         }
@@ -157,6 +165,7 @@ impl App for RingFlow {
         let state = self.end.rx.state();
         if self.cut.is_none() && self.flow.order.borrow().is_some() {
             self.cut = Some(self.end.rx.consumed() + self.end.rx.pending_bytes());
+            self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
         }
         for moved in 0..BURST {
             if self.partial.is_none() && self.cut.is_some_and(|cut| self.end.rx.consumed() >= cut) {
@@ -165,7 +174,11 @@ impl App for RingFlow {
             }
             match self.next_record() {
                 Ok(Some(lease)) => {
-                    if !self.forward(lease, links) {
+                    let is_forwarded = self.forward(lease, links);
+                    if self.has_read && self.give_up_at.is_some() {
+                        self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
+                    }
+                    if !is_forwarded {
                         return self.has_read;
                     }
                 }
@@ -230,7 +243,8 @@ impl App for RingFlow {
             return true;
         }
         // A record that waits for the link needs no bell: the link wakes this app.
-        if self.partial.is_none() && (self.flow.order.borrow().is_some() || !self.end.rx.arm()) {
+        let is_ordered = self.cut.is_none() && self.flow.order.borrow().is_some();
+        if is_ordered || (self.partial.is_none() && !self.end.rx.arm()) {
             return false;
         }
         let outstanding = self.end.tx.committed() - self.reported;
@@ -251,6 +265,10 @@ impl App for RingFlow {
         self.end.tx.disarm();
     }
 
+    fn next_deadline(&self) -> Option<u64> {
+        self.give_up_at
+    }
+
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
         vec![
             (self.end.my_rx_bell.as_fd(), Interest::ReadEdge),
@@ -258,6 +276,9 @@ impl App for RingFlow {
         ]
     }
 }
+
+/// How long an ended flow waits for a reader that takes nothing, in ns.
+const UNDELIVERED_NS_MAX: u64 = 10_000_000_000;
 
 /// The credit that a ring end of this capacity allows its peer: the whole ring, counted in the
 /// ring's own units, so that delivery never finds it full.

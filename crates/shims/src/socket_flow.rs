@@ -215,6 +215,7 @@ impl App for SocketFlow {
     }
 
     fn prepare(&mut self, _now: u64, links: &mut Links) {
+        self.flow.note_channel(links);
         // The socket may take again what was left on the link.
         if !self.flow.is_done
             && self.is_writable

@@ -1,4 +1,5 @@
 //! Flows between two systems: every size, both directions, one stalled reader, every kind of end.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod pair;
 
@@ -22,8 +23,14 @@ fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
     // Sending and receiving by turns in one thread would stall on big SDUs, so a second thread
     // cannot be avoided by the test either: the ends are split.
     let App { end, memory, .. } = app;
-    let carina_ring::channel::Endpoint { tx, rx, my_rx_bell, my_tx_bell, peer_rx_bell, peer_tx_bell } =
-        end;
+    let carina_ring::channel::Endpoint {
+        tx,
+        rx,
+        my_rx_bell,
+        my_tx_bell,
+        peer_rx_bell,
+        peer_tx_bell,
+    } = end;
     let spare = pair::ring(4096).1.end;
     let bells = |bell: &carina_sys::EventFd| bell.try_clone().unwrap();
     let sender = App {
@@ -62,10 +69,17 @@ fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
         let len = size(&mut theirs, n);
         let sdu = receiver.recv().expect("the flow is open");
         assert_eq!(sdu.len(), len, "length of SDU {n}");
-        assert!(sdu == theirs.bytes(len), "contents of SDU {n} of {len} bytes");
+        assert!(
+            sdu == theirs.bytes(len),
+            "contents of SDU {n} of {len} bytes"
+        );
     }
     let sender = thread.join().unwrap();
-    app = App { end: receiver.end, memory: receiver.memory, posted: 0 };
+    app = App {
+        end: receiver.end,
+        memory: receiver.memory,
+        posted: 0,
+    };
     app.end.tx = sender.end.tx;
     app
 }
@@ -86,14 +100,21 @@ fn sdus_of_every_size_cross_whole_in_both_directions_at_once() {
 #[test]
 fn what_was_sent_before_a_close_arrives_before_the_end() {
     let mut pair = Pair::up();
-    for (order, state) in [(None, State::Closed), (Some(""), State::Closed), (Some("killed"), State::Failed)] {
+    for (order, state) in [
+        (None, State::Closed),
+        (Some(""), State::Closed),
+        (Some("killed"), State::Failed),
+    ] {
         let (mut host_app, mut guest_app, port, guest_port) = pair.flow();
         for n in 0..5_000u32 {
             host_app.send(&n.to_le_bytes());
         }
         match order {
             None => host_app.end.close(State::Closed),
-            Some(reason) => pair.host.send(Command::Deallocate { port, reason: reason.into() }),
+            Some(reason) => pair.host.send(Command::Deallocate {
+                port,
+                reason: reason.into(),
+            }),
         }
         for n in 0..5_000u32 {
             assert_eq!(guest_app.recv().unwrap(), n.to_le_bytes());
@@ -101,7 +122,14 @@ fn what_was_sent_before_a_close_arrives_before_the_end() {
         assert_eq!(guest_app.recv(), Err(state));
         closed_reason(&pair.host, port);
         let reason = closed_reason(&pair.guest, guest_port);
-        assert_eq!(reason, if state == State::Failed { "killed" } else { "the peer closed it" });
+        assert_eq!(
+            reason,
+            if state == State::Failed {
+                "killed"
+            } else {
+                "the peer closed it"
+            }
+        );
     }
 }
 
@@ -123,7 +151,11 @@ fn a_reader_that_stops_delays_no_other_channel() {
         a.send(&n.to_le_bytes());
         assert_eq!(b.recv().unwrap(), n.to_le_bytes());
     }
-    assert!(begin.elapsed() < Duration::from_secs(5), "500 SDUs took {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(5),
+        "500 SDUs took {:?}",
+        begin.elapsed()
+    );
     assert!(!stuck.is_finished(), "nobody read the 12 MB");
     for n in 0..3_000u64 {
         assert!(asleep.recv().unwrap() == Random(n).bytes(4000), "SDU {n}");
@@ -142,11 +174,20 @@ fn the_death_of_the_peer_ends_its_flows_within_a_second_and_it_may_come_back() {
     drop(std::mem::replace(&mut pair.guest, fresh));
     assert_eq!(host_app.recv(), Err(State::Failed));
     closed_reason(&pair.host, port);
-    assert!(begin.elapsed() < Duration::from_secs(1), "it took {:?}", begin.elapsed());
+    assert!(
+        begin.elapsed() < Duration::from_secs(1),
+        "it took {:?}",
+        begin.elapsed()
+    );
     pair.add(carina_vmpi::hl::Side::Guest);
     pair.wait_up();
-    pair.guest.send(Command::Register { ipcp: pair::IPCP, name: pair::name("echo") });
-    wait_for(&pair.host, |event| matches!(event, Event::PeerRegistered { .. }).then_some(()));
+    pair.guest.send(Command::Register {
+        ipcp: pair::IPCP,
+        name: pair::name("echo"),
+    });
+    wait_for(&pair.host, |event| {
+        matches!(event, Event::PeerRegistered { .. }).then_some(())
+    });
     let (mut host_app, mut guest_app, ..) = pair.flow();
     host_app.send(b"after");
     assert_eq!(guest_app.recv().unwrap(), b"after");
@@ -173,7 +214,10 @@ fn socket_ends_carry_sdus_to_sockets_and_to_rings() {
     for len in [1, 0, 64, 4000, SOCKET_SDU_MAX, 17] {
         let sdu = random.bytes(len);
         socket_send(&host_app, &sdu);
-        assert!(socket_recv(&guest_app) == sdu, "{len} bytes from socket to socket");
+        assert!(
+            socket_recv(&guest_app) == sdu,
+            "{len} bytes from socket to socket"
+        );
         socket_send(&guest_app, &sdu);
         assert!(socket_recv(&host_app) == sdu, "{len} bytes back");
     }
@@ -194,7 +238,10 @@ fn socket_ends_carry_sdus_to_sockets_and_to_rings() {
         host_app
     });
     for n in 0..2_000u64 {
-        assert!(guest_app.recv().unwrap() == Random(n).bytes((n * 31 % 9_000) as usize), "SDU {n}");
+        assert!(
+            guest_app.recv().unwrap() == Random(n).bytes((n * 31 % 9_000) as usize),
+            "SDU {n}"
+        );
         guest_app.send(&n.to_le_bytes());
     }
     let host_app = sender.join().unwrap();
@@ -224,7 +271,11 @@ fn a_relay_joins_a_ring_and_a_socket_of_one_system() {
     let (ring_end, mut ring_app) = ring(1 << 20);
     let (socket_end, socket_app) = socket();
     let port = carina_api::PortId(77);
-    pair.host.send(Command::Relay { a: ring_end, b: socket_end, port });
+    pair.host.send(Command::Relay {
+        a: ring_end,
+        b: socket_end,
+        port,
+    });
     let sender = std::thread::spawn(move || {
         for n in 0..5_000u64 {
             ring_app.send(&Random(n).bytes((n % 3_000) as usize));
@@ -232,7 +283,10 @@ fn a_relay_joins_a_ring_and_a_socket_of_one_system() {
         ring_app
     });
     for n in 0..5_000u64 {
-        assert!(socket_recv(&socket_app) == Random(n).bytes((n % 3_000) as usize), "SDU {n}");
+        assert!(
+            socket_recv(&socket_app) == Random(n).bytes((n % 3_000) as usize),
+            "SDU {n}"
+        );
     }
     let mut ring_app = sender.join().unwrap();
     for n in 0..5_000u64 {
@@ -250,16 +304,24 @@ fn an_application_that_scribbles_over_its_ring_loses_its_flow_and_no_other() {
     let (hostile, mut victim_peer, port, guest_port) = pair.flow();
     let (mut honest, mut honest_peer, ..) = pair.flow();
     // Through a mapping of its own, as an application would: every byte of both rings.
-    let [memory, my_rx, my_tx, peer_rx, peer_tx] =
-        hostile.memory.endpoint_fds(carina_ring::channel::Side::B).unwrap();
+    let [memory, my_rx, my_tx, peer_rx, peer_tx] = hostile
+        .memory
+        .endpoint_fds(carina_ring::channel::Side::B)
+        .unwrap();
     let bytes = 2 * carina_ring::region_bytes(pair::RING);
-    let map = carina_sys::Memory::from_fd(memory, bytes).unwrap().map().unwrap();
+    let map = carina_sys::Memory::from_fd(memory, bytes)
+        .unwrap()
+        .map()
+        .unwrap();
     map.write(0, &vec![0xa5; bytes]);
     for bell in [my_rx, my_tx, peer_rx, peer_tx] {
         carina_sys::EventFd::from_fd(bell).unwrap().signal();
     }
     let reason = closed_reason(&pair.host, port);
-    assert!(reason.starts_with("the application broke its flow"), "{reason}");
+    assert!(
+        reason.starts_with("the application broke its flow"),
+        "{reason}"
+    );
     assert_eq!(victim_peer.recv(), Err(State::Failed));
     closed_reason(&pair.guest, guest_port);
     for n in 0..1_000u64 {
@@ -301,14 +363,21 @@ fn refusals_come_back_with_their_reason() {
         (port, app)
     };
     let (port, mut app) = ask(&mut pair, "nobody");
-    assert!(result(&pair, port).unwrap_err().contains("`nobody` is not registered"));
+    assert!(
+        result(&pair, port)
+            .unwrap_err()
+            .contains("`nobody` is not registered")
+    );
     assert_eq!(app.recv(), Err(State::Failed));
     let (port, _app) = ask(&mut pair, "echo");
     let incoming = wait_for(&pair.guest, |event| match event {
         Event::IncomingFlow { port, .. } => Some(*port),
         _ => None,
     });
-    pair.guest.send(Command::Respond { port: incoming, answer: Err("too busy".into()) });
+    pair.guest.send(Command::Respond {
+        port: incoming,
+        answer: Err("too busy".into()),
+    });
     assert_eq!(result(&pair, port), Err("too busy".to_owned()));
     // Given up before the answer: the callee hears of it.
     let (port, _app) = ask(&mut pair, "echo");
@@ -316,6 +385,9 @@ fn refusals_come_back_with_their_reason() {
         Event::IncomingFlow { port, .. } => Some(*port),
         _ => None,
     });
-    pair.host.send(Command::Deallocate { port, reason: "gave up".into() });
+    pair.host.send(Command::Deallocate {
+        port,
+        reason: "gave up".into(),
+    });
     assert_eq!(closed_reason(&pair.guest, incoming), "gave up");
 }

@@ -9,6 +9,7 @@
 //! [`carina_vmpi::hl`] decides everything about the protocol; this app moves records and tells
 //! the manager.
 
+mod device;
 mod orders;
 mod told;
 
@@ -20,10 +21,10 @@ use std::rc::Rc;
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 use carina_engine::counters::{Row, Value};
 use carina_engine::{App, AppId, BURST, Close, LinkId, Links, Packet};
-use carina_ring::{Corrupt, Lease, Refused};
+use carina_ring::{Lease, Refused};
 use carina_sys::Interest;
 use carina_vmpi::hl::{self, Rx, Side, Violation};
-use carina_vmpi::ll::{DownReason, LinkState, VmpiImpl};
+use carina_vmpi::ll::VmpiImpl;
 use carina_wire::vmpi::{CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES};
 
 use crate::command::Event;
@@ -70,6 +71,8 @@ struct Line {
     wires: Option<Wires>,
     /// Known once the channel is open.
     piece_max: usize,
+    /// Bytes sent of an SDU that is not complete.
+    sdu_bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,6 +106,8 @@ pub(crate) struct Hv {
     has_written: bool,
     is_removed: bool,
     is_armed: bool,
+    /// The manager has not kept up with events: nothing more is taken from the peer.
+    is_flooded: bool,
     next_port: u32,
     /// When a record last passed, in ns.
     moved_at: u64,
@@ -148,6 +153,7 @@ impl Hv {
             has_written: false,
             is_removed: false,
             is_armed: false,
+            is_flooded: false,
             next_port: 0,
             moved_at: 0,
             now: 0,
@@ -174,126 +180,6 @@ impl Hv {
         let line = self.lines.get_mut(channel.index())?.take()?;
         self.channels.remove(&line.port);
         Some(line)
-    }
-
-    /// Follows the device's link: up, down, dead.
-    fn follow_link(&mut self, now: u64) {
-        match self.device.link(now) {
-            LinkState::Up if !self.is_connected => {
-                self.is_connected = true;
-                self.hl.link_up(now);
-            }
-            LinkState::Up => {}
-            LinkState::Down(reason) => {
-                if self.is_connected {
-                    self.disconnected();
-                    self.hl.link_down(reason.code(), &reason.to_string());
-                }
-            }
-        }
-        if let Err(violation) = self.hl.handle_timeout(now) {
-            self.give_up(&violation);
-        }
-    }
-
-    /// The rings start over: nothing of the old ones may be published or released any more.
-    fn disconnected(&mut self) {
-        self.is_connected = false;
-        self.has_read = false;
-        self.has_written = false;
-    }
-
-    /// The peer broke the protocol, and the endpoint has ended all flows: the device starts over.
-    fn give_up(&mut self, violation: &Violation) {
-        self.row.add(
-            match violation {
-                Violation::CreditOverrun { .. } => Value::DropOverrun,
-                _ => Value::DropMalformed,
-            },
-            1,
-        );
-        let (code, reason) = (violation.code(), violation.to_string());
-        self.disconnected();
-        let _ = self
-            .device
-            .fail(self.now, DownReason::Violation { code, reason });
-    }
-
-    /// The peer broke the ring, unless it has just restarted.
-    fn ring_broke(&mut self, corrupt: Corrupt) {
-        let reason = self.device.fail(self.now, DownReason::Corrupt(corrupt));
-        self.disconnected();
-        if let DownReason::Corrupt(_) = reason {
-            self.row.add(Value::DropMalformed, 1);
-            self.hl.fail(reason.code(), &reason.to_string());
-        } else {
-            self.hl.link_down(reason.code(), &reason.to_string());
-        }
-    }
-
-    /// Moves waiting control messages into the device as far as there is room.
-    fn send_control(&mut self) {
-        if !self.is_connected {
-            return;
-        }
-        while self.hl.has_control() && self.device.free_bytes() >= CONTROL_ROOM {
-            let mut control = std::mem::take(&mut self.control);
-            if !self.hl.poll_control(&mut control) {
-                self.control = control;
-                return;
-            }
-            let header = DataHeader {
-                channel: Channel::CONTROL,
-                more: false,
-            }
-            .encode();
-            let sent = match self.device.reserve(HEADER_BYTES + control.len()) {
-                Ok(mut slot) => {
-                    slot.write_at(0, &header);
-                    slot.write_at(HEADER_BYTES, &control);
-                    slot.commit(false);
-                    Ok(())
-                }
-                Err(refused) => Err(refused),
-            };
-            self.control = control;
-            self.has_written = true;
-            match sent {
-                Ok(()) => self.row.add(Value::ControlOut, 1),
-                // The message is lost: the endpoints would disagree if the link went on.
-                Err(refused) => return self.refused(refused),
-            }
-        }
-    }
-
-    /// Ring space free in the device. None at all may mean that the peer broke its index, which
-    /// only an attempt tells.
-    fn free_bytes(&mut self) -> usize {
-        if !self.is_connected {
-            return 0;
-        }
-        let free = self.device.free_bytes();
-        if free == 0
-            && let Err(Refused::Corrupt(corrupt)) = self.device.reserve(0).map(drop)
-        {
-            self.ring_broke(corrupt);
-        }
-        free
-    }
-
-    /// The device took no record although there was room: the peer moved its index back.
-    fn refused(&mut self, refused: Refused) {
-        match refused {
-            Refused::Corrupt(corrupt) => self.ring_broke(corrupt),
-            other => {
-                let (code, reason) = ("device-ring", format!("no room for a record: {other}"));
-                self.hl.fail(code, &reason);
-                self.disconnected();
-                let _ = self
-                    .device
-                    .fail(self.now, DownReason::Violation { code, reason });
-            }
-        }
     }
 
     /// Tells flows what the peer now lets them send. Only between breaths of data: then nothing
@@ -347,10 +233,40 @@ impl Hv {
                 let message = lease.to_vec();
                 self.hl.handle_control(&message)?;
                 self.tell(links);
+                self.is_flooded = self.events.len() > EVENTS_MAX;
             }
             Rx::Discard => self.row.add(Value::DropUnknownChannel, 1),
         }
         Ok(())
+    }
+
+    /// Counts a packet toward its SDU. False when the SDU becomes longer than the peer accepts,
+    /// which would cost the whole link.
+    fn fits_sdu(&mut self, channel: Channel, packet: &Packet) -> bool {
+        let sdu_bytes_max = self.hl.limits().sdu_bytes_max;
+        let Some(line) = self.line_mut(channel) else {
+            return true;
+        };
+        let sdu_bytes = line.sdu_bytes + packet.len() as u64;
+        line.sdu_bytes = if packet.more() { sdu_bytes } else { 0 };
+        sdu_bytes <= sdu_bytes_max
+    }
+
+    /// Ends a flow whose application sends what the peer does not accept.
+    fn end_line(&mut self, channel: Channel, links: &mut Links) {
+        let Some(line) = self.take_line(channel) else {
+            return;
+        };
+        let sdu_bytes_max = self.hl.limits().sdu_bytes_max;
+        let text = format!("an SDU of more than {sdu_bytes_max} bytes, the most the peer accepts");
+        self.hl.deallocate(channel, &text);
+        self.row.add(Value::FlowsClosed, 1);
+        if let Some(wires) = line.wires {
+            links.close(wires.to_flow, Close::Failed(text));
+            let lost = links.disconnect(wires.from_flow);
+            self.row.add(Value::DropFlowEnded, lost as u64);
+        }
+        links.wake(self.id);
     }
 
     /// Puts one packet of a flow into the device.
@@ -434,7 +350,13 @@ impl App for Hv {
         if self.is_removed || !self.is_connected {
             return false;
         }
+        if self.is_flooded {
+            self.is_flooded = self.events.len() > EVENTS_MAX;
+        }
         for moved in 0..BURST {
+            if self.is_flooded {
+                return moved > 0;
+            }
             let lease = match self.device.next() {
                 Ok(Some(lease)) => lease,
                 Ok(None) => return moved > 0,
@@ -463,6 +385,9 @@ impl App for Hv {
                 moved = true;
                 if !self.is_connected || self.is_removed {
                     self.row.add(Value::DropLinkDown, 1);
+                } else if !self.fits_sdu(channel, &packet) {
+                    self.row.add(Value::DropTooLong, 1);
+                    self.end_line(channel, links);
                 } else if let Err(refused) = self.send(channel, &packet) {
                     self.row.add(Value::DropLinkDown, 1);
                     self.refused(refused);
@@ -495,7 +420,10 @@ impl App for Hv {
         }
         // Nobody wakes a side that polls: as long as there is traffic it keeps looking, because a
         // timer is slower than the next message.
-        if self.is_connected && now.saturating_sub(self.moved_at) < HOT_NS && self.device.wait_fd().is_none() {
+        if self.is_connected
+            && now.saturating_sub(self.moved_at) < HOT_NS
+            && self.device.wait_fd().is_none()
+        {
             return false;
         }
         self.is_armed = true;
@@ -540,6 +468,10 @@ impl App for Hv {
 
 /// Room that one control message may take in the device, in bytes.
 const CONTROL_ROOM: usize = 16 + HEADER_BYTES + CONTROL_BYTES_MAX;
+
+/// Events that may wait for the manager before the peer is left waiting: a guest that registers and
+/// unregisters without end must not fill memory.
+const EVENTS_MAX: usize = 4096;
 
 /// How long a side that polls stays awake after the last record, in ns: some round trips through
 /// two schedulers.

@@ -61,6 +61,7 @@ impl Hv {
                         state,
                         wires: Some(wires),
                         piece_max: 0,
+                        sdu_bytes: 0,
                     },
                 );
             }

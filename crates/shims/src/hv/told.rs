@@ -89,6 +89,7 @@ impl Hv {
                 state: LineState::Offered,
                 wires: None,
                 piece_max: 0,
+                sdu_bytes: 0,
             },
         );
         self.directory.borrow_mut().insert(

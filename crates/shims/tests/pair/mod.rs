@@ -1,5 +1,9 @@
 //! Two data planes joined by a region in a memfd, and applications at both ends.
-#![allow(dead_code, reason = "each test file uses its part")]
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    reason = "a harness: each test uses its part, a failure is a failed test"
+)]
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -56,25 +60,48 @@ impl Pair {
         let guest_table = Table::private().unwrap();
         let host = DataPlane::spawn(host_table.clone()).unwrap();
         let guest = DataPlane::spawn(guest_table.clone()).unwrap();
-        let mut pair = Pair { host, guest, region, host_table, guest_table, next_port: 0 };
+        let mut pair = Pair {
+            host,
+            guest,
+            region,
+            host_table,
+            guest_table,
+            next_port: 0,
+        };
         pair.add(Side::Host);
         pair.add(Side::Guest);
         pair.wait_up();
-        pair.guest.send(Command::Register { ipcp: IPCP, name: name("echo") });
-        wait_for(&pair.host, |event| matches!(event, Event::PeerRegistered { .. }).then_some(()));
+        pair.guest.send(Command::Register {
+            ipcp: IPCP,
+            name: name("echo"),
+        });
+        wait_for(&pair.host, |event| {
+            matches!(event, Event::PeerRegistered { .. }).then_some(())
+        });
         pair
     }
 
     pub fn add(&mut self, side: Side) {
-        let plane = if side == Side::Host { &self.host } else { &self.guest };
+        let plane = if side == Side::Host {
+            &self.host
+        } else {
+            &self.guest
+        };
         let device = self.region.device(side).unwrap();
         let name = format!("{side:?}");
-        plane.send(Command::AddHv { ipcp: IPCP, device, side, name });
+        plane.send(Command::AddHv {
+            ipcp: IPCP,
+            device,
+            side,
+            name,
+        });
     }
 
     pub fn wait_up(&self) {
         for plane in [&self.host, &self.guest] {
-            wait_for(plane, |event| matches!(event, Event::LinkUp { .. }).then_some(()));
+            wait_for(plane, |event| {
+                matches!(event, Event::LinkUp { .. }).then_some(())
+            });
         }
     }
 
@@ -95,7 +122,13 @@ impl Pair {
             end: host,
         });
         let guest_port = wait_for(&self.guest, |event| match event {
-            Event::IncomingFlow { port, local, remote, spec, .. } => {
+            Event::IncomingFlow {
+                port,
+                local,
+                remote,
+                spec,
+                ..
+            } => {
                 assert_eq!((local.as_str(), remote.as_str()), ("echo", "caller"));
                 assert_eq!(*spec, FlowSpec::reliable());
                 assert_eq!(port.0 >> 30, 2);
@@ -103,7 +136,10 @@ impl Pair {
             }
             _ => None,
         });
-        self.guest.send(Command::Respond { port: guest_port, answer: Ok(guest) });
+        self.guest.send(Command::Respond {
+            port: guest_port,
+            answer: Ok(guest),
+        });
         wait_for(&self.host, |event| match event {
             Event::AllocateResult { port: p, result } if *p == port => {
                 assert_eq!(*result, Ok(()));
@@ -126,7 +162,11 @@ impl Pair {
 pub fn ring(capacity: usize) -> (FlowEnd, App) {
     let memory = ChannelMemory::create(capacity).unwrap();
     let end = memory.endpoint(End::A, WakeMode::Fence).unwrap();
-    let app = App { end: memory.endpoint(End::B, WakeMode::Fence).unwrap(), memory, posted: 0 };
+    let app = App {
+        end: memory.endpoint(End::B, WakeMode::Fence).unwrap(),
+        memory,
+        posted: 0,
+    };
     (FlowEnd::Ring(Box::new(end)), app)
 }
 
@@ -188,7 +228,12 @@ impl App {
     pub fn take(&mut self, buffer: &mut [u8]) -> usize {
         let (mut at, mut turns) = (0, 0);
         loop {
-            match self.end.rx.next().expect("the data plane keeps to the rules") {
+            match self
+                .end
+                .rx
+                .next()
+                .expect("the data plane keeps to the rules")
+            {
                 Some(piece) => {
                     turns = 0;
                     at += piece.copy_to(&mut buffer[at..]);
@@ -228,7 +273,12 @@ impl App {
         let mut sdu = Vec::new();
         loop {
             let state = self.end.rx.state();
-            match self.end.rx.next().expect("the data plane keeps to the rules") {
+            match self
+                .end
+                .rx
+                .next()
+                .expect("the data plane keeps to the rules")
+            {
                 Some(piece) => {
                     sdu.extend_from_slice(&piece.to_vec());
                     let more = piece.more();

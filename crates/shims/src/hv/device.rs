@@ -1,0 +1,131 @@
+//! An hv app's dealings with its device: up and down, broken rings, control messages out.
+
+use carina_engine::counters::Value;
+use carina_ring::{Corrupt, Refused};
+use carina_vmpi::hl::Violation;
+use carina_vmpi::ll::{DownReason, LinkState};
+use carina_wire::vmpi::{Channel, DataHeader, HEADER_BYTES};
+
+use super::{CONTROL_ROOM, Hv};
+
+impl Hv {
+    /// Follows the device's link: up, down, dead.
+    pub(super) fn follow_link(&mut self, now: u64) {
+        match self.device.link(now) {
+            LinkState::Up if !self.is_connected => {
+                self.is_connected = true;
+                self.hl.link_up(now);
+            }
+            LinkState::Up => {}
+            LinkState::Down(reason) => {
+                if self.is_connected {
+                    self.disconnected();
+                    self.hl.link_down(reason.code(), &reason.to_string());
+                }
+            }
+        }
+        if let Err(violation) = self.hl.handle_timeout(now) {
+            self.give_up(&violation);
+        }
+    }
+
+    /// The rings start over: nothing of the old ones may be published or released any more.
+    pub(super) fn disconnected(&mut self) {
+        self.is_connected = false;
+        self.has_read = false;
+        self.has_written = false;
+    }
+
+    /// The peer broke the protocol, and the endpoint has ended all flows: the device starts over.
+    pub(super) fn give_up(&mut self, violation: &Violation) {
+        self.row.add(
+            match violation {
+                Violation::CreditOverrun { .. } => Value::DropOverrun,
+                _ => Value::DropMalformed,
+            },
+            1,
+        );
+        let (code, reason) = (violation.code(), violation.to_string());
+        self.disconnected();
+        let _ = self
+            .device
+            .fail(self.now, DownReason::Violation { code, reason });
+    }
+
+    /// The peer broke the ring, unless it has just restarted.
+    pub(super) fn ring_broke(&mut self, corrupt: Corrupt) {
+        let reason = self.device.fail(self.now, DownReason::Corrupt(corrupt));
+        self.disconnected();
+        if let DownReason::Corrupt(_) = reason {
+            self.row.add(Value::DropMalformed, 1);
+            self.hl.fail(reason.code(), &reason.to_string());
+        } else {
+            self.hl.link_down(reason.code(), &reason.to_string());
+        }
+    }
+
+    /// Moves waiting control messages into the device as far as there is room.
+    pub(super) fn send_control(&mut self) {
+        if !self.is_connected {
+            return;
+        }
+        while self.hl.has_control() && self.device.free_bytes() >= CONTROL_ROOM {
+            let mut control = std::mem::take(&mut self.control);
+            if !self.hl.poll_control(&mut control) {
+                self.control = control;
+                return;
+            }
+            let header = DataHeader {
+                channel: Channel::CONTROL,
+                more: false,
+            }
+            .encode();
+            let sent = match self.device.reserve(HEADER_BYTES + control.len()) {
+                Ok(mut slot) => {
+                    slot.write_at(0, &header);
+                    slot.write_at(HEADER_BYTES, &control);
+                    slot.commit(false);
+                    Ok(())
+                }
+                Err(refused) => Err(refused),
+            };
+            self.control = control;
+            self.has_written = true;
+            match sent {
+                Ok(()) => self.row.add(Value::ControlOut, 1),
+                // The message is lost: the endpoints would disagree if the link went on.
+                Err(refused) => return self.refused(refused),
+            }
+        }
+    }
+
+    /// Ring space free in the device. None at all may mean that the peer broke its index, which
+    /// only an attempt tells.
+    pub(super) fn free_bytes(&mut self) -> usize {
+        if !self.is_connected {
+            return 0;
+        }
+        let free = self.device.free_bytes();
+        if free == 0
+            && let Err(Refused::Corrupt(corrupt)) = self.device.reserve(0).map(drop)
+        {
+            self.ring_broke(corrupt);
+        }
+        free
+    }
+
+    /// The device took no record although there was room: the peer moved its index back.
+    pub(super) fn refused(&mut self, refused: Refused) {
+        match refused {
+            Refused::Corrupt(corrupt) => self.ring_broke(corrupt),
+            other => {
+                let (code, reason) = ("device-ring", format!("no room for a record: {other}"));
+                self.hl.fail(code, &reason);
+                self.disconnected();
+                let _ = self
+                    .device
+                    .fail(self.now, DownReason::Violation { code, reason });
+            }
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! The data plane against a peer that the test itself plays, record by record.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod pair;
+
+use std::time::{Duration, Instant};
+
+use carina_engine::counters::{Kind, Table, Value, read};
+use carina_ring::State;
+use carina_shims::{Command, DataPlane, Event};
+use carina_sys::monotonic_ns;
+use carina_vmpi::hl::{Config, Endpoint, Event as Told, Rx, Side};
+use carina_vmpi::ll::memfd::MemfdRegion;
+use carina_vmpi::ll::{LinkState, VmpiImpl};
+use carina_wire::vmpi::{Channel, DataHeader, HEADER_BYTES};
+
+use pair::{App, IPCP, Random, closed_reason, name, ring, wait_for};
+
+/// A guest without a data plane.
+struct Bare {
+    device: Box<dyn VmpiImpl + Send>,
+    hl: Endpoint,
+    is_connected: bool,
+    /// Data records as they lay in the ring, header included.
+    records: Vec<Vec<u8>>,
+    told: Vec<Told>,
+}
+
+impl Bare {
+    fn new(region: &MemfdRegion, sdu_bytes_max: u64) -> Bare {
+        let device = region.device(Side::Guest).unwrap();
+        let config = Config {
+            sdu_bytes_max,
+            ..Config::new(Side::Guest, "bare", device.record_bytes_max())
+        };
+        let mut hl = Endpoint::new(config).unwrap();
+        hl.register("echo").unwrap();
+        Bare {
+            device,
+            hl,
+            is_connected: false,
+            records: Vec::new(),
+            told: Vec::new(),
+        }
+    }
+
+    fn turn(&mut self) {
+        let now = monotonic_ns();
+        match self.device.link(now) {
+            LinkState::Up if !self.is_connected => {
+                self.is_connected = true;
+                self.hl.link_up(now);
+            }
+            LinkState::Up => {}
+            LinkState::Down(reason) => {
+                self.hl.link_down(reason.code(), &reason.to_string());
+                self.is_connected = false;
+            }
+        }
+        while let Ok(Some(lease)) = self.device.next() {
+            let record = lease.to_vec();
+            let header = lease.copy_prefix::<HEADER_BYTES>().unwrap();
+            match self.hl.on_rx(header, record.len()).unwrap() {
+                Rx::Control => self.hl.handle_control(&record[HEADER_BYTES..]).unwrap(),
+                Rx::Deliver { .. } => self.records.push(record),
+                Rx::Discard => {}
+            }
+        }
+        self.device.release();
+        let mut message = Vec::new();
+        while self.device.free_bytes() > 4096 && self.hl.poll_control(&mut message) {
+            self.put(Channel::CONTROL, &message);
+        }
+        while let Some(told) = self.hl.poll_event() {
+            self.told.push(told);
+        }
+    }
+
+    fn put(&mut self, channel: Channel, payload: &[u8]) {
+        let mut slot = self.device.reserve(HEADER_BYTES + payload.len()).unwrap();
+        slot.write_at(
+            0,
+            &DataHeader {
+                channel,
+                more: false,
+            }
+            .encode(),
+        );
+        slot.write_at(HEADER_BYTES, payload);
+        slot.commit(false);
+        self.device.publish();
+    }
+
+    fn until<T>(&mut self, mut wanted: impl FnMut(&mut Bare) -> Option<T>) -> T {
+        let end = Instant::now() + Duration::from_secs(10);
+        loop {
+            self.turn();
+            if let Some(value) = wanted(self) {
+                return value;
+            }
+            assert!(Instant::now() < end, "waited in vain, told {:?}", self.told);
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+struct Host {
+    plane: DataPlane,
+    table: std::path::PathBuf,
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.table);
+    }
+}
+
+impl Host {
+    fn drops(&self, kind: Kind, value: Value) -> u64 {
+        let rows = read(&self.table).unwrap();
+        rows.iter()
+            .filter(|row| row.kind == kind)
+            .map(|row| row.get(value))
+            .sum()
+    }
+}
+
+/// A host and a bare guest with one flow between them.
+fn flow(label: &str, sdu_bytes_max: u64) -> (Host, Bare, App, carina_api::PortId, Channel) {
+    let table = std::env::temp_dir().join(format!("carina-bare-{}-{label}", std::process::id()));
+    let plane = DataPlane::spawn(Table::create(&table).unwrap()).unwrap();
+    let host = Host { plane, table };
+    let region = MemfdRegion::create(1 << 20).unwrap();
+    let device = region.device(Side::Host).unwrap();
+    host.plane.send(Command::AddHv {
+        ipcp: IPCP,
+        device,
+        side: Side::Host,
+        name: "host".to_owned(),
+    });
+    let mut bare = Bare::new(&region, sdu_bytes_max);
+    bare.until(|bare| bare.hl.is_up().then_some(()));
+    bare.until(|_| match host.plane.poll_event() {
+        Some(Event::PeerRegistered { name, .. }) => (name.as_str() == "echo").then_some(()),
+        _ => None,
+    });
+    let (end, app) = ring(1 << 20);
+    let port = carina_api::PortId(5);
+    host.plane.send(Command::Allocate {
+        ipcp: IPCP,
+        port,
+        local: name("caller"),
+        remote: name("echo"),
+        spec: carina_api::FlowSpec::reliable(),
+        end,
+    });
+    let channel = bare.until(|bare| match bare.told.pop() {
+        Some(Told::Incoming { channel, .. }) => Some(channel),
+        _ => None,
+    });
+    bare.hl.respond(channel, Ok(1 << 16)).unwrap();
+    bare.until(|_| match host.plane.poll_event() {
+        Some(Event::AllocateResult { result, .. }) => result.is_ok().then_some(()),
+        _ => None,
+    });
+    (host, bare, app, port, channel)
+}
+
+#[test]
+fn an_sdu_has_four_bytes_of_header_in_the_ring_and_nothing_else() {
+    let (host, mut bare, mut app, _, channel) = flow("header", 1 << 30);
+    let sdus: Vec<Vec<u8>> = [0, 1, 64, 4000].map(|len| Random(3).bytes(len)).into();
+    for sdu in &sdus {
+        app.send(sdu);
+    }
+    bare.until(|bare| (bare.records.len() == sdus.len()).then_some(()));
+    for (record, sdu) in bare.records.iter().zip(&sdus) {
+        assert_eq!(record.len(), sdu.len() + 4);
+        assert_eq!(record[..4], [channel.number() as u8, 0, 0, 0]);
+        assert!(record[4..] == *sdu);
+    }
+    for kind in [Kind::Ipcp, Kind::Flow] {
+        let (sdus, bytes) = match kind {
+            Kind::Flow => (Value::SdusIn, Value::BytesIn),
+            _ => (Value::SdusOut, Value::BytesOut),
+        };
+        assert_eq!((host.drops(kind, sdus), host.drops(kind, bytes)), (4, 4065));
+    }
+    assert_eq!(
+        host.drops(Kind::Flow, Value::Channel),
+        u64::from(channel.number())
+    );
+}
+
+#[test]
+fn an_application_that_sends_more_than_the_peer_accepts_loses_its_flow_not_the_link() {
+    let (host, mut bare, mut app, port, _) = flow("long", 10_000);
+    app.send(&[1; 10_000]);
+    bare.until(|bare| (bare.records.len() == 1).then_some(()));
+    app.send(&[1; 10_001]);
+    let reason = bare.until(|_| match host.plane.poll_event() {
+        Some(Event::FlowClosed { port: p, reason }) if p == port => Some(reason),
+        _ => None,
+    });
+    assert!(reason.contains("more than 10000 bytes"), "{reason}");
+    assert_eq!(app.recv(), Err(State::Failed));
+    assert_eq!(host.drops(Kind::Ipcp, Value::DropTooLong), 1);
+    bare.turn();
+    assert!(bare.hl.is_up());
+}
+
+#[test]
+fn a_guest_that_overruns_its_credit_is_cut_off_with_a_counted_reason() {
+    let (host, mut bare, mut app, port, channel) = flow("overrun", 1 << 30);
+    // The window is the application's ring of 1 MiB, and the application reads nothing; the
+    // record that goes beyond it costs the link.
+    let end = Instant::now() + Duration::from_secs(10);
+    let reason = loop {
+        if bare.device.free_bytes() > 8192 {
+            bare.put(channel, &[0; 4000]);
+        }
+        if let Some(Event::FlowClosed { port: p, reason }) = host.plane.poll_event() {
+            assert_eq!(p, port);
+            break reason;
+        }
+        assert!(Instant::now() < end);
+    };
+    assert!(reason.contains("beyond the credit limit"), "{reason}");
+    while app.recv().is_ok() {}
+    assert_eq!(app.recv(), Err(State::Failed));
+    assert_eq!(host.drops(Kind::Ipcp, Value::DropOverrun), 1);
+    assert_eq!(host.drops(Kind::Ipcp, Value::LinksDown), 1);
+    // A guest that behaves may come back, after a pause.
+    bare.hl.link_down("test", "start over");
+    bare.is_connected = false;
+    bare.until(|bare| bare.hl.is_up().then_some(()));
+}
+
+#[test]
+fn data_on_a_channel_that_is_not_open_is_counted_and_dropped() {
+    let (host, mut bare, mut app, _, channel) = flow("unknown", 1 << 30);
+    bare.put(Channel::new(77), b"nobody");
+    bare.put(channel, b"somebody");
+    assert_eq!(app.recv().unwrap(), b"somebody");
+    assert_eq!(host.drops(Kind::Ipcp, Value::DropUnknownChannel), 1);
+}
+
+#[test]
+fn a_flood_of_registrations_waits_for_the_manager_instead_of_filling_memory() {
+    let (host, mut bare, _app, port, _) = flow("flood", 1 << 30);
+    for round in 0..40 {
+        for n in 0..400 {
+            let name = format!("name-{n}");
+            if round % 2 == 0 {
+                bare.hl.register(&name).unwrap();
+            } else {
+                bare.hl.unregister(&name);
+            }
+        }
+        let mut message = Vec::new();
+        while bare.device.free_bytes() > 4096 && bare.hl.poll_control(&mut message) {
+            bare.put(Channel::CONTROL, &message);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let mut seen = 0;
+    while host.plane.poll_event().is_some() {
+        seen += 1;
+    }
+    assert!(
+        (4000..14_000).contains(&seen),
+        "{seen} events without waiting"
+    );
+    host.plane.send(Command::Deallocate {
+        port,
+        reason: String::new(),
+    });
+    bare.until(|_| match host.plane.poll_event() {
+        Some(Event::FlowClosed { port: p, .. }) if p == port => Some(()),
+        _ => None,
+    });
+}
+
+#[test]
+fn a_vm_that_scribbles_over_its_region_does_not_disturb_another_vm() {
+    let mut pair = pair::Pair::up();
+    let second = MemfdRegion::create(1 << 20).unwrap();
+    let hostile = carina_api::IpcpId(2);
+    let device = second.device(Side::Host).unwrap();
+    let name = "host".to_owned();
+    pair.host.send(Command::AddHv {
+        ipcp: hostile,
+        device,
+        side: Side::Host,
+        name,
+    });
+    let mut bare = Bare::new(&second, 1 << 30);
+    bare.until(|bare| bare.hl.is_up().then_some(()));
+    let (mut host_app, mut guest_app, port, _) = pair.flow();
+    let memory = second.memory().map().unwrap();
+    let scribbler = std::thread::spawn(move || {
+        let mut random = Random(1);
+        for _ in 0..60 {
+            let bytes = random.bytes(memory.len());
+            memory.write(0, &bytes);
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    let mut n = 0u64;
+    while !scribbler.is_finished() {
+        host_app.send(&Random(n).bytes((n % 5000) as usize));
+        assert!(guest_app.recv().unwrap() == Random(n).bytes((n % 5000) as usize));
+        n += 1;
+    }
+    scribbler.join().unwrap();
+    assert!(n > 100, "only {n} SDUs passed");
+    wait_for(&pair.host, |event| match event {
+        Event::LinkDown { ipcp, .. } => (*ipcp == hostile).then_some(()),
+        Event::FlowClosed { port: p, .. } => {
+            assert_ne!(*p, port);
+            None
+        }
+        _ => None,
+    });
+    host_app.end.close(State::Closed);
+    assert_eq!(closed_reason(&pair.host, port), "the application closed it");
+}
