@@ -146,6 +146,7 @@ pub enum BareArrival {
 pub struct BareReceiver {
     ring: Bare,
     head: u64,
+    head_told: u64,
     tail_seen: u64,
 }
 
@@ -158,8 +159,17 @@ impl BareReceiver {
         Ok(Self {
             ring: Bare::map(fd, offset, capacity)?,
             head: 0,
+            head_told: 0,
             tail_seen: 0,
         })
+    }
+
+    /// Makes the room of everything received so far known to the sender.
+    fn tell(&mut self) {
+        if self.head_told != self.head {
+            self.head_told = self.head;
+            self.ring.head().store(self.head, Ordering::Release);
+        }
     }
 
     /// Copies the next message out of the ring.
@@ -172,6 +182,7 @@ impl BareReceiver {
             let closed = self.ring.closed().load(Ordering::Acquire) != 0;
             self.tail_seen = self.ring.tail().load(Ordering::Acquire);
             if self.tail_seen == self.head {
+                self.tell();
                 return if closed {
                     BareArrival::Closed
                 } else {
@@ -196,7 +207,11 @@ impl BareReceiver {
                 .copy_from_nonoverlapping(from.add(LENGTH_BYTES), len)
         };
         self.head += Bare::cost(len) as u64;
-        self.ring.head().store(self.head, Ordering::Release);
+        // The sender needs to know of room only now and then; telling it of every message would
+        // move a cache line between the CPUs for each.
+        if self.head - self.head_told >= self.ring.capacity as u64 / 4 {
+            self.tell();
+        }
         BareArrival::Message(len)
     }
 }

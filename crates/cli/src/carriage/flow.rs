@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use carina_client::{Error, Flow, FlowReceiver, FlowSender};
 
-use super::{Arrival, Carriage};
+use super::{Arrival, Carriage, FOR_EVER};
 use crate::failure::{Attempt, Failure, failed};
 
 /// A flow whose sending half can be finished on its own.
@@ -37,9 +37,15 @@ impl Carriage for FlowCarriage {
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
-        match self.receiver.try_recv(buffer) {
+        if limit >= FOR_EVER {
+            return match self.receiver.recv(buffer) {
+                Ok(len) => Ok(Arrival::Sdu(len)),
+                Err(error) => ended(error),
+            };
+        }
+        match self.receiver.recv_timeout(buffer, limit) {
             Ok(Some(len)) => Ok(Arrival::Sdu(len)),
-            Ok(None) => self.wait(buffer, limit),
+            Ok(None) => Ok(Arrival::Idle),
             Err(error) => ended(error),
         }
     }
@@ -48,16 +54,6 @@ impl Carriage for FlowCarriage {
         // Dropping the sending half closes its ring; the peer drains what is queued first.
         self.sender = None;
         Ok(())
-    }
-}
-
-impl FlowCarriage {
-    fn wait(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
-        match self.receiver.recv_timeout(buffer, limit) {
-            Ok(Some(len)) => Ok(Arrival::Sdu(len)),
-            Ok(None) => Ok(Arrival::Idle),
-            Err(error) => ended(error),
-        }
     }
 }
 

@@ -13,6 +13,10 @@ use std::time::Duration;
 
 use crate::failure::Failure;
 
+/// A limit that is none. A carriage that loses nothing says by itself when it breaks, and need not
+/// look at the clock for each SDU.
+pub const FOR_EVER: Duration = Duration::from_secs(3600);
+
 /// What [`Carriage::recv`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {

@@ -1,5 +1,6 @@
 //! `carina node`: the IPC Manager of this system.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use carina_node::Node;
@@ -37,6 +38,7 @@ pub fn run(shared: &Shared, args: NodeArgs) -> Outcome {
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     let mut config = match &args.config {
         Some(path) => Config::load(path).attempt(path.display())?,

@@ -132,16 +132,41 @@ fn note_text(note: &Note<'_>) -> String {
             )
         }
         Note::Interval(seen) => interval_text(seen),
-        Note::End(job, seen) => {
+        Note::End(job, seen) => end_text(job, seen),
+    }
+}
+
+fn end_text(job: &Job, seen: &Seen) -> String {
+    let cpu = short(seen.cpu_ns as f64 / 1e6);
+    match job.direction {
+        Direction::Reverse => {
             format!(
-                "end: sent {}, received {} SDUs, {} bytes{}; {} Mbit/s; CPU {} ms",
-                seen.sent,
-                seen.received,
-                seen.received_bytes,
-                tally_text(seen),
-                short(seen.goodput_mbps()),
-                short(seen.cpu_ns as f64 / 1e6),
-            ) + if job.verify { "; content checked" } else { "" }
+                "end: sent {} SDUs, {} bytes; CPU {cpu} ms",
+                seen.sent, seen.sent_bytes
+            )
+        }
+        Direction::Echo => {
+            format!(
+                "end: echoed {} SDUs, {} bytes; CPU {cpu} ms",
+                seen.sent, seen.sent_bytes
+            )
+        }
+        Direction::Forward => {
+            let tally = seen.tally.map_or_else(String::new, |tally| {
+                format!(
+                    " ({} duplicates, {} reordered)",
+                    tally.duplicates, tally.reordered
+                )
+            });
+            let damaged = match job.verify {
+                true => format!(", {} damaged", seen.damaged),
+                false => String::new(),
+            };
+            let mbps = short(seen.goodput_mbps());
+            let (sdus, bytes) = (seen.received, seen.received_bytes);
+            format!(
+                "end: received {sdus} SDUs, {bytes} bytes{tally}{damaged}; {mbps} Mbit/s; CPU {cpu} ms"
+            )
         }
     }
 }
@@ -165,15 +190,6 @@ fn interval_text(seen: &Seen) -> String {
     )
 }
 
-fn tally_text(seen: &Seen) -> String {
-    seen.tally.map_or_else(String::new, |tally| {
-        format!(
-            " ({} duplicates, {} reordered)",
-            tally.duplicates, tally.reordered
-        )
-    })
-}
-
 fn direction_word(direction: Direction) -> &'static str {
     match direction {
         Direction::Forward => "client to server",
@@ -184,7 +200,8 @@ fn direction_word(direction: Direction) -> &'static str {
 
 fn sizes_text(sizes: &Sizes) -> String {
     match sizes {
-        Sizes::Fixed(bytes) => format!("{} bytes", size(*bytes)),
+        Sizes::Fixed(bytes) if *bytes < 8192 => format!("{bytes} bytes"),
+        Sizes::Fixed(bytes) => size(*bytes),
         Sizes::Uniform { low, high } => format!("{low} to {high} bytes, uniform"),
         Sizes::Exponential { mean } => format!("{mean} bytes on average, exponential"),
     }

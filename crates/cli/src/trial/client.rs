@@ -52,10 +52,10 @@ impl Trial {
     /// SDUs sent and never received, duplicates not counted as received.
     pub fn lost(&self) -> u64 {
         let receiver = self.receiver();
-        let distinct = receiver
-            .tally
-            .map_or(receiver.received, |tally| tally.distinct);
-        self.sender().sent.saturating_sub(distinct)
+        let duplicates = receiver.tally.map_or(0, |tally| tally.duplicates);
+        self.sender()
+            .sent
+            .saturating_sub(receiver.received - duplicates)
     }
 
     /// CPU time of both processes per SDU received, in nanoseconds.

@@ -1,0 +1,164 @@
+//! What happens to everyone else when somebody dies or lies.
+
+use std::time::{Duration, Instant};
+
+use crate::house::{Host, SOON, told, until};
+
+/// How soon a flow must end with an error after its other side has died: a second, and what a busy
+/// test machine adds.
+const ENDS: Duration = Duration::from_secs(5);
+
+const SCRIBBLE: &str = "/bin/scribbler --ignored --exact scribbler::every_byte_of_the_region";
+
+#[test]
+fn scribbling_guest_is_cut_off_and_another_guests_traffic_flows_undisturbed() {
+    let mut host = Host::start();
+    let (good, bad) = (host.boot("good"), host.boot("bad"));
+    good.serves_echo(&host, "echo.good");
+    bad.serves_echo(&host, "echo.bad");
+    host.pings("echo.bad", "64", 5);
+    let pid = host.node_pid();
+
+    std::thread::scope(|scope| {
+        let host = &host;
+        let traffic = scope.spawn(move || {
+            let until = Instant::now() + Duration::from_secs(8);
+            let mut sent = 0;
+            while Instant::now() < until {
+                host.pings("echo.good", "1400", 100);
+                sent += 100;
+            }
+            sent
+        });
+        for _ in 0..3 {
+            bad.does(SCRIBBLE);
+        }
+        assert!(traffic.join().unwrap() > 0);
+    });
+
+    assert!(host.node_is_running());
+    assert_eq!(host.node_pid(), pid);
+    assert!(!host.log().contains("panicked"), "{}", host.log());
+    host.pings("echo.good", "64", 50);
+    let counted = host.log();
+    assert!(counted.contains("LinkDown"), "no reason was given:\n{counted}");
+}
+
+#[test]
+fn flows_end_when_qemu_is_killed_and_the_vm_can_be_started_again() {
+    let host = Host::start();
+    let mut guest = host.boot("a");
+    guest.serves_echo(&host, "echo");
+    let mut client = host.in_background(&["ping", "echo", "-c", "0", "-i", "10ms", "-q"]);
+    std::thread::sleep(Duration::from_millis(500));
+    guest.vm.kill();
+    assert!(!client.ends_within(ENDS).success());
+    host.until("the name is gone", SOON, || (!host.knows("echo")).then_some(()));
+    drop(guest);
+    let again = host.boot("a");
+    again.serves_echo(&host, "echo");
+    host.pings("echo", "64", 20);
+}
+
+#[test]
+fn flows_end_when_the_guests_node_is_killed_and_it_attaches_again() {
+    let host = Host::start();
+    let guest = host.boot("a");
+    guest.serves_echo(&host, "echo");
+    let mut client = host.in_background(&["ping", "echo", "-c", "0", "-i", "10ms", "-q"]);
+    std::thread::sleep(Duration::from_millis(500));
+    guest.does("kill -9 $(pidof carina | tr ' ' '\\n' | sort -n | head -n 1)");
+    assert!(!client.ends_within(ENDS).success());
+    // The guest's init starts the node again.
+    host.until("the guest serves again", SOON, || {
+        guest.vm.run("carina app list").unwrap().is_success().then_some(())
+    });
+    host.until_link(&guest, "up");
+    guest.serves_echo(&host, "echo.again");
+    host.pings("echo.again", "64", 20);
+}
+
+#[test]
+fn guest_reattaches_when_the_hosts_node_is_killed_and_started_again() {
+    let mut host = Host::start();
+    let guest = host.boot("a");
+    let _server = host.serves_echo("echo.on.host");
+    guest.starts("sh -c 'carina ping echo.on.host -c 0 -i 10ms -q; echo ended > /tmp/ended'");
+    std::thread::sleep(Duration::from_millis(500));
+    host.kill_node();
+    let ended = until(ENDS, || {
+        guest.vm.run("test -e /tmp/ended").unwrap().is_success().then_some(())
+    });
+    assert!(ended.is_some(), "the guest's flow did not end: {}", guest.node_log());
+    host.start_node();
+    host.port("a");
+    host.until_link(&guest, "up");
+    guest.serves_echo(&host, "echo");
+    host.pings("echo", "4000", 20);
+    // And once more: QEMU must survive any number of nodes.
+    host.kill_node();
+    host.start_node();
+    host.port("a");
+    host.until_link(&guest, "up");
+    assert!(guest.vm.is_running());
+}
+
+#[test]
+fn flow_ends_when_the_application_at_its_other_end_is_killed() {
+    let host = Host::start();
+    let guest = host.boot("a");
+    let server = guest.serves_echo(&host, "echo");
+    let mut client = host.in_background(&["ping", "echo", "-c", "0", "-i", "10ms", "-q"]);
+    std::thread::sleep(Duration::from_millis(500));
+    guest.does(&format!("kill -9 {server}"));
+    assert!(!client.ends_within(ENDS).success());
+    host.until("the name is gone", SOON, || (!host.knows("echo")).then_some(()));
+    // The name is free again.
+    guest.serves_echo(&host, "echo");
+    host.pings("echo", "64", 5);
+}
+
+#[test]
+fn guest_reboots_and_attaches_again() {
+    let host = Host::start();
+    let guest = host.boot("a");
+    guest.serves_echo(&host, "echo");
+    guest.vm.reboot(crate::house::BOOT).unwrap();
+    host.until_link(&guest, "up");
+    guest.serves_echo(&host, "echo.after");
+    host.pings("echo.after", "64", 10);
+}
+
+#[test]
+fn nothing_stays_behind_after_an_orderly_end() {
+    let mut host = Host::start();
+    let guest = host.boot("a");
+    let pid = guest.vm.pid();
+    drop(guest);
+    let stopped = host.carina(&["ipcp", "list"]);
+    assert!(stopped.status.success(), "{}", told(&stopped));
+    assert!(host.terminate_node().success());
+    assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    let left = files_below(&host.run_dir());
+    let unexpected: Vec<_> = left.iter().filter(|path| !may_stay(path)).collect();
+    assert!(unexpected.is_empty(), "{unexpected:?}");
+}
+
+/// The lock file and the counters survive on purpose: a lock that is removed is no lock, and
+/// counters are there to be read after a crash.
+fn may_stay(path: &str) -> bool {
+    path.ends_with("/lock") || path.ends_with("/counters")
+}
+
+fn files_below(directory: &std::path::Path) -> Vec<String> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(directory).into_iter().flatten() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(files_below(&path));
+        } else {
+            files.push(path.display().to_string());
+        }
+    }
+    files
+}

@@ -1,0 +1,306 @@
+//! A host with a node and guests, told in few words.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use carina_vm::{Boot, Cache, Image, Machine, Running};
+use serde_json::Value;
+
+/// The program under test.
+pub const CARINA: &str = env!("CARGO_BIN_EXE_carina");
+
+/// A guest under translation on a busy machine is slow, not broken.
+pub const BOOT: Duration = Duration::from_secs(120);
+
+/// For what must happen soon, with room for a busy machine.
+pub const SOON: Duration = Duration::from_secs(20);
+
+/// A host: a run directory and a node.
+pub struct Host {
+    directory: tempfile::TempDir,
+    node: Option<Child>,
+}
+
+/// A guest of a host: a machine, a node inside, and a link that is up.
+pub struct Guest {
+    pub name: String,
+    pub vm: Running,
+}
+
+/// A `carina` command of the host in the background; killed when dropped.
+pub struct Background(pub Child);
+
+impl Host {
+    /// Starts a node in a run directory of its own and waits until it answers.
+    pub fn start() -> Host {
+        let directory = tempfile::Builder::new().prefix("carina-").tempdir().unwrap();
+        let mut host = Host { directory, node: None };
+        host.start_node();
+        host
+    }
+
+    pub fn start_node(&mut self) {
+        assert!(self.node.is_none());
+        let log = fs::File::options().create(true).append(true).open(self.log_path()).unwrap();
+        let child = self.command(&["node"]).stdin(Stdio::null()).stderr(log).spawn().unwrap();
+        self.node = Some(child);
+        self.until("the node answers", SOON, || {
+            self.carina(&["ipcp", "list"]).status.success().then_some(())
+        });
+    }
+
+    /// Kills the node as `kill -9` does.
+    pub fn kill_node(&mut self) {
+        let mut node = self.node.take().expect("the node runs");
+        node.kill().unwrap();
+        node.wait().unwrap();
+    }
+
+    /// Ends the node as a service manager does, and returns its exit status.
+    pub fn terminate_node(&mut self) -> std::process::ExitStatus {
+        let mut node = self.node.take().expect("the node runs");
+        let pid = rustix::process::Pid::from_child(&node);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        node.wait().unwrap()
+    }
+
+    pub fn node_pid(&self) -> u32 {
+        self.node.as_ref().expect("the node runs").id()
+    }
+
+    pub fn node_is_running(&mut self) -> bool {
+        self.node.as_mut().is_some_and(|node| node.try_wait().unwrap().is_none())
+    }
+
+    pub fn run_dir(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.log_path()).unwrap_or_default()
+    }
+
+    /// Makes a port for the VM, boots it, and waits until its node has attached.
+    pub fn boot(&self, name: &str) -> Guest {
+        self.boot_with(name, |machine| machine)
+    }
+
+    pub fn boot_with(&self, name: &str, shape: impl FnOnce(Machine) -> Machine) -> Guest {
+        let socket = self.port(name);
+        let toml = format!(
+            "[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"hv.{name}\"\n"
+        );
+        let machine = Machine::new(name, self.run_dir().join("vm"))
+            .unwrap()
+            .boot(boot().clone())
+            .memory_mib(256)
+            .ivshmem(socket)
+            .node_config(&toml)
+            .dies_with_parent();
+        let vm = shape(machine).start(&cache()).unwrap();
+        vm.wait_ready(BOOT).unwrap();
+        let guest = Guest { name: name.to_owned(), vm };
+        self.until_link(&guest, "up");
+        guest
+    }
+
+    /// Makes the VM's port in the node, if it is not there, and returns QEMU's socket.
+    pub fn port(&self, name: &str) -> PathBuf {
+        let output = self.carina(&["vm", "args", name]);
+        assert!(output.status.success(), "{}", told(&output));
+        let line = told(&output);
+        let path = line.split("path=").nth(1).and_then(|rest| rest.split(',').next());
+        PathBuf::from(path.unwrap_or_else(|| panic!("no path in {line}")))
+    }
+
+    /// Waits until the host's IPCP of a guest is `up` or `down`.
+    pub fn until_link(&self, guest: &Guest, state: &str) {
+        let what = format!("the link of {} is {state}", guest.name);
+        self.until(&what, BOOT, || {
+            let ipcps = self.json(&["ipcp", "list"]).to_string();
+            let ipcps: Value = serde_json::from_str(&ipcps).unwrap();
+            let all = flatten(&ipcps);
+            let is = |value: &&Value| {
+                value["name"] == guest.name.as_str() && value["state"] == state
+            };
+            all.iter().any(|value| is(&value)).then_some(())
+        });
+    }
+
+    /// Waits until some application is reachable from this host under `name`.
+    pub fn until_reachable(&self, name: &str) {
+        let what = format!("{name} is registered");
+        self.until(&what, SOON, || self.knows(name).then_some(()));
+    }
+
+    pub fn knows(&self, name: &str) -> bool {
+        self.carina_json(&["app", "list"]).is_some_and(|apps| {
+            flatten(&apps).iter().any(|value| value["name"] == name)
+        })
+    }
+
+    /// Pings and insists on every answer, compared byte by byte by the program itself.
+    pub fn pings(&self, name: &str, size: &str, count: u32) {
+        let output = self.ping(name, size, count);
+        assert!(output.status.success(), "ping {name} {size}: {}", told(&output));
+    }
+
+    pub fn ping(&self, name: &str, size: &str, count: u32) -> Output {
+        let count = count.to_string();
+        self.carina(&["ping", name, "-s", size, "-c", &count, "-i", "1ms", "-q"])
+    }
+
+    /// Runs an echo server on the host until the value is dropped.
+    pub fn serves_echo(&self, name: &str) -> Background {
+        let server = self.in_background(&["ping", "--listen", name]);
+        self.until_reachable(name);
+        server
+    }
+
+    pub fn in_background(&self, args: &[&str]) -> Background {
+        let mut command = self.command(args);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Background(command.spawn().unwrap())
+    }
+
+    pub fn carina(&self, args: &[&str]) -> Output {
+        self.command(args).stdin(Stdio::null()).output().unwrap()
+    }
+
+    pub fn json(&self, args: &[&str]) -> Value {
+        self.carina_json(args).unwrap_or_else(|| panic!("carina {args:?} gave no JSON"))
+    }
+
+    fn carina_json(&self, args: &[&str]) -> Option<Value> {
+        let mut with_json = vec!["--json"];
+        with_json.extend(args);
+        let output = self.carina(&with_json);
+        serde_json::Deserializer::from_slice(&output.stdout).into_iter().next()?.ok()
+    }
+
+    /// Asks again and again, and panics with the node's log when the time is over.
+    pub fn until<T>(&self, what: &str, limit: Duration, ask: impl FnMut() -> Option<T>) -> T {
+        until(limit, ask).unwrap_or_else(|| {
+            panic!("not within {limit:?}: {what}; the node's log:\n{}", self.log())
+        })
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        // The kernel ends it with the test, however the test ends.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", CARINA]).args(args);
+        command.env("CARINA_RUN", self.run_dir()).stdout(Stdio::null());
+        command
+    }
+
+    fn log_path(&self) -> PathBuf {
+        self.directory.path().join("node.log")
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Some(mut node) = self.node.take() {
+            let _ = node.kill();
+            let _ = node.wait();
+        }
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Background {
+    /// Waits for its end and returns its status.
+    pub fn ends_within(&mut self, limit: Duration) -> std::process::ExitStatus {
+        until(limit, || self.0.try_wait().unwrap())
+            .unwrap_or_else(|| panic!("still running after {limit:?}"))
+    }
+}
+
+impl Guest {
+    /// Runs a command in the guest and insists on its success; returns its output.
+    pub fn does(&self, command: &str) -> String {
+        let output = self.vm.run_within(command, BOOT).unwrap();
+        assert!(
+            output.is_success(),
+            "in {}: {command}: status {}: {} {}\nits node:\n{}",
+            self.name,
+            output.status,
+            output.text(),
+            output.error_text(),
+            self.node_log(),
+        );
+        output.text()
+    }
+
+    /// Starts a command in the guest that goes on, and returns its process number there.
+    pub fn starts(&self, command: &str) -> String {
+        self.does(&format!("{command} >/tmp/started.log 2>&1 </dev/null & echo $!"))
+    }
+
+    /// Runs an echo server in the guest and waits until the host knows its name.
+    pub fn serves_echo(&self, host: &Host, name: &str) -> String {
+        let pid = self.starts(&format!("carina ping --listen {name}"));
+        host.until_reachable(name);
+        pid
+    }
+
+    pub fn node_log(&self) -> String {
+        self.vm.run("tail -n 30 /var/log/carina.log").map(|out| out.text()).unwrap_or_default()
+    }
+}
+
+/// What a command has written.
+pub fn told(output: &Output) -> String {
+    let (stdout, stderr) = (&output.stdout, &output.stderr);
+    format!("{}{}", String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr))
+}
+
+/// Asks every few milliseconds until there is an answer or the time is over.
+pub fn until<T>(limit: Duration, mut ask: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + limit;
+    loop {
+        if let Some(answer) = ask() {
+            return Some(answer);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Every object anywhere inside a JSON value.
+pub fn flatten(value: &Value) -> Vec<&Value> {
+    let mut all = vec![value];
+    match value {
+        Value::Array(items) => all.extend(items.iter().flat_map(flatten)),
+        Value::Object(fields) => all.extend(fields.values().flat_map(flatten)),
+        _ => {}
+    }
+    all
+}
+
+/// One guest image for all tests of this program; it holds this program too, for the scribbler.
+fn boot() -> &'static Boot {
+    static BOOT: OnceLock<Boot> = OnceLock::new();
+    BOOT.get_or_init(|| {
+        let image = Image::new()
+            .program("/bin/carina", Path::new(CARINA))
+            .and_then(|image| image.program("/bin/scribbler", &std::env::current_exe().unwrap()))
+            .unwrap();
+        Boot::prepare(&cache(), &image).unwrap()
+    })
+}
+
+fn cache() -> Cache {
+    Cache::default_location().unwrap()
+}

@@ -1,0 +1,54 @@
+//! SDUs between a guest and its host.
+
+use crate::house::Host;
+
+#[test]
+fn host_reaches_an_application_in_a_guest_and_the_guest_one_on_the_host() {
+    let host = Host::start();
+    let guest = host.boot("a");
+
+    guest.serves_echo(&host, "echo.in.guest");
+    for (size, count) in [("0", 20), ("1", 20), ("64", 200), ("4000", 100), ("65537", 20)] {
+        host.pings("echo.in.guest", size, count);
+    }
+    host.pings("echo.in.guest", "1M", 3);
+
+    let _server = host.serves_echo("echo.on.host");
+    for size in ["0", "64", "4000", "1M"] {
+        guest.does(&format!("carina ping echo.on.host -s {size} -c 5 -i 1ms -q"));
+    }
+}
+
+#[test]
+fn guest_with_an_iommu_is_woken_by_doorbells() {
+    let host = Host::start();
+    let guest = host.boot_with("a", |machine| machine.iommu());
+    guest.serves_echo(&host, "echo");
+    host.pings("echo", "64", 50);
+    let driver = guest.does("basename $(readlink /sys/bus/pci/devices/*/driver | grep vfio)");
+    assert_eq!(driver, "vfio-pci");
+}
+
+#[test]
+fn name_that_nobody_registered_is_refused_with_its_name() {
+    let host = Host::start();
+    let guest = host.boot("a");
+    let output = host.ping("nobody.here", "64", 1);
+    assert!(!output.status.success());
+    assert!(crate::house::told(&output).contains("nobody.here"), "{output:?}");
+    let output = guest.vm.run("carina ping nobody.there -c 1").unwrap();
+    assert!(!output.is_success());
+    assert!(output.error_text().contains("nobody.there"), "{}", output.error_text());
+}
+
+#[test]
+fn application_of_one_guest_is_not_reached_from_another() {
+    let host = Host::start();
+    let (a, b) = (host.boot("a"), host.boot("b"));
+    a.serves_echo(&host, "echo.a");
+    b.serves_echo(&host, "echo.b");
+    host.pings("echo.a", "64", 20);
+    host.pings("echo.b", "64", 20);
+    // A shim DIF spans one VM and its host, and no further.
+    assert!(!b.vm.run("carina ping echo.a -c 1").unwrap().is_success());
+}
