@@ -21,7 +21,10 @@ impl SduBatch {
     /// When `sdus_max` is 0.
     #[must_use]
     pub fn new(sdus_max: usize, bytes_max: usize) -> SduBatch {
-        assert!(sdus_max > 0, "a batch without room for one SDU can never be filled");
+        assert!(
+            sdus_max > 0,
+            "a batch without room for one SDU can never be filled"
+        );
         SduBatch {
             bytes: vec![0; bytes_max],
             filled: 0,
@@ -89,7 +92,10 @@ mod tests {
         batch.room()[..5].copy_from_slice(b"defgh");
         batch.take(5);
         assert!(batch.is_full());
-        assert_eq!(batch.iter().collect::<Vec<_>>(), [&b"abc"[..], b"", b"defgh"]);
+        assert_eq!(
+            batch.iter().collect::<Vec<_>>(),
+            [&b"abc"[..], b"", b"defgh"]
+        );
         assert_eq!(batch.bytes(), 8);
         batch.clear();
         assert!(batch.is_empty());

@@ -66,11 +66,17 @@ impl Error {
     /// Says whether the flow has come to its end, in whatever way: no later call can succeed.
     #[must_use]
     pub fn is_end_of_flow(&self) -> bool {
-        matches!(self, Error::Closed | Error::FlowFailed { .. } | Error::NodeGone)
+        matches!(
+            self,
+            Error::Closed | Error::FlowFailed { .. } | Error::NodeGone
+        )
     }
 
     /// Makes a closure for `map_err` that says what was being done.
     pub(crate) fn system<E: Into<io::Error>>(action: &'static str) -> impl FnOnce(E) -> Error {
-        move |source| Error::System { action, source: source.into() }
+        move |source| Error::System {
+            action,
+            source: source.into(),
+        }
     }
 }

@@ -7,7 +7,10 @@
 //!
 //! This is the only file of the crate with `unsafe` code, which is what C costs: it takes pointers and descriptors from
 //! C and gives such back.
-#![expect(clippy::missing_safety_doc, reason = "the contract of each call is in the C header")]
+#![expect(
+    clippy::missing_safety_doc,
+    reason = "the contract of each call is in the C header"
+)]
 
 use std::ffi::{CStr, c_char, c_int, c_uint};
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -78,7 +81,10 @@ pub unsafe extern "C" fn rina_register(
 ) -> c_int {
     // SAFETY: the caller passes strings or null, as the header asks.
     let names = unsafe { (app_name(local_appl), dif_of(dif_name)) };
-    give(name_call(fd, names, flags, |name, dif| Call::Register { name, dif }))
+    give(name_call(fd, names, flags, |name, dif| Call::Register {
+        name,
+        dif,
+    }))
 }
 
 /// Unregisters a name.
@@ -91,7 +97,10 @@ pub unsafe extern "C" fn rina_unregister(
 ) -> c_int {
     // SAFETY: the caller passes strings or null, as the header asks.
     let names = unsafe { (app_name(local_appl), dif_of(dif_name)) };
-    give(name_call(fd, names, flags, |name, dif| Call::Unregister { name, dif }))
+    give(name_call(fd, names, flags, |name, dif| Call::Unregister {
+        name,
+        dif,
+    }))
 }
 
 /// Completes `rina_register` or `rina_unregister` with `RINA_F_NOWAIT`.
@@ -124,9 +133,14 @@ pub unsafe extern "C" fn rina_flow_accept(
         let answer = if flags & RINA_F_NORESP != 0 {
             RawFd::try_from(token.handle).map_err(|_| Errno::OVERFLOW)?
         } else {
-            talk::call(control, &Call::Accept { handle: token.handle })?
-                .ok_or(Errno::PROTO)?
-                .into_raw_fd()
+            talk::call(
+                control,
+                &Call::Accept {
+                    handle: token.handle,
+                },
+            )?
+            .ok_or(Errno::PROTO)?
+            .into_raw_fd()
         };
         // SAFETY: both pointers are null or valid for a write, as the header asks.
         unsafe { describe(&token, remote_appl, spec) };
@@ -164,8 +178,13 @@ pub unsafe extern "C" fn rina_flow_alloc(
             return Err(Errno::INVAL);
         }
         // SAFETY: the caller passes strings or null, as the header asks.
-        let (dif, local, remote) =
-            unsafe { (dif_of(dif_name)?, app_name(local_appl)?, app_name(remote_appl)?) };
+        let (dif, local, remote) = unsafe {
+            (
+                dif_of(dif_name)?,
+                app_name(local_appl)?,
+                app_name(remote_appl)?,
+            )
+        };
         // SAFETY: `flowspec` is null or points to a specification, as the header asks.
         let spec = match unsafe { flowspec.as_ref() } {
             None => FlowSpec::unreliable(),
@@ -204,7 +223,10 @@ pub unsafe extern "C" fn rina_flow_spec_unreliable(spec: *mut RinaFlowSpec) {
 pub extern "C" fn rina_flow_mss_get(fd: c_int) -> c_uint {
     let size = borrowed(fd).and_then(rustix::net::sockopt::socket_send_buffer_size);
     match size {
-        Ok(size) => size.saturating_sub(KERNEL_RESERVE).try_into().unwrap_or(c_uint::MAX),
+        Ok(size) => size
+            .saturating_sub(KERNEL_RESERVE)
+            .try_into()
+            .unwrap_or(c_uint::MAX),
         Err(error) => {
             set_errno(error);
             0
@@ -297,7 +319,9 @@ unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str, Errno> {
         return Ok("");
     }
     // SAFETY: the caller's promise.
-    unsafe { CStr::from_ptr(text) }.to_str().map_err(|_| Errno::INVAL)
+    unsafe { CStr::from_ptr(text) }
+        .to_str()
+        .map_err(|_| Errno::INVAL)
 }
 
 /// # Safety
@@ -365,4 +389,7 @@ fn set_errno(error: Errno) {
 /// (`unix_dgram_sendmsg`).
 const KERNEL_RESERVE: usize = 32;
 
-const _: () = assert!(size_of::<RinaFlowSpec>() == 32, "the layout of the C structure");
+const _: () = assert!(
+    size_of::<RinaFlowSpec>() == 32,
+    "the layout of the C structure"
+);

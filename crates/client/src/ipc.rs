@@ -34,8 +34,10 @@ pub(crate) struct Answer {
 
 impl Connection {
     pub(crate) fn open(path: &Path) -> Result<Connection, Error> {
-        let socket = connect_seqpacket(path)
-            .map_err(|source| Error::NoNode { path: path.to_path_buf(), source })?;
+        let socket = connect_seqpacket(path).map_err(|source| Error::NoNode {
+            path: path.to_path_buf(),
+            source,
+        })?;
         Ok(Connection { socket })
     }
 
@@ -62,12 +64,19 @@ impl Connection {
         }
         let reply = ipc::decode(&buffer[..datagram.bytes])
             .map_err(|error| Error::Protocol(error.to_string()))?;
-        Ok(Answer { reply, fds: datagram.fds })
+        Ok(Answer {
+            reply,
+            fds: datagram.fds,
+        })
     }
 
     /// Takes the next message if there is one.
     pub(crate) fn try_hear(&mut self) -> Result<Option<Answer>, Error> {
-        if self.wait(Some(Duration::ZERO))? { self.hear().map(Some) } else { Ok(None) }
+        if self.wait(Some(Duration::ZERO))? {
+            self.hear().map(Some)
+        } else {
+            Ok(None)
+        }
     }
 
     /// Waits until there is a message, for at most `limit` (`None`: for ever).
@@ -114,15 +123,25 @@ pub(crate) fn unexpected(answer: Answer, expected: &str) -> Error {
 /// The flow that an answer brings, as rings.
 pub(crate) fn ring_flow(answer: Answer) -> Result<Flow, Error> {
     let (flow, fds) = flow_of(answer, Mode::Ring)?;
-    let [socket, memory, my_rx, my_tx, peer_rx, peer_tx]: [OwnedFd; RING_FDS] =
-        fds.try_into().map_err(|fds: Vec<_>| wrong_fds(fds.len(), RING_FDS))?;
+    let [socket, memory, my_rx, my_tx, peer_rx, peer_tx]: [OwnedFd; RING_FDS] = fds
+        .try_into()
+        .map_err(|fds: Vec<_>| wrong_fds(fds.len(), RING_FDS))?;
     let capacity = ipc::ring_bytes_checked(Some(flow.ring_bytes))
         .map_err(|error| Error::Protocol(error.message))?;
     let side = Side::from_tx_ring(flow.tx_ring.into())
         .ok_or_else(|| Error::Protocol(format!("tx_ring is {}, not 0 or 1", flow.tx_ring)))?;
-    let wake = if flow.light_wake { WakeMode::Light } else { WakeMode::Fence };
-    let end = Endpoint::from_fds(capacity, side, wake, [memory, my_rx, my_tx, peer_rx, peer_tx])
-        .map_err(Error::system("cannot map the memory of the flow"))?;
+    let wake = if flow.light_wake {
+        WakeMode::Light
+    } else {
+        WakeMode::Fence
+    };
+    let end = Endpoint::from_fds(
+        capacity,
+        side,
+        wake,
+        [memory, my_rx, my_tx, peer_rx, peer_tx],
+    )
+    .map_err(Error::system("cannot map the memory of the flow"))?;
     let link = Arc::new(Link::new(socket, info_of(flow)));
     let opposite = Arc::clone(end.rx.map());
     let peer = Arc::clone(&link);
@@ -134,14 +153,21 @@ pub(crate) fn ring_flow(answer: Answer) -> Result<Flow, Error> {
 /// The flow that an answer brings, as a socket.
 pub(crate) fn socket_flow(answer: Answer) -> Result<SocketFlow, Error> {
     let (flow, fds) = flow_of(answer, Mode::Socket)?;
-    let [socket]: [OwnedFd; SOCKET_FDS] =
-        fds.try_into().map_err(|fds: Vec<_>| wrong_fds(fds.len(), SOCKET_FDS))?;
-    Ok(SocketFlow { socket, info: info_of(flow) })
+    let [socket]: [OwnedFd; SOCKET_FDS] = fds
+        .try_into()
+        .map_err(|fds: Vec<_>| wrong_fds(fds.len(), SOCKET_FDS))?;
+    Ok(SocketFlow {
+        socket,
+        info: info_of(flow),
+    })
 }
 
 fn flow_of(answer: Answer, mode: Mode) -> Result<(ipc::Flow, Vec<OwnedFd>), Error> {
     match answer {
-        Answer { reply: Reply::Flow(flow), fds } if flow.mode == mode => Ok((flow, fds)),
+        Answer {
+            reply: Reply::Flow(flow),
+            fds,
+        } if flow.mode == mode => Ok((flow, fds)),
         answer => Err(unexpected(answer, "a flow")),
     }
 }
@@ -153,12 +179,18 @@ fn info_of(flow: ipc::Flow) -> FlowInfo {
         remote: flow.remote,
         dif: flow.dif,
         spec: flow.spec,
-        sdu_max: if flow.sdu_max == 0 { u64::MAX } else { flow.sdu_max },
+        sdu_max: if flow.sdu_max == 0 {
+            u64::MAX
+        } else {
+            flow.sdu_max
+        },
     }
 }
 
 fn wrong_fds(got: usize, right: usize) -> Error {
-    Error::Protocol(format!("{got} descriptors beside a flow; {right} are right"))
+    Error::Protocol(format!(
+        "{got} descriptors beside a flow; {right} are right"
+    ))
 }
 
 /// What a failed system call on the connection means.
@@ -168,6 +200,9 @@ fn broken(source: io::Error) -> Error {
         | io::ErrorKind::ConnectionReset
         | io::ErrorKind::NotConnected => Error::NodeGone,
         io::ErrorKind::InvalidData => Error::Protocol(source.to_string()),
-        _ => Error::System { action: "cannot talk to the node", source },
+        _ => Error::System {
+            action: "cannot talk to the node",
+            source,
+        },
     }
 }

@@ -67,7 +67,11 @@ pub(crate) enum Woken {
 
 impl Link {
     pub(crate) fn new(socket: OwnedFd, info: FlowInfo) -> Link {
-        Link { socket, info, end: OnceLock::new() }
+        Link {
+            socket,
+            info,
+            end: OnceLock::new(),
+        }
     }
 
     pub(crate) fn info(&self) -> &FlowInfo {
@@ -85,7 +89,11 @@ impl Link {
             return true;
         }
         let mut message = [0; 4096];
-        let end = match recv(&self.socket, &mut message, RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        let end = match recv(
+            &self.socket,
+            &mut message,
+            RecvFlags::PEEK | RecvFlags::DONTWAIT,
+        ) {
             Err(Errno::AGAIN | Errno::INTR) => return false,
             Ok((_, 0)) | Err(_) => End::NodeGone,
             Ok((filled, _)) => told(&message[..filled]),
@@ -98,9 +106,13 @@ impl Link {
     pub(crate) fn failure(&self) -> Error {
         match self.end.get() {
             Some(End::Closed) => Error::Closed,
-            Some(End::Failed(reason)) => Error::FlowFailed { reason: reason.clone() },
+            Some(End::Failed(reason)) => Error::FlowFailed {
+                reason: reason.clone(),
+            },
             Some(End::NodeGone) => Error::NodeGone,
-            None => Error::FlowFailed { reason: "the remote end failed".to_owned() },
+            None => Error::FlowFailed {
+                reason: "the remote end failed".to_owned(),
+            },
         }
     }
 
@@ -137,7 +149,10 @@ impl AsFd for Link {
 fn told(message: &[u8]) -> End {
     match ipc::decode(message) {
         Ok(FlowNotice::Closed { graceful: true, .. }) => End::Closed,
-        Ok(FlowNotice::Closed { reason, graceful: false }) => End::Failed(reason),
+        Ok(FlowNotice::Closed {
+            reason,
+            graceful: false,
+        }) => End::Failed(reason),
         Err(error) => End::Failed(format!("unknown notice of the node: {error}")),
     }
 }

@@ -45,7 +45,10 @@ impl Node {
     pub fn connect_to(socket: impl AsRef<Path>) -> Result<Node, Error> {
         let socket = socket.as_ref().to_path_buf();
         Connection::open(&socket)?;
-        Ok(Node { socket, ring_bytes: None })
+        Ok(Node {
+            socket,
+            ring_bytes: None,
+        })
     }
 
     /// The node with another size for the rings of flows allocated through it, in bytes per
@@ -94,7 +97,8 @@ impl Node {
         dif: Option<&DifName>,
         spec: &FlowSpec,
     ) -> Result<Allocation, Error> {
-        self.ask(local, remote, dif, spec, Mode::Ring).map(|connection| Allocation { connection })
+        self.ask(local, remote, dif, spec, Mode::Ring)
+            .map(|connection| Allocation { connection })
     }
 
     /// Allocates a flow that is a socket; see [`SocketFlow`].

@@ -7,7 +7,7 @@
 
 use std::time::Instant;
 
-use carina_ring::waiting::{SPIN_NS_MAX, Spin};
+use carina_ring::waiting::Spin;
 
 /// An adaptive spin that long sleeps shorten and short sleeps lengthen.
 #[derive(Clone, Debug)]
@@ -18,8 +18,11 @@ pub(crate) struct Patience {
 
 impl Patience {
     pub(crate) fn new() -> Patience {
-        let longest = Spin::new();
-        Patience { spin: longest.clone(), longest }
+        let longest = Spin::with_max_ns(SPIN_NS_MAX);
+        Patience {
+            spin: longest.clone(),
+            longest,
+        }
     }
 
     /// Spins until `ready`: `true`, or until it is time to sleep: `false`.
@@ -38,9 +41,12 @@ impl Patience {
     }
 }
 
-/// A sleep up to this long is mostly two ends waking each other: a wake-up across cores takes 25 to
-/// 50 µs, and there are two in a round.
-const SHORT_SLEEP_NS: u64 = 4 * SPIN_NS_MAX;
+/// Longest spin: enough for the other end to wake up on a busy machine (25 to 50 µs across idle
+/// cores) and to answer. The kernel's halt polling for VMs uses the same value.
+const SPIN_NS_MAX: u64 = 200_000;
+
+/// A sleep up to this long is mostly two ends waking each other.
+const SHORT_SLEEP_NS: u64 = 200_000;
 
 #[cfg(test)]
 mod tests {

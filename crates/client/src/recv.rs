@@ -143,7 +143,9 @@ impl FlowReceiver {
             Taken::Sdu(length) => Ok(Some(length)),
             Taken::Nothing => self.missed().map(|()| None),
             Taken::Part => {
-                let Some(begun) = self.keep_pieces(buffer.len())? else { return Ok(None) };
+                let Some(begun) = self.keep_pieces(buffer.len())? else {
+                    return Ok(None);
+                };
                 let kept = begun.kept.len().min(buffer.len());
                 buffer[..kept].copy_from_slice(&begun.kept[..kept]);
                 self.count(begun.length, kept).map(|()| Some(kept))
@@ -300,7 +302,9 @@ impl FlowReceiver {
     #[inline]
     fn take_whole(&mut self, buffer: &mut [u8]) -> Result<Taken, Error> {
         let begun = self.begun.is_some();
-        let Some(piece) = self.front()? else { return Ok(Taken::Nothing) };
+        let Some(piece) = self.front()? else {
+            return Ok(Taken::Nothing);
+        };
         if begun || piece.more() {
             return Ok(Taken::Part);
         }
@@ -326,7 +330,10 @@ impl FlowReceiver {
                 if self.wait(until)? {
                     continue;
                 }
-                self.begun = Some(Begun { kept: buffer[..filled].to_vec(), length });
+                self.begun = Some(Begun {
+                    kept: buffer[..filled].to_vec(),
+                    length,
+                });
                 return Ok(None);
             };
             // Bytes are taken only while nothing before them was dropped.
@@ -392,7 +399,10 @@ impl FlowReceiver {
         self.stats.bytes_received += length;
         if (kept as u64) < length {
             self.stats.sdus_too_large += 1;
-            return Err(Error::SduTooLarge { len: length, max: kept as u64 });
+            return Err(Error::SduTooLarge {
+                len: length,
+                max: kept as u64,
+            });
         }
         Ok(())
     }
@@ -436,7 +446,11 @@ impl FlowReceiver {
         if self.ring.pending_bytes() > 0 {
             return Ok(());
         }
-        Err(if state == State::Closed { Error::Closed } else { self.link.failure() })
+        Err(if state == State::Closed {
+            Error::Closed
+        } else {
+            self.link.failure()
+        })
     }
 
     /// Waits until something can be received: `true`, or until the time is over: `false`.

@@ -48,7 +48,10 @@ impl Registration {
             dif: dif.cloned(),
         })?;
         match connection.hear()? {
-            Answer { reply: Reply::Registered(registered), .. } => Ok(Registration {
+            Answer {
+                reply: Reply::Registered(registered),
+                ..
+            } => Ok(Registration {
                 connection,
                 name: registered.name,
                 difs: registered.difs,
@@ -121,7 +124,10 @@ impl Registration {
         }
         match self.connection.try_hear()? {
             None => Ok(None),
-            Some(Answer { reply: Reply::FlowRequest(request), .. }) => Ok(Some(request.into())),
+            Some(Answer {
+                reply: Reply::FlowRequest(request),
+                ..
+            }) => Ok(Some(request.into())),
             Some(answer) => Err(ipc::unexpected(answer, "a request for a flow")),
         }
     }

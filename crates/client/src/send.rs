@@ -156,14 +156,20 @@ impl FlowSender {
         }
         self.check(length)?;
         if self.begun.is_some() {
-            return Err(Error::Unfinished { expected: length, got: length });
+            return Err(Error::Unfinished {
+                expected: length,
+                got: length,
+            });
         }
         let cost = record_cost(length);
         while let Err(refused) = self.ring.reserve(length) {
             not_broken(refused)?;
             self.wait_for_space(cost)?;
         }
-        Ok(SendSlot { sender: self, length })
+        Ok(SendSlot {
+            sender: self,
+            length,
+        })
     }
 
     /// Asks to be woken through [`Self::poll_fd`] when an SDU of `length` bytes, or the next piece
@@ -256,7 +262,10 @@ impl FlowSender {
             self.look_now()?;
         }
         if let Some((expected, _)) = self.begun.filter(|(expected, _)| *expected != length) {
-            return Err(Error::Unfinished { expected, got: length });
+            return Err(Error::Unfinished {
+                expected,
+                got: length,
+            });
         }
         let sdu_max = self.link.info().sdu_max;
         if length as u64 > sdu_max {
@@ -298,7 +307,11 @@ impl FlowSender {
 impl Drop for FlowSender {
     fn drop(&mut self) {
         // Half a message of a thread that panics must not look like a complete conversation.
-        let state = if std::thread::panicking() { State::Failed } else { State::Closed };
+        let state = if std::thread::panicking() {
+            State::Failed
+        } else {
+            State::Closed
+        };
         if self.ring.close(state) {
             self.peer_bell.signal();
         }
@@ -346,7 +359,9 @@ fn not_broken(refused: Refused) -> Result<(), Error> {
         Refused::Corrupt(corrupt) => Err(Error::FlowFailed {
             reason: format!("the remote end broke the ring: {corrupt}"),
         }),
-        other => Err(Error::FlowFailed { reason: other.to_string() }),
+        other => Err(Error::FlowFailed {
+            reason: other.to_string(),
+        }),
     }
 }
 
@@ -357,7 +372,10 @@ pub(crate) fn piece_max(capacity: usize) -> usize {
 }
 
 fn too_large(length: usize, max: u64) -> Error {
-    Error::SduTooLarge { len: length as u64, max }
+    Error::SduTooLarge {
+        len: length as u64,
+        max,
+    }
 }
 
 /// SDUs that are sent between two looks at the control socket: its system call then costs less

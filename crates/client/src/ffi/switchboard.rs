@@ -83,9 +83,17 @@ impl Switchboard {
     /// Waits; gives what the holder's socket is ready for and whether a registration is.
     fn wait(&self) -> Result<(PollFlags, bool), Over> {
         let told = self.tokens.is_empty();
-        let interest = if told { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let interest = if told {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
+        };
         let mut fds = vec![PollFd::new(&self.holder, interest)];
-        fds.extend(self.names.iter().map(|name| PollFd::new(&name.registration, PollFlags::IN)));
+        fds.extend(
+            self.names
+                .iter()
+                .map(|name| PollFd::new(&name.registration, PollFlags::IN)),
+        );
         match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return Err(Over),
@@ -99,7 +107,11 @@ impl Switchboard {
         let datagram = recv_with_fds(&self.holder, &mut buffer).map_err(|_| Over)?;
         let Some(answer_to) = datagram.fds.into_iter().next() else {
             // End of file, or somebody wrote to the control descriptor: such bytes mean nothing.
-            return if datagram.bytes == 0 { Err(Over) } else { Ok(()) };
+            return if datagram.bytes == 0 {
+                Err(Over)
+            } else {
+                Ok(())
+            };
         };
         let result = match Call::decode(&buffer[..datagram.bytes]) {
             Some(call) => self.obey(call),
@@ -118,10 +130,11 @@ impl Switchboard {
                 let (registration, request) = self.take_pending(handle)?;
                 // As with accept(2): who asked has given up meanwhile.
                 let flow = registration.accept_request_socket(&request);
-                flow.map(|flow| Some(flow.socket)).map_err(|error| match of_error(&error) {
-                    Errno::CONNRESET => Errno::CONNRESET,
-                    _ => Errno::CONNABORTED,
-                })
+                flow.map(|flow| Some(flow.socket))
+                    .map_err(|error| match of_error(&error) {
+                        Errno::CONNRESET => Errno::CONNRESET,
+                        _ => Errno::CONNABORTED,
+                    })
             }
             Call::Refuse { handle, response } => {
                 let (registration, request) = self.take_pending(handle)?;
@@ -133,32 +146,47 @@ impl Switchboard {
     }
 
     fn register(&mut self, name: AppName, dif: Option<DifName>) -> Result<(), Errno> {
-        if self.names.iter().any(|known| known.name == name && known.dif == dif) {
+        if self
+            .names
+            .iter()
+            .any(|known| known.name == name && known.dif == dif)
+        {
             return Ok(());
         }
-        let registration =
-            self.node.register(&name, dif.as_ref()).map_err(|error| of_error(&error))?;
-        self.names.push(Name { name, dif, registration });
+        let registration = self
+            .node
+            .register(&name, dif.as_ref())
+            .map_err(|error| of_error(&error))?;
+        self.names.push(Name {
+            name,
+            dif,
+            registration,
+        });
         Ok(())
     }
 
     fn unregister(&mut self, name: &AppName, dif: Option<&DifName>) -> Result<(), Errno> {
-        let of = |known: &AppName, in_dif: &Option<DifName>| {
-            known == name && in_dif.as_ref() == dif
-        };
+        let of =
+            |known: &AppName, in_dif: &Option<DifName>| known == name && in_dif.as_ref() == dif;
         let before = self.names.len();
         self.names.retain(|known| !of(&known.name, &known.dif));
         if self.names.len() == before {
             return Err(Errno::NXIO);
         }
-        self.pending.retain(|_, pending| !of(&pending.name, &pending.dif));
+        self.pending
+            .retain(|_, pending| !of(&pending.name, &pending.dif));
         Ok(())
     }
 
     fn take_pending(&mut self, handle: u32) -> Result<(&mut Registration, FlowRequest), Errno> {
         let Pending { name, dif, request } = self.pending.remove(&handle).ok_or(Errno::INVAL)?;
-        let known = self.names.iter_mut().find(|known| known.name == name && known.dif == dif);
-        known.map(|known| (&mut known.registration, request)).ok_or(Errno::INVAL)
+        let known = self
+            .names
+            .iter_mut()
+            .find(|known| known.name == name && known.dif == dif);
+        known
+            .map(|known| (&mut known.registration, request))
+            .ok_or(Errno::INVAL)
     }
 
     /// Takes all requests of all registrations. The node's end is the end of everything.
@@ -167,14 +195,24 @@ impl Switchboard {
             while let Some(request) = known.registration.try_next_request().map_err(|_| Over)? {
                 if self.pending.len() >= PENDING_MAX {
                     let reason = format!("{PENDING_MAX} requests wait for an answer already");
-                    known.registration.refuse(&request, &reason).map_err(|_| Over)?;
+                    known
+                        .registration
+                        .refuse(&request, &reason)
+                        .map_err(|_| Over)?;
                     continue;
                 }
                 self.last_handle = next_handle(self.last_handle, &self.pending);
                 let (remote, spec) = (request.remote.clone(), request.spec);
-                self.tokens.push_back(Token { handle: self.last_handle, remote, spec });
-                let pending =
-                    Pending { name: known.name.clone(), dif: known.dif.clone(), request };
+                self.tokens.push_back(Token {
+                    handle: self.last_handle,
+                    remote,
+                    spec,
+                });
+                let pending = Pending {
+                    name: known.name.clone(),
+                    dif: known.dif.clone(),
+                    request,
+                };
                 self.pending.insert(self.last_handle, pending);
             }
         }
@@ -199,7 +237,11 @@ impl Switchboard {
 fn next_handle(last: u32, pending: &HashMap<u32, Pending>) -> u32 {
     let mut handle = last;
     loop {
-        handle = if handle >= i32::MAX as u32 { 1 } else { handle + 1 };
+        handle = if handle >= i32::MAX as u32 {
+            1
+        } else {
+            handle + 1
+        };
         if !pending.contains_key(&handle) {
             return handle;
         }

@@ -59,12 +59,21 @@ impl Call {
             dif => dif.parse().ok().map(Some),
         };
         Some(match operation {
-            "register" => Call::Register { name: name()?, dif: dif(lines.next())? },
-            "unregister" => Call::Unregister { name: name()?, dif: dif(lines.next())? },
-            "accept" => Call::Accept { handle: first.parse().ok()? },
-            "refuse" => {
-                Call::Refuse { handle: first.parse().ok()?, response: lines.next()?.parse().ok()? }
-            }
+            "register" => Call::Register {
+                name: name()?,
+                dif: dif(lines.next())?,
+            },
+            "unregister" => Call::Unregister {
+                name: name()?,
+                dif: dif(lines.next())?,
+            },
+            "accept" => Call::Accept {
+                handle: first.parse().ok()?,
+            },
+            "refuse" => Call::Refuse {
+                handle: first.parse().ok()?,
+                response: lines.next()?.parse().ok()?,
+            },
             _ => return None,
         })
     }
@@ -143,8 +152,13 @@ pub(super) fn next_token(control: BorrowedFd<'_>) -> Result<Token, Errno> {
 /// `EAGAIN` when the descriptor is non-blocking.
 pub(super) fn wait_readable(fd: BorrowedFd<'_>) -> Result<(), Errno> {
     let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
-    let at_once = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-    let limit = fcntl_getfl(fd)?.contains(OFlags::NONBLOCK).then_some(at_once);
+    let at_once = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let limit = fcntl_getfl(fd)?
+        .contains(OFlags::NONBLOCK)
+        .then_some(at_once);
     match poll(&mut fds, limit.as_ref())? {
         0 => Err(Errno::AGAIN),
         _ => Ok(()),
@@ -166,21 +180,41 @@ mod tests {
     fn calls_and_tokens_survive_the_socket() {
         let name: AppName = "an app/with: odd |names".replace('|', "_").parse().unwrap();
         let calls = [
-            Call::Register { name: name.clone(), dif: Some("d".parse().unwrap()) },
-            Call::Unregister { name: name.clone(), dif: None },
+            Call::Register {
+                name: name.clone(),
+                dif: Some("d".parse().unwrap()),
+            },
+            Call::Unregister {
+                name: name.clone(),
+                dif: None,
+            },
             Call::Accept { handle: 7 },
-            Call::Refuse { handle: u32::MAX, response: -3 },
+            Call::Refuse {
+                handle: u32::MAX,
+                response: -3,
+            },
         ];
         for call in calls {
             assert_eq!(Call::decode(call.encode().as_bytes()), Some(call));
         }
-        let token = Token { handle: 9, remote: name, spec: FlowSpec::reliable() };
+        let token = Token {
+            handle: 9,
+            remote: name,
+            spec: FlowSpec::reliable(),
+        };
         assert_eq!(Token::decode(token.encode().as_bytes()), Some(token));
     }
 
     #[test]
     fn nonsense_is_no_call() {
-        for bytes in [&b""[..], b"accept", b"accept\nx", b"refuse\n1", b"open\nx", &[0xff; 9]] {
+        for bytes in [
+            &b""[..],
+            b"accept",
+            b"accept\nx",
+            b"refuse\n1",
+            b"open\nx",
+            &[0xff; 9],
+        ] {
             assert_eq!(Call::decode(bytes), None);
         }
     }

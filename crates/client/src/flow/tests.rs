@@ -36,7 +36,10 @@ struct Node {
 impl Node {
     /// What the node does when the application at `side` dies.
     fn bury(&self, side: Side) {
-        let notice = FlowNotice::Closed { reason: "killed".to_owned(), graceful: false };
+        let notice = FlowNotice::Closed {
+            reason: "killed".to_owned(),
+            graceful: false,
+        };
         self.tell(side.other(), &notice);
         self.channel.fail(side);
     }
@@ -48,7 +51,11 @@ impl Node {
 }
 
 fn pair(capacity: usize, sdu_max: u64) -> Pair {
-    let mode = if carina_sys::membarrier_register() { WakeMode::Light } else { WakeMode::Fence };
+    let mode = if carina_sys::membarrier_register() {
+        WakeMode::Light
+    } else {
+        WakeMode::Fence
+    };
     let channel = ChannelMemory::create(capacity).unwrap();
     let end = |side: Side| {
         let (mine, nodes) = socketpair_seqpacket().unwrap();
@@ -71,7 +78,14 @@ fn pair(capacity: usize, sdu_max: u64) -> Pair {
     };
     let (a, control_a) = end(Side::A);
     let (b, control_b) = end(Side::B);
-    Pair { a, b, node: Node { channel, controls: [control_a, control_b] } }
+    Pair {
+        a,
+        b,
+        node: Node {
+            channel,
+            controls: [control_a, control_b],
+        },
+    }
 }
 
 /// Contents that can be checked: every SDU of every length differs.
@@ -134,7 +148,11 @@ fn sdus_of_all_sizes_cross_in_both_directions_at_once() {
 
 #[test]
 fn flow_that_never_waits_carries_sdus_larger_than_its_ring() {
-    let Pair { mut a, mut b, node: _node } = pair(4096, u64::MAX);
+    let Pair {
+        mut a,
+        mut b,
+        node: _node,
+    } = pair(4096, u64::MAX);
     let (mut sent, mut received) = (0, 0);
     let mut buffer = vec![0; 20_000];
     while received < 50 {
@@ -151,16 +169,33 @@ fn flow_that_never_waits_carries_sdus_larger_than_its_ring() {
 
 #[test]
 fn half_sent_sdu_must_be_finished_first() {
-    let Pair { mut a, b: _b, node: _node } = pair(4096, u64::MAX);
+    let Pair {
+        mut a,
+        b: _b,
+        node: _node,
+    } = pair(4096, u64::MAX);
     assert!(!a.try_send(&[1; 9000]).unwrap());
     let error = a.try_send(&[1; 10]).unwrap_err();
-    assert!(matches!(error, Error::Unfinished { expected: 9000, got: 10 }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::Unfinished {
+                expected: 9000,
+                got: 10
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
 fn sdu_larger_than_the_buffer_is_cut_and_the_next_one_is_whole() {
     for length in [100, 3000] {
-        let Pair { mut a, mut b, node: _node } = pair(4096, u64::MAX);
+        let Pair {
+            mut a,
+            mut b,
+            node: _node,
+        } = pair(4096, u64::MAX);
         let sender = thread::spawn(move || {
             for _ in 0..4 {
                 a.send(&contents(1, length)).unwrap();
@@ -178,17 +213,24 @@ fn sdu_larger_than_the_buffer_is_cut_and_the_next_one_is_whole() {
             },
             &|flow, buffer| {
                 let limit = Duration::from_secs(10);
-                flow.recv_timeout(buffer, limit).map(|length| length.unwrap())
+                flow.recv_timeout(buffer, limit)
+                    .map(|length| length.unwrap())
             },
         ];
         for call in calls {
             let error = call(&mut b, &mut buffer).unwrap_err();
             let len = length as u64;
-            assert!(matches!(error, Error::SduTooLarge { len: l, max: 50 } if l == len), "{error}");
+            assert!(
+                matches!(error, Error::SduTooLarge { len: l, max: 50 } if l == len),
+                "{error}"
+            );
             assert_eq!(buffer, contents(1, length)[..50]);
             assert_eq!(call(&mut b, &mut buffer).unwrap(), 4);
         }
-        assert!(matches!(b.recv_vec(50), Err(Error::SduTooLarge { max: 50, .. })));
+        assert!(matches!(
+            b.recv_vec(50),
+            Err(Error::SduTooLarge { max: 50, .. })
+        ));
         assert_eq!(b.recv_vec(50).unwrap(), b"next");
         assert_eq!(b.stats().sdus_too_large, 4);
         sender.join().unwrap();
@@ -197,15 +239,34 @@ fn sdu_larger_than_the_buffer_is_cut_and_the_next_one_is_whole() {
 
 #[test]
 fn flow_refuses_sdus_larger_than_its_dif_carries() {
-    let Pair { mut a, b: _b, node: _node } = pair(CAPACITY, 100_000);
+    let Pair {
+        mut a,
+        b: _b,
+        node: _node,
+    } = pair(CAPACITY, 100_000);
     let error = a.send(&vec![0; 100_001]).unwrap_err();
-    assert!(matches!(error, Error::SduTooLarge { len: 100_001, max: 100_000 }), "{error}");
+    assert!(
+        matches!(
+            error,
+            Error::SduTooLarge {
+                len: 100_001,
+                max: 100_000
+            }
+        ),
+        "{error}"
+    );
 }
 
 #[test]
 fn bursts_arrive_whole_and_in_order() {
-    let Pair { mut a, mut b, node: _node } = pair(CAPACITY, u64::MAX);
-    let sdus: Vec<_> = (0..100).map(|number| contents(number, number as usize)).collect();
+    let Pair {
+        mut a,
+        mut b,
+        node: _node,
+    } = pair(CAPACITY, u64::MAX);
+    let sdus: Vec<_> = (0..100)
+        .map(|number| contents(number, number as usize))
+        .collect();
     let slices: Vec<_> = sdus.iter().map(Vec::as_slice).collect();
     a.send_burst(&slices).unwrap();
     let mut batch = SduBatch::new(64, 1000);
@@ -220,7 +281,11 @@ fn bursts_arrive_whole_and_in_order() {
 
 #[test]
 fn zero_copy_ends_see_the_same_bytes() {
-    let Pair { mut a, mut b, node: _node } = pair(CAPACITY, u64::MAX);
+    let Pair {
+        mut a,
+        mut b,
+        node: _node,
+    } = pair(CAPACITY, u64::MAX);
     let mut slot = a.reserve(11).unwrap();
     slot.write_at(6, b"world");
     slot.write_at(0, b"hello ");
@@ -236,7 +301,10 @@ fn zero_copy_ends_see_the_same_bytes() {
     assert_eq!(&bytes[..11], b"hello world");
     piece.release();
     assert_eq!(b.recv_vec(10).unwrap(), b"more");
-    assert!(matches!(a.reserve(CAPACITY / 2), Err(Error::SduTooLarge { .. })));
+    assert!(matches!(
+        a.reserve(CAPACITY / 2),
+        Err(Error::SduTooLarge { .. })
+    ));
 }
 
 #[test]
@@ -246,7 +314,13 @@ fn closed_flow_gives_all_sdus_and_then_its_end() {
         a.send(&contents(number, 100)).unwrap();
     }
     a.close();
-    node.tell(Side::B, &FlowNotice::Closed { reason: "closed".to_owned(), graceful: true });
+    node.tell(
+        Side::B,
+        &FlowNotice::Closed {
+            reason: "closed".to_owned(),
+            graceful: true,
+        },
+    );
     for number in 0..10 {
         assert_eq!(b.recv_vec(100).unwrap(), contents(number, 100));
     }
@@ -257,7 +331,11 @@ fn closed_flow_gives_all_sdus_and_then_its_end() {
 
 #[test]
 fn sender_that_is_dropped_alone_ends_only_its_direction() {
-    let Pair { a, mut b, node: _node } = pair(CAPACITY, u64::MAX);
+    let Pair {
+        a,
+        mut b,
+        node: _node,
+    } = pair(CAPACITY, u64::MAX);
     let (tx, mut rx) = a.split();
     drop(tx);
     assert!(matches!(b.recv_vec(1), Err(Error::Closed)));
@@ -299,8 +377,14 @@ fn death_of_the_peer_ends_calls_that_sleep() {
             std::mem::forget(a);
             node.bury(Side::A);
         });
-        assert!(matches!(&error, Error::FlowFailed { reason } if reason == "killed"), "{error}");
-        assert!(error.is_end_of_flow() && time < Duration::from_millis(500), "{time:?}");
+        assert!(
+            matches!(&error, Error::FlowFailed { reason } if reason == "killed"),
+            "{error}"
+        );
+        assert!(
+            error.is_end_of_flow() && time < Duration::from_millis(500),
+            "{time:?}"
+        );
     }
 }
 
@@ -336,7 +420,15 @@ fn armed_descriptor_is_readable_once_there_is_news() {
     let readable = |flow: &Flow| {
         let fd = flow.poll_fd().unwrap();
         let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
-        poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() > 0
+        poll(
+            &mut fds,
+            Some(&Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            }),
+        )
+        .unwrap()
+            > 0
     };
     for _ in 0..3 {
         assert!(b.arm().unwrap());
@@ -354,15 +446,27 @@ fn armed_descriptor_is_readable_once_there_is_news() {
 
 #[test]
 fn wait_with_a_limit_ends() {
-    let Pair { a: _a, mut b, node: _node } = pair(CAPACITY, u64::MAX);
+    let Pair {
+        a: _a,
+        mut b,
+        node: _node,
+    } = pair(CAPACITY, u64::MAX);
     let start = Instant::now();
-    assert_eq!(b.recv_timeout(&mut [0; 8], Duration::from_millis(30)).unwrap(), None);
+    assert_eq!(
+        b.recv_timeout(&mut [0; 8], Duration::from_millis(30))
+            .unwrap(),
+        None
+    );
     assert!((30..500).contains(&start.elapsed().as_millis()));
 }
 
 #[test]
 fn busy_flow_makes_no_system_call_per_sdu() {
-    let Pair { mut a, mut b, node: _node } = pair(CAPACITY, u64::MAX);
+    let Pair {
+        mut a,
+        mut b,
+        node: _node,
+    } = pair(CAPACITY, u64::MAX);
     for number in 0..10_000 {
         a.send(&contents(number, 64)).unwrap();
         assert_eq!(b.recv(&mut [0; 64]).unwrap(), 64);

@@ -1,0 +1,100 @@
+//! A node in a directory of its own, and further processes: this test program started again.
+#![allow(dead_code, missing_docs)]
+
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use carina_client::{AppName, Node, name};
+use carina_node::{Config, NodeHandle};
+
+/// Where one test keeps its sockets.
+pub struct House {
+    pub directory: tempfile::TempDir,
+}
+
+impl House {
+    pub fn new() -> House {
+        House {
+            directory: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub fn run_dir(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    pub fn config(&self) -> Config {
+        config_in(self.run_dir())
+    }
+
+    /// Starts a node in this process.
+    pub fn node(&self) -> NodeHandle {
+        carina_node::Node::spawn(self.config()).unwrap()
+    }
+
+    /// The way to the node, once it answers.
+    pub fn client(&self) -> Node {
+        let patience = Instant::now() + Duration::from_secs(15);
+        loop {
+            match Node::connect_to(self.run_dir().join("ipc.sock")) {
+                Ok(node) => return node,
+                Err(error) => assert!(Instant::now() < patience, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Starts this test program again to play `role`, which its ignored test `role_of` does.
+    pub fn process(&self, role: &str) -> Killed {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--ignored",
+                "--exact",
+                "process_of_another_test",
+                "--nocapture",
+            ])
+            .env("CARINA_RUN", self.run_dir())
+            .env("CARINA_TEST_ROLE", role)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Killed(child)
+    }
+}
+
+pub fn config_in(run_dir: PathBuf) -> Config {
+    let mut config = Config::parse("", None).unwrap();
+    config.node.run_dir = Some(run_dir);
+    config
+}
+
+/// A process that is killed when the test ends, however it ends.
+pub struct Killed(pub Child);
+
+impl Killed {
+    pub fn kill(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+pub fn app(text: &str) -> AppName {
+    name(text).unwrap()
+}
+
+/// Waits until something holds.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let patience = Instant::now() + Duration::from_secs(15);
+    while !holds() {
+        assert!(Instant::now() < patience, "not within 15 s: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
