@@ -87,9 +87,6 @@ impl<B: Bells> Device<B> {
             tx: ring(side)?,
             rx: ring(side.peer())?,
         };
-        if side == Side::Host {
-            station.write_head(&layout);
-        }
         Ok(Device {
             side,
             bells,
@@ -162,6 +159,10 @@ impl<B: Bells> VmpiImpl for Device<B> {
             self.attach.rest(now_ns);
             return LinkState::Down(DownReason::Detached);
         }
+        if self.side == Side::Host && !self.attach.is_up() {
+            // Again and again: a guest may have written over it.
+            self.station.write_head(&self.layout);
+        }
         let (maps, rings) = (&self.maps, &mut self.rings);
         let zero = || {
             *rings = Some(Rings {
@@ -199,9 +200,6 @@ impl<B: Bells> VmpiImpl for Device<B> {
             _ => self.stats.violations += 1,
         }
         self.attach.fail(now_ns, reason.clone(), &self.station);
-        if self.side == Side::Host {
-            self.station.write_head(&self.layout);
-        }
         reason
     }
 

@@ -9,6 +9,8 @@ mod guest;
 mod host;
 mod server;
 mod state;
+#[cfg(test)]
+mod tests;
 
 pub use guest::{GuestDevice, Interrupts, PciAddress, guest_devices};
 pub use host::HostPort;
