@@ -107,7 +107,7 @@ pub unsafe extern "C" fn rina_unregister(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_register_wait(_fd: c_int, wfd: c_int) -> c_int {
     // SAFETY: the caller gives up `wfd`, which a call with RINA_F_NOWAIT gave it.
-    let answer = unsafe { consume(wfd, |socket| talk::hear_answer(socket)) };
+    let answer = unsafe { consume(wfd, talk::hear_answer) };
     give(answer.map(|_| 0))
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::batch::SduBatch;
 use crate::error::Error;
 use crate::link::FlowInfo;
-use crate::recv::{FlowReceiver, Piece};
+use crate::piece::Piece;
+use crate::recv::FlowReceiver;
 use crate::send::{FlowSender, SendSlot};
 
 /// A flow to a remote application, over rings in shared memory.

@@ -32,8 +32,8 @@
 //!   helped, and then sleep on the flow's doorbell and on the node, so that the death of either end
 //!   or of the node ends the call.
 //! - [`Flow::try_send`] and [`Flow::try_recv`] never wait.
-//! - For an event loop, [`FlowReceiver::arm`] asks to be woken through the descriptor of
-//!   [`FlowReceiver`] ([`std::os::fd::AsFd`]); [`FlowSender::arm`] does it for space.
+//! - For an event loop, [`FlowReceiver::arm`] asks to be woken through the descriptor
+//!   [`FlowReceiver::poll_fd`]; [`FlowSender::arm`] does it for space.
 //!
 //! The two directions are independent: [`Flow::split`] gives each to its own thread.
 //!
@@ -49,14 +49,18 @@
 //! `include/rina/api.h` gives the same as a C library in the POSIX style, where a flow is a file
 //! descriptor; see `docs/c-api.md`.
 
+#![deny(unsafe_code)]
+
 mod batch;
 mod error;
+#[expect(unsafe_code, reason = "C passes pointers and descriptors")]
 pub mod ffi;
 mod flow;
 mod ipc;
 mod link;
 mod node;
 mod patience;
+mod piece;
 mod recv;
 mod registration;
 mod send;
@@ -67,7 +71,8 @@ pub use error::Error;
 pub use flow::{Flow, FlowStats, SocketFlow};
 pub use link::FlowInfo;
 pub use node::{Allocation, Node};
-pub use recv::{FlowReceiver, Piece};
+pub use piece::Piece;
+pub use recv::FlowReceiver;
 pub use registration::{FlowRequest, Registration};
 pub use send::{FlowSender, SendSlot};
 

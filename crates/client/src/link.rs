@@ -27,7 +27,7 @@ pub struct FlowInfo {
     pub dif: DifName,
     /// What was asked for.
     pub spec: FlowSpec,
-    /// Largest SDU in bytes that the flow carries.
+    /// Largest SDU in bytes that the flow carries; `u64::MAX` when only memory limits it.
     pub sdu_max: u64,
 }
 

@@ -12,8 +12,12 @@ use crate::error::Error;
 use crate::flow::FlowStats;
 use crate::link::{FlowInfo, Link, Woken};
 use crate::patience::Patience;
+use crate::piece::Piece;
 
 /// The receiving half of a flow.
+///
+/// Dropping it alone, with the sending half still in use, does not end the flow: what the remote
+/// application sends stays in the ring, and once that is full its sending waits.
 #[derive(Debug)]
 pub struct FlowReceiver {
     ring: Consumer,
@@ -49,13 +53,6 @@ enum Taken {
     Part,
     /// Nothing.
     Nothing,
-}
-
-/// One piece of an SDU, in the ring. Most SDUs are one piece; those larger than a quarter of the
-/// ring are several. Dropping it gives its space back to the sender.
-#[derive(Debug)]
-pub struct Piece<'a> {
-    receiver: &'a mut FlowReceiver,
 }
 
 impl FlowReceiver {
@@ -224,7 +221,7 @@ impl FlowReceiver {
         while self.front()?.is_none() {
             self.wait(None)?;
         }
-        Ok(Piece { receiver: self })
+        Ok(Piece::new(self))
     }
 
     /// As [`Self::peek`], but gives `None` at once when there is nothing.
@@ -236,7 +233,7 @@ impl FlowReceiver {
         if self.front()?.is_none() {
             return self.missed().map(|()| None);
         }
-        Ok(Some(Piece { receiver: self }))
+        Ok(Some(Piece::new(self)))
     }
 
     /// Asks to be woken through [`Self::poll_fd`] when something can be received or the flow ends.
@@ -407,6 +404,21 @@ impl FlowReceiver {
         Ok(())
     }
 
+    /// The piece that was found at the front by an earlier look.
+    pub(crate) fn found(&mut self) -> PieceRef<'_> {
+        let front = self.ring.peek().ok().flatten();
+        front.expect("a piece that was found stays at the front until it is stepped over")
+    }
+
+    /// Receives the piece that was found, without copying it.
+    pub(crate) fn pass_over(&mut self) {
+        let piece = self.found();
+        let (length, more) = (piece.len(), piece.more());
+        self.stats.bytes_received += length as u64;
+        self.stats.sdus_received += u64::from(!more);
+        self.step();
+    }
+
     /// Steps over the piece at the front; gives space back when enough has come together. The
     /// sender never needs more than a quarter of the ring at once, so an eighth may be kept.
     #[inline]
@@ -477,58 +489,6 @@ impl FlowReceiver {
         }
         self.look_now()?;
         Ok(self.ring.pending_bytes() > 0 || until.is_none_or(|until| Instant::now() < until))
-    }
-}
-
-impl Piece<'_> {
-    /// Copies the piece to the start of `to` and says how many bytes fitted. The sender can still
-    /// change the bytes: whoever checks them must check the copy.
-    pub fn copy_to(&mut self, to: &mut [u8]) -> usize {
-        self.look().copy_to(to)
-    }
-
-    /// Length of the piece in bytes.
-    #[must_use]
-    pub fn length(&mut self) -> usize {
-        self.look().len()
-    }
-
-    /// Says whether further pieces of the same SDU follow.
-    #[must_use]
-    pub fn more(&mut self) -> bool {
-        self.look().more()
-    }
-
-    /// Where the piece lies. The memory is shared with the sender, who may change it at any time,
-    /// and stays mapped for as long as this value lives.
-    #[must_use]
-    pub fn as_ptr(&mut self) -> *const u8 {
-        self.look().as_ptr()
-    }
-
-    /// Receives the piece, as dropping it does.
-    pub fn release(self) {
-        drop(self);
-    }
-
-    /// Leaves the piece to be received by the next call.
-    pub fn put_back(self) {
-        std::mem::forget(self);
-    }
-
-    fn look(&mut self) -> PieceRef<'_> {
-        let front = self.receiver.ring.peek().ok().flatten();
-        front.expect("a piece that was found stays at the front until it is stepped over")
-    }
-}
-
-impl Drop for Piece<'_> {
-    fn drop(&mut self) {
-        let piece = self.look();
-        let (length, more) = (piece.len(), piece.more());
-        self.receiver.stats.bytes_received += length as u64;
-        self.receiver.stats.sdus_received += u64::from(!more);
-        self.receiver.step();
     }
 }
 

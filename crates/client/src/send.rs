@@ -172,7 +172,7 @@ impl FlowSender {
         })
     }
 
-    /// Asks to be woken through [`Self::poll_fd`] when an SDU of `length` bytes, or the next piece
+    /// Asks to be woken through [`Self::space_fd`] when an SDU of `length` bytes, or the next piece
     /// of a larger one, can be sent. Gives `false` when it can be already: then nothing will wake.
     ///
     /// # Errors
