@@ -162,6 +162,10 @@ impl Plane {
                 while let Some(command) = self.commands.take() {
                     self.obey(command);
                 }
+                // Emptying the box silences its bell, which may have rung for the stop.
+                if stop.load(Ordering::Acquire) {
+                    return;
+                }
             }
             let moved = self.engine.breathe(monotonic_ns());
             has_orders = match self.engine.rest(moved) {
