@@ -23,6 +23,17 @@ fn main() {
     let mut pair = Pair::up();
     let (host, guest, ..) = pair.flow();
     echo(host, guest);
+    let _ = carina_sys::raise_nofile_limit();
+    let idle: Vec<_> = (0..300)
+        .map(|_| {
+            let ((host_end, host), (guest_end, guest)) = (pair::ring(4096), pair::ring(4096));
+            pair.connect(host_end, guest_end);
+            (host, guest)
+        })
+        .collect();
+    let (host, guest, ..) = pair.flow();
+    println!("beside {} idle flows:", idle.len());
+    one_way(host, guest, 64, 1_000_000);
 }
 
 fn one_way(mut host: App, mut guest: App, size: usize, count: usize) {
