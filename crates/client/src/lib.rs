@@ -32,17 +32,17 @@
 //!   helped, and then sleep on the flow's doorbell and on the node, so that the death of either end
 //!   or of the node ends the call.
 //! - [`Flow::try_send`] and [`Flow::try_recv`] never wait.
-//! - For an event loop, [`FlowReceiver::arm`] asks to be woken through the descriptor
-//!   [`FlowReceiver::poll_fd`]; [`FlowSender::arm`] does it for space.
+//! - For an event loop, [`FlowReceiver::arm`] asks to be woken through the descriptor that
+//!   [`FlowReceiver::poll_fd`] gives; [`FlowSender::arm`] and [`FlowSender::space_fd`] do the same
+//!   for space.
 //!
 //! The two directions are independent: [`Flow::split`] gives each to its own thread.
 //!
 //! # What this library refuses to do
 //!
 //! It has no threads (the C library has one per control descriptor), no executor and no global
-//! state. It trusts neither the node nor the remote
-//! application: lengths and indices in the shared memory are checked before they are used, and a
-//! flow whose memory makes no sense fails.
+//! state. It trusts neither the node nor the remote application: lengths and indices in the shared
+//! memory are checked before they are used, and a flow whose memory makes no sense fails.
 //!
 //! # C
 //!
