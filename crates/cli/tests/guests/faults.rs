@@ -41,7 +41,10 @@ fn scribbling_guest_is_cut_off_and_another_guests_traffic_flows_undisturbed() {
     assert!(!host.log().contains("panicked"), "{}", host.log());
     host.pings("echo.good", "64", 50);
     let counted = host.log();
-    assert!(counted.contains("LinkDown"), "no reason was given:\n{counted}");
+    assert!(
+        counted.contains("LinkDown"),
+        "no reason was given:\n{counted}"
+    );
 }
 
 #[test]
@@ -53,7 +56,9 @@ fn flows_end_when_qemu_is_killed_and_the_vm_can_be_started_again() {
     std::thread::sleep(Duration::from_millis(500));
     guest.vm.kill();
     assert!(!client.ends_within(ENDS).success());
-    host.until("the name is gone", SOON, || (!host.knows("echo")).then_some(()));
+    host.until("the name is gone", SOON, || {
+        (!host.knows("echo")).then_some(())
+    });
     drop(guest);
     let again = host.boot("a");
     again.serves_echo(&host, "echo");
@@ -71,7 +76,12 @@ fn flows_end_when_the_guests_node_is_killed_and_it_attaches_again() {
     assert!(!client.ends_within(ENDS).success());
     // The guest's init starts the node again.
     host.until("the guest serves again", SOON, || {
-        guest.vm.run("carina app list").unwrap().is_success().then_some(())
+        guest
+            .vm
+            .run("carina app list")
+            .unwrap()
+            .is_success()
+            .then_some(())
     });
     host.until_link(&guest, "up");
     guest.serves_echo(&host, "echo.again");
@@ -87,9 +97,18 @@ fn guest_reattaches_when_the_hosts_node_is_killed_and_started_again() {
     std::thread::sleep(Duration::from_millis(500));
     host.kill_node();
     let ended = until(ENDS, || {
-        guest.vm.run("test -e /tmp/ended").unwrap().is_success().then_some(())
+        guest
+            .vm
+            .run("test -e /tmp/ended")
+            .unwrap()
+            .is_success()
+            .then_some(())
     });
-    assert!(ended.is_some(), "the guest's flow did not end: {}", guest.node_log());
+    assert!(
+        ended.is_some(),
+        "the guest's flow did not end: {}",
+        guest.node_log()
+    );
     host.start_node();
     host.port("a");
     host.until_link(&guest, "up");
@@ -112,7 +131,9 @@ fn flow_ends_when_the_application_at_its_other_end_is_killed() {
     std::thread::sleep(Duration::from_millis(500));
     guest.does(&format!("kill -9 {server}"));
     assert!(!client.ends_within(ENDS).success());
-    host.until("the name is gone", SOON, || (!host.knows("echo")).then_some(()));
+    host.until("the name is gone", SOON, || {
+        (!host.knows("echo")).then_some(())
+    });
     // The name is free again.
     guest.serves_echo(&host, "echo");
     host.pings("echo", "64", 5);

@@ -36,19 +36,38 @@ pub struct Background(pub Child);
 impl Host {
     /// Starts a node in a run directory of its own and waits until it answers.
     pub fn start() -> Host {
-        let directory = tempfile::Builder::new().prefix("carina-").tempdir().unwrap();
-        let mut host = Host { directory, node: None };
+        let directory = tempfile::Builder::new()
+            .prefix("carina-")
+            .tempdir()
+            .unwrap();
+        let mut host = Host {
+            directory,
+            node: None,
+        };
         host.start_node();
         host
     }
 
     pub fn start_node(&mut self) {
         assert!(self.node.is_none());
-        let log = fs::File::options().create(true).append(true).open(self.log_path()).unwrap();
-        let child = self.command(&["node"]).stdin(Stdio::null()).stderr(log).spawn().unwrap();
+        let log = fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.log_path())
+            .unwrap();
+        let child = self
+            .command(&["node"])
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .unwrap();
         self.node = Some(child);
         self.until("the node answers", SOON, || {
-            self.carina(&["ipcp", "list"]).status.success().then_some(())
+            self.carina(&["ipcp", "list"])
+                .status
+                .success()
+                .then_some(())
         });
     }
 
@@ -72,7 +91,9 @@ impl Host {
     }
 
     pub fn node_is_running(&mut self) -> bool {
-        self.node.as_mut().is_some_and(|node| node.try_wait().unwrap().is_none())
+        self.node
+            .as_mut()
+            .is_some_and(|node| node.try_wait().unwrap().is_none())
     }
 
     pub fn run_dir(&self) -> PathBuf {
@@ -102,7 +123,10 @@ impl Host {
             .dies_with_parent();
         let vm = shape(machine).start(&cache()).unwrap();
         vm.wait_ready(BOOT).unwrap();
-        let guest = Guest { name: name.to_owned(), vm };
+        let guest = Guest {
+            name: name.to_owned(),
+            vm,
+        };
         self.until_link(&guest, "up");
         guest
     }
@@ -112,7 +136,10 @@ impl Host {
         let output = self.carina(&["vm", "args", name]);
         assert!(output.status.success(), "{}", told(&output));
         let line = told(&output);
-        let path = line.split("path=").nth(1).and_then(|rest| rest.split(',').next());
+        let path = line
+            .split("path=")
+            .nth(1)
+            .and_then(|rest| rest.split(',').next());
         PathBuf::from(path.unwrap_or_else(|| panic!("no path in {line}")))
     }
 
@@ -123,9 +150,8 @@ impl Host {
             let ipcps = self.json(&["ipcp", "list"]).to_string();
             let ipcps: Value = serde_json::from_str(&ipcps).unwrap();
             let all = flatten(&ipcps);
-            let is = |value: &&Value| {
-                value["name"] == guest.name.as_str() && value["state"] == state
-            };
+            let is =
+                |value: &&Value| value["name"] == guest.name.as_str() && value["state"] == state;
             all.iter().any(|value| is(&value)).then_some(())
         });
     }
@@ -137,15 +163,18 @@ impl Host {
     }
 
     pub fn knows(&self, name: &str) -> bool {
-        self.carina_json(&["app", "list"]).is_some_and(|apps| {
-            flatten(&apps).iter().any(|value| value["name"] == name)
-        })
+        self.carina_json(&["app", "list"])
+            .is_some_and(|apps| flatten(&apps).iter().any(|value| value["name"] == name))
     }
 
     /// Pings and insists on every answer, compared byte by byte by the program itself.
     pub fn pings(&self, name: &str, size: &str, count: u32) {
         let output = self.ping(name, size, count);
-        assert!(output.status.success(), "ping {name} {size}: {}", told(&output));
+        assert!(
+            output.status.success(),
+            "ping {name} {size}: {}",
+            told(&output)
+        );
     }
 
     pub fn ping(&self, name: &str, size: &str, count: u32) -> Output {
@@ -162,7 +191,10 @@ impl Host {
 
     pub fn in_background(&self, args: &[&str]) -> Background {
         let mut command = self.command(args);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         Background(command.spawn().unwrap())
     }
 
@@ -171,20 +203,27 @@ impl Host {
     }
 
     pub fn json(&self, args: &[&str]) -> Value {
-        self.carina_json(args).unwrap_or_else(|| panic!("carina {args:?} gave no JSON"))
+        self.carina_json(args)
+            .unwrap_or_else(|| panic!("carina {args:?} gave no JSON"))
     }
 
     fn carina_json(&self, args: &[&str]) -> Option<Value> {
         let mut with_json = vec!["--json"];
         with_json.extend(args);
         let output = self.carina(&with_json);
-        serde_json::Deserializer::from_slice(&output.stdout).into_iter().next()?.ok()
+        serde_json::Deserializer::from_slice(&output.stdout)
+            .into_iter()
+            .next()?
+            .ok()
     }
 
     /// Asks again and again, and panics with the node's log when the time is over.
     pub fn until<T>(&self, what: &str, limit: Duration, ask: impl FnMut() -> Option<T>) -> T {
         until(limit, ask).unwrap_or_else(|| {
-            panic!("not within {limit:?}: {what}; the node's log:\n{}", self.log())
+            panic!(
+                "not within {limit:?}: {what}; the node's log:\n{}",
+                self.log()
+            )
         })
     }
 
@@ -192,7 +231,7 @@ impl Host {
         // The kernel ends it with the test, however the test ends.
         let mut command = Command::new("setpriv");
         command.args(["--pdeathsig", "KILL", CARINA]).args(args);
-        command.env("CARINA_RUN", self.run_dir()).stdout(Stdio::null());
+        command.env("CARINA_RUN", self.run_dir());
         command
     }
 
@@ -243,7 +282,9 @@ impl Guest {
 
     /// Starts a command in the guest that goes on, and returns its process number there.
     pub fn starts(&self, command: &str) -> String {
-        self.does(&format!("{command} >/tmp/started.log 2>&1 </dev/null & echo $!"))
+        self.does(&format!(
+            "{command} >/tmp/started.log 2>&1 </dev/null & echo $!"
+        ))
     }
 
     /// Runs an echo server in the guest and waits until the host knows its name.
@@ -254,14 +295,21 @@ impl Guest {
     }
 
     pub fn node_log(&self) -> String {
-        self.vm.run("tail -n 30 /var/log/carina.log").map(|out| out.text()).unwrap_or_default()
+        self.vm
+            .run("tail -n 30 /var/log/carina.log")
+            .map(|out| out.text())
+            .unwrap_or_default()
     }
 }
 
 /// What a command has written.
 pub fn told(output: &Output) -> String {
     let (stdout, stderr) = (&output.stdout, &output.stderr);
-    format!("{}{}", String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr))
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(stdout),
+        String::from_utf8_lossy(stderr)
+    )
 }
 
 /// Asks every few milliseconds until there is an answer or the time is over.

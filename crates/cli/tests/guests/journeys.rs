@@ -8,14 +8,22 @@ fn host_reaches_an_application_in_a_guest_and_the_guest_one_on_the_host() {
     let guest = host.boot("a");
 
     guest.serves_echo(&host, "echo.in.guest");
-    for (size, count) in [("0", 20), ("1", 20), ("64", 200), ("4000", 100), ("65537", 20)] {
+    for (size, count) in [
+        ("0", 20),
+        ("1", 20),
+        ("64", 200),
+        ("4000", 100),
+        ("65537", 20),
+    ] {
         host.pings("echo.in.guest", size, count);
     }
     host.pings("echo.in.guest", "1M", 3);
 
     let _server = host.serves_echo("echo.on.host");
     for size in ["0", "64", "4000", "1M"] {
-        guest.does(&format!("carina ping echo.on.host -s {size} -c 5 -i 1ms -q"));
+        guest.does(&format!(
+            "carina ping echo.on.host -s {size} -c 5 -i 1ms -q"
+        ));
     }
 }
 
@@ -35,10 +43,17 @@ fn name_that_nobody_registered_is_refused_with_its_name() {
     let guest = host.boot("a");
     let output = host.ping("nobody.here", "64", 1);
     assert!(!output.status.success());
-    assert!(crate::house::told(&output).contains("nobody.here"), "{output:?}");
+    assert!(
+        crate::house::told(&output).contains("nobody.here"),
+        "{output:?}"
+    );
     let output = guest.vm.run("carina ping nobody.there -c 1").unwrap();
     assert!(!output.is_success());
-    assert!(output.error_text().contains("nobody.there"), "{}", output.error_text());
+    assert!(
+        output.error_text().contains("nobody.there"),
+        "{}",
+        output.error_text()
+    );
 }
 
 #[test]
