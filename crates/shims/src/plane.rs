@@ -118,6 +118,8 @@ impl Drop for DataPlane {
 pub(crate) struct Place {
     /// The IPCP, unless the flow is a relay.
     pub ipcp: Option<IpcpId>,
+    /// What the counters call the flow.
+    pub name: String,
     /// The flow's app and its close order, once there is an end.
     pub flow: Option<(AppId, CloseOrder)>,
 }
@@ -301,7 +303,7 @@ impl Plane {
             .connect(hub, id, Credit::Unlimited, piece_max(window));
         let from_flow = self.engine.connect(id, hub, Credit::Stated, 0);
         let order = CloseOrder::default();
-        let flow = self.flow(id, port, name, (to_flow, from_flow), &order);
+        let flow = self.flow(id, port, name.clone(), (to_flow, from_flow), &order);
         if let Err(error) = self.add_end(id, flow, end) {
             self.engine.links().disconnect(to_flow);
             self.engine.links().disconnect(from_flow);
@@ -309,6 +311,7 @@ impl Plane {
         }
         let place = Place {
             ipcp: Some(ipcp),
+            name,
             flow: Some((id, order)),
         };
         self.directory.borrow_mut().insert(port, place);
@@ -355,16 +358,13 @@ impl Plane {
     }
 
     fn respond(&mut self, port: PortId, answer: Result<FlowEnd, String>) {
-        let ipcp = self
-            .directory
-            .borrow()
-            .get(&port)
-            .and_then(|place| place.ipcp);
+        let known = |place: &Place| Some((place.ipcp?, place.name.clone()));
+        let place = self.directory.borrow().get(&port).and_then(known);
         // A request that is gone: the manager has been told, the end is closed by dropping it.
-        let Some(ipcp) = ipcp else { return };
+        let Some((ipcp, name)) = place else { return };
         let answer = match answer {
             Ok(end) => {
-                let attached = self.attach(ipcp, port, format!("port {port} via ipcp {ipcp}"), end);
+                let attached = self.attach(ipcp, port, name, end);
                 if let Err(reason) = &attached {
                     let reason = reason.clone();
                     self.events.put(Event::FlowClosed { port, reason });
@@ -411,6 +411,7 @@ impl Plane {
         }
         let place = Place {
             ipcp: None,
+            name: format!("relay {port}"),
             flow: Some((id_a, order)),
         };
         self.directory.borrow_mut().insert(port, place);

@@ -96,6 +96,7 @@ impl Hv {
             port,
             Place {
                 ipcp: Some(self.ipcp),
+                name: format!("{local} < {remote} via ipcp {}", self.ipcp),
                 flow: None,
             },
         );
