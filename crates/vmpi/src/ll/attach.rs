@@ -100,6 +100,10 @@ impl Attach {
     pub(super) fn step(&mut self, now_ns: u64, station: &Station, zero: impl FnOnce()) -> Step {
         let gap_ns = now_ns.saturating_sub(self.looked_ns).min(LOOK_NS_MAX);
         self.looked_ns = now_ns;
+        if self.reason == DownReason::Detached {
+            // The system is back; its node is not yet.
+            self.reason = DownReason::NoPeer;
+        }
         if let State::Held { until_ns } = self.state {
             if now_ns < until_ns {
                 self.beat(now_ns, station);
