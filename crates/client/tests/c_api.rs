@@ -1,5 +1,9 @@
 //! C programs on the C library, shared and static, against a real node.
-#![allow(missing_docs)]
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    reason = "a test may panic and is read by its name"
+)]
 
 mod support;
 
