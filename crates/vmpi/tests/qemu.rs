@@ -1,6 +1,8 @@
 //! The host port against a real QEMU whose guest is this test, through QEMU's qtest socket: the VM
 //! attaches, both sides ring each other, the node restarts, the VM re-attaches.
 
+#![expect(clippy::unwrap_used, reason = "this is a test, helpers included")]
+
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;

@@ -162,10 +162,10 @@ fn check(bytes: &[u8]) {
     if let Ok(message) = Control::decode(bytes) {
         assert_eq!(encode(&message), bytes);
     }
-    if let Some(header) = bytes.first_chunk() {
-        if let Ok(decoded) = DataHeader::decode(*header) {
-            assert_eq!(decoded.encode(), *header);
-        }
+    if let Some(header) = bytes.first_chunk()
+        && let Ok(decoded) = DataHeader::decode(*header)
+    {
+        assert_eq!(decoded.encode(), *header);
     }
 }
 

@@ -1,0 +1,135 @@
+//! Pieces of SDUs: which may be sent, and where those that arrive belong.
+
+use carina_wire::vmpi::{CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES};
+
+use super::Endpoint;
+use super::credit::record_cost;
+use super::event::Violation;
+use super::table::State;
+
+/// What is to be done with a record that arrived.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rx {
+    /// Copy the payload out and give it to [`Endpoint::handle_control`].
+    Control,
+    /// The payload is a piece for this channel's flow.
+    Deliver {
+        /// The channel.
+        channel: Channel,
+        /// The SDU continues in the next piece.
+        more: bool,
+    },
+    /// Nobody wants it; it was counted.
+    Discard,
+}
+
+impl Endpoint {
+    /// Ring space that may be used on a channel at once. 0 while a control message waits, so that
+    /// no data overtakes the answer that opens its channel.
+    pub fn tx_credit(&self, channel: Channel) -> u64 {
+        match self.table.peek(channel) {
+            Some(entry) if entry.state == State::Open && self.outgoing.is_empty() => {
+                entry.tx.available()
+            }
+            _ => 0,
+        }
+    }
+
+    /// How many bytes of an SDU, of which `remaining_bytes` are left, are to go into the next piece;
+    /// fewer than `remaining_bytes` means that the piece carries MORE. `None`: not now; ask again
+    /// after [`Event::Credit`] or after control messages were sent.
+    pub fn next_piece_bytes(&self, channel: Channel, remaining_bytes: usize) -> Option<usize> {
+        let entry = self.table.peek(channel)?;
+        let max = entry
+            .tx
+            .piece_bytes_max()
+            .min(self.limits.piece_bytes_max as usize);
+        let piece = remaining_bytes.min(max);
+        (record_cost(piece) <= self.tx_credit(channel)).then_some(piece)
+    }
+
+    /// Counts a piece of `bytes` payload bytes that was put into the ring behind a [`DataHeader`].
+    pub fn on_tx(&mut self, channel: Channel, bytes: usize) {
+        if let Some(entry) = self.table.entry(channel) {
+            entry.tx.spend(bytes);
+        }
+    }
+
+    /// Says what to do with a record that arrived: its first four bytes and its length including
+    /// them, each read once.
+    ///
+    /// # Errors
+    /// The peer broke the protocol. The link is given up, events say so; the owner must fail the
+    /// device below too.
+    pub fn on_rx(
+        &mut self,
+        header: [u8; HEADER_BYTES],
+        record_bytes: usize,
+    ) -> Result<Rx, Violation> {
+        let header = match DataHeader::decode(header) {
+            Ok(header) => header,
+            Err(error) => return Err(self.give_up(Violation::Header(error))),
+        };
+        let Some(bytes) = record_bytes.checked_sub(HEADER_BYTES) else {
+            return Err(self.give_up(Violation::ShortRecord {
+                bytes: record_bytes,
+            }));
+        };
+        let DataHeader { channel, more } = header;
+        if channel.is_control() {
+            return match bytes <= CONTROL_BYTES_MAX {
+                true => Ok(Rx::Control),
+                false => Err(self.give_up(Violation::PieceTooLong { channel, bytes })),
+            };
+        }
+        let (sdu_max, piece_max) = (self.config.sdu_bytes_max, self.config.piece_bytes_max);
+        let Some(entry) = self.table.entry(channel).filter(|e| e.state.may_receive()) else {
+            self.counters.unknown_channel += 1;
+            return Ok(Rx::Discard);
+        };
+        let beyond_bytes = entry.rx.receive(bytes);
+        entry.sdu_bytes = entry.sdu_bytes.saturating_add(bytes as u64);
+        let sdu_bytes = entry.sdu_bytes;
+        if !more {
+            entry.sdu_bytes = 0;
+        }
+        let is_open = entry.state == State::Open;
+        if beyond_bytes > 0 {
+            return Err(self.give_up(Violation::CreditOverrun {
+                channel,
+                beyond_bytes,
+            }));
+        }
+        if bytes > piece_max as usize {
+            return Err(self.give_up(Violation::PieceTooLong { channel, bytes }));
+        }
+        if sdu_bytes > sdu_max {
+            return Err(self.give_up(Violation::SduTooLong { channel }));
+        }
+        if !is_open {
+            self.counters.closing_channel += 1;
+            return Ok(Rx::Discard);
+        }
+        Ok(Rx::Deliver { channel, more })
+    }
+
+    /// Tells how much ring space the reader of a channel has released since the flow began (the
+    /// cumulative sum of [`record_cost`]); a CREDIT follows when it is worth one.
+    pub fn consumed(&mut self, channel: Channel, cumulative_bytes: u64) {
+        let Some(entry) = self.table.entry(channel) else {
+            return;
+        };
+        let is_due = entry.state == State::Open && entry.rx.consume(cumulative_bytes);
+        if is_due && !entry.is_credit_due {
+            entry.is_credit_due = true;
+            self.credits_due.push_back(channel);
+        }
+    }
+}
+
+impl State {
+    /// A peer may have data on its way in these states.
+    fn may_receive(self) -> bool {
+        matches!(self, State::Open | State::Closing)
+    }
+}
