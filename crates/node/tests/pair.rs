@@ -1,0 +1,207 @@
+//! Two nodes in one process, joined through a VMPI region as a VM and its host are.
+#![allow(missing_docs)]
+
+mod support;
+
+use carina_api::control::{EventKind, HvSide, LinkState};
+use carina_api::ipc::Mode;
+use carina_api::{ErrorCode, FlowSpec, LocalName};
+use carina_vmpi::hl::Side;
+use carina_vmpi::ll::memfd::MemfdRegion;
+use support::*;
+
+/// A host and a guest.
+struct Pair {
+    host: House,
+    guest: House,
+    region: MemfdRegion,
+}
+
+impl Pair {
+    fn new(name: &str, toml: &str) -> Self {
+        let named = |name: &str| format!("node.name = \"{name}\"\n{toml}");
+        let host = House::new(&format!("{name}-h"), &named("host"));
+        let guest = House::new(&format!("{name}-g"), &named("guest"));
+        let region = MemfdRegion::create(1 << 20).unwrap();
+        let pair = Self { host, guest, region };
+        pair.attach(&pair.host, Side::Host);
+        pair.attach(&pair.guest, Side::Guest);
+        pair.wait_up();
+        pair
+    }
+
+    fn attach(&self, house: &House, side: Side) {
+        let name = LocalName::new("shim").unwrap();
+        let device = self.region.device(side).unwrap();
+        house.node.as_ref().unwrap().attach(name, dif("hv.x"), device).unwrap();
+    }
+
+    fn wait_up(&self) {
+        for house in [&self.host, &self.guest] {
+            eventually("the link is up", || {
+                house.control().ipcps().unwrap().iter().all(|i| i.state == LinkState::Up)
+            });
+        }
+    }
+
+    /// Registers at the host and waits until the guest knows.
+    fn register(&self, name: &str) -> Conn {
+        let conn = self.host.register(name);
+        eventually("the name is known at the peer", || {
+            let apps = self.guest.control().apps().unwrap();
+            apps.iter().any(|app| app.name.as_str() == name && app.via.is_some())
+        });
+        conn
+    }
+
+    fn flow(&self, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
+        let server = self.register("echo");
+        let caller = self.guest.conn();
+        caller.ask_with("echo", None, FlowSpec::reliable(), modes[0]);
+        let request = server.flow_request();
+        assert_eq!(request.dif.as_str(), "hv.x");
+        assert_eq!(request.remote.as_str(), "caller");
+        server.accept(request.request, modes[1]);
+        let theirs = server.flow();
+        (server, caller.flow(), theirs)
+    }
+}
+
+#[test]
+fn flow_crosses_the_region_in_every_mix_of_modes() {
+    for modes in [
+        [Mode::Ring, Mode::Ring],
+        [Mode::Socket, Mode::Ring],
+        [Mode::Ring, Mode::Socket],
+        [Mode::Socket, Mode::Socket],
+    ] {
+        let pair = Pair::new("cross", "");
+        let (_server, mut mine, mut theirs) = pair.flow(modes);
+        for n in 0..200u8 {
+            mine.send(&[n; 300]);
+            assert_eq!(theirs.recv().unwrap(), [n; 300], "{modes:?}");
+            theirs.send(&[n; 3]);
+            assert_eq!(mine.recv().unwrap(), [n; 3], "{modes:?}");
+        }
+        mine.send(b"last words");
+        mine.close();
+        assert_eq!(theirs.recv().unwrap(), b"last words", "{modes:?}");
+        assert_eq!(theirs.recv(), None, "{modes:?}");
+        drop(theirs);
+        for house in [&pair.host, &pair.guest] {
+            eventually("no flow is left", || house.control().flows().unwrap().is_empty());
+        }
+    }
+}
+
+#[test]
+fn both_nodes_say_who_is_at_the_other_end() {
+    let pair = Pair::new("who", "");
+    let shim = |house: &House| {
+        house.control().ipcps().unwrap().into_iter().find(|i| i.name.as_str() == "shim").unwrap()
+    };
+    let (host, guest) = (shim(&pair.host), shim(&pair.guest));
+    assert_eq!((host.peer.as_deref(), host.side), (Some("guest"), Some(HvSide::Host)));
+    assert_eq!((guest.peer.as_deref(), guest.side), (Some("host"), Some(HvSide::Guest)));
+    assert_eq!(host.vmpi_id, Some(0));
+}
+
+#[test]
+fn denial_of_the_remote_application_reaches_the_caller() {
+    let pair = Pair::new("deny", "");
+    let server = pair.register("echo");
+    let caller = pair.guest.conn();
+    caller.ask("echo");
+    server.deny(server.flow_request().request, "not for you");
+    let error = caller.error();
+    assert_eq!(error.code, ErrorCode::FlowDenied);
+    assert!(error.message.contains("not for you"), "{error}");
+}
+
+#[test]
+fn name_unregistered_at_the_peer_is_unknown_here() {
+    let pair = Pair::new("unreg", "");
+    let server = pair.register("echo");
+    drop(server);
+    eventually("the name is gone", || pair.guest.control().apps().unwrap().is_empty());
+    let caller = pair.guest.conn();
+    caller.ask("echo");
+    assert_eq!(caller.error().code, ErrorCode::UnknownName);
+}
+
+#[test]
+fn death_of_an_application_ends_the_flow_at_the_peer() {
+    let pair = Pair::new("death", "");
+    let (_server, mine, mut theirs) = pair.flow([Mode::Ring, Mode::Ring]);
+    drop(mine);
+    assert_eq!(theirs.recv(), None);
+    assert!(theirs.notice().is_some());
+}
+
+#[test]
+fn death_of_a_node_ends_its_flows_at_the_peer_and_a_new_one_joins() {
+    let mut pair = Pair::new("node", "");
+    let (server, mine, mut theirs) = pair.flow([Mode::Ring, Mode::Ring]);
+    let since = pair.host.control().events(0, std::time::Duration::ZERO).unwrap().next;
+    pair.guest.node.take().unwrap().stop();
+    assert!(mine.notice().unwrap().0.contains("stops"));
+    assert_eq!(theirs.recv(), None);
+    assert!(theirs.notice().is_some());
+    let events = || pair.host.control().events(since, std::time::Duration::ZERO).unwrap();
+    eventually("the link goes down", || {
+        events().events.iter().any(|e| e.kind == EventKind::LinkDown)
+    });
+    drop((server, theirs));
+    pair.guest.node = Some(start(&pair.guest.scratch, "node.name = \"guest\""));
+    pair.attach(&pair.guest, Side::Guest);
+    pair.wait_up();
+    let (_server, mut mine, mut theirs) = pair.flow([Mode::Ring, Mode::Ring]);
+    mine.send(b"again");
+    assert_eq!(theirs.recv().unwrap(), b"again");
+}
+
+#[test]
+fn names_registered_before_the_link_are_told_when_it_comes_up() {
+    let host = House::new("early-h", "node.name = \"host\"");
+    let guest = House::new("early-g", "node.name = \"guest\"");
+    let _server = host.register("early");
+    let caller = guest.conn();
+    let pair = Pair { host, guest, region: MemfdRegion::create(1 << 20).unwrap() };
+    pair.attach(&pair.guest, Side::Guest);
+    caller.ask_with("early", Some("hv.x"), FlowSpec::reliable(), Mode::Ring);
+    assert_eq!(caller.error().code, ErrorCode::LinkDown);
+    pair.attach(&pair.host, Side::Host);
+    pair.wait_up();
+    eventually("the name is known", || {
+        pair.guest.control().apps().unwrap().iter().any(|app| app.name.as_str() == "early")
+    });
+    let difs = pair.guest.control().difs().unwrap();
+    assert_eq!(difs[1].names, [app("early")]);
+}
+
+#[test]
+fn dif_order_of_the_configuration_decides_who_is_asked() {
+    for (order, at_host) in [("", false), ("node.dif_order = [\"hv.x\"]", true)] {
+        let pair = Pair::new("order", order);
+        let far = pair.register("echo");
+        let near = pair.guest.register("echo");
+        let caller = pair.guest.conn();
+        caller.ask("echo");
+        let (asked, other) = if at_host { (&far, &near) } else { (&near, &far) };
+        asked.flow_request();
+        assert!(!readable(&other.0, 50));
+    }
+}
+
+#[test]
+fn late_answer_of_the_remote_application_is_denied_on_both_sides() {
+    let pair = Pair::new("late", "limits.answer_ms = 50");
+    let server = pair.register("echo");
+    let caller = pair.guest.conn();
+    caller.ask("echo");
+    let request = server.flow_request().request;
+    let error = caller.error();
+    assert!(error.message.contains("50 ms"), "{error}");
+    server.accept(request, Mode::Ring);
+    assert_eq!(server.error().code, ErrorCode::NotFound);
+}
