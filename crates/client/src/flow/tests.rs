@@ -188,6 +188,9 @@ fn half_sent_sdu_must_be_finished_first() {
     );
 }
 
+/// One of the calls that receive into a buffer.
+type Receive = fn(&mut Flow, &mut [u8]) -> Result<usize, Error>;
+
 #[test]
 fn sdu_larger_than_the_buffer_is_cut_and_the_next_one_is_whole() {
     for length in [100, 3000] {
@@ -204,14 +207,14 @@ fn sdu_larger_than_the_buffer_is_cut_and_the_next_one_is_whole() {
             a
         });
         let mut buffer = [0; 50];
-        let calls: [&dyn Fn(&mut Flow, &mut [u8]) -> Result<usize, Error>; 3] = [
-            &|flow, buffer| flow.recv(buffer),
-            &|flow, buffer| loop {
+        let calls: [Receive; 3] = [
+            |flow, buffer| flow.recv(buffer),
+            |flow, buffer| loop {
                 if let Some(length) = flow.try_recv(buffer)? {
                     return Ok(length);
                 }
             },
-            &|flow, buffer| {
+            |flow, buffer| {
                 let limit = Duration::from_secs(10);
                 flow.recv_timeout(buffer, limit)
                     .map(|length| length.unwrap())
@@ -290,7 +293,7 @@ fn zero_copy_ends_see_the_same_bytes() {
     slot.write_at(6, b"world");
     slot.write_at(0, b"hello ");
     slot.commit();
-    drop(a.reserve(5).unwrap());
+    let _never_sent = a.reserve(5).unwrap();
     a.send(b"more").unwrap();
     let mut bytes = [0; 16];
     let mut piece = b.peek().unwrap();
