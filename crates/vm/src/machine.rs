@@ -335,7 +335,12 @@ impl Machine {
             agent: self.path("agent"),
             log: self.path("log"),
             qemu_log: self.path("qemu.log"),
-            files: FILES.iter().map(|kind| self.path(kind)).collect(),
+            // QEMU makes the sockets that the node connects to, and leaves them when it is killed.
+            files: FILES
+                .iter()
+                .map(|kind| self.path(kind))
+                .chain(self.ivshmem.iter().cloned())
+                .collect(),
         }
     }
 

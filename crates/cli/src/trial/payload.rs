@@ -22,7 +22,7 @@ impl Payload {
     pub fn new(max: usize, vary: bool) -> Self {
         let pattern = |bytes: usize| (0..bytes).map(|i| (i % PATTERN_BYTES) as u8).collect();
         Self {
-            pattern: pattern(max + PATTERN_BYTES),
+            pattern: pattern(max.max(NUMBER_BYTES) + PATTERN_BYTES),
             check: pattern(CHECK_BYTES + PATTERN_BYTES),
             vary,
         }

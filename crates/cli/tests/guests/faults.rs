@@ -155,11 +155,28 @@ fn nothing_stays_behind_after_an_orderly_end() {
     let mut host = Host::start();
     let guest = host.boot("a");
     let pid = guest.vm.pid();
-    drop(guest);
-    let stopped = host.carina(&["ipcp", "list"]);
+    let stopped = host.carina(&["vm", "stop", "a"]);
     assert!(stopped.status.success(), "{}", told(&stopped));
+    assert!(!guest.vm.is_running());
+    drop(guest);
     assert!(host.terminate_node().success());
     assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    left_only_what_may_stay(&host);
+}
+
+#[test]
+fn node_cleans_up_what_a_killed_node_and_a_killed_qemu_have_left() {
+    let mut host = Host::start();
+    let mut guest = host.boot("a");
+    host.kill_node();
+    guest.vm.kill();
+    drop(guest);
+    host.start_node();
+    assert!(host.terminate_node().success());
+    left_only_what_may_stay(&host);
+}
+
+fn left_only_what_may_stay(host: &Host) {
     let left = files_below(&host.run_dir());
     let unexpected: Vec<_> = left.iter().filter(|path| !may_stay(path)).collect();
     assert!(unexpected.is_empty(), "{unexpected:?}");
