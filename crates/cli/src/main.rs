@@ -12,6 +12,7 @@ mod trial;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use carina_api::control::Client;
 use carina_api::paths::RunDir;
@@ -42,6 +43,9 @@ pub struct Shared {
     /// $XDG_RUNTIME_DIR/carina]
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
+    /// Wait so long for a node that is still starting
+    #[arg(long, global = true, value_name = "TIME", value_parser = measure::duration::parse_ns)]
+    pub wait: Option<u64>,
 }
 
 impl Shared {
@@ -60,9 +64,19 @@ impl Shared {
     /// # Errors
     /// No node runs.
     pub fn node(&self) -> Result<Node, Failure> {
-        Node::connect_to(self.run_dir().ipc_sock()).attempt("reaching the node")
+        let socket = self.run_dir().ipc_sock();
+        let deadline = Instant::now() + Duration::from_nanos(self.wait.unwrap_or(0));
+        loop {
+            match Node::connect_to(&socket) {
+                Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+                reached => return reached.attempt("reaching the node"),
+            }
+        }
     }
 }
+
+/// Time between two looks for a node that is still starting.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Subcommand)]
 enum Command {

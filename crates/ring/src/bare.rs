@@ -164,6 +164,12 @@ impl BareReceiver {
         })
     }
 
+    /// Bytes known to wait behind the message received last.
+    #[must_use]
+    pub fn known_bytes(&self) -> u64 {
+        self.tail_seen - self.head
+    }
+
     /// Makes the room of everything received so far known to the sender.
     fn tell(&mut self) {
         if self.head_told != self.head {

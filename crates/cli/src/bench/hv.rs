@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::lab::{Lab, Network};
-use super::plan::{Case, Plan};
+use super::plan::{Case, Pin, Plan};
 use crate::failure::Failure;
 use crate::report::rows::{Metric, Results, machine};
 use crate::trial::job::Direction;
@@ -79,7 +79,7 @@ pub fn measure(lab: &mut Lab, options: &HvOptions) -> Result<Results, Failure> {
         echo_sizes: ECHO_SIZES.to_vec(),
         runs: options.runs,
         time_ns: options.time_ns,
-        pin: false,
+        pin: Pin::Limit,
     };
     let samples = plan
         .run(&mut lab.client)

@@ -262,7 +262,7 @@ fn prepare_guest(vm: &Running, household: &mut Household, peer: &AppName) -> Out
     in_guest(
         vm,
         &format!(
-            "(while :; do carina bench-peer {peer}; sleep 0.2; done) </dev/null \
+            "(while :; do carina bench-peer {peer} --wait 20s; sleep 0.2; done) </dev/null \
              >/tmp/peer.log 2>&1 &"
         ),
     )?;

@@ -6,7 +6,7 @@ use carina_api::AppName;
 use carina_client::FlowSpec;
 
 use super::household::Household;
-use super::plan::{Means, Plan, System};
+use super::plan::{Means, Pin, Plan, System};
 use crate::failure::{Attempt, Failure};
 use crate::report::progress;
 use crate::report::rows::{Metric, OURS, Results, machine};
@@ -28,8 +28,8 @@ pub struct LocalOptions {
     pub time_ns: u64,
     /// SDU sizes in bytes.
     pub sizes: Vec<u64>,
-    /// Whether all systems are pinned, not only the limit.
-    pub pin: bool,
+    /// Which systems are pinned.
+    pub pin: Pin,
 }
 
 /// The systems in the order of the tables.
@@ -96,9 +96,13 @@ fn notes(options: &LocalOptions) -> Vec<String> {
             .to_owned(),
         "udp: datagrams that were dropped do not count; 65536 bytes do not fit into one".to_owned(),
     ];
-    if options.pin {
-        notes.push("all systems are pinned to CPUs 0 and 1".to_owned());
-    }
+    notes.push(match options.pin {
+        Pin::Limit => "carina is not pinned".to_owned(),
+        Pin::Shared => "carina is pinned like the limit; the kernel's means are left to the \
+                        scheduler, where they are faster"
+            .to_owned(),
+        Pin::All => "all systems are pinned to CPUs 0 and 1".to_owned(),
+    });
     notes
 }
 

@@ -41,6 +41,27 @@ pub enum Means {
     Bare(PathBuf),
 }
 
+/// Which systems have their two processes pinned to CPUs 0 and 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Pin {
+    /// The limit only.
+    Limit,
+    /// The limit and Carina, which both share memory between the two CPUs.
+    Shared,
+    /// All of them. The kernel's means are slower so than where the scheduler puts them.
+    All,
+}
+
+impl Pin {
+    fn applies(self, means: &Means) -> bool {
+        match self {
+            Self::Limit => matches!(means, Means::Bare(_)),
+            Self::Shared => matches!(means, Means::Bare(_) | Means::Flow),
+            Self::All => true,
+        }
+    }
+}
+
 /// A case of a bench: its name in the results and who sends.
 pub type Case = (&'static str, Direction);
 
@@ -59,8 +80,8 @@ pub struct Plan {
     pub runs: usize,
     /// How long each measurement sends, in nanoseconds.
     pub time_ns: u64,
-    /// Pins the two processes of every system, not only of the limit.
-    pub pin: bool,
+    /// Which systems are pinned.
+    pub pin: Pin,
 }
 
 impl Plan {
@@ -104,7 +125,7 @@ impl Plan {
             seed: 1,
             verify: false,
             interval_ns: 0,
-            pin: (self.pin || matches!(system.means, Means::Bare(_))).then_some([0, 1]),
+            pin: self.pin.applies(&system.means).then_some([0, 1]),
         };
         let case = format!("{} with SDUs of {sdu} bytes", system.name);
         client

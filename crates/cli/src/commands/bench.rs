@@ -8,6 +8,7 @@ use crate::Shared;
 use crate::bench::hv::{self, HvOptions};
 use crate::bench::lab;
 use crate::bench::local::{self, LocalOptions};
+use crate::bench::plan::Pin;
 use crate::failure::{Outcome, usage};
 use crate::measure::duration::parse_ns;
 use crate::measure::traffic::bytes;
@@ -62,9 +63,9 @@ pub struct LocalArgs {
     /// SDU sizes in bytes [default: 64,512,1500,4000,65536]
     #[arg(long, value_delimiter = ',', value_parser = bytes)]
     sizes: Vec<u64>,
-    /// Pin both processes of every system to CPUs 0 and 1, not only of the limit
-    #[arg(long)]
-    pin: bool,
+    /// Which systems have their two processes pinned to CPUs 0 and 1
+    #[arg(long, value_enum, default_value = "shared")]
+    pin: Pin,
 }
 
 /// Runs the command.

@@ -27,7 +27,7 @@ pub struct DemoArgs {
     #[arg(long, default_value_t = 5)]
     runs: usize,
     /// How long each measurement sends
-    #[arg(long, default_value = "80ms", value_parser = parse_ns)]
+    #[arg(long, default_value = "120ms", value_parser = parse_ns)]
     time: u64,
     /// The carina program for the guest [default: this one]
     #[arg(long)]
@@ -81,17 +81,17 @@ fn ping(lab: &mut Lab) -> Outcome {
     lab.in_guest("(carina ping --listen --quiet </dev/null >/tmp/echo.log 2>&1) &")?;
     let name = carina_api::AppName::new(ECHO_SERVER).attempt("naming the echo server")?;
     lab.wait_for_name(&name)?;
+    // Spaced out, the guest polls at leisure in between; in a flood it is awake.
+    ping_with(lab, &["--count", "5", "--interval", "100ms"])?;
+    ping_with(lab, &["--count", "500", "--flood", "--quiet"])
+}
+
+fn ping_with(lab: &Lab, options: &[&str]) -> Outcome {
     let program = std::env::current_exe().attempt("finding this program")?;
     let output = Command::new(program)
-        .args([
-            "ping",
-            ECHO_SERVER,
-            "--count",
-            "5",
-            "--interval",
-            "100ms",
-            "--run",
-        ])
+        .args(["ping", ECHO_SERVER])
+        .args(options)
+        .arg("--run")
         .arg(lab.path())
         .output()
         .attempt("running carina ping")?;

@@ -21,7 +21,8 @@ use crate::report::{print_json, print_line, progress};
 pub enum VmCommand {
     /// Boot a VM attached to the running node, with a node of its own inside
     #[command(
-        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  \
+        after_help = "Examples:\n  carina vm run a\n  carina vm run a --console\n  carina vm run a --command \"carina ping --listen --wait 10s &\"\n  \
+          \
         carina vm run web --disk debian.qcow2 --memory 2048 --qemu-args \"-vga std\"\n\nThe VM \
         goes on when the command ends; `carina vm stop` ends it."
     )]

@@ -76,7 +76,7 @@ impl Table {
 /// A number with three significant digits or so: `0.123`, `1.23`, `12.3`, `123`, `12345`.
 pub fn short(value: f64) -> String {
     match value.abs() {
-        x if x == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         x if x < 1.0 => format!("{value:.3}"),
         x if x < 10.0 => format!("{value:.2}"),
         x if x < 100.0 => format!("{value:.1}"),
