@@ -9,6 +9,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use carina_api::LocalName;
+use carina_api::control::VmCreate;
 use carina_api::paths::RunDir;
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
@@ -123,13 +125,50 @@ impl Claim {
                 .extension()
                 .and_then(|s| s.to_str())
                 .unwrap_or_default();
-            let ours = ["qemu", "ivshmem", "region", "state"].contains(&suffix);
+            let ours = ["qemu", "ivshmem", "region", "state", VM_NOTE].contains(&suffix);
             if ours && !is_known(stem) {
                 tracing::info!(path = %path.display(), "removed what a former node left");
                 fs::remove_file(&path).map_err(at(&path))?;
             }
         }
         Ok(())
+    }
+
+    /// Writes down that there is a VM, so that a node started later can take over a running one.
+    ///
+    /// # Errors
+    /// [`ClaimError::Io`].
+    pub fn note_vm(&self, vm: &VmCreate) -> Result<(), ClaimError> {
+        let path = self.vm_note(&vm.name);
+        let text = serde_json::to_vec(vm)
+            .map_err(io::Error::other)
+            .map_err(at(&path))?;
+        fs::write(&path, text).map_err(at(&path))
+    }
+
+    /// Forgets a VM.
+    pub fn forget_vm(&self, name: &LocalName) {
+        // Without a note there is nothing to forget.
+        let _ = fs::remove_file(self.vm_note(name));
+    }
+
+    /// VMs that a former node wrote down.
+    pub fn noted_vms(&self) -> Vec<VmCreate> {
+        let Ok(entries) = fs::read_dir(self.dir.vm_dir()) else {
+            return Vec::new();
+        };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        paths
+            .filter(|path| path.extension().is_some_and(|suffix| suffix == VM_NOTE))
+            .filter_map(|path| {
+                let vm: VmCreate = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+                (path == self.vm_note(&vm.name)).then_some(vm)
+            })
+            .collect()
+    }
+
+    fn vm_note(&self, name: &LocalName) -> PathBuf {
+        self.dir.vm_dir().join(format!("{name}.{VM_NOTE}"))
     }
 
     /// Gives a socket file its mode.
@@ -177,6 +216,9 @@ fn at(path: &Path) -> impl Fn(io::Error) -> ClaimError + '_ {
         source,
     }
 }
+
+/// Suffix of the file that says how a VM was made.
+const VM_NOTE: &str = "vm";
 
 #[cfg(test)]
 mod tests {

@@ -227,12 +227,6 @@ impl Bare {
         if let Err(error) = raise_nofile_limit() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
-        let vms: BTreeSet<String> = config
-            .vms
-            .iter()
-            .map(|vm| vm.get_ref().name.to_string())
-            .collect();
-        self.claim.sweep_vms(|name| vms.contains(name))?;
         let dir = self.claim.dir().clone();
         let counters = Table::create(&dir.counters()).map_err(at(&dir.counters()))?;
         let plane = DataPlane::spawn(counters).map_err(io_error("the data plane"))?;
@@ -271,6 +265,7 @@ impl Bare {
         };
         core.watch().map_err(io_error("epoll"))?;
         core.apply(config).map_err(NodeError::Config)?;
+        core.adopt_vms()?;
         Ok(core)
     }
 }

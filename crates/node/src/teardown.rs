@@ -111,6 +111,12 @@ impl Core {
         if std::mem::replace(&mut live.told, true) {
             return;
         }
+        // The data plane closes the stream it writes only when its peer closed in good order.
+        let closed = |(channel, side): &(_, carina_ring::channel::Side)| {
+            let channel: &std::sync::Arc<carina_ring::channel::ChannelMemory> = channel;
+            channel.state(side.other()) == State::Closed
+        };
+        live.peer_graceful |= live.channel.as_ref().is_some_and(closed);
         let notice = FlowNotice::Closed {
             reason: reason.to_owned(),
             graceful: live.peer_graceful,

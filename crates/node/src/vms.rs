@@ -60,6 +60,9 @@ impl Core {
             port.destroy();
             return Err(failed(error));
         }
+        if let Err(error) = self.claim.note_vm(&create) {
+            tracing::warn!(%error, "a node started later will not know this VM");
+        }
         if let Some(ipcp) = self.ipcps.get_mut(&id) {
             ipcp.vm = Some(VmPort {
                 port,
@@ -70,12 +73,37 @@ impl Core {
         Ok(id)
     }
 
+    /// Takes over the VMs of a former node whose QEMU still runs, and removes what is left of
+    /// the others.
+    ///
+    /// # Errors
+    /// The directory of VMs cannot be swept.
+    pub fn adopt_vms(&mut self) -> Result<(), crate::rundir::ClaimError> {
+        for create in self.claim.noted_vms() {
+            let name = create.name.clone();
+            if self.ipcp_named(name.as_str()).is_some() {
+                continue;
+            }
+            match self.create_vm(create) {
+                Ok(id) => {
+                    let vm = self.ipcps.get(&id).and_then(|ipcp| ipcp.vm.as_ref());
+                    if vm.is_some_and(|vm| vm.port.qemu_pid().is_none()) {
+                        self.remove_ipcp(id, "its QEMU has ended");
+                    }
+                }
+                Err(error) => tracing::warn!(%error, %name, "a VM is not taken over"),
+            }
+        }
+        self.claim.sweep_vms(|name| self.vm_named(name).is_some())
+    }
+
     /// Lets go of the port of a VM; `keeps` leaves region and state for the next node.
     pub fn remove_vm(&mut self, name: &LocalName, vm: VmPort, keeps: bool) {
         if let Err(error) = self.epoll.del(vm.port.as_fd()) {
             tracing::warn!(%error, %name, "the sockets of a VM were not watched");
         }
         if !keeps {
+            self.claim.forget_vm(name);
             vm.port.destroy();
         }
     }

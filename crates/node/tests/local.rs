@@ -34,7 +34,9 @@ fn local_flow_carries_sdus_both_ways_in_every_mix_of_modes() {
         assert_eq!(theirs.recv().unwrap(), b"last words", "{modes:?}");
         assert_eq!(theirs.recv(), None, "{modes:?}");
         drop(theirs);
-        eventually("no flow is left", || house.control().flows().unwrap().is_empty());
+        eventually("no flow is left", || {
+            house.control().flows().unwrap().is_empty()
+        });
     }
 }
 
@@ -51,7 +53,10 @@ fn graceful_close_is_told_as_such_and_a_death_is_not() {
     drop(mine);
     let (reason, graceful) = theirs.notice().unwrap();
     assert!(!graceful && reason.contains("died"), "{reason}");
-    assert_eq!(theirs.end.as_mut().unwrap().rx.state(), carina_ring::State::Failed);
+    assert_eq!(
+        theirs.end.as_mut().unwrap().rx.state(),
+        carina_ring::State::Failed
+    );
 }
 
 #[test]
@@ -62,7 +67,10 @@ fn denial_carries_the_reason_to_the_caller() {
     caller.ask("echo");
     server.deny(server.flow_request().request, "busy today");
     let error = caller.error();
-    assert_eq!((error.code, error.message.as_str()), (ErrorCode::FlowDenied, "busy today"));
+    assert_eq!(
+        (error.code, error.message.as_str()),
+        (ErrorCode::FlowDenied, "busy today")
+    );
     // The connection may ask again.
     caller.ask("echo");
     server.accept(server.flow_request().request, Mode::Ring);
@@ -81,7 +89,10 @@ fn unknown_names_and_difs_are_named_in_the_refusal() {
     caller.ask_with("nobody", Some("atlantis"), FlowSpec::reliable(), Mode::Ring);
     let error = caller.error();
     assert_eq!(error.code, ErrorCode::NotFound);
-    assert!(error.message.contains("atlantis") && error.message.contains("local"), "{error}");
+    assert!(
+        error.message.contains("atlantis") && error.message.contains("local"),
+        "{error}"
+    );
 }
 
 #[test]
@@ -92,7 +103,9 @@ fn duplicate_name_is_refused_until_the_first_is_gone() {
     assert_eq!(error.code, ErrorCode::DuplicateName);
     assert!(error.message.contains("echo"), "{error}");
     drop(first);
-    eventually("the name is free", || house.conn().register("echo", None).is_ok());
+    eventually("the name is free", || {
+        house.conn().register("echo", None).is_ok()
+    });
 }
 
 #[test]
@@ -100,7 +113,10 @@ fn spec_that_no_dif_meets_is_refused_with_field_and_value() {
     let house = House::new("spec", "");
     let _server = house.register("echo");
     let caller = house.conn();
-    let spec = FlowSpec { max_delay_us: 7, ..FlowSpec::reliable() };
+    let spec = FlowSpec {
+        max_delay_us: 7,
+        ..FlowSpec::reliable()
+    };
     caller.ask_with("echo", None, spec, Mode::Ring);
     let error = caller.error();
     assert_eq!(error.code, ErrorCode::SpecNotMet);
@@ -131,7 +147,9 @@ fn caller_that_gives_up_takes_its_request_back() {
     caller.ask("echo");
     let request = server.flow_request().request;
     drop(caller);
-    eventually("the request is withdrawn", || house.control().flows().unwrap().is_empty());
+    eventually("the request is withdrawn", || {
+        house.control().flows().unwrap().is_empty()
+    });
     server.accept(request, Mode::Ring);
     let error = server.error();
     assert_eq!(error.code, ErrorCode::NotFound);
@@ -172,7 +190,10 @@ fn command_ends_a_flow_for_both_applications() {
     for end in [&mine, &theirs] {
         assert!(end.notice().unwrap().0.contains("command"));
     }
-    let error = house.control().deallocate_flow(carina_api::PortId(999)).unwrap_err();
+    let error = house
+        .control()
+        .deallocate_flow(carina_api::PortId(999))
+        .unwrap_err();
     assert!(error.to_string().contains("999"), "{error}");
 }
 
@@ -184,7 +205,11 @@ fn events_tell_the_story_and_the_long_poll_waits_for_more() {
     assert!(seen.events.iter().any(|e| e.kind == EventKind::IpcpCreated));
     let waiter = std::thread::spawn({
         let control = control.clone();
-        move || control.events(seen.next, std::time::Duration::from_secs(20)).unwrap()
+        move || {
+            control
+                .events(seen.next, std::time::Duration::from_secs(20))
+                .unwrap()
+        }
     });
     let _server = house.register("late");
     let news = waiter.join().unwrap();

@@ -23,7 +23,11 @@ impl Pair {
         let host = House::new(&format!("{name}-h"), &named("host"));
         let guest = House::new(&format!("{name}-g"), &named("guest"));
         let region = MemfdRegion::create(1 << 20).unwrap();
-        let pair = Self { host, guest, region };
+        let pair = Self {
+            host,
+            guest,
+            region,
+        };
         pair.attach(&pair.host, Side::Host);
         pair.attach(&pair.guest, Side::Guest);
         pair.wait_up();
@@ -33,13 +37,23 @@ impl Pair {
     fn attach(&self, house: &House, side: Side) {
         let name = LocalName::new("shim").unwrap();
         let device = self.region.device(side).unwrap();
-        house.node.as_ref().unwrap().attach(name, dif("hv.x"), device).unwrap();
+        house
+            .node
+            .as_ref()
+            .unwrap()
+            .attach(name, dif("hv.x"), device)
+            .unwrap();
     }
 
     fn wait_up(&self) {
         for house in [&self.host, &self.guest] {
             eventually("the link is up", || {
-                house.control().ipcps().unwrap().iter().all(|i| i.state == LinkState::Up)
+                house
+                    .control()
+                    .ipcps()
+                    .unwrap()
+                    .iter()
+                    .all(|i| i.state == LinkState::Up)
             });
         }
     }
@@ -49,7 +63,8 @@ impl Pair {
         let conn = self.host.register(name);
         eventually("the name is known at the peer", || {
             let apps = self.guest.control().apps().unwrap();
-            apps.iter().any(|app| app.name.as_str() == name && app.via.is_some())
+            apps.iter()
+                .any(|app| app.name.as_str() == name && app.via.is_some())
         });
         conn
     }
@@ -89,7 +104,9 @@ fn flow_crosses_the_region_in_every_mix_of_modes() {
         assert_eq!(theirs.recv(), None, "{modes:?}");
         drop(theirs);
         for house in [&pair.host, &pair.guest] {
-            eventually("no flow is left", || house.control().flows().unwrap().is_empty());
+            eventually("no flow is left", || {
+                house.control().flows().unwrap().is_empty()
+            });
         }
     }
 }
@@ -98,11 +115,23 @@ fn flow_crosses_the_region_in_every_mix_of_modes() {
 fn both_nodes_say_who_is_at_the_other_end() {
     let pair = Pair::new("who", "");
     let shim = |house: &House| {
-        house.control().ipcps().unwrap().into_iter().find(|i| i.name.as_str() == "shim").unwrap()
+        house
+            .control()
+            .ipcps()
+            .unwrap()
+            .into_iter()
+            .find(|i| i.name.as_str() == "shim")
+            .unwrap()
     };
     let (host, guest) = (shim(&pair.host), shim(&pair.guest));
-    assert_eq!((host.peer.as_deref(), host.side), (Some("guest"), Some(HvSide::Host)));
-    assert_eq!((guest.peer.as_deref(), guest.side), (Some("host"), Some(HvSide::Guest)));
+    assert_eq!(
+        (host.peer.as_deref(), host.side),
+        (Some("guest"), Some(HvSide::Host))
+    );
+    assert_eq!(
+        (guest.peer.as_deref(), guest.side),
+        (Some("host"), Some(HvSide::Guest))
+    );
     assert_eq!(host.vmpi_id, Some(0));
 }
 
@@ -123,7 +152,9 @@ fn name_unregistered_at_the_peer_is_unknown_here() {
     let pair = Pair::new("unreg", "");
     let server = pair.register("echo");
     drop(server);
-    eventually("the name is gone", || pair.guest.control().apps().unwrap().is_empty());
+    eventually("the name is gone", || {
+        pair.guest.control().apps().unwrap().is_empty()
+    });
     let caller = pair.guest.conn();
     caller.ask("echo");
     assert_eq!(caller.error().code, ErrorCode::UnknownName);
@@ -142,14 +173,27 @@ fn death_of_an_application_ends_the_flow_at_the_peer() {
 fn death_of_a_node_ends_its_flows_at_the_peer_and_a_new_one_joins() {
     let mut pair = Pair::new("node", "");
     let (server, mine, mut theirs) = pair.flow([Mode::Ring, Mode::Ring]);
-    let since = pair.host.control().events(0, std::time::Duration::ZERO).unwrap().next;
+    let since = pair
+        .host
+        .control()
+        .events(0, std::time::Duration::ZERO)
+        .unwrap()
+        .next;
     pair.guest.node.take().unwrap().stop();
     assert!(mine.notice().unwrap().0.contains("stops"));
     assert_eq!(theirs.recv(), None);
     assert!(theirs.notice().is_some());
-    let events = || pair.host.control().events(since, std::time::Duration::ZERO).unwrap();
+    let events = || {
+        pair.host
+            .control()
+            .events(since, std::time::Duration::ZERO)
+            .unwrap()
+    };
     eventually("the link goes down", || {
-        events().events.iter().any(|e| e.kind == EventKind::LinkDown)
+        events()
+            .events
+            .iter()
+            .any(|e| e.kind == EventKind::LinkDown)
     });
     drop((server, theirs));
     pair.guest.node = Some(start(&pair.guest.scratch, "node.name = \"guest\""));
@@ -166,14 +210,23 @@ fn names_registered_before_the_link_are_told_when_it_comes_up() {
     let guest = House::new("early-g", "node.name = \"guest\"");
     let _server = host.register("early");
     let caller = guest.conn();
-    let pair = Pair { host, guest, region: MemfdRegion::create(1 << 20).unwrap() };
+    let pair = Pair {
+        host,
+        guest,
+        region: MemfdRegion::create(1 << 20).unwrap(),
+    };
     pair.attach(&pair.guest, Side::Guest);
     caller.ask_with("early", Some("hv.x"), FlowSpec::reliable(), Mode::Ring);
     assert_eq!(caller.error().code, ErrorCode::LinkDown);
     pair.attach(&pair.host, Side::Host);
     pair.wait_up();
     eventually("the name is known", || {
-        pair.guest.control().apps().unwrap().iter().any(|app| app.name.as_str() == "early")
+        pair.guest
+            .control()
+            .apps()
+            .unwrap()
+            .iter()
+            .any(|app| app.name.as_str() == "early")
     });
     let difs = pair.guest.control().difs().unwrap();
     assert_eq!(difs[1].names, [app("early")]);
@@ -187,7 +240,11 @@ fn dif_order_of_the_configuration_decides_who_is_asked() {
         let near = pair.guest.register("echo");
         let caller = pair.guest.conn();
         caller.ask("echo");
-        let (asked, other) = if at_host { (&far, &near) } else { (&near, &far) };
+        let (asked, other) = if at_host {
+            (&far, &near)
+        } else {
+            (&near, &far)
+        };
         asked.flow_request();
         assert!(!readable(&other.0, 50));
     }

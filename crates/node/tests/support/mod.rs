@@ -25,7 +25,11 @@ impl Scratch {
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         // In memory, as the run directory is in use: VM regions want a tmpfs.
         let base = PathBuf::from("/dev/shm");
-        let base = if base.is_dir() { base } else { std::env::temp_dir() };
+        let base = if base.is_dir() {
+            base
+        } else {
+            std::env::temp_dir()
+        };
         let path = base.join(format!("cnt-{name}-{}-{count}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Self(path)
@@ -106,8 +110,12 @@ impl Conn {
         assert!(readable(&self.0, 15_000), "the node said nothing for 15 s");
         let mut buffer = vec![0; ipc::MESSAGE_BYTES_MAX];
         let datagram = recv_with_fds(&self.0, &mut buffer).ok()?;
-        (datagram.bytes > 0)
-            .then(|| (ipc::decode(&buffer[..datagram.bytes]).unwrap(), datagram.fds))
+        (datagram.bytes > 0).then(|| {
+            (
+                ipc::decode(&buffer[..datagram.bytes]).unwrap(),
+                datagram.fds,
+            )
+        })
     }
 
     pub fn error(&self) -> ErrorBody {
@@ -119,7 +127,11 @@ impl Conn {
 
     pub fn register(&self, name: &str, in_dif: Option<&str>) -> Result<Vec<DifName>, ErrorBody> {
         let (name, dif) = (app(name), in_dif.map(dif));
-        self.say(&Request::Register { version: ipc::VERSION, name, dif });
+        self.say(&Request::Register {
+            version: ipc::VERSION,
+            name,
+            dif,
+        });
         match self.hear() {
             Some((Reply::Registered(registered), _)) => Ok(registered.difs),
             Some((Reply::Error(refusal), _)) => Err(refusal.error),
@@ -153,12 +165,24 @@ impl Conn {
 
     pub fn accept(&self, request: u32, mode: Mode) {
         let (accept, reason, membarrier) = (true, None, false);
-        self.say(&Request::Respond { request, accept, reason, mode, membarrier });
+        self.say(&Request::Respond {
+            request,
+            accept,
+            reason,
+            mode,
+            membarrier,
+        });
     }
 
     pub fn deny(&self, request: u32, reason: &str) {
         let (mode, reason) = (Mode::Ring, Some(reason.to_owned()));
-        self.say(&Request::Respond { request, accept: false, reason, mode, membarrier: false });
+        self.say(&Request::Respond {
+            request,
+            accept: false,
+            reason,
+            mode,
+            membarrier: false,
+        });
     }
 
     pub fn flow(&self) -> Taken {
@@ -179,12 +203,20 @@ pub struct Taken {
 
 impl Taken {
     fn new(flow: Flow, mut fds: Vec<OwnedFd>) -> Self {
-        let expected = if flow.mode == Mode::Ring { ipc::RING_FDS } else { ipc::SOCKET_FDS };
+        let expected = if flow.mode == Mode::Ring {
+            ipc::RING_FDS
+        } else {
+            ipc::SOCKET_FDS
+        };
         assert_eq!(fds.len(), expected);
         let socket = Some(fds.remove(0));
         let end = (flow.mode == Mode::Ring).then(|| {
             let side = Side::from_tx_ring(flow.tx_ring.into()).unwrap();
-            let wake = if flow.light_wake { WakeMode::Light } else { WakeMode::Fence };
+            let wake = if flow.light_wake {
+                WakeMode::Light
+            } else {
+                WakeMode::Fence
+            };
             let fds: [OwnedFd; 5] = fds.try_into().unwrap();
             Endpoint::from_fds(flow.ring_bytes as usize, side, wake, fds).unwrap()
         });
@@ -241,7 +273,10 @@ impl Taken {
     /// What the node says of the flow's end; `None` when it has just hung up.
     pub fn notice(&self) -> Option<(String, bool)> {
         let socket = self.socket.as_ref().unwrap();
-        assert!(readable(socket, 15_000), "the node said nothing of the flow for 15 s");
+        assert!(
+            readable(socket, 15_000),
+            "the node said nothing of the flow for 15 s"
+        );
         let mut buffer = vec![0; 4096];
         let datagram = recv_with_fds(socket, &mut buffer).ok()?;
         if datagram.bytes == 0 {
@@ -256,7 +291,10 @@ impl Taken {
 /// Whether a descriptor is readable within some milliseconds.
 pub fn readable(fd: impl AsFd, ms: i64) -> bool {
     let mut fds = [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)];
-    let limit = Timespec { tv_sec: ms / 1000, tv_nsec: (ms % 1000) * 1_000_000 };
+    let limit = Timespec {
+        tv_sec: ms / 1000,
+        tv_nsec: (ms % 1000) * 1_000_000,
+    };
     poll(&mut fds, Some(&limit)).unwrap() > 0
 }
 
@@ -275,7 +313,10 @@ pub fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
     let caller = house.conn();
     caller.ask_with("echo", None, FlowSpec::reliable(), modes[0]);
     let request = server.flow_request();
-    assert_eq!((request.local.as_str(), request.remote.as_str()), ("echo", "caller"));
+    assert_eq!(
+        (request.local.as_str(), request.remote.as_str()),
+        ("echo", "caller")
+    );
     server.accept(request.request, modes[1]);
     let theirs = server.flow();
     assert_eq!(theirs.flow.request, Some(request.request));
