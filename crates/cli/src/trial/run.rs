@@ -354,3 +354,6 @@ pub fn reflect<C: Carriage>(carriage: &mut C, sdu_max: usize) -> Result<Seen, Fa
     seen.cpu_ns = cpu_time_ns(CpuClock::Process) - cpu;
     Ok(seen)
 }
+
+#[cfg(test)]
+mod tests;

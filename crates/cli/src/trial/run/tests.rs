@@ -1,0 +1,147 @@
+//! The loops over every carriage that needs no node.
+
+use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
+
+use super::*;
+use crate::carriage::bare::BareCarriage;
+use crate::carriage::tcp::TcpCarriage;
+use crate::carriage::udp::UdpCarriage;
+use crate::carriage::unix::UnixCarriage;
+use crate::measure::traffic::{Arrivals, Rate};
+use crate::trial::job::{Direction, Via};
+
+fn job(sizes: &str, count: u64) -> Job {
+    Job {
+        direction: Direction::Forward,
+        via: Via::Flow { ticket: 0 },
+        sizes: sizes.parse().unwrap(),
+        rate: None,
+        arrivals: Arrivals::Constant,
+        duration_ns: 0,
+        count,
+        seed: 5,
+        verify: true,
+        interval_ns: 0,
+        pin: None,
+    }
+}
+
+fn one_way<C: Carriage + Send>(mut from: C, mut to: C, job: &Job) -> (Seen, Seen) {
+    std::thread::scope(|scope| {
+        let sender = scope.spawn(move || send(&mut from, job).unwrap());
+        let received = receive(&mut to, job, &mut |_| {}).unwrap();
+        (sender.join().unwrap(), received)
+    })
+}
+
+fn echo<C: Carriage + Send>(mut from: C, mut to: C, job: &Job) -> Seen {
+    std::thread::scope(|scope| {
+        let server = scope.spawn(move || reflect(&mut to, job.sizes.max()).unwrap());
+        let seen = ping(&mut from, job, &mut |_| {}).unwrap();
+        drop(from);
+        assert_eq!(server.join().unwrap().sent, seen.received);
+        seen
+    })
+}
+
+fn unix() -> (UnixCarriage, UnixCarriage) {
+    let (a, b) = carina_sys::socketpair_seqpacket().unwrap();
+    (UnixCarriage::new(a).unwrap(), UnixCarriage::new(b).unwrap())
+}
+
+fn tcp() -> (TcpCarriage, TcpCarriage) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    (
+        TcpCarriage::new(client).unwrap(),
+        TcpCarriage::new(server).unwrap(),
+    )
+}
+
+fn udp() -> (UdpCarriage, UdpCarriage) {
+    let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+    let (a, at_a) = UdpCarriage::bind(loopback).unwrap();
+    let (b, at_b) = UdpCarriage::bind(loopback).unwrap();
+    (
+        UdpCarriage::connect(a, at_b).unwrap(),
+        UdpCarriage::connect(b, at_a).unwrap(),
+    )
+}
+
+fn bare(name: &str) -> (BareCarriage, BareCarriage) {
+    let path = std::env::temp_dir().join(format!("carina-bare-{name}-{}", std::process::id()));
+    BareCarriage::create(&path).unwrap();
+    let ends = (
+        BareCarriage::open(&path, true).unwrap(),
+        BareCarriage::open(&path, false).unwrap(),
+    );
+    std::fs::remove_file(&path).unwrap();
+    ends
+}
+
+fn assert_all_arrived(seen: &(Seen, Seen)) {
+    let (sent, received) = seen;
+    assert_eq!(
+        (received.received, received.received_bytes),
+        (sent.sent, sent.sent_bytes)
+    );
+    assert_eq!(received.damaged, 0);
+    let tally = received.tally.unwrap();
+    assert_eq!((tally.duplicates, tally.reordered), (0, 0));
+}
+
+#[test]
+fn sure_carriages_deliver_every_sdu_whole() {
+    let job = job("uniform:1..9000", 3000);
+    let (a, b) = unix();
+    assert_all_arrived(&one_way(a, b, &job));
+    let (a, b) = tcp();
+    assert_all_arrived(&one_way(a, b, &job));
+    let (a, b) = bare("one-way");
+    assert_all_arrived(&one_way(a, b, &job));
+}
+
+#[test]
+fn udp_loss_is_counted_and_what_arrives_is_whole() {
+    let (a, b) = udp();
+    let (sent, received) = one_way(a, b, &job("512", 20_000));
+    assert_eq!(received.damaged, 0);
+    assert!(received.received > 0 && received.received <= sent.sent);
+    assert_eq!(received.tally.unwrap().distinct, received.received);
+}
+
+#[test]
+fn echoes_come_back_whole_and_are_timed() {
+    let job = job("uniform:16..2000", 300);
+    let (a, b) = unix();
+    let (c, d) = tcp();
+    let (e, f) = udp();
+    for seen in [echo(a, b, &job), echo(c, d, &job), echo(e, f, &job)] {
+        assert_eq!((seen.received, seen.damaged), (300, 0));
+        assert!(
+            seen.rtt_us
+                .is_some_and(|rtt| rtt.min > 0.0 && rtt.count == 300)
+        );
+    }
+}
+
+#[test]
+fn sender_never_exceeds_its_rate() {
+    let (a, b) = unix();
+    let mut job = job("100", 200);
+    job.rate = Some(Rate::Sdus(1000.0));
+    let (sent, _) = one_way(a, b, &job);
+    // 200 SDUs at equal distances of 1 ms: the last leaves 199 ms after the first.
+    let took_ms = sent.elapsed_ns as f64 / 1e6;
+    assert!(took_ms >= 198.0, "{took_ms} ms");
+}
+
+#[test]
+fn sender_that_sends_nothing_leaves_an_empty_report() {
+    let (mut a, mut b) = unix();
+    a.finish().unwrap();
+    let seen = receive(&mut b, &job("64", 1), &mut |_| {}).unwrap();
+    assert_eq!(seen, Seen::default());
+    assert_eq!((seen.goodput_mbps(), seen.sdus_per_s()), (0.0, 0.0));
+}
