@@ -1,8 +1,8 @@
-//! Fuzz targets as plain functions of bytes: the fuzzer calls them, and so do the tests, with every file of
-//! `corpus/TARGET` and with seeded mutations of them.
+//! Fuzz targets as plain functions of bytes: the fuzzer calls them, and so do the tests, with every
+//! file of `corpus/TARGET` and with seeded mutations of them.
 //!
-//! A target checks more than the absence of a panic: what decodes must encode to the same bytes, and what a consumer accepts
-//! must lie inside its ring.
+//! A target checks more than the absence of a panic: what decodes must encode to the same bytes,
+//! and what a consumer accepts must lie inside its ring.
 
 #![forbid(unsafe_code)]
 

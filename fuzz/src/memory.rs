@@ -11,8 +11,8 @@ use carina_wire::vmpi::Control;
 const CAPACITY: usize = 4096;
 const TAIL: usize = 0x080;
 
-/// A ring whose producer is the fuzzer: tail from the first eight bytes, then data; the consumer reads until the ring is
-/// empty or corrupt, and each piece must lie in the ring.
+/// A ring whose producer is the fuzzer: tail from the first eight bytes, then data; the consumer
+/// reads until the ring is empty or corrupt, and each piece must lie in the ring.
 pub fn ring_consumer(data: &[u8]) {
     let Some((tail, data)) = data.split_first_chunk::<8>() else {
         return;
@@ -60,8 +60,9 @@ pub fn vmpi_control(data: &[u8]) {
     }
 }
 
-/// A whole endpoint of VMPI-HL whose peer is the fuzzer. Records are `length u8, bytes`: the first four are the header.
-/// The first incoming flow of each batch is accepted, so that data and credit are reached.
+/// A whole endpoint of VMPI-HL whose peer is the fuzzer. Records are `length u8, bytes`: the first
+/// four are the header. The first incoming flow of each batch is accepted, so that data and credit
+/// are reached.
 pub fn vmpi_endpoint(mut data: &[u8]) {
     let config = Config::new(Side::Host, "fuzz", 64 * 1024);
     let channels_max = usize::from(config.channels_max);

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 
 use carina_vmpi::ll::ivshmem::HostPort;
 
-/// The ivshmem server against a client that follows a script: each byte connects, hangs up, lets the port work, or is sent.
-/// Whatever it does, the next client is served.
+/// The ivshmem server against a client that follows a script: each byte connects, hangs up, lets
+/// the port work, or is sent. Whatever it does, the next client is served.
 pub fn ivshmem_server(data: &[u8]) {
     let dir = tempfile::tempdir().expect("a directory");
     let mut port = HostPort::open(dir.path(), "fuzz", 64 * 1024).expect("a port");

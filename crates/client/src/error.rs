@@ -33,7 +33,8 @@ pub enum Error {
         reason: String,
     },
     /// An SDU is larger than the flow carries, or than the buffer it was to be received into. A
-    /// received SDU that was too large is gone: its beginning is in the buffer, the rest is not kept.
+    /// received SDU that was too large is gone: its beginning is in the buffer, the rest is not
+    /// kept.
     #[error("an SDU of {len} bytes where at most {max} bytes fit")]
     SduTooLarge {
         /// Length of the SDU in bytes.

@@ -5,8 +5,8 @@
 //! would be a bug, aborts. What each call does, and where it differs from other implementations
 //! of the same API, is in `docs/c-api.md`.
 //!
-//! This is the only file of the crate with `unsafe` code, which is what C costs: it takes pointers and descriptors from
-//! C and gives such back.
+//! This is the only file of the crate with `unsafe` code, which is what C costs: it takes pointers
+//! and descriptors from C and gives such back.
 #![expect(
     clippy::missing_safety_doc,
     reason = "the contract of each call is in the C header"

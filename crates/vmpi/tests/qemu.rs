@@ -110,7 +110,8 @@ impl Qemu {
         self.ask(&format!("writel {:#x} {value:#x}", BAR2 + offset));
     }
 
-    /// What a guest's node does when it meets a host: shows `epoch` and that it has seen the host's.
+    /// What a guest's node does when it meets a host: shows `epoch` and that it has seen the
+    /// host's.
     fn answer_host(&mut self, epoch: u32) {
         let seen = self.read_u32(0x100);
         self.write_u32(0x184, seen);

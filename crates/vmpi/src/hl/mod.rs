@@ -4,13 +4,13 @@
 //! come out. It neither reads rings nor copies payload; its owner does, and asks it which channel a
 //! record belongs to and how much may be sent. The protocol is in `docs/vmpi-protocol.md`.
 //!
-//! Drain contract: after every call that takes `&mut self`, drain [`Endpoint::poll_event`] and, when
-//! the ring has room, [`Endpoint::poll_control`], before more data is sent.
+//! Drain contract: after every call that takes `&mut self`, drain [`Endpoint::poll_event`] and,
+//! when the ring has room, [`Endpoint::poll_control`], before more data is sent.
 
 mod control;
 mod credit;
-mod data;
 mod event;
+mod pieces;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -21,8 +21,8 @@ use carina_wire::vmpi::{Channel, Control, HEADER_BYTES, Hello, Outcome};
 use carina_wire::{FlowSpec, NameError, check_name};
 
 pub use credit::record_cost;
-pub use data::Rx;
 pub use event::{CloseReason, Event, Limits, Violation};
+pub use pieces::Rx;
 
 use credit::{RxCredit, TxCredit};
 use table::{Entry, State, Table};
@@ -239,9 +239,9 @@ impl Endpoint {
     }
 
     /// Moves the next control message to `out`, which is cleared. The message goes into a record of
-    /// its own behind the four header bytes of channel 0, which are zero. Ask only when the ring has
-    /// room for [`carina_wire::vmpi::CONTROL_BYTES_MAX`]. May change after any call that takes
-    /// `&mut self`.
+    /// its own behind the four header bytes of channel 0, which are zero. Ask only when the ring
+    /// has room for [`carina_wire::vmpi::CONTROL_BYTES_MAX`]. May change after any call that
+    /// takes `&mut self`.
     #[must_use]
     pub fn poll_control(&mut self, out: &mut Vec<u8>) -> bool {
         out.clear();

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! It is symmetric, survives the restart of either side in any order and needs no message. An epoch
-//! is a random number other than 0 that a node takes when it starts and whenever it gives up a link.
+//! is a random number other than 0 that a node takes when it starts and whenever it gives up a
+//! link.
 
 use std::sync::atomic::{Ordering, fence};
 

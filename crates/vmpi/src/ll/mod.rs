@@ -1,9 +1,9 @@
 //! VMPI-LL: devices that carry records between two systems.
 //!
-//! [`VmpiImpl`] is the interface between VMPI-HL and a device (VMPI-IMPL in the papers). Two devices
-//! implement it: [`ivshmem`], a PCI device of stock QEMU, and [`memfd`], shared memory within one
-//! system. Both are a region of [`Layout`], an attach handshake and two rings; they differ in how
-//! one side wakes the other.
+//! [`VmpiImpl`] is the interface between VMPI-HL and a device (VMPI-IMPL in the papers). Two
+//! devices implement it: [`ivshmem`], a PCI device of stock QEMU, and [`memfd`], shared memory
+//! within one system. Both are a region of [`Layout`], an attach handshake and two rings; they
+//! differ in how one side wakes the other.
 
 mod attach;
 mod device;

@@ -6,8 +6,8 @@ const INTERVAL_NS_MIN: u64 = 20_000;
 /// Looks at least this often when there is none.
 const INTERVAL_NS_MAX: u64 = 10_000_000;
 
-/// Backs off in proportion to how long nothing happened: a pause of a millisecond costs an eighth of
-/// that in delay, an idle link 100 looks a second.
+/// Backs off in proportion to how long nothing happened: a pause of a millisecond costs an eighth
+/// of that in delay, an idle link 100 looks a second.
 #[derive(Debug, Default)]
 pub(super) struct Polling {
     active_ns: u64,

@@ -53,9 +53,9 @@ const CLIENT: u64 = 1;
 const PIDFD: u64 = 2;
 
 impl HostPort {
-    /// Opens the port of the VM `name` in `dir`, which must be a directory of a tmpfs that only this
-    /// user can enter. A region whose QEMU still runs is taken over as it is, whatever its size;
-    /// otherwise a new one of `region_bytes` is made.
+    /// Opens the port of the VM `name` in `dir`, which must be a directory of a tmpfs that only
+    /// this user can enter. A region whose QEMU still runs is taken over as it is, whatever its
+    /// size; otherwise a new one of `region_bytes` is made.
     ///
     /// # Errors
     /// `InvalidInput` when name or size are not allowed; what the file system says.

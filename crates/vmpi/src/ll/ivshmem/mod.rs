@@ -2,8 +2,8 @@
 //!
 //! On the host the node is the ivshmem server: [`HostPort`] owns the region and hands it to QEMU
 //! together with doorbells; the data plane works on [`HostPort::device`]. In the guest
-//! [`GuestDevice`] maps the BAR from user space, without a driver. The server protocol is the one of
-//! QEMU's `docs/specs/ivshmem-spec`; what was learnt about it is in `docs/vmpi-protocol.md`.
+//! [`GuestDevice`] maps the BAR from user space, without a driver. The server protocol is the one
+//! of QEMU's `docs/specs/ivshmem-spec`; what was learnt about it is in `docs/vmpi-protocol.md`.
 
 mod guest;
 mod host;

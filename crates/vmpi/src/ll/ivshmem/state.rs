@@ -1,7 +1,7 @@
 //! What a node must remember about a QEMU across its own restart: a small file beside the region.
 //!
-//! One line: `carina-ivshmem 1 PID STARTTIME NEXT_PEER_ID FORM`. A QEMU is the process with that pid
-//! and that start time; both together are never used twice in one boot of the host.
+//! One line: `carina-ivshmem 1 PID STARTTIME NEXT_PEER_ID FORM`. A QEMU is the process with that
+//! pid and that start time; both together are never used twice in one boot of the host.
 
 use std::fs;
 use std::io;

@@ -43,8 +43,8 @@ const GROUP_GET_DEVICE_FD: u8 = 106;
 const DEVICE_GET_REGION_INFO: u8 = 108;
 const DEVICE_SET_IRQS: u8 = 110;
 
-/// Offset of the command register in PCI configuration space; memory and bus master enable. A device
-/// that is no bus master may not write the message that is an MSI-X interrupt.
+/// Offset of the command register in PCI configuration space; memory and bus master enable. A
+/// device that is no bus master may not write the message that is an MSI-X interrupt.
 const PCI_COMMAND: u64 = 4;
 const PCI_COMMAND_ENABLE: u16 = 1 << 1 | 1 << 2;
 
@@ -220,8 +220,8 @@ impl Argument for IrqSet {}
 
 fn call<T: Argument>(fd: &OwnedFd, number: u8, argument: &mut T) -> io::Result<()> {
     let argument = (&raw mut *argument).cast();
-    // SAFETY: the argument is a structure of the layout that this request has in `linux/vfio.h`, with
-    // its size in `argsz` where there is one, and it is borrowed for the call.
+    // SAFETY: the argument is a structure of the layout that this request has in `linux/vfio.h`,
+    // with its size in `argsz` where there is one, and it is borrowed for the call.
     unsafe { rustix::ioctl::ioctl(fd, Request { number, argument })? };
     Ok(())
 }
@@ -231,8 +231,8 @@ struct Request {
     argument: *mut c_void,
 }
 
-// SAFETY: the opcode is VFIO's `_IO(';', number)`, whose answer is an integer; that the argument fits
-// the number is promised where a request is made.
+// SAFETY: the opcode is VFIO's `_IO(';', number)`, whose answer is an integer; that the argument
+// fits the number is promised where a request is made.
 unsafe impl Ioctl for Request {
     type Output = c_int;
     const IS_MUTATING: bool = true;
