@@ -1,5 +1,5 @@
 //! Replays the corpus of messages on `ipc.sock`, and seeded mutations of it.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use carina_api::ipc::{FlowNotice, Reply, Request, decode, encode};
 
@@ -23,7 +23,7 @@ fn mutate(random: &mut Random, input: &mut Vec<u8>, other: &[u8]) {
             0 if at < input.len() => input[at] = random.below(256) as u8,
             1 if at < input.len() => input[at] ^= 1 << random.below(8),
             2 => input.truncate(at),
-            3 => input.insert(at, b"\"{}[]:,\\0-\n=.|"[random.below(15)]),
+            3 => input.insert(at, b"\"{}[]:,\\0-\n=.|"[random.below(14)]),
             4 => {
                 let tail = input[at..].to_vec();
                 input.extend(tail);

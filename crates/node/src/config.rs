@@ -124,7 +124,11 @@ impl Config {
         }
         let config: Self = toml::from_str(text).map_err(|e| ConfigError::Parse {
             path: path.map(Into::into),
-            text: e.to_string().trim_end().to_owned(),
+            text: match e.span() {
+                Some(_) => e.to_string().trim_end().to_owned(),
+                // The one error of the parser that has no place.
+                None => format!("nested too deeply: {}", e.message()),
+            },
         })?;
         config.check().map_err(|(at, what)| ConfigError::Meaning {
             path: path.map(Into::into),

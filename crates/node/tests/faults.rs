@@ -1,5 +1,5 @@
 //! Bad input, limits, rules, deaths and restarts.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! Applications of one node, over real sockets and real rings.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! Two nodes in one process, joined through a VMPI region as a VM and its host are.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
 

@@ -1,5 +1,5 @@
 //! A node in a scratch directory, and applications that speak `ipc.sock` letter by letter.
-#![allow(dead_code, missing_docs)]
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
