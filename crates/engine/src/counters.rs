@@ -6,7 +6,8 @@
 //!
 //! ```text
 //! file:  [magic 8][version u32][rows u32][row bytes u32]...pad to 4096, then rows
-//! row:   [state u32: 0 free, else the kind][changes u32][id u64][name 112, NUL-padded][values 32 x u64]
+//! row:   [state u32: 0 free, else the kind][changes u32][id u64][name 112, NUL-padded]
+//!        [values 32 x u64]
 //! ```
 
 use std::cell::Cell;

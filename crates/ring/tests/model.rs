@@ -216,7 +216,11 @@ impl Bench {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 1000,
+        failure_persistence: None,
+        ..Default::default()
+    })]
 
     #[test]
     fn ring_behaves_as_a_bounded_queue(operations in prop::collection::vec(operation(), 1..120)) {

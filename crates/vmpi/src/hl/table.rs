@@ -10,7 +10,7 @@
 //!                           |  \
 //!      deallocate: sends    |   \  DEALLOCATE from the peer:
 //!      DEALLOCATE           v    \ answers DEALLOCATE, free
-//!                        Closing  
+//!                        Closing
 //!                           |
 //!                           | DEALLOCATE from the peer: free
 //! ```
