@@ -46,7 +46,7 @@ fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
         .join(target);
     let mut files: Vec<_> = fs::read_dir(&dir)
         .unwrap_or_else(|error| panic!("{}: {error}", dir.display()))
-        .map(|entry| entry.unwrap().path())
+        .map(|entry| entry.expect("an entry of the corpus").path())
         .collect();
     files.sort();
     assert!(
@@ -56,7 +56,7 @@ fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
         files.len()
     );
     for (number, file) in files.iter().enumerate() {
-        let bytes = fs::read(file).unwrap();
+        let bytes = fs::read(file).expect("a file of the corpus");
         run(&bytes);
         for seed in 0..mutations {
             run(&mutated(&bytes, seed + 1000 * number as u64));

@@ -14,7 +14,7 @@ use toml::Spanned;
 use crate::rules::Rule;
 
 /// What a node is made from.
-#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[derive(Default, Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The node itself.
@@ -177,18 +177,6 @@ impl Config {
         ConfigError::Parse {
             path: path.map(Into::into),
             text: format!("it has {bytes} bytes; at most {TEXT_BYTES_MAX} are allowed"),
-        }
-    }
-}
-
-impl Default for Config {
-    fn default() -> Self {
-        Self {
-            node: NodeConfig::default(),
-            limits: Limits::default(),
-            ipcps: Vec::new(),
-            vms: Vec::new(),
-            rules: Vec::new(),
         }
     }
 }

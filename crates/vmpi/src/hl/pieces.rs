@@ -37,7 +37,7 @@ impl Endpoint {
 
     /// How many bytes of an SDU, of which `remaining_bytes` are left, are to go into the next
     /// piece; fewer than `remaining_bytes` means that the piece carries MORE. `None`: not now;
-    /// ask again after [`Event::Credit`] or after control messages were sent.
+    /// ask again after [`super::Event::Credit`] or after control messages were sent.
     pub fn next_piece_bytes(&self, channel: Channel, remaining_bytes: usize) -> Option<usize> {
         let entry = self.table.peek(channel)?;
         let max = entry
