@@ -36,7 +36,13 @@ impl Image {
     }
 
     /// The modules that every image holds; a guest loads those that its machine asks for.
-    pub const STOCK_MODULES: &[&str] = &["virtio_pci", "virtio_net", "e1000", "vfio_pci"];
+    pub const STOCK_MODULES: &[&str] = &[
+        "virtio_pci",
+        "virtio_net",
+        "e1000",
+        "vfio_iommu_type1",
+        "vfio_pci",
+    ];
 
     /// Adds an executable of the host, stripped of its symbols, and with its shared libraries
     /// when it is not static.

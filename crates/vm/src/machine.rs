@@ -159,7 +159,8 @@ impl Machine {
     pub fn iommu(mut self) -> Machine {
         self.iommu = true;
         self.parameters.push("intel_iommu=on".into());
-        self.module("vfio_pci")
+        // VFIO would ask modprobe for the IOMMU's back end, and a guest has none.
+        self.module("vfio_iommu_type1").module("vfio_pci")
     }
 
     /// Has the guest load a kernel module of its image.

@@ -178,8 +178,31 @@ impl Host {
     }
 
     pub fn ping(&self, name: &str, size: &str, count: u32) -> Output {
+        self.ping_every("1ms", name, size, count)
+    }
+
+    /// Pings with pauses.
+    pub fn pings_every(&self, pause: &str, name: &str, size: &str, count: u32) {
+        let output = self.ping_every(pause, name, size, count);
+        assert!(output.status.success(), "ping {name}: {}", told(&output));
+    }
+
+    fn ping_every(&self, pause: &str, name: &str, size: &str, count: u32) -> Output {
         let count = count.to_string();
-        self.carina(&["ping", name, "-s", size, "-c", &count, "-i", "1ms", "-q"])
+        self.carina(&["ping", name, "-s", size, "-c", &count, "-i", pause, "-q"])
+    }
+
+    /// Processor time of the node since it started, all its threads together.
+    pub fn node_cpu(&self) -> Duration {
+        let mut total = Duration::ZERO;
+        let tasks = format!("/proc/{}/task", self.node_pid());
+        for task in fs::read_dir(tasks).unwrap() {
+            // Nanoseconds on a processor are the first word (kernel documentation, sched-stats).
+            let text = fs::read_to_string(task.unwrap().path().join("schedstat")).unwrap();
+            let ns = text.split(' ').next().unwrap().parse().unwrap();
+            total += Duration::from_nanos(ns);
+        }
+        total
     }
 
     /// Runs an echo server on the host until the value is dropped.
@@ -257,6 +280,15 @@ impl Drop for Background {
 }
 
 impl Background {
+    /// Waits for its end and returns all that it has written.
+    pub fn output(mut self) -> Output {
+        // An empty stand-in is left for the destructor, which then has nothing to kill.
+        let stand_in = Command::new("true").spawn().unwrap();
+        std::mem::replace(&mut self.0, stand_in)
+            .wait_with_output()
+            .unwrap()
+    }
+
     /// Waits for its end and returns its status.
     pub fn ends_within(&mut self, limit: Duration) -> std::process::ExitStatus {
         until(limit, || self.0.try_wait().unwrap())
@@ -292,6 +324,13 @@ impl Guest {
         let pid = self.starts(&format!("carina ping --listen {name}"));
         host.until_reachable(name);
         pid
+    }
+
+    /// How often VFIO's interrupts have come in, on all processors.
+    pub fn interrupts(&self) -> u64 {
+        let sum = "{ for (i = 2; i <= NF && $i ~ /^[0-9]+$/; i++) sum += $i }";
+        let awk = format!("awk '/vfio/ {sum} END {{ print sum + 0 }}' /proc/interrupts");
+        self.does(&awk).parse().unwrap()
     }
 
     pub fn node_log(&self) -> String {

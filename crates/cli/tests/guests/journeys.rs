@@ -1,6 +1,8 @@
 //! SDUs between a guest and its host.
 
-use crate::house::Host;
+use std::time::Duration;
+
+use crate::house::{Host, told};
 
 #[test]
 fn host_reaches_an_application_in_a_guest_and_the_guest_one_on_the_host() {
@@ -32,7 +34,11 @@ fn guest_with_an_iommu_is_woken_by_doorbells() {
     let host = Host::start();
     let guest = host.boot_with("a", |machine| machine.iommu());
     guest.serves_echo(&host, "echo");
-    host.pings("echo", "64", 50);
+    let rung = guest.interrupts();
+    // Slowly, so that the guest's node goes to sleep in between.
+    host.pings_every("50ms", "echo", "64", 20);
+    let rung = guest.interrupts() - rung;
+    assert!(rung > 0, "the guest was never interrupted");
     let driver =
         guest.does("for link in /sys/bus/pci/drivers/vfio-pci/0000*; do basename $link; done");
     let device = guest.does("grep -lx 0x1110 /sys/bus/pci/devices/*/device | cut -d/ -f6");
@@ -68,4 +74,49 @@ fn application_of_one_guest_is_not_reached_from_another() {
     host.pings("echo.b", "64", 20);
     // A shim DIF spans one VM and its host, and no further.
     assert!(!b.vm.run("carina ping echo.a -c 1").unwrap().is_success());
+}
+
+#[test]
+fn sdus_of_random_sizes_cross_unharmed_for_a_minute_in_both_directions_at_once() {
+    let host = Host::start();
+    let guest = host.boot_with("a", |machine| machine.cpus(2));
+    guest.starts("carina perf --listen perf");
+    host.until_reachable("perf");
+    let trial = |more: &[&str]| {
+        let mut args = vec!["perf", "perf", "--verify", "-t", "60s"];
+        args.extend(more);
+        host.in_background(&args)
+    };
+    let trials = [
+        trial(&["-s", "uniform:0..1M", "--seed", "1"]),
+        trial(&["-s", "uniform:0..1M", "--seed", "2", "--reverse"]),
+        trial(&["-s", "uniform:0..200", "--seed", "3"]),
+        trial(&["-s", "uniform:0..200", "--seed", "4", "--reverse"]),
+    ];
+    for trial in trials {
+        let output = trial.output();
+        assert!(
+            output.status.success(),
+            "{}{}",
+            told(&output),
+            guest.node_log()
+        );
+        assert!(told(&output).lines().count() > 0);
+    }
+}
+
+#[test]
+fn idle_node_with_an_idle_vm_uses_less_than_a_hundredth_of_a_core() {
+    let host = Host::start();
+    let _guest = host.boot("a");
+    // The link's first seconds are not idleness.
+    std::thread::sleep(Duration::from_secs(2));
+    let before = host.node_cpu();
+    let watched = Duration::from_secs(10);
+    std::thread::sleep(watched);
+    let used = host.node_cpu() - before;
+    assert!(
+        used < watched / 100,
+        "{used:?} of processor time in {watched:?}"
+    );
 }
