@@ -187,6 +187,8 @@ impl Drop for Claim {
                 tracing::warn!(%error, "a socket stays behind");
             }
         }
+        // After a crash the counters stay to be read; after a stop in good order nobody asks.
+        let _ = fs::remove_file(self.dir.counters());
     }
 }
 
