@@ -44,15 +44,16 @@ pub fn run(shared: &Shared, args: CatArgs) -> Outcome {
             "--sdu-size is 0; SDUs of no bytes never carry any input",
         ));
     }
-    let (sender, receiver) = open(shared, &args)?.split();
+    let (mut sender, receiver) = open(shared, &args)?.split();
     let to_stdout = std::thread::spawn(move || output(receiver));
     let sent = match args.recv_only {
-        true => {
-            drop(sender);
-            Ok(Counted::default())
-        }
-        false => input(sender, args.sdu_size.map(|size| size as usize)),
+        true => Ok(Counted::default()),
+        false => input(&mut sender, args.sdu_size.map(|size| size as usize)),
     };
+    // Between systems a flow ends as a whole. A side that has had nothing to say must not end it
+    // under the one that still speaks.
+    let silent = sent.as_ref().is_ok_and(|sent| sent.sdus == 0);
+    let _held = silent.then_some(sender);
     let received = to_stdout
         .join()
         .map_err(|_| failed("the receiving thread panicked"))?;
@@ -100,7 +101,7 @@ fn open(shared: &Shared, args: &CatArgs) -> Result<Flow, Failure> {
     }
 }
 
-fn input(mut sender: FlowSender, sdu_size: Option<usize>) -> Result<Counted, Failure> {
+fn input(sender: &mut FlowSender, sdu_size: Option<usize>) -> Result<Counted, Failure> {
     let mut stdin = std::io::stdin().lock();
     let mut buffer = vec![0; sdu_size.unwrap_or(READ_BYTES)];
     let mut counted = Counted::default();

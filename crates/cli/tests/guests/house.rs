@@ -1,6 +1,7 @@
 //! A host with a node and guests, told in few words.
 
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -152,7 +153,7 @@ impl Host {
             let all = flatten(&ipcps);
             let is =
                 |value: &&Value| value["name"] == guest.name.as_str() && value["state"] == state;
-            all.iter().any(|value| is(&value)).then_some(())
+            all.iter().any(|value| is(value)).then_some(())
         });
     }
 
@@ -210,6 +211,16 @@ impl Host {
         let server = self.in_background(&["ping", "--listen", name]);
         self.until_reachable(name);
         server
+    }
+
+    /// Carries bytes to an application with `carina cat`.
+    pub fn gives(&self, name: &str, bytes: &[u8]) {
+        let mut command = self.command(&["cat", name]);
+        command.stdin(Stdio::piped()).stderr(Stdio::piped());
+        let mut cat = command.spawn().unwrap();
+        cat.stdin.take().unwrap().write_all(bytes).unwrap();
+        let output = cat.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", told(&output));
     }
 
     pub fn in_background(&self, args: &[&str]) -> Background {
@@ -324,6 +335,17 @@ impl Guest {
         let pid = self.starts(&format!("carina ping --listen {name}"));
         host.until_reachable(name);
         pid
+    }
+
+    /// Waits until the guest's node reaches `name`.
+    pub fn until_reachable(&self, name: &str) {
+        let ask = format!("carina app list | grep -qw {name}");
+        let known = || self.vm.run(&ask).unwrap().is_success().then_some(());
+        assert!(
+            until(SOON, known).is_some(),
+            "{name} is unknown in {}",
+            self.name
+        );
     }
 
     /// How often VFIO's interrupts have come in, on all processors.

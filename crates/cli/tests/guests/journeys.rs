@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::house::{Host, told};
+use crate::house::{Host, SOON, told};
 
 #[test]
 fn host_reaches_an_application_in_a_guest_and_the_guest_one_on_the_host() {
@@ -119,4 +119,23 @@ fn idle_node_with_an_idle_vm_uses_less_than_a_hundredth_of_a_core() {
         used < watched / 100,
         "{used:?} of processor time in {watched:?}"
     );
+}
+
+#[test]
+fn all_that_cat_was_given_arrives_though_it_closes_the_flow_at_once() {
+    let host = Host::start();
+    let guest = host.boot("a");
+    let inbox = host.in_background(&["cat", "--listen", "inbox"]);
+    guest.until_reachable("inbox");
+    guest.does("seq 1 20000 | carina cat inbox");
+    let wanted: String = (1..=20000).map(|number| format!("{number}\n")).collect();
+    let received = inbox.output().stdout;
+    assert!(received == wanted.as_bytes(), "{} bytes", received.len());
+
+    guest.starts("sh -c 'carina cat --listen tray --recv-only > /tmp/tray'");
+    host.until_reachable("tray");
+    host.gives("tray", wanted.as_bytes());
+    let arrived = || guest.does("wc -c < /tmp/tray").parse() == Ok(wanted.len());
+    host.until("all is in the tray", SOON, || arrived().then_some(()));
+    assert_eq!(guest.does("sort -nu /tmp/tray | wc -l"), "20000");
 }
