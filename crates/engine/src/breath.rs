@@ -357,7 +357,7 @@ impl Engine {
         if !self.awake.is_empty() {
             self.idle_turns = self.idle_turns.wrapping_add(1);
             self.linger.pause(self.idle_turns);
-            return if self.idle_turns.is_multiple_of(LOOK_TURNS) {
+            return if self.idle_turns.is_multiple_of(self.linger.look_turns()) {
                 self.look(Some(0))
             } else {
                 Ok(false)
@@ -393,5 +393,3 @@ impl Engine {
 const OUTSIDE: u64 = u64::MAX;
 /// Busy breaths between two looks at the bells of those that sleep.
 const LOOK_BREATHS: u64 = 16;
-/// The same for idle turns, of which there are more.
-const LOOK_TURNS: u32 = 32;

@@ -38,6 +38,13 @@ impl Linger {
         };
     }
 
+    /// Idle turns between two looks at the bells of those that sleep. Where every turn yields, a turn
+    /// costs as much as a look, and whoever ran meanwhile has probably rung.
+    #[must_use]
+    pub fn look_turns(&self) -> u32 {
+        if self.yields { 1 } else { LOOK_TURNS }
+    }
+
     /// One turn of looking for work without finding any; `turn` counts them.
     pub fn pause(&self, turn: u32) {
         if self.yields || turn.is_multiple_of(YIELD_TURNS) {
@@ -52,6 +59,8 @@ impl Linger {
 const BUDGET_NS_MIN: u64 = 4_000;
 /// Beyond this a sleep is cheaper than the wait.
 const BUDGET_NS_MAX: u64 = 100_000;
+/// Turns without a system call are short.
+const LOOK_TURNS: u32 = 32;
 /// Even with several processors an application may wait for this one.
 const YIELD_TURNS: u32 = 16;
 

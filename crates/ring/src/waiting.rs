@@ -56,6 +56,12 @@ impl Spin {
                 if monotonic_ns() - start >= self.budget_ns {
                     break;
                 }
+                // More threads than processors may want to run, and one of them is the peer.
+                yield_now();
+                if ready() {
+                    self.budget_ns = (self.budget_ns * 2).min(self.budget_ns_max);
+                    return true;
+                }
             }
             // Never to zero: a few hundred nanoseconds find out when the peer is quick again.
             self.budget_ns = (self.budget_ns / 2)
