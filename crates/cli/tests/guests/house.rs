@@ -153,7 +153,7 @@ impl Host {
             let all = flatten(&ipcps);
             let is =
                 |value: &&Value| value["name"] == guest.name.as_str() && value["state"] == state;
-            all.iter().any(|value| is(value)).then_some(())
+            all.iter().any(is).then_some(())
         });
     }
 
