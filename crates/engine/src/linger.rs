@@ -38,8 +38,8 @@ impl Linger {
         };
     }
 
-    /// Idle turns between two looks at the bells of those that sleep. Where every turn yields, a turn
-    /// costs as much as a look, and whoever ran meanwhile has probably rung.
+    /// Idle turns between two looks at the bells of those that sleep. Where every turn yields, a
+    /// turn costs as much as a look, and whoever ran meanwhile has probably rung.
     #[must_use]
     pub fn look_turns(&self) -> u32 {
         if self.yields { 1 } else { LOOK_TURNS }

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::{Kind, Table};
 use carina_engine::{AppId, Close, Credit, Engine, LinkId, Pool};
-use carina_sys::monotonic_ns;
+use carina_sys::{ask_for_short_slices, monotonic_ns};
 
 use crate::command::{Command, Event, FlowEnd};
 use crate::flow::{CloseOrder, Flow};
@@ -158,6 +158,8 @@ impl Plane {
     }
 
     fn run(&mut self, stop: &AtomicBool) {
+        // Best effort: everybody waits for this thread, and it never has much to do at once.
+        let _ = ask_for_short_slices(SLICE_NS);
         let mut has_orders = true;
         while !stop.load(Ordering::Acquire) {
             if has_orders {
@@ -444,3 +446,6 @@ fn window(end: &FlowEnd) -> u64 {
 
 /// Bytes that socket ends may hold in buffers all together.
 const POOL_BYTES_MAX: usize = 256 << 20;
+
+/// Time slices of the data-plane thread, in ns: the shortest the scheduler knows.
+const SLICE_NS: u64 = 100_000;

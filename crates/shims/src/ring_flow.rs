@@ -71,19 +71,27 @@ impl RingFlow {
             }
             let is_last = piece == lease.len();
             let more = !is_last || lease.more();
-            let mut view = lease.clone();
-            view.truncate(piece);
             self.has_read = true;
             self.flow.count_in(piece, more);
+            // A record that goes whole moves as it is: a clone counts references twice.
+            let (view, rest) = match is_last {
+                true => (lease, None),
+                false => {
+                    let mut view = lease.clone();
+                    view.truncate(piece);
+                    (view, Some(lease))
+                }
+            };
             if links
                 .push(self.flow.output, Packet::from_lease(view, more))
                 .is_err()
             {
                 self.flow.row.add(Value::DropFlowEnded, 1);
             }
-            if is_last {
+            let Some(rest) = rest else {
                 return true;
-            }
+            };
+            lease = rest;
             lease.advance(piece);
         }
     }

@@ -22,7 +22,9 @@ pub use crate::fdpass::{Datagram, FDS_MAX, recv_with_fds, send_with_fds};
 pub use crate::mapping::Mapping;
 pub use crate::membarrier::{membarrier_global, membarrier_register};
 pub use crate::memory::{Memory, PAGE_BYTES};
-pub use crate::process::{cpus_allowed, cpus_online, pin_to_cpu, raise_nofile_limit, yield_now};
+pub use crate::process::{
+    ask_for_short_slices, cpus_allowed, cpus_online, pin_to_cpu, raise_nofile_limit, yield_now,
+};
 pub use crate::socket::{
     Credentials, accept_seqpacket, connect_seqpacket, listen_seqpacket, peer_credentials,
     socketpair_seqpacket,
