@@ -21,7 +21,6 @@ mod plane;
 mod ring_flow;
 mod shim;
 mod socket_flow;
-mod spec;
 
 pub use command::{Command, Event, FlowEnd};
 pub use hv_shim::HvShim;

@@ -7,7 +7,6 @@ use carina_wire::vmpi::Outcome;
 
 use super::{Hv, Line, LineState, Order, Wires};
 use crate::command::Event;
-use crate::spec;
 
 impl Hv {
     /// Carries out all waiting orders.
@@ -46,7 +45,7 @@ impl Hv {
         links: &mut Links,
     ) {
         let window = u32::try_from(wires.window).unwrap_or(u32::MAX);
-        let spec = spec::to_wire(spec);
+        let spec = carina_wire::FlowSpec::from(*spec);
         match self
             .hl
             .allocate(local.as_str(), remote.as_str(), spec, window)

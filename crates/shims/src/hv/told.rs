@@ -9,7 +9,6 @@ use carina_wire::vmpi::{Channel, Outcome};
 use super::{Hv, Line, LineState};
 use crate::command::Event;
 use crate::plane::Place;
-use crate::spec;
 
 impl Hv {
     /// Acts on everything the endpoint has to tell.
@@ -100,7 +99,7 @@ impl Hv {
                 flow: None,
             },
         );
-        let spec = spec::from_wire(wire_spec);
+        let spec = carina_api::FlowSpec::from(*wire_spec);
         self.events.put(Event::IncomingFlow {
             ipcp: self.ipcp,
             port,
