@@ -8,9 +8,12 @@
 
 extern crate alloc;
 
+pub mod dif;
 mod flow_spec;
 mod name;
+mod payload;
 pub mod vmpi;
 
 pub use flow_spec::FlowSpec;
 pub use name::{NAME_BYTES_MAX, NameError, check_name};
+pub use payload::{Bytes, Payload};

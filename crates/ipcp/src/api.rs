@@ -1,0 +1,264 @@
+//! What goes into an IPCP and what comes out of it, besides SDUs and PDUs.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use carina_wire::FlowSpec;
+use carina_wire::dif::Address;
+
+/// A flow that this IPCP gives to an application or to an IPCP above. A small index, reused after
+/// [`Event::Closed`] or [`Command::Deallocate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FlowKey(pub u32);
+
+/// An N-1 flow that this IPCP uses. A small index chosen by whoever binds the IPCP; may be reused
+/// after [`Command::N1Down`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct N1Port(pub u32);
+
+/// What is known of an N-1 flow when it comes up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct N1Properties {
+    /// The N-1 DIF.
+    pub dif: String,
+    /// The name at the other end, as the N-1 DIF gave it; may be a DIF's name or unknown (empty).
+    pub remote: String,
+    /// Longest SDU that it carries, in bytes.
+    pub sdu_max: usize,
+    /// SDUs arrive once, whole and in order, or the flow ends.
+    pub is_reliable: bool,
+    /// Others can listen or write: SDU protection is wanted.
+    pub is_exposed: bool,
+    /// This side asked for the flow.
+    pub is_initiator: bool,
+    /// Cost for routing; 1 unless configured.
+    pub cost: u32,
+}
+
+/// An order to an IPCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// Become the first member of the DIF. Needs [`Config::dif_config`](crate::Config).
+    Bootstrap,
+    /// An N-1 flow is there. When the IPCP is enrolled and this side asked, or when it is not
+    /// enrolled, it starts the exchange that makes the other end a neighbour.
+    N1Up {
+        /// How it is called from here on.
+        n1: N1Port,
+        /// What is known of it.
+        props: N1Properties,
+    },
+    /// An N-1 flow has ended.
+    N1Down {
+        /// Which.
+        n1: N1Port,
+        /// Why.
+        reason: String,
+    },
+    /// Enroll, or become a neighbour, through this N-1 flow: the asking side.
+    Enroll {
+        /// The flow to the member.
+        n1: N1Port,
+    },
+    /// Leave the DIF in order: neighbours and directory are told.
+    Leave,
+    /// Tell this member (its IPCP name) to leave the DIF.
+    Expel {
+        /// Name of the IPCP.
+        member: String,
+    },
+    /// An application of this system can be reached.
+    Register {
+        /// Its name.
+        name: String,
+    },
+    /// It cannot any more.
+    Unregister {
+        /// Its name.
+        name: String,
+    },
+    /// Answers [`Event::Incoming`].
+    Respond {
+        /// The flow.
+        flow: FlowKey,
+        /// The application took it, or why not.
+        answer: Result<(), String>,
+    },
+    /// Ends a flow; what was written is delivered first when the flow is reliable.
+    Deallocate {
+        /// The flow.
+        flow: FlowKey,
+        /// Why, for the other side; empty for an ordinary end.
+        reason: String,
+    },
+    /// A management operation on this IPCP's RIB or another member's. Answer: [`Event::Answer`].
+    Rib {
+        /// Comes back with the answer.
+        id: u64,
+        /// IPCP name or address (in digits) of the member; `None` for this one.
+        member: Option<String>,
+        /// What to do.
+        op: RibOp,
+    },
+}
+
+/// An operation on a RIB.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RibOp {
+    /// Reads the object at `path` and what is below it to a depth of `scope` (0: only it).
+    Read {
+        /// Object name, such as `/routing/forwarding`.
+        path: String,
+        /// Depth.
+        scope: u32,
+    },
+    /// Writes a policy or a parameter: `path` is `/policies/COMPONENT`.
+    Write {
+        /// Object name.
+        path: String,
+        /// Fields to set.
+        fields: Vec<(String, Scalar)>,
+    },
+}
+
+/// An object as the RIB shows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RibObject {
+    /// Its name: a path.
+    pub path: String,
+    /// Its class.
+    pub class: String,
+    /// Its fields in order.
+    pub fields: Vec<(String, Scalar)>,
+}
+
+/// A field of an object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scalar {
+    /// A whole number.
+    Uint(u64),
+    /// A whole number with sign.
+    Int(i64),
+    /// Text.
+    Text(String),
+    /// Yes or no.
+    Bool(bool),
+    /// Several texts.
+    List(Vec<String>),
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// This IPCP is a member now (bootstrap or enrollment).
+    Enrolled {
+        /// Its address.
+        address: Address,
+        /// The DIF's configuration as it is in force.
+        config: crate::DifConfig,
+    },
+    /// Enrollment through this N-1 flow failed.
+    EnrollFailed {
+        /// The N-1 flow.
+        n1: N1Port,
+        /// Why, in words for people.
+        reason: String,
+    },
+    /// This IPCP is no member any more.
+    Left {
+        /// Why.
+        reason: String,
+    },
+    /// A member at the other end of an N-1 flow is a neighbour.
+    NeighbourUp {
+        /// Name of the IPCP.
+        name: String,
+        /// Its address.
+        address: Address,
+        /// Through which flow.
+        n1: N1Port,
+    },
+    /// It is not any more (through this N-1 flow).
+    NeighbourDown {
+        /// Name of the IPCP.
+        name: String,
+        /// Through which flow.
+        n1: N1Port,
+        /// Why.
+        reason: String,
+    },
+    /// The binder should allocate an N-1 flow and say [`Command::N1Up`].
+    NeedN1 {
+        /// In which N-1 DIF.
+        dif: String,
+        /// To whom.
+        remote: String,
+    },
+    /// The binder should deallocate this N-1 flow.
+    DropN1 {
+        /// Which.
+        n1: N1Port,
+        /// Why.
+        reason: String,
+    },
+    /// An application can be reached through this DIF (here or at any member).
+    Reachable {
+        /// Its name.
+        name: String,
+    },
+    /// It cannot any more.
+    Unreachable {
+        /// Its name.
+        name: String,
+    },
+    /// Somebody asks for a flow to an application of this system.
+    Incoming {
+        /// The flow.
+        flow: FlowKey,
+        /// Called application.
+        local: String,
+        /// Calling application.
+        remote: String,
+        /// What is asked of it.
+        spec: FlowSpec,
+    },
+    /// The result of [`Ipcp::allocate`](crate::Ipcp); on an error the key is free again.
+    Allocated {
+        /// The flow.
+        flow: FlowKey,
+        /// It is there, or why not.
+        result: Result<(), String>,
+    },
+    /// A flow has ended and its key is free. Everything that came before is delivered first.
+    Closed {
+        /// The flow.
+        flow: FlowKey,
+        /// The other side ended it in order and nothing is missing.
+        is_graceful: bool,
+        /// Why.
+        reason: String,
+    },
+    /// The answer to [`Command::Rib`].
+    Answer {
+        /// The id of the order.
+        id: u64,
+        /// What was read or written, or what went wrong.
+        result: Result<Vec<RibObject>, String>,
+    },
+    /// Something a person should know, said once per cause: a malformed message, a forged address.
+    Notice {
+        /// The words.
+        text: String,
+    },
+}
+
+/// An SDU, or a piece of one, for the reader of a flow.
+#[derive(Debug)]
+pub struct Delivery<P> {
+    /// The flow.
+    pub flow: FlowKey,
+    /// The bytes.
+    pub sdu: P,
+    /// A further piece of the same SDU follows.
+    pub more: bool,
+}

@@ -1,0 +1,32 @@
+//! The IPC process as a machine without I/O.
+//!
+//! [`Ipcp`] is one member of one normal DIF. It takes commands, SDUs of its flows, PDUs of its N-1
+//! flows and the time; it gives events, SDUs, PDUs and the next deadline. The node binds it to
+//! rings and sockets, the simulator to a virtual clock.
+//!
+//! ```text
+//!              N flows (FlowKey)                       commands, events
+//!        on_sdu |        ^ poll_deliver                  |        ^
+//!               v        |                               v        |
+//!   +-----------------------------------+     +----------------------------+
+//!   | transfer: delimiting, EFCP, RMT,  |<--->| manage: RIB, CDAP,         |
+//!   | forwarding, SDU protection        | seam| enrollment, directory,     |
+//!   |                                   |     | flow allocator, routing    |
+//!   +-----------------------------------+     +----------------------------+
+//!        on_pdu ^        | take_transmit
+//!               |        v
+//!             N-1 flows (N1Port)
+//! ```
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+pub mod api;
+pub mod config;
+pub mod seal;
+pub mod seam;
+
+pub use api::{Command, Delivery, Event, FlowKey, N1Port, N1Properties};
+pub use config::{Config, DifConfig, PolicySpec, QosCube};

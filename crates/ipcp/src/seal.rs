@@ -1,0 +1,107 @@
+//! What an IPCP needs of cryptography and checksums, which live outside of it.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::config::PolicySpec;
+
+/// SDU protection of one N-1 flow: what is done to a PDU before it goes down and undone when it
+/// comes up. One per N-1 flow and direction pair.
+pub trait Sealer {
+    /// Bytes that it adds at most.
+    fn overhead(&self) -> usize;
+
+    /// Protects a PDU in place.
+    ///
+    /// # Errors
+    /// When no more PDUs may be sent under this key; the N-1 flow must be re-keyed.
+    fn seal(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject>;
+
+    /// Checks a protected PDU and strips the protection, in place. Hostile input is expected.
+    ///
+    /// # Errors
+    /// Why the PDU is to be discarded; counted under that reason.
+    fn open(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject>;
+}
+
+/// Why protection discards a PDU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reject {
+    /// Too short to be protected.
+    Short,
+    /// The checksum is wrong.
+    Checksum,
+    /// It does not decrypt: forged, damaged, or another key.
+    Forged,
+    /// It was here before, or is too old to tell.
+    Replayed,
+    /// Its lifetime is over.
+    Expired,
+    /// It does not decompress, or to more than allowed.
+    Inflated,
+    /// The key is used up.
+    Exhausted,
+}
+
+/// One side of an authentication while two IPCPs connect. Messages travel as CDAP authentication
+/// values; nothing else is accepted on the N-1 flow before it is over.
+pub trait Authenticator {
+    /// Acts on a message of the other side; the asking side starts with `None`.
+    fn step(&mut self, now: u64, message: Option<&[u8]>) -> AuthStep;
+}
+
+/// What an authentication does next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AuthStep {
+    /// Send this and wait.
+    Send(Vec<u8>),
+    /// Over: send this last message (when there is one) and use these keys (when there are).
+    Done {
+        /// A last message for the other side.
+        last: Option<Vec<u8>>,
+        /// Secret that both sides share now, for the N-1 flow's encryption.
+        secret: Option<[u8; 32]>,
+        /// Who the other side proved to be; empty when the policy proves nothing.
+        identity: String,
+    },
+    /// The other side is not who it should be. The text is for the local log; the peer hears only
+    /// that authentication failed.
+    Fail(String),
+}
+
+/// Makes authenticators and sealers; given to an IPCP by whoever binds it.
+pub trait Toolbox {
+    /// An authenticator of policy `spec` (component `authentication`) for one attempt.
+    /// `context` binds it to the DIF and both names.
+    ///
+    /// # Errors
+    /// What is wrong with the policy or its credentials.
+    fn authenticator(
+        &mut self,
+        spec: &PolicySpec,
+        is_initiator: bool,
+        context: &[u8],
+    ) -> Result<Box<dyn Authenticator>, String>;
+
+    /// A sealer of policy `spec` (component `sdu-protection`) for one N-1 flow.
+    ///
+    /// # Errors
+    /// What is wrong with the policy, or that it needs a secret and there is none.
+    fn sealer(
+        &mut self,
+        spec: &PolicySpec,
+        is_initiator: bool,
+        secret: Option<&[u8; 32]>,
+    ) -> Result<Option<Box<dyn Sealer>>, String>;
+
+    /// Policies that this toolbox has, for the catalogue: component, name, parameters with their
+    /// defaults and meaning.
+    fn list(
+        &self,
+    ) -> Vec<(
+        &'static str,
+        &'static str,
+        Vec<(&'static str, &'static str, &'static str)>,
+    )>;
+}

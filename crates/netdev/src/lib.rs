@@ -1,0 +1,1 @@
+//! AF_PACKET rings, UDP and TCP as the shims use them, and the fault layer.

@@ -1,0 +1,3 @@
+//! SDU protection and authentication.
+
+#![forbid(unsafe_code)]

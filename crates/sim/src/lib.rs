@@ -1,0 +1,3 @@
+//! Networks of whole IPCPs on a virtual clock.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,101 @@
+//! PCI: the headers of a normal DIF's PDUs, with the field widths of that DIF.
+//!
+//! What a field *means* is the same in every DIF; how it is laid out is the DIF's [`Syntax`]. The
+//! layouts are drawn byte by byte in `docs/pci.md`.
+
+mod pci;
+
+pub use pci::{Ack, Control, Pci, PduType, SACK_RANGES_MAX, Sack, Window};
+
+use core::fmt;
+
+/// An address: a synonym for an IPCP's name that is valid within its DIF only. 0 is none: in a PDU
+/// it means the neighbour at the other end of the N-1 flow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address(pub u64);
+
+/// One end of a connection, chosen by the IPCP that has it. 0 is none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CepId(pub u32);
+
+/// A QoS cube of the DIF.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QosId(pub u16);
+
+impl Address {
+    /// No address.
+    pub const NONE: Address = Address(0);
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for CepId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Display for QosId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Widths of the PCI's fields in bytes: each 1, 2, 4 or 8 (8 for addresses and sequence numbers
+/// only).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Widths {
+    /// Addresses.
+    pub address: u8,
+    /// CEP-ids.
+    pub cep: u8,
+    /// QoS-ids; 1 or 2.
+    pub qos: u8,
+    /// Sequence numbers of data PDUs, and window edges.
+    pub seq: u8,
+    /// Sequence numbers of control PDUs.
+    pub ctrl_seq: u8,
+    /// Length of the PDU; 2 or 4.
+    pub length: u8,
+    /// Rates in control PDUs.
+    pub rate: u8,
+    /// Time frames of rates in control PDUs.
+    pub frame: u8,
+}
+
+impl Default for Widths {
+    fn default() -> Widths {
+        Widths {
+            address: 2,
+            cep: 2,
+            qos: 1,
+            seq: 4,
+            ctrl_seq: 4,
+            length: 2,
+            rate: 4,
+            frame: 4,
+        }
+    }
+}
+
+/// How a DIF writes its PDUs down: a family of layouts, and the widths in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Syntax {
+    /// The family.
+    pub dialect: Dialect,
+    /// The widths.
+    pub widths: Widths,
+}
+
+/// Families of layouts: byte order, field order, PDU type values, base of acknowledgements.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Dialect {
+    /// Carina's own, in network byte order.
+    #[default]
+    Native,
+}

@@ -1,0 +1,144 @@
+//! The bytes that data transfer moves, whoever owns them.
+//!
+//! A protocol machine neither knows nor cares whether an SDU lies in a ring that an application
+//! shares, in a buffer of a pool or in a vector of a simulation. [`Payload`] is all it needs.
+
+use alloc::vec::Vec;
+
+/// A run of bytes with room in front for headers.
+pub trait Payload: Sized {
+    /// Number of bytes.
+    fn len(&self) -> usize;
+
+    /// True when there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies the first bytes, as many as there are and fit; returns how many.
+    fn copy_prefix(&self, to: &mut [u8]) -> usize;
+
+    /// Takes `count` bytes off the front; more than there are empties it.
+    fn advance(&mut self, count: usize);
+
+    /// Cuts to the first `len` bytes; longer content stays as it is.
+    fn truncate(&mut self, len: usize);
+
+    /// Puts a header of at most 64 bytes in front. False when there is no buffer for it: the PDU
+    /// must be dropped then, under a counted reason.
+    #[must_use]
+    fn prepend(&mut self, header: &[u8]) -> bool;
+
+    /// A second handle to the same bytes, without a copy once [`Payload::keep`] was called. `None`
+    /// when there is no buffer.
+    fn share(&mut self) -> Option<Self>;
+
+    /// Makes the bytes last beyond the present burst: before it they may lie in a ring whose
+    /// space is given back at the burst's end. False when there is no buffer: it must be dropped.
+    #[must_use]
+    fn keep(&mut self) -> bool;
+
+    /// Appends the bytes to a vector.
+    fn append_to(&self, to: &mut Vec<u8>);
+
+    /// Takes over a vector. `None` when there is no buffer.
+    fn from_vec(bytes: Vec<u8>) -> Option<Self>;
+}
+
+/// A payload in a vector of its own: for simulations, tests and management.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Bytes {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Bytes {
+    /// The content.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+}
+
+impl From<Vec<u8>> for Bytes {
+    fn from(bytes: Vec<u8>) -> Bytes {
+        Bytes { bytes, start: 0 }
+    }
+}
+
+impl Payload for Bytes {
+    fn len(&self) -> usize {
+        self.bytes.len() - self.start
+    }
+
+    fn copy_prefix(&self, to: &mut [u8]) -> usize {
+        let count = self.len().min(to.len());
+        to[..count].copy_from_slice(&self.as_slice()[..count]);
+        count
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.start = self.start.saturating_add(count).min(self.bytes.len());
+    }
+
+    fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(self.start.saturating_add(len));
+    }
+
+    fn prepend(&mut self, header: &[u8]) -> bool {
+        if let Some(start) = self.start.checked_sub(header.len()) {
+            self.bytes[start..self.start].copy_from_slice(header);
+            self.start = start;
+        } else {
+            let mut bytes = Vec::with_capacity(HEADROOM + header.len() + self.len());
+            bytes.resize(HEADROOM, 0);
+            bytes.extend_from_slice(header);
+            bytes.extend_from_slice(self.as_slice());
+            *self = Bytes {
+                bytes,
+                start: HEADROOM,
+            };
+        }
+        true
+    }
+
+    fn share(&mut self) -> Option<Bytes> {
+        Some(self.clone())
+    }
+
+    fn keep(&mut self) -> bool {
+        true
+    }
+
+    fn append_to(&self, to: &mut Vec<u8>) {
+        to.extend_from_slice(self.as_slice());
+    }
+
+    fn from_vec(bytes: Vec<u8>) -> Option<Bytes> {
+        Some(Bytes::from(bytes))
+    }
+}
+
+/// Room made for further headers when the first does not fit, in bytes.
+const HEADROOM: usize = 96;
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    #[test]
+    fn headers_go_on_and_come_off() {
+        let mut bytes = Bytes::from(vec![4, 5]);
+        assert!(bytes.prepend(&[2, 3]) && bytes.prepend(&[1]));
+        assert_eq!(bytes.as_slice(), [1, 2, 3, 4, 5]);
+        bytes.advance(2);
+        bytes.truncate(2);
+        assert_eq!(bytes.as_slice(), [3, 4]);
+        let mut two = [0; 4];
+        assert_eq!(bytes.copy_prefix(&mut two), 2);
+        bytes.advance(9);
+        assert!(bytes.is_empty());
+    }
+}
