@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use carina_ring::{Consumer, PieceRef, State};
-use carina_sys::{Epoll, EventFd, Interest};
+use carina_sys::{Bell, Epoll, Interest};
 
 use crate::batch::SduBatch;
 use crate::error::Error;
@@ -21,8 +21,8 @@ use crate::piece::Piece;
 #[derive(Debug)]
 pub struct FlowReceiver {
     ring: Consumer,
-    data_bell: EventFd,
-    peer_bell: EventFd,
+    data_bell: Bell,
+    peer_bell: Bell,
     link: Arc<Link>,
     /// An SDU of which some pieces were received by calls that do not wait.
     begun: Option<Begun>,
@@ -58,8 +58,8 @@ enum Taken {
 impl FlowReceiver {
     pub(crate) fn new(
         ring: Consumer,
-        data_bell: EventFd,
-        peer_bell: EventFd,
+        data_bell: Bell,
+        peer_bell: Bell,
         link: Arc<Link>,
     ) -> FlowReceiver {
         FlowReceiver {

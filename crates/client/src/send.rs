@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use carina_ring::{Producer, RECORD_HEADER_BYTES, Refused, RingMap, State, record_cost};
-use carina_sys::EventFd;
+use carina_sys::Bell;
 
 use crate::error::Error;
 use crate::flow::FlowStats;
@@ -17,8 +17,8 @@ pub struct FlowSender {
     ring: Producer,
     /// The ring of the other direction: the peer's mark that it has ended is in there.
     opposite: Arc<RingMap>,
-    space_bell: EventFd,
-    peer_bell: EventFd,
+    space_bell: Bell,
+    peer_bell: Bell,
     link: Arc<Link>,
     piece_max: usize,
     /// An SDU that `try_send` has begun: its length and how much of it is in the ring.
@@ -40,8 +40,8 @@ impl FlowSender {
     pub(crate) fn new(
         ring: Producer,
         opposite: Arc<RingMap>,
-        space_bell: EventFd,
-        peer_bell: EventFd,
+        space_bell: Bell,
+        peer_bell: Bell,
         link: Arc<Link>,
     ) -> FlowSender {
         FlowSender {

@@ -12,7 +12,7 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use carina_sys::{EventFd, Memory};
+use carina_sys::{Bell, Memory};
 
 use crate::{Consumer, Producer, RingMap, State, WakeMode, region_bytes};
 
@@ -62,8 +62,8 @@ pub struct ChannelMemory {
     capacity: usize,
     rings: [Arc<RingMap>; 2],
     /// Indexed by [`Side::tx_ring`]: the end that listens.
-    rx_bells: [EventFd; 2],
-    tx_bells: [EventFd; 2],
+    rx_bells: [Bell; 2],
+    tx_bells: [Bell; 2],
 }
 
 impl ChannelMemory {
@@ -82,8 +82,8 @@ impl ChannelMemory {
             memory,
             capacity,
             rings,
-            rx_bells: [EventFd::new()?, EventFd::new()?],
-            tx_bells: [EventFd::new()?, EventFd::new()?],
+            rx_bells: [Bell::new()?, Bell::new()?],
+            tx_bells: [Bell::new()?, Bell::new()?],
         })
     }
 
@@ -110,7 +110,8 @@ impl ChannelMemory {
     }
 
     /// The descriptors another process needs to be one end, in the order that
-    /// [`Endpoint::from_fds`] takes: memory, my_rx, my_tx, peer_rx, peer_tx.
+    /// [`Endpoint::from_fds`] takes: memory, my_rx, my_tx, peer_rx, peer_tx. The bells are open files
+    /// of their own, so that the receiver cannot make this process wait.
     ///
     /// # Errors
     /// The kernel's refusal, usually that the process has too many open files.
@@ -118,10 +119,10 @@ impl ChannelMemory {
         let (me, peer) = (side.tx_ring(), side.other().tx_ring());
         Ok([
             self.memory.as_fd().try_clone_to_owned()?,
-            self.rx_bells[me].try_clone()?.into_fd(),
-            self.tx_bells[me].try_clone()?.into_fd(),
-            self.rx_bells[peer].try_clone()?.into_fd(),
-            self.tx_bells[peer].try_clone()?.into_fd(),
+            self.rx_bells[me].reopen()?,
+            self.tx_bells[me].reopen()?,
+            self.rx_bells[peer].reopen()?,
+            self.tx_bells[peer].reopen()?,
         ])
     }
 
@@ -152,13 +153,13 @@ pub struct Endpoint {
     /// Reads from the peer.
     pub rx: Consumer,
     /// Rings when `rx` was armed and the peer published.
-    pub my_rx_bell: EventFd,
+    pub my_rx_bell: Bell,
     /// Rings when `tx` was armed for space and the peer released enough.
-    pub my_tx_bell: EventFd,
+    pub my_tx_bell: Bell,
     /// To ring when `tx` says that the peer sleeps.
-    pub peer_rx_bell: EventFd,
+    pub peer_rx_bell: Bell,
     /// To ring when `rx` says that the peer waits for room.
-    pub peer_tx_bell: EventFd,
+    pub peer_tx_bell: Bell,
 }
 
 impl Endpoint {
@@ -180,10 +181,10 @@ impl Endpoint {
         Ok(Self {
             tx: Producer::fresh(Arc::clone(&rings[side.tx_ring()]), mode),
             rx: Consumer::fresh(Arc::clone(&rings[side.other().tx_ring()]), mode),
-            my_rx_bell: EventFd::from_fd(my_rx)?,
-            my_tx_bell: EventFd::from_fd(my_tx)?,
-            peer_rx_bell: EventFd::from_fd(peer_rx)?,
-            peer_tx_bell: EventFd::from_fd(peer_tx)?,
+            my_rx_bell: Bell::from_fd(my_rx)?,
+            my_tx_bell: Bell::from_fd(my_tx)?,
+            peer_rx_bell: Bell::from_fd(peer_rx)?,
+            peer_tx_bell: Bell::from_fd(peer_tx)?,
         })
     }
 

@@ -25,6 +25,7 @@ pub(crate) struct RingFlow {
     give_up_at: Option<u64>,
     /// Ring bytes that were reported as consumed by the application.
     reported: u64,
+    is_armed: bool,
 }
 
 impl RingFlow {
@@ -38,6 +39,7 @@ impl RingFlow {
             cut: None,
             give_up_at: None,
             reported: 0,
+            is_armed: false,
         }
     }
 
@@ -250,6 +252,7 @@ impl App for RingFlow {
         if self.flow.is_done {
             return true;
         }
+        self.is_armed = true;
         // A record that waits for the link needs no bell: the link wakes this app.
         let is_ordered = self.cut.is_none() && self.flow.order.borrow().is_some();
         if is_ordered || (self.partial.is_none() && !self.end.rx.arm()) {
@@ -269,8 +272,14 @@ impl App for RingFlow {
     }
 
     fn disarm(&mut self) {
+        if !std::mem::take(&mut self.is_armed) {
+            return;
+        }
         self.end.rx.disarm();
         self.end.tx.disarm();
+        // A bell that was never silenced would be full some day, and a full bell wakes nobody.
+        self.end.my_rx_bell.drain();
+        self.end.my_tx_bell.drain();
     }
 
     fn next_deadline(&self) -> Option<u64> {

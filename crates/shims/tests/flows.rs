@@ -32,7 +32,7 @@ fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
         peer_tx_bell,
     } = end;
     let spare = pair::ring(4096).1.end;
-    let bells = |bell: &carina_sys::EventFd| bell.try_clone().unwrap();
+    let bells = |bell: &carina_sys::Bell| bell.try_clone().unwrap();
     let sender = App {
         end: carina_ring::channel::Endpoint {
             tx,
@@ -315,7 +315,7 @@ fn an_application_that_scribbles_over_its_ring_loses_its_flow_and_no_other() {
         .unwrap();
     map.write(0, &vec![0xa5; bytes]);
     for bell in [my_rx, my_tx, peer_rx, peer_tx] {
-        carina_sys::EventFd::from_fd(bell).unwrap().signal();
+        carina_sys::Bell::from_fd(bell).unwrap().signal();
     }
     let reason = closed_reason(&pair.host, port);
     assert!(

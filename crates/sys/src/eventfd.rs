@@ -72,17 +72,7 @@ impl EventFd {
     /// # Errors
     /// The kernel's refusal to poll. An interrupting signal is reported as "does not ring".
     pub fn wait(&self, timeout_ns: Option<u64>) -> io::Result<bool> {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let timeout = timeout_ns.map(|ns| Timespec {
-            tv_sec: (ns / 1_000_000_000) as i64,
-            tv_nsec: (ns % 1_000_000_000) as i64,
-        });
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        match poll(&mut fds, timeout.as_ref()) {
-            Ok(count) => Ok(count > 0),
-            Err(Errno::INTR) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        wait_readable(self.fd.as_fd(), timeout_ns)
     }
 
     /// A second descriptor of the same bell.
@@ -99,6 +89,24 @@ impl EventFd {
     #[must_use]
     pub fn into_fd(self) -> OwnedFd {
         self.fd
+    }
+}
+
+/// Waits until a descriptor is readable or `timeout_ns` passed.
+///
+/// # Errors
+/// The kernel's refusal to poll. An interrupting signal is reported as "not readable".
+pub(crate) fn wait_readable(fd: BorrowedFd<'_>, timeout_ns: Option<u64>) -> io::Result<bool> {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let timeout = timeout_ns.map(|ns| Timespec {
+        tv_sec: (ns / 1_000_000_000) as i64,
+        tv_nsec: (ns % 1_000_000_000) as i64,
+    });
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    match poll(&mut fds, timeout.as_ref()) {
+        Ok(count) => Ok(count > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -1,10 +1,11 @@
-//! The operating system, safely: memfd, mmap, eventfd, epoll, fd passing, membarrier.
+//! The operating system, safely: memfd, mmap, eventfd, bells, epoll, fd passing, membarrier.
 //!
 //! Every system call the workspace needs beyond `std` is here, so that the crates above can
 //! forbid `unsafe`. Nothing here knows what the memory or the messages mean, and nothing here
 //! trusts another process: sizes are checked against the kernel's answer, memory taken from a
 //! peer is sealed before it is mapped, and a truncated datagram is an error.
 
+mod bell;
 mod clock;
 mod epoll;
 mod eventfd;
@@ -15,6 +16,7 @@ mod memory;
 mod process;
 mod socket;
 
+pub use crate::bell::Bell;
 pub use crate::clock::{CpuClock, cpu_time_ns, monotonic_ns};
 pub use crate::epoll::{Epoll, Interest, Ready};
 pub use crate::eventfd::EventFd;

@@ -1,0 +1,171 @@
+//! A bell that a process which shares it cannot jam.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+/// A bell between processes that do not trust each other: any number of signals collapse into one
+/// readable state.
+///
+/// It is a pipe of which every holder has an open file of its own, for reading and writing. The
+/// non-blocking mark belongs to the open file, so nobody can take it off another's: to ring a bell
+/// that somebody has filled to the brim is to find that it rings already. (An eventfd cannot be
+/// opened a second time, and its holders share the mark.) Being readers too, holders never get
+/// `SIGPIPE` when the others are gone.
+#[derive(Debug)]
+pub struct Bell {
+    fd: OwnedFd,
+}
+
+impl Bell {
+    /// Makes a silent bell.
+    ///
+    /// # Errors
+    /// The kernel's refusal: too many open files, or no `/proc`.
+    pub fn new() -> io::Result<Self> {
+        let (reader, _writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+        open_again(reader.as_fd())
+    }
+
+    /// Takes a bell received from another process, which must have given away a descriptor made by
+    /// [`Bell::reopen`].
+    ///
+    /// # Errors
+    /// `InvalidInput` when it is no pipe; the kernel's refusal to set the non-blocking mark.
+    pub fn from_fd(fd: OwnedFd) -> io::Result<Self> {
+        let kind = rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode);
+        if kind != rustix::fs::FileType::Fifo {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("a bell must be a pipe, this is {kind:?}"),
+            ));
+        }
+        let flags = rustix::fs::fcntl_getfl(&fd)?;
+        rustix::fs::fcntl_setfl(&fd, flags | OFlags::NONBLOCK)?;
+        Ok(Self { fd })
+    }
+
+    /// Rings the bell. Never blocks: a full pipe rings already.
+    pub fn signal(&self) {
+        let _ = rustix::io::write(&self.fd, &[1]);
+    }
+
+    /// Silences the bell and returns how often it was rung (0: it was silent), at most 65,536.
+    pub fn drain(&self) -> usize {
+        let (mut count, mut rings) = (0, [0; 512]);
+        while count < DRAIN_MAX {
+            match rustix::io::read(&self.fd, &mut rings) {
+                Ok(read) => {
+                    count += read;
+                    if read < rings.len() {
+                        break;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => break,
+            }
+        }
+        count
+    }
+
+    /// Waits until the bell rings or `timeout_ns` passed; does not silence it.
+    ///
+    /// Returns whether it rings. `None` waits for ever.
+    ///
+    /// # Errors
+    /// The kernel's refusal to poll. An interrupting signal is reported as "does not ring".
+    pub fn wait(&self, timeout_ns: Option<u64>) -> io::Result<bool> {
+        crate::eventfd::wait_readable(self.fd.as_fd(), timeout_ns)
+    }
+
+    /// A second descriptor of the same open file, for use within this process only.
+    ///
+    /// # Errors
+    /// The kernel's refusal, usually that the process has too many open files.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self {
+            fd: self.fd.try_clone()?,
+        })
+    }
+
+    /// The same bell as an open file of its own, to be given to another process.
+    ///
+    /// # Errors
+    /// The kernel's refusal: too many open files, or no `/proc`.
+    pub fn reopen(&self) -> io::Result<OwnedFd> {
+        open_again(self.fd.as_fd()).map(|bell| bell.fd)
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl AsRawFd for Bell {
+    fn as_raw_fd(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+}
+
+fn open_again(pipe: BorrowedFd<'_>) -> io::Result<Bell> {
+    let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
+    let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::open(&path, flags, Mode::empty()).map_err(|error| {
+        let error = io::Error::from(error);
+        io::Error::new(error.kind(), format!("{path}: {error}"))
+    })?;
+    Ok(Bell { fd })
+}
+
+/// What a pipe holds by default; more than that is not silenced by one call.
+const DRAIN_MAX: usize = 65_536;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn signals_collapse_and_drain_silences() {
+        let bell = Bell::new().unwrap();
+        assert!(!bell.wait(Some(0)).unwrap());
+        assert_eq!(bell.drain(), 0);
+        bell.signal();
+        bell.signal();
+        assert!(bell.wait(Some(0)).unwrap());
+        assert_eq!(bell.drain(), 2);
+        assert!(!bell.wait(Some(0)).unwrap());
+    }
+
+    #[test]
+    fn a_holder_that_jams_its_own_file_blocks_nobody_else() {
+        let bell = Bell::new().unwrap();
+        let hostile = bell.reopen().unwrap();
+        while rustix::io::write(&hostile, &[0; 4096]).is_ok() {}
+        let flags = rustix::fs::fcntl_getfl(&hostile).unwrap();
+        rustix::fs::fcntl_setfl(&hostile, flags - OFlags::NONBLOCK).unwrap();
+        bell.signal();
+        assert!(bell.wait(Some(0)).unwrap());
+        assert_eq!(bell.drain(), DRAIN_MAX);
+        assert_eq!(bell.drain(), 0);
+    }
+
+    #[test]
+    fn the_last_holder_may_ring_on() {
+        let bell = Bell::new().unwrap();
+        let other = Bell::from_fd(bell.reopen().unwrap()).unwrap();
+        drop(bell);
+        other.signal();
+        assert_eq!(other.drain(), 1);
+    }
+
+    #[test]
+    fn something_else_is_no_bell() {
+        let file = std::fs::File::open("/dev/null").unwrap();
+        let error = Bell::from_fd(file.into()).unwrap_err();
+        assert!(error.to_string().contains("must be a pipe"), "{error}");
+    }
+}
