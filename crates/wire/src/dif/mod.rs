@@ -3,9 +3,13 @@
 //! What a field *means* is the same in every DIF; how it is laid out is the DIF's [`Syntax`]. The
 //! layouts are drawn byte by byte in `docs/pci.md`.
 
+mod field;
+mod native;
 mod pci;
+mod syntax;
 
 pub use pci::{Ack, Control, Pci, PduType, SACK_RANGES_MAX, Sack, Window};
+pub use syntax::{Decoded, FieldError, PciError, Route};
 
 use core::fmt;
 
@@ -45,8 +49,11 @@ impl fmt::Display for QosId {
     }
 }
 
+/// Longest header of any PDU in any DIF, in bytes. Data and management PDUs have at most 42.
+pub const PCI_BYTES_MAX: usize = 209;
+
 /// Widths of the PCI's fields in bytes: each 1, 2, 4 or 8 (8 for addresses and sequence numbers
-/// only).
+/// only). [`Syntax::check`] knows which are possible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Widths {
     /// Addresses.
@@ -67,18 +74,35 @@ pub struct Widths {
     pub frame: u8,
 }
 
+impl Widths {
+    /// What a DIF has unless configured otherwise: 19 bytes in front of user data.
+    pub const DEFAULT: Widths = Widths {
+        address: 2,
+        cep: 2,
+        qos: 1,
+        seq: 4,
+        ctrl_seq: 4,
+        length: 2,
+        rate: 4,
+        frame: 4,
+    };
+
+    /// The widest of everything.
+    pub const WIDEST: Widths = Widths {
+        address: 8,
+        cep: 4,
+        qos: 2,
+        seq: 8,
+        ctrl_seq: 8,
+        length: 4,
+        rate: 4,
+        frame: 4,
+    };
+}
+
 impl Default for Widths {
     fn default() -> Widths {
-        Widths {
-            address: 2,
-            cep: 2,
-            qos: 1,
-            seq: 4,
-            ctrl_seq: 4,
-            length: 2,
-            rate: 4,
-            frame: 4,
-        }
+        Widths::DEFAULT
     }
 }
 

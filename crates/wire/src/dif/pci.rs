@@ -103,7 +103,20 @@ impl Sack {
         true
     }
 
-    /// The ranges.
+    /// Adds a range whose edges were truncated on the wire, so that the start may be the larger
+    /// number; false when there is no room or it is empty.
+    pub(super) fn push_truncated(&mut self, start: u64, end: u64) -> bool {
+        let at = usize::from(self.count);
+        if at == SACK_RANGES_MAX || start == end {
+            return false;
+        }
+        self.ranges[at] = (start, end);
+        self.count += 1;
+        true
+    }
+
+    /// The ranges. Decoded ones are truncated like all sequence numbers: once the numbers have
+    /// wrapped, the start of a range may be larger than its end.
     #[must_use]
     pub fn as_slice(&self) -> &[(u64, u64)] {
         &self.ranges[..usize::from(self.count)]

@@ -1,0 +1,81 @@
+//! Whole numbers of 1, 2, 4 or 8 bytes in network byte order.
+
+/// A cursor that reads fields off the front of bytes that anyone may have written.
+pub(super) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    #[inline(always)]
+    pub(super) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { rest: bytes }
+    }
+
+    /// The next field; `None` when the bytes end before it does or there is no such width.
+    #[inline(always)]
+    pub(super) fn take(&mut self, width: u8) -> Option<u64> {
+        Some(match width {
+            1 => u64::from(u8::from_be_bytes(self.chunk()?)),
+            2 => u64::from(u16::from_be_bytes(self.chunk()?)),
+            4 => u64::from(u32::from_be_bytes(self.chunk()?)),
+            8 => u64::from_be_bytes(self.chunk()?),
+            _ => return None,
+        })
+    }
+
+    #[inline(always)]
+    fn chunk<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (chunk, rest) = self.rest.split_first_chunk()?;
+        self.rest = rest;
+        Some(*chunk)
+    }
+}
+
+/// A cursor that writes fields one after the other.
+pub(super) struct Writer<'a> {
+    out: &'a mut [u8],
+    at: usize,
+}
+
+impl<'a> Writer<'a> {
+    #[inline(always)]
+    pub(super) fn new(out: &'a mut [u8]) -> Writer<'a> {
+        Writer { out, at: 0 }
+    }
+
+    /// Bytes written so far.
+    #[inline(always)]
+    pub(super) fn written(&self) -> usize {
+        self.at
+    }
+
+    /// Writes the low `width` bytes of a value; `None` when there is no such width or no room.
+    #[inline(always)]
+    pub(super) fn put(&mut self, width: u8, value: u64) -> Option<()> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the low bytes are asked for"
+        )]
+        match width {
+            1 => self.chunk((value as u8).to_be_bytes()),
+            2 => self.chunk((value as u16).to_be_bytes()),
+            4 => self.chunk((value as u32).to_be_bytes()),
+            8 => self.chunk(value.to_be_bytes()),
+            _ => None,
+        }
+    }
+
+    #[inline(always)]
+    fn chunk<const N: usize>(&mut self, bytes: [u8; N]) -> Option<()> {
+        let end = self.at + N;
+        self.out.get_mut(self.at..end)?.copy_from_slice(&bytes);
+        self.at = end;
+        Some(())
+    }
+}
+
+/// True when a value can be written in `width` bytes.
+#[inline(always)]
+pub(super) const fn fits(value: u64, width: u8) -> bool {
+    width >= 8 || value >> (8 * width as u32) == 0
+}

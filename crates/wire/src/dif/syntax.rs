@@ -1,0 +1,363 @@
+//! Encoding and decoding of PCI in the layout of one DIF.
+
+use super::{
+    Address, CepId, Control, Dialect, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax, Widths, native,
+};
+use core::fmt;
+
+/// PCI of a PDU that came, with what goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// The header. Sequence numbers are as on the wire: truncated to [`Syntax::seq_bits`].
+    pub pci: Pci,
+    /// Relays that the PDU may still pass.
+    pub hop_limit: u8,
+    /// Length of the header in bytes; the user data begin here.
+    pub header_bytes: usize,
+    /// Length of the PDU in bytes; what comes after is padding of the N-1 flow's medium.
+    pub pdu_bytes: usize,
+    /// What a [`PduType::Control`] or [`PduType::Rendezvous`] PDU says; `None` in others.
+    pub control: Option<Control>,
+}
+
+/// What a relay needs of a PDU: all of it lies at fixed places within [`Syntax::base_bytes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// What it is.
+    pub kind: PduType,
+    /// Where it goes.
+    pub dst: Address,
+    /// Where it comes from.
+    pub src: Address,
+    /// QoS cube of the connection.
+    pub qos: QosId,
+    /// CEP-id at the destination.
+    pub dst_cep: CepId,
+    /// CEP-id at the source.
+    pub src_cep: CepId,
+    /// Relays that the PDU may still pass.
+    pub hop_limit: u8,
+    /// A relay before met congestion.
+    pub ecn: bool,
+    /// Length of the PDU in bytes, header included, as the header says; not yet compared with what
+    /// came.
+    pub pdu_bytes: usize,
+}
+
+/// Why bytes are no PDU of this DIF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum PciError {
+    /// They end before the header does.
+    Short,
+    /// The version is unknown.
+    Version,
+    /// The PDU type is unknown.
+    Type,
+    /// Reserved bits are set, or an acknowledgement has no place for what it announces.
+    Reserved,
+    /// The length is smaller than the header, larger than what came, or a control PDU has user
+    /// data.
+    Length,
+    /// The DIF's widths are none: see [`Syntax::check`].
+    Widths,
+}
+
+/// Why a header cannot be written: the value does not fit the DIF's field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum FieldError {
+    /// An address.
+    Address,
+    /// A CEP-id.
+    Cep,
+    /// A QoS-id.
+    Qos,
+    /// The length of the PDU.
+    Length,
+    /// A rate.
+    Rate,
+    /// A time frame of a rate.
+    Frame,
+    /// A control part is missing or is there although the PDU type has none, a control PDU has
+    /// user data, or a management or control PDU has a sequence number in its [`Pci`].
+    Kind,
+    /// The DIF's widths are none: see [`Syntax::check`].
+    Widths,
+}
+
+impl Syntax {
+    /// Checks the widths.
+    ///
+    /// # Errors
+    /// The field whose width is not possible, in words.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let Widths {
+            address,
+            cep,
+            qos,
+            seq,
+            ctrl_seq,
+            length,
+            rate,
+            frame,
+        } = self.widths;
+        let rules = [
+            (
+                matches!(address, 1 | 2 | 4 | 8),
+                "addresses have 1, 2, 4 or 8 bytes",
+            ),
+            (matches!(cep, 1 | 2 | 4), "CEP-ids have 1, 2 or 4 bytes"),
+            (matches!(qos, 1 | 2), "QoS-ids have 1 or 2 bytes"),
+            (
+                matches!(seq, 2 | 4 | 8),
+                "sequence numbers have 2, 4 or 8 bytes",
+            ),
+            (
+                matches!(ctrl_seq, 2 | 4 | 8),
+                "control sequence numbers have 2, 4 or 8 bytes",
+            ),
+            (matches!(length, 2 | 4), "PDU lengths have 2 or 4 bytes"),
+            (matches!(rate, 1 | 2 | 4), "rates have 1, 2 or 4 bytes"),
+            (
+                matches!(frame, 1 | 2 | 4),
+                "time frames of rates have 1, 2 or 4 bytes",
+            ),
+        ];
+        match rules.iter().find(|(is_met, _)| !is_met) {
+            None => Ok(()),
+            Some((_, words)) => Err(words),
+        }
+    }
+
+    /// Bytes at the front of every PDU that [`Syntax::peek`] needs.
+    #[must_use]
+    pub fn base_bytes(&self) -> usize {
+        match self.dialect {
+            Dialect::Native => native::base_bytes(self.widths),
+        }
+    }
+
+    /// Length of the header of a PDU of this type in bytes: exact for data and management, the
+    /// most that it can be for control and rendezvous. At most [`PCI_BYTES_MAX`].
+    #[must_use]
+    pub fn pci_bytes(&self, kind: PduType) -> usize {
+        match self.dialect {
+            Dialect::Native => native::pci_bytes(self.widths, kind),
+        }
+    }
+
+    /// Bits of a data sequence number on the wire. An encoder truncates to them; the receiver's
+    /// EFCP extends what it decodes by serial arithmetic around what it expects.
+    #[must_use]
+    pub fn seq_bits(&self) -> u32 {
+        8 * u32::from(self.widths.seq)
+    }
+
+    /// Bits of a control sequence number on the wire; truncated and extended likewise.
+    #[must_use]
+    pub fn ctrl_seq_bits(&self) -> u32 {
+        8 * u32::from(self.widths.ctrl_seq)
+    }
+
+    /// The longest PDU that the length field can express, in bytes.
+    #[must_use]
+    pub fn pdu_bytes_max(&self) -> usize {
+        if self.widths.length < 4 {
+            usize::from(u16::MAX)
+        } else {
+            u32::MAX as usize
+        }
+    }
+
+    /// Writes the header of a PDU with `payload_len` bytes of user data; returns its length.
+    /// Control and rendezvous PDUs need a `control` part and have no user data.
+    ///
+    /// # Errors
+    /// The value that does not fit its field. Sequence numbers always fit: they are truncated.
+    #[inline]
+    pub fn encode(
+        &self,
+        pci: &Pci,
+        control: Option<&Control>,
+        payload_len: usize,
+        hop_limit: u8,
+        out: &mut [u8; PCI_BYTES_MAX],
+    ) -> Result<usize, FieldError> {
+        match self.dialect {
+            Dialect::Native if self.widths == Widths::DEFAULT => {
+                native::encode(Widths::DEFAULT, pci, control, payload_len, hop_limit, out)
+            }
+            Dialect::Native => {
+                native::encode(self.widths, pci, control, payload_len, hop_limit, out)
+            }
+        }
+    }
+
+    /// Reads the header of a PDU of which `present` bytes came and at least the first
+    /// [`Syntax::pci_bytes`] (or all, when there are fewer) are in `prefix`.
+    ///
+    /// # Errors
+    /// Why it is to be discarded.
+    #[inline]
+    pub fn decode(&self, prefix: &[u8], present: usize) -> Result<Decoded, PciError> {
+        match self.dialect {
+            Dialect::Native if self.widths == Widths::DEFAULT => {
+                native::decode(Widths::DEFAULT, prefix, present)
+            }
+            Dialect::Native => native::decode(self.widths, prefix, present),
+        }
+    }
+
+    /// Reads what a relay needs from the first [`Syntax::base_bytes`] of a PDU. Nothing is checked
+    /// but that they are there and that version and type are known.
+    ///
+    /// # Errors
+    /// Why it is to be discarded.
+    #[inline]
+    pub fn peek(&self, prefix: &[u8]) -> Result<Route, PciError> {
+        match self.dialect {
+            Dialect::Native if self.widths == Widths::DEFAULT => {
+                native::peek(Widths::DEFAULT, prefix)
+            }
+            Dialect::Native => native::peek(self.widths, prefix),
+        }
+    }
+
+    /// Bytes at the front of a PDU that [`Syntax::mark`] changes: to relay a PDU, take them off
+    /// its front and put the changed ones back.
+    #[must_use]
+    pub fn mark_bytes(&self) -> usize {
+        match self.dialect {
+            Dialect::Native => native::MARK_BYTES,
+        }
+    }
+
+    /// Rewrites the hop limit in the first [`Syntax::mark_bytes`] of a PDU, and sets the ECN flag
+    /// when `ecn` (it is never taken away). Fewer bytes stay as they are.
+    #[inline]
+    pub fn mark(&self, prefix: &mut [u8], hop_limit: u8, ecn: bool) {
+        match self.dialect {
+            Dialect::Native => native::mark(prefix, hop_limit, ecn),
+        }
+    }
+}
+
+impl PciError {
+    /// A word for counters.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            PciError::Short => "short",
+            PciError::Version => "version",
+            PciError::Type => "type",
+            PciError::Reserved => "reserved",
+            PciError::Length => "length",
+            PciError::Widths => "widths",
+        }
+    }
+}
+
+impl fmt::Display for PciError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PciError::Short => "the PDU ends within its header",
+            PciError::Version => "the version of the PCI is unknown",
+            PciError::Type => "the PDU type is unknown",
+            PciError::Reserved => "reserved bits are set",
+            PciError::Length => "the PDU length does not fit the PDU",
+            PciError::Widths => "the field widths are impossible",
+        })
+    }
+}
+
+impl core::error::Error for PciError {}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FieldError::Address => "the address does not fit its field",
+            FieldError::Cep => "the CEP-id does not fit its field",
+            FieldError::Qos => "the QoS-id does not fit its field",
+            FieldError::Length => "the PDU is too long for its length field",
+            FieldError::Rate => "the rate does not fit its field",
+            FieldError::Frame => "the time frame does not fit its field",
+            FieldError::Kind => "the PDU type does not go with what is in the PDU",
+            FieldError::Widths => "the field widths are impossible",
+        })
+    }
+}
+
+impl core::error::Error for FieldError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data() -> Pci {
+        Pci {
+            kind: PduType::Data,
+            dst: Address(0x0102),
+            src: Address(0x0304),
+            qos: QosId(3),
+            dst_cep: CepId(0x0506),
+            src_cep: CepId(0x0708),
+            drf: true,
+            ecn: false,
+            seq: 0x1_0000_000a,
+        }
+    }
+
+    #[test]
+    fn a_data_pdu_has_19_bytes_of_pci_and_a_truncated_sequence_number() {
+        let syntax = Syntax::default();
+        let mut out = [0; PCI_BYTES_MAX];
+        let bytes = syntax.encode(&data(), None, 100, 64, &mut out).unwrap();
+        assert_eq!(
+            out[..bytes],
+            [
+                1, 0x80, 0x80, 64, 3, 0, 119, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 10
+            ]
+        );
+        let decoded = syntax.decode(&out[..bytes], 119).unwrap();
+        let seq = data().seq & 0xffff_ffff;
+        assert_eq!(decoded.pci, Pci { seq, ..data() });
+        assert_eq!((decoded.header_bytes, decoded.pdu_bytes), (19, 119));
+        assert_eq!(syntax.decode(&out[..bytes], 118), Err(PciError::Length));
+        assert_eq!(syntax.decode(&out[..18], 119), Err(PciError::Short));
+    }
+
+    #[test]
+    fn a_value_that_does_not_fit_is_refused() {
+        let syntax = Syntax::default();
+        let mut out = [0; PCI_BYTES_MAX];
+        let mut refuse = |pci: &Pci, payload| syntax.encode(pci, None, payload, 1, &mut out);
+        let mut pci = data();
+        pci.dst = Address(70_000);
+        assert_eq!(refuse(&pci, 0), Err(FieldError::Address));
+        pci = data();
+        pci.src_cep = CepId(65_536);
+        assert_eq!(refuse(&pci, 0), Err(FieldError::Cep));
+        pci = data();
+        pci.qos = QosId(256);
+        assert_eq!(refuse(&pci, 0), Err(FieldError::Qos));
+        assert_eq!(refuse(&data(), 65_517), Err(FieldError::Length));
+        assert_eq!(refuse(&data(), 65_516), Ok(19));
+        pci = data();
+        pci.kind = PduType::Control;
+        assert_eq!(refuse(&pci, 0), Err(FieldError::Kind));
+    }
+
+    #[test]
+    fn a_relay_changes_hop_limit_and_ecn_in_place() {
+        let syntax = Syntax::default();
+        let mut out = [0; PCI_BYTES_MAX];
+        let bytes = syntax.encode(&data(), None, 0, 64, &mut out).unwrap();
+        syntax.mark(&mut out[..syntax.mark_bytes()], 63, true);
+        syntax.mark(&mut out[..syntax.mark_bytes()], 62, false);
+        let route = syntax.peek(&out[..syntax.base_bytes()]).unwrap();
+        assert_eq!((route.hop_limit, route.ecn), (62, true));
+        assert_eq!((route.dst, route.src), (data().dst, data().src));
+        assert!(syntax.decode(&out[..bytes], bytes).unwrap().pci.ecn);
+    }
+}
