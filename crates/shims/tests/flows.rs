@@ -391,3 +391,25 @@ fn refusals_come_back_with_their_reason() {
     });
     assert_eq!(closed_reason(&pair.guest, incoming), "gave up");
 }
+
+#[test]
+fn an_application_that_jams_its_bells_makes_nobody_else_wait() {
+    let mut pair = Pair::up();
+    let (mut hostile, mut peer, ..) = pair.flow();
+    let (mut honest, mut honest_peer, ..) = pair.flow();
+    let [_, my_rx, my_tx, ..] = hostile
+        .memory
+        .endpoint_fds(carina_ring::channel::Side::B)
+        .unwrap();
+    for bell in [my_rx, my_tx] {
+        while rustix::io::write(&bell, &[0; 4096]).is_ok() {}
+        rustix::io::ioctl_fionbio(&bell, false).unwrap();
+    }
+    // Armed, so that the data plane rings as soon as there is something.
+    assert!(hostile.end.rx.arm());
+    peer.send(b"ring");
+    for n in 0..1_000u64 {
+        honest.send(&n.to_le_bytes());
+        assert_eq!(honest_peer.recv().unwrap(), n.to_le_bytes());
+    }
+}
