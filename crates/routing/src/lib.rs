@@ -1,6 +1,31 @@
-//! Link-state database, incremental SPF, equal-cost multipath, loop-free alternates.
+//! Routing of a DIF as a machine without I/O: link-state database, incremental SPF, equal-cost
+//! multipath and loop-free alternates; and static routes.
+//!
+//! [`policy::make`] gives a [`Routing`] by name. It hears of links to neighbours and of messages of
+//! neighbours, and gives messages for neighbours and a [`table`](Routing::table). The IPCP encodes
+//! [`Message`] as it likes; docs/routing.md tells what each of them is for.
+//!
+//! ```text
+//!   handle_link_up, handle_link_down        handle_message     handle_timeout
+//!                 |                               |                 |
+//!                 v                               v                 v
+//!   +---------------------------------------------------------------------+
+//!   |  Database: who reports which link   ->  graph: links that both ends |
+//!   |  flood: what each neighbour lacks       report -> tree(s) -> table  |
+//!   +---------------------------------------------------------------------+
+//!                 |                               |                 |
+//!                 v                               v                 v
+//!           poll_message                     poll_routes, table   poll_timeout
+//! ```
 
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+
+pub mod message;
+pub mod policy;
+mod static_routes;
+
+pub use message::{Address, Digest, FlowState, Message, OriginDigest, Summary};
+pub use policy::{Delta, Route, Routing, State};

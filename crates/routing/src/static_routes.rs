@@ -1,0 +1,254 @@
+//! The policy `static`: routes are given as a parameter, and nothing is said to anybody.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::message::{Address, Message};
+use crate::policy::{
+    Delta, PendingDelta, Route, Routing, State, address, check_names, replace, take_delta, value,
+};
+
+/// Parameters with defaults and meaning.
+pub const PARAMETERS: &[(&str, &str, &str)] = &[(
+    "routes",
+    "",
+    "routes by address, separated by `;`: `DST via NEXT [NEXT ...] [alt NEXT ...]`; \
+     a neighbour needs none",
+)];
+
+/// Routes as configured. A next hop counts only while it is a neighbour; alternates take over when
+/// all of a route's next hops are gone.
+pub struct StaticRoutes {
+    own: Address,
+    configured: BTreeMap<Address, Configured>,
+    neighbours: BTreeMap<Address, u32>,
+    table: BTreeMap<Address, Route>,
+    pending: PendingDelta,
+    /// Messages of neighbours, which this policy has no use for.
+    ignored: u64,
+}
+
+struct Configured {
+    next: BTreeSet<Address>,
+    alternates: Vec<Address>,
+}
+
+impl StaticRoutes {
+    /// # Errors
+    /// A parameter is unknown or no good.
+    pub fn new(params: &BTreeMap<String, String>) -> Result<StaticRoutes, String> {
+        Ok(StaticRoutes {
+            own: 0,
+            configured: parse(params)?,
+            neighbours: BTreeMap::new(),
+            table: BTreeMap::new(),
+            pending: PendingDelta::new(),
+            ignored: 0,
+        })
+    }
+
+    fn refresh(&mut self) {
+        let is_up = |next: &&Address| self.neighbours.contains_key(*next);
+        let mut wanted = BTreeMap::new();
+        for (dst, configured) in &self.configured {
+            let mut next: Vec<Address> = configured.next.iter().filter(is_up).copied().collect();
+            let mut alternates: Vec<Address> = configured
+                .alternates
+                .iter()
+                .filter(is_up)
+                .copied()
+                .collect();
+            if next.is_empty() {
+                if alternates.is_empty() {
+                    continue;
+                }
+                next.push(alternates.remove(0));
+            }
+            let route = Route {
+                dst: *dst,
+                next,
+                alternates,
+                cost: 0,
+            };
+            wanted.insert(*dst, route);
+        }
+        for (neighbour, cost) in &self.neighbours {
+            // What is configured wins: somebody may want the long way to a neighbour.
+            wanted.entry(*neighbour).or_insert_with(|| Route {
+                dst: *neighbour,
+                next: Vec::from([*neighbour]),
+                alternates: Vec::new(),
+                cost: u64::from(*cost),
+            });
+        }
+        wanted.remove(&self.own);
+        replace(&mut self.table, wanted, &mut self.pending);
+    }
+}
+
+impl Routing for StaticRoutes {
+    fn set_own(&mut self, _now: u64, address: Address, _name: &str) {
+        self.own = address;
+        self.refresh();
+    }
+
+    fn handle_link_up(&mut self, _now: u64, neighbour: Address, cost: u32) {
+        if neighbour != 0 {
+            self.neighbours.insert(neighbour, cost.max(1));
+            self.refresh();
+        }
+    }
+
+    fn handle_link_down(&mut self, _now: u64, neighbour: Address) {
+        self.neighbours.remove(&neighbour);
+        self.refresh();
+    }
+
+    fn handle_message(&mut self, _now: u64, _from: Address, _message: Message) {
+        self.ignored += 1;
+    }
+
+    fn handle_leave(&mut self, _now: u64) {}
+
+    fn handle_timeout(&mut self, _now: u64) {}
+
+    fn poll_timeout(&self) -> Option<u64> {
+        None
+    }
+
+    fn poll_message(&mut self, _now: u64) -> Option<(Address, Message)> {
+        None
+    }
+
+    fn poll_routes(&mut self) -> Option<Delta> {
+        take_delta(&self.table, &mut self.pending)
+    }
+
+    fn table(&self) -> &BTreeMap<Address, Route> {
+        &self.table
+    }
+
+    fn set_params(&mut self, _now: u64, params: &BTreeMap<String, String>) -> Result<(), String> {
+        self.configured = parse(params)?;
+        self.refresh();
+        Ok(())
+    }
+
+    fn show(&self, _now: u64) -> State {
+        State {
+            links: Vec::new(),
+            counters: Vec::from([("messages_ignored", self.ignored)]),
+        }
+    }
+}
+
+fn parse(params: &BTreeMap<String, String>) -> Result<BTreeMap<Address, Configured>, String> {
+    check_names(params, PARAMETERS)?;
+    let routes: String = value(params, PARAMETERS, "routes")?;
+    let mut configured = BTreeMap::new();
+    for text in routes.split(';').map(str::trim) {
+        if text.is_empty() {
+            continue;
+        }
+        let (dst, route) =
+            parse_route(text).map_err(|error| format!("{error}, in route `{text}`"))?;
+        if configured.insert(dst, route).is_some() {
+            return Err(format!("routing: two routes to {dst}"));
+        }
+    }
+    Ok(configured)
+}
+
+fn parse_route(text: &str) -> Result<(Address, Configured), String> {
+    let mut words = text.split_whitespace();
+    let dst = address(words.next().unwrap_or_default())?;
+    if words.next() != Some("via") {
+        return Err("routing: `DST via NEXT` is expected".into());
+    }
+    let mut route = Configured {
+        next: BTreeSet::new(),
+        alternates: Vec::new(),
+    };
+    let mut is_alternate = false;
+    for word in words {
+        if word == "alt" && !is_alternate {
+            is_alternate = true;
+            continue;
+        }
+        let next = address(word)?;
+        if route.next.contains(&next) || route.alternates.contains(&next) {
+            return Err(format!("routing: next hop {next} twice"));
+        }
+        if is_alternate {
+            route.alternates.push(next);
+        } else {
+            route.next.insert(next);
+        }
+    }
+    if route.next.is_empty() {
+        return Err("routing: no next hop".into());
+    }
+    Ok((dst, route))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+
+    use super::*;
+
+    fn made(routes: &str) -> Result<StaticRoutes, String> {
+        StaticRoutes::new(&BTreeMap::from([("routes".into(), routes.into())]))
+    }
+
+    #[test]
+    fn next_hops_count_while_they_are_neighbours_and_alternates_step_in() {
+        let mut routing = made("9 via 2 3 alt 4; 8 via 5").expect("good routes");
+        routing.set_own(0, 1, "a");
+        assert!(routing.table().is_empty());
+        for neighbour in [2, 3, 4] {
+            routing.handle_link_up(0, neighbour, 7);
+        }
+        assert_eq!(routing.table()[&9].next, vec![2, 3]);
+        assert_eq!(routing.table()[&9].alternates, vec![4]);
+        assert_eq!(routing.table()[&2].cost, 7);
+        assert!(!routing.table().contains_key(&8));
+        routing.handle_link_down(0, 2);
+        routing.handle_link_down(0, 3);
+        assert_eq!(routing.table()[&9].next, vec![4]);
+        let delta = routing.poll_routes().expect("changes");
+        assert_eq!(delta.removed, vec![2, 3]);
+        assert_eq!(delta.changed.len(), 2);
+        assert_eq!(routing.poll_routes(), None);
+    }
+
+    #[test]
+    fn bad_routes_are_refused_with_the_place() {
+        for (routes, word) in [
+            ("9", "via"),
+            ("9 via", "no next hop"),
+            ("9 via 0", "`0`"),
+            ("x via 1", "`x`"),
+            ("9 via 2 2", "twice"),
+            ("9 via 2; 9 via 3", "two routes"),
+        ] {
+            let error = made(routes).err().expect("a bad route");
+            assert!(error.contains(word), "{routes}: {error}");
+        }
+        let unknown = BTreeMap::from([("rotues".into(), "".into())]);
+        assert!(StaticRoutes::new(&unknown).is_err());
+    }
+
+    #[test]
+    fn bad_change_of_parameters_changes_nothing() {
+        let mut routing = made("9 via 2").expect("good routes");
+        routing.handle_link_up(0, 2, 1);
+        let bad = BTreeMap::from([("routes".into(), "9 to 3".into())]);
+        assert!(routing.set_params(0, &bad).is_err());
+        assert_eq!(routing.table()[&9].next, vec![2]);
+        routing.set_params(0, &BTreeMap::new()).expect("defaults");
+        assert!(!routing.table().contains_key(&9));
+    }
+}
