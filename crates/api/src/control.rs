@@ -300,6 +300,8 @@ pub enum EventKind {
     VmAttached,
     /// QEMU went away.
     VmDetached,
+    /// Something works, but not as well as it could; the detail says why.
+    Degraded,
     /// A configuration was applied.
     Applied,
     /// A kind that this version does not know.

@@ -80,11 +80,15 @@ impl Core {
             }
             IpcpType::Hv => {
                 let pci = self.find_device(&create)?;
-                let device = GuestDevice::open(&pci, Interrupts::Auto).map_err(|error| {
+                let opened = GuestDevice::open(&pci, Interrupts::Auto).map_err(|error| {
                     let what = format!("IPCP {name}: PCI device {pci}: {error}");
                     ErrorBody::new(ErrorCode::NotFound, what)
                 })?;
-                let id = self.create_hv(name, dif, device, Some(create))?;
+                let id = self.create_hv(name.clone(), dif, opened.device, Some(create))?;
+                if let Some(why) = opened.polls_because {
+                    let what = format!("no interrupts, the device is polled: {why}");
+                    self.journal.note(EventKind::Degraded, &name, what);
+                }
                 if let Some(ipcp) = self.ipcps.get_mut(&id) {
                     ipcp.pci = Some(pci);
                 }

@@ -33,6 +33,14 @@ pub enum Interrupts {
 #[derive(Debug)]
 pub struct GuestDevice;
 
+/// A device that was opened.
+pub struct Opened {
+    /// The device.
+    pub device: Box<dyn VmpiImpl + Send>,
+    /// Why it polls although interrupts were wanted; none when it has them or they were not.
+    pub polls_because: Option<String>,
+}
+
 /// PCI vendor and device of ivshmem, from QEMU's `docs/specs/pci-ids`.
 const PCI_ID: (&str, &str) = ("0x1af4", "0x1110");
 
@@ -68,7 +76,7 @@ impl GuestDevice {
     ///
     /// # Errors
     /// What sysfs or VFIO say, with the file; `InvalidData` when the BAR has no size of a region.
-    pub fn open(address: &str, interrupts: Interrupts) -> io::Result<Box<dyn VmpiImpl + Send>> {
+    pub fn open(address: &str, interrupts: Interrupts) -> io::Result<Opened> {
         if address.is_empty()
             || !address
                 .bytes()
@@ -78,13 +86,26 @@ impl GuestDevice {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         let path = Path::new(DEVICES).join(address);
-        if interrupts == Interrupts::Auto && path.join("iommu_group").exists() {
-            // Without vfio-pci in the guest's kernel polling does as well, only less promptly.
-            if let Ok(device) = open_vfio(&path, address) {
-                return Ok(device);
+        let polls_because = match interrupts {
+            Interrupts::Poll => None,
+            Interrupts::Auto if !path.join("iommu_group").exists() => {
+                Some("this system has no IOMMU for the device".to_owned())
             }
-        }
-        open_sysfs(&path)
+            // Without vfio-pci in the guest's kernel polling does as well, only less promptly.
+            Interrupts::Auto => match open_vfio(&path, address) {
+                Ok(device) => {
+                    return Ok(Opened {
+                        device,
+                        polls_because: None,
+                    });
+                }
+                Err(error) => Some(format!("VFIO: {error}")),
+            },
+        };
+        Ok(Opened {
+            device: open_sysfs(&path)?,
+            polls_because,
+        })
     }
 }
 

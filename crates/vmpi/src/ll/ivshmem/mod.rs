@@ -12,5 +12,5 @@ mod state;
 #[cfg(test)]
 mod tests;
 
-pub use guest::{GuestDevice, Interrupts, PciAddress, guest_devices};
+pub use guest::{GuestDevice, Interrupts, Opened, PciAddress, guest_devices};
 pub use host::HostPort;
