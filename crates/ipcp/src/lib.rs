@@ -25,8 +25,10 @@ extern crate alloc;
 
 pub mod api;
 pub mod config;
+pub mod policy;
 pub mod seal;
 pub mod seam;
 
 pub use api::{Command, Delivery, Event, FlowKey, N1Port, N1Properties};
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
+pub use policy::Catalogue;

@@ -1,0 +1,319 @@
+//! The list of policies of every component, and how to make one.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::any::Any;
+use core::fmt;
+
+use super::Params;
+use crate::config::{DifConfig, PolicySpec};
+use crate::seal::Toolbox;
+
+/// A parameter of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Param {
+    /// Its name.
+    pub name: &'static str,
+    /// What it is when it is not given.
+    pub default: &'static str,
+    /// What it does, with unit and range.
+    pub help: &'static str,
+}
+
+/// What is known of a policy without making one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Descriptor {
+    /// The component that it is for; see [`component`](super::component).
+    pub component: &'static str,
+    /// Its name, unique in the component.
+    pub name: &'static str,
+    /// What it does, in one sentence.
+    pub help: &'static str,
+    /// Its parameters.
+    pub params: Vec<Param>,
+    /// It can take over, or change its parameters, while the DIF runs.
+    pub is_live: bool,
+}
+
+/// Policies by component and name. The first one registered for a component is its default.
+#[derive(Clone, Default)]
+pub struct Catalogue {
+    components: BTreeMap<&'static str, Vec<Entry>>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    descriptor: Descriptor,
+    /// An [`Arc<Factory<T>>`] for the product `T` of the component; none when the component makes
+    /// the policy itself, by name.
+    factory: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+struct Factory<T>(Box<MakeFn<T>>);
+
+type MakeFn<T> = dyn Fn(&Params) -> Result<T, String> + Send + Sync;
+
+impl Catalogue {
+    /// A catalogue without policies. [`Catalogue::default`](Default) is the same; the standard
+    /// ones come with [`Catalogue::standard`].
+    #[must_use]
+    pub fn empty() -> Catalogue {
+        Catalogue::default()
+    }
+
+    /// Adds a policy and the way to make it. `T` is what the component uses, such as
+    /// `Box<dyn Scheduler>`. A policy of the same component and name is replaced.
+    pub fn register<T: 'static>(
+        &mut self,
+        descriptor: Descriptor,
+        make: impl Fn(&Params) -> Result<T, String> + Send + Sync + 'static,
+    ) {
+        let factory: Arc<dyn Any + Send + Sync> = Arc::new(Factory::<T>(Box::new(make)));
+        self.put(descriptor, Some(factory));
+    }
+
+    /// Adds a policy that its component makes itself, by name and parameters.
+    pub fn describe(&mut self, descriptor: Descriptor) {
+        self.put(descriptor, None);
+    }
+
+    /// Adds the policies that a toolbox makes. They hold for N-1 flows to come.
+    pub fn describe_toolbox(&mut self, toolbox: &dyn Toolbox) {
+        for (component, name, params) in toolbox.list() {
+            let params = params
+                .into_iter()
+                .map(|(name, default, help)| Param {
+                    name,
+                    default,
+                    help,
+                })
+                .collect();
+            self.describe(Descriptor {
+                component,
+                name,
+                help: "made by the toolbox that the IPCP was given",
+                params,
+                is_live: false,
+            });
+        }
+    }
+
+    /// Components that have policies, in order of their names.
+    pub fn components(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.components.keys().copied()
+    }
+
+    /// The policies of a component; the first is its default.
+    pub fn policies(&self, component: &str) -> impl Iterator<Item = &Descriptor> + '_ {
+        self.components
+            .get(component)
+            .into_iter()
+            .flatten()
+            .map(|entry| &entry.descriptor)
+    }
+
+    /// The policy that `spec` names (the default when it names none) and its parameters.
+    ///
+    /// # Errors
+    /// The component, the policy or a parameter is unknown; the message says what there is.
+    pub fn resolve(
+        &self,
+        component: &str,
+        spec: &PolicySpec,
+    ) -> Result<(&Descriptor, Params), String> {
+        let entry = self.find(component, &spec.name)?;
+        let descriptor = &entry.descriptor;
+        let mut values: BTreeMap<String, String> = descriptor
+            .params
+            .iter()
+            .map(|param| (param.name.to_string(), param.default.to_string()))
+            .collect();
+        for (name, value) in &spec.params {
+            let Some(slot) = values.get_mut(name) else {
+                return Err(format!(
+                    "{component}: policy {} has no parameter {name:?}; it has: {}",
+                    descriptor.name,
+                    words(descriptor.params.iter().map(|param| param.name))
+                ));
+            };
+            slot.clone_from(value);
+        }
+        Ok((descriptor, Params::new(component, descriptor.name, values)))
+    }
+
+    /// Makes the policy that `spec` names.
+    ///
+    /// # Errors
+    /// As [`Catalogue::resolve`], and what the policy finds wrong with its parameters.
+    pub fn make<T: 'static>(&self, component: &str, spec: &PolicySpec) -> Result<T, String> {
+        let (descriptor, params) = self.resolve(component, spec)?;
+        let entry = self.find(component, descriptor.name)?;
+        let factory = entry
+            .factory
+            .as_ref()
+            .and_then(|any| any.downcast_ref::<Factory<T>>())
+            .ok_or_else(|| {
+                format!(
+                    "{component}: policy {} was registered as something else than this component uses",
+                    descriptor.name
+                )
+            })?;
+        (factory.0)(&params)
+    }
+
+    /// Makes the policy of `component` that a DIF's configuration asks for.
+    ///
+    /// # Errors
+    /// As [`Catalogue::make`].
+    pub fn make_for<T: 'static>(&self, component: &str, config: &DifConfig) -> Result<T, String> {
+        match config.policies.get(component) {
+            Some(spec) => self.make(component, spec),
+            None => self.make(component, &PolicySpec::default()),
+        }
+    }
+
+    /// Checks that all policies of a configuration and their parameters exist. Values are checked
+    /// when the policies are made.
+    ///
+    /// # Errors
+    /// The first thing that does not.
+    pub fn check(&self, config: &DifConfig) -> Result<(), String> {
+        for (component, spec) in &config.policies {
+            self.resolve(component, spec)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, descriptor: Descriptor, factory: Option<Arc<dyn Any + Send + Sync>>) {
+        let entries = self.components.entry(descriptor.component).or_default();
+        let name = descriptor.name;
+        let entry = Entry {
+            descriptor,
+            factory,
+        };
+        match entries.iter_mut().find(|old| old.descriptor.name == name) {
+            Some(old) => *old = entry,
+            None => entries.push(entry),
+        }
+    }
+
+    fn find(&self, component: &str, name: &str) -> Result<&Entry, String> {
+        let Some(entries) = self.components.get(component) else {
+            return Err(format!(
+                "no component is called {component:?}; there are: {}",
+                words(self.components())
+            ));
+        };
+        entries
+            .iter()
+            .find(|entry| name.is_empty() || entry.descriptor.name == name)
+            .ok_or_else(|| {
+                format!(
+                    "{component}: no policy is called {name:?}; there are: {}",
+                    words(entries.iter().map(|entry| entry.descriptor.name))
+                )
+            })
+    }
+}
+
+impl fmt::Debug for Catalogue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map()
+            .entries(self.components.iter().map(|(component, entries)| {
+                let names: Vec<_> = entries.iter().map(|entry| entry.descriptor.name).collect();
+                (component, names)
+            }))
+            .finish()
+    }
+}
+
+fn words<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    let names: Vec<_> = names.collect();
+    if names.is_empty() {
+        "none".to_string()
+    } else {
+        names.join(", ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn catalogue() -> Catalogue {
+        let mut catalogue = Catalogue::empty();
+        for name in ["one", "two"] {
+            catalogue.register::<u64>(
+                Descriptor {
+                    component: "rmt-queue",
+                    name,
+                    help: "",
+                    params: vec![Param {
+                        name: "limit",
+                        default: "7",
+                        help: "",
+                    }],
+                    is_live: true,
+                },
+                |params| params.uint("limit", 1, 10),
+            );
+        }
+        catalogue
+    }
+
+    fn spec(name: &str, params: &[(&str, &str)]) -> PolicySpec {
+        PolicySpec {
+            name: name.into(),
+            params: params
+                .iter()
+                .map(|(name, value)| ((*name).into(), (*value).into()))
+                .collect(),
+        }
+    }
+
+    #[test]
+    fn the_first_policy_and_the_defaults_hold_when_nothing_is_said() {
+        let catalogue = catalogue();
+        assert_eq!(catalogue.make::<u64>("rmt-queue", &spec("", &[])), Ok(7));
+        let two = spec("two", &[("limit", "9")]);
+        assert_eq!(catalogue.make::<u64>("rmt-queue", &two), Ok(9));
+        assert_eq!(
+            catalogue
+                .resolve("rmt-queue", &two)
+                .unwrap()
+                .1
+                .text("limit"),
+            "9"
+        );
+    }
+
+    #[test]
+    fn errors_say_what_there_is() {
+        let catalogue = catalogue();
+        let error =
+            |component, spec: &PolicySpec| catalogue.make::<u64>(component, spec).unwrap_err();
+        assert_eq!(
+            error("rmt", &spec("", &[])),
+            "no component is called \"rmt\"; there are: rmt-queue"
+        );
+        assert_eq!(
+            error("rmt-queue", &spec("three", &[])),
+            "rmt-queue: no policy is called \"three\"; there are: one, two"
+        );
+        assert_eq!(
+            error("rmt-queue", &spec("two", &[("size", "1")])),
+            "rmt-queue: policy two has no parameter \"size\"; it has: limit"
+        );
+        assert_eq!(
+            error("rmt-queue", &spec("two", &[("limit", "11")])),
+            "rmt-queue: policy two: parameter limit is \"11\"; it must be a whole number from 1 to 10"
+        );
+        let other = catalogue.make::<u32>("rmt-queue", &spec("one", &[]));
+        assert!(other.unwrap_err().contains("registered as something else"));
+    }
+}

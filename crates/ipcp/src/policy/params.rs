@@ -1,0 +1,86 @@
+//! Parameters of one policy: what was written, over the defaults.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+
+/// The parameters of a policy, each with a value: the one given or the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Params {
+    component: String,
+    policy: String,
+    values: BTreeMap<String, String>,
+}
+
+impl Params {
+    /// Parameters of `policy`, which is one of `component`.
+    #[must_use]
+    pub fn new(component: &str, policy: &str, values: BTreeMap<String, String>) -> Params {
+        Params {
+            component: component.to_string(),
+            policy: policy.to_string(),
+            values,
+        }
+    }
+
+    /// Name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &str {
+        &self.policy
+    }
+
+    /// All values by name.
+    #[must_use]
+    pub fn values(&self) -> &BTreeMap<String, String> {
+        &self.values
+    }
+
+    /// A parameter as text; empty when the policy has no such parameter.
+    #[must_use]
+    pub fn text(&self, name: &str) -> &str {
+        self.values.get(name).map_or("", String::as_str)
+    }
+
+    /// A whole number between `least` and `most`.
+    ///
+    /// # Errors
+    /// It is no number, or not within the range; the message names component, policy, parameter
+    /// and range.
+    pub fn uint(&self, name: &str, least: u64, most: u64) -> Result<u64, String> {
+        match self.text(name).parse::<u64>() {
+            Ok(value) if (least..=most).contains(&value) => Ok(value),
+            _ => Err(self.wrong(name, &format!("a whole number from {least} to {most}"))),
+        }
+    }
+
+    /// `true` or `false`.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn flag(&self, name: &str) -> Result<bool, String> {
+        self.text(name)
+            .parse::<bool>()
+            .map_err(|_| self.wrong(name, "true or false"))
+    }
+
+    /// One of several words; returns its position.
+    ///
+    /// # Errors
+    /// It is none of them.
+    pub fn one_of(&self, name: &str, words: &[&str]) -> Result<usize, String> {
+        let value = self.text(name);
+        words
+            .iter()
+            .position(|word| *word == value)
+            .ok_or_else(|| self.wrong(name, &format!("one of {}", words.join(", "))))
+    }
+
+    fn wrong(&self, name: &str, wanted: &str) -> String {
+        format!(
+            "{}: policy {}: parameter {name} is {:?}; it must be {wanted}",
+            self.component,
+            self.policy,
+            self.text(name)
+        )
+    }
+}

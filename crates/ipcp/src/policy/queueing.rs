@@ -1,0 +1,237 @@
+//! RMT queueing: what happens to a relayed PDU that meets a long queue.
+
+use super::Class;
+
+/// A PDU that wants to join the queue of its class.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The time in nanoseconds.
+    pub now: u64,
+    /// Its length in bytes.
+    pub len: usize,
+    /// Thirty-two random bits, fresh for this PDU.
+    pub random: u32,
+}
+
+/// What becomes of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It joins.
+    Queue,
+    /// It joins, with its ECN flag set.
+    Mark,
+    /// It is dropped, and counted.
+    Drop,
+}
+
+/// A queueing policy. Each N-1 flow has one of its own, which sees all its classes.
+pub trait QueuePolicy {
+    /// Judges a PDU before it joins `class`, which is `index`-th of the N-1 flow's classes. Asked
+    /// for relayed PDUs; PDUs of this IPCP's own flows are held back at their source instead.
+    fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> Verdict;
+
+    /// Longest queue of a class in PDUs and bytes. Own flows may fill half of it.
+    fn limit(&self) -> (u32, u64);
+}
+
+/// Policy `tail-drop`: a PDU that finds the queue full is dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct TailDrop {
+    /// Longest queue in PDUs.
+    pub pdus: u32,
+    /// Longest queue in bytes.
+    pub bytes: u64,
+}
+
+impl QueuePolicy for TailDrop {
+    fn admit(&mut self, _index: usize, class: &Class, arrival: Arrival) -> Verdict {
+        if is_full(class, arrival.len, self.pdus, self.bytes) {
+            Verdict::Drop
+        } else {
+            Verdict::Queue
+        }
+    }
+
+    fn limit(&self) -> (u32, u64) {
+        (self.pdus, self.bytes)
+    }
+}
+
+/// Policy `ecn-mark`: a PDU that finds more than a threshold is marked when its cube allows it,
+/// and dropped only when the queue is full.
+#[derive(Clone, Copy, Debug)]
+pub struct EcnMark {
+    /// PDUs from which on to mark.
+    pub mark_pdus: u32,
+    /// Bytes from which on to mark.
+    pub mark_bytes: u64,
+    /// When to drop.
+    pub full: TailDrop,
+}
+
+impl QueuePolicy for EcnMark {
+    fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> Verdict {
+        match self.full.admit(index, class, arrival) {
+            Verdict::Queue
+                if class.ecn
+                    && (class.pdus >= self.mark_pdus || class.bytes >= self.mark_bytes) =>
+            {
+                Verdict::Mark
+            }
+            verdict => verdict,
+        }
+    }
+
+    fn limit(&self) -> (u32, u64) {
+        self.full.limit()
+    }
+}
+
+/// Policy `red`: random early detection (Floyd and Jacobson, 1993) on the average length in PDUs.
+/// Below `least` nothing happens, above `most` every PDU is hit, between them the share grows to
+/// `share`. A hit marks where the cube allows it and drops otherwise.
+#[derive(Clone, Debug)]
+pub struct Red {
+    /// Average length at which hits begin.
+    pub least: u32,
+    /// Average length from which on every PDU is hit.
+    pub most: u32,
+    /// Share of PDUs hit just below `most`, in 1/10000.
+    pub share: u32,
+    /// The average moves by 1/2^`shift` of the difference with each PDU.
+    pub shift: u32,
+    /// When to drop at any rate.
+    pub full: TailDrop,
+    /// Average length of each class, times 2^16.
+    averages: alloc::vec::Vec<u64>,
+}
+
+impl Red {
+    /// A policy without history.
+    #[must_use]
+    pub fn new(least: u32, most: u32, share: u32, shift: u32, full: TailDrop) -> Red {
+        Red {
+            least,
+            most: most.max(least + 1),
+            share,
+            shift,
+            full,
+            averages: alloc::vec::Vec::new(),
+        }
+    }
+
+    fn average(&mut self, index: usize, pdus: u32) -> u32 {
+        if self.averages.len() <= index {
+            self.averages.resize(index + 1, 0);
+        }
+        let average = &mut self.averages[index];
+        let present = u64::from(pdus) << 16;
+        *average = *average - (*average >> self.shift) + (present >> self.shift);
+        (*average >> 16) as u32
+    }
+}
+
+impl QueuePolicy for Red {
+    fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> Verdict {
+        let average = self.average(index, class.pdus);
+        let verdict = self.full.admit(index, class, arrival);
+        if verdict == Verdict::Drop || average < self.least {
+            return verdict;
+        }
+        let is_hit = average >= self.most || {
+            let depth = u64::from(average - self.least) * u64::from(self.share);
+            let share = depth / u64::from(self.most - self.least);
+            (u64::from(arrival.random) * 10_000) >> 32 < share
+        };
+        match (is_hit, class.ecn) {
+            (false, _) => Verdict::Queue,
+            (true, true) => Verdict::Mark,
+            (true, false) => Verdict::Drop,
+        }
+    }
+
+    fn limit(&self) -> (u32, u64) {
+        self.full.limit()
+    }
+}
+
+fn is_full(class: &Class, len: usize, pdus: u32, bytes: u64) -> bool {
+    class.pdus >= pdus || class.bytes + len as u64 > bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FULL: TailDrop = TailDrop {
+        pdus: 10,
+        bytes: 5000,
+    };
+
+    fn class(pdus: u32, bytes: u64, ecn: bool) -> Class {
+        Class {
+            pdus,
+            bytes,
+            ecn,
+            ..Class::default()
+        }
+    }
+
+    fn arrival(len: usize, random: u32) -> Arrival {
+        Arrival {
+            now: 0,
+            len,
+            random,
+        }
+    }
+
+    #[test]
+    fn tail_drop_keeps_both_limits() {
+        let mut policy = FULL;
+        let mut admit =
+            |pdus, bytes, len| policy.admit(0, &class(pdus, bytes, true), arrival(len, 0));
+        assert_eq!(admit(9, 0, 100), Verdict::Queue);
+        assert_eq!(admit(10, 0, 100), Verdict::Drop);
+        assert_eq!(admit(1, 4900, 100), Verdict::Queue);
+        assert_eq!(admit(1, 4901, 100), Verdict::Drop);
+    }
+
+    #[test]
+    fn marks_come_before_drops_and_only_where_allowed() {
+        let mut policy = EcnMark {
+            mark_pdus: 4,
+            mark_bytes: 2000,
+            full: FULL,
+        };
+        let mut admit =
+            |pdus, bytes, ecn| policy.admit(0, &class(pdus, bytes, ecn), arrival(10, 0));
+        assert_eq!(admit(3, 0, true), Verdict::Queue);
+        assert_eq!(admit(4, 0, true), Verdict::Mark);
+        assert_eq!(admit(1, 2000, true), Verdict::Mark);
+        assert_eq!(admit(4, 0, false), Verdict::Queue);
+        assert_eq!(admit(10, 0, true), Verdict::Drop);
+    }
+
+    #[test]
+    fn red_hits_a_share_that_grows_with_the_average() {
+        // With a shift of 0 the average is the present length.
+        let mut policy = Red::new(2, 6, 5000, 0, FULL);
+        let mut hits = |pdus| {
+            let step = u32::MAX / 1000;
+            (0..1000)
+                .filter(|i| {
+                    let verdict = policy.admit(0, &class(pdus, 0, false), arrival(10, i * step));
+                    verdict == Verdict::Drop
+                })
+                .count()
+        };
+        assert_eq!(hits(1), 0);
+        assert_eq!(hits(2), 0);
+        assert!((240..=260).contains(&hits(4)), "a quarter, half way");
+        assert_eq!(hits(6), 1000);
+        assert_eq!(
+            policy.admit(1, &class(7, 0, true), arrival(10, 0)),
+            Verdict::Mark
+        );
+    }
+}

@@ -1,0 +1,235 @@
+//! The policies that come with data transfer.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+
+use super::{
+    Catalogue, Descriptor, Ecmp, EcnMark, Fifo, ForwardingPolicy, Param, Params, QueuePolicy, Red,
+    Scheduler, Single, Spread, StrictPriority, TailDrop, WeightedFair, component,
+};
+
+impl Catalogue {
+    /// The policies of data transfer. Layer management and the toolbox add theirs when an IPCP is
+    /// made.
+    #[must_use]
+    pub fn standard() -> Catalogue {
+        let mut catalogue = Catalogue::empty();
+        scheduling(&mut catalogue);
+        queueing(&mut catalogue);
+        forwarding(&mut catalogue);
+        catalogue
+    }
+}
+
+fn scheduling(catalogue: &mut Catalogue) {
+    let mut add = |name, help, params, make: fn(&Params) -> Result<Box<dyn Scheduler>, String>| {
+        catalogue.register(live(component::RMT_SCHEDULING, name, help, params), make);
+    };
+    add(
+        "strict-priority",
+        "The most urgent class first (cube field `priority`, 0 is most urgent); equals by arrival.",
+        vec![],
+        |_| Ok(Box::new(StrictPriority)),
+    );
+    add(
+        "fifo",
+        "PDUs leave in the order in which they came.",
+        vec![],
+        |_| Ok(Box::new(Fifo)),
+    );
+    add(
+        "weighted-fair",
+        "Deficit round robin: bytes are shared in proportion to the cubes' `weight`.",
+        vec![param(
+            "quantum",
+            "2048",
+            "Bytes that weight 1 gets in each round, 256 to 65536.",
+        )],
+        |params| {
+            let quantum = params.uint("quantum", 256, 65_536)?;
+            Ok(Box::new(WeightedFair::new(to_u32(quantum))))
+        },
+    );
+}
+
+fn queueing(catalogue: &mut Catalogue) {
+    let mut add = |name, help, own, make: fn(&Params) -> Result<Box<dyn QueuePolicy>, String>| {
+        let mut params = vec![
+            param(
+                "limit-pdus",
+                "1024",
+                "Longest queue of a class in PDUs, 2 to 1000000.",
+            ),
+            param(
+                "limit-bytes",
+                "1048576",
+                "Longest queue of a class in bytes, 4096 to 2^32.",
+            ),
+        ];
+        params.extend::<Vec<Param>>(own);
+        catalogue.register(live(component::RMT_QUEUE, name, help, params), make);
+    };
+    add(
+        "ecn-mark",
+        "PDUs that find a queue above a threshold are marked (cubes with `ecn`); dropped when full.",
+        vec![
+            param(
+                "mark-pdus",
+                "64",
+                "PDUs from which on to mark, 1 to 1000000.",
+            ),
+            param(
+                "mark-bytes",
+                "131072",
+                "Bytes from which on to mark, 1 to 2^32.",
+            ),
+        ],
+        |params| {
+            Ok(Box::new(EcnMark {
+                mark_pdus: to_u32(params.uint("mark-pdus", 1, 1_000_000)?),
+                mark_bytes: params.uint("mark-bytes", 1, 1 << 32)?,
+                full: full(params)?,
+            }))
+        },
+    );
+    add(
+        "tail-drop",
+        "PDUs that find a full queue are dropped.",
+        vec![],
+        |params| Ok(Box::new(full(params)?)),
+    );
+    add(
+        "red",
+        "Random early detection: the longer the average queue, the more PDUs are marked or dropped.",
+        vec![
+            param(
+                "least",
+                "32",
+                "Average length in PDUs at which it begins, 1 to 1000000.",
+            ),
+            param(
+                "most",
+                "256",
+                "Average length from which on every PDU is hit, 2 to 1000000.",
+            ),
+            param("share", "1000", "PDUs hit just below `most`, in 1/10000."),
+            param(
+                "shift",
+                "6",
+                "The average moves by 1/2^shift with each PDU, 0 to 16.",
+            ),
+        ],
+        |params| {
+            let least = to_u32(params.uint("least", 1, 1_000_000)?);
+            Ok(Box::new(Red::new(
+                least,
+                to_u32(params.uint("most", u64::from(least) + 1, 1_000_000)?),
+                to_u32(params.uint("share", 0, 10_000)?),
+                to_u32(params.uint("shift", 0, 16)?),
+                full(params)?,
+            )))
+        },
+    );
+}
+
+fn forwarding(catalogue: &mut Catalogue) {
+    let mut add = |name, help, make: fn(&Params) -> Result<Box<dyn ForwardingPolicy>, String>| {
+        let params = vec![param(
+            "multi-homing",
+            "flow",
+            "Over several N-1 flows to one neighbour: `flow` keeps a connection on one, \
+             `least-queue` chooses for each PDU.",
+        )];
+        catalogue.register(live(component::FORWARDING, name, help, params), make);
+    };
+    add(
+        "ecmp",
+        "Connections spread over all next hops of equal cost; each keeps its path.",
+        |params| {
+            Ok(Box::new(Ecmp {
+                spread: spread(params)?,
+            }))
+        },
+    );
+    add("single", "Everything takes the first next hop.", |params| {
+        Ok(Box::new(Single {
+            spread: spread(params)?,
+        }))
+    });
+}
+
+fn full(params: &Params) -> Result<TailDrop, String> {
+    Ok(TailDrop {
+        pdus: to_u32(params.uint("limit-pdus", 2, 1_000_000)?),
+        bytes: params.uint("limit-bytes", 4096, 1 << 32)?,
+    })
+}
+
+fn spread(params: &Params) -> Result<Spread, String> {
+    let index = params.one_of("multi-homing", &["flow", "least-queue"])?;
+    Ok([Spread::Flow, Spread::LeastQueue][index])
+}
+
+fn live(
+    component: &'static str,
+    name: &'static str,
+    help: &'static str,
+    params: Vec<Param>,
+) -> Descriptor {
+    Descriptor {
+        component,
+        name,
+        help,
+        params,
+        is_live: true,
+    }
+}
+
+fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
+    Param {
+        name,
+        default,
+        help,
+    }
+}
+
+/// Values are checked to be small before they come here.
+fn to_u32(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PolicySpec;
+
+    #[test]
+    fn every_standard_policy_can_be_made_with_its_defaults() {
+        let catalogue = Catalogue::standard();
+        for component in catalogue.components() {
+            let policies: Vec<_> = catalogue.policies(component).collect();
+            assert!(policies.len() >= 2, "{component}");
+            for policy in policies {
+                let spec = PolicySpec {
+                    name: policy.name.to_string(),
+                    ..PolicySpec::default()
+                };
+                let made = match component {
+                    component::RMT_SCHEDULING => catalogue
+                        .make::<Box<dyn Scheduler>>(component, &spec)
+                        .is_ok(),
+                    component::RMT_QUEUE => catalogue
+                        .make::<Box<dyn QueuePolicy>>(component, &spec)
+                        .is_ok(),
+                    component::FORWARDING => catalogue
+                        .make::<Box<dyn ForwardingPolicy>>(component, &spec)
+                        .is_ok(),
+                    other => catalogue.resolve(other, &spec).is_ok(),
+                };
+                assert!(made, "{component} {}", policy.name);
+            }
+        }
+    }
+}
