@@ -12,4 +12,4 @@ mod text;
 
 pub use memory::{ring_consumer, vmpi_control, vmpi_endpoint};
 pub use sockets::ivshmem_server;
-pub use text::{configuration, ipc_message};
+pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};

@@ -1,26 +1,53 @@
 //! What an application says on `ipc.sock`, and what a person writes into a configuration.
 
-use carina_api::ipc::{Reply, Request, decode, encode};
-use carina_node::config::Config;
+use carina_api::ipc::{FlowNotice, Reply, Request, decode, encode};
+use carina_node::{Config, ConfigError};
 
-/// Messages of `ipc.sock`, both directions: what decodes encodes, and decodes to the same again.
+/// Messages of `ipc.sock`, both directions.
 pub fn ipc_message(data: &[u8]) {
-    if let Ok(request) = decode::<Request>(data) {
-        let encoded = encode(&request).expect("a request that was decoded can be encoded");
-        assert_eq!(decode::<Request>(&encoded).expect("and decoded"), request);
-    }
-    if let Ok(reply) = decode::<Reply>(data) {
-        let encoded = encode(&reply).expect("a reply that was decoded can be encoded");
-        assert_eq!(decode::<Reply>(&encoded).expect("and decoded"), reply);
-    }
+    reads_ipc_message(data);
 }
 
-/// Configurations: an error has a text that says something.
-pub fn configuration(data: &[u8]) {
-    let Ok(text) = std::str::from_utf8(data) else {
-        return;
-    };
-    if let Err(error) = Config::parse(text, None) {
-        assert!(!error.to_string().is_empty());
+/// True when the bytes are a message. What decodes encodes, and decodes to the same again, with
+/// names within their limits.
+pub fn reads_ipc_message(data: &[u8]) -> bool {
+    let request = decode::<Request>(data);
+    if let Ok(request) = &request {
+        let encoded = encode(request).expect("a request that was decoded can be encoded");
+        assert_eq!(decode::<Request>(&encoded).expect("and decoded"), *request);
+        if let Request::Register { name, .. } = request {
+            assert!(carina_wire::check_name(name.as_str()).is_ok());
+        }
     }
+    let reply = decode::<Reply>(data);
+    if let Ok(reply) = &reply {
+        let encoded = encode(reply).expect("a reply that was decoded can be encoded");
+        assert_eq!(decode::<Reply>(&encoded).expect("and decoded"), *reply);
+    }
+    request.is_ok() || reply.is_ok() || decode::<FlowNotice>(data).is_ok()
+}
+
+/// Configurations.
+pub fn configuration(data: &[u8]) {
+    reads_configuration(data);
+}
+
+/// True when the bytes are a configuration; any other text gives an error with a line within it.
+pub fn reads_configuration(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return false;
+    };
+    let error = match Config::parse(text, None) {
+        Ok(_) => return true,
+        Err(error) => error,
+    };
+    if let ConfigError::Meaning { line, .. } = error {
+        let lines = text.lines().count().max(1);
+        assert!((1..=lines).contains(&line), "{line} in {text:?}");
+    } else {
+        let said = error.to_string();
+        let is_placed = said.contains("line") || said.contains("nested too deeply");
+        assert!(is_placed, "{said}");
+    }
+    false
 }

@@ -1,7 +1,7 @@
 //! Replays every corpus, and seeded mutations of it, through its target.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Mutations of each file of a corpus.
 const MUTATIONS: u64 = 200;
@@ -32,15 +32,35 @@ fn ivshmem_server_survives_its_corpus() {
 
 #[test]
 fn ipc_message_survives_its_corpus() {
-    replay("ipc_message", carina_fuzz::ipc_message, 5 * MUTATIONS);
+    replay("ipc_message", carina_fuzz::ipc_message, 20 * MUTATIONS);
+    accepts_what_is_good("ipc_message", carina_fuzz::reads_ipc_message);
 }
 
 #[test]
 fn configuration_survives_its_corpus() {
     replay("configuration", carina_fuzz::configuration, 5 * MUTATIONS);
+    accepts_what_is_good("configuration", carina_fuzz::reads_configuration);
 }
 
-fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
+/// Checks that every file is accepted, unless its name begins with `bad-`, and that mutations of
+/// good ones are now and then: else they would test nothing behind the syntax.
+fn accepts_what_is_good(target: &str, accepts: fn(&[u8]) -> bool) {
+    let mut accepted = 0;
+    for (number, file) in corpus(target).iter().enumerate() {
+        let bytes = fs::read(file).expect("a file of the corpus");
+        let is_bad = file
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("bad-"));
+        assert_eq!(accepts(&bytes), !is_bad, "{}", file.display());
+        let seeds = (0..5 * MUTATIONS).map(|seed| seed + 1000 * number as u64);
+        accepted += seeds
+            .filter(|seed| accepts(&mutated(&bytes, *seed)))
+            .count();
+    }
+    assert!(accepted > 100, "{accepted} mutations were accepted");
+}
+
+fn corpus(target: &str) -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("corpus")
         .join(target);
@@ -55,6 +75,11 @@ fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
         dir.display(),
         files.len()
     );
+    files
+}
+
+fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
+    let files = corpus(target);
     for (number, file) in files.iter().enumerate() {
         let bytes = fs::read(file).expect("a file of the corpus");
         run(&bytes);
@@ -70,11 +95,13 @@ fn mutated(bytes: &[u8], seed: u64) -> Vec<u8> {
     let mut out = bytes.to_vec();
     for _ in 0..=random.below(4) {
         let at = random.below(out.len() + 1);
-        match random.below(5) {
+        match random.below(7) {
             0 if at < out.len() => out[at] ^= 1 << random.below(8),
             1 if at < out.len() => out[at] = random.next() as u8,
             2 if at < out.len() => drop(out.remove(at)),
             3 => out.insert(at, random.next() as u8),
+            4 => out.insert(at, MARKS[random.below(MARKS.len())]),
+            5 => drop(out.extend_from_within(at..)),
             _ => out.truncate(at),
         }
     }
@@ -96,3 +123,6 @@ impl Random {
         (self.next() % end.max(1) as u64) as usize
     }
 }
+
+/// What means something in JSON or TOML.
+const MARKS: &[u8] = b"\"{}[]:,\\0-\n=.|";
