@@ -31,7 +31,9 @@ pub trait DataTransfer {
     /// It is gone: queued PDUs move to another flow of the same neighbour or are dropped, counted.
     fn remove_n1(&mut self, now: u64, n1: N1Port);
 
-    /// Protection from here on; `None` takes it off.
+    /// Protection from here on; `None` takes it off. Management PDUs to [`Target::N1`] are exempt
+    /// both ways: two IPCPs that connect have no common keys yet, and a peer that restarted has
+    /// lost them.
     fn set_sealer(&mut self, n1: N1Port, sealer: Option<alloc::boxed::Box<dyn Sealer>>);
 
     /// The N-1 flows of a neighbour, best first; empty when it is no neighbour any more.
@@ -41,7 +43,9 @@ pub trait DataTransfer {
     fn set_forwarding(&mut self, table: &[Route]);
 
     /// Sends a management PDU without delivery guarantee: to the neighbour behind `n1`, or through
-    /// the forwarding table. At most [`DataTransfer::management_max`] bytes.
+    /// the forwarding table; a message to this member's own address comes back as an event. PDUs
+    /// to [`Target::N1`] look the same in every DIF ([`Widths::default`](carina_wire::dif::Widths)),
+    /// because an IPCP that joins does not know the DIF's widths yet. At most [`DataTransfer::management_max`] bytes.
     fn send_management(&mut self, now: u64, to: Target, message: &[u8]);
 
     /// Longest management message in bytes that fits in one PDU everywhere in the DIF.
