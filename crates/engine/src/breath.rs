@@ -48,11 +48,13 @@ struct Slot {
 }
 
 impl Engine {
-    /// An engine without apps. `row` receives its counters, `pool` its copies.
+    /// An engine without apps. `row` receives its counters, `pool` its copies; it becomes the pool
+    /// of the calling thread, on which the engine is to run.
     ///
     /// # Errors
     /// When no epoll descriptor is to be had.
     pub fn new(row: Row, pool: Pool) -> io::Result<Engine> {
+        pool.serve_thread();
         Ok(Engine {
             slots: Vec::new(),
             free: Vec::new(),

@@ -7,7 +7,7 @@
 //! ```text
 //! file:  [magic 8][version u32][rows u32][row bytes u32]...pad to 4096, then rows
 //! row:   [state u32: 0 free, else the kind][changes u32][id u64][name 112, NUL-padded]
-//!        [values 32 x u64]
+//!        [values 64 x u64]
 //! ```
 
 use std::cell::Cell;
@@ -363,15 +363,15 @@ fn word32(bytes: &[u8], at: usize) -> u32 {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"CARINACT");
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const HEADER_BYTES: usize = 4096;
 const NAME_AT: usize = 16;
 const NAME_BYTES: usize = 112;
 const VALUES_AT: usize = NAME_AT + NAME_BYTES;
-const VALUES: usize = 32;
+const VALUES: usize = 64;
 const ROW_BYTES: usize = VALUES_AT + 8 * VALUES;
-/// Rows of a table: a few thousand flows; the file takes memory only for rows once used.
-const ROWS: usize = 8192;
+/// Rows of a table: tens of thousands of flows; the file takes memory only for rows once used.
+const ROWS: usize = 32_768;
 const FILE_BYTES: usize = HEADER_BYTES + ROWS * ROW_BYTES;
 
 const _: () = assert!(Value::ALL.len() <= VALUES);

@@ -22,5 +22,5 @@ pub use app::{App, BURST};
 pub use breath::Engine;
 pub use link::Links;
 pub use packet::{Packet, record_cost};
-pub use pool::{Buffer, Pool};
+pub use pool::{Buffer, Pool, Shared};
 pub use terms::{AppId, Close, Credit, LinkId};

@@ -20,6 +20,7 @@ struct Link {
     from: AppId,
     to: AppId,
     tag: u32,
+    mark: u32,
     queue: VecDeque<Packet>,
     credit: Credit,
     limit: u64,
@@ -74,6 +75,7 @@ impl Links {
             from,
             to,
             tag: 0,
+            mark: 0,
             queue: VecDeque::new(),
             credit,
             limit,
@@ -154,6 +156,25 @@ impl Links {
     #[must_use]
     pub fn tag(&self, id: LinkId) -> u32 {
         self.link(id).map_or(0, |link| link.tag)
+    }
+
+    /// Sets the mark that the app at the flow's end knows this link by, when it has many.
+    pub fn set_mark(&mut self, id: LinkId, mark: u32) {
+        if let Some(link) = self.link_mut(id) {
+            link.mark = mark;
+        }
+    }
+
+    /// The mark set by [`Links::set_mark`], 0 before.
+    #[must_use]
+    pub fn mark(&self, id: LinkId) -> u32 {
+        self.link(id).map_or(0, |link| link.mark)
+    }
+
+    /// True when `app` is the sink of the link.
+    #[must_use]
+    pub fn leads_to(&self, id: LinkId, app: AppId) -> bool {
+        self.link(id).is_some_and(|link| link.to == app)
     }
 
     /// Sink: states that all its inputs together may take `bytes` of ring space in this breath.

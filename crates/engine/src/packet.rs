@@ -1,43 +1,83 @@
 //! A packet: some bytes of headers in a buffer, and a payload that stays in the ring it came from.
 
 use carina_ring::{Lease, Slot};
+use carina_wire::Payload;
 
-use crate::pool::{Buffer, Pool};
+use crate::pool::{Buffer, Pool, Shared};
 
 /// A piece of an SDU on its way through the data plane. Its contents are those of the head, then
 /// those of the body.
 pub struct Packet {
     head: Option<Buffer>,
-    body: Option<Lease>,
+    body: Body,
     more: bool,
+}
+
+/// Where the contents lie that are not in the head.
+enum Body {
+    Empty,
+    /// In a ring, until the end of the breath.
+    Ring(Lease),
+    /// In a buffer that other packets look at too.
+    Shared(Shared),
+}
+
+impl Body {
+    fn len(&self) -> usize {
+        match self {
+            Body::Empty => 0,
+            Body::Ring(lease) => lease.len(),
+            Body::Shared(shared) => shared.len(),
+        }
+    }
+
+    /// Copies the first bytes to fill `to`.
+    fn copy_to(&self, to: &mut [u8]) {
+        match self {
+            Body::Empty => {}
+            Body::Ring(lease) => lease.copy_range(0, to),
+            Body::Shared(shared) => to.copy_from_slice(&shared.as_slice()[..to.len()]),
+        }
+    }
 }
 
 impl Packet {
     /// A packet whose contents are what is in view of a record in a ring; `more` when a further
     /// piece of the same SDU follows.
     #[must_use]
+    #[inline]
     pub fn from_lease(lease: Lease, more: bool) -> Packet {
         Packet {
             head: None,
-            body: Some(lease),
+            body: Body::Ring(lease),
             more,
         }
     }
 
     /// A packet whose contents are a buffer.
     #[must_use]
+    #[inline]
     pub fn from_buffer(buffer: Buffer, more: bool) -> Packet {
         Packet {
             head: Some(buffer),
-            body: None,
+            body: Body::Empty,
             more,
         }
     }
 
+    /// A packet with a copy of `bytes`; `None` when the pool has no buffer.
+    #[must_use]
+    pub fn copy_of(bytes: &[u8], pool: &Pool) -> Option<Packet> {
+        let mut buffer = pool.take(bytes.len())?;
+        buffer.as_mut_slice().copy_from_slice(bytes);
+        Some(Packet::from_buffer(buffer, false))
+    }
+
     /// Length of the contents in bytes.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
-        self.head().len() + self.body.as_ref().map_or(0, Lease::len)
+        self.head().len() + self.body.len()
     }
 
     /// True for an SDU of no bytes, which is an SDU all the same.
@@ -48,20 +88,42 @@ impl Packet {
 
     /// True when a further piece of the same SDU follows.
     #[must_use]
+    #[inline]
     pub fn more(&self) -> bool {
         self.more
     }
 
-    /// The part of the contents that lies in a buffer.
+    /// Says whether a further piece of the same SDU follows.
+    #[inline]
+    pub fn set_more(&mut self, more: bool) {
+        self.more = more;
+    }
+
+    /// The first part of the contents, as far as it lies in a buffer.
     #[must_use]
+    #[inline]
     pub fn head(&self) -> &[u8] {
         self.head.as_ref().map_or(&[], Buffer::as_slice)
     }
 
-    /// The part of the contents that lies in a ring.
+    /// The second part of the contents, when it lies in a ring.
     #[must_use]
+    #[inline]
     pub fn body(&self) -> Option<&Lease> {
-        self.body.as_ref()
+        match &self.body {
+            Body::Ring(lease) => Some(lease),
+            _ => None,
+        }
+    }
+
+    /// The second part of the contents, when it lies in a buffer.
+    #[must_use]
+    #[inline]
+    pub fn shared(&self) -> &[u8] {
+        match &self.body {
+            Body::Shared(shared) => shared.as_slice(),
+            _ => &[],
+        }
     }
 
     /// Copies the contents to the place at `offset` of a slot in another ring: the one copy of
@@ -75,18 +137,24 @@ impl Packet {
         if !head.is_empty() {
             slot.write_at(offset, head);
         }
-        if let Some(body) = &self.body {
-            slot.copy_from(body, offset + head.len());
+        match &self.body {
+            Body::Empty => {}
+            Body::Ring(lease) => slot.copy_from(lease, offset + head.len()),
+            Body::Shared(shared) => slot.write_at(offset + head.len(), shared.as_slice()),
         }
     }
 
     /// Appends the contents to a vector.
     pub fn append_to(&self, to: &mut Vec<u8>) {
         to.extend_from_slice(self.head());
-        if let Some(body) = &self.body {
-            let at = to.len();
-            to.resize(at + body.len(), 0);
-            body.copy_range(0, &mut to[at..]);
+        match &self.body {
+            Body::Empty => {}
+            Body::Ring(lease) => {
+                let at = to.len();
+                to.resize(at + lease.len(), 0);
+                lease.copy_range(0, &mut to[at..]);
+            }
+            Body::Shared(shared) => to.extend_from_slice(shared.as_slice()),
         }
     }
 
@@ -106,38 +174,175 @@ impl Packet {
     #[must_use]
     pub fn pull_header(&mut self, len: usize) -> bool {
         if let Some(head) = self.head.as_mut()
-            && !head.as_slice().is_empty()
+            && !head.is_empty()
         {
             return head.pull_front(len);
         }
-        match self.body.as_mut() {
-            Some(body) if body.len() >= len => {
-                body.advance(len);
-                true
-            }
-            _ => len == 0,
+        if self.body.len() < len {
+            return false;
+        }
+        self.advance_body(len);
+        true
+    }
+
+    fn advance_body(&mut self, count: usize) {
+        match &mut self.body {
+            Body::Empty => {}
+            Body::Ring(lease) => lease.advance(count.min(lease.len())),
+            Body::Shared(shared) => shared.advance(count),
         }
     }
 
-    /// Moves the contents out of the ring into a buffer, so that the ring's owner may release it.
-    /// False when the pool has no buffer: the packet must be dropped then.
+    /// Moves what lies in a ring into a buffer, so that the ring's owner may release it. False
+    /// when the pool has no buffer: the packet must be dropped then.
     #[must_use]
     pub fn materialise(&mut self, pool: &Pool) -> bool {
-        let Some(body) = self.body.take() else {
+        if !matches!(self.body, Body::Ring(_)) {
             return true;
-        };
-        let head = self.head.take();
-        let head_len = head.as_ref().map_or(0, |head| head.as_slice().len());
-        let Some(mut buffer) = pool.take(head_len + body.len()) else {
+        }
+        let Some(buffer) = pool.take(self.len()) else {
             return false;
         };
-        let (front, back) = buffer.as_mut_slice().split_at_mut(head_len);
-        if let Some(head) = &head {
-            front.copy_from_slice(head.as_slice());
-        }
-        body.copy_range(0, back);
-        self.head = Some(buffer);
+        self.move_into(buffer);
         true
+    }
+
+    /// Copies all contents into a buffer of the same length and makes it the head.
+    fn move_into(&mut self, mut buffer: Buffer) {
+        let head = self.head();
+        let (front, back) = buffer.as_mut_slice().split_at_mut(head.len());
+        front.copy_from_slice(head);
+        self.body.copy_to(back);
+        self.body = Body::Empty;
+        self.head = Some(buffer);
+    }
+}
+
+/// Buffers come from the pool of the thread ([`Pool::serve_thread`]).
+impl Payload for Packet {
+    #[inline]
+    fn len(&self) -> usize {
+        Packet::len(self)
+    }
+
+    #[inline]
+    fn copy_prefix(&self, to: &mut [u8]) -> usize {
+        let count = self.len().min(to.len());
+        let head = self.head();
+        let front = head.len().min(count);
+        to[..front].copy_from_slice(&head[..front]);
+        if count > front {
+            self.body.copy_to(&mut to[front..count]);
+        }
+        count
+    }
+
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        let front = self.head().len().min(count);
+        if front > 0
+            && let Some(head) = self.head.as_mut()
+        {
+            let _ = head.pull_front(front);
+        }
+        if count > front {
+            self.advance_body(count - front);
+        }
+    }
+
+    #[inline]
+    fn truncate(&mut self, len: usize) {
+        let front = self.head().len();
+        if front > len
+            && let Some(head) = self.head.as_mut()
+        {
+            head.truncate(len);
+        }
+        match &mut self.body {
+            Body::Empty => {}
+            _ if front >= len => self.body = Body::Empty,
+            Body::Ring(lease) => lease.truncate(len - front),
+            Body::Shared(shared) => shared.truncate(len - front),
+        }
+    }
+
+    #[inline]
+    fn prepend(&mut self, header: &[u8]) -> bool {
+        if let Some(head) = self.head.as_mut()
+            && head.push_front(header)
+        {
+            return true;
+        }
+        let Some(mut fresh) = Pool::take_here(0) else {
+            return false;
+        };
+        if !fresh.push_front(header) {
+            return false;
+        }
+        match (self.head.take(), &self.body) {
+            (None, _) => {}
+            // The headroom is used up: the buffer becomes the body of a new head.
+            (Some(full), Body::Empty) => self.body = Body::Shared(full.share()),
+            (Some(full), _) => {
+                self.head = Some(full);
+                let Some(whole) = Pool::take_here(self.len()) else {
+                    return false;
+                };
+                self.move_into(whole);
+                return Payload::prepend(self, header);
+            }
+        }
+        self.head = Some(fresh);
+        true
+    }
+
+    fn share(&mut self) -> Option<Packet> {
+        if matches!(self.body, Body::Empty)
+            && let Some(head) = self.head.take()
+        {
+            self.body = Body::Shared(head.share());
+        }
+        let head = match &self.head {
+            // Headers only: what is long has been moved to the body.
+            Some(head) => {
+                let mut copy = Pool::take_here(head.len())?;
+                copy.as_mut_slice().copy_from_slice(head.as_slice());
+                Some(copy)
+            }
+            None => None,
+        };
+        let body = match &self.body {
+            Body::Empty => Body::Empty,
+            Body::Ring(lease) => Body::Ring(lease.clone()),
+            Body::Shared(shared) => Body::Shared(shared.clone()),
+        };
+        Some(Packet {
+            head,
+            body,
+            more: self.more,
+        })
+    }
+
+    #[inline]
+    fn keep(&mut self) -> bool {
+        if !matches!(self.body, Body::Ring(_)) {
+            return true;
+        }
+        let Some(buffer) = Pool::take_here(self.len()) else {
+            return false;
+        };
+        self.move_into(buffer);
+        true
+    }
+
+    fn append_to(&self, to: &mut Vec<u8>) {
+        Packet::append_to(self, to);
+    }
+
+    fn from_vec(bytes: Vec<u8>) -> Option<Packet> {
+        let mut buffer = Pool::take_here(bytes.len())?;
+        buffer.as_mut_slice().copy_from_slice(&bytes);
+        Some(Packet::from_buffer(buffer, false))
     }
 }
 
@@ -147,3 +352,6 @@ impl Packet {
 pub fn record_cost(len: usize) -> u64 {
     carina_ring::record_cost(len) as u64
 }
+
+#[cfg(test)]
+mod tests;

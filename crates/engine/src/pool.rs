@@ -1,132 +1,281 @@
 //! Buffers for packets that cannot stay where they came from.
 //!
 //! A packet read from a ring stays in the ring. Only what comes from a socket, or what has to
-//! outlive its ring slot, is copied into a buffer of this pool. The pool is bounded: a peer can
-//! make the data plane hold bytes, but never more than this.
+//! outlive its ring slot, is copied into a buffer of this pool, and headers of normal DIFs are
+//! written into small ones. The pool is bounded: a peer can make the data plane hold bytes, but
+//! never more than this.
+//!
+//! Buffers come in a few sizes and go back to a list of their size; their bytes are neither freed
+//! nor zeroed in between.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// A bounded source of buffers.
 #[derive(Clone)]
 pub struct Pool {
-    shared: Rc<Shared>,
+    lender: Rc<Lender>,
 }
 
-struct Shared {
+struct Lender {
     bytes_max: usize,
     bytes_out: Cell<usize>,
-    spare: Cell<Vec<Vec<u8>>>,
+    /// Spare stores by size class. No two references to a spare store exist.
+    spare: [Cell<Vec<Rc<Store>>>; CLASSES.len()],
+}
+
+/// The memory of a buffer. Its length is its charge against the pool.
+struct Store {
+    bytes: Box<[u8]>,
 }
 
 /// A buffer with headroom in front of its content; returns to its pool when dropped.
 pub struct Buffer {
-    bytes: Vec<u8>,
-    start: usize,
-    /// What this buffer counts against the pool.
-    charge: usize,
-    pool: Rc<Shared>,
+    // `None` only while the buffer is taken apart.
+    store: Option<Rc<Store>>,
+    start: u32,
+    end: u32,
+    lender: Rc<Lender>,
+}
+
+/// A view of a buffer that has several; the buffer returns to its pool with the last of them.
+pub struct Shared {
+    store: Option<Rc<Store>>,
+    start: u32,
+    end: u32,
+    lender: Rc<Lender>,
+}
+
+thread_local! {
+    /// The pool for packets that grow where no pool is at hand.
+    static THREAD: RefCell<Option<Pool>> = const { RefCell::new(None) };
 }
 
 impl Pool {
     /// A pool that lends at most `bytes_max` bytes at a time.
     #[must_use]
     pub fn new(bytes_max: usize) -> Pool {
-        let shared = Shared {
+        let lender = Lender {
             bytes_max,
             bytes_out: Cell::new(0),
-            spare: Cell::default(),
+            spare: Default::default(),
         };
         Pool {
-            shared: Rc::new(shared),
+            lender: Rc::new(lender),
         }
     }
 
-    /// A buffer with `len` zero bytes of content behind [`HEADROOM_BYTES`] of headroom; `None`
-    /// when the pool has lent all it may.
+    /// Makes this the pool of the calling thread: the one that the [`carina_wire::Payload`] side of
+    /// packets takes from, whose operations carry no pool. An engine does so at its birth.
+    pub fn serve_thread(&self) {
+        THREAD.with(|thread| *thread.borrow_mut() = Some(self.clone()));
+    }
+
+    /// As [`Pool::take`], from the pool of the calling thread; `None` also when it has none.
     #[must_use]
+    #[inline]
+    pub fn take_here(len: usize) -> Option<Buffer> {
+        THREAD.with(|thread| thread.borrow().as_ref()?.take(len))
+    }
+
+    /// A buffer with `len` bytes of content behind [`HEADROOM_BYTES`] of headroom; `None` when the
+    /// pool has lent all it may. What the content holds is left over from earlier use: fill it, or
+    /// cut it to what was filled.
+    #[must_use]
+    #[inline]
     pub fn take(&self, len: usize) -> Option<Buffer> {
-        let charge = (HEADROOM_BYTES + len).max(SMALL_BYTES);
-        let out = self.shared.bytes_out.get().checked_add(charge)?;
-        if out > self.shared.bytes_max {
+        let total = HEADROOM_BYTES.checked_add(len)?;
+        let class = CLASSES.iter().position(|(bytes, _)| total <= *bytes);
+        let charge = class.map_or(total, |class| CLASSES[class].0);
+        let out = self.lender.bytes_out.get().checked_add(charge)?;
+        if out > self.lender.bytes_max || u32::try_from(total).is_err() {
             return None;
         }
-        self.shared.bytes_out.set(out);
-        let mut bytes = if charge == SMALL_BYTES {
-            let mut spare = self.shared.spare.take();
-            let buffer = spare.pop();
-            self.shared.spare.set(spare);
-            buffer.unwrap_or_else(|| Vec::with_capacity(SMALL_BYTES))
-        } else {
-            Vec::with_capacity(charge)
-        };
-        bytes.clear();
-        bytes.resize(HEADROOM_BYTES + len, 0);
+        let store = class.and_then(|class| self.lender.reuse(class));
+        let store = store.unwrap_or_else(|| {
+            Rc::new(Store {
+                bytes: vec![0; charge].into_boxed_slice(),
+            })
+        });
+        self.lender.bytes_out.set(out);
         Some(Buffer {
-            bytes,
-            start: HEADROOM_BYTES,
-            charge,
-            pool: Rc::clone(&self.shared),
+            store: Some(store),
+            start: HEADROOM_BYTES as u32,
+            end: total as u32,
+            lender: Rc::clone(&self.lender),
         })
     }
 
     /// Bytes lent at this moment.
     #[must_use]
     pub fn bytes_out(&self) -> usize {
-        self.shared.bytes_out.get()
+        self.lender.bytes_out.get()
+    }
+}
+
+impl Lender {
+    #[inline]
+    fn reuse(&self, class: usize) -> Option<Rc<Store>> {
+        let mut spare = self.spare[class].take();
+        let store = spare.pop();
+        self.spare[class].set(spare);
+        store
+    }
+
+    /// Takes a store back that nobody else refers to.
+    #[inline]
+    fn give_back(&self, store: Rc<Store>) {
+        let charge = store.bytes.len();
+        self.bytes_out.set(self.bytes_out.get() - charge);
+        let Some(class) = CLASSES.iter().position(|(bytes, _)| *bytes == charge) else {
+            return;
+        };
+        let mut spare = self.spare[class].take();
+        if spare.len() < CLASSES[class].1 {
+            spare.push(store);
+        }
+        self.spare[class].set(spare);
     }
 }
 
 impl Buffer {
     /// The content.
     #[must_use]
+    #[inline]
     pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[self.start..]
+        self.store.as_ref().map_or(&[], |store| {
+            &store.bytes[self.start as usize..self.end as usize]
+        })
     }
 
     /// The content, to be filled.
+    #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
-        &mut self.bytes[self.start..]
+        let (start, end) = (self.start as usize, self.end as usize);
+        // A buffer is the only one that refers to its store.
+        self.store
+            .as_mut()
+            .and_then(Rc::get_mut)
+            .map_or(&mut [], |store| &mut store.bytes[start..end])
+    }
+
+    /// Number of bytes of content.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// True when there is no content.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
     }
 
     /// Cuts the content to its first `len` bytes; longer content stays as it is.
     pub fn truncate(&mut self, len: usize) {
-        self.bytes.truncate(self.start.saturating_add(len));
+        self.end = self.start + self.len().min(len) as u32;
     }
 
     /// Puts a header in front; false when the headroom is used up.
     #[must_use]
+    #[inline]
     pub fn push_front(&mut self, header: &[u8]) -> bool {
-        let Some(start) = self.start.checked_sub(header.len()) else {
+        let Some(start) = (self.start as usize).checked_sub(header.len()) else {
             return false;
         };
-        self.bytes[start..self.start].copy_from_slice(header);
-        self.start = start;
+        let end = self.start as usize;
+        let Some(store) = self.store.as_mut().and_then(Rc::get_mut) else {
+            return false;
+        };
+        store.bytes[start..end].copy_from_slice(header);
+        self.start = start as u32;
         true
     }
 
     /// Takes `len` bytes off the front; false when there are not so many.
     #[must_use]
+    #[inline]
     pub fn pull_front(&mut self, len: usize) -> bool {
-        if len > self.bytes.len() - self.start {
+        if len > self.len() {
             return false;
         }
-        self.start += len;
+        self.start += len as u32;
         true
+    }
+
+    /// Gives up writing, so that there can be several views of the content. Copies nothing.
+    #[must_use]
+    pub fn share(mut self) -> Shared {
+        Shared {
+            store: self.store.take(),
+            start: self.start,
+            end: self.end,
+            lender: Rc::clone(&self.lender),
+        }
     }
 }
 
 impl Drop for Buffer {
+    #[inline]
     fn drop(&mut self) {
-        self.pool
-            .bytes_out
-            .set(self.pool.bytes_out.get() - self.charge);
-        if self.charge == SMALL_BYTES {
-            let mut spare = self.pool.spare.take();
-            if spare.len() < SPARE_MAX {
-                spare.push(std::mem::take(&mut self.bytes));
-            }
-            self.pool.spare.set(spare);
+        if let Some(store) = self.store.take() {
+            self.lender.give_back(store);
+        }
+    }
+}
+
+impl Shared {
+    /// The content in view.
+    #[must_use]
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        self.store.as_ref().map_or(&[], |store| {
+            &store.bytes[self.start as usize..self.end as usize]
+        })
+    }
+
+    /// Number of bytes in view.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        (self.end - self.start) as usize
+    }
+
+    /// True when nothing is in view.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Takes bytes off the front of the view; more than there are empty it.
+    pub fn advance(&mut self, count: usize) {
+        self.start += self.len().min(count) as u32;
+    }
+
+    /// Cuts the view to its first `len` bytes; a longer view stays as it is.
+    pub fn truncate(&mut self, len: usize) {
+        self.end = self.start + self.len().min(len) as u32;
+    }
+}
+
+impl Clone for Shared {
+    fn clone(&self) -> Shared {
+        Shared {
+            store: self.store.clone(),
+            start: self.start,
+            end: self.end,
+            lender: Rc::clone(&self.lender),
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(store) = self.store.take()
+            && Rc::strong_count(&store) == 1
+        {
+            self.lender.give_back(store);
         }
     }
 }
@@ -134,11 +283,15 @@ impl Drop for Buffer {
 /// Room in front of the content of every buffer, in bytes: enough for the headers of several DIFs.
 pub const HEADROOM_BYTES: usize = 128;
 
-/// Buffers up to this size are kept for reuse.
-const SMALL_BYTES: usize = 4096;
-
-/// How many are kept: four bursts.
-const SPARE_MAX: usize = 256;
+/// Sizes of stores in bytes, headroom included, and how many of each are kept for reuse: headers
+/// alone, an Ethernet frame, a page, a jumbo frame, the longest PDU. Larger ones come and go.
+const CLASSES: [(usize, usize); 5] = [
+    (256, 4096),
+    (2048, 1024),
+    (4096, 512),
+    (16_384, 64),
+    (69_632, 32),
+];
 
 #[cfg(test)]
 mod tests {
@@ -159,15 +312,41 @@ mod tests {
 
     #[test]
     fn a_pool_lends_no_more_than_its_bound_and_takes_back() {
-        let pool = Pool::new(2 * SMALL_BYTES);
-        let (a, b) = (pool.take(10).unwrap(), pool.take(10).unwrap());
+        let pool = Pool::new(2 * 4096);
+        let (a, b) = (pool.take(3000).unwrap(), pool.take(3000).unwrap());
         assert!(pool.take(0).is_none());
         drop(a);
-        assert!(pool.take(SMALL_BYTES).is_none());
+        assert!(pool.take(4096).is_none());
         let c = pool.take(100).unwrap();
-        assert_eq!(c.as_slice(), [0; 100]);
+        assert_eq!(c.len(), 100);
         drop((b, c));
         assert_eq!(pool.bytes_out(), 0);
         assert!(pool.take(usize::MAX - HEADROOM_BYTES).is_none());
+    }
+
+    #[test]
+    fn shared_content_goes_back_with_its_last_view() {
+        let pool = Pool::new(1 << 20);
+        let mut buffer = pool.take(4).unwrap();
+        buffer.as_mut_slice().copy_from_slice(b"abcd");
+        let a = buffer.share();
+        let mut b = a.clone();
+        b.advance(1);
+        b.truncate(2);
+        assert_eq!((a.as_slice(), b.as_slice()), (&b"abcd"[..], &b"bc"[..]));
+        drop(a);
+        assert_eq!(pool.bytes_out(), 256);
+        assert_eq!(b.as_slice(), b"bc");
+        drop(b);
+        assert_eq!(pool.bytes_out(), 0);
+    }
+
+    #[test]
+    fn small_buffers_are_used_again() {
+        let pool = Pool::new(1 << 20);
+        let first = pool.take(8).unwrap();
+        let at = first.as_slice().as_ptr();
+        drop(first);
+        assert_eq!(pool.take(8).unwrap().as_slice().as_ptr(), at);
     }
 }
