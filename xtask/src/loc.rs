@@ -4,21 +4,28 @@ use std::path::Path;
 
 use crate::source::{self, Source};
 
-/// Prints lines of production code (no comments, no tests, no empty lines) of VMPI-LL over
+/// Lines of production code (no comments, no tests, no empty lines) of VMPI-LL over
 /// ivshmem. What both sides are built of is counted on both.
-pub fn print(root: &Path) {
-    let sources = source::all(root);
-    println!(
+pub fn report(root: &Path) -> String {
+    let (sources, mut out) = (source::all(root), String::new());
+    let mut say = |line: String| out.push_str(&(line + "\n"));
+    say(format!(
         "{:<36} {:>10} {:>12}",
         "VMPI-LL", "this (LoC)", "paper (LoC)"
-    );
+    ));
     for (side, own) in [("guest side", GUEST), ("host side", HOST)] {
         let shared = lines(&sources, SHARED);
         let own_lines = lines(&sources, own);
-        println!("{side:<36} {:>10} {:>12}", own_lines + shared, "about 1000");
-        println!("  its own: {own_lines}; shared by both sides: {shared}");
+        say(format!(
+            "{side:<36} {:>10} {:>12}",
+            own_lines + shared,
+            "about 1000"
+        ));
+        say(format!(
+            "  its own: {own_lines}; shared by both sides: {shared}"
+        ));
     }
-    println!("\nlines of code of the crates:");
+    say("\nlines of code of the crates:".to_owned());
     let mut total = 0;
     for crate_name in crates(&sources) {
         let prefix = Path::new("crates").join(&crate_name).join("src");
@@ -29,9 +36,10 @@ pub fn print(root: &Path) {
             .map(Source::code_lines)
             .sum();
         total += count;
-        println!("  {crate_name:<34} {count:>10}");
+        say(format!("  {crate_name:<34} {count:>10}"));
     }
-    println!("  {:<34} {total:>10}", "together");
+    say(format!("  {:<34} {total:>10}", "together"));
+    out
 }
 
 fn lines(sources: &[Source], paths: &[&str]) -> usize {
