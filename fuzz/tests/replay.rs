@@ -101,7 +101,7 @@ fn mutated(bytes: &[u8], seed: u64) -> Vec<u8> {
             2 if at < out.len() => drop(out.remove(at)),
             3 => out.insert(at, random.next() as u8),
             4 => out.insert(at, MARKS[random.below(MARKS.len())]),
-            5 => drop(out.extend_from_within(at..)),
+            5 => out.extend_from_within(at..),
             _ => out.truncate(at),
         }
     }
