@@ -1,0 +1,149 @@
+//! What a message does.
+
+/// An operation or the answer to one. Requests are even, answers odd.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Opcode {
+    /// M_CONNECT.
+    Connect = 0,
+    /// M_CONNECT_R.
+    ConnectR = 1,
+    /// M_RELEASE.
+    Release = 2,
+    /// M_RELEASE_R.
+    ReleaseR = 3,
+    /// M_CREATE.
+    Create = 4,
+    /// M_CREATE_R.
+    CreateR = 5,
+    /// M_DELETE.
+    Delete = 6,
+    /// M_DELETE_R.
+    DeleteR = 7,
+    /// M_READ.
+    Read = 8,
+    /// M_READ_R.
+    ReadR = 9,
+    /// M_CANCELREAD.
+    CancelRead = 10,
+    /// M_CANCELREAD_R.
+    CancelReadR = 11,
+    /// M_WRITE.
+    Write = 12,
+    /// M_WRITE_R.
+    WriteR = 13,
+    /// M_START.
+    Start = 14,
+    /// M_START_R.
+    StartR = 15,
+    /// M_STOP.
+    Stop = 16,
+    /// M_STOP_R.
+    StopR = 17,
+}
+
+impl Opcode {
+    /// All of them, in the order of their numbers.
+    pub const ALL: [Opcode; 18] = [
+        Opcode::Connect,
+        Opcode::ConnectR,
+        Opcode::Release,
+        Opcode::ReleaseR,
+        Opcode::Create,
+        Opcode::CreateR,
+        Opcode::Delete,
+        Opcode::DeleteR,
+        Opcode::Read,
+        Opcode::ReadR,
+        Opcode::CancelRead,
+        Opcode::CancelReadR,
+        Opcode::Write,
+        Opcode::WriteR,
+        Opcode::Start,
+        Opcode::StartR,
+        Opcode::Stop,
+        Opcode::StopR,
+    ];
+
+    /// The opcode of a number; `None` when there is none.
+    #[must_use]
+    pub fn from_number(number: i32) -> Option<Opcode> {
+        let index = usize::try_from(number).ok()?;
+        Opcode::ALL.get(index).copied()
+    }
+
+    /// True for the answer to a request.
+    #[must_use]
+    pub fn is_response(self) -> bool {
+        self as u8 % 2 == 1
+    }
+
+    /// The answer to this request; an answer's is itself.
+    #[must_use]
+    pub fn response(self) -> Opcode {
+        Opcode::ALL[usize::from(self as u8 | 1)]
+    }
+
+    /// The request that this answers; a request's is itself.
+    #[must_use]
+    pub fn request(self) -> Opcode {
+        Opcode::ALL[usize::from(self as u8 & !1)]
+    }
+
+    /// True when it acts on an object: neither a connection's begin or end nor a cancelled read.
+    #[must_use]
+    pub fn has_object(self) -> bool {
+        !matches!(
+            self.request(),
+            Opcode::Connect | Opcode::Release | Opcode::CancelRead
+        )
+    }
+
+    /// Its name, such as `M_READ_R`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Opcode::Connect => "M_CONNECT",
+            Opcode::ConnectR => "M_CONNECT_R",
+            Opcode::Release => "M_RELEASE",
+            Opcode::ReleaseR => "M_RELEASE_R",
+            Opcode::Create => "M_CREATE",
+            Opcode::CreateR => "M_CREATE_R",
+            Opcode::Delete => "M_DELETE",
+            Opcode::DeleteR => "M_DELETE_R",
+            Opcode::Read => "M_READ",
+            Opcode::ReadR => "M_READ_R",
+            Opcode::CancelRead => "M_CANCELREAD",
+            Opcode::CancelReadR => "M_CANCELREAD_R",
+            Opcode::Write => "M_WRITE",
+            Opcode::WriteR => "M_WRITE_R",
+            Opcode::Start => "M_START",
+            Opcode::StartR => "M_START_R",
+            Opcode::Stop => "M_STOP",
+            Opcode::StopR => "M_STOP_R",
+        }
+    }
+}
+
+/// A modifier of an operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Flag {
+    /// Nothing special.
+    #[default]
+    None = 0,
+    /// The operation is to be done on all objects in scope or none.
+    Sync = 1,
+    /// Another answer to the same read follows.
+    ReadIncomplete = 2,
+}
+
+impl Flag {
+    /// The flag of a number; `None` when there is none.
+    #[must_use]
+    pub fn from_number(number: i32) -> Option<Flag> {
+        [Flag::None, Flag::Sync, Flag::ReadIncomplete]
+            .into_iter()
+            .find(|flag| *flag as i32 == number)
+    }
+}
