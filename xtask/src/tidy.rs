@@ -113,7 +113,8 @@ const HARD_LINES: usize = 1000;
 const COLUMNS: usize = 100;
 
 const UNSAFE_CRATES: [&str; 2] = ["crates/sys", "crates/ring"];
-const PARTLY_UNSAFE_CRATES: [&str; 3] = ["crates/vmpi", "crates/client", "fuzz"];
+const PARTLY_UNSAFE_CRATES: [&str; 4] =
+    ["crates/vmpi", "crates/client", "crates/netdev", "fuzz"];
 
 const BANNED_NAMES: [&str; 8] = [
     "util", "utils", "common", "manager", "helper", "helpers", "misc", "data",

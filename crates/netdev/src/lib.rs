@@ -1,1 +1,18 @@
-//! AF_PACKET rings, UDP and TCP as the shims use them, and the fault layer.
+//! Network devices as the shims use them: AF_PACKET rings, UDP in bursts, TCP with framing, and the
+//! fault layer that impairs any of them.
+//!
+//! Nothing here knows what an SDU means. Everything is non-blocking; what a device cannot take now
+//! it refuses, and its descriptor tells when to look again.
+#![deny(unsafe_code)]
+
+mod bpf;
+mod error;
+mod interface;
+mod packet;
+
+pub use bpf::{Filter, VlanMatch};
+pub use error::NetdevError;
+pub use interface::{Interface, InterfaceWatch, Mac};
+pub use packet::{
+    Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,
+};

@@ -1,0 +1,68 @@
+//! Why a device is not to be had.
+
+use std::io;
+
+use thiserror::Error;
+
+/// What went wrong with a device, and what would be right.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum NetdevError {
+    /// There is no such interface in this network namespace.
+    #[error("there is no network interface {name:?}; this system has: {have}")]
+    NoInterface {
+        /// What was asked for.
+        name: String,
+        /// What there is.
+        have: String,
+    },
+    /// The interface carries no Ethernet frames.
+    #[error(
+        "{name} is no Ethernet interface (hardware type {kind}); frames need one of type 1, such as \
+         a network card, veth, tap or bridge"
+    )]
+    NotEthernet {
+        /// The interface.
+        name: String,
+        /// Its hardware type, as in `/usr/include/linux/if_arp.h`.
+        kind: u16,
+    },
+    /// The process may not do this.
+    #[error("{what} needs {capability}; run as root, or give the program that capability")]
+    NotPermitted {
+        /// What was attempted.
+        what: &'static str,
+        /// The capability that is missing.
+        capability: &'static str,
+    },
+    /// The kernel refused.
+    #[error("{what}: {source}")]
+    System {
+        /// What was attempted.
+        what: String,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+impl NetdevError {
+    /// The last error of the kernel, in words.
+    pub(crate) fn last(what: impl Into<String>, capability: &'static str) -> NetdevError {
+        NetdevError::from_io(what, capability, io::Error::last_os_error())
+    }
+
+    pub(crate) fn from_io(
+        what: impl Into<String>,
+        capability: &'static str,
+        source: io::Error,
+    ) -> NetdevError {
+        if source.kind() == io::ErrorKind::PermissionDenied {
+            let what = "a socket for whole frames (AF_PACKET)";
+            return NetdevError::NotPermitted { what, capability };
+        }
+        NetdevError::System {
+            what: what.into(),
+            source,
+        }
+    }
+}

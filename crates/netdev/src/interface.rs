@@ -1,0 +1,290 @@
+//! Network interfaces: what they are, and when that changes.
+
+#![allow(unsafe_code)]
+
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use crate::error::NetdevError;
+
+/// A MAC address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// All stations of a segment.
+    pub const BROADCAST: Mac = Mac([0xff; 6]);
+
+    /// True for an address of one station: neither broadcast nor multicast nor all zero.
+    #[must_use]
+    pub fn is_unicast(self) -> bool {
+        self.0[0] & 1 == 0 && self.0 != [0; 6]
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// An Ethernet interface as it was when it was looked up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// Its name.
+    pub name: String,
+    /// Its index; changes when an interface is made anew under the same name.
+    pub index: u32,
+    /// Its MAC address.
+    pub mac: Mac,
+    /// Longest payload of a frame, in bytes.
+    pub mtu: usize,
+    /// Administratively up, and the medium is there.
+    pub is_up: bool,
+}
+
+impl Interface {
+    /// Looks an interface up in the network namespace of this thread.
+    ///
+    /// # Errors
+    /// [`NetdevError::NoInterface`] with the names there are, [`NetdevError::NotEthernet`], or the
+    /// kernel's refusal.
+    pub fn named(name: &str) -> Result<Interface, NetdevError> {
+        let missing = || NetdevError::NoInterface {
+            name: name.to_owned(),
+            have: names().join(", "),
+        };
+        if name.is_empty() || name.len() >= libc::IFNAMSIZ || name.contains('\0') {
+            return Err(missing());
+        }
+        let probe = Probe::new(name)?;
+        let index = match probe.ask(libc::SIOCGIFINDEX) {
+            // SAFETY: the kernel has filled in the index.
+            Ok(answer) => unsafe { answer.ifr_ifru.ifru_ifindex },
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Err(missing()),
+            Err(source) => return Err(probe.failed(source)),
+        };
+        let hardware = probe
+            .ask(libc::SIOCGIFHWADDR)
+            .map_err(|source| probe.failed(source))?;
+        // SAFETY: the kernel has filled in the hardware address.
+        let hardware = unsafe { hardware.ifr_ifru.ifru_hwaddr };
+        if hardware.sa_family != libc::ARPHRD_ETHER {
+            return Err(NetdevError::NotEthernet {
+                name: name.to_owned(),
+                kind: hardware.sa_family,
+            });
+        }
+        let mut mac = [0; 6];
+        for (to, from) in mac.iter_mut().zip(hardware.sa_data) {
+            *to = from as u8;
+        }
+        let mtu = probe
+            .ask(libc::SIOCGIFMTU)
+            .map_err(|source| probe.failed(source))?;
+        let flags = probe
+            .ask(libc::SIOCGIFFLAGS)
+            .map_err(|source| probe.failed(source))?;
+        // SAFETY: the kernel has filled in the MTU and the flags.
+        let (mtu, flags) = unsafe { (mtu.ifr_ifru.ifru_mtu, flags.ifr_ifru.ifru_flags) };
+        let wanted = libc::IFF_UP | libc::IFF_RUNNING;
+        Ok(Interface {
+            name: name.to_owned(),
+            index: index as u32,
+            mac: Mac(mac),
+            mtu: usize::try_from(mtu).unwrap_or(0),
+            is_up: i32::from(flags) & wanted == wanted,
+        })
+    }
+}
+
+/// A socket to ask about one interface.
+struct Probe {
+    fd: OwnedFd,
+    name: String,
+    request: libc::ifreq,
+}
+
+impl Probe {
+    fn new(name: &str) -> Result<Probe, NetdevError> {
+        let kind = libc::SOCK_DGRAM | libc::SOCK_CLOEXEC;
+        // SAFETY: no pointers are passed.
+        let fd = unsafe { libc::socket(libc::AF_INET, kind, 0) };
+        if fd < 0 {
+            return Err(NetdevError::last("a socket to ask about interfaces", ""));
+        }
+        // SAFETY: the kernel has just given this descriptor to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: all-zero bytes are a valid `ifreq`.
+        let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+        for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+            *to = from as libc::c_char;
+        }
+        let name = name.to_owned();
+        Ok(Probe { fd, name, request })
+    }
+
+    fn ask(&self, what: libc::c_ulong) -> io::Result<libc::ifreq> {
+        let mut request = self.request;
+        // SAFETY: these requests read and write one `ifreq`, which is a local; its name ends in a
+        // zero byte because it is shorter than the field.
+        let result = unsafe { libc::ioctl(self.fd.as_raw_fd(), what as _, &raw mut request) };
+        if result < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(request)
+    }
+
+    fn failed(&self, source: io::Error) -> NetdevError {
+        NetdevError::System {
+            what: format!("interface {}", self.name),
+            source,
+        }
+    }
+}
+
+/// The interfaces of this network namespace.
+fn names() -> Vec<String> {
+    // SAFETY: takes no arguments; the list is freed below.
+    let list = unsafe { libc::if_nameindex() };
+    if list.is_null() {
+        return Vec::new();
+    }
+    let mut names = Vec::new();
+    let mut at = list;
+    loop {
+        // SAFETY: the list ends with an entry without a name, which has not been reached.
+        let entry = unsafe { *at };
+        if entry.if_name.is_null() {
+            break;
+        }
+        // SAFETY: the name of an entry is a C string that lives as long as the list.
+        let name = unsafe { CStr::from_ptr(entry.if_name) };
+        names.push(name.to_string_lossy().into_owned());
+        // SAFETY: the entry was not the last.
+        at = unsafe { at.add(1) };
+    }
+    // SAFETY: the list came from `if_nameindex` and is freed once.
+    unsafe { libc::if_freenameindex(list) };
+    names
+}
+
+/// Tells that something about the interfaces of this network namespace has changed: up, down,
+/// gone, there, another MTU. What it is, [`Interface::named`] tells.
+#[derive(Debug)]
+pub struct InterfaceWatch {
+    fd: OwnedFd,
+}
+
+impl InterfaceWatch {
+    /// Watches from here on.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn new() -> Result<InterfaceWatch, NetdevError> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        // SAFETY: no pointers are passed.
+        let fd = unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) };
+        if fd < 0 {
+            return Err(NetdevError::last("a netlink socket", "CAP_NET_ADMIN"));
+        }
+        // SAFETY: the kernel has just given this descriptor to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        // SAFETY: all-zero bytes are a valid `sockaddr_nl`.
+        let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };
+        address.nl_family = libc::AF_NETLINK as libc::sa_family_t;
+        address.nl_groups = libc::RTMGRP_LINK as u32;
+        let bytes = size_of_val(&address) as libc::socklen_t;
+        // SAFETY: the address is a local of the size given.
+        let result = unsafe { libc::bind(fd.as_raw_fd(), (&raw const address).cast(), bytes) };
+        if result < 0 {
+            return Err(NetdevError::last("a netlink socket", "CAP_NET_ADMIN"));
+        }
+        Ok(InterfaceWatch { fd })
+    }
+
+    /// True when something has changed since the last call. Never blocks.
+    #[must_use]
+    pub fn has_changed(&self) -> bool {
+        let mut changed = false;
+        let mut buffer = [0u8; 4096];
+        loop {
+            let (to, bytes) = (buffer.as_mut_ptr().cast(), buffer.len());
+            // SAFETY: the buffer is a local of that size. What a message says does not matter, so
+            // a cut one is as good as a whole one.
+            let got = unsafe { libc::recv(self.fd.as_raw_fd(), to, bytes, libc::MSG_DONTWAIT) };
+            if got > 0 {
+                changed = true;
+                continue;
+            }
+            match io::Error::last_os_error().raw_os_error() {
+                Some(libc::EINTR) => {}
+                // Messages were lost: something has changed.
+                Some(libc::ENOBUFS) => changed = true,
+                _ => return changed,
+            }
+        }
+    }
+}
+
+impl AsFd for InterfaceWatch {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_interface_is_refused_with_those_there_are() {
+        let error = Interface::named("carina-nope").unwrap_err().to_string();
+        assert!(
+            error.contains("\"carina-nope\"") && error.contains("lo"),
+            "{error}"
+        );
+        for name in ["", "a-name-that-is-far-too-long", "nul\0"] {
+            assert!(matches!(
+                Interface::named(name),
+                Err(NetdevError::NoInterface { .. })
+            ));
+        }
+    }
+
+    #[test]
+    fn the_loopback_interface_carries_no_frames() {
+        let error = Interface::named("lo").unwrap_err();
+        assert!(
+            matches!(error, NetdevError::NotEthernet { kind: 772, .. }),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_fresh_watch_has_seen_nothing_and_does_not_block() {
+        let watch = InterfaceWatch::new().unwrap();
+        // Others may change interfaces at the same time; after that it is silent.
+        let _ = watch.has_changed();
+        assert!(!watch.has_changed());
+    }
+
+    #[test]
+    fn addresses_print_as_people_write_them() {
+        assert_eq!(
+            Mac([0, 0x1b, 2, 0xff, 4, 5]).to_string(),
+            "00:1b:02:ff:04:05"
+        );
+        assert!(!Mac::BROADCAST.is_unicast() && !Mac([0; 6]).is_unicast());
+        assert!(Mac([2, 0, 0, 0, 0, 1]).is_unicast());
+    }
+}
