@@ -8,7 +8,9 @@
 
 extern crate alloc;
 
+pub mod arp;
 pub mod dif;
+pub mod ether;
 mod flow_spec;
 mod name;
 mod payload;

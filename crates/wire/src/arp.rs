@@ -1,0 +1,344 @@
+//! RINA ARP: how a shim DIF over Ethernet finds the MAC address of an application's system.
+//!
+//! The protocol address is an application name as text, padded with NUL:
+//!
+//! ```text
+//!  0      2      4      5      6       8        14        14+p     20+p      20+2p
+//!  +------+------+------+------+-------+--------+---------+--------+---------+--------
+//!  | 1    | D1F0 | 6    | p    | op    | sender | sender  | target | target  | padding
+//!  | HW   | proto| HW   | name | 1, 2  | MAC    | name    | MAC    | name    | of the frame
+//!  +------+------+------+------+-------+--------+---------+--------+---------+--------
+//! ```
+//!
+//! A request asks who has the target's name, and is a request for a flow from the sender's name; a
+//! reply accepts it. Frame type, separator and minimisation differ between implementations:
+//! [`Dialect`].
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::ether::{ETHERTYPE_ARP, ETHERTYPE_RINA, Mac};
+
+/// Longest name in bytes, with separators.
+pub const NAME_BYTES_MAX: usize = 255;
+
+const HARDWARE_ETHERNET: u16 = 1;
+const MAC_BYTES: u8 = 6;
+
+/// What differs between implementations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dialect {
+    /// Type of the frames that carry ARP.
+    pub ethertype: u16,
+    /// What stands between the parts of a name. ASCII.
+    pub separator: u8,
+    /// Empty parts at the end of a name are left out, with their separators.
+    pub is_minimised: bool,
+    /// MAC address of the target in a request.
+    pub unknown: Mac,
+}
+
+impl Dialect {
+    /// Carina's own, which is rlite's too.
+    pub const NATIVE: Dialect = Dialect {
+        ethertype: ETHERTYPE_ARP,
+        separator: b'|',
+        is_minimised: true,
+        unknown: Mac::ZERO,
+    };
+
+    /// IRATI's. Its frame type is that of another protocol in the public registry.
+    pub const IRATI: Dialect = Dialect {
+        ethertype: 0x4305,
+        separator: b'/',
+        is_minimised: false,
+        unknown: Mac::BROADCAST,
+    };
+}
+
+/// An application name in parts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Name<'a> {
+    /// Application process name.
+    pub ap: &'a str,
+    /// Application process instance.
+    pub api: &'a str,
+    /// Application entity name.
+    pub ae: &'a str,
+    /// Application entity instance.
+    pub aei: &'a str,
+}
+
+impl<'a> Name<'a> {
+    /// An application process by its name alone.
+    #[must_use]
+    pub fn of(ap: &'a str) -> Name<'a> {
+        Name {
+            ap,
+            ..Name::default()
+        }
+    }
+
+    /// Reads the text of a name.
+    ///
+    /// # Errors
+    /// It has more than four parts, no first part, or a control character.
+    pub fn parse(text: &'a str, dialect: &Dialect) -> Result<Name<'a>, ArpError> {
+        if text.chars().any(char::is_control) {
+            return Err(ArpError::Name);
+        }
+        let mut parts = text.split(char::from(dialect.separator));
+        let mut next = || parts.next().unwrap_or_default();
+        let name = Name {
+            ap: next(),
+            api: next(),
+            ae: next(),
+            aei: next(),
+        };
+        if name.ap.is_empty() || parts.next().is_some() {
+            return Err(ArpError::Name);
+        }
+        Ok(name)
+    }
+
+    /// The text of a name.
+    ///
+    /// # Errors
+    /// A part contains the separator or a control character, the first part is empty, or the text
+    /// is longer than [`NAME_BYTES_MAX`].
+    pub fn to_text(&self, dialect: &Dialect) -> Result<String, ArpError> {
+        let parts = [self.ap, self.api, self.ae, self.aei];
+        let used = match parts.iter().rposition(|part| !part.is_empty()) {
+            Some(last) if dialect.is_minimised => last + 1,
+            _ => parts.len(),
+        };
+        let mut text = String::new();
+        for (at, part) in parts[..used].iter().enumerate() {
+            if at > 0 {
+                text.push(char::from(dialect.separator));
+            }
+            text.push_str(part);
+        }
+        if text.len() > NAME_BYTES_MAX || Name::parse(&text, dialect)? != *self {
+            return Err(ArpError::Name);
+        }
+        Ok(text)
+    }
+}
+
+/// What a message does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Who has the target's name? The sender asks for a flow.
+    Request,
+    /// The sender has the name that was asked for, and accepts.
+    Reply,
+}
+
+/// A message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arp<'a> {
+    /// What it does.
+    pub operation: Operation,
+    /// MAC address of the sender.
+    pub sender_mac: Mac,
+    /// Name of the sender, as text.
+    pub sender: &'a str,
+    /// MAC address of the target; [`Dialect::unknown`] in a request.
+    pub target_mac: Mac,
+    /// Name of the target, as text.
+    pub target: &'a str,
+}
+
+impl<'a> Arp<'a> {
+    /// Reads the payload of a frame; what follows the message is padding.
+    ///
+    /// # Errors
+    /// Why it is no RINA ARP.
+    pub fn decode(payload: &'a [u8]) -> Result<Arp<'a>, ArpError> {
+        let (fixed, rest) = payload.split_first_chunk::<8>().ok_or(ArpError::Short)?;
+        let &[h0, h1, p0, p1, mac_bytes, name_bytes, o0, o1] = fixed;
+        let is_ethernet = u16::from_be_bytes([h0, h1]) == HARDWARE_ETHERNET;
+        let is_rina = u16::from_be_bytes([p0, p1]) == ETHERTYPE_RINA;
+        if !is_ethernet || !is_rina || mac_bytes != MAC_BYTES || name_bytes == 0 {
+            return Err(ArpError::Other);
+        }
+        let operation = match u16::from_be_bytes([o0, o1]) {
+            1 => Operation::Request,
+            2 => Operation::Reply,
+            _ => return Err(ArpError::Operation),
+        };
+        let name_bytes = usize::from(name_bytes);
+        let (sender_mac, rest) = rest.split_first_chunk().ok_or(ArpError::Short)?;
+        let (sender, rest) = rest.split_at_checked(name_bytes).ok_or(ArpError::Short)?;
+        let (target_mac, rest) = rest.split_first_chunk().ok_or(ArpError::Short)?;
+        let target = rest.get(..name_bytes).ok_or(ArpError::Short)?;
+        Ok(Arp {
+            operation,
+            sender_mac: Mac(*sender_mac),
+            sender: unpadded(sender)?,
+            target_mac: Mac(*target_mac),
+            target: unpadded(target)?,
+        })
+    }
+
+    /// The payload of a frame, not padded to the shortest frame.
+    ///
+    /// # Errors
+    /// A name is empty, has a control character, or is longer than [`NAME_BYTES_MAX`].
+    pub fn encode(&self) -> Result<Vec<u8>, ArpError> {
+        check_text(self.sender)?;
+        check_text(self.target)?;
+        let longest = self.sender.len().max(self.target.len());
+        let name_bytes = u8::try_from(longest).map_err(|_| ArpError::Name)?;
+        let operation: u16 = match self.operation {
+            Operation::Request => 1,
+            Operation::Reply => 2,
+        };
+        let mut out = Vec::with_capacity(20 + 2 * longest);
+        out.extend_from_slice(&HARDWARE_ETHERNET.to_be_bytes());
+        out.extend_from_slice(&ETHERTYPE_RINA.to_be_bytes());
+        out.extend_from_slice(&[MAC_BYTES, name_bytes]);
+        out.extend_from_slice(&operation.to_be_bytes());
+        for (mac, name) in [
+            (self.sender_mac, self.sender),
+            (self.target_mac, self.target),
+        ] {
+            out.extend_from_slice(&mac.0);
+            let start = out.len();
+            out.extend_from_slice(name.as_bytes());
+            out.resize(start + longest, 0);
+        }
+        Ok(out)
+    }
+}
+
+/// The text before the padding.
+fn unpadded(field: &[u8]) -> Result<&str, ArpError> {
+    let end = field.iter().rposition(|byte| *byte != 0);
+    let used = end.map_or(0, |last| last + 1);
+    let text = core::str::from_utf8(&field[..used]).map_err(|_| ArpError::Name)?;
+    check_text(text)?;
+    Ok(text)
+}
+
+fn check_text(text: &str) -> Result<(), ArpError> {
+    if text.is_empty() || text.chars().any(char::is_control) {
+        return Err(ArpError::Name);
+    }
+    Ok(())
+}
+
+/// Why a payload is no RINA ARP, or a message cannot be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ArpError {
+    /// It ends too early.
+    Short,
+    /// It is ARP of another protocol or another medium: no fault, to be ignored.
+    Other,
+    /// The operation is unknown.
+    Operation,
+    /// A name is empty, too long, not UTF-8, or has a character that it may not have.
+    Name,
+}
+
+impl fmt::Display for ArpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ArpError::Short => "the ARP message ends too early",
+            ArpError::Other => "ARP of another protocol",
+            ArpError::Operation => "unknown ARP operation",
+            ArpError::Name => "wrong name in an ARP message",
+        })
+    }
+}
+
+impl core::error::Error for ArpError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As captured between two nodes of another implementation.
+    const REQUEST: &[u8] =
+        b"\x00\x01\xd1\xf0\x06\x07\x00\x01\x32\xdd\xd3\xe7\xc0\x5ared.n\0\0\0\0\0\0\0\0green.n";
+    const IRATI_REQUEST: &[u8] = b"\x00\x01\xd1\xf0\x06\x14\x00\x01\x52\x54\x00\x00\x00\x02\
+        test2.normal.DIF/1//\xff\xff\xff\xff\xff\xfftest1.normal.DIF/1//";
+
+    #[test]
+    fn a_request_reads_and_writes_as_captured() {
+        let request = Arp::decode(REQUEST).unwrap();
+        assert_eq!(
+            request,
+            Arp {
+                operation: Operation::Request,
+                sender_mac: Mac([0x32, 0xdd, 0xd3, 0xe7, 0xc0, 0x5a]),
+                sender: "red.n",
+                target_mac: Dialect::NATIVE.unknown,
+                target: "green.n",
+            }
+        );
+        assert_eq!(request.encode().unwrap(), REQUEST);
+
+        let mut padded = REQUEST.to_vec();
+        padded.resize(46, 0);
+        assert_eq!(Arp::decode(&padded), Ok(request));
+        for short in 0..REQUEST.len() {
+            assert_eq!(Arp::decode(&REQUEST[..short]), Err(ArpError::Short));
+        }
+    }
+
+    #[test]
+    fn the_other_dialect_writes_every_separator() {
+        let request = Arp::decode(IRATI_REQUEST).unwrap();
+        assert_eq!(request.encode().unwrap(), IRATI_REQUEST);
+        assert_eq!(request.target_mac, Dialect::IRATI.unknown);
+        let name = Name::parse(request.target, &Dialect::IRATI).unwrap();
+        let expected = Name {
+            ap: "test1.normal.DIF",
+            api: "1",
+            ..Name::default()
+        };
+        assert_eq!(name, expected);
+        assert_eq!(name.to_text(&Dialect::IRATI).unwrap(), request.target);
+        assert_eq!(
+            name.to_text(&Dialect::NATIVE).unwrap(),
+            "test1.normal.DIF|1"
+        );
+        assert_eq!(Name::of("b").to_text(&Dialect::NATIVE).unwrap(), "b");
+    }
+
+    #[test]
+    fn a_name_that_would_be_read_differently_is_refused() {
+        for wrong in ["", "a|b", "a\0", "tab\t"] {
+            let text = Name::of(wrong).to_text(&Dialect::NATIVE);
+            assert_eq!(text, Err(ArpError::Name), "{wrong:?}");
+        }
+        let long = "n".repeat(256);
+        assert_eq!(
+            Name::of(&long).to_text(&Dialect::NATIVE),
+            Err(ArpError::Name)
+        );
+        assert!(Name::of(&long[1..]).to_text(&Dialect::NATIVE).is_ok());
+        assert!(Name::of("a|b").to_text(&Dialect::IRATI).is_ok());
+        assert_eq!(
+            Name::parse("a|b|c|d|e", &Dialect::NATIVE),
+            Err(ArpError::Name)
+        );
+    }
+
+    #[test]
+    fn arp_of_others_is_told_from_broken_arp() {
+        let mut ipv4 = REQUEST.to_vec();
+        ipv4[2..4].copy_from_slice(&[8, 0]);
+        assert_eq!(Arp::decode(&ipv4), Err(ArpError::Other));
+        let mut odd = REQUEST.to_vec();
+        odd[7] = 3;
+        assert_eq!(Arp::decode(&odd), Err(ArpError::Operation));
+        odd = REQUEST.to_vec();
+        odd[14] = 0xff;
+        assert_eq!(Arp::decode(&odd), Err(ArpError::Name));
+    }
+}

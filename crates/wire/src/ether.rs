@@ -1,0 +1,279 @@
+//! Ethernet headers, with or without an 802.1Q tag.
+//!
+//! ```text
+//!  0        6        12                    12 or 16
+//!  +--------+--------+---------------------+-----------+---------
+//!  | dst    | src    | TPID 2 | PCP DEI    | ethertype | payload, padded to 46
+//!  |        |        |        | VLAN id 2  | 2         | (42 behind a tag)
+//!  +--------+--------+---------------------+-----------+---------
+//!                    only in a tagged frame
+//! ```
+
+use core::fmt;
+use core::str::FromStr;
+
+/// Ethertype of RINA: a normal DIF's PDUs directly in Ethernet frames.
+pub const ETHERTYPE_RINA: u16 = 0xd1f0;
+
+/// Ethertype of ARP.
+pub const ETHERTYPE_ARP: u16 = 0x0806;
+
+/// TPID of a customer's tag, the common one.
+pub const TPID_CUSTOMER: u16 = 0x8100;
+
+/// TPID of a provider's tag (802.1ad).
+pub const TPID_PROVIDER: u16 = 0x88a8;
+
+/// TPID that the PRISTINE experiments with RINA used to keep their VLANs apart.
+pub const TPID_PRISTINE: u16 = 0x7100;
+
+/// Length of a header with a tag in bytes; without it four less.
+pub const HEADER_BYTES_MAX: usize = 18;
+
+/// Highest VLAN id that a tag may carry.
+pub const VLAN_MAX: u16 = 4094;
+
+/// Bytes of a header without tag.
+const UNTAGGED: usize = 14;
+
+/// A MAC address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+impl Mac {
+    /// Everybody.
+    pub const BROADCAST: Mac = Mac([0xff; 6]);
+
+    /// Nobody.
+    pub const ZERO: Mac = Mac([0; 6]);
+
+    /// True for broadcast and multicast addresses.
+    #[must_use]
+    pub fn is_group(self) -> bool {
+        self.0[0] & 1 != 0
+    }
+}
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl FromStr for Mac {
+    type Err = MacError;
+
+    /// Six pairs of hexadecimal digits with colons between.
+    fn from_str(text: &str) -> Result<Mac, MacError> {
+        let mut parts = text.split(':');
+        let mut mac = [0; 6];
+        for byte in &mut mac {
+            let digits = parts.next().ok_or(MacError)?;
+            let is_pair = digits.len() == 2 && digits.bytes().all(|b| b.is_ascii_hexdigit());
+            if !is_pair {
+                return Err(MacError);
+            }
+            *byte = u8::from_str_radix(digits, 16).map_err(|_| MacError)?;
+        }
+        match parts.next() {
+            None => Ok(Mac(mac)),
+            Some(_) => Err(MacError),
+        }
+    }
+}
+
+/// A text that is no MAC address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MacError;
+
+impl fmt::Display for MacError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a MAC address is six pairs of hexadecimal digits with colons between")
+    }
+}
+
+impl core::error::Error for MacError {}
+
+/// An 802.1Q tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tag {
+    /// What marks the tag; see the constants of this module.
+    pub tpid: u16,
+    /// VLAN id, 0 to [`VLAN_MAX`]; 0 carries a priority and no VLAN.
+    pub vlan: u16,
+    /// Priority, 0 to 7.
+    pub priority: u8,
+    /// To be dropped first.
+    pub drop_eligible: bool,
+}
+
+/// The header of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// Destination.
+    pub dst: Mac,
+    /// Source.
+    pub src: Mac,
+    /// The tag, in a tagged frame.
+    pub tag: Option<Tag>,
+    /// What the payload is.
+    pub ethertype: u16,
+}
+
+impl Tag {
+    /// The tag of a VLAN; `None` for VLAN id 0, which means untagged.
+    #[must_use]
+    pub fn of_vlan(tpid: u16, vlan: u16) -> Option<Tag> {
+        (vlan != 0).then_some(Tag {
+            tpid,
+            vlan,
+            priority: 0,
+            drop_eligible: false,
+        })
+    }
+
+    /// The tag of a tag control field, as a network interface reports it.
+    #[must_use]
+    pub fn from_control(tpid: u16, control: u16) -> Tag {
+        Tag {
+            tpid,
+            vlan: control & 0x0fff,
+            priority: (control >> 13) as u8,
+            drop_eligible: control & 0x1000 != 0,
+        }
+    }
+
+    /// The tag control field: priority, drop eligible and VLAN id.
+    #[must_use]
+    pub fn control(&self) -> u16 {
+        u16::from(self.priority & 7) << 13
+            | u16::from(self.drop_eligible) << 12
+            | self.vlan & 0x0fff
+    }
+}
+
+impl Header {
+    /// Writes the header; returns its length.
+    pub fn encode(&self, out: &mut [u8; HEADER_BYTES_MAX]) -> usize {
+        out[..6].copy_from_slice(&self.dst.0);
+        out[6..12].copy_from_slice(&self.src.0);
+        let mut at = 12;
+        if let Some(tag) = &self.tag {
+            out[12..14].copy_from_slice(&tag.tpid.to_be_bytes());
+            out[14..16].copy_from_slice(&tag.control().to_be_bytes());
+            at = 16;
+        }
+        out[at..at + 2].copy_from_slice(&self.ethertype.to_be_bytes());
+        at + 2
+    }
+
+    /// Reads the header and its length. A type that is one of `tpids` begins a tag; only the outer
+    /// tag is read.
+    ///
+    /// # Errors
+    /// The frame ends before the header does.
+    pub fn decode(frame: &[u8], tpids: &[u16]) -> Result<(Header, usize), FrameError> {
+        let (dst, rest) = frame.split_first_chunk().ok_or(FrameError)?;
+        let (src, rest) = rest.split_first_chunk().ok_or(FrameError)?;
+        let (first, rest) = rest.split_first_chunk().ok_or(FrameError)?;
+        let mut header = Header {
+            dst: Mac(*dst),
+            src: Mac(*src),
+            tag: None,
+            ethertype: u16::from_be_bytes(*first),
+        };
+        if !tpids.contains(&header.ethertype) {
+            return Ok((header, UNTAGGED));
+        }
+        let (control, rest) = rest.split_first_chunk().ok_or(FrameError)?;
+        let ethertype = rest.first_chunk().ok_or(FrameError)?;
+        let control = u16::from_be_bytes(*control);
+        header.tag = Some(Tag::from_control(header.ethertype, control));
+        header.ethertype = u16::from_be_bytes(*ethertype);
+        Ok((header, HEADER_BYTES_MAX))
+    }
+
+    /// VLAN id of the frame; 0 when it belongs to none.
+    #[must_use]
+    pub fn vlan(&self) -> u16 {
+        self.tag.map_or(0, |tag| tag.vlan)
+    }
+}
+
+/// A frame that ends within its header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameError;
+
+impl fmt::Display for FrameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the frame ends within its header")
+    }
+}
+
+impl core::error::Error for FrameError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TPIDS: [u16; 3] = [TPID_CUSTOMER, TPID_PRISTINE, TPID_PROVIDER];
+
+    fn header(tag: Option<Tag>) -> Header {
+        Header {
+            dst: Mac::BROADCAST,
+            src: "02:00:00:00:00:0a".parse().unwrap(),
+            tag,
+            ethertype: ETHERTYPE_RINA,
+        }
+    }
+
+    #[test]
+    fn a_tag_moves_the_ethertype_by_four_bytes() {
+        let mut out = [0; HEADER_BYTES_MAX];
+        assert_eq!(header(None).encode(&mut out), 14);
+        assert_eq!(out[12..14], [0xd1, 0xf0]);
+        assert_eq!(Header::decode(&out, &TPIDS), Ok((header(None), 14)));
+
+        let tagged = Header {
+            tag: Some(Tag {
+                priority: 5,
+                drop_eligible: true,
+                ..Tag::of_vlan(TPID_PRISTINE, 10).unwrap()
+            }),
+            ..header(None)
+        };
+        assert_eq!(tagged.encode(&mut out), 18);
+        assert_eq!(out[12..18], [0x71, 0x00, 0xb0, 0x0a, 0xd1, 0xf0]);
+        assert_eq!(Header::decode(&out, &TPIDS), Ok((tagged, 18)));
+        assert_eq!(tagged.vlan(), 10);
+        let (other, bytes) = Header::decode(&out, &[TPID_CUSTOMER]).unwrap();
+        assert_eq!((other.ethertype, bytes), (TPID_PRISTINE, 14));
+        for short in 0..18 {
+            assert_eq!(Header::decode(&out[..short], &TPIDS), Err(FrameError));
+        }
+    }
+
+    #[test]
+    fn vlan_0_is_no_vlan() {
+        assert_eq!(Tag::of_vlan(TPID_CUSTOMER, 0), None);
+        assert_eq!(header(None).vlan(), 0);
+    }
+
+    #[test]
+    fn mac_addresses_are_read_as_they_are_written() {
+        let mac: Mac = "00:1a:2B:3c:4d:ff".parse().unwrap();
+        assert_eq!(mac, Mac([0, 0x1a, 0x2b, 0x3c, 0x4d, 0xff]));
+        assert_eq!(alloc::format!("{mac}"), "00:1a:2b:3c:4d:ff");
+        for wrong in [
+            "",
+            "00:1a:2b:3c:4d",
+            "00:1a:2b:3c:4d:ff:0",
+            "0:1:2:3:4:5",
+            "+1:00:00:00:00:00",
+        ] {
+            assert_eq!(wrong.parse::<Mac>(), Err(MacError), "{wrong}");
+        }
+        assert!(Mac::BROADCAST.is_group() && !mac.is_group());
+    }
+}
