@@ -1,0 +1,421 @@
+//! The receiving half of a connection: runs, order, duplicates, gaps, the window it grants, and
+//! when an acknowledgement is due.
+//!
+//! ```text
+//!        silence for 2Δt
+//!   +-------------------------------------------+
+//!   v                                           |
+//!  INITIAL --- DRF ------------------------> RUNNING --+ DRF elsewhere: a new run; the old
+//!   |  ^ PDU without DRF, with                  ^      | one is remembered for Δt, and what
+//!   |  | retransmission: held for its DRF       |      | is of it is discarded
+//!   +--+                                        |<-----+
+//!   |                                           |
+//!   +-- PDU without DRF, no retransmission: ----+
+//!       start unknown, a gap before it
+//! ```
+
+mod arrival;
+mod ranges;
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use carina_wire::Payload;
+use carina_wire::dif::{Ack, Sack, Window};
+
+use crate::config::{AckPolicy, ConnectionConfig, WindowControl};
+use crate::counters::Counters;
+use ranges::Ranges;
+
+/// A UDF for the reader.
+#[derive(Debug)]
+pub struct Delivered<P> {
+    /// The bytes.
+    pub udf: P,
+    /// Its sequence number, as 64 bits.
+    pub seq: u64,
+    /// UDFs before it are missing for good (with in-order delivery).
+    pub gap_before: bool,
+}
+
+/// One sequence number between the left edge and the highest that was seen.
+#[derive(Debug)]
+enum Slot<P> {
+    /// Not received.
+    Missing,
+    /// Received at this time and delivered (without in-order delivery).
+    Done(u64),
+    /// Received at this time and waiting for what is before it.
+    Held(u64, P),
+}
+
+impl<P> Slot<P> {
+    fn received_at(&self) -> Option<u64> {
+        match self {
+            Slot::Missing => None,
+            Slot::Done(at) | Slot::Held(at, _) => Some(*at),
+        }
+    }
+}
+
+/// A run that was replaced: what is of it is discarded until `until`.
+#[derive(Clone, Copy, Debug)]
+struct Previous {
+    start: u64,
+    end: u64,
+    until: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Receiver<P> {
+    is_in_order: bool,
+    is_reliable: bool,
+    window: Option<WindowControl>,
+    gap_max: Option<u64>,
+    a_ns: u64,
+    delta_t: u64,
+    bits: u8,
+    reorder_max: u64,
+    ack_policy: AckPolicy,
+
+    is_running: bool,
+    /// The first sequence number of the run is known: its DRF was seen.
+    is_start_known: bool,
+    start: u64,
+    /// All below is done: delivered, queued for delivery or given up.
+    left: u64,
+    /// One beyond the highest sequence number received.
+    highest: u64,
+    /// The first sequence number that the sender may not send.
+    right: u64,
+    /// UDFs that the reader has room for.
+    credit: u32,
+    /// From `left` up. Empty, or the first is missing and the last is not.
+    ring: VecDeque<Slot<P>>,
+    /// The first sequence number in the ring that is not missing.
+    gap_end: u64,
+    /// When the gap at the left edge is given up.
+    gap_at: u64,
+    /// A gap was passed and the next UDF must say so.
+    is_gap: bool,
+    /// Below this all was sent (so the sender said), known since then.
+    announced: Option<(u64, u64)>,
+    ready: VecDeque<Delivered<P>>,
+    /// This many at the front of `ready` are kept already.
+    ready_kept: usize,
+    /// PDUs that came before the first of their run: number on the wire, bytes.
+    early: Vec<(u64, P)>,
+    previous: Option<Previous>,
+    /// A sequence number far away that would be believed if another close above it came.
+    candidate: Option<u64>,
+    heard_at: u64,
+    /// The old run ended with holes in it although nothing may be lost.
+    pub(crate) is_broken: bool,
+
+    ranges: Ranges,
+    /// PDUs received since the last acknowledgement.
+    unacked: u32,
+    is_ack_due: bool,
+    /// When an acknowledgement is due at the latest.
+    pub(crate) ack_at: u64,
+    cause: u64,
+    cause_at: u64,
+    marks: u16,
+}
+
+/// Most PDUs that wait for the first of their run.
+const EARLY_MAX: usize = 64;
+
+/// Sequence numbers below the first PDU seen of a run whose start is unknown, that are still taken
+/// when they come late.
+const LOOK_BACK: u64 = 64;
+
+/// How far sequence numbers may jump without doubt when there is no window.
+const JUMP: u64 = 4096;
+
+/// Never.
+pub(crate) const NEVER: u64 = u64::MAX;
+
+impl<P: Payload> Receiver<P> {
+    pub(crate) fn new(config: &ConnectionConfig) -> Receiver<P> {
+        let window = config.window_in_force();
+        Receiver {
+            is_in_order: config.in_order,
+            is_reliable: config.retransmission,
+            window,
+            gap_max: config.max_sdu_gap,
+            a_ns: config.a_ns,
+            delta_t: config.delta_t(),
+            bits: config.seq_bits,
+            reorder_max: (config.reorder_max as u64).min(config.space() / 8),
+            ack_policy: config.ack,
+            is_running: false,
+            is_start_known: false,
+            start: 0,
+            left: 0,
+            highest: 0,
+            right: 0,
+            credit: window.map_or(0, |window| window.credit_max),
+            ring: VecDeque::new(),
+            gap_end: 0,
+            gap_at: NEVER,
+            is_gap: false,
+            announced: None,
+            ready: VecDeque::new(),
+            ready_kept: 0,
+            early: Vec::new(),
+            previous: None,
+            candidate: None,
+            heard_at: 0,
+            is_broken: false,
+            ranges: Ranges::default(),
+            unacked: 0,
+            is_ack_due: false,
+            ack_at: NEVER,
+            cause: 0,
+            cause_at: 0,
+            marks: 0,
+        }
+    }
+
+    pub(crate) fn poll_deliver(&mut self) -> Option<Delivered<P>> {
+        let delivered = self.ready.pop_front()?;
+        self.ready_kept = self.ready_kept.saturating_sub(1);
+        Some(delivered)
+    }
+
+    pub(crate) fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// UDFs held, delivered or not.
+    pub(crate) fn held(&self) -> usize {
+        let held = |slot: &&Slot<P>| matches!(slot, Slot::Held(..));
+        self.ready.len() + self.early.len() + self.ring.iter().filter(held).count()
+    }
+
+    pub(crate) fn left(&self) -> u64 {
+        self.left
+    }
+
+    pub(crate) fn right(&self) -> u64 {
+        self.right
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.is_running
+    }
+
+    /// The reader has room for so many UDFs.
+    pub(crate) fn set_credit(&mut self, credit: u32) {
+        let most = self.window.map_or(0, |window| window.credit_max);
+        self.credit = credit.min(most);
+    }
+
+    /// The right edge as it would be advertised: it never moves back.
+    fn right_now(&self) -> u64 {
+        let handed_out = self.left.saturating_sub(self.ready.len() as u64);
+        self.right.max(handed_out + u64::from(self.credit))
+    }
+
+    /// An acknowledgement, or news of the window, should go out without waiting.
+    pub(crate) fn is_control_due(&self) -> bool {
+        if !self.is_running || self.window.is_none() {
+            return false;
+        }
+        if self.is_ack_due {
+            return true;
+        }
+        let gain = self.right_now() - self.right;
+        let is_stuck = self.right.saturating_sub(self.highest) <= u64::from(self.credit) / 4;
+        gain > 0 && (gain >= u64::from(self.credit / 4).max(1)) && is_stuck
+    }
+
+    /// The burst is over: what waits must last.
+    pub(crate) fn end_of_burst(&mut self, counters: &mut Counters) {
+        if self.is_reliable && self.unacked >= self.ack_policy.burst.max(1) {
+            self.is_ack_due = true;
+        }
+        while self.ready_kept < self.ready.len() {
+            if self.ready[self.ready_kept].udf.keep() {
+                self.ready_kept += 1;
+                continue;
+            }
+            self.ready.remove(self.ready_kept);
+            counters.discard(crate::Discard::NoBuffer);
+            self.is_broken |= self.is_reliable;
+            if let Some(next) = self.ready.get_mut(self.ready_kept) {
+                next.gap_before = self.is_in_order;
+            }
+        }
+    }
+
+    /// What a control PDU says of this half.
+    pub(crate) fn report(&mut self, now: u64) -> Option<(Option<Ack>, Window)> {
+        if !self.is_running || self.window.is_none() {
+            return None;
+        }
+        self.right = self.right_now();
+        let ack = self.is_reliable.then(|| {
+            let mut sack = Sack::default();
+            self.ranges.report(self.left, &mut sack);
+            Ack {
+                next: self.left,
+                sack,
+                cause: self.cause,
+                delay_us: u32::try_from(now.saturating_sub(self.cause_at) / 1000)
+                    .unwrap_or(u32::MAX),
+                ecn_marks: self.marks,
+            }
+        });
+        self.unacked = 0;
+        self.is_ack_due = false;
+        self.ack_at = NEVER;
+        let window = Window {
+            left: self.left,
+            right: self.right,
+            ..Window::default()
+        };
+        Some((ack, window))
+    }
+
+    /// A control PDU must go out: somebody asked for it.
+    pub(crate) fn demand_ack(&mut self) {
+        self.is_ack_due = true;
+    }
+
+    pub(crate) fn next_timeout(&self) -> u64 {
+        let forget_at = if self.is_running || !self.early.is_empty() {
+            self.heard_at.saturating_add(2 * self.delta_t)
+        } else {
+            NEVER
+        };
+        let announced_at = match self.announced {
+            Some((_, at)) => at.saturating_add(self.a_ns),
+            None => NEVER,
+        };
+        self.gap_at
+            .min(self.ack_at)
+            .min(forget_at)
+            .min(announced_at)
+    }
+
+    /// True when the run was forgotten.
+    pub(crate) fn handle_timeout(&mut self, now: u64, counters: &mut Counters) -> bool {
+        if self.ack_at <= now {
+            self.is_ack_due = true;
+            self.ack_at = NEVER;
+        }
+        if self.is_running && !self.is_reliable_for_good() {
+            self.advance(now, counters);
+        }
+        let is_silent = now >= self.heard_at.saturating_add(2 * self.delta_t);
+        if is_silent && (self.is_running || !self.early.is_empty()) {
+            self.forget();
+            return true;
+        }
+        false
+    }
+
+    fn forget(&mut self) {
+        self.is_broken |= self.is_reliable && !self.ring.is_empty();
+        self.is_running = false;
+        self.ring.clear();
+        self.early.clear();
+        self.ranges = Ranges::default();
+        self.gap_at = NEVER;
+        self.ack_at = NEVER;
+        self.announced = None;
+        self.is_ack_due = false;
+        self.unacked = 0;
+    }
+
+    /// Nothing is ever given up.
+    fn is_reliable_for_good(&self) -> bool {
+        self.is_reliable && self.gap_max.unwrap_or(0) == 0
+    }
+
+    /// Moves the left edge over what is there, and over gaps that are not waited for any longer.
+    fn advance(&mut self, now: u64, counters: &mut Counters) {
+        loop {
+            while let Some(slot) = self.ring.front() {
+                if matches!(slot, Slot::Missing) {
+                    break;
+                }
+                if let Some(Slot::Held(_, udf)) = self.ring.pop_front() {
+                    let gap_before = core::mem::take(&mut self.is_gap);
+                    let seq = self.left;
+                    self.ready.push_back(Delivered {
+                        udf,
+                        seq,
+                        gap_before,
+                    });
+                }
+                self.left += 1;
+            }
+            self.ranges.pass(self.left);
+            self.gap_at = NEVER;
+            if self.ring.is_empty() {
+                break;
+            }
+            if self.gap_end < self.left {
+                let present = |slot: &Slot<P>| slot.received_at().is_some();
+                let at = self.ring.iter().position(present).unwrap_or(0);
+                self.gap_end = self.left + at as u64;
+            }
+            let at = self.gap_deadline();
+            if at > now {
+                self.gap_at = at;
+                return;
+            }
+            self.give_up(self.gap_end, counters);
+        }
+        self.reach_announced(now, counters);
+    }
+
+    /// When the gap at the left edge is given up.
+    fn gap_deadline(&self) -> u64 {
+        let missing = self.gap_end - self.left;
+        let index = usize::try_from(missing).unwrap_or(usize::MAX);
+        let seen_at = self.ring.get(index).and_then(Slot::received_at);
+        let at = seen_at.unwrap_or(0).saturating_add(self.a_ns);
+        let gap_max = self.gap_max;
+        match (self.is_reliable, gap_max) {
+            (true, Some(most)) if missing <= most && most > 0 => at,
+            (true, _) => NEVER,
+            (false, Some(most)) if self.is_start_known && missing > most => 0,
+            (false, _) => at,
+        }
+    }
+
+    /// Moves the left edge up to `to` over what is missing.
+    fn give_up(&mut self, to: u64, counters: &mut Counters) {
+        let count = to.saturating_sub(self.left);
+        if self.is_start_known {
+            counters.given_up += count;
+        }
+        let dropped = usize::try_from(count)
+            .unwrap_or(usize::MAX)
+            .min(self.ring.len());
+        self.ring.drain(..dropped);
+        self.left = self.left.max(to);
+        self.highest = self.highest.max(self.left);
+        self.is_start_known = true;
+        self.is_gap = self.is_in_order;
+    }
+
+    /// The sender said that everything below a number was sent, and A has passed since.
+    fn reach_announced(&mut self, now: u64, counters: &mut Counters) {
+        let Some((seq, at)) = self.announced else {
+            return;
+        };
+        if seq <= self.left {
+            self.announced = None;
+        } else if now >= at.saturating_add(self.a_ns) && self.ring.is_empty() {
+            self.announced = None;
+            self.give_up(seq, counters);
+            self.is_ack_due = true;
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! A data PDU arrives.
+
+use carina_wire::Payload;
+
+use super::{Delivered, EARLY_MAX, JUMP, LOOK_BACK, NEVER, Previous, Receiver, Slot};
+use crate::counters::{Counters, Discard};
+use crate::seq;
+
+impl<P: Payload> Receiver<P> {
+    /// Takes a data PDU with the number `wire`.
+    pub(crate) fn on_data(
+        &mut self,
+        now: u64,
+        wire: u64,
+        drf: bool,
+        ecn: bool,
+        udf: P,
+        counters: &mut Counters,
+    ) -> Result<(), Discard> {
+        self.forget_when_silent(now);
+        if !self.is_running {
+            return self.on_first(now, wire, drf, ecn, udf, counters);
+        }
+        let number = seq::extend(wire, self.left, self.bits);
+        if drf && number != Some(self.left) && self.is_new_run(now, number, counters)? {
+            self.begin(now, wire, true);
+            return self.on_first(now, wire, drf, ecn, udf, counters);
+        }
+        let Some(number) = number else {
+            return self.doubt(now, seq::truncate(wire, self.bits), ecn, udf, counters);
+        };
+        if self.is_previous(now, number) {
+            return Err(Discard::StaleRun);
+        }
+        if number < self.left {
+            return self.on_old(now, number, ecn, udf, counters);
+        }
+        let end = match self.window {
+            Some(_) => self.right,
+            None => self.highest.saturating_add(JUMP),
+        };
+        if number >= end {
+            if !self.is_reliable && number - end >= JUMP {
+                return self.doubt(now, number, ecn, udf, counters);
+            }
+            return Err(Discard::BeyondWindow);
+        }
+        self.take(now, number, udf, counters)?;
+        self.took(now, number, ecn, counters);
+        Ok(())
+    }
+
+    pub(super) fn forget_when_silent(&mut self, now: u64) {
+        if self.is_running && now >= self.heard_at.saturating_add(2 * self.delta_t) {
+            self.forget();
+        }
+    }
+
+    /// Stores or delivers a UDF inside the window.
+    fn take(
+        &mut self,
+        now: u64,
+        number: u64,
+        udf: P,
+        counters: &mut Counters,
+    ) -> Result<(), Discard> {
+        if self.window.is_none() && self.ready.len() as u64 >= self.reorder_max {
+            return Err(Discard::NoRoom);
+        }
+        if number == self.left && self.ring.is_empty() {
+            self.left += 1;
+            self.highest = self.highest.max(self.left);
+            let gap_before = core::mem::take(&mut self.is_gap);
+            self.ready.push_back(Delivered {
+                udf,
+                seq: number,
+                gap_before,
+            });
+            return Ok(());
+        }
+        self.store(now, number, udf, counters)
+    }
+
+    fn store(
+        &mut self,
+        now: u64,
+        number: u64,
+        mut udf: P,
+        counters: &mut Counters,
+    ) -> Result<(), Discard> {
+        if self.window.is_none() && number - self.left >= self.reorder_max {
+            self.slide(now, number + 1 - self.reorder_max, counters);
+        }
+        let index = usize::try_from(number - self.left).map_err(|_| Discard::BeyondWindow)?;
+        if self.ring.get(index).and_then(Slot::received_at).is_some() {
+            self.is_ack_due |= self.is_reliable;
+            return Err(Discard::Duplicate);
+        }
+        // It waits for a PDU that may take a round trip to come, hence beyond the burst.
+        if self.is_in_order && !udf.keep() {
+            return Err(Discard::NoBuffer);
+        }
+        let is_first = self.ring.is_empty();
+        while self.ring.len() <= index {
+            self.ring.push_back(Slot::Missing);
+        }
+        self.ring[index] = if self.is_in_order {
+            Slot::Held(now, udf)
+        } else {
+            self.ready.push_back(Delivered {
+                udf,
+                seq: number,
+                gap_before: false,
+            });
+            Slot::Done(now)
+        };
+        self.highest = self.highest.max(number + 1);
+        if is_first || number < self.gap_end {
+            self.gap_end = number;
+        }
+        if self.is_reliable {
+            self.ranges.add(number);
+            // Out of order, or it fills a gap: the sender should know at once.
+            self.is_ack_due = true;
+        }
+        if index == 0 || is_first || number == self.gap_end {
+            self.advance(now, counters);
+        }
+        Ok(())
+    }
+
+    /// Without a window: forces the left edge to `to`, delivering what is held below.
+    fn slide(&mut self, now: u64, to: u64, counters: &mut Counters) {
+        while self.left < to && !self.ring.is_empty() {
+            let next = self.gap_end.clamp(self.left, to);
+            if next > self.left {
+                self.give_up(next, counters);
+            }
+            if self.left < to {
+                self.gap_end = self.left;
+                self.advance(now, counters);
+            }
+        }
+        if self.left < to {
+            self.give_up(to, counters);
+        }
+        // The ring must begin with what is missing.
+        self.advance(now, counters);
+    }
+
+    /// Notes what every accepted PDU changes.
+    fn took(&mut self, now: u64, number: u64, ecn: bool, counters: &mut Counters) {
+        self.heard_at = now;
+        self.candidate = None;
+        if ecn {
+            self.marks = self.marks.wrapping_add(1);
+            counters.marks_received += 1;
+        }
+        if self.is_reliable {
+            self.cause = number;
+            self.cause_at = now;
+            self.unacked += 1;
+            if self.unacked >= self.ack_policy.every.max(1) {
+                self.is_ack_due = true;
+            }
+            if self.ack_at == NEVER {
+                self.ack_at = now.saturating_add(self.a_ns);
+            }
+        }
+    }
+
+    /// Below the left edge.
+    fn on_old(
+        &mut self,
+        now: u64,
+        number: u64,
+        ecn: bool,
+        udf: P,
+        counters: &mut Counters,
+    ) -> Result<(), Discard> {
+        if !self.is_reliable && self.left - number > JUMP.max(self.reorder_max) {
+            return self.doubt(now, number, ecn, udf, counters);
+        }
+        if self.is_reliable && number >= self.start {
+            // The acknowledgement was lost, or the sender was impatient: tell it.
+            self.heard_at = now;
+            self.cause = number;
+            self.cause_at = now;
+            self.is_ack_due = true;
+        }
+        Err(Discard::Duplicate)
+    }
+
+    /// A DRF PDU that is not the next expected: true when a new run begins with it.
+    fn is_new_run(
+        &mut self,
+        now: u64,
+        number: Option<u64>,
+        _counters: &mut Counters,
+    ) -> Result<bool, Discard> {
+        let Some(number) = number else {
+            return Ok(true);
+        };
+        if self.is_previous(now, number) {
+            return Err(Discard::StaleRun);
+        }
+        if !self.is_start_known && number < self.gap_end.max(self.left + 1) {
+            if number < self.left && self.left - number > JUMP {
+                return Ok(true);
+            }
+            self.is_start_known = true;
+            if number < self.left {
+                return Err(Discard::Duplicate);
+            }
+            // The start is known now, and nothing below it is missing.
+            let below = usize::try_from(number - self.left).unwrap_or(usize::MAX);
+            let below = below.min(self.ring.len());
+            self.ring.drain(..below);
+            (self.start, self.left) = (number, number);
+            self.is_gap = false;
+            return Ok(false);
+        }
+        let end = match self.window {
+            Some(_) => self.right,
+            None => self.highest.saturating_add(JUMP),
+        };
+        // Some senders set DRF on every PDU: it is of this run.
+        Ok(!(self.start..end).contains(&number))
+    }
+
+    fn is_previous(&mut self, now: u64, number: u64) -> bool {
+        let Some(previous) = self.previous else {
+            return false;
+        };
+        if now >= previous.until {
+            self.previous = None;
+            return false;
+        }
+        (previous.start..previous.end).contains(&number)
+    }
+
+    /// Leaves the present run, which is remembered so that its stragglers are known.
+    fn begin(&mut self, now: u64, wire: u64, is_start_known: bool) {
+        let start = seq::truncate(wire, self.bits);
+        let previous = Previous {
+            start: self.start,
+            end: self.highest.max(self.right),
+            until: now.saturating_add(self.delta_t),
+        };
+        self.forget();
+        let reach = start.saturating_add(JUMP);
+        let overlaps = start < previous.end && previous.start < reach;
+        self.previous = (!overlaps).then_some(previous);
+        self.is_start_known = is_start_known;
+    }
+
+    /// A number far from where the run is: the other side lost its state and its DRF PDU was lost
+    /// too, or all of a long stretch was lost, or it is a straggler. Only a second PDU close above
+    /// the first decides for a new run.
+    fn doubt(
+        &mut self,
+        now: u64,
+        number: u64,
+        ecn: bool,
+        udf: P,
+        counters: &mut Counters,
+    ) -> Result<(), Discard> {
+        if self.is_reliable {
+            return Err(Discard::StaleRun);
+        }
+        let is_confirmed = self
+            .candidate
+            .is_some_and(|candidate| number > candidate && number - candidate < JUMP);
+        if !is_confirmed {
+            self.candidate = Some(number);
+            return Err(Discard::StaleRun);
+        }
+        self.begin(now, number, false);
+        self.on_first(now, number, false, ecn, udf, counters)
+    }
+
+    /// A PDU in the initial state.
+    fn on_first(
+        &mut self,
+        now: u64,
+        wire: u64,
+        drf: bool,
+        ecn: bool,
+        mut udf: P,
+        counters: &mut Counters,
+    ) -> Result<(), Discard> {
+        let number = seq::truncate(wire, self.bits);
+        if self.is_previous(now, number) {
+            return Err(Discard::StaleRun);
+        }
+        if !drf && self.is_reliable {
+            if self.early.len() >= EARLY_MAX {
+                return Err(Discard::TooEarly);
+            }
+            if self.early.iter().any(|(early, _)| *early == number) {
+                return Err(Discard::Duplicate);
+            }
+            if !udf.keep() {
+                return Err(Discard::NoBuffer);
+            }
+            self.heard_at = now;
+            self.early.push((number, udf));
+            return Ok(());
+        }
+        let look_back = if drf {
+            0
+        } else {
+            let most = self
+                .window
+                .map_or(u64::MAX, |w| u64::from(w.initial_credit));
+            LOOK_BACK.min(most).min(self.reorder_max / 2).min(number)
+        };
+        self.enter(number - look_back, drf);
+        if !drf && let Some(window) = self.window {
+            // The sender may have been granted as much as this before its state was lost here.
+            let most = window.credit_max.max(window.initial_credit);
+            self.right = number.saturating_add(u64::from(most));
+        }
+        self.is_gap = !drf && look_back == 0 && self.is_in_order;
+        self.marks = 0;
+        self.take(now, number, udf, counters)?;
+        self.took(now, number, ecn, counters);
+        // The first of a run: the sender waits for a round-trip time and for its window.
+        self.is_ack_due |= self.window.is_some();
+        for (wire, udf) in core::mem::take(&mut self.early) {
+            let early = seq::extend(wire, self.left, self.bits);
+            let is_ours = early.is_some_and(|early| early > number && early < self.right);
+            let taken = match early {
+                Some(early) if is_ours => self.take(now, early, udf, counters),
+                _ => Err(Discard::StaleRun),
+            };
+            if let Err(reason) = taken {
+                counters.discard(reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn enter(&mut self, left: u64, is_start_known: bool) {
+        self.is_running = true;
+        self.is_start_known = is_start_known;
+        (self.start, self.left, self.highest) = (left, left, left);
+        self.gap_end = left;
+        let initial = self.window.map_or(0, |window| window.initial_credit);
+        self.right = left.saturating_add(u64::from(initial));
+    }
+
+    /// The sender says that it has sent everything below `wire` and finds its window closed.
+    pub(crate) fn on_rendezvous(&mut self, now: u64, wire: Option<u64>, counters: &mut Counters) {
+        self.forget_when_silent(now);
+        let Some(wire) = wire else {
+            self.is_ack_due = self.is_running;
+            return;
+        };
+        if !self.is_running {
+            if !self.is_reliable && self.window.is_some() {
+                // All of the run so far was lost: it goes on from here.
+                self.enter(seq::truncate(wire, self.bits), false);
+                self.heard_at = now;
+                self.is_gap = self.is_in_order;
+                self.is_ack_due = true;
+            }
+            return;
+        }
+        let number = seq::extend(wire, self.left, self.bits);
+        let Some(number) = number.filter(|number| *number <= self.right) else {
+            self.rendezvous_elsewhere(now, wire, number);
+            return;
+        };
+        if self.is_previous(now, number) {
+            counters.discard(Discard::StaleRun);
+            return;
+        }
+        self.heard_at = now;
+        self.is_ack_due = true;
+        if !self.is_reliable && number > self.left {
+            let at = self.announced.map_or(now, |(_, at)| at);
+            self.announced = Some((number, at));
+            self.advance(now, counters);
+        }
+    }
+
+    /// Twice the same position outside the window: a run whose beginning was lost.
+    fn rendezvous_elsewhere(&mut self, now: u64, wire: u64, number: Option<u64>) {
+        let number = number.unwrap_or(wire);
+        if self.is_reliable || self.is_previous(now, number) {
+            return;
+        }
+        if self.candidate != Some(number) {
+            self.candidate = Some(number);
+            return;
+        }
+        self.begin(now, wire, false);
+        self.enter(seq::truncate(wire, self.bits), false);
+        self.heard_at = now;
+        self.is_gap = self.is_in_order;
+        self.is_ack_due = true;
+    }
+}

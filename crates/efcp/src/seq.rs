@@ -1,0 +1,74 @@
+//! Sequence numbers: 64 bits inside, fewer on the wire; and a small seeded generator.
+
+/// Number of values of `bits` bits; the highest value for 64.
+pub(crate) fn space(bits: u8) -> u64 {
+    1_u64.checked_shl(u32::from(bits)).unwrap_or(u64::MAX)
+}
+
+/// The low `bits` bits.
+pub(crate) fn truncate(value: u64, bits: u8) -> u64 {
+    value & mask(bits)
+}
+
+/// The number closest to `reference` whose low `bits` bits are those of `wire`. `None` when it
+/// would be negative or beyond 64 bits.
+pub(crate) fn extend(wire: u64, reference: u64, bits: u8) -> Option<u64> {
+    let shift = 64 - u32::from(bits);
+    let ahead = (wire.wrapping_sub(reference) << shift).cast_signed() >> shift;
+    reference.checked_add_signed(ahead)
+}
+
+fn mask(bits: u8) -> u64 {
+    u64::MAX >> (64 - u32::from(bits))
+}
+
+/// SplitMix64: initial sequence numbers need to differ between runs, not to be secret.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Random {
+        Random(seed)
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.0;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+
+    /// An initial sequence number: never 0, and in the first quarter, so that a run has at least
+    /// half of the space before the rollover threshold.
+    pub(crate) fn initial(&mut self, bits: u8) -> u64 {
+        1 + self.next() % (space(bits) / 4 - 1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_extend_to_the_closest() {
+        assert_eq!(extend(5, 3, 16), Some(5));
+        assert_eq!(extend(0xffff, 0x1_0002, 16), Some(0xffff));
+        assert_eq!(extend(1, 0xfffe, 16), Some(0x1_0001));
+        assert_eq!(extend(0xffff, 1, 16), None);
+        assert_eq!(extend(u64::MAX, 1, 64), None);
+        assert_eq!(extend(77, 70, 64), Some(77));
+    }
+
+    #[test]
+    fn initial_numbers_leave_room() {
+        let mut random = Random::new(1);
+        for bits in [8, 16, 32, 64] {
+            for _ in 0..1000 {
+                let initial = random.initial(bits);
+                assert!(initial > 0 && initial < space(bits) / 4);
+                assert_eq!(truncate(initial, bits), initial);
+            }
+        }
+    }
+}
