@@ -23,9 +23,20 @@
 
 extern crate alloc;
 
+mod alternates;
+mod compute;
+pub mod database;
+mod flood;
+mod graph;
+mod link_state;
 pub mod message;
+mod parameters;
 pub mod policy;
 mod static_routes;
+mod tree;
+
+#[cfg(test)]
+mod tests;
 
 pub use message::{Address, Digest, FlowState, Message, OriginDigest, Summary};
 pub use policy::{Delta, Route, Routing, State};

@@ -7,6 +7,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::str::FromStr;
 
+use crate::link_state::LinkState;
 use crate::message::{Address, FlowState, Message};
 use crate::static_routes::StaticRoutes;
 
@@ -19,7 +20,7 @@ pub struct Route {
     /// cost.
     pub next: Vec<Address>,
     /// Neighbours to give them to when all of `next` are gone, best first. None of them sends the
-    /// PDU back here as long as only one link or neighbour has failed.
+    /// PDU back here when one link has failed; see docs/routing.md for the failure of a member.
     pub alternates: Vec<Address>,
     /// Cost of the way; 0 when the policy knows of no cost.
     pub cost: u64,
@@ -73,8 +74,8 @@ pub trait Routing: Send {
     #[must_use]
     fn poll_timeout(&self) -> Option<u64>;
 
-    /// The next message, and the neighbour that it is for. Objects are batched: taking fewer
-    /// messages for a slow neighbour makes later ones carry only the newest versions.
+    /// The next message, and the neighbour that it is for; neighbours take turns. Objects are
+    /// batched, and what is not taken yet is replaced by newer versions.
     #[must_use]
     fn poll_message(&mut self, now: u64) -> Option<(Address, Message)>;
 
@@ -103,7 +104,10 @@ pub type Entry = (
 
 /// The policies of component `routing`. The parameters of all of them can be changed on a living
 /// DIF.
-pub const POLICIES: &[Entry] = &[("static", crate::static_routes::PARAMETERS)];
+pub const POLICIES: &[Entry] = &[
+    ("link-state", crate::parameters::PARAMETERS),
+    ("static", crate::static_routes::PARAMETERS),
+];
 
 /// Makes the policy `name`; an empty name means the first of [`POLICIES`].
 ///
@@ -111,6 +115,7 @@ pub const POLICIES: &[Entry] = &[("static", crate::static_routes::PARAMETERS)];
 /// An unknown policy or parameter, or a value that is no good, in words for people.
 pub fn make(name: &str, params: &BTreeMap<String, String>) -> Result<Box<dyn Routing>, String> {
     match name {
+        "" | "link-state" => Ok(Box::new(LinkState::new(params)?)),
         "static" => Ok(Box::new(StaticRoutes::new(params)?)),
         _ => {
             let known: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();

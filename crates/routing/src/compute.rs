@@ -1,0 +1,139 @@
+//! From the database to routes, recomputing only what a change affects.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::alternates::{Alternates, Touched};
+use crate::database::Database;
+use crate::graph::{Change, Graph, Node};
+use crate::message::Address;
+use crate::policy::Route;
+use crate::tree::{FAR, NextHops, Tree};
+
+/// What is computed for each destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Paths {
+    /// Next hops at most; 1 for no sharing.
+    pub max: usize,
+    /// Loop-free alternates too.
+    pub has_alternates: bool,
+}
+
+/// Graph, trees and next hops as of the last update.
+#[derive(Debug)]
+pub struct Computation {
+    paths: Paths,
+    graph: Graph,
+    from_root: Option<FromRoot>,
+}
+
+#[derive(Debug)]
+struct FromRoot {
+    tree: Tree,
+    next: NextHops,
+    alternates: Alternates,
+}
+
+impl Computation {
+    /// Of an empty database.
+    pub fn new(paths: Paths) -> Computation {
+        Computation {
+            paths,
+            graph: Graph::new(),
+            from_root: None,
+        }
+    }
+
+    /// Routes start at this member. To be said once, before the first update.
+    pub fn set_root(&mut self, own: Address) {
+        if own == 0 {
+            return;
+        }
+        let root = self.graph.pin(own);
+        let tree = Tree::new(&self.graph, root);
+        self.from_root = Some(FromRoot {
+            next: NextHops::new(&self.graph, &tree, self.paths.max),
+            alternates: Alternates::default(),
+            tree,
+        });
+    }
+
+    /// Looks at the links between `pairs` of members anew: a link can be used when both ends report
+    /// it. Returns the destinations whose routes may be others now.
+    pub fn update(
+        &mut self,
+        database: &Database,
+        pairs: BTreeSet<(Address, Address)>,
+    ) -> BTreeSet<Address> {
+        let mut changes = Vec::new();
+        for (a, b) in pairs {
+            let costs = database.cost(a, b).zip(database.cost(b, a));
+            changes.extend(self.graph.set(a, b, costs));
+        }
+        let touched = match &mut self.from_root {
+            Some(from_root) if !changes.is_empty() => {
+                from_root.update(&self.graph, &changes, self.paths.has_alternates)
+            }
+            _ => BTreeSet::new(),
+        };
+        let graph = &self.graph;
+        let touched = touched.into_iter().map(|node| graph.address(node));
+        let touched = touched.filter(|address| *address != 0).collect();
+        for Change { a, b } in changes {
+            self.graph.collect(a);
+            self.graph.collect(b);
+        }
+        touched
+    }
+
+    /// The route to a member as of the last update.
+    pub fn route(&self, dst: Address) -> Option<Route> {
+        let from_root = self.from_root.as_ref()?;
+        let node = self.graph.node(dst)?;
+        let cost = from_root.tree.dist(node);
+        if cost == FAR || node == from_root.tree.root() {
+            return None;
+        }
+        let next = from_root.next.to(node).to_vec();
+        let alternates = match self.paths.has_alternates {
+            true => from_root
+                .alternates
+                .of(&self.graph, &from_root.tree, node, &next),
+            false => Vec::new(),
+        };
+        Some(Route {
+            dst,
+            next,
+            alternates,
+            cost,
+        })
+    }
+
+    /// Numbers of nodes in use or free.
+    #[cfg(test)]
+    pub fn nodes(&self) -> usize {
+        self.graph.len()
+    }
+
+    /// Routes to all members.
+    pub fn routes(&self) -> BTreeMap<Address, Route> {
+        let nodes = 0..self.graph.len() as Node;
+        let routes = nodes.filter_map(|node| self.route(self.graph.address(node)));
+        routes.map(|route| (route.dst, route)).collect()
+    }
+}
+
+impl FromRoot {
+    fn update(&mut self, graph: &Graph, changes: &[Change], lfa: bool) -> BTreeSet<Node> {
+        let moved = self.tree.update(graph, changes);
+        let switched = self.next.update(graph, &self.tree, changes, &moved);
+        let mut touched: BTreeSet<Node> = moved.into_iter().chain(switched).collect();
+        if lfa {
+            match self.alternates.update(graph, &self.tree, changes) {
+                Touched::All => touched.extend(0..graph.len() as Node),
+                Touched::Nodes(nodes) => touched.extend(nodes),
+            }
+        }
+        touched
+    }
+}

@@ -1,0 +1,404 @@
+//! The policy `link-state`.
+//!
+//! ```text
+//!  report or message        delay, hold                          drained
+//!  changes the database --> spf_at --> compute --> pending delta --------> IPCP
+//!         |
+//!         +--> every other neighbour's `Peer::pending` --> Message::Objects
+//! ```
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use crate::compute::Computation;
+use crate::database::{Database, Verdict};
+use crate::flood::Peers;
+use crate::message::{Address, FlowState, Message, Summary};
+use crate::parameters::Parameters;
+use crate::policy::{Delta, PendingDelta, Route, Routing, State, replace, take_delta};
+
+/// Link-state routing: every member tells all others of its links, and each computes shortest ways.
+pub struct LinkState {
+    parameters: Parameters,
+    database: Database,
+    name: String,
+    /// Costs of the links to neighbours.
+    links: BTreeMap<Address, u32>,
+    peers: Peers,
+    computation: Computation,
+    /// Pairs of members, the lower address first, whose reports have changed.
+    stale: BTreeSet<(Address, Address)>,
+    table: BTreeMap<Address, Route>,
+    delta: PendingDelta,
+    has_left: bool,
+    timers: Timers,
+    disputes: Disputes,
+    counters: Counters,
+}
+
+/// Deadlines in nanoseconds.
+#[derive(Default)]
+struct Timers {
+    spf_at: Option<u64>,
+    spf_last: Option<u64>,
+    sweep_at: Option<u64>,
+    sync_at: Option<u64>,
+    refresh_at: Option<u64>,
+}
+
+/// How often this member may outdo others' versions of its own objects. Two members that were
+/// given the same address would otherwise do nothing else.
+#[derive(Default)]
+struct Disputes {
+    second: u64,
+    count: u32,
+}
+
+#[derive(Default)]
+struct Counters {
+    messages: u64,
+    accepted: u64,
+    known: u64,
+    outdated: u64,
+    disputed: u64,
+    disputed_ignored: u64,
+    expired: u64,
+    full: u64,
+    malformed: u64,
+    forgotten: u64,
+    computations: u64,
+    destinations: u64,
+}
+
+impl LinkState {
+    /// # Errors
+    /// A parameter is unknown or no good.
+    pub fn new(params: &BTreeMap<String, String>) -> Result<LinkState, String> {
+        let parameters = Parameters::parse(params)?;
+        Ok(LinkState {
+            database: Database::new(0, "", parameters.limits),
+            computation: Computation::new(parameters.paths),
+            parameters,
+            name: String::new(),
+            links: BTreeMap::new(),
+            peers: Peers::default(),
+            stale: BTreeSet::new(),
+            table: BTreeMap::new(),
+            delta: PendingDelta::new(),
+            has_left: false,
+            timers: Timers::default(),
+            disputes: Disputes::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    fn report(&mut self, now: u64, to: Address, cost: Option<u32>) {
+        if self.database.own() != 0 && self.database.report(millis(now), to, cost) {
+            self.own_changed(now, to);
+            // What this member sees with its own eyes need not wait for company.
+            self.timers.spf_at = Some(now);
+        }
+    }
+
+    fn own_changed(&mut self, now: u64, to: Address) {
+        let key = (self.database.own(), to);
+        self.peers.flood(key, None);
+        self.mark(now, key);
+        self.plan_refresh();
+    }
+
+    fn mark(&mut self, now: u64, (from, to): (Address, Address)) {
+        self.stale.insert((from.min(to), from.max(to)));
+        let hold = self
+            .timers
+            .spf_last
+            .map_or(0, |last| last + self.parameters.hold_ns);
+        let at = hold.max(now + self.parameters.delay_ns);
+        let at = self.timers.spf_at.map_or(at, |set| set.min(at));
+        self.timers.spf_at = Some(at);
+        let sweep_at = now + self.parameters.sweep_ns();
+        self.timers.sweep_at.get_or_insert(sweep_at);
+    }
+
+    fn plan_refresh(&mut self) {
+        let due = self.database.refresh_due();
+        self.timers.refresh_at = due.map(|at| u64::try_from(at).unwrap_or(0) * MILLI);
+    }
+
+    fn compute(&mut self, now: u64) {
+        self.timers.spf_at = None;
+        self.timers.spf_last = Some(now);
+        self.counters.computations += 1;
+        let stale = core::mem::take(&mut self.stale);
+        let touched = self.computation.update(&self.database, stale);
+        self.counters.destinations += touched.len() as u64;
+        for dst in touched {
+            let new = self.computation.route(dst);
+            if new.as_ref() != self.table.get(&dst) {
+                self.delta.insert(dst);
+                match new {
+                    Some(route) => self.table.insert(dst, route),
+                    None => self.table.remove(&dst),
+                };
+            }
+        }
+    }
+
+    /// Everything anew: another root, or other parameters.
+    fn restart(&mut self, now: u64) {
+        self.computation = Computation::new(self.parameters.paths);
+        self.computation.set_root(self.database.own());
+        let all = self.database.keys().map(|(a, b)| (a.min(b), a.max(b)));
+        self.computation.update(&self.database, all.collect());
+        self.stale.clear();
+        self.timers.spf_last = Some(now);
+        self.timers.spf_at = None;
+        self.counters.computations += 1;
+        let wanted = self.computation.routes();
+        replace(&mut self.table, wanted, &mut self.delta);
+    }
+
+    fn take_objects(&mut self, now: u64, from: Address, objects: &[FlowState]) {
+        for object in objects {
+            if object.from == self.database.own() && !self.disputes.allow(now) {
+                self.counters.disputed_ignored += 1;
+                continue;
+            }
+            let key = (object.from, object.to);
+            match self.database.insert(millis(now), object) {
+                Verdict::Accepted => {
+                    self.counters.accepted += 1;
+                    self.peers.flood(key, Some(from));
+                    self.peers.has(from, key);
+                    self.mark(now, key);
+                }
+                Verdict::Known => {
+                    self.counters.known += 1;
+                    self.peers.has(from, key);
+                }
+                Verdict::Outdated => {
+                    self.counters.outdated += 1;
+                    self.peers.lacks(from, [key]);
+                }
+                Verdict::Disputed => {
+                    self.counters.disputed += 1;
+                    self.disputes.count += 1;
+                    self.own_changed(now, object.to);
+                }
+                Verdict::Expired => self.counters.expired += 1,
+                Verdict::Full => self.counters.full += 1,
+                Verdict::Malformed => self.counters.malformed += 1,
+            }
+        }
+    }
+
+    /// The neighbour lacks what this member knows of an origin about which they disagree, and this
+    /// member wants what the neighbour knows. What both have, they recognise.
+    fn take_summary(&mut self, from: Address, summary: &Summary) {
+        if summary.first > summary.last {
+            self.counters.malformed += 1;
+            return;
+        }
+        for theirs in &summary.origins {
+            if self.database.digest_of(theirs.origin) != theirs.digest {
+                let keys = self.database.keys_of(theirs.origin);
+                self.peers.lacks(from, keys);
+                self.peers.want(from, theirs.origin);
+            }
+        }
+        let named: BTreeSet<Address> = summary.origins.iter().map(|row| row.origin).collect();
+        for origin in self.database.origins(summary.first, summary.last) {
+            if !named.contains(&origin) {
+                self.peers.lacks(from, self.database.keys_of(origin));
+            }
+        }
+    }
+
+    fn sweep(&mut self, now: u64) {
+        let old = self.database.expire(millis(now));
+        self.counters.forgotten += old.len() as u64;
+        self.timers.sweep_at = None;
+        for key in old {
+            self.peers.forget(key);
+            self.mark(now, key);
+        }
+        if !self.database.is_empty() {
+            self.timers.sweep_at = Some(now + self.parameters.sweep_ns());
+        }
+    }
+}
+
+impl Routing for LinkState {
+    fn set_own(&mut self, now: u64, address: Address, name: &str) {
+        if address == self.database.own() && name == self.name && !self.has_left {
+            return;
+        }
+        let links = self.links.clone();
+        for neighbour in links.keys() {
+            self.report(now, *neighbour, None);
+        }
+        self.has_left = false;
+        self.name = name.into();
+        self.database.set_own(address, name);
+        for (neighbour, cost) in links {
+            self.report(now, neighbour, Some(cost));
+        }
+        // Whatever others still believe of this address is disputed when they tell.
+        self.restart(now);
+    }
+
+    fn handle_link_up(&mut self, now: u64, neighbour: Address, cost: u32) {
+        if neighbour == 0 || neighbour == self.database.own() {
+            return;
+        }
+        let cost = cost.max(1);
+        if self.links.insert(neighbour, cost).is_none() {
+            self.peers.add(neighbour);
+            if let Some(sync_ns) = self.parameters.sync_ns {
+                self.timers.sync_at.get_or_insert(now + sync_ns);
+            }
+        }
+        if !self.has_left {
+            self.report(now, neighbour, Some(cost));
+        }
+    }
+
+    fn handle_link_down(&mut self, now: u64, neighbour: Address) {
+        self.links.remove(&neighbour);
+        self.peers.remove(neighbour);
+        self.report(now, neighbour, None);
+    }
+
+    fn handle_message(&mut self, now: u64, from: Address, message: Message) {
+        self.counters.messages += 1;
+        match message {
+            Message::Objects(objects) => self.take_objects(now, from, &objects),
+            Message::Digest(theirs) if theirs == self.database.digest() => {}
+            // One of the two says what it has, and the other acts on it.
+            Message::Digest(_) if self.database.own() < from => self.peers.summarise(from),
+            Message::Digest(_) => self.peers.compare(from),
+            Message::Summary(summary) => self.take_summary(from, &summary),
+            Message::Want(origins) => {
+                for origin in origins {
+                    self.peers.lacks(from, self.database.keys_of(origin));
+                }
+            }
+        }
+    }
+
+    fn handle_leave(&mut self, now: u64) {
+        self.has_left = true;
+        let neighbours: Vec<Address> = self.links.keys().copied().collect();
+        for neighbour in neighbours {
+            self.report(now, neighbour, None);
+        }
+    }
+
+    fn handle_timeout(&mut self, now: u64) {
+        let is_due = |at: Option<u64>| at.is_some_and(|at| at <= now);
+        if is_due(self.timers.sweep_at) {
+            self.sweep(now);
+        }
+        if is_due(self.timers.refresh_at) {
+            for to in self.database.refresh(millis(now)) {
+                self.peers.flood((self.database.own(), to), None);
+            }
+            self.plan_refresh();
+        }
+        if is_due(self.timers.sync_at) {
+            self.peers.compare_all();
+            let again = self.parameters.sync_ns.filter(|_| !self.links.is_empty());
+            self.timers.sync_at = again.map(|sync_ns| now + sync_ns);
+        }
+        if is_due(self.timers.spf_at) {
+            self.compute(now);
+        }
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        let Timers {
+            spf_at,
+            sweep_at,
+            sync_at,
+            refresh_at,
+            spf_last: _,
+        } = self.timers;
+        [spf_at, sweep_at, sync_at, refresh_at]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn poll_message(&mut self, now: u64) -> Option<(Address, Message)> {
+        let batch = self.parameters.batch;
+        self.peers.poll(&self.database, millis(now), batch)
+    }
+
+    fn poll_routes(&mut self) -> Option<Delta> {
+        take_delta(&self.table, &mut self.delta)
+    }
+
+    fn table(&self) -> &BTreeMap<Address, Route> {
+        &self.table
+    }
+
+    fn set_params(&mut self, now: u64, params: &BTreeMap<String, String>) -> Result<(), String> {
+        self.parameters = Parameters::parse(params)?;
+        self.database.set_limits(self.parameters.limits);
+        self.timers.sync_at = self
+            .parameters
+            .sync_ns
+            .filter(|_| !self.links.is_empty())
+            .map(|sync_ns| now + sync_ns);
+        if self.timers.sweep_at.is_some() {
+            self.timers.sweep_at = Some(now + self.parameters.sweep_ns());
+        }
+        self.plan_refresh();
+        self.restart(now);
+        Ok(())
+    }
+
+    fn show(&self, now: u64) -> State {
+        let keys = self.database.keys();
+        let counters = &self.counters;
+        State {
+            links: keys
+                .filter_map(|key| self.database.object(millis(now), key))
+                .collect(),
+            counters: Vec::from([
+                ("messages", counters.messages),
+                ("objects_accepted", counters.accepted),
+                ("objects_known", counters.known),
+                ("objects_outdated", counters.outdated),
+                ("objects_disputed", counters.disputed),
+                ("objects_disputed_ignored", counters.disputed_ignored),
+                ("objects_expired", counters.expired),
+                ("objects_refused_full", counters.full),
+                ("malformed", counters.malformed),
+                ("objects_forgotten", counters.forgotten),
+                ("computations", counters.computations),
+                ("destinations_computed", counters.destinations),
+            ]),
+        }
+    }
+}
+
+impl Disputes {
+    fn allow(&mut self, now: u64) -> bool {
+        let second = now / (1000 * MILLI);
+        if second != self.second {
+            *self = Disputes { second, count: 0 };
+        }
+        self.count < DISPUTES_PER_SECOND
+    }
+}
+
+fn millis(now: u64) -> i64 {
+    (now / MILLI) as i64
+}
+
+const MILLI: u64 = 1_000_000;
+
+/// Enough for a member that comes back with the address of its former life and many links.
+const DISPUTES_PER_SECOND: u32 = 256;

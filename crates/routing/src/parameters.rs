@@ -1,0 +1,122 @@
+//! Parameters of the policy `link-state`.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+
+use crate::compute::Paths;
+use crate::database::Limits;
+use crate::policy::{check_names, value};
+
+/// Parameters with defaults and meaning.
+pub const PARAMETERS: &[(&str, &str, &str)] = &[
+    ("ecmp", "true", "share load over ways of equal cost"),
+    (
+        "max_paths",
+        "8",
+        "next hops of one destination at most, 1 to 64",
+    ),
+    ("lfa", "true", "compute loop-free alternates"),
+    (
+        "delay_ms",
+        "10",
+        "wait for more news before computing; own links do not wait",
+    ),
+    ("hold_ms", "100", "time between two computations at least"),
+    (
+        "max_age_s",
+        "900",
+        "age at which an object is forgotten, 1 to 86400",
+    ),
+    (
+        "refresh_s",
+        "300",
+        "age at which own objects are made anew; at most half of max_age_s",
+    ),
+    (
+        "sync_s",
+        "60",
+        "interval at which neighbours compare digests; 0 for only when a link comes up",
+    ),
+    (
+        "max_objects",
+        "65536",
+        "objects in the database at most, 16 or more",
+    ),
+    ("batch", "32", "objects in one message at most, 1 to 1000"),
+];
+
+/// The same, understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parameters {
+    /// How ways are computed.
+    pub paths: Paths,
+    /// Bounds of the database.
+    pub limits: Limits,
+    /// Time from news to computation.
+    pub delay_ns: u64,
+    /// Time between computations at least.
+    pub hold_ns: u64,
+    /// Interval of comparisons.
+    pub sync_ns: Option<u64>,
+    /// Objects in a message.
+    pub batch: usize,
+}
+
+impl Parameters {
+    /// # Errors
+    /// A parameter is unknown or no good.
+    pub fn parse(params: &BTreeMap<String, String>) -> Result<Parameters, String> {
+        check_names(params, PARAMETERS)?;
+        let number = |name, min, max| bounded(params, name, min, max);
+        let has_ecmp: bool = value(params, PARAMETERS, "ecmp")?;
+        let max_paths = number("max_paths", 1, 64)? as usize;
+        let age_s = number("max_age_s", 1, 86_400)?;
+        let refresh_s = number("refresh_s", 1, 86_400);
+        // Whoever shortens the life of objects need not know of the other parameter.
+        let refresh_s = match params.contains_key("refresh_s") {
+            true => refresh_s?,
+            false => refresh_s?.min((age_s / 3).max(1)),
+        };
+        if refresh_s * 2 > age_s && age_s > 1 {
+            return Err(format!(
+                "routing: refresh_s = {refresh_s} is more than half of max_age_s = {age_s}"
+            ));
+        }
+        Ok(Parameters {
+            paths: Paths {
+                max: if has_ecmp { max_paths } else { 1 },
+                has_alternates: value(params, PARAMETERS, "lfa")?,
+            },
+            limits: Limits {
+                objects: number("max_objects", 16, 1 << 24)? as usize,
+                age_ms: (age_s * 1000) as u32,
+                refresh_ms: (refresh_s * 1000) as u32,
+            },
+            delay_ns: number("delay_ms", 0, 60_000)? * 1_000_000,
+            hold_ns: number("hold_ms", 0, 60_000)? * 1_000_000,
+            sync_ns: Some(number("sync_s", 0, 86_400)? * 1_000_000_000).filter(|ns| *ns > 0),
+            batch: number("batch", 1, 1000)? as usize,
+        })
+    }
+
+    /// How often objects are looked at for their age.
+    pub fn sweep_ns(&self) -> u64 {
+        u64::from(self.limits.age_ms / 16).clamp(100, 10_000) * 1_000_000
+    }
+}
+
+fn bounded(
+    params: &BTreeMap<String, String>,
+    name: &str,
+    min: u64,
+    max: u64,
+) -> Result<u64, String> {
+    let number: u64 = value(params, PARAMETERS, name)?;
+    if (min..=max).contains(&number) {
+        return Ok(number);
+    }
+    Err(format!(
+        "routing: {name} = {number} is not from {min} to {max}"
+    ))
+}

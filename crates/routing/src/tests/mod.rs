@@ -1,0 +1,6 @@
+//! Tests that need more than one module.
+
+mod convergence;
+mod database;
+mod incremental;
+mod network;

@@ -1,0 +1,213 @@
+//! Distances from one root, kept up to date as links change.
+//!
+//! DynamicSWSF-FP of Ramalingam and Reps ("An incremental algorithm for a generalization of the
+//! shortest-path problem", 1996): every node has the distance `dist` and what its neighbours'
+//! distances make of it, `rhs`. A change of links makes some nodes inconsistent (`dist != rhs`);
+//! they are put right in order of distance, which touches only nodes whose distance changes and
+//! their neighbours. From nothing it is Dijkstra's algorithm.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use crate::graph::{Change, Graph, Node};
+use crate::message::Address;
+
+/// Distances from a root to all nodes.
+#[derive(Clone, Debug)]
+pub struct Tree {
+    root: Node,
+    dist: Vec<u64>,
+    rhs: Vec<u64>,
+    /// Inconsistent nodes by the lower of their two distances.
+    queue: BTreeSet<(u64, Node)>,
+    /// Distances before the present update.
+    before: BTreeMap<Node, u64>,
+}
+
+/// No way.
+pub const FAR: u64 = u64::MAX;
+
+impl Tree {
+    /// Distances from `root` as the graph is.
+    pub fn new(graph: &Graph, root: Node) -> Tree {
+        let mut tree = Tree {
+            root,
+            dist: Vec::new(),
+            rhs: Vec::new(),
+            queue: BTreeSet::new(),
+            before: BTreeMap::new(),
+        };
+        tree.grow(graph);
+        tree.set_rhs(root, 0);
+        tree.settle(graph);
+        tree
+    }
+
+    /// The root.
+    pub fn root(&self) -> Node {
+        self.root
+    }
+
+    /// Distance to a node; [`FAR`] when there is no way.
+    pub fn dist(&self, node: Node) -> u64 {
+        self.dist.get(node as usize).copied().unwrap_or(FAR)
+    }
+
+    /// Puts the distances right after links have changed. Returns the nodes whose distance is
+    /// another now, in order.
+    pub fn update(&mut self, graph: &Graph, changes: &[Change]) -> Vec<Node> {
+        self.grow(graph);
+        for change in changes {
+            for node in [change.a, change.b] {
+                self.look_around(graph, node);
+            }
+        }
+        self.settle(graph)
+    }
+
+    fn grow(&mut self, graph: &Graph) {
+        self.dist.resize(graph.len(), FAR);
+        self.rhs.resize(graph.len(), FAR);
+    }
+
+    fn settle(&mut self, graph: &Graph) -> Vec<Node> {
+        while let Some((_, node)) = self.queue.pop_first() {
+            let (old, new) = (self.dist[node as usize], self.rhs[node as usize]);
+            self.before.entry(node).or_insert(old);
+            if new < old {
+                self.dist[node as usize] = new;
+                for edge in graph.edges(node) {
+                    let candidate = new + u64::from(edge.out);
+                    if edge.to != self.root && candidate < self.rhs[edge.to as usize] {
+                        self.set_rhs(edge.to, candidate);
+                    }
+                }
+            } else {
+                // It was too optimistic: without this distance its neighbours look elsewhere, and
+                // it comes up again when its true distance is due.
+                self.dist[node as usize] = FAR;
+                if new != FAR {
+                    self.queue.insert((new, node));
+                }
+                for edge in graph.edges(node) {
+                    if self.rhs[edge.to as usize] == old + u64::from(edge.out) {
+                        self.look_around(graph, edge.to);
+                    }
+                }
+            }
+        }
+        let before = core::mem::take(&mut self.before);
+        let changed = before
+            .into_iter()
+            .filter(|(node, old)| self.dist[*node as usize] != *old);
+        changed.map(|(node, _)| node).collect()
+    }
+
+    fn look_around(&mut self, graph: &Graph, node: Node) {
+        if node == self.root {
+            return;
+        }
+        let ways = graph
+            .edges(node)
+            .iter()
+            .map(|edge| self.dist[edge.to as usize].saturating_add(u64::from(edge.back)));
+        let rhs = ways.min().unwrap_or(FAR);
+        self.set_rhs(node, rhs);
+    }
+
+    fn set_rhs(&mut self, node: Node, rhs: u64) {
+        let (dist, old) = (self.dist[node as usize], self.rhs[node as usize]);
+        if dist != old {
+            self.queue.remove(&(dist.min(old), node));
+        }
+        self.rhs[node as usize] = rhs;
+        if dist != rhs {
+            self.queue.insert((dist.min(rhs), node));
+        }
+    }
+}
+
+/// For every node, the root's neighbours through which shortest ways lead to it.
+#[derive(Clone, Debug, Default)]
+pub struct NextHops {
+    /// In ascending order, at most `max` each.
+    sets: Vec<Vec<Address>>,
+    max: usize,
+}
+
+impl NextHops {
+    /// Next hops in the tree as it is, at most `max` for a node: those with the lowest addresses.
+    pub fn new(graph: &Graph, tree: &Tree, max: usize) -> NextHops {
+        let mut hops = NextHops {
+            sets: Vec::new(),
+            max: max.max(1),
+        };
+        let all: Vec<Node> = (0..graph.len() as Node).collect();
+        hops.update(graph, tree, &[], &all);
+        hops
+    }
+
+    /// Next hops to a node, in ascending order; empty when there is no way.
+    pub fn to(&self, node: Node) -> &[Address] {
+        self.sets.get(node as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Puts the sets right after `changes` moved the distances of `moved`. Returns the nodes whose
+    /// set is another now, in no order.
+    pub fn update(
+        &mut self,
+        graph: &Graph,
+        tree: &Tree,
+        changes: &[Change],
+        moved: &[Node],
+    ) -> Vec<Node> {
+        self.sets.resize(graph.len(), Vec::new());
+        // Every node that may have won or lost a parent.
+        let mut queue: BTreeSet<(u64, Node)> = BTreeSet::new();
+        let ends = changes.iter().flat_map(|change| [change.a, change.b]);
+        queue.extend(ends.map(|node| (tree.dist(node), node)));
+        for node in moved {
+            queue.insert((tree.dist(*node), *node));
+            let around = graph.edges(*node).iter();
+            queue.extend(around.map(|edge| (tree.dist(edge.to), edge.to)));
+        }
+        let mut changed = Vec::new();
+        // Costs are at least 1, so a parent comes before its children.
+        while let Some((dist, node)) = queue.pop_first() {
+            let set = self.union_of_parents(graph, tree, node);
+            if set == self.sets[node as usize] {
+                continue;
+            }
+            self.sets[node as usize] = set;
+            changed.push(node);
+            for edge in graph.edges(node) {
+                if dist != FAR && tree.dist(edge.to) == dist + u64::from(edge.out) {
+                    queue.insert((tree.dist(edge.to), edge.to));
+                }
+            }
+        }
+        changed
+    }
+
+    fn union_of_parents(&self, graph: &Graph, tree: &Tree, node: Node) -> Vec<Address> {
+        let dist = tree.dist(node);
+        let mut set = Vec::new();
+        if dist == FAR || node == tree.root() {
+            return set;
+        }
+        for edge in graph.edges(node) {
+            if tree.dist(edge.to).saturating_add(u64::from(edge.back)) != dist {
+                continue;
+            }
+            if edge.to == tree.root() {
+                set.push(graph.address(node));
+            } else {
+                set.extend_from_slice(&self.sets[edge.to as usize]);
+            }
+        }
+        set.sort_unstable();
+        set.dedup();
+        set.truncate(self.max);
+        set
+    }
+}
