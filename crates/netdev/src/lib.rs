@@ -7,11 +7,13 @@
 
 mod bpf;
 mod error;
+mod fault;
 mod interface;
 mod packet;
 
 pub use bpf::{Filter, VlanMatch};
 pub use error::NetdevError;
+pub use fault::{Fault, FaultCounts, FaultPlan};
 pub use interface::{Interface, InterfaceWatch, Mac};
 pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,

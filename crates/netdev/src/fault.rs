@@ -1,0 +1,414 @@
+//! Impairment of what is sent: loss, delay, jitter, reordering, duplication, a rate.
+//!
+//! A kernel may lack `netem`, and what crosses memory never meets it; this works for anything. It
+//! is deterministic: the same seed, items and times give the same result.
+//!
+//! ```text
+//!   offer --> lost? --> queue full? --> wait for the rate --> delay +- jitter --> take_due
+//!                  \--> twice? ----^                     \--> reordered: no delay --^
+//! ```
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// What is done to the items.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FaultPlan {
+    /// Share of items lost, 0 to 1.
+    pub loss: f64,
+    /// Share of items sent twice, 0 to 1.
+    pub duplicate: f64,
+    /// Share of items that overtake those before them because they are not delayed, 0 to 1. Has
+    /// an effect only with a delay.
+    pub reorder: f64,
+    /// Delay of every item, in ns.
+    pub delay_ns: u64,
+    /// The delay differs by up to this much up or down, in ns. Items keep their order only as far
+    /// as it is smaller than the time between them.
+    pub jitter_ns: u64,
+    /// Bits per second; 0 for no limit.
+    pub rate_bps: u64,
+    /// Bytes that may wait for the rate or the delay; what comes beyond is lost.
+    pub queue_bytes: usize,
+    /// For all that is random.
+    pub seed: u64,
+}
+
+impl Default for FaultPlan {
+    /// A plan that changes nothing.
+    fn default() -> FaultPlan {
+        FaultPlan {
+            loss: 0.0,
+            duplicate: 0.0,
+            reorder: 0.0,
+            delay_ns: 0,
+            jitter_ns: 0,
+            rate_bps: 0,
+            queue_bytes: 16 << 20,
+            seed: 1,
+        }
+    }
+}
+
+impl FaultPlan {
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// A sentence that names the value and its range.
+    pub fn check(&self) -> Result<(), String> {
+        for (name, share) in [
+            ("loss", self.loss),
+            ("duplicate", self.duplicate),
+            ("reorder", self.reorder),
+        ] {
+            if !(0.0..=1.0).contains(&share) {
+                return Err(format!(
+                    "{name} is {share}; a share from 0 to 1 is possible"
+                ));
+            }
+        }
+        if self.reorder > 0.0 && self.delay_ns == 0 {
+            return Err("reorder needs a delay, which the reordered do not have".to_owned());
+        }
+        if self.jitter_ns > self.delay_ns {
+            return Err(format!(
+                "jitter is {} ns; at most the delay, {} ns, is possible",
+                self.jitter_ns, self.delay_ns
+            ));
+        }
+        Ok(())
+    }
+
+    /// True when nothing would be changed.
+    #[must_use]
+    pub fn is_harmless(&self) -> bool {
+        let shares = self.loss + self.duplicate + self.reorder;
+        shares == 0.0 && self.delay_ns == 0 && self.rate_bps == 0
+    }
+}
+
+/// What a fault layer has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FaultCounts {
+    /// Items offered.
+    pub offered: u64,
+    /// Items given back by [`Fault::take_due`].
+    pub passed: u64,
+    /// Items lost on purpose.
+    pub lost: u64,
+    /// Items lost because the queue was full.
+    pub overflowed: u64,
+    /// Items added by duplication.
+    pub duplicated: u64,
+    /// Items that were not delayed, to overtake others.
+    pub reordered: u64,
+}
+
+/// A line of items on their way, impaired.
+#[derive(Debug)]
+pub struct Fault<T> {
+    plan: FaultPlan,
+    random: SplitMix,
+    queue: BinaryHeap<Reverse<Waiting<T>>>,
+    queued_bytes: usize,
+    /// When the line has sent what it was given, at its rate, in ns.
+    busy_until: u64,
+    order: u64,
+    counts: FaultCounts,
+}
+
+impl<T: Clone> Fault<T> {
+    /// An empty line.
+    #[must_use]
+    pub fn new(plan: FaultPlan) -> Fault<T> {
+        Fault {
+            plan,
+            random: SplitMix(plan.seed),
+            queue: BinaryHeap::new(),
+            queued_bytes: 0,
+            busy_until: 0,
+            order: 0,
+            counts: FaultCounts::default(),
+        }
+    }
+
+    /// Puts an item of `bytes` bytes on the line at `now` (ns). False when it was lost.
+    pub fn offer(&mut self, now: u64, item: T, bytes: usize) -> bool {
+        self.counts.offered += 1;
+        // All three are drawn for every item, so that one share does not change the others' luck.
+        let (lost, twice, first) = (
+            self.random.share(),
+            self.random.share(),
+            self.random.share(),
+        );
+        if lost < self.plan.loss {
+            self.counts.lost += 1;
+            return false;
+        }
+        let overtakes = first < self.plan.reorder;
+        let copy = (twice < self.plan.duplicate).then(|| item.clone());
+        let is_queued = self.enqueue(now, item, bytes, overtakes);
+        if let Some(copy) = copy
+            && self.enqueue(now, copy, bytes, overtakes)
+        {
+            self.counts.duplicated += 1;
+        }
+        is_queued
+    }
+
+    fn enqueue(&mut self, now: u64, item: T, bytes: usize, overtakes: bool) -> bool {
+        if self.queued_bytes + bytes > self.plan.queue_bytes {
+            self.counts.overflowed += 1;
+            return false;
+        }
+        let mut due = now;
+        if self.plan.rate_bps > 0 {
+            let start = self.busy_until.max(now);
+            let takes = bytes as u128 * 8 * 1_000_000_000 / u128::from(self.plan.rate_bps);
+            self.busy_until = start.saturating_add(u64::try_from(takes).unwrap_or(u64::MAX));
+            due = self.busy_until;
+        }
+        if overtakes {
+            self.counts.reordered += 1;
+        } else {
+            due = due.saturating_add(self.delay());
+        }
+        self.order += 1;
+        self.queued_bytes += bytes;
+        self.queue.push(Reverse(Waiting {
+            due,
+            order: self.order,
+            bytes,
+            item,
+        }));
+        true
+    }
+
+    fn delay(&mut self) -> u64 {
+        let (delay, jitter) = (self.plan.delay_ns, self.plan.jitter_ns);
+        if jitter == 0 {
+            return delay;
+        }
+        delay - jitter + self.random.next() % (2 * jitter + 1)
+    }
+
+    /// The next item that has arrived at `now`.
+    pub fn take_due(&mut self, now: u64) -> Option<T> {
+        if self.next_due()? > now {
+            return None;
+        }
+        let Reverse(waiting) = self.queue.pop()?;
+        self.queued_bytes -= waiting.bytes;
+        self.counts.passed += 1;
+        Some(waiting.item)
+    }
+
+    /// When the next item arrives.
+    #[must_use]
+    pub fn next_due(&self) -> Option<u64> {
+        self.queue.peek().map(|Reverse(waiting)| waiting.due)
+    }
+
+    /// Items on the line.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// True when nothing is on the line.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn counts(&self) -> FaultCounts {
+        self.counts
+    }
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    due: u64,
+    order: u64,
+    bytes: usize,
+    item: T,
+}
+
+impl<T> PartialEq for Waiting<T> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.due, self.order) == (other.due, other.order)
+    }
+}
+
+impl<T> Eq for Waiting<T> {}
+
+impl<T> PartialOrd for Waiting<T> {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Waiting<T> {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.due, self.order).cmp(&(other.due, other.order))
+    }
+}
+
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
+#[derive(Debug)]
+struct SplitMix(u64);
+
+impl SplitMix {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// From 0 to below 1.
+    fn share(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(plan: FaultPlan, count: u32, every_ns: u64) -> (Vec<(u64, u32)>, FaultCounts) {
+        let mut fault = Fault::new(plan);
+        let mut arrived = Vec::new();
+        for n in 0..count {
+            let now = u64::from(n) * every_ns;
+            while let Some(due) = fault.next_due().filter(|due| *due <= now) {
+                arrived.extend(fault.take_due(due).map(|item| (due, item)));
+            }
+            fault.offer(now, n, 1000);
+        }
+        while let Some(due) = fault.next_due() {
+            arrived.extend(fault.take_due(due).map(|item| (due, item)));
+        }
+        assert!(fault.is_empty());
+        (arrived, fault.counts())
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_and_another_seed_does_not() {
+        let plan = FaultPlan {
+            loss: 0.1,
+            duplicate: 0.1,
+            reorder: 0.1,
+            delay_ns: 5000,
+            jitter_ns: 2000,
+            ..FaultPlan::default()
+        };
+        assert_eq!(run(plan, 1000, 1000), run(plan, 1000, 1000));
+        assert_ne!(
+            run(plan, 1000, 1000),
+            run(FaultPlan { seed: 2, ..plan }, 1000, 1000)
+        );
+    }
+
+    #[test]
+    fn shares_come_out_as_asked_and_everything_is_accounted_for() {
+        let plan = FaultPlan {
+            loss: 0.05,
+            duplicate: 0.02,
+            reorder: 0.1,
+            delay_ns: 3500,
+            ..FaultPlan::default()
+        };
+        let (arrived, counts) = run(plan, 100_000, 1000);
+        assert!((4500..5500).contains(&counts.lost), "{counts:?}");
+        assert!((1700..2200).contains(&counts.duplicated), "{counts:?}");
+        assert!((9000..11_000).contains(&counts.reordered), "{counts:?}");
+        assert_eq!(counts.offered, 100_000);
+        assert_eq!(
+            counts.passed,
+            counts.offered - counts.lost + counts.duplicated
+        );
+        assert_eq!(counts.passed, arrived.len() as u64);
+        let backwards = arrived.windows(2).filter(|two| two[1].1 < two[0].1).count();
+        assert!(backwards > 5000, "{backwards} steps back");
+    }
+
+    #[test]
+    fn delay_alone_keeps_order_and_times() {
+        let plan = FaultPlan {
+            delay_ns: 10_000_000,
+            ..FaultPlan::default()
+        };
+        let (arrived, _) = run(plan, 100, 1000);
+        let expected: Vec<_> = (0..100)
+            .map(|n| (10_000_000 + n * 1000, n as u32))
+            .collect();
+        assert_eq!(arrived, expected);
+    }
+
+    #[test]
+    fn a_rate_spaces_items_and_a_full_queue_loses_them() {
+        let plan = FaultPlan {
+            rate_bps: 8_000_000,
+            queue_bytes: 10_000,
+            ..FaultPlan::default()
+        };
+        // 1000 bytes take 1 ms, and a new one comes every 0.5 ms.
+        let (arrived, counts) = run(plan, 1000, 500_000);
+        assert!(
+            arrived
+                .windows(2)
+                .all(|two| two[1].0 - two[0].0 >= 1_000_000)
+        );
+        assert!(counts.overflowed > 400, "{counts:?}");
+    }
+
+    #[test]
+    fn jitter_stays_within_its_bounds() {
+        let plan = FaultPlan {
+            delay_ns: 1000,
+            jitter_ns: 1000,
+            ..FaultPlan::default()
+        };
+        let (arrived, _) = run(plan, 1000, 10_000);
+        let late: Vec<u64> = arrived
+            .iter()
+            .map(|(at, n)| at - u64::from(*n) * 10_000)
+            .collect();
+        assert!(late.iter().all(|late| *late <= 2000));
+        assert!(late.iter().any(|late| *late < 500) && late.iter().any(|late| *late > 1500));
+    }
+
+    #[test]
+    fn plans_that_make_no_sense_are_refused_with_the_range() {
+        let plan = FaultPlan::default();
+        assert!(plan.check().is_ok() && plan.is_harmless());
+        let refused = |plan: FaultPlan| plan.check().unwrap_err();
+        assert!(refused(FaultPlan { loss: 1.5, ..plan }).contains("loss is 1.5"));
+        assert!(
+            refused(FaultPlan {
+                loss: f64::NAN,
+                ..plan
+            })
+            .contains("from 0 to 1")
+        );
+        assert!(
+            refused(FaultPlan {
+                reorder: 0.1,
+                ..plan
+            })
+            .contains("needs a delay")
+        );
+        assert!(
+            refused(FaultPlan {
+                jitter_ns: 2,
+                delay_ns: 1,
+                ..plan
+            })
+            .contains("at most")
+        );
+    }
+}
