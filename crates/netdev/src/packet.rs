@@ -241,6 +241,15 @@ impl PacketSocket {
         set(&self.fd, libc::SOL_PACKET, option, &request)
     }
 
+    /// A second mapping of the rings, behind one page, for views of received frames at
+    /// [`Received::at`] that last until [`PacketSocket::release`].
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn map_again(&self) -> io::Result<Mapping> {
+        Mapping::behind_page(self.fd.as_fd(), self.layout.rx_bytes + self.layout.tx_bytes)
+    }
+
     /// Bytes of the receive ring, which begins the mapping.
     #[must_use]
     pub fn rx_bytes(&self) -> usize {

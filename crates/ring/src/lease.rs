@@ -37,6 +37,28 @@ impl Lease {
         }
     }
 
+    /// A view of `len` bytes from byte `at` of memory that is no ring ([`RingMap::foreign`]). Whoever
+    /// fills the memory must leave these bytes alone while the lease is used.
+    ///
+    /// # Panics
+    /// When the bytes are not all in the memory.
+    #[must_use]
+    pub fn over(map: &Arc<RingMap>, at: usize, len: usize) -> Self {
+        let capacity = map.capacity();
+        assert!(
+            at <= capacity && len <= capacity - at,
+            "view {at}+{len} outside {capacity} bytes"
+        );
+        Self {
+            map: Arc::clone(map),
+            at: at as u64,
+            len: len as u32,
+            more: false,
+            start: at as u64,
+            end: (at + len) as u64,
+        }
+    }
+
     /// Bytes in view: the payload, less what was cut off.
     #[must_use]
     #[inline]

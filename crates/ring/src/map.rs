@@ -62,6 +62,27 @@ impl RingMap {
         Ok(Self { mapping, capacity })
     }
 
+    /// Memory that is no ring of this crate and that somebody else fills, for leases of parts of it
+    /// ([`Lease::over`](crate::Lease::over)). Its first `capacity` bytes lie behind one page, as
+    /// [`Mapping::behind_page`] maps them.
+    ///
+    /// # Errors
+    /// `InvalidInput` when the capacity is no power of two or the mapping is shorter.
+    #[cfg(not(loom))]
+    pub fn foreign(mapping: Mapping, capacity: usize) -> io::Result<Self> {
+        if !capacity.is_power_of_two() || mapping.len() < region_bytes(capacity) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "capacity {capacity} of foreign memory: must be a power of two that the mapping \
+                     of {} bytes holds behind its first page",
+                    mapping.len()
+                ),
+            ));
+        }
+        Ok(Self { mapping, capacity })
+    }
+
     /// Zeroes indices, state and armed words and writes the informational words. Only for
     /// whoever makes the memory, before it is shared.
     pub fn init(&self) {

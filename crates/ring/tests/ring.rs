@@ -253,3 +253,20 @@ fn impossible_capacities_are_refused() {
         );
     }
 }
+
+#[test]
+fn a_lease_over_foreign_memory_sees_the_bytes_behind_the_page() {
+    let memory = carina_sys::Memory::anonymous("foreign", 8192).unwrap();
+    memory.map().unwrap().write(5000, b"payload");
+    let mapping = carina_sys::Mapping::behind_page(memory.as_fd(), 8192).unwrap();
+    let map = Arc::new(carina_ring::RingMap::foreign(mapping, 8192).unwrap());
+    let mut lease = carina_ring::Lease::over(&map, 5000, 7);
+    lease.advance(3);
+    assert_eq!(lease.to_vec(), b"load");
+    assert!(
+        std::panic::catch_unwind(|| carina_ring::Lease::over(&map, 8190, 3)).is_err(),
+        "a view beyond the memory"
+    );
+    let short = carina_sys::Mapping::behind_page(memory.as_fd(), 4096).unwrap();
+    assert!(carina_ring::RingMap::foreign(short, 8192).is_err());
+}

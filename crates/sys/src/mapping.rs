@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
 use crate::PAGE_BYTES;
 
@@ -52,6 +52,23 @@ impl Mapping {
         unsafe {
             mapping.place(0, fd, offset, once)?;
             mapping.place(once, fd, offset + head as u64, data)?;
+        }
+        Ok(mapping)
+    }
+
+    /// Maps `len` bytes of `fd` from its start behind one private page of zeros: for memory whose
+    /// owner allows no other layout, such as the ring of a packet socket.
+    ///
+    /// # Errors
+    /// As for [`Mapping::shared`].
+    pub fn behind_page(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        check(fd, 0, len)?;
+        let mapping = Self::reserve(len.checked_add(PAGE_BYTES).ok_or_else(too_large)?)?;
+        // SAFETY: both ranges lie inside the reservation just made and do not overlap.
+        unsafe {
+            let access = MprotectFlags::READ | MprotectFlags::WRITE;
+            mprotect(mapping.as_ptr().cast(), PAGE_BYTES, access)?;
+            mapping.place(PAGE_BYTES, fd, 0, len)?;
         }
         Ok(mapping)
     }
@@ -232,6 +249,20 @@ mod tests {
         a.atomic_u64(8)
             .store(0x1122_3344_5566_7788, Ordering::Relaxed);
         assert_eq!(b.atomic_u32(8).load(Ordering::Relaxed), 0x5566_7788);
+    }
+
+    #[test]
+    fn a_page_of_zeros_lies_before_memory_of_another_layout() {
+        let memory = Memory::anonymous("behind", 2 * PAGE_BYTES).unwrap();
+        memory.map().unwrap().write(0, b"start");
+        let mapping = Mapping::behind_page(memory.as_fd(), 2 * PAGE_BYTES).unwrap();
+        assert_eq!(mapping.len(), 3 * PAGE_BYTES);
+        let mut bytes = [1; 5];
+        mapping.read(PAGE_BYTES, &mut bytes);
+        assert_eq!(&bytes, b"start");
+        mapping.write(0, b"page");
+        mapping.read(PAGE_BYTES - 5, &mut bytes);
+        assert_eq!(bytes, [0; 5]);
     }
 
     #[test]
