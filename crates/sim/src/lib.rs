@@ -1,3 +1,33 @@
 //! Networks of whole IPCPs on a virtual clock.
+//!
+//! Everything of a simulation comes from its seed: the topology, the faults, what applications
+//! write. The same seed gives the same run, byte for byte, which [`trace::Trace`] proves by a
+//! number over everything that happened.
+//!
+//! ```text
+//!   scenario   what is built, what goes wrong, what must hold afterwards
+//!      |
+//!   world      systems, cables, seats with IPCPs, applications; the loop
+//!      |          wires: N-1 flows over cables and over IPCPs    traffic: flows, checked content
+//!      |          faults: crash, cut, leave                      check: what must hold
+//!   agenda, random, link, stream, trace: no knowledge of IPCPs
+//! ```
 
 #![forbid(unsafe_code)]
+
+pub mod agenda;
+mod faults;
+pub mod link;
+pub mod member;
+pub mod random;
+pub mod stream;
+mod told;
+pub mod topology;
+pub mod trace;
+pub mod traffic;
+mod wires;
+pub mod world;
+
+pub use link::Profile;
+pub use random::Random;
+pub use world::{Attachment, Below, CableId, SeatId, SystemId, World};

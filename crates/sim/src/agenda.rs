@@ -1,0 +1,119 @@
+//! What will happen when: the virtual clock and the queue behind it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Events in order of time; events of the same time in the order in which they were put in.
+#[derive(Debug)]
+pub struct Agenda<T> {
+    now: u64,
+    count: u64,
+    heap: BinaryHeap<Reverse<Entry<T>>>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    at: u64,
+    number: u64,
+    what: T,
+}
+
+impl<T> Agenda<T> {
+    /// An empty agenda whose clock stands at `now` ns.
+    #[must_use]
+    pub fn new(now: u64) -> Agenda<T> {
+        Agenda {
+            now,
+            count: 0,
+            heap: BinaryHeap::new(),
+        }
+    }
+
+    /// The time in ns.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Puts an event in; one in the past happens now.
+    pub fn put(&mut self, at: u64, what: T) {
+        let at = at.max(self.now);
+        let number = self.count;
+        self.count += 1;
+        self.heap.push(Reverse(Entry { at, number, what }));
+    }
+
+    /// Time of the next event.
+    #[must_use]
+    pub fn next_at(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse(entry)| entry.at)
+    }
+
+    /// Takes the next event of a time up to `end` and sets the clock to it. `None` when there is
+    /// none: the clock then shows `end`.
+    pub fn take(&mut self, end: u64) -> Option<T> {
+        if self.next_at().is_some_and(|at| at <= end) {
+            let Reverse(entry) = self.heap.pop()?;
+            self.now = entry.at;
+            return Some(entry.what);
+        }
+        self.now = self.now.max(end);
+        None
+    }
+
+    /// How many events wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.heap.len()
+    }
+
+    /// True when none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.heap.is_empty()
+    }
+}
+
+impl<T> PartialEq for Entry<T> {
+    fn eq(&self, other: &Entry<T>) -> bool {
+        (self.at, self.number) == (other.at, other.number)
+    }
+}
+
+impl<T> Eq for Entry<T> {}
+
+impl<T> PartialOrd for Entry<T> {
+    fn partial_cmp(&self, other: &Entry<T>) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<T> Ord for Entry<T> {
+    fn cmp(&self, other: &Entry<T>) -> std::cmp::Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ties_are_broken_by_the_order_of_arrival() {
+        let mut agenda = Agenda::new(0);
+        for (at, what) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b')] {
+            agenda.put(at, what);
+        }
+        let order: String = std::iter::from_fn(|| agenda.take(10)).collect();
+        assert_eq!((order.as_str(), agenda.now()), ("abcd", 10));
+    }
+
+    #[test]
+    fn clock_never_goes_back() {
+        let mut agenda = Agenda::new(100);
+        agenda.put(1, ());
+        assert_eq!(agenda.next_at(), Some(100));
+        assert!(agenda.take(50).is_none());
+        assert_eq!(agenda.now(), 100);
+    }
+}

@@ -1,0 +1,134 @@
+//! What goes wrong in the world, and what is repaired.
+
+use carina_ipcp::Command;
+
+use crate::world::{Below, CableId, Happening, SeatId, SystemId, User, World};
+
+impl World {
+    /// A system dies: everything in it is lost at once.
+    pub fn crash(&mut self, id: SystemId) {
+        let now = self.now();
+        let system = &mut self.systems[id.0];
+        if !std::mem::replace(&mut system.is_up, false) {
+            return;
+        }
+        self.trace
+            .note(now, id.0 as u64, "crash", &[], &system.name);
+        for seat in system.seats.clone() {
+            self.seats[seat.0].life = None;
+        }
+        self.lose_sessions(id);
+        for index in 0..self.cables.len() {
+            let cable = &mut self.cables[index];
+            let Some(side) = cable.ends.iter().position(|end| *end == id) else {
+                continue;
+            };
+            for ends in cable.flows.values_mut() {
+                ends[side] = None;
+            }
+            cable
+                .flows
+                .retain(|_, ends| ends.iter().any(Option::is_some));
+            cable.epoch += 1;
+            self.detect(CableId(index));
+        }
+    }
+
+    /// A system that died starts again: its IPCPs are born and ask to join.
+    pub fn restart(&mut self, id: SystemId) {
+        let now = self.now();
+        let system = &mut self.systems[id.0];
+        if std::mem::replace(&mut system.is_up, true) {
+            return;
+        }
+        self.trace
+            .note(now, id.0 as u64, "restart", &[], &system.name);
+        for seat in system.seats.clone() {
+            self.start(seat);
+        }
+    }
+
+    /// True while the system runs.
+    #[must_use]
+    pub fn is_up(&self, id: SystemId) -> bool {
+        self.systems[id.0].is_up
+    }
+
+    /// Cuts a cable.
+    pub fn cut(&mut self, id: CableId) {
+        let now = self.now();
+        let cable = &mut self.cables[id.0];
+        if !std::mem::replace(&mut cable.is_up, false) {
+            return;
+        }
+        cable.epoch += 1;
+        self.trace.note(now, id.0 as u64, "cut", &[], &cable.name);
+        self.detect(id);
+    }
+
+    /// Mends a cable. Ends of flows whose other end is gone learn so.
+    pub fn mend(&mut self, id: CableId) {
+        let now = self.now();
+        let cable = &mut self.cables[id.0];
+        if std::mem::replace(&mut cable.is_up, true) {
+            return;
+        }
+        cable.epoch += 1;
+        self.trace.note(now, id.0 as u64, "mend", &[], &cable.name);
+        let halves: Vec<User> = cable
+            .flows
+            .values()
+            .filter(|ends| ends.iter().any(Option::is_none))
+            .flat_map(|ends| ends.iter().copied().flatten())
+            .collect();
+        for user in halves {
+            self.n1_down(user.seat, user.n1, "the other side has ended it");
+        }
+        self.tend_ends(id);
+    }
+
+    /// True while the cable carries PDUs.
+    #[must_use]
+    pub fn is_whole(&self, id: CableId) -> bool {
+        self.cables[id.0].is_up
+    }
+
+    /// Changes how a cable treats PDUs.
+    pub fn set_profile(&mut self, id: CableId, profile: crate::link::Profile) {
+        let mtu = self.cables[id.0].profile.mtu;
+        self.cables[id.0].profile = crate::link::Profile { mtu, ..profile };
+    }
+
+    /// A member leaves its DIF in order, and stays away until it is called back.
+    pub fn leave(&mut self, seat: SeatId) {
+        self.seats[seat.0].is_wanted = false;
+        self.command(seat, Command::Leave);
+    }
+
+    /// A member that left joins again.
+    pub fn come_back(&mut self, seat: SeatId) {
+        self.seats[seat.0].is_wanted = true;
+        self.tend_at(seat, self.now());
+    }
+
+    fn detect(&mut self, id: CableId) {
+        let cable = &self.cables[id.0];
+        if let Some(after) = cable.detection_ns {
+            let (at, epoch) = (self.now() + after, cable.epoch);
+            self.agenda
+                .put(at, Happening::Detected { cable: id, epoch });
+        }
+    }
+
+    /// Whoever wants a flow over this cable asks soon.
+    fn tend_ends(&mut self, id: CableId) {
+        for end in self.cables[id.0].ends {
+            for seat in self.systems[end.0].seats.clone() {
+                let uses = |below| below == Below::Cable(id);
+                if self.seats[seat.0].attachments.iter().any(|a| uses(a.below)) {
+                    self.tend_later(seat);
+                }
+            }
+        }
+    }
+}

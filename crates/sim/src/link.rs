@@ -1,0 +1,272 @@
+//! One direction of a link between two systems: what becomes of a PDU that is put in.
+
+use crate::random::Random;
+
+/// How a link treats PDUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Profile {
+    /// Propagation delay in ns.
+    pub delay_ns: u64,
+    /// Up to so many ns more, drawn for each PDU; order is kept unless `reorder` says otherwise.
+    pub jitter_ns: u64,
+    /// Bits per second; 0 for a link without a limit.
+    pub rate_bps: u64,
+    /// Bytes that may wait for their turn on a link with a rate.
+    pub queue_bytes: u64,
+    /// A full queue asks the sender to wait; else it drops.
+    pub is_blocking: bool,
+    /// Lost PDUs, in 1/10000.
+    pub loss: u32,
+    /// Doubled PDUs, in 1/10000.
+    pub duplication: u32,
+    /// PDUs that are overtaken by later ones, in 1/10000.
+    pub reorder: u32,
+    /// PDUs in which a few bits change, in 1/10000.
+    pub corruption: u32,
+    /// Longest PDU in bytes.
+    pub mtu: usize,
+}
+
+impl Profile {
+    /// A link that does nothing but take a millisecond.
+    #[must_use]
+    pub const fn clean() -> Profile {
+        Profile {
+            delay_ns: 1_000_000,
+            jitter_ns: 0,
+            rate_bps: 0,
+            queue_bytes: 0,
+            is_blocking: true,
+            loss: 0,
+            duplication: 0,
+            reorder: 0,
+            corruption: 0,
+            mtu: 1_500,
+        }
+    }
+
+    /// True when a PDU that goes in comes out once, whole and in order.
+    #[must_use]
+    pub fn is_reliable(&self) -> bool {
+        let may_drop = self.rate_bps > 0 && !self.is_blocking;
+        self.loss + self.duplication + self.reorder + self.corruption == 0 && !may_drop
+    }
+}
+
+/// What was done to PDUs, and how many there were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// PDUs put in.
+    pub pdus: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Lost by chance or because the link was down.
+    pub lost: u64,
+    /// Lost because the queue was full.
+    pub overflowed: u64,
+    /// Doubled.
+    pub doubled: u64,
+    /// Changed.
+    pub corrupted: u64,
+    /// Held back.
+    pub reordered: u64,
+}
+
+/// One direction of a link.
+#[derive(Clone, Debug, Default)]
+pub struct Pipe {
+    /// When the last bit of what was put in has left, in ns.
+    busy_until: u64,
+    /// When the last PDU that keeps order arrives.
+    last_arrival: u64,
+    tally: Tally,
+}
+
+/// PDUs that come out, with the times at which they do.
+pub type Arrivals = Vec<(u64, Vec<u8>)>;
+
+impl Pipe {
+    /// Bytes that wait, at `now`.
+    #[must_use]
+    pub fn backlog(&self, now: u64, profile: &Profile) -> u64 {
+        let wait = u128::from(self.busy_until.saturating_sub(now));
+        (wait * u128::from(profile.rate_bps) / 8 / 1_000_000_000) as u64
+    }
+
+    /// When there will be room for `len` bytes; `now` when there is.
+    #[must_use]
+    pub fn room_at(&self, now: u64, len: usize, profile: &Profile) -> u64 {
+        if profile.rate_bps == 0 || !profile.is_blocking {
+            return now;
+        }
+        let excess = (self.backlog(now, profile) + len as u64).saturating_sub(profile.queue_bytes);
+        if excess == 0 || self.busy_until <= now {
+            now
+        } else {
+            now + serialization_ns(excess, profile.rate_bps).max(1)
+        }
+    }
+
+    /// Puts a PDU in; what comes out is appended to `out`.
+    pub fn put(
+        &mut self,
+        now: u64,
+        pdu: Vec<u8>,
+        profile: &Profile,
+        random: &mut Random,
+        out: &mut Arrivals,
+    ) {
+        self.tally.pdus += 1;
+        self.tally.bytes += pdu.len() as u64;
+        if profile.rate_bps > 0 {
+            let is_full = self.backlog(now, profile) + pdu.len() as u64 > profile.queue_bytes;
+            if !profile.is_blocking && is_full && self.busy_until > now {
+                self.tally.overflowed += 1;
+                return;
+            }
+            let start = self.busy_until.max(now);
+            self.busy_until = start + serialization_ns(pdu.len() as u64, profile.rate_bps);
+        }
+        if random.chance(profile.loss) {
+            self.tally.lost += 1;
+            return;
+        }
+        let copies = if random.chance(profile.duplication) {
+            self.tally.doubled += 1;
+            2
+        } else {
+            1
+        };
+        for _ in 0..copies {
+            let at = self.arrival(now, profile, random);
+            let mut pdu = pdu.clone();
+            if random.chance(profile.corruption) && !pdu.is_empty() {
+                self.tally.corrupted += 1;
+                damage(&mut pdu, random);
+            }
+            out.push((at, pdu));
+        }
+    }
+
+    /// Counts a PDU that a dead link swallowed.
+    pub fn swallow(&mut self, len: usize) {
+        self.tally.pdus += 1;
+        self.tally.bytes += len as u64;
+        self.tally.lost += 1;
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        self.tally
+    }
+
+    fn arrival(&mut self, now: u64, profile: &Profile, random: &mut Random) -> u64 {
+        let left = self.busy_until.max(now);
+        let at = left + profile.delay_ns + random.below(profile.jitter_ns + 1);
+        if random.chance(profile.reorder) {
+            self.tally.reordered += 1;
+            return at + random.within(1, 3 * (profile.delay_ns + profile.jitter_ns) + 1);
+        }
+        self.last_arrival = self.last_arrival.max(at);
+        self.last_arrival
+    }
+}
+
+fn serialization_ns(bytes: u64, rate_bps: u64) -> u64 {
+    (u128::from(bytes) * 8 * 1_000_000_000 / u128::from(rate_bps)) as u64
+}
+
+/// Flips one to three bits, or cuts the end off.
+fn damage(pdu: &mut Vec<u8>, random: &mut Random) {
+    if random.chance(1_000) {
+        pdu.truncate(random.index(pdu.len()));
+        return;
+    }
+    // Up to three bits: what any CRC-32 is sure to find in a PDU of this length.
+    let first = random.index(pdu.len());
+    pdu[first] ^= 1 << random.below(8);
+    for _ in 0..random.below(3) {
+        let at = random.index(pdu.len());
+        let bit = 1 << random.below(8);
+        if at != first {
+            pdu[at] ^= bit;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(profile: &Profile, count: u64) -> (Arrivals, Tally) {
+        let (mut pipe, mut random) = (Pipe::default(), Random::new(5));
+        let mut out = Vec::new();
+        for number in 0..count {
+            let pdu = number.to_be_bytes().to_vec();
+            pipe.put(number * 1_000, pdu, profile, &mut random, &mut out);
+        }
+        (out, pipe.tally())
+    }
+
+    #[test]
+    fn clean_link_keeps_everything_in_order() {
+        let profile = Profile {
+            jitter_ns: 50_000,
+            ..Profile::clean()
+        };
+        let (out, tally) = run(&profile, 1_000);
+        assert!(profile.is_reliable());
+        assert_eq!((out.len(), tally.pdus, tally.bytes), (1_000, 1_000, 8_000));
+        assert!(out.is_sorted());
+    }
+
+    #[test]
+    fn faults_come_in_the_shares_that_were_asked_for() {
+        let profile = Profile {
+            loss: 1_000,
+            duplication: 500,
+            reorder: 500,
+            corruption: 500,
+            ..Profile::clean()
+        };
+        let (out, tally) = run(&profile, 10_000);
+        assert!((800..1_200).contains(&tally.lost), "{tally:?}");
+        assert!((350..650).contains(&tally.doubled), "{tally:?}");
+        assert!((350..650).contains(&tally.corrupted), "{tally:?}");
+        assert!((350..650).contains(&tally.reordered), "{tally:?}");
+        assert_eq!(out.len() as u64, 10_000 - tally.lost + tally.doubled);
+        assert!(!out.is_sorted_by_key(|(at, _)| *at));
+    }
+
+    #[test]
+    fn rate_and_queue_are_kept() {
+        let mut profile = Profile {
+            rate_bps: 8_000_000,
+            queue_bytes: 3_000,
+            is_blocking: false,
+            delay_ns: 0,
+            ..Profile::clean()
+        };
+        let (mut pipe, mut random, mut out) = (Pipe::default(), Random::new(1), Vec::new());
+        for _ in 0..5 {
+            pipe.put(0, vec![0; 1_000], &profile, &mut random, &mut out);
+        }
+        let times: Vec<u64> = out.iter().map(|(at, _)| *at).collect();
+        assert_eq!(times, [1_000_000, 2_000_000, 3_000_000]);
+        assert_eq!(pipe.tally().overflowed, 2);
+        profile.is_blocking = true;
+        assert_eq!(pipe.room_at(0, 1_000, &profile), 1_000_000);
+        assert_eq!(pipe.room_at(1_000_000, 1_000, &profile), 1_000_000);
+    }
+
+    #[test]
+    fn damage_is_never_undone() {
+        let mut random = Random::new(9);
+        for len in 1..200 {
+            let mut pdu = vec![0xa5; len];
+            damage(&mut pdu, &mut random);
+            assert_ne!(pdu, vec![0xa5; len]);
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The SDUs of one direction of a flow: made from a seed, checked against the same seed.
+//!
+//! Any byte of any SDU can be computed on its own, so that pieces are checked as they come and
+//! nothing is kept.
+
+use carina_wire::{Bytes, Payload};
+
+use crate::random::mix;
+
+/// How long the SDUs of a stream are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lengths {
+    /// All of this many bytes.
+    Fixed(usize),
+    /// Mostly small, sometimes empty, up to this many bytes.
+    Mixed(usize),
+}
+
+/// What a flow promises about its SDUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Promise {
+    /// None is lost or doubled, and they arrive in order.
+    pub is_reliable: bool,
+    /// They arrive once each, in order; some may be missing.
+    pub in_order: bool,
+    /// A read gives exactly one SDU.
+    pub has_boundaries: bool,
+}
+
+/// One direction of a flow.
+#[derive(Clone, Debug)]
+pub struct Stream {
+    seed: u64,
+    lengths: Lengths,
+    promise: Promise,
+    /// SDUs that will be written.
+    total: u64,
+    /// SDU being written, and how much of it has been.
+    writing: u64,
+    offset: usize,
+    written_bytes: u64,
+    /// Number of SDUs that have come, without doubles.
+    got: u64,
+    got_bytes: u64,
+    /// SDU being read (reliable flows), and how much of it has been.
+    reading: u64,
+    read: usize,
+    /// SDU being put together (other flows).
+    partial: Vec<u8>,
+    seen: Vec<bool>,
+    latest: Option<u64>,
+}
+
+impl Stream {
+    /// A stream of `total` SDUs.
+    #[must_use]
+    pub fn new(seed: u64, total: u64, lengths: Lengths, promise: Promise) -> Stream {
+        Stream {
+            seed,
+            lengths,
+            promise,
+            total,
+            writing: 0,
+            offset: 0,
+            written_bytes: 0,
+            got: 0,
+            got_bytes: 0,
+            reading: 0,
+            read: 0,
+            partial: Vec::new(),
+            seen: Vec::new(),
+            latest: None,
+        }
+    }
+
+    /// The next piece, of at most `room` bytes, and whether more of the same SDU follows. `None`
+    /// when everything is written or nothing fits.
+    pub fn write(&mut self, room: usize) -> Option<(Bytes, bool)> {
+        if self.is_written() {
+            return None;
+        }
+        let len = self.len(self.writing);
+        let piece = (len - self.offset).min(room);
+        if piece == 0 && len > 0 {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(piece);
+        self.fill(self.writing, self.offset, piece, &mut bytes);
+        self.offset += piece;
+        self.written_bytes += piece as u64;
+        let more = self.offset < len;
+        if !more {
+            self.writing += 1;
+            self.offset = 0;
+        }
+        Some((Bytes::from(bytes), more))
+    }
+
+    /// True when all SDUs have been written.
+    #[must_use]
+    pub fn is_written(&self) -> bool {
+        self.writing == self.total
+    }
+
+    /// True when everything that was written has been read.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.got_bytes == self.written_bytes
+            && (self.got == self.writing || !self.promise.has_boundaries)
+    }
+
+    /// SDUs and bytes written and read.
+    #[must_use]
+    pub fn progress(&self) -> [u64; 4] {
+        [self.writing, self.written_bytes, self.got, self.got_bytes]
+    }
+
+    /// Checks what was read.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(&mut self, piece: &Bytes, more: bool) -> Result<(), String> {
+        if self.promise.is_reliable {
+            self.read_next(piece.as_slice(), more)
+        } else {
+            piece.append_to(&mut self.partial);
+            if more {
+                return Ok(());
+            }
+            let sdu = std::mem::take(&mut self.partial);
+            self.read_any(&sdu)
+        }
+    }
+
+    /// A piece of the SDU that must be next.
+    fn read_next(&mut self, mut bytes: &[u8], more: bool) -> Result<(), String> {
+        let mut ended = false;
+        let mut buffer = Vec::new();
+        loop {
+            let (number, at) = (self.reading, self.read);
+            if number >= self.total || number > self.writing {
+                return Err(format!("SDU {number} was never written"));
+            }
+            let len = self.len(number);
+            let piece = bytes.len().min(len - at);
+            let (head, tail) = bytes.split_at(piece);
+            buffer.clear();
+            self.fill(number, at, piece, &mut buffer);
+            if buffer != head {
+                let place = buffer.iter().zip(head).position(|(a, b)| a != b);
+                let place = at + place.unwrap_or(0);
+                return Err(format!(
+                    "SDU {number} of {len} bytes differs at byte {place}: {}",
+                    self.guess(head)
+                ));
+            }
+            self.read += piece;
+            self.got_bytes += piece as u64;
+            bytes = tail;
+            let is_whole = self.read == len;
+            if is_whole && (!self.promise.has_boundaries || !more) {
+                self.reading += 1;
+                self.read = 0;
+                self.got += 1;
+                ended = true;
+            }
+            if bytes.is_empty() {
+                break;
+            }
+            if self.promise.has_boundaries {
+                return Err(format!(
+                    "SDU {number} of {len} bytes goes on for {} bytes",
+                    bytes.len()
+                ));
+            }
+        }
+        if self.promise.has_boundaries && !more && !ended {
+            let (number, len) = (self.reading, self.len(self.reading));
+            return Err(format!(
+                "SDU {number} of {len} bytes ends after {}",
+                self.read
+            ));
+        }
+        Ok(())
+    }
+
+    /// A whole SDU, some SDU of the stream.
+    fn read_any(&mut self, sdu: &[u8]) -> Result<(), String> {
+        let Some(head) = sdu.first_chunk::<NUMBER_BYTES>() else {
+            return Err(format!("an SDU of {} bytes; none is that short", sdu.len()));
+        };
+        let number = u64::from_le_bytes(*head) ^ self.seed;
+        if number > self.writing || number >= self.total {
+            return Err(format!(
+                "an SDU of {} bytes that is none of ours",
+                sdu.len()
+            ));
+        }
+        let mut expected = Vec::with_capacity(sdu.len());
+        self.fill(number, 0, self.len(number), &mut expected);
+        if expected != sdu {
+            let (len, wanted) = (sdu.len(), expected.len());
+            return Err(format!(
+                "SDU {number} of {wanted} bytes arrives with other content, {len} bytes"
+            ));
+        }
+        let at = number as usize;
+        if self.seen.len() <= at {
+            self.seen.resize(at + 1, false);
+        }
+        let is_double = std::mem::replace(&mut self.seen[at], true);
+        if self.promise.in_order {
+            if is_double {
+                return Err(format!("SDU {number} arrives twice"));
+            }
+            if self.latest.is_some_and(|latest| number < latest) {
+                return Err(format!("SDU {number} arrives after {:?}", self.latest));
+            }
+        }
+        self.latest = self.latest.max(Some(number));
+        if !is_double {
+            self.got += 1;
+            self.got_bytes += sdu.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// What a wrong piece might be, for people.
+    fn guess(&self, head: &[u8]) -> String {
+        let mut buffer = Vec::new();
+        for number in 0..self.total.min(self.writing + 1) {
+            let take = self.len(number).min(head.len()).min(32);
+            buffer.clear();
+            self.fill(number, 0, take, &mut buffer);
+            if take >= 8 && buffer[..] == head[..take] {
+                return format!("it is the beginning of SDU {number}");
+            }
+        }
+        "it is the beginning of none".to_owned()
+    }
+
+    fn len(&self, number: u64) -> usize {
+        let floor = match self.promise {
+            Promise {
+                is_reliable: false, ..
+            } => NUMBER_BYTES,
+            Promise {
+                has_boundaries: false,
+                ..
+            } => 1,
+            Promise { .. } => 0,
+        };
+        match self.lengths {
+            Lengths::Fixed(len) => len.max(floor),
+            Lengths::Mixed(max) => {
+                let bits = mix(self.seed, number);
+                let top = match bits % 16 {
+                    0 => 0,
+                    1..8 => 64,
+                    8..14 => 1_600,
+                    14 => 9_000,
+                    _ => max,
+                };
+                ((bits >> 8) as usize % (top.min(max) + 1)).max(floor)
+            }
+        }
+    }
+
+    fn fill(&self, number: u64, from: usize, len: usize, out: &mut Vec<u8>) {
+        let key = mix(self.seed, number | 1 << 63);
+        let end = from + len;
+        let mut at = from;
+        while at < end {
+            let index = (at / 8) as u64;
+            let word = match index {
+                0 => number ^ self.seed,
+                _ => key
+                    .wrapping_add(index)
+                    .wrapping_mul(0x9fb2_1c65_1e98_df25)
+                    .rotate_left(29),
+            };
+            let word = word.to_le_bytes();
+            let start = at % 8;
+            let stop = (start + end - at).min(8);
+            out.extend_from_slice(&word[start..stop]);
+            at += stop - start;
+        }
+    }
+}
+
+/// SDUs of flows that may lose some begin with their number.
+const NUMBER_BYTES: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RELIABLE: Promise = Promise {
+        is_reliable: true,
+        in_order: true,
+        has_boundaries: true,
+    };
+    const ANY: Promise = Promise {
+        is_reliable: false,
+        in_order: false,
+        has_boundaries: true,
+    };
+
+    fn pieces(promise: Promise, room: usize) -> (Stream, Vec<(Bytes, bool)>) {
+        let mut stream = Stream::new(77, 40, Lengths::Mixed(100_000), promise);
+        let mut pieces = Vec::new();
+        while let Some(piece) = stream.write(room) {
+            pieces.push(piece);
+        }
+        assert!(stream.is_written());
+        (stream, pieces)
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_expected_in_any_pieces() {
+        for room in [1_400, 4_096, 100_000] {
+            let (mut stream, pieces) = pieces(RELIABLE, room);
+            for (piece, more) in &pieces {
+                stream.read(piece, *more).unwrap();
+            }
+            assert!(stream.is_complete());
+        }
+    }
+
+    #[test]
+    fn stream_without_boundaries_is_one_run_of_bytes() {
+        let promise = Promise {
+            has_boundaries: false,
+            ..RELIABLE
+        };
+        let (mut stream, pieces) = pieces(promise, 100_000);
+        let mut run = Vec::new();
+        for (piece, _) in &pieces {
+            piece.append_to(&mut run);
+        }
+        for chunk in run.chunks(777) {
+            stream.read(&Bytes::from(chunk.to_vec()), false).unwrap();
+        }
+        assert!(stream.is_complete());
+    }
+
+    #[test]
+    fn loss_doubles_order_and_damage_on_a_reliable_flow_are_seen() {
+        let spoil = |change: fn(&mut Vec<(Bytes, bool)>)| {
+            let (mut stream, mut pieces) = pieces(RELIABLE, 100_000);
+            change(&mut pieces);
+            let read = pieces
+                .iter()
+                .try_for_each(|(piece, more)| stream.read(piece, *more));
+            read.is_err() || !stream.is_complete()
+        };
+        assert!(!spoil(|_| ()));
+        assert!(spoil(|pieces| drop(pieces.remove(20))));
+        assert!(spoil(|pieces| drop(pieces.pop())));
+        assert!(spoil(|pieces| pieces.insert(20, pieces[20].clone())));
+        assert!(spoil(|pieces| pieces.swap(20, 30)));
+        assert!(spoil(|pieces| {
+            let (piece, more) = pieces.remove(20);
+            let mut bytes = piece.as_slice().to_vec();
+            bytes.push(0);
+            pieces.insert(20, (Bytes::from(bytes), more));
+        }));
+    }
+
+    #[test]
+    fn unreliable_flow_may_lose_but_not_invent() {
+        let (mut stream, pieces) = pieces(ANY, 100_000);
+        for (piece, more) in pieces.iter().rev().step_by(2) {
+            stream.read(piece, *more).unwrap();
+        }
+        assert_eq!(stream.progress()[2], 20);
+        let foreign = Bytes::from(vec![9; 100]);
+        assert!(stream.read(&foreign, false).is_err());
+    }
+
+    #[test]
+    fn order_counts_where_it_is_promised() {
+        let promise = Promise {
+            in_order: true,
+            ..ANY
+        };
+        let (mut stream, pieces) = pieces(promise, 100_000);
+        stream.read(&pieces[3].0, false).unwrap();
+        assert!(stream.read(&pieces[3].0, false).is_err());
+        assert!(stream.read(&pieces[2].0, false).is_err());
+        assert!(stream.read(&pieces[9].0, false).is_ok());
+    }
+}

@@ -1,0 +1,115 @@
+//! What an IPCP says, and what the node around it does then.
+
+use carina_ipcp::{Command, Event, FlowKey, N1Port};
+
+use crate::world::{Holder, SeatId, World};
+
+impl World {
+    /// Acts on one event of an IPCP.
+    pub(crate) fn tell(&mut self, id: SeatId, event: Event) {
+        let now = self.now();
+        let words = format_args!("{}: {event:?}", self.seats[id.0].config.name);
+        let bytes = format!("{event:?}");
+        self.trace
+            .note(now, id.0 as u64, "event", bytes.as_bytes(), words);
+        match event {
+            Event::Enrolled { address, .. } => self.enrolled(id, address),
+            Event::EnrollFailed { .. } => self.tend_later(id),
+            Event::Left { .. } => self.left(id),
+            Event::NeighbourUp { .. } | Event::NeighbourDown { .. } => {
+                self.tallies.changed_at = now;
+            }
+            Event::NeedN1 { dif, remote } => self.need_n1(id, &dif, &remote),
+            Event::DropN1 { n1, reason } => self.drop_n1(id, n1, &reason),
+            Event::Reachable { .. } | Event::Unreachable { .. } => {}
+            Event::Incoming {
+                flow,
+                local,
+                remote,
+                ..
+            } => self.incoming(id, flow, &local, &remote),
+            Event::Allocated { flow, result } => self.allocated(id, flow, result),
+            Event::Closed {
+                flow,
+                is_graceful,
+                reason,
+            } => self.closed(id, flow, is_graceful, &reason),
+            Event::Answer { id, result } => {
+                self.answers.insert(id, result);
+            }
+            Event::Notice { .. } => self.tallies.notices += 1,
+        }
+    }
+
+    fn enrolled(&mut self, id: SeatId, address: carina_wire::dif::Address) {
+        let now = self.now();
+        self.tallies.enrollments += 1;
+        self.tallies.changed_at = now;
+        if let Some(life) = self.life(id) {
+            life.address = Some(address);
+        }
+        self.register_above(id);
+        self.tend_at(id, now);
+    }
+
+    fn left(&mut self, id: SeatId) {
+        self.tallies.changed_at = self.now();
+        let ports = self.life(id).map(|life| {
+            life.address = None;
+            life.n1s.len()
+        });
+        for index in 0..ports.unwrap_or(0) {
+            self.drop_n1(id, N1Port(index as u32), "left the DIF");
+        }
+    }
+
+    fn incoming(&mut self, id: SeatId, flow: FlowKey, local: &str, remote: &str) {
+        if self.upper_incoming(id, flow, local, remote) {
+            return;
+        }
+        if self.seats[id.0].apps.iter().any(|app| app == local) {
+            return self.session_incoming(id, flow, remote);
+        }
+        let answer = Err(format!("no application {local}"));
+        self.command(id, Command::Respond { flow, answer });
+    }
+
+    fn allocated(&mut self, id: SeatId, flow: FlowKey, result: Result<(), String>) {
+        let holder = self
+            .life(id)
+            .and_then(|life| life.flows.get(&flow).copied());
+        match holder {
+            Some(Holder::Asking(upper, attachment)) => {
+                self.upper_allocated(id, flow, (upper, attachment), result);
+            }
+            Some(Holder::Session(session, side)) => {
+                self.session_allocated(session, side, result);
+            }
+            Some(Holder::Upper(..)) | None => {
+                let text = format!(
+                    "{} answers for {flow:?}, which nobody asked for",
+                    self.name(id)
+                );
+                self.fail(text);
+            }
+        }
+    }
+
+    fn closed(&mut self, id: SeatId, flow: FlowKey, is_graceful: bool, reason: &str) {
+        let holder = self.life(id).and_then(|life| life.flows.remove(&flow));
+        match holder {
+            Some(Holder::Asking(upper, attachment)) => {
+                let result = Err(reason.to_owned());
+                self.upper_allocated(id, flow, (upper, attachment), result);
+            }
+            Some(Holder::Upper(upper, n1)) => self.n1_down(upper, n1, reason),
+            Some(Holder::Session(session, side)) => {
+                self.session_closed(session, side, is_graceful, reason);
+            }
+            None => {
+                let text = format!("{} closes {flow:?}, which nobody has", self.name(id));
+                self.fail(text);
+            }
+        }
+    }
+}

@@ -1,0 +1,514 @@
+//! Applications: flows between them, what they write, how they read.
+
+use carina_ipcp::{Command, FlowKey};
+use carina_wire::{Bytes, FlowSpec, Payload};
+
+use crate::random::mix;
+use crate::stream::{Lengths, Promise, Stream};
+use crate::world::{Happening, Holder, SeatId, SystemId, World};
+
+/// A flow that a pair of applications wants to have.
+#[derive(Clone, Debug)]
+pub struct Wish {
+    /// Where the calling application is.
+    pub from: SeatId,
+    /// Name of the called application.
+    pub to: String,
+    /// What is asked of the flow.
+    pub spec: FlowSpec,
+    /// SDUs that the calling side writes, then the called side.
+    pub sdus: [u64; 2],
+    /// How long they are.
+    pub lengths: Lengths,
+    /// Pause between two bursts of a writer, in ns; at most.
+    pub pause_ns: u64,
+    /// How each side reads: the calling one, then the called one.
+    pub readers: [Reader; 2],
+    /// What the calling side does when it has written everything.
+    pub ending: Ending,
+    /// The called application says no.
+    pub is_refused: bool,
+}
+
+/// When the calling side deallocates the flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// When both sides have written everything and, on a reliable flow, read everything.
+    WhenDone,
+    /// As soon as it has written everything itself.
+    WhenWritten,
+    /// Never.
+    Never,
+}
+
+/// How an application reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reader {
+    /// Bytes that may wait to be read.
+    pub capacity: usize,
+    /// Stops after so many bytes, again and again; 0: never.
+    pub stops_every: u64,
+    /// For so long, in ns.
+    pub stops_ns: u64,
+}
+
+impl Reader {
+    /// Reads everything at once.
+    #[must_use]
+    pub const fn eager() -> Reader {
+        Reader {
+            capacity: 256 * 1024,
+            stops_every: 0,
+            stops_ns: 0,
+        }
+    }
+}
+
+/// A pair of applications with a flow.
+#[derive(Debug)]
+pub struct Session {
+    pub(crate) wish: Wish,
+    pub(crate) promise: Promise,
+    /// By end: the calling one, then the called one.
+    pub(crate) ends: [Option<End>; 2],
+    /// By writer.
+    pub(crate) streams: [Stream; 2],
+    /// Called ends that the caller knows nothing about, because it died or gave up.
+    pub(crate) strays: u32,
+    pub(crate) born_at: u64,
+    pub(crate) is_closing: bool,
+}
+
+/// One end of a session.
+#[derive(Clone, Debug)]
+pub(crate) struct End {
+    pub seat: SeatId,
+    pub incarnation: u32,
+    pub key: FlowKey,
+    pub state: State,
+    held: usize,
+    until_stop: u64,
+    is_stopped: bool,
+    writes_at: Option<u64>,
+}
+
+/// How far an end has come.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum State {
+    Asking,
+    Open,
+    /// This side ended it in order.
+    Ended,
+    /// The IPCP said that it is over; gracefully or not.
+    Over(bool),
+    /// The request was denied.
+    Denied(String),
+    /// The system died.
+    Dead,
+}
+
+impl End {
+    fn new(seat: SeatId, incarnation: u32, key: FlowKey, state: State, reader: &Reader) -> End {
+        End {
+            seat,
+            incarnation,
+            key,
+            state,
+            held: 0,
+            until_stop: reader.stops_every,
+            is_stopped: false,
+            writes_at: None,
+        }
+    }
+
+    pub(crate) fn is_live(&self) -> bool {
+        matches!(self.state, State::Asking | State::Open)
+    }
+}
+
+impl World {
+    /// Has an application ask for a flow. Returns the number of the session; `None` when the
+    /// IPCP is dead or refuses at once.
+    pub fn call(&mut self, wish: Wish) -> Option<usize> {
+        let now = self.now();
+        let number = self.sessions.len();
+        let incarnation = self.seats[wish.from.0].incarnation;
+        let local = caller_name(number);
+        let life = self.life(wish.from)?;
+        let key = life
+            .member
+            .allocate(now, &local, &wish.to, wish.spec)
+            .ok()?;
+        self.touch(wish.from);
+        let words = format_args!("{local} to {} {:?}", wish.to, wish.spec);
+        self.trace
+            .note(now, wish.from.0 as u64, "call", wish.to.as_bytes(), words);
+        let promise = Promise {
+            is_reliable: wish.spec.max_loss == 0 && wish.spec.in_order,
+            in_order: wish.spec.in_order,
+            has_boundaries: wish.spec.msg_boundaries,
+        };
+        let seed = mix(self.seed(), 0xf10a + number as u64);
+        let stream = |side: usize| {
+            Stream::new(
+                mix(seed, side as u64),
+                wish.sdus[side],
+                wish.lengths,
+                promise,
+            )
+        };
+        let end = End::new(wish.from, incarnation, key, State::Asking, &wish.readers[0]);
+        let from = wish.from;
+        self.sessions.push(Session {
+            streams: [stream(0), stream(1)],
+            wish,
+            promise,
+            ends: [Some(end), None],
+            strays: 0,
+            born_at: now,
+            is_closing: false,
+        });
+        self.hold(from, key, Holder::Session(number, 0));
+        Some(number)
+    }
+
+    /// Somebody calls an application of this system.
+    pub(crate) fn session_incoming(&mut self, id: SeatId, flow: FlowKey, remote: &str) {
+        let incarnation = self.seats[id.0].incarnation;
+        let number = remote
+            .strip_prefix('c')
+            .and_then(|digits| digits.parse::<usize>().ok());
+        let Some(number) = number.filter(|number| *number < self.sessions.len()) else {
+            return self.fail(format!(
+                "{} says that {remote} calls, who does not exist",
+                self.name(id)
+            ));
+        };
+        let name = self.name(id).to_owned();
+        let session = &mut self.sessions[number];
+        if session.ends[1].as_ref().is_some_and(End::is_live) {
+            let is_asking = session.ends[0].as_ref().is_some_and(End::is_live);
+            if is_asking {
+                return self.fail(format!("{name}: session {number} is offered twice"));
+            }
+        }
+        if session.ends[1].is_some() {
+            session.strays += 1;
+        }
+        let reader = session.wish.readers[1];
+        session.ends[1] = Some(End::new(id, incarnation, flow, State::Asking, &reader));
+        self.hold(id, flow, Holder::Session(number, 1));
+        let after = mix(self.seed(), number as u64) % 20_000_000;
+        let at = self.now() + after;
+        self.agenda.put(at, Happening::Respond(number, incarnation));
+    }
+
+    /// The called application makes up its mind.
+    pub(crate) fn respond(&mut self, number: usize, incarnation: u32) {
+        let session = &mut self.sessions[number];
+        let is_refused = session.wish.is_refused;
+        let asking = |end: &&mut End| end.incarnation == incarnation && end.state == State::Asking;
+        let Some(end) = session.ends[1].as_mut().filter(asking) else {
+            return;
+        };
+        let (seat, flow) = (end.seat, end.key);
+        if is_refused {
+            end.state = State::Denied("no".into());
+            if let Some(life) = self.life(seat) {
+                life.flows.remove(&flow);
+            }
+            let answer = Err("no".to_owned());
+            return self.command(seat, Command::Respond { flow, answer });
+        }
+        end.state = State::Open;
+        self.command(
+            seat,
+            Command::Respond {
+                flow,
+                answer: Ok(()),
+            },
+        );
+        self.offer_room(number, 1);
+        self.write_later(number, 1, 0);
+    }
+
+    /// The calling application has its answer.
+    pub(crate) fn session_allocated(
+        &mut self,
+        number: usize,
+        side: usize,
+        result: Result<(), String>,
+    ) {
+        let Some(end) = &mut self.sessions[number].ends[side] else {
+            return;
+        };
+        if end.state != State::Asking || side == 1 {
+            let text = format!(
+                "session {number} side {side} is answered in {:?}",
+                end.state
+            );
+            return self.fail(text);
+        }
+        match result {
+            Ok(()) => {
+                end.state = State::Open;
+                self.tallies.flows += 1;
+                self.offer_room(number, side);
+                self.write_later(number, side, 0);
+            }
+            Err(reason) => {
+                end.state = State::Denied(reason);
+                let (seat, key) = (end.seat, end.key);
+                if let Some(life) = self.life(seat) {
+                    life.flows.remove(&key);
+                }
+            }
+        }
+    }
+
+    /// The IPCP says that a flow is over.
+    pub(crate) fn session_closed(
+        &mut self,
+        number: usize,
+        side: usize,
+        is_graceful: bool,
+        _why: &str,
+    ) {
+        let session = &mut self.sessions[number];
+        let Some(end) = &mut session.ends[side] else {
+            return;
+        };
+        end.state = State::Over(is_graceful);
+        // In order means that nothing is missing of what the other side wrote before it ended.
+        let other_ended = session.ends[1 - side]
+            .as_ref()
+            .is_some_and(|end| end.state == State::Ended);
+        let stream = &session.streams[1 - side];
+        let is_first = session.strays == 0;
+        if is_graceful
+            && other_ended
+            && is_first
+            && session.promise.is_reliable
+            && !stream.is_complete()
+        {
+            let [written, bytes, got, got_bytes] = stream.progress();
+            self.fail(format!(
+                "session {number} ends in order, but side {side} has read {got} of {written} SDUs, {got_bytes} of {bytes} bytes"
+            ));
+        }
+    }
+
+    /// All ends on a dead system are dead.
+    pub(crate) fn lose_sessions(&mut self, system: SystemId) {
+        for session in &mut self.sessions {
+            for end in session.ends.iter_mut().flatten() {
+                if self.seats[end.seat.0].system == system && end.is_live() {
+                    end.state = State::Dead;
+                }
+            }
+        }
+    }
+
+    /// An application writes what it can.
+    pub(crate) fn write(&mut self, number: usize, side: usize) {
+        let now = self.now();
+        let Some((seat, key)) = self.open_end(number, side) else {
+            return;
+        };
+        let session = &mut self.sessions[number];
+        let pause = session.wish.pause_ns;
+        if let Some(end) = &mut session.ends[side] {
+            if end.writes_at.is_some_and(|at| at > now) {
+                return;
+            }
+            end.writes_at = None;
+        }
+        for _ in 0..BURST {
+            let Some(life) = self.seats[seat.0].life.as_mut() else {
+                return;
+            };
+            let room = life.member.room(key);
+            let stream = &mut self.sessions[number].streams[side];
+            let Some((piece, more)) = stream.write(room) else {
+                break;
+            };
+            life.member.on_sdu(now, key, piece, more);
+            self.touch(seat);
+            if pause > 0 && !more {
+                break;
+            }
+        }
+        let stream = &self.sessions[number].streams[side];
+        if stream.is_written() {
+            self.maybe_close(number);
+        } else if self
+            .life(seat)
+            .is_some_and(|life| life.member.room(key) > 0)
+        {
+            self.write_later(number, side, pause.max(1_000));
+        }
+    }
+
+    fn write_later(&mut self, number: usize, side: usize, pause: u64) {
+        let at = self.now() + self.random.below(pause + 1);
+        if let Some(end) = &mut self.sessions[number].ends[side] {
+            end.writes_at = Some(at);
+        }
+        self.agenda.put(at, Happening::Write(number, side));
+    }
+
+    /// An application reads.
+    pub(crate) fn read(&mut self, number: usize, side: usize, sdu: &Bytes, more: bool) {
+        let now = self.now();
+        let session = &mut self.sessions[number];
+        let reader = session.wish.readers[side];
+        let Some(end) = &mut session.ends[side] else {
+            return;
+        };
+        let (seat, key, state) = (end.seat, end.key, end.state.clone());
+        let words = format_args!(
+            "session {number} side {side}, {} bytes, more {more}",
+            sdu.len()
+        );
+        self.trace
+            .note(now, seat.0 as u64, "read", sdu.as_slice(), words);
+        self.tallies.sdus += u64::from(!more);
+        self.tallies.sdu_bytes += sdu.len() as u64;
+        if state != State::Open {
+            return self.fail(format!(
+                "session {number} side {side} reads in state {state:?}"
+            ));
+        }
+        end.held += sdu.len();
+        if end.held > reader.capacity {
+            let (held, capacity) = (end.held, reader.capacity);
+            return self.fail(format!(
+                "session {number} side {side} has room for {capacity} bytes and is given {held}"
+            ));
+        }
+        if let Err(wrong) = session.streams[1 - side].read(sdu, more) {
+            let promise = session.promise;
+            return self.fail(format!(
+                "session {number} side {side}: {wrong} ({promise:?})"
+            ));
+        }
+        if reader.stops_every > 0 && !end.is_stopped {
+            end.until_stop = end.until_stop.saturating_sub(sdu.len() as u64);
+            if end.until_stop == 0 {
+                end.is_stopped = true;
+                end.until_stop = reader.stops_every;
+                let at = now + reader.stops_ns;
+                self.agenda.put(at, Happening::Resume(number, side));
+            }
+        }
+        if !end.is_stopped {
+            end.held = 0;
+        }
+        let free = reader.capacity - end.held;
+        if let Some(life) = self.life(seat) {
+            life.member.set_delivery_room(now, key, free);
+            self.touch(seat);
+        }
+        self.maybe_close(number);
+    }
+
+    /// A reader that stopped goes on.
+    pub(crate) fn resume(&mut self, number: usize, side: usize) {
+        if self.open_end(number, side).is_some() {
+            if let Some(end) = &mut self.sessions[number].ends[side] {
+                end.is_stopped = false;
+                end.held = 0;
+            }
+            self.offer_room(number, side);
+        }
+    }
+
+    fn offer_room(&mut self, number: usize, side: usize) {
+        let now = self.now();
+        let session = &self.sessions[number];
+        let capacity = session.wish.readers[side].capacity;
+        let Some(end) = &session.ends[side] else {
+            return;
+        };
+        let (seat, key, free) = (end.seat, end.key, capacity - end.held);
+        if let Some(life) = self.life(seat) {
+            life.member.set_delivery_room(now, key, free);
+            self.touch(seat);
+        }
+    }
+
+    fn open_end(&self, number: usize, side: usize) -> Option<(SeatId, FlowKey)> {
+        let end = self.sessions[number].ends[side].as_ref()?;
+        let seat = &self.seats[end.seat.0];
+        let is_same = seat.life.is_some() && seat.incarnation == end.incarnation;
+        (end.state == State::Open && is_same).then_some((end.seat, end.key))
+    }
+
+    /// The calling side ends the flow when its time has come.
+    fn maybe_close(&mut self, number: usize) {
+        let session = &mut self.sessions[number];
+        let is_done = match session.wish.ending {
+            Ending::Never => false,
+            Ending::WhenWritten => session.streams[0].is_written(),
+            Ending::WhenDone => session.streams.iter().all(|stream| {
+                stream.is_written() && (stream.is_complete() || !session.promise.is_reliable)
+            }),
+        };
+        if is_done && !std::mem::replace(&mut session.is_closing, true) {
+            // Unreliable SDUs may still be on their way.
+            let linger = match session.promise.is_reliable {
+                true => self.random.below(50_000_000),
+                false => 5_000_000_000,
+            };
+            let at = self.now() + linger;
+            self.agenda.put(at, Happening::Close(number, 0));
+        }
+    }
+
+    /// Ends a session from one side, in order.
+    pub fn close(&mut self, number: usize, side: usize) {
+        let now = self.now();
+        let Some((seat, flow)) = self.open_end(number, side) else {
+            return;
+        };
+        if let Some(end) = &mut self.sessions[number].ends[side] {
+            end.state = State::Ended;
+        }
+        if let Some(life) = self.life(seat) {
+            life.flows.remove(&flow);
+        }
+        let words = format_args!("session {number} side {side}");
+        self.trace
+            .note(now, seat.0 as u64, "deallocate", &[side as u8], words);
+        let reason = String::new();
+        self.command(seat, Command::Deallocate { flow, reason });
+    }
+
+    /// Ends every session that is open, from the calling side.
+    pub fn close_all(&mut self) {
+        for number in 0..self.sessions.len() {
+            self.close(number, 0);
+            if self.open_end(number, 0).is_none() {
+                self.close(number, 1);
+            }
+        }
+    }
+
+    /// True while a session is neither finished nor failed at every end.
+    #[must_use]
+    pub fn is_busy(&self, number: usize) -> bool {
+        self.sessions[number]
+            .ends
+            .iter()
+            .flatten()
+            .any(End::is_live)
+    }
+}
+
+/// The name under which the calling application of a session calls.
+fn caller_name(number: usize) -> String {
+    format!("c{number}")
+}
+
+/// Pieces that a writer without pauses writes at once.
+const BURST: usize = 32;

@@ -1,0 +1,644 @@
+//! The world: systems, cables between them, IPCPs on them, and the loop that moves time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carina_ipcp::api::RibObject;
+use carina_ipcp::{Command, Config, FlowKey, N1Port};
+use carina_wire::dif::Address;
+
+use crate::agenda::Agenda;
+use crate::link::{Pipe, Profile, Tally};
+use crate::member::{Birth, Member};
+use crate::random::{Random, mix};
+use crate::trace::Trace;
+use crate::traffic::Session;
+
+/// A system: a machine with IPCPs and applications that lives and dies as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SystemId(pub usize);
+
+/// A cable between two systems; its own N-1 DIF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CableId(pub usize);
+
+/// The place of one IPCP on one system. The IPCP in it may die and be born again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SeatId(pub usize);
+
+/// What an N-1 flow of an IPCP runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// A cable of the system.
+    Cable(CableId),
+    /// The IPCP of another DIF on the same system.
+    Seat(SeatId),
+}
+
+/// An N-1 flow that an IPCP is meant to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// Over what.
+    pub below: Below,
+    /// Name of the IPCP at the other end.
+    pub remote: String,
+    /// This side allocates the flow, and does so again when it is gone.
+    pub asks: bool,
+    /// The flow asked of a lower IPCP is reliable.
+    pub is_reliable: bool,
+}
+
+/// Everything.
+pub struct World {
+    pub(crate) agenda: Agenda<Happening>,
+    pub(crate) random: Random,
+    pub(crate) trace: Trace,
+    pub(crate) systems: Vec<System>,
+    pub(crate) cables: Vec<Cable>,
+    pub(crate) seats: Vec<Seat>,
+    pub(crate) sessions: Vec<Session>,
+    pub(crate) answers: BTreeMap<u64, Result<Vec<RibObject>, String>>,
+    pub(crate) tallies: Tallies,
+    /// Seats with something to do at this instant.
+    dirty: BTreeSet<usize>,
+    failures: Vec<String>,
+    birth: Birth,
+    seed: u64,
+    next_answer: u64,
+}
+
+/// What moved so far, and what people were told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tallies {
+    /// PDUs put on cables.
+    pub wire_pdus: u64,
+    /// Their bytes.
+    pub wire_bytes: u64,
+    /// Flows that were allocated.
+    pub flows: u64,
+    /// SDUs that readers got.
+    pub sdus: u64,
+    /// Bytes that readers got.
+    pub sdu_bytes: u64,
+    /// Times that an IPCP became a member.
+    pub enrollments: u64,
+    /// When somebody last became a member or a neighbour, or ceased to be, in ns.
+    pub changed_at: u64,
+    /// Notices for people.
+    pub notices: u64,
+}
+
+pub(crate) struct System {
+    pub name: String,
+    pub is_up: bool,
+    pub seats: Vec<SeatId>,
+}
+
+pub(crate) struct Cable {
+    pub name: String,
+    pub ends: [SystemId; 2],
+    pub profile: Profile,
+    pub is_up: bool,
+    /// Changes whenever the cable goes up or down.
+    pub epoch: u32,
+    /// How long until both ends learn that the cable or the other system is dead; `None`: never.
+    pub detection_ns: Option<u64>,
+    pub pipes: [Pipe; 2],
+    pub flows: BTreeMap<u32, [Option<User>; 2]>,
+    pub next_flow: u32,
+    pub random: Random,
+}
+
+/// Who uses one end of a flow over a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    pub seat: SeatId,
+    pub incarnation: u32,
+    pub n1: N1Port,
+}
+
+pub(crate) struct Seat {
+    pub system: SystemId,
+    pub config: Config,
+    /// Becomes the first member the first time it is born.
+    pub founds: bool,
+    /// The operator wants it in the DIF.
+    pub is_wanted: bool,
+    pub attachments: Vec<Attachment>,
+    pub apps: Vec<String>,
+    pub incarnation: u32,
+    pub life: Option<Life>,
+}
+
+pub(crate) struct Life {
+    pub member: Box<dyn Member>,
+    pub n1s: Vec<Option<N1>>,
+    /// By attachment.
+    pub links: Vec<Link>,
+    pub flows: BTreeMap<FlowKey, Holder>,
+    pub address: Option<Address>,
+    armed: Option<u64>,
+    pub tends_at: Option<u64>,
+    /// For the guard against endless work at one instant.
+    busy: (u64, u32),
+}
+
+pub(crate) struct N1 {
+    pub lower: Lower,
+    pub attachment: Option<usize>,
+    pub since: u64,
+}
+
+pub(crate) enum Lower {
+    Cable {
+        cable: CableId,
+        flow: u32,
+        side: usize,
+    },
+    Flow {
+        seat: SeatId,
+        key: FlowKey,
+        partial: Vec<u8>,
+    },
+}
+
+/// State of an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Idle,
+    Asking,
+    Up(N1Port),
+}
+
+/// Who has a flow of an IPCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// An end of a session of applications.
+    Session(usize, usize),
+    /// An IPCP above that waits for its attachment.
+    Asking(SeatId, usize),
+    /// An IPCP above.
+    Upper(SeatId, N1Port),
+}
+
+#[derive(Debug)]
+pub(crate) enum Happening {
+    Start(SeatId),
+    Tend(SeatId, u32),
+    Timer(SeatId, u32),
+    /// A flow over a cable is asked for: the other side hears it.
+    Asked {
+        cable: CableId,
+        side: usize,
+        asker: SeatId,
+        incarnation: u32,
+        attachment: usize,
+    },
+    /// The asking side hears the answer: the flow, or none.
+    Answered {
+        cable: CableId,
+        asker: SeatId,
+        incarnation: u32,
+        attachment: usize,
+        flow: Option<u32>,
+    },
+    Arrive {
+        cable: CableId,
+        side: usize,
+        flow: u32,
+        pdu: Vec<u8>,
+    },
+    /// One end of a flow over a cable learns that the other is gone.
+    Ended {
+        cable: CableId,
+        side: usize,
+        flow: u32,
+    },
+    /// Both ends learn that the cable is dead.
+    Detected {
+        cable: CableId,
+        epoch: u32,
+    },
+    Unblock(User),
+    Write(usize, usize),
+    Resume(usize, usize),
+    Respond(usize, u32),
+    Close(usize, usize),
+}
+
+impl World {
+    /// An empty world.
+    #[must_use]
+    pub fn new(seed: u64, birth: Birth) -> World {
+        World {
+            agenda: Agenda::new(1_000_000_000),
+            random: Random::new(seed),
+            trace: Trace::new(),
+            systems: Vec::new(),
+            cables: Vec::new(),
+            seats: Vec::new(),
+            sessions: Vec::new(),
+            answers: BTreeMap::new(),
+            tallies: Tallies::default(),
+            dirty: BTreeSet::new(),
+            failures: Vec::new(),
+            birth,
+            seed,
+            next_answer: 0,
+        }
+    }
+
+    /// Adds a system.
+    pub fn add_system(&mut self, name: &str) -> SystemId {
+        self.systems.push(System {
+            name: name.to_owned(),
+            is_up: true,
+            seats: Vec::new(),
+        });
+        SystemId(self.systems.len() - 1)
+    }
+
+    /// Lays a cable. `detection_ns` is how long its ends need to find out that the cable or the
+    /// other system is dead; `None` when they never do.
+    pub fn add_cable(
+        &mut self,
+        ends: [SystemId; 2],
+        profile: Profile,
+        detection_ns: Option<u64>,
+    ) -> CableId {
+        let number = self.cables.len();
+        let random = self.random.fork();
+        let [a, b] = ends.map(|end| self.systems[end.0].name.clone());
+        self.cables.push(Cable {
+            name: format!("wire{number}-{a}-{b}"),
+            ends,
+            profile,
+            is_up: true,
+            epoch: 0,
+            detection_ns,
+            pipes: Default::default(),
+            flows: BTreeMap::new(),
+            next_flow: 0,
+            random,
+        });
+        CableId(number)
+    }
+
+    /// Puts an IPCP on a system; it is born at `at`. `founds` makes it the first member then.
+    pub fn add_seat(&mut self, system: SystemId, config: Config, founds: bool, at: u64) -> SeatId {
+        let id = SeatId(self.seats.len());
+        self.systems[system.0].seats.push(id);
+        self.seats.push(Seat {
+            system,
+            config,
+            founds,
+            is_wanted: true,
+            attachments: Vec::new(),
+            apps: Vec::new(),
+            incarnation: 0,
+            life: None,
+        });
+        self.agenda.put(at, Happening::Start(id));
+        id
+    }
+
+    /// Gives an IPCP an N-1 flow that it is meant to have. Only before it is born.
+    pub fn attach(&mut self, seat: SeatId, attachment: Attachment) {
+        self.seats[seat.0].attachments.push(attachment);
+    }
+
+    /// Lets an application of this system be reached through the seat's DIF, whenever the IPCP
+    /// lives.
+    pub fn add_app(&mut self, seat: SeatId, name: &str) {
+        self.seats[seat.0].apps.push(name.to_owned());
+        if self.address(seat).is_some() {
+            let name = name.to_owned();
+            self.command(seat, Command::Register { name });
+        }
+    }
+
+    /// Lets time pass until `end` ns; stops early when something is wrong.
+    pub fn run_until(&mut self, end: u64) {
+        self.settle();
+        while self.failures.is_empty() {
+            let Some(what) = self.agenda.take(end) else {
+                return;
+            };
+            self.happen(what);
+            // What happens at the same instant is one burst, as far as it is known by now.
+            if self.agenda.next_at() != Some(self.now()) {
+                self.settle();
+            }
+        }
+    }
+
+    /// Lets `ns` pass.
+    pub fn run_for(&mut self, ns: u64) {
+        self.run_until(self.now() + ns);
+    }
+
+    /// Lets time pass until a condition holds, looking every `step` ns; false when it does not
+    /// by `end`.
+    pub fn run_while(
+        &mut self,
+        end: u64,
+        step: u64,
+        mut goes_on: impl FnMut(&World) -> bool,
+    ) -> bool {
+        while goes_on(self) {
+            if self.now() >= end || !self.failures.is_empty() {
+                return false;
+            }
+            self.run_until((self.now() + step).min(end));
+        }
+        true
+    }
+
+    /// The time in ns.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.agenda.now()
+    }
+
+    /// The seed.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// What happened.
+    pub fn trace(&mut self) -> &mut Trace {
+        &mut self.trace
+    }
+
+    /// What moved.
+    #[must_use]
+    pub fn tallies(&self) -> Tallies {
+        self.tallies
+    }
+
+    /// What both directions of all cables did.
+    pub fn cable_tallies(&self) -> impl Iterator<Item = Tally> + '_ {
+        self.cables
+            .iter()
+            .flat_map(|cable| cable.pipes.iter().map(Pipe::tally))
+    }
+
+    /// What went wrong.
+    #[must_use]
+    pub fn failures(&self) -> &[String] {
+        &self.failures
+    }
+
+    /// The address of a seat's IPCP, when it lives and is a member.
+    #[must_use]
+    pub fn address(&self, seat: SeatId) -> Option<Address> {
+        self.seats[seat.0].life.as_ref()?.address
+    }
+
+    /// All seats of a DIF.
+    pub fn seats_of<'a>(&'a self, dif: &'a str) -> impl Iterator<Item = SeatId> + 'a {
+        let is_in = move |(_, seat): &(usize, &Seat)| seat.config.dif == dif;
+        let seats = self.seats.iter().enumerate().filter(is_in);
+        seats.map(|(index, _)| SeatId(index))
+    }
+
+    /// Name of a seat's IPCP.
+    #[must_use]
+    pub fn name(&self, seat: SeatId) -> &str {
+        &self.seats[seat.0].config.name
+    }
+
+    /// Reads a member's RIB, at once.
+    ///
+    /// # Errors
+    /// The IPCP is dead, gives no answer or an error.
+    pub fn read_rib(
+        &mut self,
+        seat: SeatId,
+        path: &str,
+        scope: u32,
+    ) -> Result<Vec<RibObject>, String> {
+        let id = self.next_answer;
+        self.next_answer += 1;
+        let op = carina_ipcp::api::RibOp::Read {
+            path: path.to_owned(),
+            scope,
+        };
+        self.command(
+            seat,
+            Command::Rib {
+                id,
+                member: None,
+                op,
+            },
+        );
+        self.settle();
+        let answer = self.answers.remove(&id);
+        answer.unwrap_or_else(|| Err(format!("{} does not answer", self.name(seat))))
+    }
+
+    /// Gives an order to an IPCP, if it lives.
+    pub fn command(&mut self, seat: SeatId, command: Command) {
+        let now = self.now();
+        if let Some(life) = &mut self.seats[seat.0].life {
+            life.member.handle(now, command);
+            self.touch(seat);
+        }
+    }
+
+    pub(crate) fn fail(&mut self, text: String) {
+        let now = self.now();
+        self.trace.note(now, 0, "FAIL", &[], &text);
+        self.failures
+            .push(format!("at {:.6} s: {text}", now as f64 / 1e9));
+    }
+
+    pub(crate) fn touch(&mut self, seat: SeatId) {
+        self.dirty.insert(seat.0);
+    }
+
+    pub(crate) fn life(&mut self, seat: SeatId) -> Option<&mut Life> {
+        self.seats[seat.0].life.as_mut()
+    }
+
+    /// The IPCP, if it is still the one that was meant.
+    pub(crate) fn same_life(&mut self, seat: SeatId, incarnation: u32) -> Option<&mut Life> {
+        let seat = &mut self.seats[seat.0];
+        seat.life
+            .as_mut()
+            .filter(|_| seat.incarnation == incarnation)
+    }
+
+    /// Lets every IPCP that has something to do breathe, until none has.
+    pub(crate) fn settle(&mut self) {
+        while let Some(index) = self.dirty.pop_first() {
+            if !self.failures.is_empty() {
+                self.dirty.clear();
+                return;
+            }
+            self.breathe(SeatId(index));
+        }
+    }
+
+    fn happen(&mut self, what: Happening) {
+        let now = self.now();
+        match what {
+            Happening::Start(seat) => self.start(seat),
+            Happening::Tend(seat, incarnation) => {
+                if let Some(life) = self.same_life(seat, incarnation) {
+                    life.tends_at = None;
+                    self.tend(seat);
+                }
+            }
+            Happening::Timer(seat, incarnation) => self.timer(seat, incarnation),
+            Happening::Asked {
+                cable,
+                side,
+                asker,
+                incarnation,
+                attachment,
+            } => self.asked(cable, side, (asker, incarnation, attachment)),
+            Happening::Answered {
+                cable,
+                asker,
+                incarnation,
+                attachment,
+                flow,
+            } => self.answered(cable, (asker, incarnation, attachment), flow),
+            Happening::Arrive {
+                cable,
+                side,
+                flow,
+                pdu,
+            } => self.arrive(cable, side, flow, pdu),
+            Happening::Ended { cable, side, flow } => self.ended(cable, side, flow),
+            Happening::Detected { cable, epoch } => self.detected(cable, epoch),
+            Happening::Unblock(user) => {
+                if let Some(life) = self.same_life(user.seat, user.incarnation) {
+                    life.member.unblock_n1(user.n1);
+                    self.touch(user.seat);
+                }
+            }
+            Happening::Write(session, side) => self.write(session, side),
+            Happening::Resume(session, side) => self.resume(session, side),
+            Happening::Respond(session, incarnation) => self.respond(session, incarnation),
+            Happening::Close(session, side) => self.close(session, side),
+        }
+        debug_assert_eq!(now, self.now(), "time moves in the agenda only");
+    }
+
+    /// Brings the IPCP of a seat to life.
+    pub(crate) fn start(&mut self, id: SeatId) {
+        let now = self.now();
+        let seat = &mut self.seats[id.0];
+        if seat.life.is_some() || !self.systems[seat.system.0].is_up {
+            return;
+        }
+        seat.incarnation += 1;
+        let founds = seat.founds && seat.incarnation == 1;
+        let mut config = seat.config.clone();
+        if !founds {
+            config.dif_config = None;
+        }
+        let seed = mix(mix(self.seed, id.0 as u64), u64::from(seat.incarnation));
+        let member = match (self.birth)(config, seed) {
+            Ok(member) => member,
+            Err(reason) => {
+                let text = format!("{} is not born: {reason}", self.name(id));
+                return self.fail(text);
+            }
+        };
+        let name = &seat.config.name;
+        self.trace.note(now, id.0 as u64, "birth", &[], name);
+        seat.life = Some(Life {
+            member,
+            n1s: Vec::new(),
+            links: vec![Link::Idle; seat.attachments.len()],
+            flows: BTreeMap::new(),
+            address: None,
+            armed: None,
+            tends_at: None,
+            busy: (0, 0),
+        });
+        if founds {
+            self.command(id, Command::Bootstrap);
+        }
+        self.register_below(id);
+        self.tend_at(id, now);
+        self.touch(id);
+    }
+
+    fn timer(&mut self, id: SeatId, incarnation: u32) {
+        let now = self.now();
+        let Some(life) = self.same_life(id, incarnation) else {
+            return;
+        };
+        if life.armed != Some(now) {
+            return;
+        }
+        life.armed = None;
+        if life.member.poll_timeout().is_some_and(|at| at <= now) {
+            life.member.handle_timeout(now);
+            self.trace.note(now, id.0 as u64, "timer", &[], id.0);
+        }
+        self.touch(id);
+    }
+
+    /// Lets one IPCP do all it has to do at this instant.
+    fn breathe(&mut self, id: SeatId) {
+        let now = self.now();
+        let Some(life) = self.life(id) else {
+            return;
+        };
+        life.busy = match life.busy {
+            (at, count) if at == now => (now, count + 1),
+            _ => (now, 0),
+        };
+        if life.busy.1 > BREATHS_MAX {
+            let text = format!(
+                "{} finds no rest: {BREATHS_MAX} breaths at one instant",
+                self.name(id)
+            );
+            return self.fail(text);
+        }
+        life.member.end_of_burst(now);
+        while let Some(event) = self.life(id).and_then(|life| life.member.poll_event()) {
+            self.tell(id, event);
+        }
+        while let Some(delivery) = self.life(id).and_then(|life| life.member.poll_deliver()) {
+            self.deliver(id, delivery);
+        }
+        while let Some(key) = self.life(id).and_then(|life| life.member.poll_room()) {
+            self.room_grew(id, key);
+        }
+        while let Some(n1) = self.life(id).and_then(|life| life.member.poll_n1()) {
+            if !self.transmit(id, n1) {
+                break;
+            }
+        }
+        self.arm(id);
+    }
+
+    fn arm(&mut self, id: SeatId) {
+        let now = self.now();
+        let Seat {
+            life: Some(life),
+            incarnation,
+            ..
+        } = &mut self.seats[id.0]
+        else {
+            return;
+        };
+        let Some(at) = life.member.poll_timeout() else {
+            return;
+        };
+        let at = at.max(now);
+        if life.armed.is_none_or(|armed| at < armed || armed < now) {
+            life.armed = Some(at);
+            self.agenda.put(at, Happening::Timer(id, *incarnation));
+        }
+    }
+}
+
+/// Breaths of one IPCP at one instant that cannot be honest work.
+const BREATHS_MAX: u32 = 20_000;
