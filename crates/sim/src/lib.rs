@@ -17,6 +17,8 @@
 
 pub mod agenda;
 mod faults;
+#[cfg(test)]
+mod flood;
 pub mod link;
 pub mod member;
 pub mod random;
