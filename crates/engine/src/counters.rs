@@ -72,6 +72,12 @@ values! {
     Bells = "bells",
     /// The channel that carries a flow: a number, not a count; 0 before it is known.
     Channel = "channel",
+    /// PDUs that a normal IPCP received from its N-1 flows.
+    PdusIn = "pdus_in",
+    /// PDUs that it sent.
+    PdusOut = "pdus_out",
+    /// PDUs that it passed on from one N-1 flow to another.
+    PdusRelayed = "pdus_relayed",
     /// Data for a channel that is not open.
     DropUnknownChannel = "drop_unknown_channel",
     /// Data for a flow that has ended.
@@ -88,6 +94,44 @@ values! {
     DropOverrun = "drop_overrun",
     /// Data queued when the link went down.
     DropLinkDown = "drop_link_down",
+    /// A protected PDU too short for its protection.
+    DropSealShort = "drop_seal_short",
+    /// A protected PDU whose checksum is wrong.
+    DropSealChecksum = "drop_seal_checksum",
+    /// A protected PDU that does not decrypt.
+    DropSealForged = "drop_seal_forged",
+    /// A protected PDU that was here before.
+    DropSealReplayed = "drop_seal_replayed",
+    /// A protected PDU whose lifetime is over.
+    DropSealExpired = "drop_seal_expired",
+    /// A compressed PDU that does not decompress.
+    DropSealInflated = "drop_seal_inflated",
+    /// The key of an N-1 flow is used up.
+    DropSealExhausted = "drop_seal_exhausted",
+    /// A PDU with a source that cannot be.
+    DropForgedSource = "drop_forged_source",
+    /// A PDU that has made all the hops it may.
+    DropHopLimit = "drop_hop_limit",
+    /// A PDU without a route.
+    DropNoRoute = "drop_no_route",
+    /// A PDU with a route and no N-1 flow to anybody on it.
+    DropNoNeighbour = "drop_no_neighbour",
+    /// A PDU for no connection that is here, or for one that is not complete.
+    DropUnknownConnection = "drop_unknown_connection",
+    /// A PDU of a QoS cube that the DIF does not have.
+    DropUnknownCube = "drop_unknown_cube",
+    /// Data before this IPCP was a member of its DIF.
+    DropNotMember = "drop_not_member",
+    /// The queue of an N-1 flow was full, or its policy chose the PDU.
+    DropQueueFull = "drop_queue_full",
+    /// The queue for management PDUs was full.
+    DropManagementQueueFull = "drop_management_queue_full",
+    /// The reader had no room and the flow has no flow control.
+    DropNoRoom = "drop_no_room",
+    /// EFCP discarded a PDU: a duplicate, outside the window, or out of order.
+    DropEfcp = "drop_efcp",
+    /// Fragments of an SDU that do not fit together.
+    DropDelimiting = "drop_delimiting",
 }
 
 impl Value {

@@ -3,17 +3,39 @@
 use std::os::fd::OwnedFd;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
+use carina_ipcp::seal::Toolbox;
+use carina_ipcp::{Config, N1Port, N1Properties};
 use carina_ring::channel::Endpoint;
 use carina_vmpi::hl::Side;
 use carina_vmpi::ll::VmpiImpl;
 
-/// The data plane's end of an application's flow.
+/// The end of a flow as the data plane sees it.
 pub enum FlowEnd {
     /// One end of a channel; the application holds the other.
     Ring(Box<Endpoint>),
     /// One end of a SOCK_SEQPACKET pair; the application holds the other. One message is one SDU
     /// of at most [`SOCKET_SDU_MAX`](crate::SOCKET_SDU_MAX) bytes.
     Socket(OwnedFd),
+    /// A normal IPCP of this system, whose N-1 flow this becomes: no ring is between the two.
+    /// [`Command::N1Up`] puts it into use.
+    Ipcp {
+        /// The IPCP above.
+        ipcp: IpcpId,
+        /// Its number for the flow, not in use.
+        n1: N1Port,
+    },
+}
+
+/// What a normal IPCP is made from.
+pub struct NewNormal {
+    /// The id that later orders and events carry; must be new.
+    pub ipcp: IpcpId,
+    /// Name, DIF, and the DIF's configuration for its first member.
+    pub config: Config,
+    /// Authentication and SDU protection.
+    pub tools: Box<dyn Toolbox + Send>,
+    /// For everything random in it.
+    pub seed: u64,
 }
 
 /// An order of the manager to the data plane. Orders are carried out in the order given.
@@ -28,6 +50,24 @@ pub enum Command {
         side: Side,
         /// The name of this system, told to the peer in its hello.
         name: String,
+    },
+    /// Starts a normal IPCP, which is no member of its DIF yet.
+    AddNormal(Box<NewNormal>),
+    /// An order to a normal IPCP: everything but N-1 flows and flows.
+    Member {
+        /// Which one.
+        ipcp: IpcpId,
+        /// The order.
+        order: carina_ipcp::Command,
+    },
+    /// An N-1 flow of a normal IPCP is allocated: it may be used.
+    N1Up {
+        /// Which IPCP.
+        ipcp: IpcpId,
+        /// The number given with [`FlowEnd::Ipcp`].
+        n1: N1Port,
+        /// What is known of it. `sdu_max` is lowered to what the flow carries in one piece.
+        props: N1Properties,
     },
     /// Ends an IPCP: its flows fail, its device is dropped.
     RemoveIpcp {
@@ -91,7 +131,7 @@ pub enum Command {
 }
 
 /// What happened on the data plane. Ports with bit 31 set are the data plane's choice.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Event {
     /// The peer of an IPCP is there and has said hello.
     LinkUp {
@@ -148,5 +188,13 @@ pub enum Event {
         port: PortId,
         /// Why.
         reason: String,
+    },
+    /// A normal IPCP says something of its membership, neighbours or RIB. What it says of names
+    /// and flows comes as the events above, as from any other IPCP.
+    Member {
+        /// Which IPCP.
+        ipcp: IpcpId,
+        /// What it says.
+        event: carina_ipcp::Event,
     },
 }

@@ -8,8 +8,8 @@ use carina_engine::counters::{Row, Value};
 use carina_engine::{AppId, Close, LinkId, Links};
 
 use crate::command::Event;
+use crate::hub::Directory;
 use crate::mailbox::Mailbox;
-use crate::plane::Directory;
 
 /// The manager's wish that a flow ends, with the reason for the peer.
 pub(crate) type CloseOrder = Rc<RefCell<Option<String>>>;

@@ -1,7 +1,6 @@
 //! The data plane as the manager sees it: one thread, one engine, orders in and events out.
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -14,10 +13,12 @@ use carina_engine::counters::{Kind, Table};
 use carina_engine::{AppId, Close, Credit, Engine, LinkId, Pool};
 use carina_sys::{ask_for_short_slices, monotonic_ns};
 
-use crate::command::{Command, Event, FlowEnd};
+use crate::command::{Command, Event, FlowEnd, NewNormal};
 use crate::flow::{CloseOrder, Flow};
-use crate::hv::{Hv, Order, Orders, Parts, Wires};
+use crate::hub::{Directory, Holder, Order, Orders, Place, Wires};
+use crate::hv::{Hv, Parts};
 use crate::mailbox::Mailbox;
+use crate::normal::{self, N1Wires, Normal, NormalOrder, NormalOrders};
 use crate::ring_flow::{RingFlow, piece_max, window_of};
 use crate::socket_flow::{SOCKET_WINDOW, SocketFlow};
 
@@ -114,18 +115,21 @@ impl Drop for DataPlane {
     }
 }
 
-/// Where the flow of a port is.
-pub(crate) struct Place {
-    /// The IPCP, unless the flow is a relay.
-    pub ipcp: Option<IpcpId>,
-    /// What the counters call the flow.
-    pub name: String,
-    /// The flow's app and its close order, once there is an end.
-    pub flow: Option<(AppId, CloseOrder)>,
+/// The app of an IPCP and its box for orders.
+enum Seat {
+    /// A shim.
+    Shim(AppId, Orders),
+    /// A normal IPCP.
+    Normal(AppId, NormalOrders),
 }
 
-/// All ports that are in use on the data plane.
-pub(crate) type Directory = Rc<RefCell<HashMap<PortId, Place>>>;
+impl Seat {
+    fn app(&self) -> AppId {
+        match self {
+            Seat::Shim(app, _) | Seat::Normal(app, _) => *app,
+        }
+    }
+}
 
 /// What the thread owns.
 struct Plane {
@@ -134,7 +138,7 @@ struct Plane {
     commands: Mailbox<Command>,
     events: Mailbox<Event>,
     directory: Directory,
-    ipcps: HashMap<IpcpId, (AppId, Orders)>,
+    ipcps: HashMap<IpcpId, Seat>,
 }
 
 impl Plane {
@@ -191,6 +195,13 @@ impl Plane {
                 side,
                 name,
             } => self.add_hv(ipcp, device, side, name),
+            Command::AddNormal(new) => self.add_normal(*new),
+            Command::Member { ipcp, order } => {
+                self.order_normal(ipcp, NormalOrder::Handle(order));
+            }
+            Command::N1Up { ipcp, n1, props } => {
+                self.order_normal(ipcp, NormalOrder::N1Up { n1, props });
+            }
             Command::RemoveIpcp { ipcp } => {
                 self.order(ipcp, Order::Remove);
                 self.ipcps.remove(&ipcp);
@@ -229,8 +240,7 @@ impl Plane {
             }
             Command::Respond { port, answer } => self.respond(port, answer),
             Command::Relay { a, b, port } => {
-                if let Err(error) = self.relay(a, b, port) {
-                    let reason = error.to_string();
+                if let Err(reason) = self.relay(a, b, port) {
                     self.events.put(Event::FlowClosed { port, reason });
                 }
             }
@@ -250,7 +260,7 @@ impl Plane {
             return self.events.put(Event::LinkDown { ipcp, reason });
         }
         let id = self.engine.reserve();
-        let orders = Rc::new(RefCell::new(VecDeque::new()));
+        let orders = Orders::default();
         let row = self
             .counters
             .row(Kind::Ipcp, u64::from(ipcp.0), &format!("hv {name}"));
@@ -276,19 +286,63 @@ impl Plane {
             }
         };
         match added {
-            Ok(()) => drop(self.ipcps.insert(ipcp, (id, orders))),
+            Ok(()) => drop(self.ipcps.insert(ipcp, Seat::Shim(id, orders))),
+            Err(reason) => self.events.put(Event::LinkDown { ipcp, reason }),
+        }
+    }
+
+    fn add_normal(&mut self, new: NewNormal) {
+        let ipcp = new.ipcp;
+        if self.ipcps.contains_key(&ipcp) {
+            let reason = format!("IPCP {ipcp} exists already; choose another id");
+            return self.events.put(Event::LinkDown { ipcp, reason });
+        }
+        let id = self.engine.reserve();
+        let orders = NormalOrders::default();
+        let name = format!("normal {} in {}", new.config.name, new.config.dif);
+        let parts = normal::Parts {
+            id,
+            orders: Rc::clone(&orders),
+            events: self.events.clone(),
+            directory: Rc::clone(&self.directory),
+            row: self.counters.row(Kind::Ipcp, u64::from(ipcp.0), &name),
+        };
+        let added = match Normal::new(parts, new) {
+            Ok(normal) => self
+                .engine
+                .add(id, Box::new(normal))
+                .map_err(|error| error.to_string()),
+            Err(reason) => {
+                self.engine.release(id);
+                Err(reason)
+            }
+        };
+        match added {
+            Ok(()) => drop(self.ipcps.insert(ipcp, Seat::Normal(id, orders))),
             Err(reason) => self.events.put(Event::LinkDown { ipcp, reason }),
         }
     }
 
     fn order(&mut self, ipcp: IpcpId, order: Order) {
-        if let Some((id, orders)) = self.ipcps.get(&ipcp) {
+        let Some(seat) = self.ipcps.get(&ipcp) else {
+            return;
+        };
+        match seat {
+            Seat::Shim(_, orders) => orders.borrow_mut().push_back(order),
+            Seat::Normal(_, orders) => orders.borrow_mut().push_back(NormalOrder::Hub(order)),
+        }
+        self.engine.wake(seat.app());
+    }
+
+    fn order_normal(&mut self, ipcp: IpcpId, order: NormalOrder) {
+        if let Some(Seat::Normal(app, orders)) = self.ipcps.get(&ipcp) {
             orders.borrow_mut().push_back(order);
-            self.engine.wake(*id);
+            self.engine.wake(*app);
         }
     }
 
-    /// Makes the app of a flow's end and the links between it and its IPCP.
+    /// Makes the app of a flow's end, or finds the IPCP that is the end, and makes the links
+    /// between it and its IPCP.
     fn attach(
         &mut self,
         ipcp: IpcpId,
@@ -296,25 +350,26 @@ impl Plane {
         name: String,
         end: FlowEnd,
     ) -> Result<Wires, String> {
-        let hub = self.ipcps.get(&ipcp).map(|(id, _)| *id);
+        let hub = self.ipcps.get(&ipcp).map(Seat::app);
         let hub = hub.ok_or_else(|| format!("there is no IPCP {ipcp} on the data plane"))?;
         let window = window(&end);
-        let id = self.engine.reserve();
+        let id = self.app_of(&end)?;
         let to_flow = self
             .engine
             .connect(hub, id, Credit::Unlimited, piece_max(window));
         let from_flow = self.engine.connect(id, hub, Credit::Stated, 0);
-        let order = CloseOrder::default();
-        let flow = self.flow(id, port, name.clone(), (to_flow, from_flow), &order);
-        if let Err(error) = self.add_end(id, flow, end) {
-            self.engine.links().disconnect(to_flow);
-            self.engine.links().disconnect(from_flow);
-            return Err(error.to_string());
-        }
+        let ends = (to_flow, from_flow);
+        let holder = self
+            .seize(id, port, name.clone(), ends, end, false)
+            .map_err(|error| {
+                self.engine.links().disconnect(to_flow);
+                self.engine.links().disconnect(from_flow);
+                error.to_string()
+            })?;
         let place = Place {
             ipcp: Some(ipcp),
             name,
-            flow: Some((id, order)),
+            holder: Some(holder),
         };
         self.directory.borrow_mut().insert(port, place);
         Ok(Wires {
@@ -322,6 +377,48 @@ impl Plane {
             from_flow,
             window,
         })
+    }
+
+    /// The app at a flow's end: a new one, or that of the IPCP above.
+    fn app_of(&mut self, end: &FlowEnd) -> Result<AppId, String> {
+        match end {
+            FlowEnd::Ipcp { ipcp, .. } => match self.ipcps.get(ipcp) {
+                Some(Seat::Normal(app, _)) => Ok(*app),
+                _ => Err(format!("there is no normal IPCP {ipcp} on the data plane")),
+            },
+            _ => Ok(self.engine.reserve()),
+        }
+    }
+
+    /// Puts `end` behind the app that [`Plane::app_of`] gave for it. `ends` are the links toward
+    /// and from it. On an error the app is gone.
+    fn seize(
+        &mut self,
+        id: AppId,
+        port: PortId,
+        name: String,
+        ends: (LinkId, LinkId),
+        end: FlowEnd,
+        is_silent: bool,
+    ) -> io::Result<Holder> {
+        if let FlowEnd::Ipcp { ipcp, n1 } = end {
+            for link in [ends.0, ends.1] {
+                self.engine.links().set_mark(link, normal::n1_mark(n1));
+            }
+            let wires = N1Wires {
+                port,
+                input: ends.0,
+                output: ends.1,
+                is_silent,
+            };
+            self.order_normal(ipcp, NormalOrder::Attach { n1, wires });
+            return Ok(Holder::Ipcp(ipcp, n1));
+        }
+        let order = CloseOrder::default();
+        let mut flow = self.flow(id, port, name, ends, &order);
+        flow.is_silent = is_silent;
+        self.add_end(id, flow, end)?;
+        Ok(Holder::App(id, order))
     }
 
     fn flow(
@@ -356,6 +453,7 @@ impl Plane {
                 self.engine
                     .add(id, Box::new(SocketFlow::new(flow, socket, pool)))
             }
+            FlowEnd::Ipcp { .. } => Err(io::Error::other("an IPCP needs no app of its own")),
         }
     }
 
@@ -378,57 +476,76 @@ impl Plane {
         self.order(ipcp, Order::Respond { port, answer });
     }
 
-    fn relay(&mut self, a: FlowEnd, b: FlowEnd, port: PortId) -> io::Result<()> {
+    /// Joins two ends of this system.
+    fn relay(&mut self, a: FlowEnd, b: FlowEnd, port: PortId) -> Result<(), String> {
         let (window_a, window_b) = (window(&a), window(&b));
-        let (id_a, id_b) = (self.engine.reserve(), self.engine.reserve());
+        let id_a = self.app_of(&a)?;
+        let is_new = |end: &FlowEnd| !matches!(end, FlowEnd::Ipcp { .. });
+        let (a_is_new, b_is_new) = (is_new(&a), is_new(&b));
+        let id_b = match self.app_of(&b) {
+            Ok(id) => id,
+            Err(reason) => {
+                if a_is_new {
+                    self.engine.release(id_a);
+                }
+                return Err(reason);
+            }
+        };
         let to_b = self
             .engine
             .connect(id_a, id_b, Credit::Window(window_b), piece_max(window_b));
         let to_a = self
             .engine
             .connect(id_b, id_a, Credit::Window(window_a), piece_max(window_a));
-        let order = CloseOrder::default();
-        let flow_a = self.flow(id_a, port, format!("relay {port} a"), (to_a, to_b), &order);
-        let mut flow_b = self.flow(
-            id_b,
+        let holder = match self.seize(
+            id_a,
             port,
-            format!("relay {port} b"),
-            (to_b, to_a),
-            &CloseOrder::default(),
-        );
-        flow_b.is_silent = true;
-        if let Err(error) = self.add_end(id_a, flow_a, a) {
-            self.engine.release(id_b);
-            self.engine.links().disconnect(to_a);
-            self.engine.links().disconnect(to_b);
-            return Err(error);
-        }
-        if let Err(error) = self.add_end(id_b, flow_b, b) {
+            format!("relay {port} a"),
+            (to_a, to_b),
+            a,
+            false,
+        ) {
+            Ok(holder) => holder,
+            Err(error) => {
+                if b_is_new {
+                    self.engine.release(id_b);
+                }
+                self.engine.links().disconnect(to_a);
+                self.engine.links().disconnect(to_b);
+                return Err(error.to_string());
+            }
+        };
+        if let Err(error) = self.seize(id_b, port, format!("relay {port} b"), (to_b, to_a), b, true)
+        {
             // The first end is alive: it ends when it finds its input closed.
+            let reason = error.to_string();
             self.engine
                 .links()
-                .close(to_a, Close::Refused(error.to_string()));
+                .close(to_a, Close::Refused(reason.clone()));
             self.engine.links().disconnect(to_b);
-            return Err(error);
+            return Err(reason);
         }
         let place = Place {
             ipcp: None,
             name: format!("relay {port}"),
-            flow: Some((id_a, order)),
+            holder: Some(holder),
         };
         self.directory.borrow_mut().insert(port, place);
         Ok(())
     }
 
     fn deallocate(&mut self, port: PortId, reason: String) {
-        let (ipcp, flow) = match self.directory.borrow().get(&port) {
-            Some(place) => (place.ipcp, place.flow.clone()),
+        let (ipcp, holder) = match self.directory.borrow().get(&port) {
+            Some(place) => (place.ipcp, place.holder.clone()),
             None => return,
         };
-        match (flow, ipcp) {
-            (Some((id, order)), _) => {
+        match (holder, ipcp) {
+            (Some(Holder::App(id, order)), _) => {
                 *order.borrow_mut() = Some(reason);
                 self.engine.wake(id);
+            }
+            (Some(Holder::Ipcp(upper, n1)), _) => {
+                self.order_normal(upper, NormalOrder::Drop { n1, reason });
             }
             (None, Some(ipcp)) => self.order(ipcp, Order::Refuse { port, reason }),
             (None, None) => {}
@@ -441,6 +558,7 @@ fn window(end: &FlowEnd) -> u64 {
     match end {
         FlowEnd::Ring(end) => window_of(end),
         FlowEnd::Socket(_) => SOCKET_WINDOW,
+        FlowEnd::Ipcp { .. } => normal::N1_WINDOW,
     }
 }
 

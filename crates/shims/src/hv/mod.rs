@@ -13,12 +13,10 @@ mod device;
 mod orders;
 mod told;
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
 
-use carina_api::{AppName, FlowSpec, IpcpId, PortId};
+use carina_api::{IpcpId, PortId};
 use carina_engine::counters::{Row, Value};
 use carina_engine::{App, AppId, BURST, Close, LinkId, Links, Packet};
 use carina_ring::{Lease, Refused};
@@ -28,42 +26,8 @@ use carina_vmpi::ll::VmpiImpl;
 use carina_wire::vmpi::{CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES};
 
 use crate::command::Event;
+use crate::hub::{Directory, Orders, Wires};
 use crate::mailbox::Mailbox;
-use crate::plane::Directory;
-
-/// What the plane asks of an hv app.
-pub(crate) enum Order {
-    Register(AppName),
-    Unregister(AppName),
-    Allocate {
-        port: PortId,
-        local: AppName,
-        remote: AppName,
-        spec: FlowSpec,
-        wires: Wires,
-    },
-    Respond {
-        port: PortId,
-        answer: Result<Wires, String>,
-    },
-    /// Gives up a request of the peer that was not answered.
-    Refuse {
-        port: PortId,
-        reason: String,
-    },
-    Remove,
-}
-
-/// The links of a flow, and the credit for the one toward it.
-#[derive(Clone, Copy)]
-pub(crate) struct Wires {
-    pub to_flow: LinkId,
-    pub from_flow: LinkId,
-    pub window: u64,
-}
-
-/// Where the plane leaves its orders; it wakes the app afterwards.
-pub(crate) type Orders = Rc<RefCell<VecDeque<Order>>>;
 
 struct Line {
     port: PortId,

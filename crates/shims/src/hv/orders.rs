@@ -5,8 +5,9 @@ use carina_engine::counters::Value;
 use carina_engine::{Close, Links};
 use carina_wire::vmpi::Outcome;
 
-use super::{Hv, Line, LineState, Order, Wires};
+use super::{Hv, Line, LineState};
 use crate::command::Event;
+use crate::hub::{Order, Wires};
 
 impl Hv {
     /// Carries out all waiting orders.

@@ -1,6 +1,6 @@
 //! What the VMPI-HL tells an hv app, and what becomes of it.
 
-use carina_api::{AppName, PortId};
+use carina_api::AppName;
 use carina_engine::counters::Value;
 use carina_engine::{Close, Links};
 use carina_vmpi::hl::{CloseReason, Event as Told};
@@ -8,7 +8,7 @@ use carina_wire::vmpi::{Channel, Outcome};
 
 use super::{Hv, Line, LineState};
 use crate::command::Event;
-use crate::plane::Place;
+use crate::hub::{Place, free_port};
 
 impl Hv {
     /// Acts on everything the endpoint has to tell.
@@ -80,7 +80,7 @@ impl Hv {
                 .respond(channel, Err((Outcome::Refused, "not a name")));
             return;
         };
-        let port = self.free_port();
+        let port = free_port(&self.directory, &mut self.next_port);
         self.put_line(
             channel,
             Line {
@@ -96,7 +96,7 @@ impl Hv {
             Place {
                 ipcp: Some(self.ipcp),
                 name: format!("{local} < {remote} via ipcp {}", self.ipcp),
-                flow: None,
+                holder: None,
             },
         );
         let spec = carina_api::FlowSpec::from(*wire_spec);
@@ -107,22 +107,6 @@ impl Hv {
             remote,
             spec,
         });
-    }
-
-    /// Ports from 2^31 to 2^31 + 2^30 belong to the data plane.
-    fn free_port(&mut self) -> PortId {
-        let directory = self.directory.borrow();
-        let ports = 0x8000_0000..0xc000_0000_u32;
-        let is_free = |port: &u32| !directory.contains_key(&PortId(*port));
-        // Live flows are fewer than ports by far, so this finds one in a few steps.
-        let from = self.next_port.max(ports.start);
-        let port = (from..ports.end).chain(ports).find(is_free).unwrap_or(from);
-        self.next_port = if port + 1 < 0xc000_0000 {
-            port + 1
-        } else {
-            0x8000_0000
-        };
-        PortId(port)
     }
 
     fn allocated(&mut self, channel: Channel) {

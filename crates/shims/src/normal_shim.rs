@@ -1,0 +1,163 @@
+//! A normal IPCP as the manager sees it: which names are where, and orders to the data plane.
+
+use std::collections::BTreeSet;
+
+use carina_api::{AppName, IpcpId, PortId};
+use carina_ipcp::{DifConfig, QosCube};
+
+use crate::command::{Command, Event, FlowEnd};
+use crate::mailbox::Mailbox;
+use crate::offered::Offered;
+use crate::shim::{Call, Refusal, Shim};
+
+/// A normal DIF, seen from one member.
+pub struct NormalShim {
+    ipcp: IpcpId,
+    commands: Mailbox<Command>,
+    names: BTreeSet<AppName>,
+    /// Names that the DIF's directory has, those of this system among them.
+    known: BTreeSet<AppName>,
+    /// What the DIF can promise while this is a member of it, else why it is none.
+    cubes: Result<Vec<QosCube>, String>,
+}
+
+impl NormalShim {
+    /// The shim of an IPCP that [`Command::AddNormal`] starts.
+    #[must_use]
+    pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> NormalShim {
+        NormalShim {
+            ipcp,
+            commands,
+            names: BTreeSet::new(),
+            known: BTreeSet::new(),
+            cubes: Err("it is not enrolled yet".to_owned()),
+        }
+    }
+
+    /// Takes note of an event of the data plane; others' events are ignored.
+    pub fn handle(&mut self, event: &Event) {
+        match event {
+            Event::PeerRegistered { ipcp, name } if *ipcp == self.ipcp => {
+                self.known.insert(name.clone());
+            }
+            Event::PeerUnregistered { ipcp, name } if *ipcp == self.ipcp => {
+                self.known.remove(name);
+            }
+            Event::Member { ipcp, event } if *ipcp == self.ipcp => match event {
+                carina_ipcp::Event::Enrolled { config, .. } => {
+                    self.cubes = Ok(cubes_of(config));
+                }
+                carina_ipcp::Event::Left { reason } => {
+                    self.cubes = Err(reason.clone());
+                    self.known.clear();
+                }
+                _ => {}
+            },
+            _ => {}
+        }
+    }
+
+    /// The names registered at this member, in order.
+    pub fn names(&self) -> impl Iterator<Item = &AppName> {
+        self.names.iter()
+    }
+
+    /// Gives an order to the IPCP's machine.
+    pub fn order(&self, order: carina_ipcp::Command) {
+        let ipcp = self.ipcp;
+        self.commands.put(Command::Member { ipcp, order });
+    }
+}
+
+/// The cubes in force: a configuration without any means the standard ones.
+fn cubes_of(config: &DifConfig) -> Vec<QosCube> {
+    config.cubes.clone()
+}
+
+impl Shim for NormalShim {
+    fn kind(&self) -> &'static str {
+        "normal"
+    }
+
+    fn offered(&self) -> Offered {
+        // Which cube can promise what is decided by the DIF's own policy when a flow is asked for.
+        Offered {
+            delay_us: Some(0),
+            jitter_us: None,
+            bandwidth_bps: None,
+            ..Offered::SHARED_MEMORY
+        }
+    }
+
+    fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
+        if !self.names.insert(name.clone()) {
+            return Err(Refusal::NameTaken(name.clone()));
+        }
+        self.commands.put(Command::Register {
+            ipcp: self.ipcp,
+            name: name.clone(),
+        });
+        Ok(())
+    }
+
+    fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {
+        if !self.names.remove(name) {
+            return Err(Refusal::NotRegistered(name.clone()));
+        }
+        self.commands.put(Command::Unregister {
+            ipcp: self.ipcp,
+            name: name.clone(),
+        });
+        Ok(())
+    }
+
+    fn reaches(&self, name: &AppName) -> bool {
+        self.cubes.is_ok() && (self.known.contains(name) || self.names.contains(name))
+    }
+
+    fn allocate(&mut self, call: Call, end: Option<FlowEnd>) -> Result<(), Refusal> {
+        self.offered().meets(&call.spec).map_err(Refusal::Quality)?;
+        if let Err(reason) = &self.cubes {
+            return Err(Refusal::LinkDown(reason.clone()));
+        }
+        if !self.reaches(&call.remote) {
+            return Err(Refusal::Unreachable(call.remote));
+        }
+        let end = end.ok_or(Refusal::NoEnd)?;
+        let Call {
+            port,
+            local,
+            remote,
+            spec,
+        } = call;
+        self.commands.put(Command::Allocate {
+            ipcp: self.ipcp,
+            port,
+            local,
+            remote,
+            spec,
+            end,
+        });
+        Ok(())
+    }
+
+    fn respond(
+        &mut self,
+        port: PortId,
+        answer: Result<Option<FlowEnd>, String>,
+    ) -> Result<(), Refusal> {
+        let answer = match answer {
+            Ok(end) => Ok(end.ok_or(Refusal::NoEnd)?),
+            Err(reason) => Err(reason),
+        };
+        self.commands.put(Command::Respond { port, answer });
+        Ok(())
+    }
+
+    fn deallocate(&mut self, port: PortId, reason: &str) {
+        self.commands.put(Command::Deallocate {
+            port,
+            reason: reason.to_owned(),
+        });
+    }
+}
