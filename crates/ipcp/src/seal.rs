@@ -9,8 +9,13 @@ use crate::config::PolicySpec;
 /// SDU protection of one N-1 flow: what is done to a PDU before it goes down and undone when it
 /// comes up. One per N-1 flow and direction pair.
 pub trait Sealer {
-    /// Bytes that it adds at most.
+    /// Bytes that it adds at most; but the result may be as long as 46 bytes however short the
+    /// PDU is, so that no medium has to pad it.
     fn overhead(&self) -> usize;
+
+    /// The time in nanoseconds. To be said before a burst of `seal` or `open`; only policies that
+    /// limit the lifetime of PDUs listen.
+    fn set_now(&mut self, _now: u64) {}
 
     /// Protects a PDU in place.
     ///
