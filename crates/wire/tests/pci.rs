@@ -1,12 +1,26 @@
 //! PCI: the examples of `docs/pci.md`, round trips at all widths, and bytes that anyone chose.
 
 use carina_wire::dif::{
-    Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PciError, PduType, QosId, SACK_RANGES_MAX,
-    Sack, Syntax, Widths, Window,
+    Ack, Address, CepId, Control, Decoded, PCI_BYTES_MAX, Pci, PciError, PduType, QosId,
+    SACK_RANGES_MAX, Sack, Syntax, Widths, Window,
 };
 use proptest::prelude::*;
 
 const DOCUMENT: &str = include_str!("../../../docs/pci.md");
+
+/// Header and control part.
+fn decode(
+    syntax: Syntax,
+    prefix: &[u8],
+    present: usize,
+) -> Result<(Decoded, Option<Control>), PciError> {
+    let header = syntax.decode(prefix, present)?;
+    let control = match header.pci.kind {
+        PduType::Control | PduType::Rendezvous => Some(syntax.decode_control(prefix, &header)?),
+        PduType::Data | PduType::Management => None,
+    };
+    Ok((header, control))
+}
 
 /// The bytes of an example in the documentation.
 fn example(name: &str) -> Vec<u8> {
@@ -72,14 +86,14 @@ fn check(
     pdu.extend_from_slice(user);
     assert_eq!(pdu, expected, "{name}");
 
-    let decoded = syntax.decode(&pdu, pdu.len() + 20).expect(name);
+    let (decoded, said) = decode(syntax, &pdu, pdu.len() + 20).expect(name);
     assert_eq!(decoded.pci, pci, "{name}");
-    assert_eq!(decoded.control, control, "{name}");
+    assert_eq!(said, control, "{name}");
     assert_eq!(decoded.hop_limit, hop_limit);
-    assert_eq!(
-        (decoded.header_bytes, decoded.pdu_bytes),
-        (header, pdu.len())
-    );
+    assert_eq!(decoded.pdu_bytes, pdu.len());
+    if control.is_none() {
+        assert_eq!(decoded.header_bytes, header);
+    }
     assert!(header <= syntax.pci_bytes(pci.kind));
 }
 
@@ -177,7 +191,7 @@ fn control_and_rendezvous_are_as_documented() {
 #[test]
 fn what_the_documentation_says_is_discarded_is() {
     let syntax = Syntax::default();
-    let why = |pdu: &[u8]| syntax.decode(pdu, pdu.len()).map(|_| ()).unwrap_err();
+    let why = |pdu: &[u8]| decode(syntax, pdu, pdu.len()).unwrap_err();
     let changed = |name: &str, at: usize, byte: u8| {
         let mut pdu = example(name);
         pdu[at] = byte;
@@ -197,7 +211,8 @@ fn what_the_documentation_says_is_discarded_is() {
         let pdu = example(name);
         let header = if name == "data" { 19 } else { pdu.len() };
         for short in 0..header {
-            assert_eq!(why(&pdu[..short]), PciError::Short, "{name} {short}");
+            let why = decode(syntax, &pdu[..short], pdu.len()).unwrap_err();
+            assert_eq!(why, PciError::Short, "{name} {short}");
         }
     }
     let mut longer = example("window");
@@ -211,7 +226,7 @@ fn impossible_widths_are_named_and_never_panic() {
     let good = Syntax::default();
     assert_eq!(good.check(), Ok(()));
     let pdu = example("acknowledgement-and-window");
-    let pci = good.decode(&pdu, pdu.len()).unwrap();
+    let (header, control) = decode(good, &pdu, pdu.len()).unwrap();
     let mut names = Vec::new();
     for field in 0..8 {
         for width in [0, 3, 5, 16, 255] {
@@ -230,8 +245,8 @@ fn impossible_widths_are_named_and_never_panic() {
             let odd = Syntax { widths, ..good };
             names.push(odd.check().unwrap_err());
             let mut out = [0; PCI_BYTES_MAX];
-            assert!(odd.decode(&pdu, pdu.len()).is_err());
-            let encoded = odd.encode(&pci.pci, pci.control.as_ref(), 0, 1, &mut out);
+            assert!(decode(odd, &pdu, pdu.len()).is_err());
+            let encoded = odd.encode(&header.pci, control.as_ref(), 0, 1, &mut out);
             assert!(encoded.is_err(), "{odd:?}");
         }
     }
@@ -359,11 +374,12 @@ proptest! {
         let mut out = [0; PCI_BYTES_MAX];
         let header = syntax.encode(&pci, control.as_ref(), user, hop_limit, &mut out).unwrap();
         let present = header + user + padding;
-        let decoded = syntax.decode(&out[..header], present).unwrap();
+        let (decoded, said) = decode(syntax, &out[..header], present).unwrap();
         prop_assert_eq!(decoded.pci, pci);
-        prop_assert_eq!(decoded.control, control);
+        prop_assert_eq!(said, control);
         prop_assert_eq!(decoded.hop_limit, hop_limit);
-        prop_assert_eq!((decoded.header_bytes, decoded.pdu_bytes), (header, header + user));
+        prop_assert_eq!(decoded.pdu_bytes, header + user);
+        prop_assert!(is_control || decoded.header_bytes == header);
         let route = syntax.peek(&out[..syntax.base_bytes()]).unwrap();
         prop_assert_eq!((route.kind, route.dst, route.src), (pci.kind, pci.dst, pci.src));
         prop_assert_eq!((route.qos, route.dst_cep, route.src_cep), (pci.qos, pci.dst_cep, pci.src_cep));
@@ -385,12 +401,14 @@ proptest! {
         for (at, byte) in flips {
             bytes[at.index(header)] ^= byte;
         }
-        if let Ok(decoded) = syntax.decode(&bytes[..header], usize::MAX) {
+        if let Ok((decoded, said)) = decode(syntax, &bytes[..header], usize::MAX) {
             let mut again = [0; PCI_BYTES_MAX];
-            let user = decoded.pdu_bytes - decoded.header_bytes;
-            let control = decoded.control.as_ref();
+            let user = match said {
+                None => decoded.pdu_bytes - decoded.header_bytes,
+                Some(_) => 0,
+            };
             let length = syntax
-                .encode(&decoded.pci, control, user, decoded.hop_limit, &mut again)
+                .encode(&decoded.pci, said.as_ref(), user, decoded.hop_limit, &mut again)
                 .unwrap();
             prop_assert_eq!(&again[..length], &bytes[..length]);
         }

@@ -82,47 +82,73 @@ pub(super) fn encode(
     hop_limit: u8,
     out: &mut [u8; PCI_BYTES_MAX],
 ) -> Result<usize, FieldError> {
-    let (kind, is_control) = match pci.kind {
-        PduType::Data => (TYPE_DATA, false),
-        PduType::Management => (TYPE_MANAGEMENT, false),
-        PduType::Control => (TYPE_CONTROL, true),
-        PduType::Rendezvous => (TYPE_RENDEZVOUS, true),
+    check_fields(w, pci)?;
+    let (kind, header) = match (pci.kind, control) {
+        (PduType::Data, None) => (TYPE_DATA, base_bytes(w) + w.seq as usize),
+        (PduType::Management, None) if pci.seq == 0 => (TYPE_MANAGEMENT, base_bytes(w)),
+        (PduType::Control | PduType::Rendezvous, Some(control)) => {
+            return encode_control(w, pci, control, payload_len, hop_limit, out);
+        }
+        _ => return Err(FieldError::Kind),
     };
-    let is_odd = control.is_some() != is_control
-        || is_control && payload_len != 0
-        || pci.kind != PduType::Data && pci.seq != 0;
-    if is_odd {
+    let length = header
+        .checked_add(payload_len)
+        .filter(|length| fits(*length as u64, w.length))
+        .ok_or(FieldError::Length)?;
+    let mut to = Writer::new(out);
+    put_base(w, &mut to, pci, kind, length, hop_limit).ok_or(FieldError::Widths)?;
+    if pci.kind == PduType::Data {
+        to.put(w.seq, pci.seq).ok_or(FieldError::Widths)?;
+    }
+    Ok(to.written())
+}
+
+#[inline(never)]
+fn encode_control(
+    w: Widths,
+    pci: &Pci,
+    control: &Control,
+    payload_len: usize,
+    hop_limit: u8,
+    out: &mut [u8; PCI_BYTES_MAX],
+) -> Result<usize, FieldError> {
+    if payload_len != 0 || pci.seq != 0 {
         return Err(FieldError::Kind);
     }
-    check_fields(w, pci)?;
-    let header = match control {
-        Some(control) => base_bytes(w) + control_bytes(w, control)?,
-        None => pci_bytes(w, pci.kind),
+    let kind = match pci.kind {
+        PduType::Rendezvous => TYPE_RENDEZVOUS,
+        _ => TYPE_CONTROL,
     };
-    let length = header.checked_add(payload_len).map(|length| length as u64);
-    let length = length
-        .filter(|length| fits(*length, w.length))
-        .ok_or(FieldError::Length)?;
-
-    let flags = if pci.drf { FLAG_DRF } else { 0 } | if pci.ecn { FLAG_ECN } else { 0 };
-    out[..MARK_BYTES].copy_from_slice(&[VERSION, kind, flags, hop_limit]);
-    let mut to = Writer::new(&mut out[MARK_BYTES..]);
+    let length = base_bytes(w) + control_bytes(w, control)?;
+    let mut to = Writer::new(out);
     let mut write = || {
-        to.put(w.qos, u64::from(pci.qos.0))?;
-        to.put(w.length, length)?;
-        to.put(w.address, pci.dst.0)?;
-        to.put(w.address, pci.src.0)?;
-        to.put(w.cep, u64::from(pci.dst_cep.0))?;
-        to.put(w.cep, u64::from(pci.src_cep.0))?;
-        match control {
-            Some(control) => put_control(w, &mut to, control),
-            None if pci.kind == PduType::Data => to.put(w.seq, pci.seq),
-            None => Some(()),
-        }
+        put_base(w, &mut to, pci, kind, length, hop_limit)?;
+        put_control(w, &mut to, control)
     };
     write().ok_or(FieldError::Widths)?;
-    debug_assert_eq!(MARK_BYTES + to.written(), header);
-    Ok(header)
+    Ok(length)
+}
+
+#[inline(always)]
+fn put_base(
+    w: Widths,
+    to: &mut Writer<'_>,
+    pci: &Pci,
+    kind: u8,
+    length: usize,
+    hop_limit: u8,
+) -> Option<()> {
+    let flags = if pci.drf { FLAG_DRF } else { 0 } | if pci.ecn { FLAG_ECN } else { 0 };
+    to.put(
+        4,
+        u64::from(u32::from_be_bytes([VERSION, kind, flags, hop_limit])),
+    )?;
+    to.put(w.qos, u64::from(pci.qos.0))?;
+    to.put(w.length, length as u64)?;
+    to.put(w.address, pci.dst.0)?;
+    to.put(w.address, pci.src.0)?;
+    to.put(w.cep, u64::from(pci.dst_cep.0))?;
+    to.put(w.cep, u64::from(pci.src_cep.0))
 }
 
 #[inline(always)]
@@ -241,23 +267,12 @@ pub(super) fn decode(w: Widths, prefix: &[u8], present: usize) -> Result<Decoded
     }
     let base = base_bytes(w);
     let mut seq = 0;
-    let mut control = None;
-    let header_bytes = match route.kind {
-        PduType::Data => {
-            let field = prefix.get(base..).unwrap_or_default();
-            seq = Reader::new(field).take(w.seq).ok_or(PciError::Short)?;
-            base + usize::from(w.seq)
-        }
-        PduType::Management => base,
-        PduType::Control | PduType::Rendezvous => {
-            let (said, bytes) = take_control(w, prefix.get(base..).unwrap_or_default())?;
-            if route.pdu_bytes != base + bytes {
-                return Err(PciError::Length);
-            }
-            control = Some(said);
-            base + bytes
-        }
-    };
+    let mut header_bytes = base;
+    if route.kind == PduType::Data {
+        let field = prefix.get(base..).unwrap_or_default();
+        seq = Reader::new(field).take(w.seq).ok_or(PciError::Short)?;
+        header_bytes += usize::from(w.seq);
+    }
     if route.pdu_bytes < header_bytes || route.pdu_bytes > present {
         return Err(PciError::Length);
     }
@@ -276,15 +291,22 @@ pub(super) fn decode(w: Widths, prefix: &[u8], present: usize) -> Result<Decoded
         hop_limit: route.hop_limit,
         header_bytes,
         pdu_bytes: route.pdu_bytes,
-        control,
     })
 }
 
-/// The control part and its length.
-fn take_control(w: Widths, bytes: &[u8]) -> Result<(Control, usize), PciError> {
+/// What a control or rendezvous PDU says behind its header.
+pub(super) fn decode_control(
+    w: Widths,
+    prefix: &[u8],
+    header: &Decoded,
+) -> Result<Control, PciError> {
+    if !matches!(header.pci.kind, PduType::Control | PduType::Rendezvous) {
+        return Err(PciError::Type);
+    }
     if w.rate > 4 || w.frame > 4 {
         return Err(PciError::Widths);
     }
+    let bytes = prefix.get(header.header_bytes..).unwrap_or_default();
     let mut from = Reader::new(bytes);
     let mut take = |width| from.take(width).ok_or(PciError::Short);
     let mut control = Control {
@@ -328,7 +350,10 @@ fn take_control(w: Widths, bytes: &[u8]) -> Result<(Control, usize), PciError> {
         });
     }
     let length = control_bytes(w, &control).map_err(|_| PciError::Widths)?;
-    Ok((control, length))
+    if header.pdu_bytes != header.header_bytes + length {
+        return Err(PciError::Length);
+    }
+    Ok(control)
 }
 
 #[inline(always)]

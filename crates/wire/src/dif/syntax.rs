@@ -12,12 +12,11 @@ pub struct Decoded {
     pub pci: Pci,
     /// Relays that the PDU may still pass.
     pub hop_limit: u8,
-    /// Length of the header in bytes; the user data begin here.
+    /// Length of the header in bytes. The user data begin here, or what a control or rendezvous
+    /// PDU says: [`Syntax::decode_control`].
     pub header_bytes: usize,
     /// Length of the PDU in bytes; what comes after is padding of the N-1 flow's medium.
     pub pdu_bytes: usize,
-    /// What a [`PduType::Control`] or [`PduType::Rendezvous`] PDU says; `None` in others.
-    pub control: Option<Control>,
 }
 
 /// What a relay needs of a PDU: all of it lies at fixed places within [`Syntax::base_bytes`].
@@ -206,6 +205,17 @@ impl Syntax {
                 native::decode(Widths::DEFAULT, prefix, present)
             }
             Dialect::Native => native::decode(self.widths, prefix, present),
+        }
+    }
+
+    /// Reads what a control or rendezvous PDU says. `prefix` is what [`Syntax::decode`] read the
+    /// `header` from, and has the whole PDU.
+    ///
+    /// # Errors
+    /// Why it is to be discarded.
+    pub fn decode_control(&self, prefix: &[u8], header: &Decoded) -> Result<Control, PciError> {
+        match self.dialect {
+            Dialect::Native => native::decode_control(self.widths, prefix, header),
         }
     }
 
