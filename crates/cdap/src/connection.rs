@@ -125,6 +125,15 @@ impl Connection {
         }
     }
 
+    /// Numbers requests from this invoke id on, instead of 1. An end that may come back to life on
+    /// the flow of one that died begins at a random number: the other side would take an M_CONNECT
+    /// with the number of the last one for that one, repeated.
+    #[must_use]
+    pub fn numbered_from(mut self, invoke_id: i32) -> Connection {
+        self.last_id = invoke_id.saturating_sub(1).max(0);
+        self
+    }
+
     /// Where it stands.
     #[must_use]
     pub fn state(&self) -> State {

@@ -18,6 +18,8 @@ pub struct Rules {
     pub abstract_syntax: i32,
     /// Version that they carry.
     pub version: i64,
+    /// Other messages may carry the version too.
+    pub version_everywhere: bool,
     /// Fields that are written even when they are 0 or empty: bit N for field number N.
     pub always: u32,
     /// Class and name of an object go together, also in answers.
@@ -43,6 +45,7 @@ impl Rules {
     pub const NATIVE: Rules = Rules {
         abstract_syntax: 115,
         version: 1,
+        version_everywhere: false,
         always: 0,
         class_with_name: false,
         result_in_requests: false,
@@ -112,7 +115,8 @@ impl Rules {
                 return Err(RuleError::Party);
             }
         } else {
-            if message.abstract_syntax != 0 || message.version != 0 {
+            let is_ours = self.version_everywhere && message.version == self.version;
+            if message.abstract_syntax != 0 || message.version != 0 && !is_ours {
                 return Err(RuleError::Version);
             }
             if !message.src.is_empty() || !message.dst.is_empty() {
