@@ -132,6 +132,8 @@ values! {
     DropEfcp = "drop_efcp",
     /// Fragments of an SDU that do not fit together.
     DropDelimiting = "drop_delimiting",
+    /// Lost on purpose, by the fault layer.
+    DropImpaired = "drop_impaired",
 }
 
 impl Value {

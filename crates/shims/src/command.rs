@@ -9,6 +9,8 @@ use carina_ring::channel::Endpoint;
 use carina_vmpi::hl::Side;
 use carina_vmpi::ll::VmpiImpl;
 
+use crate::medium::Medium;
+
 /// The end of a flow as the data plane sees it.
 pub enum FlowEnd {
     /// One end of a channel; the application holds the other.
@@ -50,6 +52,13 @@ pub enum Command {
         side: Side,
         /// The name of this system, told to the peer in its hello.
         name: String,
+    },
+    /// Starts a shim over a network. Answer: [`Event::LinkUp`] or [`Event::LinkDown`], at once.
+    AddMedium {
+        /// The id that later orders and events carry; must be new.
+        ipcp: IpcpId,
+        /// The open medium.
+        medium: Medium,
     },
     /// Starts a normal IPCP, which is no member of its DIF yet.
     AddNormal(Box<NewNormal>),

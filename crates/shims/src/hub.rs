@@ -57,6 +57,17 @@ pub(crate) struct Place {
     pub holder: Option<Holder>,
 }
 
+impl Place {
+    /// A flow that a peer has asked for, which has no end here yet.
+    pub fn offered(ipcp: IpcpId, name: String) -> Place {
+        Place {
+            ipcp: Some(ipcp),
+            name,
+            holder: None,
+        }
+    }
+}
+
 /// Who has the end of a flow.
 #[derive(Clone)]
 pub(crate) enum Holder {

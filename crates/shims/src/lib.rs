@@ -8,17 +8,20 @@
 //!   that the application holds the other end of;
 //! - a normal IPCP is an app around [`carina_ipcp`]; its N-1 flows end in it without a ring, so
 //!   that DIFs stack to any depth within one breath;
+//! - a shim over a network (`eth`, `udp`, `tcp`) is an app over its sockets, with flow apps as above;
 //! - the loopback shim joins two applications of one system and moves nothing; only two ends of
 //!   different kinds are relayed by the data plane.
 #![forbid(unsafe_code)]
 
 mod command;
+mod eth;
 mod flow;
 mod hub;
 mod hv;
 mod hv_shim;
 mod loopback;
 mod mailbox;
+mod medium;
 mod normal;
 mod normal_shim;
 mod offered;
@@ -28,9 +31,11 @@ mod shim;
 mod socket_flow;
 
 pub use command::{Command, Event, FlowEnd, NewNormal};
+pub use eth::EthConfig;
 pub use hv_shim::HvShim;
 pub use loopback::Loopback;
 pub use mailbox::Mailbox;
+pub use medium::{Medium, MediumShim};
 pub use normal_shim::NormalShim;
 pub use offered::Offered;
 pub use plane::DataPlane;

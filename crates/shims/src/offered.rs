@@ -19,6 +19,8 @@ pub struct Offered {
     pub in_order: bool,
     /// The boundaries of SDUs are kept.
     pub msg_boundaries: bool,
+    /// The longest SDU in bytes; `None`: any length.
+    pub sdu_bytes_max: Option<usize>,
 }
 
 impl Offered {
@@ -32,7 +34,20 @@ impl Offered {
         gap: 0,
         in_order: true,
         msg_boundaries: true,
+        sdu_bytes_max: None,
     };
+
+    /// What a network of datagrams gives: each SDU of at most `sdu_bytes_max` bytes arrives or does
+    /// not.
+    #[must_use]
+    pub const fn datagrams(sdu_bytes_max: usize) -> Offered {
+        Offered {
+            loss: carina_api::spec::MAX_LOSS_ANY,
+            gap: u64::MAX,
+            sdu_bytes_max: Some(sdu_bytes_max),
+            ..Offered::SHARED_MEMORY
+        }
+    }
 
     /// Checks a request against the offer.
     ///

@@ -18,6 +18,7 @@ use crate::flow::{CloseOrder, Flow};
 use crate::hub::{Directory, Holder, Order, Orders, Place, Wires};
 use crate::hv::{Hv, Parts};
 use crate::mailbox::Mailbox;
+use crate::medium::{HubParts, Medium};
 use crate::normal::{self, N1Wires, Normal, NormalOrder, NormalOrders};
 use crate::ring_flow::{RingFlow, piece_max, window_of};
 use crate::socket_flow::{SOCKET_WINDOW, SocketFlow};
@@ -117,8 +118,10 @@ impl Drop for DataPlane {
 
 /// The app of an IPCP and its box for orders.
 enum Seat {
-    /// A shim.
+    /// A shim whose protocol keeps the peer to the credit it was given.
     Shim(AppId, Orders),
+    /// A shim over a network, which keeps nobody to anything.
+    Medium(AppId, Orders),
     /// A normal IPCP.
     Normal(AppId, NormalOrders),
 }
@@ -126,7 +129,7 @@ enum Seat {
 impl Seat {
     fn app(&self) -> AppId {
         match self {
-            Seat::Shim(app, _) | Seat::Normal(app, _) => *app,
+            Seat::Shim(app, _) | Seat::Medium(app, _) | Seat::Normal(app, _) => *app,
         }
     }
 }
@@ -195,6 +198,7 @@ impl Plane {
                 side,
                 name,
             } => self.add_hv(ipcp, device, side, name),
+            Command::AddMedium { ipcp, medium } => self.add_medium(ipcp, medium),
             Command::AddNormal(new) => self.add_normal(*new),
             Command::Member { ipcp, order } => {
                 self.order_normal(ipcp, NormalOrder::Handle(order));
@@ -291,6 +295,36 @@ impl Plane {
         }
     }
 
+    fn add_medium(&mut self, ipcp: IpcpId, medium: Medium) {
+        if self.ipcps.contains_key(&ipcp) {
+            let reason = format!("IPCP {ipcp} exists already; choose another id");
+            return self.events.put(Event::LinkDown { ipcp, reason });
+        }
+        let id = self.engine.reserve();
+        let orders = Orders::default();
+        let label = medium.label();
+        let parts = HubParts {
+            id,
+            ipcp,
+            orders: Rc::clone(&orders),
+            events: self.events.clone(),
+            directory: Rc::clone(&self.directory),
+            row: self.counters.row(Kind::Ipcp, u64::from(ipcp.0), &label),
+            pool: self.engine.pool().clone(),
+        };
+        let added = match medium.into_app(parts) {
+            Ok(app) => self.engine.add(id, app).map_err(|error| error.to_string()),
+            Err(reason) => {
+                self.engine.release(id);
+                Err(reason)
+            }
+        };
+        match added {
+            Ok(()) => drop(self.ipcps.insert(ipcp, Seat::Medium(id, orders))),
+            Err(reason) => self.events.put(Event::LinkDown { ipcp, reason }),
+        }
+    }
+
     fn add_normal(&mut self, new: NewNormal) {
         let ipcp = new.ipcp;
         if self.ipcps.contains_key(&ipcp) {
@@ -328,7 +362,9 @@ impl Plane {
             return;
         };
         match seat {
-            Seat::Shim(_, orders) => orders.borrow_mut().push_back(order),
+            Seat::Shim(_, orders) | Seat::Medium(_, orders) => {
+                orders.borrow_mut().push_back(order);
+            }
             Seat::Normal(_, orders) => orders.borrow_mut().push_back(NormalOrder::Hub(order)),
         }
         self.engine.wake(seat.app());
@@ -350,13 +386,18 @@ impl Plane {
         name: String,
         end: FlowEnd,
     ) -> Result<Wires, String> {
-        let hub = self.ipcps.get(&ipcp).map(Seat::app);
-        let hub = hub.ok_or_else(|| format!("there is no IPCP {ipcp} on the data plane"))?;
+        let seat = self.ipcps.get(&ipcp);
+        let seat = seat.ok_or_else(|| format!("there is no IPCP {ipcp} on the data plane"))?;
+        let hub = seat.app();
         let window = window(&end);
+        let credit = match seat {
+            Seat::Medium(..) => Credit::Window(window),
+            Seat::Shim(..) | Seat::Normal(..) => Credit::Unlimited,
+        };
         let id = self.app_of(&end)?;
         let to_flow = self
             .engine
-            .connect(hub, id, Credit::Unlimited, piece_max(window));
+            .connect(hub, id, credit, piece_max(window));
         let from_flow = self.engine.connect(id, hub, Credit::Stated, 0);
         let ends = (to_flow, from_flow);
         let holder = self

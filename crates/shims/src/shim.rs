@@ -30,6 +30,11 @@ pub trait Shim {
     /// True when a flow to `name` could be asked for.
     fn reaches(&self, name: &AppName) -> bool;
 
+    /// True when nobody knows whether `name` can be reached before it is asked for.
+    fn may_reach(&self, _name: &AppName) -> bool {
+        false
+    }
+
     /// Asks for a flow; the result comes as `AllocateResult`. `end` is the data plane's end of the
     /// caller's flow; a shim whose flows stay in this system takes none.
     ///

@@ -9,6 +9,7 @@ use carina_netdev::{
     VlanMatch,
 };
 use carina_ring::{Lease, RingMap};
+use carina_wire::Payload;
 use carina_wire::ether::{
     ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUSTOMER, Tag, VLAN_MAX,
 };
@@ -251,7 +252,7 @@ impl Nic {
             return Sent::NoRoom;
         };
         place[..head].copy_from_slice(&self.header.0[..head]);
-        sdu.copy_to_slice(&mut place[head..]);
+        Payload::copy_prefix(sdu, &mut place[head..]);
         self.socket.commit(bytes);
         self.has_committed = true;
         Sent::Yes

@@ -1,0 +1,482 @@
+//! The shim IPC process over Ethernet (IEEE 802.1Q): every VLAN is a DIF, its id is the DIF's name.
+//!
+//! A veneer and no more: an SDU is the payload of a frame with Ethertype 0xD1F0, a flow is a pair
+//! of MAC addresses, and RINA ARP both finds the station that has a name and stands for the
+//! allocation of the flow. There is no message for the end of a flow: it ends at either side by
+//! itself.
+//!
+//! ```text
+//!   asking side                               asked side
+//!   ARP request  (who has "b"? I am "a")  -->  notes: this station is "a" and wants "b"
+//!   flow is open <--  ARP reply ("b" is here)
+//!   first SDU    ------------------------->  IncomingFlow; SDUs wait until it is answered
+//! ```
+
+mod flows;
+mod nic;
+mod orders;
+mod resolver;
+mod stations;
+
+use std::collections::{BTreeSet, VecDeque};
+use std::os::fd::BorrowedFd;
+
+use carina_api::{AppName, IpcpId};
+use carina_engine::counters::{Row, Value};
+use carina_engine::{App, AppId, BURST, Links, Packet, Pool};
+use carina_netdev::FaultPlan;
+use carina_sys::Interest;
+use carina_wire::arp::{Arp, ArpError, Dialect, Name, Operation};
+use carina_wire::ether::{ETHERTYPE_RINA, Mac};
+
+use self::flows::{Line, Lines};
+use self::nic::{Arrival, Nic, Sent};
+use self::resolver::{Due, Resolver};
+use self::stations::{Caller, Stations};
+use crate::command::Event;
+use crate::hub::{Directory, Orders};
+use crate::mailbox::Mailbox;
+use crate::medium::{Boot, HubParts, Medium};
+use crate::offered::Offered;
+
+/// What an Ethernet shim is made from.
+#[derive(Clone, Debug)]
+pub struct EthConfig {
+    /// Name of the interface.
+    pub interface: String,
+    /// VLAN id, 1 to 4094; 0 for frames without tag.
+    pub vlan: u16,
+    /// Longest SDU in bytes, where that is less than the MTU of the interface.
+    pub mtu: Option<usize>,
+    /// How names are written in ARP.
+    pub dialect: Dialect,
+    /// How long a name is asked for, in ns.
+    pub timeout_ns: u64,
+    /// Impairment of everything sent.
+    pub fault: Option<FaultPlan>,
+}
+
+impl EthConfig {
+    /// A shim over an interface, with the usual settings.
+    #[must_use]
+    pub fn new(interface: impl Into<String>, vlan: u16) -> EthConfig {
+        EthConfig {
+            interface: interface.into(),
+            vlan,
+            mtu: None,
+            dialect: Dialect::NATIVE,
+            timeout_ns: TIMEOUT_NS_DEFAULT,
+            fault: None,
+        }
+    }
+
+    /// Opens the interface: the medium for the data plane, and what its flows offer.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn open(self) -> Result<(Medium, Offered), String> {
+        let nic = Nic::open(self)?;
+        let offered = Offered {
+            in_order: nic::offered_order(nic.config().fault.as_ref()),
+            ..Offered::datagrams(nic.sdu_bytes_max())
+        };
+        Ok((Medium::new(EthBoot { nic }), offered))
+    }
+}
+
+struct EthBoot {
+    nic: Nic,
+}
+
+impl Boot for EthBoot {
+    fn label(&self) -> String {
+        format!("eth {}", self.nic.label())
+    }
+
+    fn into_app(self: Box<Self>, parts: HubParts) -> Result<Box<dyn App>, String> {
+        Ok(Box::new(Eth::new(parts, self.nic)))
+    }
+}
+
+/// The app.
+pub(super) struct Eth {
+    id: AppId,
+    ipcp: IpcpId,
+    name: String,
+    nic: Nic,
+    orders: Orders,
+    events: Mailbox<Event>,
+    directory: Directory,
+    row: Row,
+    pool: Pool,
+    names: BTreeSet<AppName>,
+    resolver: Resolver,
+    lines: Lines,
+    stations: Stations,
+    is_up: bool,
+    is_removed: bool,
+    next_port: u32,
+    now: u64,
+    /// Links that hold packets because the interface had no room.
+    stalled: VecDeque<carina_engine::LinkId>,
+    looked_at: u64,
+}
+
+impl Eth {
+    fn new(parts: HubParts, nic: Nic) -> Eth {
+        let timeout_ns = nic.config().timeout_ns;
+        Eth {
+            id: parts.id,
+            ipcp: parts.ipcp,
+            name: format!("ipcp-{}", parts.ipcp),
+            nic,
+            orders: parts.orders,
+            events: parts.events,
+            directory: parts.directory,
+            row: parts.row,
+            pool: parts.pool,
+            names: BTreeSet::new(),
+            resolver: Resolver::new(timeout_ns),
+            lines: Lines::default(),
+            stations: Stations::default(),
+            is_up: false,
+            is_removed: false,
+            next_port: 0,
+            now: 0,
+            stalled: VecDeque::new(),
+            looked_at: 0,
+        }
+    }
+
+    /// Follows the interface.
+    fn follow_link(&mut self, links: &mut Links) {
+        let looked = match self.looked_at {
+            0 => self.nic.look_now().map(|()| true),
+            _ => self.nic.look(),
+        };
+        self.looked_at = self.now.max(1);
+        match looked {
+            Ok(true) if !self.is_up => {
+                self.is_up = true;
+                self.row.add(Value::LinksUp, 1);
+                self.events.put(Event::LinkUp {
+                    ipcp: self.ipcp,
+                    peer: self.nic.label(),
+                });
+            }
+            Ok(true) => self.restate_credit(links),
+            Ok(false) => {}
+            Err(reason) if self.is_up || !self.lines.was_told => self.link_down(reason, links),
+            Err(_) => {}
+        }
+    }
+
+    fn link_down(&mut self, reason: String, links: &mut Links) {
+        self.lines.was_told = true;
+        if std::mem::take(&mut self.is_up) {
+            self.row.add(Value::LinksDown, 1);
+        }
+        self.fail_all(&reason, links);
+        self.stations.clear();
+        self.events.put(Event::LinkDown {
+            ipcp: self.ipcp,
+            reason,
+        });
+    }
+
+    /// Asks what is due to be asked.
+    fn ask(&mut self, links: &mut Links) {
+        while let Some(due) = self.resolver.poll(self.now) {
+            match due {
+                Due::Ask { local, remote } => self.send_request(&local, &remote),
+                Due::GiveUp(port) => {
+                    if let Some(question) = self.resolver.take(port) {
+                        let reason = format!(
+                            "nobody on {} answered for {}",
+                            self.nic.label(),
+                            question.remote
+                        );
+                        self.deny(port, question.wires, reason, links);
+                    }
+                }
+            }
+        }
+    }
+
+    fn send_request(&mut self, local: &AppName, remote: &AppName) {
+        let dialect = self.nic.config().dialect;
+        let (Some(sender), Some(target)) = (to_text(local, &dialect), to_text(remote, &dialect))
+        else {
+            return;
+        };
+        let arp = Arp {
+            operation: Operation::Request,
+            sender_mac: self.nic.mac(),
+            sender: &sender,
+            target_mac: dialect.unknown,
+            target: &target,
+        };
+        self.send_arp(&arp, Mac::BROADCAST);
+    }
+
+    fn send_arp(&mut self, arp: &Arp<'_>, to: Mac) {
+        // The names were checked when they came in.
+        let Ok(payload) = arp.encode() else { return };
+        match self.nic.send_arp(self.now, to, &payload) {
+            Sent::Yes => self.row.add(Value::ControlOut, 1),
+            Sent::Impaired => self.row.add(Value::DropImpaired, 1),
+            // It is asked again.
+            Sent::NoRoom => self.row.add(Value::DropNoBuffer, 1),
+        }
+    }
+
+    /// Acts on a frame.
+    fn receive(&mut self, arrival: Arrival, links: &mut Links) {
+        let own = self.nic.mac();
+        let is_ours = arrival.to == own || arrival.to == Mac::BROADCAST;
+        // Frames for others reach a promiscuous interface; they concern nobody here.
+        if !is_ours || arrival.from == own {
+            return;
+        }
+        if arrival.is_cut || arrival.from.is_group() {
+            return self.row.add(Value::DropMalformed, 1);
+        }
+        if arrival.ethertype == ETHERTYPE_RINA {
+            self.receive_sdu(arrival.from, arrival.payload, links);
+        } else {
+            let mut payload = Vec::with_capacity(arrival.payload.len());
+            arrival.payload.append_to(&mut payload);
+            self.receive_arp(arrival.from, &payload, links);
+        }
+    }
+
+    fn receive_arp(&mut self, from: Mac, payload: &[u8], links: &mut Links) {
+        let dialect = self.nic.config().dialect;
+        let arp = match Arp::decode(payload) {
+            // A station speaks for itself only.
+            Ok(arp) if arp.sender_mac == from => arp,
+            Err(ArpError::Other) => return,
+            Ok(_) | Err(_) => return self.row.add(Value::DropMalformed, 1),
+        };
+        let names = (
+            from_text(arp.sender, &dialect),
+            from_text(arp.target, &dialect),
+        );
+        let (Some(remote), Some(local)) = names else {
+            return self.row.add(Value::DropMalformed, 1);
+        };
+        self.row.add(Value::ControlIn, 1);
+        match arp.operation {
+            Operation::Request if !self.is_up || !self.names.contains(&local) => {}
+            Operation::Request => {
+                let reply = Arp {
+                    operation: Operation::Reply,
+                    sender_mac: self.nic.mac(),
+                    sender: arp.target,
+                    target_mac: from,
+                    target: arp.sender,
+                };
+                self.send_arp(&reply, from);
+                self.called(from, Caller { remote, local }, links);
+            }
+            Operation::Reply if arp.target_mac == self.nic.mac() => {
+                self.answered(from, &remote, &local, links);
+            }
+            Operation::Reply => {}
+        }
+    }
+
+    /// Whether a packet is an SDU that a frame carries; longer ones come in pieces.
+    fn is_whole(&self, line: &mut Line, packet: &Packet) -> bool {
+        let is_start = !std::mem::replace(&mut line.is_in_pieces, packet.more());
+        is_start && !packet.more() && packet.len() <= self.nic.sdu_bytes_max()
+    }
+
+    /// Takes what a flow has put on its link, as far as the interface has room.
+    fn drain(&mut self, link: carina_engine::LinkId, links: &mut Links) -> bool {
+        let (mut moved, mut room) = (false, self.nic.room());
+        let Some(mut line) = self.lines.take_by_link(links.tag(link), link) else {
+            return false;
+        };
+        loop {
+            if room == 0 {
+                if links.queued(link) > 0 {
+                    links.leave(link);
+                    self.stalled.push_back(link);
+                }
+                break;
+            }
+            let Some(packet) = links.pop(link) else {
+                break;
+            };
+            moved = true;
+            if !self.is_whole(&mut line, &packet) {
+                self.row.add(Value::DropTooLong, 1);
+                continue;
+            }
+            match self.nic.send(self.now, line.mac, &packet) {
+                Sent::Yes => {
+                    room -= 1;
+                    self.row.add(Value::SdusOut, 1);
+                    self.row.add(Value::BytesOut, packet.len() as u64);
+                }
+                Sent::Impaired => self.row.add(Value::DropImpaired, 1),
+                Sent::NoRoom => self.row.add(Value::DropNoBuffer, 1),
+            }
+        }
+        self.lines.put_back(line);
+        moved
+    }
+
+    /// Tells sources how much may come in this breath.
+    fn state_room(&mut self, links: &mut Links) {
+        let room = self.nic.room();
+        while room > 0 {
+            let Some(link) = self.stalled.pop_front() else {
+                break;
+            };
+            links.retry(link);
+        }
+        let bytes = match self.stalled.is_empty() && self.is_up {
+            true => (room as u64).saturating_mul(ROOM_PER_FRAME),
+            false => 0,
+        };
+        links.set_room(self.id, bytes);
+    }
+}
+
+impl App for Eth {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn prepare(&mut self, now: u64, links: &mut Links) {
+        self.now = now;
+        if self.is_removed {
+            return;
+        }
+        self.follow_link(links);
+        self.obey(links);
+        if self.is_removed {
+            return;
+        }
+        self.ask(links);
+        let lost = self.nic.move_due(now);
+        self.row.add(Value::DropNoBuffer, lost);
+        // Credit of windowed links is the links' own matter.
+        while links.next_return(self.id).is_some() {}
+        self.state_room(links);
+    }
+
+    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+        if self.is_removed {
+            return false;
+        }
+        for moved in 0..BURST {
+            let Some(arrival) = self.nic.next() else {
+                return moved > 0;
+            };
+            self.receive(arrival, links);
+        }
+        true
+    }
+
+    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+        let mut moved = false;
+        while let Some(link) = links.next_ready(self.id) {
+            moved |= self.drain(link, links);
+            if links.queued(link) == 0 && links.closed(link).is_some() {
+                self.flow_ended(link, links);
+                links.wake(self.id);
+            }
+        }
+        moved
+    }
+
+    fn settle(&mut self, now: u64, _links: &mut Links) {
+        if !self.nic.settle(now) {
+            // The watch tells the rest.
+            self.row.add(Value::DropLinkDown, 1);
+        }
+    }
+
+    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+        if self.is_removed {
+            return true;
+        }
+        if !self.orders.borrow().is_empty() || self.nic.has_frame() {
+            return false;
+        }
+        self.row.add(Value::DropNoBuffer, self.nic.take_missed());
+        true
+    }
+
+    fn disarm(&mut self) {}
+
+    fn next_deadline(&self) -> Option<u64> {
+        if self.is_removed {
+            return None;
+        }
+        let stalled = (!self.stalled.is_empty()).then_some(self.now + STALLED_NS);
+        [self.resolver.next_at(), self.nic.next_deadline(), stalled]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
+        self.nic
+            .wait_fds()
+            .map(|fd| (fd, Interest::ReadEdge))
+            .to_vec()
+    }
+}
+
+/// The text of a name on the wire; `None` for one that the dialect cannot write.
+fn to_text(name: &AppName, dialect: &Dialect) -> Option<String> {
+    let parts = match dialect.is_minimised {
+        true => Name::of(name.as_str()),
+        false => Name::parse(name.as_str(), dialect).ok()?,
+    };
+    parts.to_text(dialect).ok()
+}
+
+/// The name that a text on the wire means: its parts with `/` between, empty ones at the end left
+/// out.
+fn from_text(text: &str, dialect: &Dialect) -> Option<AppName> {
+    let name = Name::parse(text, dialect).ok()?;
+    let parts = [name.ap, name.api, name.ae, name.aei];
+    let used = parts.iter().rposition(|part| !part.is_empty())? + 1;
+    AppName::new(parts[..used].join("/")).ok()
+}
+
+/// Ring bytes that a free frame is taken for. Sources that send shorter SDUs find the ring full
+/// and wait on their links.
+const ROOM_PER_FRAME: u64 = 512;
+
+/// How long a name is asked for unless configured, in ns.
+const TIMEOUT_NS_DEFAULT: u64 = 5_000_000_000;
+
+/// When to look again for room that the kernel has not made, in ns.
+const STALLED_NS: u64 = 50_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_cross_the_wire_in_both_dialects() {
+        let name = |text: &str| AppName::new(text).unwrap();
+        for (app, dialect, text) in [
+            ("b.ipcp", Dialect::NATIVE, "b.ipcp"),
+            ("org/app", Dialect::NATIVE, "org/app"),
+            ("test1.normal.DIF/1", Dialect::IRATI, "test1.normal.DIF/1//"),
+            ("plain", Dialect::IRATI, "plain///"),
+        ] {
+            assert_eq!(to_text(&name(app), &dialect).as_deref(), Some(text));
+            assert_eq!(from_text(text, &dialect), Some(name(app)));
+        }
+        assert_eq!(from_text("a|1", &Dialect::NATIVE), Some(name("a/1")));
+        assert_eq!(from_text("", &Dialect::NATIVE), None);
+    }
+}
