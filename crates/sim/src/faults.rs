@@ -111,6 +111,12 @@ impl World {
         self.tend_at(seat, self.now());
     }
 
+    /// True when the operator wants the seat's IPCP in the DIF.
+    #[must_use]
+    pub fn is_wanted(&self, seat: SeatId) -> bool {
+        self.seats[seat.0].is_wanted
+    }
+
     fn detect(&mut self, id: CableId) {
         let cable = &self.cables[id.0];
         if let Some(after) = cable.detection_ns {

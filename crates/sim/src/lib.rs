@@ -16,12 +16,16 @@
 #![forbid(unsafe_code)]
 
 pub mod agenda;
+pub mod arrange;
+mod check;
 mod faults;
 #[cfg(test)]
 mod flood;
 pub mod link;
 pub mod member;
 pub mod random;
+pub mod scale;
+pub mod scenario;
 pub mod stream;
 mod told;
 pub mod topology;
@@ -30,6 +34,7 @@ pub mod traffic;
 mod wires;
 pub mod world;
 
+pub use check::{Burden, View};
 pub use link::Profile;
 pub use random::Random;
 pub use world::{Attachment, Below, CableId, SeatId, SystemId, World};

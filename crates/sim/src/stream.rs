@@ -19,12 +19,20 @@ pub enum Lengths {
 /// What a flow promises about its SDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Promise {
-    /// None is lost or doubled, and they arrive in order.
-    pub is_reliable: bool,
-    /// They arrive once each, in order; some may be missing.
+    /// Each arrives, and once.
+    pub loses_nothing: bool,
+    /// They arrive in order, and none twice.
     pub in_order: bool,
     /// A read gives exactly one SDU.
     pub has_boundaries: bool,
+}
+
+impl Promise {
+    /// Nothing is lost or doubled, and everything arrives in order.
+    #[must_use]
+    pub fn is_reliable(self) -> bool {
+        self.loses_nothing && self.in_order
+    }
 }
 
 /// One direction of a flow.
@@ -120,7 +128,7 @@ impl Stream {
     /// # Errors
     /// What is wrong with it.
     pub fn read(&mut self, piece: &Bytes, more: bool) -> Result<(), String> {
-        if self.promise.is_reliable {
+        if self.promise.is_reliable() {
             self.read_next(piece.as_slice(), more)
         } else {
             piece.append_to(&mut self.partial);
@@ -209,10 +217,10 @@ impl Stream {
             self.seen.resize(at + 1, false);
         }
         let is_double = std::mem::replace(&mut self.seen[at], true);
+        if is_double && (self.promise.in_order || self.promise.loses_nothing) {
+            return Err(format!("SDU {number} arrives twice"));
+        }
         if self.promise.in_order {
-            if is_double {
-                return Err(format!("SDU {number} arrives twice"));
-            }
             if self.latest.is_some_and(|latest| number < latest) {
                 return Err(format!("SDU {number} arrives after {:?}", self.latest));
             }
@@ -241,9 +249,7 @@ impl Stream {
 
     fn len(&self, number: u64) -> usize {
         let floor = match self.promise {
-            Promise {
-                is_reliable: false, ..
-            } => NUMBER_BYTES,
+            promise if !promise.is_reliable() => NUMBER_BYTES,
             Promise {
                 has_boundaries: false,
                 ..
@@ -296,12 +302,12 @@ mod tests {
     use super::*;
 
     const RELIABLE: Promise = Promise {
-        is_reliable: true,
+        loses_nothing: true,
         in_order: true,
         has_boundaries: true,
     };
     const ANY: Promise = Promise {
-        is_reliable: false,
+        loses_nothing: false,
         in_order: false,
         has_boundaries: true,
     };

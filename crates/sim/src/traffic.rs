@@ -75,7 +75,6 @@ pub struct Session {
     pub(crate) streams: [Stream; 2],
     /// Called ends that the caller knows nothing about, because it died or gave up.
     pub(crate) strays: u32,
-    pub(crate) born_at: u64,
     pub(crate) is_closing: bool,
 }
 
@@ -144,7 +143,7 @@ impl World {
         self.trace
             .note(now, wish.from.0 as u64, "call", wish.to.as_bytes(), words);
         let promise = Promise {
-            is_reliable: wish.spec.max_loss == 0 && wish.spec.in_order,
+            loses_nothing: wish.spec.max_loss == 0,
             in_order: wish.spec.in_order,
             has_boundaries: wish.spec.msg_boundaries,
         };
@@ -165,7 +164,6 @@ impl World {
             promise,
             ends: [Some(end), None],
             strays: 0,
-            born_at: now,
             is_closing: false,
         });
         self.hold(from, key, Holder::Session(number, 0));
@@ -288,7 +286,7 @@ impl World {
         if is_graceful
             && other_ended
             && is_first
-            && session.promise.is_reliable
+            && session.promise.loses_nothing
             && !stream.is_complete()
         {
             let [written, bytes, got, got_bytes] = stream.progress();
@@ -451,12 +449,12 @@ impl World {
             Ending::Never => false,
             Ending::WhenWritten => session.streams[0].is_written(),
             Ending::WhenDone => session.streams.iter().all(|stream| {
-                stream.is_written() && (stream.is_complete() || !session.promise.is_reliable)
+                stream.is_written() && (stream.is_complete() || !session.promise.loses_nothing)
             }),
         };
         if is_done && !std::mem::replace(&mut session.is_closing, true) {
             // Unreliable SDUs may still be on their way.
-            let linger = match session.promise.is_reliable {
+            let linger = match session.promise.loses_nothing {
                 true => self.random.below(50_000_000),
                 false => 5_000_000_000,
             };

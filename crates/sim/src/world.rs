@@ -408,6 +408,31 @@ impl World {
         &self.seats[seat.0].config.name
     }
 
+    /// Name of a seat's DIF.
+    #[must_use]
+    pub fn dif(&self, seat: SeatId) -> &str {
+        &self.seats[seat.0].config.dif
+    }
+
+    /// Name of a system.
+    #[must_use]
+    pub fn system_name(&self, system: SystemId) -> &str {
+        &self.systems[system.0].name
+    }
+
+    /// The seats on a system.
+    #[must_use]
+    pub fn seats_on(&self, system: SystemId) -> Vec<SeatId> {
+        self.systems[system.0].seats.clone()
+    }
+
+    /// How many of these are members.
+    #[must_use]
+    pub fn members(&self, seats: &[SeatId]) -> usize {
+        let members = seats.iter().filter(|seat| self.address(**seat).is_some());
+        members.count()
+    }
+
     /// Reads a member's RIB, at once.
     ///
     /// # Errors

@@ -1,0 +1,254 @@
+//! Arrangements of DIFs over systems and cables: one flat DIF, stacks, and DIFs by region.
+
+use carina_ipcp::{Config, DifConfig};
+
+use crate::link::Profile;
+use crate::random::Random;
+use crate::topology::Shape;
+use crate::world::{Attachment, Below, CableId, SeatId, SystemId, World};
+
+/// A DIF being laid out: who is in it, and between whom there are N-1 flows.
+#[derive(Clone, Debug)]
+pub struct Layer<'a> {
+    /// Name of the DIF.
+    pub dif: &'a str,
+    /// Its configuration.
+    pub config: &'a DifConfig,
+    /// Its systems; the first has the first member.
+    pub systems: &'a [SystemId],
+    /// N-1 flows over a lower DIF are reliable ones.
+    pub is_reliable: bool,
+    /// Members are born at random within so many ns.
+    pub ramp_ns: u64,
+}
+
+impl Layer<'_> {
+    /// Puts a member on each of the systems.
+    pub fn seats(&self, world: &mut World, random: &mut Random) -> Vec<SeatId> {
+        let now = world.now();
+        let mut seats = Vec::with_capacity(self.systems.len());
+        for (at, system) in self.systems.iter().enumerate() {
+            let config = Config {
+                name: format!("{}.{}", self.dif, world.system_name(*system)),
+                dif: self.dif.to_owned(),
+                dif_config: Some(self.config.clone()),
+            };
+            let born = if at == 0 {
+                0
+            } else {
+                random.below(self.ramp_ns + 1)
+            };
+            seats.push(world.add_seat(*system, config, at == 0, now + born));
+        }
+        seats
+    }
+
+    /// Connects two members over a cable; the second one asks.
+    pub fn over_cable(&self, world: &mut World, [a, b]: [SeatId; 2], cable: CableId) {
+        self.connect(world, [a, b], [Below::Cable(cable); 2]);
+    }
+
+    /// Connects two members over the members of a DIF below on their systems; the second one asks.
+    pub fn over_seats(&self, world: &mut World, pair: [SeatId; 2], below: [SeatId; 2]) {
+        self.connect(world, pair, below.map(Below::Seat));
+    }
+
+    fn connect(&self, world: &mut World, pair: [SeatId; 2], below: [Below; 2]) {
+        for side in 0..2 {
+            let remote = world.name(pair[1 - side]).to_owned();
+            let attachment = Attachment {
+                below: below[side],
+                remote,
+                asks: side == 1,
+                is_reliable: self.is_reliable,
+            };
+            world.attach(pair[side], attachment);
+        }
+    }
+}
+
+/// A line of systems with `depth` DIFs, each over the one below; all systems are in all DIFs.
+/// Returns the world and the seats by level, the lowest first.
+pub fn stack(
+    mut world: World,
+    depth: usize,
+    systems: usize,
+    profile: Profile,
+) -> (World, Vec<Vec<SeatId>>) {
+    let mut random = world.random.fork();
+    let line: Vec<SystemId> = (0..systems)
+        .map(|at| world.add_system(&format!("s{at}")))
+        .collect();
+    let cables: Vec<CableId> = (1..systems)
+        .map(|at| world.add_cable([line[at - 1], line[at]], profile, Some(1_000_000_000)))
+        .collect();
+    let mut levels: Vec<Vec<SeatId>> = Vec::new();
+    for level in 0..depth {
+        let config = DifConfig {
+            keepalive_ms: 1_000 + 500 * level as u32,
+            ..DifConfig::default()
+        };
+        let layer = Layer {
+            dif: &format!("level{level}"),
+            config: &config,
+            systems: &line,
+            is_reliable: random.chance(5_000),
+            ramp_ns: 0,
+        };
+        let seats = layer.seats(&mut world, &mut random);
+        for at in 1..systems {
+            let pair = [seats[at - 1], seats[at]];
+            match levels.last() {
+                None => layer.over_cable(&mut world, pair, cables[at - 1]),
+                Some(below) => layer.over_seats(&mut world, pair, [below[at - 1], below[at]]),
+            }
+        }
+        levels.push(seats);
+    }
+    (world, levels)
+}
+
+/// Regions of systems with a border system each, and a backbone between these.
+#[derive(Clone, Debug)]
+pub struct Ground {
+    /// Systems by region; the first of each is the border.
+    pub regions: Vec<Vec<SystemId>>,
+    /// Cables within each region: pairs of places in it.
+    pub inner: Vec<Vec<([usize; 2], CableId)>>,
+    /// Cables between borders: pairs of regions.
+    pub outer: Vec<([usize; 2], CableId)>,
+}
+
+/// Lays out systems and cables: in each region a tree with further edges, between the borders too.
+pub fn ground(world: &mut World, regions: usize, systems: usize, profile: Profile) -> Ground {
+    let mut random = world.random.fork();
+    let detection = Some(100_000_000);
+    let mut ground = Ground {
+        regions: Vec::new(),
+        inner: Vec::new(),
+        outer: Vec::new(),
+    };
+    for region in 0..regions {
+        let share = systems / regions + usize::from(region < systems % regions);
+        let members: Vec<SystemId> = (0..share)
+            .map(|at| world.add_system(&format!("r{region}s{at}")))
+            .collect();
+        let edges = Shape::Mesh.edges(share, &mut random);
+        let lay = |pair: [usize; 2]| {
+            let ends = pair.map(|at| members[at]);
+            (pair, world.add_cable(ends, profile, detection))
+        };
+        ground.inner.push(edges.into_iter().map(lay).collect());
+        ground.regions.push(members);
+    }
+    for pair in Shape::Mesh.edges(regions, &mut random) {
+        let ends = pair.map(|region| ground.regions[region][0]);
+        let cable = world.add_cable(ends, profile, detection);
+        ground.outer.push((pair, cable));
+    }
+    ground
+}
+
+/// One DIF over all cables. Returns its seats by region.
+pub fn flat(
+    world: &mut World,
+    ground: &Ground,
+    config: &DifConfig,
+    ramp_ns: u64,
+) -> Vec<Vec<SeatId>> {
+    let mut random = world.random.fork();
+    let systems: Vec<SystemId> = ground.regions.concat();
+    let layer = Layer {
+        dif: "flat",
+        config,
+        systems: &systems,
+        is_reliable: false,
+        ramp_ns,
+    };
+    let mut all = layer.seats(world, &mut random).into_iter();
+    let seats: Vec<Vec<SeatId>> = ground
+        .regions
+        .iter()
+        .map(|region| all.by_ref().take(region.len()).collect())
+        .collect();
+    for (region, cables) in ground.inner.iter().enumerate() {
+        for (pair, cable) in cables {
+            layer.over_cable(world, pair.map(|at| seats[region][at]), *cable);
+        }
+    }
+    for (pair, cable) in &ground.outer {
+        layer.over_cable(world, pair.map(|region| seats[region][0]), *cable);
+    }
+    seats
+}
+
+/// A DIF in each region, one over the borders, and one above for `above` systems of each region,
+/// its border included, that talk to other regions. Returns the seats: of the regions, of the
+/// backbone, of the DIF above by region.
+pub fn regional(
+    world: &mut World,
+    ground: &Ground,
+    config: &DifConfig,
+    above: usize,
+    ramp_ns: u64,
+) -> [Vec<Vec<SeatId>>; 3] {
+    let mut random = world.random.fork();
+    let layer = Layer {
+        dif: "",
+        config,
+        systems: &[],
+        is_reliable: false,
+        ramp_ns,
+    };
+    let mut regions = Vec::new();
+    for (index, systems) in ground.regions.iter().enumerate() {
+        let dif = format!("region{index}");
+        let layer = Layer {
+            dif: &dif,
+            systems,
+            ..layer
+        };
+        let seats = layer.seats(world, &mut random);
+        for (pair, cable) in &ground.inner[index] {
+            layer.over_cable(world, pair.map(|at| seats[at]), *cable);
+        }
+        regions.push(seats);
+    }
+    let borders: Vec<SystemId> = ground.regions.iter().map(|region| region[0]).collect();
+    let spine = Layer {
+        dif: "backbone",
+        systems: &borders,
+        ..layer
+    };
+    let backbone = spine.seats(world, &mut random);
+    for (pair, cable) in &ground.outer {
+        spine.over_cable(world, pair.map(|region| backbone[region]), *cable);
+    }
+    let chosen: Vec<&[SystemId]> = ground
+        .regions
+        .iter()
+        .map(|region| &region[..above.clamp(1, region.len())])
+        .collect();
+    let systems = chosen.concat();
+    let top = Layer {
+        dif: "above",
+        systems: &systems,
+        ..layer
+    };
+    let mut all = top.seats(world, &mut random).into_iter();
+    let upper: Vec<Vec<SeatId>> = chosen
+        .iter()
+        .map(|region| all.by_ref().take(region.len()).collect())
+        .collect();
+    for (region, seats) in upper.iter().enumerate() {
+        for at in 1..seats.len() {
+            let below = [regions[region][0], regions[region][at]];
+            top.over_seats(world, [seats[0], seats[at]], below);
+        }
+    }
+    for (pair, _) in &ground.outer {
+        let seats = pair.map(|region| upper[region][0]);
+        top.over_seats(world, seats, pair.map(|region| backbone[region]));
+    }
+    [regions, vec![backbone], upper]
+}

@@ -1,0 +1,447 @@
+//! What must hold in a world that is left in peace: every member sees the same DIF and finds the
+//! shortest way, every flow has kept its promise or both ends know better, nothing is left over.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carina_ipcp::api::{RibObject, Scalar};
+
+use crate::topology::{Edges, distances};
+use crate::traffic::{Session, State};
+use crate::world::{Holder, Link, Lower, SeatId, World};
+
+/// What one member knows of its DIF.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Members by name, with their addresses.
+    pub members: BTreeMap<String, u64>,
+    /// Applications.
+    pub directory: BTreeSet<String>,
+    /// Links: from, to.
+    pub links: BTreeSet<(u64, u64)>,
+    /// Next hops by destination.
+    pub table: BTreeMap<u64, Vec<u64>>,
+}
+
+/// What one member holds of state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Burden {
+    /// Flows.
+    pub flows: usize,
+    /// Connections, those of management included.
+    pub connections: usize,
+    /// N-1 flows.
+    pub n1s: usize,
+    /// PDUs in queues.
+    pub queued: u64,
+    /// All objects of the RIB.
+    pub objects: usize,
+    /// Entries of the forwarding table.
+    pub routes: usize,
+}
+
+impl World {
+    /// Reads what a member knows.
+    ///
+    /// # Errors
+    /// The IPCP is dead or answers nonsense.
+    pub fn view(&mut self, seat: SeatId) -> Result<View, String> {
+        let mut view = View::default();
+        for object in self.read_rib(seat, "/members", 1)? {
+            if let Some(name) = leaf(&object, "/members/") {
+                view.members.insert(name, number(&object, "address")?);
+            }
+        }
+        for object in self.read_rib(seat, "/directory", 1)? {
+            view.directory.extend(leaf(&object, "/directory/"));
+        }
+        for object in self.read_rib(seat, "/routing/links", 1)? {
+            if let Some(name) = leaf(&object, "/routing/links/") {
+                let ends = name
+                    .split_once('-')
+                    .and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
+                view.links.insert(ends.ok_or(format!("no link: {name}"))?);
+            }
+        }
+        for object in self.read_rib(seat, "/routing/table", 1)? {
+            if let Some(name) = leaf(&object, "/routing/table/") {
+                let dst = name.parse().map_err(|_| format!("no address: {name}"))?;
+                view.table.insert(dst, addresses(&object, "next")?);
+            }
+        }
+        Ok(view)
+    }
+
+    /// Reads what a member holds.
+    ///
+    /// # Errors
+    /// The IPCP is dead or answers nonsense.
+    pub fn burden(&mut self, seat: SeatId) -> Result<Burden, String> {
+        let objects = self.read_rib(seat, "/", 9)?;
+        let count = |prefix: &str| {
+            let below = |object: &&RibObject| leaf(object, prefix).is_some();
+            objects.iter().filter(below).count()
+        };
+        let ports = objects
+            .iter()
+            .filter(|o| leaf(o, "/transfer/n1/").is_some());
+        let queued = ports
+            .filter_map(|object| number(object, "queued").ok())
+            .sum();
+        Ok(Burden {
+            flows: count("/flows/"),
+            connections: count("/transfer/connections/"),
+            n1s: count("/transfer/n1/"),
+            queued,
+            objects: objects.len(),
+            routes: count("/routing/table/"),
+        })
+    }
+
+    /// Checks that all members of a DIF see the same and find the shortest ways.
+    pub fn check_dif(&mut self, dif: &str) {
+        let seats: Vec<SeatId> = self.seats_of(dif).collect();
+        let wanted = |seat: &SeatId| {
+            let state = &self.seats[seat.0];
+            state.life.is_some() && state.is_wanted
+        };
+        let live: Vec<SeatId> = seats.into_iter().filter(wanted).collect();
+        let mut views = Vec::new();
+        for seat in &live {
+            match self.view(*seat) {
+                Ok(view) => views.push(view),
+                Err(reason) => {
+                    let text = format!("{}: {reason}", self.name(*seat));
+                    return self.fail(text);
+                }
+            }
+        }
+        for (index, view) in views.iter().enumerate() {
+            if let Err(wrong) = self.check_view(&live, view) {
+                let text = format!("{} {wrong}", self.name(live[index]));
+                return self.fail(text);
+            }
+        }
+        if let Err(wrong) = self.check_tables(&live, &views) {
+            self.fail(wrong);
+        }
+    }
+
+    fn check_view(&self, live: &[SeatId], view: &View) -> Result<(), String> {
+        let names: BTreeSet<&str> = live.iter().map(|seat| self.name(*seat)).collect();
+        let known: BTreeSet<&str> = view.members.keys().map(String::as_str).collect();
+        differ("members", &names, &known)?;
+        let addresses: BTreeSet<u64> = view.members.values().copied().collect();
+        if addresses.len() != view.members.len() {
+            return Err(format!(
+                "knows two members with one address: {:?}",
+                view.members
+            ));
+        }
+        let apps: BTreeSet<&str> = live.iter().flat_map(|seat| self.reachable(*seat)).collect();
+        let known: BTreeSet<&str> = view.directory.iter().map(String::as_str).collect();
+        differ("applications", &apps, &known)?;
+        let links: BTreeSet<(u64, u64)> = live
+            .iter()
+            .flat_map(|seat| {
+                self.neighbours(*seat)
+                    .map(|other| (self.name(*seat), other))
+            })
+            .filter_map(|(a, b)| Some((*view.members.get(a)?, *view.members.get(b)?)))
+            .collect();
+        differ("links", &links, &view.links)
+    }
+
+    /// Names that are registered in this seat's IPCP.
+    fn reachable(&self, seat: SeatId) -> Vec<&str> {
+        let state = &self.seats[seat.0];
+        let mut names: Vec<&str> = state.apps.iter().map(String::as_str).collect();
+        for above in &self.systems[state.system.0].seats {
+            let upper = &self.seats[above.0];
+            let is_above = upper
+                .attachments
+                .iter()
+                .any(|a| a.below == crate::world::Below::Seat(seat));
+            if is_above && upper.life.is_some() {
+                names.push(&upper.config.name);
+            }
+        }
+        names
+    }
+
+    /// Names of the IPCPs at the other ends of a seat's N-1 flows, each once.
+    fn neighbours(&self, seat: SeatId) -> impl Iterator<Item = &str> {
+        let state = &self.seats[seat.0];
+        let links = state.life.iter().flat_map(|life| &life.links);
+        let up = links.zip(&state.attachments);
+        let up = up.filter(|(link, _)| matches!(link, Link::Up(_)));
+        let names: BTreeSet<&str> = up.map(|(_, to)| to.remote.as_str()).collect();
+        names.into_iter()
+    }
+
+    /// Every next hop of every table lies on a shortest path; then no walk can loop.
+    fn check_tables(&self, live: &[SeatId], views: &[View]) -> Result<(), String> {
+        let index: BTreeMap<&str, usize> = live
+            .iter()
+            .enumerate()
+            .map(|(index, seat)| (self.name(*seat), index))
+            .collect();
+        let mut edges: Edges = vec![Vec::new(); live.len()];
+        for (at, seat) in live.iter().enumerate() {
+            edges[at].extend(
+                self.neighbours(*seat)
+                    .filter_map(|other| Some((*index.get(other)?, 1))),
+            );
+        }
+        let Some(members) = views.first().map(|view| &view.members) else {
+            return Ok(());
+        };
+        let by_address: BTreeMap<u64, usize> = members
+            .iter()
+            .filter_map(|(name, address)| Some((*address, *index.get(name.as_str())?)))
+            .collect();
+        let far: Vec<Vec<Option<u64>>> = (0..live.len()).map(|at| distances(&edges, at)).collect();
+        for (at, view) in views.iter().enumerate() {
+            let name = self.name(live[at]);
+            for (dst, to) in &by_address {
+                let Some(way) = far[at][*to].filter(|_| at != *to) else {
+                    continue;
+                };
+                let hops = view.table.get(dst).map_or(&[][..], Vec::as_slice);
+                if hops.is_empty() {
+                    return Err(format!("{name} has no route to {dst}, {way} hops away"));
+                }
+                for hop in hops {
+                    let is_neighbour =
+                        |(next, _): &&(usize, u64)| by_address.get(hop) == Some(next);
+                    let next = edges[at].iter().find(is_neighbour).map(|(next, _)| *next);
+                    let rest = next.and_then(|next| far[next][*to]);
+                    if rest != Some(way - 1) {
+                        return Err(format!(
+                            "{name} sends PDUs for {dst}, {way} hops away, to {hop}, {rest:?} hops away"
+                        ));
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Why a session in peace is not over and done with; `None` when it is.
+    #[must_use]
+    pub fn probe_failed(&self, number: usize) -> Option<String> {
+        let session = &self.sessions[number];
+        let [caller, called] = session
+            .ends
+            .each_ref()
+            .map(|end| end.as_ref().map(|end| &end.state));
+        let is_over = matches!(
+            (caller, called),
+            (Some(State::Ended), Some(State::Over(true)))
+        );
+        let is_through = session
+            .streams
+            .iter()
+            .all(|s| s.is_written() && s.is_complete());
+        let progress = session
+            .streams
+            .each_ref()
+            .map(crate::stream::Stream::progress);
+        (!is_over || !is_through).then(|| format!("{caller:?}, {called:?}, {progress:?}"))
+    }
+
+    /// Checks that every session has kept its promise, or that both ends know better.
+    pub fn check_sessions(&mut self) {
+        let wrong: Vec<String> = self
+            .sessions
+            .iter()
+            .enumerate()
+            .filter_map(|(number, session)| {
+                let text = session.wrong()?;
+                let state = |end: &Option<crate::traffic::End>| {
+                    end.as_ref().map(|end| (end.seat, end.state.clone()))
+                };
+                let ends = session.ends.each_ref().map(state);
+                Some(format!("session {number}: {text}; {ends:?}"))
+            })
+            .collect();
+        if let Some(first) = wrong.first() {
+            let text = format!("{first} ({} sessions in all)", wrong.len());
+            self.fail(text);
+        }
+    }
+
+    /// Checks that no member holds more than its N-1 flows and its flows need.
+    pub fn check_leaks(&mut self) {
+        for index in 0..self.seats.len() {
+            let seat = SeatId(index);
+            let Some(life) = self.life(seat) else {
+                continue;
+            };
+            let flows = life.flows.len();
+            let sessions = life.flows.values();
+            let open = sessions.filter(|holder| matches!(holder, Holder::Session(..)));
+            let open = open.count();
+            let n1s = life.n1_count();
+            let burden = match self.burden(seat) {
+                Ok(burden) => burden,
+                Err(reason) => return self.fail(reason),
+            };
+            let name = self.name(seat).to_owned();
+            if open > 0 {
+                self.fail(format!(
+                    "{name}: {open} flows of applications are still there"
+                ));
+            } else if burden.flows != flows || burden.n1s != n1s {
+                self.fail(format!(
+                    "{name}: {flows} flows and {n1s} N-1 flows, but {burden:?}"
+                ));
+            } else if burden.connections > flows + n1s {
+                self.fail(format!(
+                    "{name}: connections without owner: {flows} flows, {n1s} N-1 flows, {burden:?}"
+                ));
+            } else if burden.queued > 0 {
+                self.fail(format!("{name}: PDUs lie in queues: {burden:?}"));
+            }
+        }
+    }
+
+    /// True when every IPCP that should be a member is one, with all N-1 flows that were planned
+    /// between living systems.
+    #[must_use]
+    pub fn is_joined(&self) -> bool {
+        self.seats.iter().all(|seat| {
+            let Some(life) = &seat.life else {
+                return !self.systems[seat.system.0].is_up;
+            };
+            let is_met = |(link, to): (&Link, &crate::world::Attachment)| {
+                matches!(link, Link::Up(_)) || !to.asks || !self.lives(&to.remote)
+            };
+            let is_member = life.address.is_some() || !seat.is_wanted;
+            is_member && life.links.iter().zip(&seat.attachments).all(is_met)
+        })
+    }
+
+    fn lives(&self, name: &str) -> bool {
+        let named = |seat: &&crate::world::Seat| seat.config.name == name;
+        let seat = self.seats.iter().find(named);
+        seat.is_some_and(|seat| seat.life.is_some())
+    }
+
+    /// What people want to see when something is wrong: who is where.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut text = String::new();
+        for seat in &self.seats {
+            let name = &seat.config.name;
+            let Some(life) = &seat.life else {
+                text += &format!("  {name}: dead\n");
+                continue;
+            };
+            let n1s: Vec<String> = life
+                .n1s
+                .iter()
+                .flatten()
+                .map(|n1| self.label(&n1.lower))
+                .collect();
+            let address = life
+                .address
+                .map_or("no member".to_owned(), |a| format!("address {a}"));
+            text += &format!("  {name}: {address}, N-1 {}\n", n1s.join(" "));
+        }
+        text
+    }
+
+    fn label(&self, lower: &Lower) -> String {
+        match lower {
+            Lower::Cable { cable, flow, .. } => format!("{}#{flow}", self.cables[cable.0].name),
+            Lower::Flow { seat, key, .. } => format!("{}:{}", self.seats[seat.0].config.dif, key.0),
+        }
+    }
+}
+
+impl Session {
+    /// What is wrong with it when nothing happens any more.
+    fn wrong(&self) -> Option<String> {
+        let [caller, called] = &self.ends;
+        let caller = caller.as_ref().map(|end| &end.state);
+        let called = called.as_ref().map(|end| &end.state);
+        if self.strays > 0 {
+            return Some("a called end was forgotten".into());
+        }
+        match (caller, called) {
+            (Some(State::Asking), _) => Some("the request was never answered".into()),
+            (_, Some(State::Asking)) => Some("the called side was never told".into()),
+            (Some(State::Open), Some(State::Open)) => self.stuck(),
+            (Some(State::Open), None) => Some("open at one end only".into()),
+            (Some(State::Open), Some(_)) | (Some(_), Some(State::Open)) => {
+                Some("one end does not know that the flow is over".into())
+            }
+            _ => None,
+        }
+    }
+
+    /// Why an open session does not progress.
+    fn stuck(&self) -> Option<String> {
+        for (side, stream) in self.streams.iter().enumerate() {
+            let [written, bytes, got, got_bytes] = stream.progress();
+            if !stream.is_written() {
+                return Some(format!(
+                    "side {side} is stuck after {written} SDUs, {bytes} bytes; {got} arrived"
+                ));
+            }
+            if self.promise.loses_nothing && !stream.is_complete() {
+                return Some(format!(
+                    "of {written} SDUs, {bytes} bytes of side {side} only {got}, {got_bytes} bytes arrived"
+                ));
+            }
+        }
+        None
+    }
+}
+
+fn differ<T: Ord + std::fmt::Debug>(
+    what: &str,
+    wanted: &BTreeSet<T>,
+    known: &BTreeSet<T>,
+) -> Result<(), String> {
+    if wanted == known {
+        return Ok(());
+    }
+    let missing: Vec<&T> = wanted.difference(known).collect();
+    let extra: Vec<&T> = known.difference(wanted).collect();
+    Err(format!(
+        "sees other {what} than there are: missing {missing:?}, too many {extra:?}"
+    ))
+}
+
+/// The last part of an object's name, when the rest is `prefix`.
+fn leaf(object: &RibObject, prefix: &str) -> Option<String> {
+    let name = object.path.strip_prefix(prefix)?;
+    (!name.contains('/')).then(|| name.to_owned())
+}
+
+fn field<'a>(object: &'a RibObject, name: &str) -> Result<&'a Scalar, String> {
+    let found = object.fields.iter().find(|(key, _)| key == name);
+    let found = found.map(|(_, value)| value);
+    found.ok_or_else(|| format!("{} has no field {name}: {:?}", object.path, object.fields))
+}
+
+fn number(object: &RibObject, name: &str) -> Result<u64, String> {
+    match field(object, name)? {
+        Scalar::Uint(value) => Ok(*value),
+        other => Err(format!("{} {name} is {other:?}", object.path)),
+    }
+}
+
+fn addresses(object: &RibObject, name: &str) -> Result<Vec<u64>, String> {
+    let parse = |text: &String| text.parse().map_err(|_| format!("no address: {text}"));
+    match field(object, name)? {
+        Scalar::List(texts) => texts.iter().map(parse).collect(),
+        Scalar::Text(text) => text
+            .split_whitespace()
+            .map(|t| parse(&t.to_owned()))
+            .collect(),
+        Scalar::Uint(value) => Ok(vec![*value]),
+        other => Err(format!("{} {name} is {other:?}", object.path)),
+    }
+}

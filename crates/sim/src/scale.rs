@@ -1,0 +1,200 @@
+//! One DIF of many members beside the same systems in small DIFs: what each costs to build, to
+//! hold, and to repair.
+
+use carina_ipcp::DifConfig;
+
+use crate::arrange::{Ground, flat, ground, regional};
+use crate::link::Profile;
+use crate::member::Birth;
+use crate::world::{SeatId, World};
+
+/// What to build.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Systems in all.
+    pub systems: usize,
+    /// Regions that they are in.
+    pub regions: usize,
+    /// Systems of each region that talk to other regions, its border included.
+    pub above: usize,
+    /// The seed.
+    pub seed: u64,
+}
+
+/// How the systems are arranged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrangement {
+    /// One DIF of all.
+    Flat,
+    /// A DIF in each region, a backbone, a DIF above.
+    Recursive,
+}
+
+/// What was measured of one arrangement.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// IPCPs in all.
+    pub ipcps: usize,
+    /// DIFs.
+    pub difs: usize,
+    /// Virtual time from the first birth until every member of every DIF has a route to every
+    /// other of its DIF, in ns.
+    pub converged_ns: u64,
+    /// PDUs on cables until then.
+    pub messages: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// RIB objects of each system, all its IPCPs together; sorted.
+    pub objects: Vec<u64>,
+    /// Forwarding entries of each system, all its IPCPs together; sorted.
+    pub routes: Vec<u64>,
+    /// PDUs on cables in a minute in which nothing happens.
+    pub idle_messages: u64,
+    /// PDUs on cables in the minute after one cable of a region is cut, less those of an idle one.
+    pub cut_messages: u64,
+}
+
+/// Builds and measures an arrangement; `progress` gets a line now and then.
+///
+/// # Errors
+/// It does not converge, or a member sees what is not so.
+pub fn measure(
+    arrangement: Arrangement,
+    size: Size,
+    birth: Birth,
+    mut progress: impl FnMut(String),
+) -> Result<Report, String> {
+    let mut world = World::new(size.seed, birth);
+    let profile = Profile {
+        delay_ns: 2_000_000,
+        ..Profile::clean()
+    };
+    let config = DifConfig::default();
+    let ground = ground(&mut world, size.regions, size.systems, profile);
+    let difs: Vec<Vec<SeatId>> = match arrangement {
+        Arrangement::Flat => vec![flat(&mut world, &ground, &config, RAMP_NS).concat()],
+        Arrangement::Recursive => {
+            let [regions, mut backbone, above] =
+                regional(&mut world, &ground, &config, size.above, RAMP_NS);
+            let mut difs = regions;
+            difs.append(&mut backbone);
+            difs.push(above.concat());
+            difs
+        }
+    };
+    let begin = world.now();
+    converge(&mut world, &difs, begin, &mut progress)?;
+    let converged_ns = world.now() - begin;
+    let built = world.tallies();
+    progress(format!(
+        "{arrangement:?}: converged after {:.1} s",
+        converged_ns as f64 / 1e9
+    ));
+    let (objects, routes) = burdens(&mut world, &ground)?;
+    for dif in &difs {
+        let name = world.dif(dif[0]).to_owned();
+        world.check_dif(&name);
+    }
+    world.run_for(REST_NS);
+    let before = world.tallies().wire_pdus;
+    world.run_for(MINUTE_NS);
+    let idle_messages = world.tallies().wire_pdus - before;
+    let before = world.tallies().wire_pdus;
+    let spare = ground.inner[0].last().ok_or("a region without cables")?.1;
+    world.cut(spare);
+    world.run_for(MINUTE_NS);
+    let after_cut = world.tallies().wire_pdus - before;
+    if let Some(failure) = world.failures().first() {
+        return Err(failure.clone());
+    }
+    Ok(Report {
+        ipcps: difs.iter().map(Vec::len).sum(),
+        difs: difs.len(),
+        converged_ns,
+        messages: built.wire_pdus,
+        bytes: built.wire_bytes,
+        objects,
+        routes,
+        idle_messages,
+        cut_messages: after_cut.saturating_sub(idle_messages),
+    })
+}
+
+fn converge(
+    world: &mut World,
+    difs: &[Vec<SeatId>],
+    begin: u64,
+    progress: &mut impl FnMut(String),
+) -> Result<(), String> {
+    let mut told = begin;
+    loop {
+        world.run_for(STEP_NS);
+        if let Some(failure) = world.failures().first() {
+            return Err(failure.clone());
+        }
+        let now = world.now();
+        if world.is_joined() && knows_all(world, difs)? {
+            return Ok(());
+        }
+        if now - told >= 5 * SECOND {
+            told = now;
+            let tallies = world.tallies();
+            let members: usize = difs.iter().map(|dif| world.members(dif)).sum();
+            progress(format!(
+                "{:>4} s: {members} members, {} PDUs on cables",
+                (now - begin) / SECOND,
+                tallies.wire_pdus
+            ));
+        }
+        if now - begin > LIMIT_NS {
+            return Err(format!("no convergence in {} s", LIMIT_NS / SECOND));
+        }
+    }
+}
+
+/// Every member has a route to every other one of its DIF.
+fn knows_all(world: &mut World, difs: &[Vec<SeatId>]) -> Result<bool, String> {
+    for dif in difs {
+        for seat in dif {
+            let routes = world.read_rib(*seat, "/routing/table", 1)?;
+            let below = routes
+                .iter()
+                .filter(|object| object.path != "/routing/table");
+            if below.count() + 1 < dif.len() {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+fn burdens(world: &mut World, ground: &Ground) -> Result<(Vec<u64>, Vec<u64>), String> {
+    let (mut objects, mut routes) = (Vec::new(), Vec::new());
+    for system in ground.regions.concat() {
+        let (mut held, mut known) = (0, 0);
+        for seat in world.seats_on(system) {
+            let burden = world.burden(seat)?;
+            held += burden.objects as u64;
+            known += burden.routes as u64;
+        }
+        objects.push(held);
+        routes.push(known);
+    }
+    objects.sort_unstable();
+    routes.sort_unstable();
+    Ok((objects, routes))
+}
+
+const SECOND: u64 = 1_000_000_000;
+const MINUTE_NS: u64 = 60 * SECOND;
+
+/// Systems start at random within so long.
+const RAMP_NS: u64 = 10 * SECOND;
+
+/// How finely convergence is looked for.
+const STEP_NS: u64 = SECOND / 2;
+
+/// Time for the last acknowledgements before an idle minute is counted.
+const REST_NS: u64 = 10 * SECOND;
+
+const LIMIT_NS: u64 = 600 * SECOND;
