@@ -78,6 +78,30 @@ fn corpus(target: &str) -> Vec<PathBuf> {
     files
 }
 
+#[test]
+fn pci_survives_its_corpus() {
+    replay("pci", carina_fuzz::pci, 5 * MUTATIONS);
+    accepts_what_is_good("pci", carina_fuzz::reads_pci);
+}
+
+#[test]
+fn cdap_survives_its_corpus() {
+    replay("cdap", carina_fuzz::cdap, 5 * MUTATIONS);
+    accepts_what_is_good("cdap", carina_fuzz::reads_cdap);
+}
+
+#[test]
+fn arp_survives_its_corpus() {
+    replay("arp", carina_fuzz::arp, 5 * MUTATIONS);
+    accepts_what_is_good("arp", carina_fuzz::reads_arp);
+}
+
+#[test]
+fn frame_survives_its_corpus() {
+    replay("frame", carina_fuzz::frame, 5 * MUTATIONS);
+    accepts_what_is_good("frame", carina_fuzz::reads_frame);
+}
+
 fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
     let files = corpus(target);
     for (number, file) in files.iter().enumerate() {

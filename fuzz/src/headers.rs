@@ -1,0 +1,133 @@
+//! What comes through an N-1 flow or an Ethernet: PCI, CDAP, RINA ARP, frames.
+
+use carina_cdap::{Connection, Limits, Message, Rules};
+use carina_wire::arp::{Arp, Dialect, Name};
+use carina_wire::dif::{PCI_BYTES_MAX, PduType, Syntax, Widths};
+use carina_wire::ether::{HEADER_BYTES_MAX, Header, TPID_CUSTOMER, TPID_PRISTINE, TPID_PROVIDER};
+
+/// PCI: see [`reads_pci`].
+pub fn pci(data: &[u8]) {
+    reads_pci(data);
+}
+
+/// True for a PDU of a normal DIF; the first byte chooses the widths, the rest is the PDU. What
+/// decodes encodes to the same bytes, lies inside the PDU, and a relay sees the same.
+pub fn reads_pci(data: &[u8]) -> bool {
+    let Some((choice, pdu)) = data.split_first() else {
+        return false;
+    };
+    let pick = |bit: u8, a: u8, b: u8| if choice & (1 << bit) == 0 { a } else { b };
+    let syntax = Syntax {
+        widths: Widths {
+            address: pick(0, 2, 4),
+            cep: pick(1, 2, 1),
+            qos: pick(2, 1, 2),
+            seq: pick(3, 4, 8),
+            ctrl_seq: pick(4, 4, 2),
+            length: pick(5, 2, 4),
+            rate: pick(6, 4, 1),
+            frame: pick(7, 4, 2),
+        },
+        ..Syntax::default()
+    };
+    let Ok(header) = syntax.decode(pdu, pdu.len()) else {
+        return false;
+    };
+    assert!(header.header_bytes <= header.pdu_bytes && header.pdu_bytes <= pdu.len());
+    let route = syntax.peek(pdu).expect("what decodes can be relayed");
+    assert_eq!(
+        (route.dst, route.pdu_bytes),
+        (header.pci.dst, header.pdu_bytes)
+    );
+
+    let mut control = None;
+    if matches!(header.pci.kind, PduType::Control | PduType::Rendezvous) {
+        match syntax.decode_control(pdu, &header) {
+            Ok(said) => control = Some(said),
+            Err(_) => return false,
+        }
+    }
+    let user = match control {
+        Some(_) => 0,
+        None => header.pdu_bytes - header.header_bytes,
+    };
+    let mut out = [0; PCI_BYTES_MAX];
+    let length = syntax
+        .encode(
+            &header.pci,
+            control.as_ref(),
+            user,
+            header.hop_limit,
+            &mut out,
+        )
+        .expect("what was decoded fits");
+    assert_eq!(out[..length], pdu[..length]);
+    syntax.mark(&mut out, 0, true);
+    assert!(syntax.peek(&out).expect("it stays a PDU").ecn);
+    true
+}
+
+/// CDAP messages: see [`reads_cdap`].
+pub fn cdap(data: &[u8]) {
+    reads_cdap(data);
+}
+
+/// True for a message. What decodes encodes to something that decodes to the same, and no message brings
+/// a connection's machine into disorder.
+pub fn reads_cdap(data: &[u8]) -> bool {
+    let Ok(message) = Message::decode(data) else {
+        return false;
+    };
+    let encoded = message.encode();
+    let again = Message::decode(&encoded).expect("what was encoded decodes");
+    assert_eq!(again.encode(), encoded);
+
+    let mut end = Connection::new(Rules::NATIVE, Limits::default());
+    for now in 0..3 {
+        if end.receive(now, &message).is_ok() && !message.opcode.is_response() {
+            let _ = end.send_answer(now, &message.answer());
+        }
+    }
+    end.handle_timeout(u64::MAX);
+    assert_eq!(end.poll_timeout(), None);
+    true
+}
+
+/// RINA ARP: see [`reads_arp`].
+pub fn arp(data: &[u8]) {
+    reads_arp(data);
+}
+
+/// True for RINA ARP. What decodes encodes to the same bytes, padding aside; names survive both dialects.
+pub fn reads_arp(data: &[u8]) -> bool {
+    let Ok(message) = Arp::decode(data) else {
+        return false;
+    };
+    let encoded = message.encode().expect("names that were decoded");
+    assert_eq!(Arp::decode(&encoded), Ok(message));
+    for dialect in [Dialect::NATIVE, Dialect::IRATI] {
+        if let Ok(name) = Name::parse(message.target, &dialect)
+            && let Ok(text) = name.to_text(&dialect)
+        {
+            assert_eq!(Name::parse(&text, &dialect), Ok(name));
+        }
+    }
+    true
+}
+
+/// Ethernet headers: see [`reads_frame`].
+pub fn frame(data: &[u8]) {
+    reads_frame(data);
+}
+
+/// True for a frame, tagged or not. What decodes encodes to the same bytes.
+pub fn reads_frame(data: &[u8]) -> bool {
+    let tpids = [TPID_CUSTOMER, TPID_PROVIDER, TPID_PRISTINE];
+    let Ok((header, length)) = Header::decode(data, &tpids) else {
+        return false;
+    };
+    let mut out = [0; HEADER_BYTES_MAX];
+    assert_eq!(header.encode(&mut out), length);
+    assert_eq!(out[..length], data[..length]);
+    true
+}
