@@ -1,3 +1,18 @@
-//! SDU protection and authentication.
+//! SDU protection and authentication: what an IPCP needs of checksums, compression and cryptography.
+//!
+//! [`Tools`] implements [`Toolbox`](carina_ipcp::seal::Toolbox): it makes the policies of the
+//! components `sdu-protection` and `authentication` from this member's [`Credentials`].
+//! docs/security.md draws the formats and says what each policy protects against, and what not.
+//! Cryptography itself is AWS-LC's.
 
 #![forbid(unsafe_code)]
+
+pub mod auth;
+mod base64;
+pub mod fuzz;
+pub mod key;
+pub mod random;
+pub mod seal;
+mod tools;
+
+pub use tools::{Credentials, Secret, Tools};

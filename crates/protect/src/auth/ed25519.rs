@@ -1,0 +1,203 @@
+//! The policy `ed25519`: a signed Diffie-Hellman exchange, after SIGMA (Krawczyk, CRYPTO 2003).
+//!
+//! ```text
+//!  1:  | ephemeral: 32 |
+//!  2:  | ephemeral: 32 | identity: 32 | signature: 64 | MAC: 32 |
+//!  3:  | identity: 32 | signature: 64 | MAC: 32 |
+//!
+//!  T2 = hash(context, ephemeral 1, ephemeral 2, identity of the responder)
+//!  T3 = hash(T2, identity of the initiator)
+//!  signature 2 is over "responder" and T2; signature 3 over "initiator" and T3
+//!  MAC = HMAC-SHA-256(confirmation key, "responder" and T2, "initiator" and T3)
+//! ```
+//!
+//! The ephemeral keys are X25519, the identities Ed25519. The signatures prove who speaks; the MACs
+//! prove that who speaks has the shared secret, so that nobody puts his name under another's
+//! exchange. Keys are forgotten with the flow: who steals an identity later reads nothing of before.
+
+use std::sync::Arc;
+
+use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
+use aws_lc_rs::hkdf::{HKDF_SHA256, Prk, Salt};
+use aws_lc_rs::{hmac, signature};
+use carina_ipcp::seal::{AuthStep, Authenticator};
+
+use super::message::{Kind, hash, read, write};
+use super::{Conversation, Steps};
+use crate::key::{Allowed, Identity};
+use crate::random::Random;
+
+/// One side of a conversation.
+pub struct Ed25519(Conversation<State>);
+
+struct State {
+    identity: Arc<Identity>,
+    allowed: Arc<Allowed>,
+    is_initiator: bool,
+    context: Vec<u8>,
+    ephemeral: PrivateKey,
+    ephemeral_public: [u8; 32],
+    /// What the responder remembers between the messages 1 and 3.
+    answered: Option<Shared>,
+}
+
+/// What both know after both ephemeral keys.
+struct Shared {
+    prk: Prk,
+    transcript: [u8; 32],
+}
+
+impl Ed25519 {
+    /// # Errors
+    /// There are no random bytes.
+    pub fn new(
+        identity: Arc<Identity>,
+        allowed: Arc<Allowed>,
+        is_initiator: bool,
+        context: &[u8],
+        random: &mut dyn Random,
+    ) -> Result<Ed25519, String> {
+        let mut bytes = [0; 32];
+        random.fill(&mut bytes)?;
+        let refused = |_| "the ephemeral key is refused";
+        let ephemeral = PrivateKey::from_private_key(&X25519, &bytes).map_err(|_| refused(()))?;
+        let public = ephemeral.compute_public_key().map_err(|_| refused(()))?;
+        let ephemeral_public = public.as_ref().try_into().map_err(|_| refused(()))?;
+        Ok(Ed25519(Conversation::new(State {
+            identity,
+            allowed,
+            is_initiator,
+            context: context.into(),
+            ephemeral,
+            ephemeral_public,
+            answered: None,
+        })))
+    }
+}
+
+impl Authenticator for Ed25519 {
+    fn step(&mut self, _now: u64, message: Option<&[u8]>) -> AuthStep {
+        self.0.step(message)
+    }
+}
+
+impl Steps for State {
+    fn begin(&mut self) -> Result<AuthStep, String> {
+        match self.is_initiator {
+            true => Ok(AuthStep::Send(write(KIND, 1, &[&self.ephemeral_public]))),
+            false => Err("the other side does not authenticate itself".into()),
+        }
+    }
+
+    fn take(&mut self, message: &[u8]) -> Result<AuthStep, String> {
+        match (self.is_initiator, &self.answered) {
+            (false, None) => self.answer(read::<32>(KIND, 1, message)?),
+            (false, Some(shared)) => {
+                let signed = read::<SIGNED>(KIND, 3, message)?;
+                let identity = &signed[..32];
+                let transcript = hash(&[&shared.transcript, identity]);
+                let name = self.check(INITIATOR, signed, &transcript, &shared.prk)?;
+                done(&shared.prk, &transcript, None, name)
+            }
+            (true, _) => self.finish(read::<{ 32 + SIGNED }>(KIND, 2, message)?),
+        }
+    }
+}
+
+impl State {
+    fn answer(&mut self, theirs: &[u8; 32]) -> Result<AuthStep, String> {
+        let ours = self.ephemeral_public;
+        let prk = self.agree(theirs)?;
+        let own = self.identity.public();
+        let transcript = hash(&[LABEL, &self.context, theirs, &ours, own]);
+        let signed = self.sign(RESPONDER, &transcript, &prk)?;
+        self.answered = Some(Shared { prk, transcript });
+        Ok(AuthStep::Send(write(KIND, 2, &[&ours, &signed])))
+    }
+
+    fn finish(&mut self, fields: &[u8; 32 + SIGNED]) -> Result<AuthStep, String> {
+        let (theirs, signed) = fields.split_at(32);
+        let identity = &signed[..32];
+        let prk = self.agree(theirs)?;
+        let ours = &self.ephemeral_public;
+        let transcript = hash(&[LABEL, &self.context, ours, theirs, identity]);
+        let name = self.check(RESPONDER, signed, &transcript, &prk)?;
+        let transcript = hash(&[&transcript, self.identity.public()]);
+        let signed = self.sign(INITIATOR, &transcript, &prk)?;
+        done(&prk, &transcript, Some(write(KIND, 3, &[&signed])), name)
+    }
+
+    /// The shared value of both ephemeral keys, made fit for deriving from.
+    fn agree(&self, theirs: &[u8]) -> Result<Prk, String> {
+        let theirs = UnparsedPublicKey::new(&X25519, theirs);
+        let refused = String::from("the ephemeral key of the other side is no good");
+        agree(&self.ephemeral, theirs, refused, |shared| {
+            Ok(Salt::new(HKDF_SHA256, LABEL).extract(shared))
+        })
+    }
+
+    /// Identity, signature and MAC over a role and a transcript.
+    fn sign(&self, role: &[u8], transcript: &[u8; 32], prk: &Prk) -> Result<Vec<u8>, String> {
+        let text = [role, transcript].concat();
+        let signature = self.identity.sign(&text);
+        let mac = hmac::sign(&confirmation(prk)?, &text);
+        Ok([self.identity.public().as_slice(), &signature, mac.as_ref()].concat())
+    }
+
+    /// Checks what [`State::sign`] of the other side made. Returns the name of its key.
+    fn check(
+        &self,
+        role: &[u8],
+        signed: &[u8],
+        transcript: &[u8; 32],
+        prk: &Prk,
+    ) -> Result<String, String> {
+        let (identity, rest) = signed.split_at(32);
+        let (signature, mac) = rest.split_at(64);
+        let name = self.allowed.name(identity).ok_or_else(|| {
+            let text = crate::key::public_text(identity);
+            format!("the key `{text}` of the other side is not on the list of allowed ones")
+        })?;
+        let text = [role, transcript].concat();
+        signature::UnparsedPublicKey::new(&signature::ED25519, identity)
+            .verify(&text, signature)
+            .map_err(|_| format!("the signature of `{name}` is wrong"))?;
+        hmac::verify(&confirmation(prk)?, &text, mac)
+            .map_err(|_| format!("`{name}` has signed an exchange that is not this one"))?;
+        Ok(name.into())
+    }
+}
+
+fn confirmation(prk: &Prk) -> Result<hmac::Key, String> {
+    expand(prk, &[b"confirmation"]).map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key))
+}
+
+fn done(
+    prk: &Prk,
+    transcript: &[u8; 32],
+    last: Option<Vec<u8>>,
+    identity: String,
+) -> Result<AuthStep, String> {
+    let secret = expand(prk, &[b"secret ", transcript])?;
+    Ok(AuthStep::Done {
+        last,
+        secret: Some(secret),
+        identity,
+    })
+}
+
+fn expand(prk: &Prk, info: &[&[u8]]) -> Result<[u8; 32], String> {
+    let mut out = [0; 32];
+    prk.expand(info, HKDF_SHA256)
+        .and_then(|okm| okm.fill(&mut out))
+        .map_err(|_| "no key can be derived")?;
+    Ok(out)
+}
+
+const KIND: Kind = Kind::Ed25519;
+const LABEL: &[u8] = b"carina ed25519 1";
+const INITIATOR: &[u8] = b"initiator ";
+const RESPONDER: &[u8] = b"responder ";
+
+/// Identity, signature, MAC.
+const SIGNED: usize = 32 + 64 + 32;

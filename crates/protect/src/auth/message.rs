@@ -1,0 +1,68 @@
+//! Framing of authentication messages: version, policy, number, then fields of fixed length.
+//!
+//! ```text
+//!   0         1         2
+//!  +---------+---------+---------+------------------
+//!  | version | policy  | number  | fields
+//!  +---------+---------+---------+------------------
+//! ```
+
+use aws_lc_rs::digest;
+
+/// Policies as messages name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `password`
+    Password = 1,
+    /// `ed25519`
+    Ed25519 = 2,
+}
+
+/// A message of these fields.
+pub fn write(kind: Kind, number: u8, fields: &[&[u8]]) -> Vec<u8> {
+    let mut message = vec![VERSION, kind as u8, number];
+    for field in fields {
+        message.extend_from_slice(field);
+    }
+    message
+}
+
+/// The fields of the message that is expected.
+///
+/// # Errors
+/// It is another one, or not as long as it should be.
+pub fn read<const N: usize>(kind: Kind, number: u8, message: &[u8]) -> Result<&[u8; N], String> {
+    let (head, fields) = message
+        .split_first_chunk::<3>()
+        .ok_or("the authentication message is too short")?;
+    let [version, policy, given] = *head;
+    if version != VERSION {
+        return Err(format!("authentication of version {version} is unknown"));
+    }
+    if policy != kind as u8 {
+        return Err("the other side has another authentication policy".into());
+    }
+    if given != number {
+        return Err(format!(
+            "authentication message {given} came where {number} is due"
+        ));
+    }
+    fields.try_into().map_err(|_| {
+        let got = fields.len();
+        format!("authentication message {number} has {got} bytes in place of {N}")
+    })
+}
+
+/// Hash of texts, each with its length, so that no two lists of texts are hashed alike.
+pub fn hash(texts: &[&[u8]]) -> [u8; 32] {
+    let mut context = digest::Context::new(&digest::SHA256);
+    for text in texts {
+        context.update(&(text.len() as u64).to_be_bytes());
+        context.update(text);
+    }
+    let mut out = [0; 32];
+    out.copy_from_slice(context.finish().as_ref());
+    out
+}
+
+const VERSION: u8 = 1;

@@ -1,0 +1,99 @@
+//! Authentication policies.
+//!
+//! A conversation is bound to a context (the DIF and both names), to roles and to fresh random
+//! values of both sides, so that no message is of use in another conversation, in another
+//! direction or at another place.
+//!
+//! ```text
+//!                 initiator                      responder
+//!  password         1 nonce          ---------->
+//!                                    <----------   2 nonce
+//!                   3 proof          ---------->
+//!                                    <----------   4 proof
+//!
+//!  ed25519          1 ephemeral      ---------->
+//!                                    <----------   2 ephemeral, identity, signature, MAC
+//!                   3 identity, signature, MAC -->
+//! ```
+//!
+//! Messages may come again, because the PDUs that carry them do: a repetition of the last message
+//! gets the same step again. Any other message that is not the expected one ends the conversation.
+
+mod ed25519;
+mod message;
+mod password;
+
+use carina_ipcp::seal::{AuthStep, Authenticator};
+
+pub use ed25519::Ed25519;
+pub use password::{Password, Stretched};
+
+/// The policy `none`: everybody is welcome, and nobody is known.
+#[derive(Debug, Default)]
+pub struct Nobody;
+
+impl Authenticator for Nobody {
+    fn step(&mut self, _now: u64, message: Option<&[u8]>) -> AuthStep {
+        match message {
+            None | Some([]) => AuthStep::Done {
+                last: None,
+                secret: None,
+                identity: String::new(),
+            },
+            Some(_) => AuthStep::Fail(
+                "the other side wants authentication, and this one \
+                                       has the policy `none`"
+                    .into(),
+            ),
+        }
+    }
+}
+
+/// What a policy has to say for itself; repetitions and the end are [`Conversation`]'s business.
+trait Steps {
+    /// The first message of the initiator.
+    fn begin(&mut self) -> Result<AuthStep, String>;
+
+    /// The next step after a message that is new.
+    fn take(&mut self, message: &[u8]) -> Result<AuthStep, String>;
+}
+
+/// A conversation of one policy, which survives repetitions and ends at the first error.
+struct Conversation<S> {
+    steps: S,
+    /// The last message and what it led to.
+    last: Option<(Option<Vec<u8>>, AuthStep)>,
+    failed: bool,
+}
+
+impl<S: Steps> Conversation<S> {
+    fn new(steps: S) -> Conversation<S> {
+        Conversation {
+            steps,
+            last: None,
+            failed: false,
+        }
+    }
+
+    fn step(&mut self, message: Option<&[u8]>) -> AuthStep {
+        if self.failed {
+            return AuthStep::Fail("this authentication has failed already".into());
+        }
+        if let Some((seen, step)) = &self.last
+            && seen.as_deref() == message
+        {
+            return step.clone();
+        }
+        let step = match message {
+            Some(message) => self.steps.take(message),
+            None => self.steps.begin(),
+        };
+        let step = step.unwrap_or_else(AuthStep::Fail);
+        self.failed = matches!(step, AuthStep::Fail(_));
+        self.last = Some((message.map(Vec::from), step.clone()));
+        step
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,156 @@
+//! The policy `password`: both sides prove that they know it, and neither says it.
+//!
+//! ```text
+//!  1, 2:  | nonce: 32 |
+//!  3, 4:  | HMAC-SHA-256(key, "3" or "4" and hash(context, nonce 1, nonce 2)): 32 |
+//! ```
+//!
+//! The initiator proves first, so that a stranger who calls learns nothing that he could test
+//! passwords with.
+
+use std::num::NonZeroU32;
+
+use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
+use aws_lc_rs::{hmac, pbkdf2};
+use carina_ipcp::seal::{AuthStep, Authenticator};
+
+use super::message::{Kind, hash, read, write};
+use super::{Conversation, Steps};
+use crate::random::Random;
+
+/// A key made from a password by PBKDF2. It takes a few milliseconds; make it once.
+#[derive(Clone)]
+pub struct Stretched(pub(super) [u8; 32]);
+
+impl Stretched {
+    /// Stretches a password.
+    pub fn new(password: &[u8]) -> Stretched {
+        let mut key = [0; 32];
+        let rounds = NonZeroU32::MIN.saturating_add(ROUNDS - 1);
+        let algorithm = pbkdf2::PBKDF2_HMAC_SHA256;
+        pbkdf2::derive(algorithm, rounds, b"carina password", password, &mut key);
+        Stretched(key)
+    }
+
+    /// A key that is stretched already.
+    pub(crate) fn of_key(key: [u8; 32]) -> Stretched {
+        Stretched(key)
+    }
+}
+
+/// One side of a conversation.
+pub struct Password(Conversation<State>);
+
+struct State {
+    key: Stretched,
+    is_initiator: bool,
+    context: Vec<u8>,
+    nonce: [u8; 32],
+    /// Nonces and context of both, once they are known.
+    transcript: Option<[u8; 32]>,
+}
+
+impl Password {
+    /// # Errors
+    /// There are no random bytes.
+    pub fn new(
+        key: &Stretched,
+        is_initiator: bool,
+        context: &[u8],
+        random: &mut dyn Random,
+    ) -> Result<Password, String> {
+        let mut nonce = [0; 32];
+        random.fill(&mut nonce)?;
+        Ok(Password(Conversation::new(State {
+            key: key.clone(),
+            is_initiator,
+            context: context.into(),
+            nonce,
+            transcript: None,
+        })))
+    }
+}
+
+impl Authenticator for Password {
+    fn step(&mut self, _now: u64, message: Option<&[u8]>) -> AuthStep {
+        self.0.step(message)
+    }
+}
+
+impl Steps for State {
+    fn begin(&mut self) -> Result<AuthStep, String> {
+        match self.is_initiator {
+            true => Ok(AuthStep::Send(write(KIND, 1, &[&self.nonce]))),
+            false => Err("the other side does not authenticate itself".into()),
+        }
+    }
+
+    fn take(&mut self, message: &[u8]) -> Result<AuthStep, String> {
+        match (self.is_initiator, self.transcript) {
+            (false, None) => {
+                let theirs = read::<32>(KIND, 1, message)?;
+                self.transcript = Some(self.bind(theirs, &self.nonce));
+                Ok(AuthStep::Send(write(KIND, 2, &[&self.nonce])))
+            }
+            (true, None) => {
+                let theirs = read::<32>(KIND, 2, message)?;
+                let transcript = self.bind(&self.nonce, theirs);
+                self.transcript = Some(transcript);
+                Ok(AuthStep::Send(write(
+                    KIND,
+                    3,
+                    &[self.proof(3, &transcript).as_ref()],
+                )))
+            }
+            (false, Some(transcript)) => {
+                self.check(3, &transcript, read::<32>(KIND, 3, message)?)?;
+                let proof = self.proof(4, &transcript);
+                self.done(&transcript, Some(write(KIND, 4, &[proof.as_ref()])))
+            }
+            (true, Some(transcript)) => {
+                self.check(4, &transcript, read::<32>(KIND, 4, message)?)?;
+                self.done(&transcript, None)
+            }
+        }
+    }
+}
+
+impl State {
+    fn bind(&self, initiator: &[u8; 32], responder: &[u8; 32]) -> [u8; 32] {
+        hash(&[b"carina password 1", &self.context, initiator, responder])
+    }
+
+    fn proof(&self, number: u8, transcript: &[u8; 32]) -> hmac::Tag {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key.0);
+        hmac::sign(&key, &[&[number], transcript.as_slice()].concat())
+    }
+
+    /// In constant time.
+    fn check(&self, number: u8, transcript: &[u8; 32], proof: &[u8; 32]) -> Result<(), String> {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key.0);
+        let text = [&[number], transcript.as_slice()].concat();
+        hmac::verify(&key, &text, proof).map_err(|_| {
+            "the other side has another password, or means another DIF or member".into()
+        })
+    }
+
+    fn done(&self, transcript: &[u8; 32], last: Option<Vec<u8>>) -> Result<AuthStep, String> {
+        let mut secret = [0; 32];
+        Salt::new(HKDF_SHA256, transcript)
+            .extract(&self.key.0)
+            .expand(&[b"carina password secret"], HKDF_SHA256)
+            .and_then(|okm| okm.fill(&mut secret))
+            .map_err(|_| "no secret can be derived")?;
+        Ok(AuthStep::Done {
+            last,
+            secret: Some(secret),
+            identity: String::new(),
+        })
+    }
+}
+
+const KIND: Kind = Kind::Password;
+
+/// Rounds of PBKDF2: what a member can afford at its start. They make guessing dearer, not hard: a
+/// password for this policy should be long.
+const ROUNDS: u32 = 10_000;

@@ -1,0 +1,120 @@
+//! How long a PDU may spend in an N-1 flow.
+//!
+//! Delta-t rests on a bound for the life of a PDU. A PDU carries the millisecond of its sending; the
+//! two clocks need not agree, because what counts is how much longer it took than the fastest of
+//! late. An N-1 flow that holds PDUs back, or an attacker who does, gains no more than the lifetime.
+
+/// Lifetime of PDUs in one N-1 flow, both directions.
+#[derive(Clone, Debug)]
+pub struct Lifetime {
+    max_ms: u32,
+    now_ms: u32,
+    /// Difference of the clocks as the first PDU showed it; all others are relative to it.
+    anchor: Option<u32>,
+    /// Least differences: of the present minute and of the one before.
+    least: [Option<i32>; 2],
+    minute_began_ms: u32,
+}
+
+impl Lifetime {
+    /// PDUs may take `max_ms` longer than the fastest of the last one or two minutes.
+    pub fn new(max_ms: u32) -> Lifetime {
+        Lifetime {
+            max_ms,
+            now_ms: 0,
+            anchor: None,
+            least: [None, None],
+            minute_began_ms: 0,
+        }
+    }
+
+    /// The time in nanoseconds.
+    pub fn set_now(&mut self, now: u64) {
+        // Wraps after 49 days; only differences are used.
+        self.now_ms = (now / 1_000_000) as u32;
+    }
+
+    /// What a PDU carries that is sent now.
+    pub fn stamp(&self) -> u32 {
+        self.now_ms
+    }
+
+    /// Whether a PDU that was sent at `sent` by the other side's clock and arrives now still lives.
+    pub fn is_alive(&mut self, sent: u32) -> bool {
+        let difference = self.now_ms.wrapping_sub(sent);
+        let anchor = *self.anchor.get_or_insert(difference);
+        let took = difference.wrapping_sub(anchor) as i32;
+        self.turn();
+        // The dead count as well: after a clock has jumped, its new time is the measure in the end.
+        let least = &mut self.least[0];
+        *least = Some(least.map_or(took, |least| least.min(took)));
+        let fastest = self.least.into_iter().flatten().min().unwrap_or(took);
+        took.saturating_sub(fastest) as u32 <= self.max_ms
+    }
+
+    fn turn(&mut self) {
+        let passed = self.now_ms.wrapping_sub(self.minute_began_ms);
+        if passed >= MINUTE_MS {
+            let [present, _] = self.least;
+            // After a long silence, what was before says nothing.
+            let before = present.filter(|_| passed < 2 * MINUTE_MS);
+            self.least = [None, before];
+            self.minute_began_ms = self.now_ms;
+        }
+    }
+}
+
+const MINUTE_MS: u32 = 60_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    fn at(lifetime: &mut Lifetime, now_ms: u64, sent: u32) -> bool {
+        lifetime.set_now(now_ms * MS);
+        lifetime.is_alive(sent)
+    }
+
+    #[test]
+    fn late_pdu_is_dead_whatever_the_clocks_say() {
+        for offset in [0u32, 77, u32::MAX - 500, 1 << 31] {
+            let mut lifetime = Lifetime::new(100);
+            let sent = |ms: u32| ms.wrapping_add(offset);
+            assert!(at(&mut lifetime, 1_010, sent(1_000)));
+            assert!(at(&mut lifetime, 2_110, sent(2_000)), "100 ms longer");
+            assert!(!at(&mut lifetime, 3_111, sent(3_000)), "101 ms longer");
+            assert!(at(&mut lifetime, 4_005, sent(4_000)), "faster than ever");
+            assert!(!at(&mut lifetime, 5_106, sent(5_000)));
+        }
+    }
+
+    #[test]
+    fn clock_that_jumps_is_followed_within_two_minutes() {
+        let mut lifetime = Lifetime::new(100);
+        assert!(at(&mut lifetime, 1_000, 1_000));
+        assert!(
+            !at(&mut lifetime, 2_000, 1_000),
+            "the sender's clock stood still"
+        );
+        let alive = (3..130).find(|second| at(&mut lifetime, second * 1000, second_of(*second)));
+        let alive = alive.expect("alive again");
+        assert!((60..=125).contains(&alive), "{alive}");
+    }
+
+    fn second_of(second: u64) -> u32 {
+        (second * 1000 - 1000) as u32
+    }
+
+    #[test]
+    fn drift_of_the_clocks_does_no_harm() {
+        let mut lifetime = Lifetime::new(20);
+        // 100 parts per million, for a day: 8.6 s in all.
+        for minute in 0..(24 * 60 * 4) {
+            let now_ms = minute * 15_000u64;
+            let sent = (now_ms - now_ms / 10_000) as u32;
+            assert!(at(&mut lifetime, now_ms, sent), "minute {}", minute / 4);
+        }
+    }
+}

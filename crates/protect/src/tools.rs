@@ -1,0 +1,293 @@
+//! The policies by name.
+
+use std::sync::Arc;
+
+use carina_ipcp::PolicySpec;
+use carina_ipcp::seal::{Authenticator, Sealer, Toolbox};
+
+use crate::auth::{Ed25519, Nobody, Password, Stretched};
+use crate::key::{Allowed, Identity};
+use crate::random::{Random, Seeded, System};
+use crate::seal::{Aead, Cipher, Lifetime, Outer, Protection};
+
+/// What this member alone knows. It never becomes part of a DIF's configuration, which all members
+/// learn and may show.
+#[derive(Clone, Debug, Default)]
+pub struct Credentials {
+    /// Password of the DIF.
+    pub password: Option<Secret>,
+    /// This member's key.
+    pub identity: Option<Arc<Identity>>,
+    /// Keys of others that are let in, beside those that the policy names.
+    pub allowed: Allowed,
+}
+
+/// Bytes that no log shows.
+#[derive(Clone)]
+pub struct Secret(Vec<u8>);
+
+impl Secret {
+    /// Wraps them.
+    pub fn new(bytes: impl Into<Vec<u8>>) -> Secret {
+        Secret(bytes.into())
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("(secret)")
+    }
+}
+
+/// Makes authenticators and sealers for one member.
+pub struct Tools {
+    credentials: Credentials,
+    stretched: Option<Stretched>,
+    random: Box<dyn Random>,
+}
+
+impl Tools {
+    /// With random bytes of the system.
+    pub fn new(credentials: Credentials) -> Tools {
+        Tools::with_random(credentials, Box::new(System))
+    }
+
+    /// The same behaviour for the same seed: for simulations. It protects nothing.
+    pub fn seeded(credentials: Credentials, seed: u64) -> Tools {
+        Tools::with_random(credentials, Box::new(Seeded::new(seed)))
+    }
+
+    /// With random bytes of any source.
+    pub fn with_random(credentials: Credentials, random: Box<dyn Random>) -> Tools {
+        Tools {
+            credentials,
+            stretched: None,
+            random,
+        }
+    }
+
+    fn password(&mut self) -> Result<Stretched, String> {
+        if let Some(stretched) = &self.stretched {
+            return Ok(stretched.clone());
+        }
+        let Some(Secret(password)) = &self.credentials.password else {
+            return Err("authentication `password`: this member has no password".into());
+        };
+        if password.is_empty() {
+            return Err("authentication `password`: the password is empty".into());
+        }
+        let stretched = Stretched::new(password);
+        self.stretched = Some(stretched.clone());
+        Ok(stretched)
+    }
+
+    fn keys(&self, spec: &PolicySpec) -> Result<(Arc<Identity>, Arc<Allowed>), String> {
+        let Some(identity) = self.credentials.identity.clone() else {
+            return Err("authentication `ed25519`: this member has no key".into());
+        };
+        let mut allowed = self.credentials.allowed.clone();
+        let more = spec.params.get("allowed").map_or("", String::as_str);
+        for (index, line) in more.split(';').map(str::trim).enumerate() {
+            if !line.is_empty() {
+                let place = format!("authentication `ed25519`: allowed, key {}", index + 1);
+                allowed
+                    .add(line, &place)
+                    .map_err(|error| error.to_string())?;
+            }
+        }
+        if allowed.is_empty() {
+            return Err("authentication `ed25519`: no key is allowed".into());
+        }
+        Ok((identity, Arc::new(allowed)))
+    }
+}
+
+impl Toolbox for Tools {
+    fn authenticator(
+        &mut self,
+        spec: &PolicySpec,
+        is_initiator: bool,
+        context: &[u8],
+    ) -> Result<Box<dyn Authenticator>, String> {
+        check_parameters(AUTHENTICATION, spec)?;
+        match name_of(spec) {
+            "password" => {
+                let key = self.password()?;
+                let random = self.random.as_mut();
+                Ok(Box::new(Password::new(
+                    &key,
+                    is_initiator,
+                    context,
+                    random,
+                )?))
+            }
+            "ed25519" => {
+                let (identity, allowed) = self.keys(spec)?;
+                let random = self.random.as_mut();
+                let made = Ed25519::new(identity, allowed, is_initiator, context, random)?;
+                Ok(Box::new(made))
+            }
+            _ => Ok(Box::new(Nobody)),
+        }
+    }
+
+    fn sealer(
+        &mut self,
+        spec: &PolicySpec,
+        is_initiator: bool,
+        secret: Option<&[u8; 32]>,
+    ) -> Result<Option<Box<dyn Sealer>>, String> {
+        check_parameters(PROTECTION, spec)?;
+        let outer = match name_of(spec) {
+            "none" => return Ok(None),
+            "aead" => {
+                let secret = secret.ok_or(
+                    "sdu-protection `aead` needs a secret: \
+                     authentication must be `ed25519` or `password`",
+                )?;
+                let cipher = match value(PROTECTION, spec, "cipher") {
+                    "aes-256-gcm" => Cipher::Aes256Gcm,
+                    "chacha20-poly1305" => Cipher::ChaCha20Poly1305,
+                    other => return Err(bad_value("cipher", other)),
+                };
+                Outer::Aead(Box::new(Aead::new(cipher, secret, is_initiator)?))
+            }
+            "crc32" => Outer::Crc32,
+            _ => match value(PROTECTION, spec, "integrity") {
+                "none" => Outer::Plain,
+                "crc32" => Outer::Crc32,
+                other => return Err(bad_value("integrity", other)),
+            },
+        };
+        let is_compressing = match name_of(spec) {
+            "lz4" => true,
+            _ => match value(PROTECTION, spec, "compress") {
+                "none" => false,
+                "lz4" => true,
+                other => return Err(bad_value("compress", other)),
+            },
+        };
+        let lifetime = value(PROTECTION, spec, "lifetime_ms");
+        let lifetime: u32 = lifetime
+            .parse()
+            .ok()
+            .filter(|ms| *ms <= LIFETIME_MAX_MS)
+            .ok_or_else(|| bad_value("lifetime_ms", lifetime))?;
+        let lifetime = (lifetime > 0).then(|| Lifetime::new(lifetime));
+        let protection = Protection::new(outer, lifetime, is_compressing);
+        Ok(Some(Box::new(protection)))
+    }
+
+    fn list(
+        &self,
+    ) -> Vec<(
+        &'static str,
+        &'static str,
+        Vec<(&'static str, &'static str, &'static str)>,
+    )> {
+        let rows = |component: Component| {
+            let policies = component.policies.iter();
+            policies.map(move |(name, params)| (component.name, *name, params.to_vec()))
+        };
+        rows(AUTHENTICATION).chain(rows(PROTECTION)).collect()
+    }
+}
+
+type Parameters = &'static [(&'static str, &'static str, &'static str)];
+
+#[derive(Clone, Copy)]
+struct Component {
+    name: &'static str,
+    policies: &'static [(&'static str, Parameters)],
+}
+
+fn name_of(spec: &PolicySpec) -> &str {
+    match spec.name.as_str() {
+        "" => "none",
+        name => name,
+    }
+}
+
+fn parameters_of(component: Component, spec: &PolicySpec) -> Option<Parameters> {
+    let mut policies = component.policies.iter();
+    let found = policies.find(|(name, _)| *name == name_of(spec));
+    found.map(|(_, parameters)| *parameters)
+}
+
+fn check_parameters(component: Component, spec: &PolicySpec) -> Result<(), String> {
+    let (name, policy) = (component.name, name_of(spec));
+    let Some(known) = parameters_of(component, spec) else {
+        let names: Vec<&str> = component.policies.iter().map(|(name, _)| *name).collect();
+        let names = names.join(", ");
+        return Err(format!("{name}: no policy `{policy}`; there are: {names}"));
+    };
+    let is_known = |given: &String| known.iter().any(|(name, ..)| name == given);
+    match spec.params.keys().find(|given| !is_known(given)) {
+        Some(given) => Err(format!("{name} `{policy}` has no parameter `{given}`")),
+        None => Ok(()),
+    }
+}
+
+/// The value given, or the default.
+fn value<'a>(component: Component, spec: &'a PolicySpec, name: &str) -> &'a str {
+    let known = parameters_of(component, spec).unwrap_or_default();
+    let default = known
+        .iter()
+        .find(|row| row.0 == name)
+        .map_or("", |row| row.1);
+    spec.params.get(name).map_or(default, String::as_str)
+}
+
+fn bad_value(name: &str, value: &str) -> String {
+    format!(
+        "sdu-protection: {name} = \"{}\" is no good",
+        value.escape_debug()
+    )
+}
+
+/// A minute: lifetimes of PDUs are well below it.
+const LIFETIME_MAX_MS: u32 = 60_000;
+
+const AUTHENTICATION: Component = Component {
+    name: "authentication",
+    policies: &[
+        ("none", &[]),
+        ("password", &[]),
+        (
+            "ed25519",
+            &[(
+                "allowed",
+                "",
+                "public keys that are let in beside those of the member's own list: \
+                 lines `ed25519 KEY NAME` separated by `;`",
+            )],
+        ),
+    ],
+};
+
+const COMPRESS: (&str, &str, &str) = ("compress", "none", "none or lz4");
+const LIFETIME: (&str, &str, &str) = (
+    "lifetime_ms",
+    "0",
+    "longest time in the N-1 flow beyond the fastest PDU's, at most 60000; 0 for any",
+);
+
+const PROTECTION: Component = Component {
+    name: "sdu-protection",
+    policies: &[
+        ("none", &[]),
+        ("crc32", &[COMPRESS, LIFETIME]),
+        ("lz4", &[("integrity", "none", "none or crc32"), LIFETIME]),
+        (
+            "aead",
+            &[
+                ("cipher", "aes-256-gcm", "aes-256-gcm or chacha20-poly1305"),
+                COMPRESS,
+                LIFETIME,
+            ],
+        ),
+    ],
+};
+
+#[cfg(test)]
+mod tests;
