@@ -14,7 +14,7 @@ mod packet;
 pub use bpf::{Filter, VlanMatch};
 pub use error::NetdevError;
 pub use fault::{Fault, FaultCounts, FaultPlan};
-pub use interface::{Interface, InterfaceWatch, Mac};
+pub use interface::{Interface, InterfaceWatch};
 pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,
 };

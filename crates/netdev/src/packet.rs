@@ -319,6 +319,13 @@ impl PacketSocket {
         })
     }
 
+    /// Whether [`PacketSocket::receive`] would find a frame.
+    #[must_use]
+    pub fn has_frame(&self) -> bool {
+        let slot = self.rx.at(self.rx.next);
+        self.rx.out < self.rx.slots && self.status(slot) & STATUS_USER != 0
+    }
+
     /// Gives the places of all frames taken back to the kernel.
     pub fn release(&mut self) {
         while self.rx.out > 0 {
