@@ -14,6 +14,7 @@ pub mod ether;
 mod flow_spec;
 mod name;
 mod payload;
+pub mod pcapng;
 pub mod vmpi;
 
 pub use flow_spec::FlowSpec;

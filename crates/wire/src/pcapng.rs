@@ -1,0 +1,124 @@
+//! Capture files: pcapng, as far as captures of PDUs need it.
+//!
+//! A file is a run of blocks, each a multiple of four bytes long:
+//!
+//! ```text
+//!  0      4        8                      n-4      n
+//!  +------+--------+----------------------+--------+
+//!  | type | length | body, options        | length |
+//!  +------+--------+----------------------+--------+
+//!
+//!  section header 0A0D0D0A   magic 1A2B3C4D, version 1.0, section length; begins everything anew
+//!  interface      00000001   link type 2, 0 2, snap length 4; options: name 2, description 3, time unit 9
+//!  packet         00000006   interface 4, time 8 (high, low), captured 4, original 4, bytes; option: flags 2
+//! ```
+//!
+//! [`Writer`] writes little endian and nanoseconds. [`Reader`] takes either byte order and any time
+//! unit, bytes in portions of any size, and skips blocks that it does not know. It keeps at most
+//! one block, of at most [`BLOCK_BYTES_MAX`].
+
+mod read;
+mod write;
+
+pub use read::{CaptureError, Item, Reader};
+pub use write::Writer;
+
+/// Longest block that a reader accepts, in bytes.
+pub const BLOCK_BYTES_MAX: usize = 1 << 20;
+
+/// Interfaces of one section that a reader remembers.
+pub const INTERFACES_MAX: usize = 1024;
+
+/// What the packets of an interface are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkType(pub u16);
+
+impl LinkType {
+    /// Ethernet frames without checksum.
+    pub const ETHERNET: LinkType = LinkType(1);
+    /// PDUs of a normal DIF (USER0).
+    pub const PDU: LinkType = LinkType(147);
+    /// Records of the VMPI: header and payload (USER1).
+    pub const VMPI: LinkType = LinkType(148);
+    /// SDUs of a flow of a shim DIF, which are PDUs of the DIF above or an application's (USER2).
+    pub const SDU: LinkType = LinkType(149);
+}
+
+/// Which way a packet went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Direction {
+    /// Not known.
+    #[default]
+    Unknown,
+    /// Into this system or IPCP.
+    In,
+    /// Out of it.
+    Out,
+}
+
+impl Direction {
+    /// The two low bits of a packet's flags.
+    pub(crate) fn bits(self) -> u32 {
+        match self {
+            Direction::Unknown => 0,
+            Direction::In => 1,
+            Direction::Out => 2,
+        }
+    }
+
+    pub(crate) fn from_bits(flags: u32) -> Direction {
+        match flags & 3 {
+            1 => Direction::In,
+            2 => Direction::Out,
+            _ => Direction::Unknown,
+        }
+    }
+}
+
+/// Where packets were captured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    /// What they are.
+    pub link: LinkType,
+    /// Name for people.
+    pub name: alloc::string::String,
+    /// What a reader must know to understand the packets; see `docs/capture.md`.
+    pub description: alloc::string::String,
+    /// Bytes that are kept of a packet at most; 0 for all.
+    pub snap_bytes: u32,
+}
+
+/// A packet as it lies in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Number of the interface within its section, from 0.
+    pub interface: u32,
+    /// When, in nanoseconds since 1970.
+    pub time_ns: u64,
+    /// Which way.
+    pub direction: Direction,
+    /// Its first bytes.
+    pub bytes: &'a [u8],
+    /// How long it was.
+    pub original_bytes: u32,
+}
+
+const SECTION: u32 = 0x0a0d_0d0a;
+const INTERFACE: u32 = 1;
+const SIMPLE_PACKET: u32 = 3;
+const PACKET: u32 = 6;
+const MAGIC: u32 = 0x1a2b_3c4d;
+
+const OPTION_END: u16 = 0;
+const OPTION_NAME: u16 = 2;
+const OPTION_DESCRIPTION: u16 = 3;
+const OPTION_TIME_UNIT: u16 = 9;
+const OPTION_FLAGS: u16 = 2;
+
+/// Length rounded up to a multiple of four.
+fn padded(length: usize) -> usize {
+    length.div_ceil(4) * 4
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,337 @@
+//! Bytes into blocks.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use super::{
+    BLOCK_BYTES_MAX, Direction, INTERFACE, INTERFACES_MAX, Interface, LinkType, MAGIC,
+    OPTION_DESCRIPTION, OPTION_END, OPTION_FLAGS, OPTION_NAME, OPTION_TIME_UNIT, PACKET, Packet,
+    SECTION, SIMPLE_PACKET, padded,
+};
+
+/// Reads a file, or a stream that has no end yet.
+#[derive(Debug, Default)]
+pub struct Reader {
+    buffer: Vec<u8>,
+    /// Bytes at the front of the buffer that are done with.
+    done: usize,
+    /// Byte order of the section; none before the first.
+    order: Option<Order>,
+    interfaces: Vec<(Interface, Unit)>,
+}
+
+/// A block that says something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Item<'a> {
+    /// A section begins: interfaces are numbered from 0 again.
+    Section,
+    /// A further interface.
+    Interface(&'a Interface),
+    /// A packet.
+    Packet(Packet<'a>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Order {
+    Little,
+    Big,
+}
+
+/// Unit of times: 10^-n or 2^-n seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unit {
+    Decimal(u32),
+    Binary(u32),
+}
+
+impl Unit {
+    fn from_option(byte: u8) -> Unit {
+        let exponent = u32::from(byte & 0x7f);
+        if byte & 0x80 == 0 {
+            Unit::Decimal(exponent)
+        } else {
+            Unit::Binary(exponent)
+        }
+    }
+
+    /// Nanoseconds; as many as fit.
+    fn to_ns(self, time: u64) -> u64 {
+        let ns = match self {
+            Unit::Decimal(n) if n <= 9 => u128::from(time) * 10u128.pow(9 - n),
+            Unit::Decimal(n) => 10u128
+                .checked_pow(n - 9)
+                .map_or(0, |unit| u128::from(time) / unit),
+            Unit::Binary(n) => (u128::from(time) * 1_000_000_000) >> n.min(127),
+        };
+        u64::try_from(ns).unwrap_or(u64::MAX)
+    }
+}
+
+impl Order {
+    fn u16(self, bytes: [u8; 2]) -> u16 {
+        match self {
+            Order::Little => u16::from_le_bytes(bytes),
+            Order::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    fn u32(self, bytes: [u8; 4]) -> u32 {
+        match self {
+            Order::Little => u32::from_le_bytes(bytes),
+            Order::Big => u32::from_be_bytes(bytes),
+        }
+    }
+}
+
+/// A cursor over a block's body.
+struct Body<'a> {
+    rest: &'a [u8],
+    order: Order,
+}
+
+impl<'a> Body<'a> {
+    fn u16(&mut self) -> Result<u16, CaptureError> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(CaptureError::Block)?;
+        self.rest = rest;
+        Ok(self.order.u16(*bytes))
+    }
+
+    fn u32(&mut self) -> Result<u32, CaptureError> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(CaptureError::Block)?;
+        self.rest = rest;
+        Ok(self.order.u32(*bytes))
+    }
+
+    fn bytes(&mut self, length: usize) -> Result<&'a [u8], CaptureError> {
+        let (bytes, rest) = self
+            .rest
+            .split_at_checked(padded(length))
+            .ok_or(CaptureError::Block)?;
+        self.rest = rest;
+        Ok(&bytes[..length])
+    }
+
+    /// The next option; `None` at the end.
+    fn option(&mut self) -> Result<Option<(u16, &'a [u8])>, CaptureError> {
+        if self.rest.is_empty() {
+            return Ok(None);
+        }
+        let (code, length) = (self.u16()?, self.u16()?);
+        if code == OPTION_END {
+            return Ok(None);
+        }
+        Ok(Some((code, self.bytes(usize::from(length))?)))
+    }
+}
+
+impl Reader {
+    /// A reader that has seen nothing.
+    #[must_use]
+    pub fn new() -> Reader {
+        Reader::default()
+    }
+
+    /// Takes the next bytes of the file.
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.buffer.drain(..self.done);
+        self.done = 0;
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// Bytes that are left: part of a block when the file ends here.
+    #[must_use]
+    pub fn rest(&self) -> usize {
+        self.buffer.len() - self.done
+    }
+
+    /// An interface of the present section.
+    #[must_use]
+    pub fn interface(&self, number: u32) -> Option<&Interface> {
+        let index = usize::try_from(number).ok()?;
+        self.interfaces.get(index).map(|(interface, _)| interface)
+    }
+
+    /// The next block that says something; `None` when more bytes are needed.
+    ///
+    /// # Errors
+    /// The bytes are no capture file; nothing can be read behind them.
+    pub fn poll(&mut self) -> Result<Option<Item<'_>>, CaptureError> {
+        loop {
+            let Some((kind, length, order)) = self.head()? else {
+                return Ok(None);
+            };
+            let start = self.done;
+            self.done += length;
+            let trailer = self.buffer[self.done - 4..self.done].first_chunk();
+            if trailer.is_none_or(|bytes| order.u32(*bytes) as usize != length) {
+                return Err(CaptureError::Block);
+            }
+            match kind {
+                SECTION => {
+                    self.order = Some(order);
+                    self.interfaces.clear();
+                    return Ok(Some(Item::Section));
+                }
+                INTERFACE => {
+                    self.add_interface(start, length, order)?;
+                    let added = self.interfaces.last().ok_or(CaptureError::Interface)?;
+                    return Ok(Some(Item::Interface(&added.0)));
+                }
+                PACKET => {
+                    let body = self.body(start, length, order);
+                    return self.packet(body).map(|packet| Some(Item::Packet(packet)));
+                }
+                SIMPLE_PACKET => {
+                    let body = self.body(start, length, order);
+                    return self.simple(body).map(|packet| Some(Item::Packet(packet)));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Type, length and byte order of the block that begins here; `None` until it is there whole.
+    fn head(&self) -> Result<Option<(u32, usize, Order)>, CaptureError> {
+        let bytes = &self.buffer[self.done..];
+        let Some(&[t0, t1, t2, t3, l0, l1, l2, l3]) = bytes.first_chunk() else {
+            return Ok(None);
+        };
+        // The type of a section header reads the same in both orders.
+        let is_section = u32::from_le_bytes([t0, t1, t2, t3]) == SECTION;
+        let order = match (is_section, self.order) {
+            (true, _) => {
+                let Some(magic) = bytes.get(8..12).and_then(|magic| magic.first_chunk()) else {
+                    return Ok(None);
+                };
+                match u32::from_le_bytes(*magic) {
+                    MAGIC => Order::Little,
+                    magic if magic.swap_bytes() == MAGIC => Order::Big,
+                    _ => return Err(CaptureError::Foreign),
+                }
+            }
+            (false, Some(order)) => order,
+            (false, None) => return Err(CaptureError::Foreign),
+        };
+        let length = order.u32([l0, l1, l2, l3]) as usize;
+        if !length.is_multiple_of(4) || !(12..=BLOCK_BYTES_MAX).contains(&length) {
+            return Err(CaptureError::Block);
+        }
+        if bytes.len() < length {
+            return Ok(None);
+        }
+        Ok(Some((order.u32([t0, t1, t2, t3]), length, order)))
+    }
+
+    fn body(&self, start: usize, length: usize, order: Order) -> Body<'_> {
+        Body {
+            rest: &self.buffer[start + 8..start + length - 4],
+            order,
+        }
+    }
+
+    fn add_interface(
+        &mut self,
+        start: usize,
+        length: usize,
+        order: Order,
+    ) -> Result<(), CaptureError> {
+        if self.interfaces.len() >= INTERFACES_MAX {
+            return Err(CaptureError::Interface);
+        }
+        let mut body = self.body(start, length, order);
+        let link = LinkType(body.u16()?);
+        body.u16()?;
+        let mut interface = Interface {
+            link,
+            name: String::new(),
+            description: String::new(),
+            snap_bytes: body.u32()?,
+        };
+        let mut unit = Unit::Decimal(6);
+        while let Some((code, value)) = body.option()? {
+            match (code, value) {
+                (OPTION_NAME, text) => interface.name = String::from_utf8_lossy(text).into(),
+                (OPTION_DESCRIPTION, text) => {
+                    interface.description = String::from_utf8_lossy(text).into();
+                }
+                (OPTION_TIME_UNIT, [byte]) => unit = Unit::from_option(*byte),
+                _ => {}
+            }
+        }
+        self.interfaces.push((interface, unit));
+        Ok(())
+    }
+
+    fn packet<'a>(&self, mut body: Body<'a>) -> Result<Packet<'a>, CaptureError> {
+        let interface = body.u32()?;
+        let unit = self.unit(interface)?;
+        let time = u64::from(body.u32()?) << 32 | u64::from(body.u32()?);
+        let captured = body.u32()? as usize;
+        let original_bytes = body.u32()?;
+        let bytes = body.bytes(captured)?;
+        let mut direction = Direction::Unknown;
+        while let Some((code, value)) = body.option()? {
+            if let (OPTION_FLAGS, Some(flags)) = (code, value.first_chunk()) {
+                direction = Direction::from_bits(body.order.u32(*flags));
+            }
+        }
+        Ok(Packet {
+            interface,
+            time_ns: unit.to_ns(time),
+            direction,
+            bytes,
+            original_bytes,
+        })
+    }
+
+    /// A packet without interface and time: of the first one, at 0.
+    fn simple<'a>(&self, mut body: Body<'a>) -> Result<Packet<'a>, CaptureError> {
+        self.unit(0)?;
+        let original_bytes = body.u32()?;
+        let snap = match self.interface(0).map_or(0, |first| first.snap_bytes) {
+            0 => u32::MAX,
+            snap => snap,
+        };
+        let bytes = body.bytes(original_bytes.min(snap) as usize)?;
+        Ok(Packet {
+            interface: 0,
+            time_ns: 0,
+            direction: Direction::Unknown,
+            bytes,
+            original_bytes,
+        })
+    }
+
+    fn unit(&self, interface: u32) -> Result<Unit, CaptureError> {
+        let index = usize::try_from(interface).ok();
+        index
+            .and_then(|index| self.interfaces.get(index))
+            .map(|(_, unit)| *unit)
+            .ok_or(CaptureError::Interface)
+    }
+}
+
+/// Why bytes are no capture file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum CaptureError {
+    /// It does not begin as pcapng does.
+    Foreign,
+    /// A block is malformed, or longer than [`BLOCK_BYTES_MAX`].
+    Block,
+    /// A packet of an interface that is not described, or too many interfaces.
+    Interface,
+}
+
+impl fmt::Display for CaptureError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            CaptureError::Foreign => "this is no pcapng file",
+            CaptureError::Block => "a block of the pcapng file is malformed",
+            CaptureError::Interface => "a packet of the pcapng file has no interface",
+        })
+    }
+}
+
+impl core::error::Error for CaptureError {}

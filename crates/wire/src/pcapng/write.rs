@@ -1,0 +1,100 @@
+//! Blocks into bytes.
+
+use alloc::vec::Vec;
+
+use super::{
+    INTERFACE, Interface, MAGIC, OPTION_DESCRIPTION, OPTION_END, OPTION_FLAGS, OPTION_NAME,
+    OPTION_TIME_UNIT, PACKET, Packet, SECTION, padded,
+};
+
+/// Writes one section. Its bytes are appended to vectors of the caller, block by block.
+#[derive(Debug, Default)]
+pub struct Writer {
+    interfaces: u32,
+}
+
+impl Writer {
+    /// Begins a file.
+    pub fn begin(out: &mut Vec<u8>) -> Writer {
+        block(out, SECTION, |out| {
+            out.extend_from_slice(&MAGIC.to_le_bytes());
+            out.extend_from_slice(&1u16.to_le_bytes());
+            out.extend_from_slice(&0u16.to_le_bytes());
+            out.extend_from_slice(&u64::MAX.to_le_bytes());
+        });
+        Writer::default()
+    }
+
+    /// Adds an interface; returns its number, which packets name. Texts longer than an option can
+    /// be are cut.
+    pub fn interface(&mut self, out: &mut Vec<u8>, interface: &Interface) -> u32 {
+        block(out, INTERFACE, |out| {
+            out.extend_from_slice(&interface.link.0.to_le_bytes());
+            out.extend_from_slice(&0u16.to_le_bytes());
+            out.extend_from_slice(&interface.snap_bytes.to_le_bytes());
+            option(out, OPTION_NAME, interface.name.as_bytes());
+            option(out, OPTION_DESCRIPTION, interface.description.as_bytes());
+            option(out, OPTION_TIME_UNIT, &[9]);
+            option(out, OPTION_END, &[]);
+        });
+        self.interfaces += 1;
+        self.interfaces - 1
+    }
+
+    /// Adds a packet. False when there is no such interface, or the packet is too long for a
+    /// reader: nothing is written.
+    #[must_use]
+    pub fn packet(&self, out: &mut Vec<u8>, packet: &Packet<'_>) -> bool {
+        let captured = u32::try_from(packet.bytes.len()).ok();
+        let Some(captured) = captured.filter(|_| packet.bytes.len() <= PACKET_BYTES_MAX) else {
+            return false;
+        };
+        if packet.interface >= self.interfaces {
+            return false;
+        }
+        let [high, low] = [packet.time_ns >> 32, packet.time_ns & 0xffff_ffff];
+        block(out, PACKET, |out| {
+            let words = [
+                packet.interface,
+                high as u32,
+                low as u32,
+                captured,
+                packet.original_bytes.max(captured),
+            ];
+            for word in words {
+                out.extend_from_slice(&word.to_le_bytes());
+            }
+            out.extend_from_slice(packet.bytes);
+            out.resize(
+                out.len() + padded(packet.bytes.len()) - packet.bytes.len(),
+                0,
+            );
+            option(out, OPTION_FLAGS, &packet.direction.bits().to_le_bytes());
+            option(out, OPTION_END, &[]);
+        });
+        true
+    }
+}
+
+/// Longest packet: a block of the longest length less everything around the packet.
+const PACKET_BYTES_MAX: usize = super::BLOCK_BYTES_MAX - 64;
+
+fn block(out: &mut Vec<u8>, kind: u32, body: impl FnOnce(&mut Vec<u8>)) {
+    let start = out.len();
+    out.extend_from_slice(&kind.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    body(out);
+    let length = (out.len() + 4 - start) as u32;
+    out[start + 4..start + 8].copy_from_slice(&length.to_le_bytes());
+    out.extend_from_slice(&length.to_le_bytes());
+}
+
+fn option(out: &mut Vec<u8>, code: u16, value: &[u8]) {
+    let value = &value[..value.len().min(OPTION_BYTES_MAX)];
+    out.extend_from_slice(&code.to_le_bytes());
+    out.extend_from_slice(&(value.len() as u16).to_le_bytes());
+    out.extend_from_slice(value);
+    out.resize(out.len() + padded(value.len()) - value.len(), 0);
+}
+
+const OPTION_BYTES_MAX: usize = 4096;
