@@ -4,12 +4,14 @@
 //! status.
 
 mod client;
+mod medium;
 
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::client::{Client, ClientError};
+pub use self::medium::{ArpDialect, FaultSpec, Framing, PeerAddress};
 use crate::ipc::Mode;
 use crate::{AppName, DifName, ErrorBody, FlowSpec, IpcpId, LocalName, PortId};
 
@@ -51,6 +53,12 @@ pub enum IpcpType {
     Loopback,
     /// Shim over a hypervisor's shared memory.
     Hv,
+    /// Shim over an Ethernet interface or one VLAN of it.
+    Eth,
+    /// Shim over UDP.
+    Udp,
+    /// Shim over TCP.
+    Tcp,
 }
 
 /// The side of an hv IPCP.
@@ -82,6 +90,57 @@ pub struct IpcpCreate {
     /// lowest that is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pci: Option<String>,
+    /// `eth`: the interface.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// `eth`: the VLAN id, 1 to 4094, which is the name of the DIF unless that is free text; absent
+    /// or 0 for frames without tag.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vlan: Option<u16>,
+    /// `eth`: how names are written in ARP.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arp: Option<ArpDialect>,
+    /// `udp`, `tcp`: the address to listen on, such as `0.0.0.0:3359` or `[::]:3359`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<String>,
+    /// `udp`, `tcp`: how SDUs are framed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub framing: Option<Framing>,
+    /// `udp`, `tcp`: where applications are; others are looked for in `/etc/hosts` and the DNS.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeerAddress>,
+    /// `eth`, `udp`: the longest SDU in bytes, where it is less than what the network carries.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sdu_max: Option<usize>,
+    /// `eth`, `udp`, `tcp`: how long a name is asked for, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// `eth`, `udp`: impairment of everything sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<FaultSpec>,
+}
+
+impl IpcpCreate {
+    /// An IPCP with nothing but what every one has.
+    #[must_use]
+    pub fn new(name: LocalName, kind: IpcpType, dif: DifName) -> Self {
+        Self {
+            name,
+            kind,
+            dif,
+            side: None,
+            pci: None,
+            interface: None,
+            vlan: None,
+            arp: None,
+            listen: None,
+            framing: None,
+            peers: Vec::new(),
+            sdu_max: None,
+            timeout_ms: None,
+            fault: None,
+        }
+    }
 }
 
 /// State of an IPCP's link.

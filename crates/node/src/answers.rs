@@ -311,13 +311,11 @@ impl Core {
 
 /// The IPCP that a node has without being told.
 pub fn implicit_loopback() -> IpcpCreate {
-    IpcpCreate {
-        name: LocalName::new("loopback").expect("a valid name"),
-        kind: IpcpType::Loopback,
-        dif: DifName::new("local").expect("a valid name"),
-        side: None,
-        pci: None,
-    }
+    IpcpCreate::new(
+        LocalName::new("loopback").expect("a valid name"),
+        IpcpType::Loopback,
+        DifName::new("local").expect("a valid name"),
+    )
 }
 
 fn missing(kind: &str, name: &str) -> ErrorBody {

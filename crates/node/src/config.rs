@@ -210,6 +210,7 @@ impl Default for Limits {
 /// A sentence that says what would be right.
 pub fn check_ipcp(ipcp: &IpcpCreate) -> Result<(), String> {
     let name = &ipcp.name;
+    crate::media::check(ipcp)?;
     match ipcp.kind {
         IpcpType::Loopback => {
             if ipcp.side.is_some() || ipcp.pci.is_some() {
@@ -225,6 +226,7 @@ pub fn check_ipcp(ipcp: &IpcpCreate) -> Result<(), String> {
                 ));
             }
         }
+        IpcpType::Eth | IpcpType::Udp | IpcpType::Tcp => {}
     }
     Ok(())
 }

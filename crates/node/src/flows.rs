@@ -94,6 +94,8 @@ impl Core {
         spec: &FlowSpec,
     ) -> Result<Vec<IpcpId>, ErrorBody> {
         let (mut found, mut refusal, mut members) = (Vec::new(), None, 0);
+        // Those that know the name, before those that would have to ask for it.
+        let mut possible = Vec::new();
         for id in self.search_order() {
             let ipcp = &self.ipcps[&id];
             if dif.is_some_and(|dif| ipcp.dif != *dif) {
@@ -104,7 +106,8 @@ impl Core {
                 refusal.get_or_insert_with(|| link_down(&ipcp.dif, ipcp.reason.as_deref()));
             }
             let shim = ipcp.carrier.shim_ref();
-            if !shim.reaches(remote) {
+            let is_known = shim.reaches(remote);
+            if !is_known && !shim.may_reach(remote) {
                 continue;
             }
             if !self
@@ -118,10 +121,13 @@ impl Core {
                     ipcp.dif
                 );
                 refusal = Some(ErrorBody::new(ErrorCode::SpecNotMet, what));
-            } else {
+            } else if is_known {
                 found.push(id);
+            } else {
+                possible.push(id);
             }
         }
+        found.append(&mut possible);
         match (found.is_empty(), dif) {
             (false, _) => Ok(found),
             (true, Some(dif)) if members == 0 => Err(self.unknown_dif(dif)),
@@ -140,7 +146,7 @@ impl Core {
         };
         let to_plane = match &self.ipcps[&id].carrier {
             Carrier::Loopback(_) => None,
-            Carrier::Hv(_) => {
+            Carrier::Hv(_) | Carrier::Medium(_) => {
                 let (plug, to_plane) = self.make_plug(&end)?;
                 if let Stage::Asked { plug: slot, .. } = &mut end.stage {
                     *slot = Some(plug);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carina_api::control::{EventKind, HvSide, IpcpCreate, IpcpType, LinkState};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, LocalName};
-use carina_shims::{Command, Event, HvShim, Loopback, Shim};
+use carina_shims::{Command, Event, HvShim, Loopback, MediumShim, Shim};
 use carina_vmpi::hl::Side;
 use carina_vmpi::ll::VmpiImpl;
 use carina_vmpi::ll::ivshmem::{GuestDevice, Interrupts, PciAddress, guest_devices};
@@ -41,6 +41,8 @@ pub enum Carrier {
     Loopback(Loopback),
     /// On the data plane.
     Hv(HvShim),
+    /// On the data plane, over a network.
+    Medium(MediumShim),
 }
 
 impl Carrier {
@@ -49,6 +51,7 @@ impl Carrier {
         match self {
             Self::Loopback(shim) => shim,
             Self::Hv(shim) => shim,
+            Self::Medium(shim) => shim,
         }
     }
 
@@ -57,6 +60,7 @@ impl Carrier {
         match self {
             Self::Loopback(shim) => shim,
             Self::Hv(shim) => shim,
+            Self::Medium(shim) => shim,
         }
     }
 }
@@ -78,6 +82,7 @@ impl Core {
                 self.add_ipcp(id, name, dif, carrier, Some(create));
                 Ok(id)
             }
+            IpcpType::Eth | IpcpType::Udp | IpcpType::Tcp => self.create_medium(create),
             IpcpType::Hv => {
                 let pci = self.find_device(&create)?;
                 let opened = GuestDevice::open(&pci, Interrupts::Auto).map_err(|error| {
@@ -129,6 +134,22 @@ impl Core {
         Ok(id)
     }
 
+    /// Makes a shim over a network.
+    fn create_medium(&mut self, create: IpcpCreate) -> Result<IpcpId, ErrorBody> {
+        let (medium, offered) = crate::media::open(&create)?;
+        let id = self.free_ipcp()?;
+        let kind = match create.kind {
+            IpcpType::Udp => "udp",
+            IpcpType::Tcp => "tcp",
+            _ => "eth",
+        };
+        self.plane.send(Command::AddMedium { ipcp: id, medium });
+        let shim = MediumShim::new(id, kind, offered, self.plane.commands());
+        let (name, dif) = (create.name.clone(), create.dif.clone());
+        self.add_ipcp(id, name, dif, Carrier::Medium(shim), Some(create));
+        Ok(id)
+    }
+
     fn add_ipcp(
         &mut self,
         id: IpcpId,
@@ -140,6 +161,10 @@ impl Core {
         let (kind, state, vmpi_id) = match &carrier {
             Carrier::Loopback(_) => (IpcpType::Loopback, LinkState::Up, None),
             Carrier::Hv(_) => (IpcpType::Hv, LinkState::Down, Some(self.free_vmpi_id())),
+            Carrier::Medium(_) => {
+                let kind = made_from.as_ref().map_or(IpcpType::Eth, |made| made.kind);
+                (kind, LinkState::Down, None)
+            }
         };
         self.journal
             .note(EventKind::IpcpCreated, &name, format!("in {dif}"));
@@ -196,7 +221,7 @@ impl Core {
                 app.ipcps.retain(|at| *at != id);
             }
         }
-        if let Carrier::Hv(_) = ipcp.carrier {
+        if let Carrier::Hv(_) | Carrier::Medium(_) = ipcp.carrier {
             self.plane.send(Command::RemoveIpcp { ipcp: id });
         }
         self.journal
@@ -249,8 +274,10 @@ impl Core {
 
     fn on_event(&mut self, event: Event) {
         for ipcp in self.ipcps.values_mut() {
-            if let Carrier::Hv(hv) = &mut ipcp.carrier {
-                hv.handle(&event);
+            match &mut ipcp.carrier {
+                Carrier::Hv(shim) => shim.handle(&event),
+                Carrier::Medium(shim) => shim.handle(&event),
+                Carrier::Loopback(_) => {}
             }
         }
         match event {

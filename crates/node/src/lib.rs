@@ -25,6 +25,7 @@ mod http;
 mod ipcps;
 mod joins;
 mod journal;
+mod media;
 mod queries;
 mod rules;
 mod rundir;

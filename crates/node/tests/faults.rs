@@ -117,13 +117,8 @@ fn control_sock_refuses_with_status_and_words() {
     refused(control.get_text("/v1/apply"), 405, "method");
     refused(control.get_text("/v1/vms/none"), 404, "none");
     refused(control.get_text("/v1/events?since=x"), 400, "since");
-    let twice = IpcpCreate {
-        name: LocalName::new("loopback").unwrap(),
-        kind: IpcpType::Loopback,
-        dif: dif("other"),
-        side: None,
-        pci: None,
-    };
+    let loopback = LocalName::new("loopback").unwrap();
+    let twice = IpcpCreate::new(loopback, IpcpType::Loopback, dif("other"));
     let error = control.create_ipcp(&twice).unwrap_err().to_string();
     assert!(error.contains("duplicate-name"), "{error}");
     let error = control.destroy_ipcp("none").unwrap_err().to_string();
@@ -136,13 +131,7 @@ fn ipcp_made_by_command_takes_in_what_is_registered_everywhere() {
     let server = house.conn();
     assert_eq!(server.register("echo", None).unwrap(), []);
     let name = LocalName::new("second").unwrap();
-    let create = IpcpCreate {
-        name,
-        kind: IpcpType::Loopback,
-        dif: dif("two"),
-        side: None,
-        pci: None,
-    };
+    let create = IpcpCreate::new(name, IpcpType::Loopback, dif("two"));
     house.control().create_ipcp(&create).unwrap();
     let caller = house.conn();
     caller.ask_with("echo", Some("two"), FlowSpec::reliable(), Mode::Ring);

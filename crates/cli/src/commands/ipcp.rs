@@ -1,6 +1,8 @@
 //! `carina ipcp`: makes, destroys and lists IPC processes.
 
-use carina_api::control::{HvSide, IpcpCreate, IpcpType, LinkState};
+use carina_api::control::{
+    ArpDialect, Framing, HvSide, IpcpCreate, IpcpType, LinkState, PeerAddress,
+};
 use carina_api::{DifName, LocalName};
 use clap::{Subcommand, ValueEnum};
 
@@ -15,7 +17,9 @@ pub enum IpcpCommand {
     /// Make an IPC process
     #[command(
         after_help = "Examples:\n  carina ipcp create lo --type loopback --dif local\n  \
-        carina ipcp create hv0 --type hv --side guest --dif hv.a"
+        carina ipcp create hv0 --type hv --side guest --dif hv.a\n  \
+        carina ipcp create e10 --type eth --interface eth0 --dif 10\n  \
+        carina ipcp create u --type udp --dif inet --peer b.ipcp=192.0.2.7"
     )]
     Create(CreateArgs),
     /// Destroy an IPC process; its flows end
@@ -46,12 +50,65 @@ pub struct CreateArgs {
     /// PCI address of the device (type hv, in a guest) [default: the first free one]
     #[arg(long)]
     pci: Option<String>,
+    #[command(flatten)]
+    network: NetworkArgs,
+}
+
+/// Options of shims over networks.
+#[derive(Debug, clap::Args)]
+struct NetworkArgs {
+    /// The interface (type eth)
+    #[arg(long)]
+    interface: Option<String>,
+    /// VLAN id, 0 for frames without tag (type eth) [default: the DIF's name if that is a number]
+    #[arg(long)]
+    vlan: Option<u16>,
+    /// How names are written in ARP (type eth) [default: native]
+    #[arg(long, value_enum)]
+    arp: Option<Arp>,
+    /// Address to listen on (types udp, tcp) [default: 0.0.0.0:3359]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<String>,
+    /// How SDUs are framed (types udp, tcp) [default: native]
+    #[arg(long, value_enum)]
+    framing: Option<Frames>,
+    /// Where an application is (types udp, tcp); may be repeated
+    #[arg(long = "peer", value_name = "NAME=HOST[:PORT]", value_parser = peer)]
+    peers: Vec<PeerAddress>,
+    /// Longest SDU in bytes (types eth, udp) [default: what the network carries]
+    #[arg(long)]
+    sdu_max: Option<usize>,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Arp {
+    Native,
+    Irati,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Frames {
+    Native,
+    Rlite,
+}
+
+fn peer(text: &str) -> Result<PeerAddress, String> {
+    let (name, address) = text
+        .split_once('=')
+        .filter(|(_, address)| !address.is_empty())
+        .ok_or("NAME=HOST or NAME=HOST:PORT is expected")?;
+    let name = name.parse().map_err(|error| format!("{error}"))?;
+    let address = address.to_owned();
+    Ok(PeerAddress { name, address })
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Kind {
     Loopback,
     Hv,
+    Eth,
+    Udp,
+    Tcp,
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -117,6 +174,9 @@ pub fn kind_word(kind: IpcpType) -> &'static str {
     match kind {
         IpcpType::Loopback => "loopback",
         IpcpType::Hv => "hv",
+        IpcpType::Eth => "eth",
+        IpcpType::Udp => "udp",
+        IpcpType::Tcp => "tcp",
     }
 }
 
@@ -127,6 +187,9 @@ impl From<CreateArgs> for IpcpCreate {
             kind: match args.kind {
                 Kind::Loopback => IpcpType::Loopback,
                 Kind::Hv => IpcpType::Hv,
+                Kind::Eth => IpcpType::Eth,
+                Kind::Udp => IpcpType::Udp,
+                Kind::Tcp => IpcpType::Tcp,
             },
             dif: args.dif,
             side: args.side.map(|side| match side {
@@ -134,6 +197,21 @@ impl From<CreateArgs> for IpcpCreate {
                 Side::Guest => HvSide::Guest,
             }),
             pci: args.pci,
+            interface: args.network.interface,
+            vlan: args.network.vlan,
+            arp: args.network.arp.map(|arp| match arp {
+                Arp::Native => ArpDialect::Native,
+                Arp::Irati => ArpDialect::Irati,
+            }),
+            listen: args.network.listen,
+            framing: args.network.framing.map(|framing| match framing {
+                Frames::Native => Framing::Native,
+                Frames::Rlite => Framing::Rlite,
+            }),
+            peers: args.network.peers,
+            sdu_max: args.network.sdu_max,
+            timeout_ms: None,
+            fault: None,
         }
     }
 }
