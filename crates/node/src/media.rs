@@ -1,0 +1,226 @@
+//! Shims over networks: from their configuration to an open medium.
+
+use carina_api::control::{ArpDialect, FaultSpec, IpcpCreate, IpcpType};
+use carina_api::{ErrorBody, ErrorCode};
+use carina_netdev::FaultPlan;
+use carina_shims::{EthConfig, Medium, Offered};
+use carina_wire::arp::Dialect;
+use carina_wire::ether::VLAN_MAX;
+
+/// Checks that the keys of an IPCP belong to its type and fit together.
+///
+/// # Errors
+/// A sentence that says what would be right.
+pub fn check(create: &IpcpCreate) -> Result<(), String> {
+    let name = &create.name;
+    let wrong = |what: String| Err(format!("IPCP {name}: {what}"));
+    let (eth, net) = (
+        create.kind == IpcpType::Eth,
+        matches!(create.kind, IpcpType::Udp | IpcpType::Tcp),
+    );
+    let kind = word(create.kind);
+    for (key, is_set, belongs, types) in [
+        ("interface", create.interface.is_some(), eth, "\"eth\""),
+        ("vlan", create.vlan.is_some(), eth, "\"eth\""),
+        ("arp", create.arp.is_some(), eth, "\"eth\""),
+        (
+            "listen",
+            create.listen.is_some(),
+            net,
+            "\"udp\" and \"tcp\"",
+        ),
+        (
+            "framing",
+            create.framing.is_some(),
+            net,
+            "\"udp\" and \"tcp\"",
+        ),
+        (
+            "peers",
+            !create.peers.is_empty(),
+            net,
+            "\"udp\" and \"tcp\"",
+        ),
+        (
+            "sdu_max",
+            create.sdu_max.is_some(),
+            eth || create.kind == IpcpType::Udp,
+            "\"eth\" and \"udp\"",
+        ),
+        (
+            "timeout_ms",
+            create.timeout_ms.is_some(),
+            eth || net,
+            "\"eth\", \"udp\" and \"tcp\"",
+        ),
+        (
+            "fault",
+            create.fault.is_some(),
+            eth || create.kind == IpcpType::Udp,
+            "\"eth\" and \"udp\"",
+        ),
+    ] {
+        if is_set && !belongs {
+            let what = format!("`{key}` belongs to IPCPs of type {types}; this one is \"{kind}\"");
+            return wrong(what);
+        }
+    }
+    if !eth && !net {
+        return Ok(());
+    }
+    if create.side.is_some() || create.pci.is_some() {
+        return wrong("`side` and `pci` belong to IPCPs of type \"hv\"".to_owned());
+    }
+    if eth && create.interface.is_none() {
+        return wrong("type \"eth\" needs `interface = \"NAME\"`".to_owned());
+    }
+    if eth {
+        vlan_of(create).map_err(|what| format!("IPCP {name}: {what}"))?;
+    }
+    if let Some(fault) = &create.fault {
+        let plan = plan_of(fault).and_then(|plan| plan.check());
+        plan.map_err(|what| format!("IPCP {name}: fault: {what}"))?;
+    }
+    Ok(())
+}
+
+/// Opens the medium of an IPCP.
+///
+/// # Errors
+/// What is wrong and what would be right.
+pub fn open(create: &IpcpCreate) -> Result<(Medium, Offered), ErrorBody> {
+    let opened = match create.kind {
+        IpcpType::Eth => open_eth(create),
+        other => Err(format!("type {} has no medium", word(other))),
+    };
+    opened.map_err(|what| {
+        let what = format!("IPCP {}: {what}", create.name);
+        ErrorBody::new(ErrorCode::BadRequest, what)
+    })
+}
+
+fn open_eth(create: &IpcpCreate) -> Result<(Medium, Offered), String> {
+    let interface = create.interface.clone().unwrap_or_default();
+    let mut config = EthConfig::new(interface, vlan_of(create)?);
+    config.mtu = create.sdu_max;
+    config.dialect = match create.arp.unwrap_or_default() {
+        ArpDialect::Native => Dialect::NATIVE,
+        ArpDialect::Irati => Dialect::IRATI,
+    };
+    if let Some(ms) = create.timeout_ms {
+        config.timeout_ns = ms.saturating_mul(1_000_000);
+    }
+    config.fault = create.fault.as_ref().map(plan_of).transpose()?;
+    config.open()
+}
+
+/// The VLAN: as given, or the name of the DIF where that is one.
+fn vlan_of(create: &IpcpCreate) -> Result<u16, String> {
+    let named: Option<u16> = create.dif.as_str().parse().ok();
+    match (create.vlan, named) {
+        (Some(vlan), _) if vlan > VLAN_MAX => Err(format!(
+            "`vlan` is {vlan}; 1 to {VLAN_MAX} are possible, or 0 for frames without tag"
+        )),
+        (Some(vlan), Some(named)) if vlan != named => Err(format!(
+            "`vlan` is {vlan} and the DIF is {named}; the VLAN id is the DIF's name, or the DIF's \
+             name is no number"
+        )),
+        (Some(vlan), _) => Ok(vlan),
+        (None, Some(named)) if named > VLAN_MAX => Err(format!(
+            "the DIF {named} would be a VLAN; 1 to {VLAN_MAX} are possible, or 0 for frames \
+             without tag"
+        )),
+        (None, named) => Ok(named.unwrap_or(0)),
+    }
+}
+
+/// The plan of a fault layer.
+fn plan_of(spec: &FaultSpec) -> Result<FaultPlan, String> {
+    let ns = |name: &str, ms: f64| match (0.0..=DELAY_MS_MAX).contains(&ms) {
+        true => Ok((ms * 1e6) as u64),
+        false => Err(format!("{name} is {ms}; 0 to {DELAY_MS_MAX} are possible")),
+    };
+    Ok(FaultPlan {
+        loss: spec.loss,
+        duplicate: spec.duplicate,
+        reorder: spec.reorder,
+        delay_ns: ns("delay_ms", spec.delay_ms)?,
+        jitter_ns: ns("jitter_ms", spec.jitter_ms)?,
+        rate_bps: spec.rate_bps,
+        queue_bytes: spec.queue_bytes,
+        seed: spec.seed,
+    })
+}
+
+fn word(kind: IpcpType) -> String {
+    match serde_json::to_value(kind) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => format!("{kind:?}"),
+    }
+}
+
+/// The longest delay, in milliseconds: an hour.
+const DELAY_MS_MAX: f64 = 3_600_000.0;
+
+#[cfg(test)]
+mod tests {
+    use carina_api::{DifName, LocalName};
+
+    use super::*;
+
+    fn eth(dif: &str) -> IpcpCreate {
+        let name = LocalName::new("e").expect("a name");
+        let dif = DifName::new(dif).expect("a name");
+        IpcpCreate {
+            interface: Some("carina-nope".to_owned()),
+            ..IpcpCreate::new(name, IpcpType::Eth, dif)
+        }
+    }
+
+    #[test]
+    fn the_vlan_is_the_name_of_the_dif_unless_that_is_free() {
+        assert_eq!(vlan_of(&eth("10")), Ok(10));
+        assert_eq!(vlan_of(&eth("backbone")), Ok(0));
+        let named = |dif: &str, vlan| IpcpCreate {
+            vlan: Some(vlan),
+            ..eth(dif)
+        };
+        assert_eq!(vlan_of(&named("backbone", 7)), Ok(7));
+        assert_eq!(vlan_of(&named("7", 7)), Ok(7));
+        assert!(check(&named("7", 8)).unwrap_err().contains("the DIF is 7"));
+        assert!(check(&named("x", 4095)).unwrap_err().contains("1 to 4094"));
+        assert!(check(&eth("4095")).unwrap_err().contains("1 to 4094"));
+    }
+
+    #[test]
+    fn keys_of_other_types_and_missing_ones_are_named() {
+        let missing = IpcpCreate {
+            interface: None,
+            ..eth("x")
+        };
+        assert!(check(&missing).unwrap_err().contains("`interface = "));
+        let foreign = IpcpCreate {
+            listen: Some("0.0.0.0:1".to_owned()),
+            ..eth("x")
+        };
+        let error = check(&foreign).unwrap_err();
+        assert!(
+            error.contains("`listen` belongs") && error.contains("\"eth\""),
+            "{error}"
+        );
+        let fault = IpcpCreate {
+            fault: Some(FaultSpec {
+                loss: 2.0,
+                ..FaultSpec::default()
+            }),
+            ..eth("x")
+        };
+        assert!(check(&fault).unwrap_err().contains("loss is 2"));
+        let error = open(&eth("x")).map(drop).unwrap_err();
+        assert!(
+            error
+                .message
+                .contains("no network interface \"carina-nope\"")
+        );
+    }
+}
