@@ -331,13 +331,14 @@ impl Eth {
     /// Tells sources how much may come in this breath.
     fn state_room(&mut self, links: &mut Links) {
         let room = self.nic.room();
-        while room > 0 {
-            let Some(link) = self.stalled.pop_front() else {
-                break;
-            };
-            links.retry(link);
+        let had_stalled = !self.stalled.is_empty();
+        if room > 0 {
+            for link in self.stalled.drain(..) {
+                links.retry(link);
+            }
         }
-        let bytes = match self.stalled.is_empty() && self.is_up {
+        // Those that wait come first.
+        let bytes = match !had_stalled && self.is_up {
             true => (room as u64).saturating_mul(ROOM_PER_FRAME),
             false => 0,
         };
