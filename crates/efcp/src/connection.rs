@@ -1,17 +1,21 @@
-//! One end of a connection.
+//! One end of a connection: the two halves put together.
 
-use carina_wire::Payload;
-use carina_wire::dif::{Control, Pci, PduType, Window};
+mod control;
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
-use crate::config::ConnectionConfig;
+use carina_wire::Payload;
+use carina_wire::dif::{Control, Pci, PduType};
+
+use crate::config::{ConnectionConfig, RateControl};
 use crate::congestion::CongestionControl;
 use crate::counters::{Counters, Discard};
 use crate::receiver::{NEVER, Receiver};
 use crate::rtt::RttEstimator;
 use crate::sender::Sender;
 use crate::seq::{self, Random};
+use control::ControlNumbers;
 
 pub use crate::receiver::Delivered;
 
@@ -28,6 +32,28 @@ pub struct Transmit<P> {
     pub control: Option<Control>,
     /// The user-data field of a data PDU.
     pub udf: Option<P>,
+}
+
+impl<P> Transmit<P> {
+    fn without_data(kind: PduType, control: Control) -> Transmit<P> {
+        Transmit {
+            kind,
+            drf: false,
+            seq: 0,
+            control: Some(control),
+            udf: None,
+        }
+    }
+
+    fn of_data(seq: u64, drf: bool, udf: P) -> Transmit<P> {
+        Transmit {
+            kind: PduType::Data,
+            drf,
+            seq,
+            control: None,
+            udf: Some(udf),
+        }
+    }
 }
 
 /// What receiving a PDU has led to.
@@ -80,14 +106,10 @@ impl FailReason {
 pub struct Connection<P> {
     sender: Sender<P>,
     receiver: Receiver<P>,
-    congestion: alloc::boxed::Box<dyn CongestionControl>,
-    rtt: alloc::boxed::Box<dyn RttEstimator>,
     random: Random,
     counters: Counters,
     events: VecDeque<ConnEvent>,
-    ctrl_bits: u8,
-    ctrl_next: u64,
-    ctrl_last: u64,
+    numbers: ControlNumbers,
     is_finished: bool,
     is_drained: bool,
     is_failed: bool,
@@ -98,16 +120,12 @@ impl<P: Payload> Connection<P> {
     #[must_use]
     pub fn new(now: u64, config: ConnectionConfig, seed: u64) -> Connection<P> {
         Connection {
-            sender: Sender::new(now, &config),
             receiver: Receiver::new(&config),
-            congestion: config.congestion,
-            rtt: config.rtt,
+            numbers: ControlNumbers::new(config.ctrl_seq_bits),
+            sender: Sender::new(now, config),
             random: Random::new(seed),
             counters: Counters::default(),
             events: VecDeque::new(),
-            ctrl_bits: config.ctrl_seq_bits,
-            ctrl_next: 1,
-            ctrl_last: 0,
             is_finished: false,
             is_drained: false,
             is_failed: false,
@@ -156,13 +174,16 @@ impl<P: Payload> Connection<P> {
         udf: Option<P>,
     ) -> Result<Received, Discard> {
         let taken = self.dispatch(now, pci, control, udf);
+        if self.receiver.is_broken {
+            self.fail(FailReason::RunBroken);
+        }
         if let Err(reason) = taken {
             self.counters.discard(reason);
             return Err(reason);
         }
         Ok(Received {
             is_deliverable: self.receiver.has_ready(),
-            is_sendable: self.receiver.is_control_due() || !self.sender.queue.is_empty(),
+            is_sendable: self.receiver.is_control_due() || self.sender.has_work(),
         })
     }
 
@@ -196,79 +217,81 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    fn on_control(&mut self, _now: u64, control: &Control) -> Result<(), Discard> {
-        self.counters.control_received += 1;
-        self.ctrl_last = control.seq;
-        if let Some(window) = control.window
-            && let Some(right) = seq::extend(window.right, self.sender.next, self.sender.bits)
-        {
-            self.sender.right = self.sender.right.max(right);
-        }
-        if let Some(ack) = control.ack
-            && let Some(next) = seq::extend(ack.next, self.sender.left, self.sender.bits)
-        {
-            while self.sender.left < next.min(self.sender.next) {
-                self.sender.sent.pop_front();
-                self.sender.left += 1;
-            }
-        }
-        Ok(())
-    }
-
     /// The next PDU to send. May change after anything but the other polls.
     #[must_use]
     pub fn poll_transmit(&mut self, now: u64) -> Option<Transmit<P>> {
         if self.is_failed {
             return None;
         }
-        if self.receiver.is_control_due()
-            && let Some(control) = self.control(now)
-        {
-            self.counters.control_sent += 1;
-            return Some(Transmit {
-                kind: PduType::Control,
-                drf: false,
-                seq: 0,
-                control: Some(control),
-                udf: None,
-            });
+        if let Some(control) = self.control(now) {
+            return Some(control);
         }
-        if self.sender.queue.is_empty() {
+        let next = if self.sender.has_work() {
+            self.next_data(now)
+        } else {
+            None
+        };
+        if next.is_none() {
+            self.sender.watch_window(now);
+            self.check_drained();
+            return self.rendezvous(now);
+        }
+        next
+    }
+
+    /// A PDU to send again, or a new one.
+    fn next_data(&mut self, now: u64) -> Option<Transmit<P>> {
+        let sender = &mut self.sender;
+        if !sender.has_tokens(now) {
             return None;
         }
-        self.sender
-            .begin_when_silent(now, &mut self.random, &mut self.counters);
-        if !self.sender.is_open() {
+        let bits = sender.bits;
+        if sender.is_reliable && sender.has_flight() {
+            let lost = sender.take_lost(now, &mut self.counters);
+            if let Some((number, udf)) = lost {
+                let is_first = number == sender.start;
+                return Some(Transmit::of_data(
+                    seq::truncate(number, bits),
+                    is_first,
+                    udf,
+                ));
+            }
+        }
+        if sender.queued() == 0 {
             return None;
         }
-        let (number, udf) = self.sender.take_new(now)?;
+        sender.begin_when_silent(now, &mut self.random, &mut self.counters);
+        let Some((number, udf)) = sender.take_new(now) else {
+            if sender.is_exhausted {
+                self.fail(FailReason::Exhausted);
+            }
+            return None;
+        };
+        let is_first = number == sender.start;
         self.counters.sent += 1;
         if self.sender.rolls_over() {
             self.events.push_back(ConnEvent::Rollover);
         }
-        Some(Transmit {
-            kind: PduType::Data,
-            drf: number == self.sender.start,
-            seq: seq::truncate(number, self.sender.bits),
-            control: None,
-            udf: Some(udf),
-        })
+        Some(Transmit::of_data(
+            seq::truncate(number, bits),
+            is_first,
+            udf,
+        ))
     }
 
-    fn control(&mut self, now: u64) -> Option<Control> {
-        let (ack, window) = self.receiver.report(now)?;
-        let seq = seq::truncate(self.ctrl_next, self.ctrl_bits);
-        self.ctrl_next += 1;
-        Some(Control {
-            seq,
-            last_seq: self.ctrl_last,
-            ack,
-            window: Some(Window {
-                my_left: self.sender.left,
-                my_right: self.sender.right,
-                ..window
-            }),
-        })
+    fn fail(&mut self, reason: FailReason) {
+        if !self.is_failed {
+            self.is_failed = true;
+            self.sender.clear();
+            self.events.push_back(ConnEvent::Failed(reason));
+        }
+    }
+
+    fn check_drained(&mut self) {
+        if self.is_finished && !self.is_drained && !self.is_failed && self.sender.is_drained() {
+            self.is_drained = true;
+            self.events.push_back(ConnEvent::Drained);
+        }
     }
 
     /// The next UDF for the reader.
@@ -288,14 +311,23 @@ impl<P: Payload> Connection<P> {
     /// When [`Connection::handle_timeout`] is due, in ns.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        let at = self.receiver.next_timeout();
+        let at = self.receiver.next_timeout().min(self.sender.next_timeout());
         (at != NEVER && !self.is_failed).then_some(at)
     }
 
     /// Does what is due at `now`.
     pub fn handle_timeout(&mut self, now: u64) {
+        if self.is_failed {
+            return;
+        }
+        if self.sender.handle_timeout(now, &mut self.counters) {
+            self.fail(FailReason::NoProgress);
+        }
         if self.receiver.handle_timeout(now, &mut self.counters) {
             self.events.push_back(ConnEvent::PeerInactive);
+        }
+        if self.receiver.is_broken {
+            self.fail(FailReason::RunBroken);
         }
     }
 
@@ -309,26 +341,97 @@ impl<P: Payload> Connection<P> {
     pub fn end_of_burst(&mut self, _now: u64) {
         self.sender.end_of_burst(&mut self.counters);
         self.receiver.end_of_burst(&mut self.counters);
+        if self.receiver.is_broken {
+            self.fail(FailReason::RunBroken);
+        }
     }
 
     /// No more will be written. [`ConnEvent::Drained`] tells when all is through.
     pub fn finish(&mut self, _now: u64) {
         self.is_finished = true;
+        self.check_drained();
     }
 
     /// All that was written was acknowledged, or sent when nothing is acknowledged.
     #[must_use]
     pub fn is_drained(&self) -> bool {
-        self.sender.queue.is_empty() && self.sender.sent.is_empty()
+        self.sender.is_drained()
     }
 
-    /// Replaces the policy of congestion control.
-    pub fn set_congestion(&mut self, policy: alloc::boxed::Box<dyn CongestionControl>) {
-        self.congestion = policy;
+    /// The rate that this side's receiver permits from now on. Without effect on a connection
+    /// without flow control by rate.
+    pub fn set_rate(&mut self, now: u64, rate: RateControl) {
+        self.receiver.set_rate(now, rate);
     }
 
-    /// Replaces the policy of round-trip time estimation.
-    pub fn set_rtt(&mut self, policy: alloc::boxed::Box<dyn RttEstimator>) {
-        self.rtt = policy;
+    /// Replaces the policy of congestion control; the new one begins with its initial window.
+    pub fn set_congestion(&mut self, policy: Box<dyn CongestionControl>) {
+        self.sender.congestion = policy;
     }
+
+    /// Replaces the policy of round-trip time estimation; it begins without samples.
+    pub fn set_rtt(&mut self, policy: Box<dyn RttEstimator>) {
+        self.sender.rtt = policy;
+    }
+
+    /// How the connection is doing, for people.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let sender = &self.sender;
+        Status {
+            is_failed: self.is_failed,
+            is_sending: sender.is_running,
+            is_receiving: self.receiver.is_running(),
+            queued: sender.queued(),
+            outstanding: sender.next - sender.left,
+            in_flight: sender.loss.in_flight,
+            credit: sender.right.saturating_sub(sender.next),
+            congestion: sender.congestion.name(),
+            congestion_window: sender.congestion.window(),
+            rtt: sender.rtt.name(),
+            rtt_ns: sender.rtt.estimate_ns(),
+            rtt_min_ns: sender.rtt.min_ns(),
+            next_seq: sender.next,
+            receiver_left: self.receiver.left(),
+            receiver_right: self.receiver.right(),
+            held: self.receiver.held(),
+        }
+    }
+}
+
+/// How a connection is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// It has failed.
+    pub is_failed: bool,
+    /// A run is going on as a sender.
+    pub is_sending: bool,
+    /// A run is going on as a receiver.
+    pub is_receiving: bool,
+    /// UDFs in the closed-window queue.
+    pub queued: usize,
+    /// PDUs sent and not acknowledged below the left edge.
+    pub outstanding: u64,
+    /// Of them, those that are thought to be on their way.
+    pub in_flight: u64,
+    /// PDUs that the window still allows.
+    pub credit: u64,
+    /// Name of the congestion control policy.
+    pub congestion: &'static str,
+    /// Its window in PDUs.
+    pub congestion_window: u64,
+    /// Name of the round-trip time policy.
+    pub rtt: &'static str,
+    /// Its estimate in ns; 0 when there is none.
+    pub rtt_ns: u64,
+    /// The smallest round-trip time in ns; 0 when there is none.
+    pub rtt_min_ns: u64,
+    /// Number of the next new PDU.
+    pub next_seq: u64,
+    /// The receiver's left edge: next expected.
+    pub receiver_left: u64,
+    /// The right edge that was advertised.
+    pub receiver_right: u64,
+    /// UDFs that wait for the reader or for a missing one.
+    pub held: usize,
 }

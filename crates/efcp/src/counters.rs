@@ -28,6 +28,8 @@ pub enum Discard {
     AbsurdWindow,
     /// A control PDU that is older than one that was received, and says nothing new.
     OldControl,
+    /// A control PDU whose number is far ahead of the last.
+    ControlJump,
     /// Control of a kind that this connection does not use.
     UnexpectedControl,
     /// The connection has failed.
@@ -36,7 +38,7 @@ pub enum Discard {
 
 impl Discard {
     /// All reasons, in the order of [`Counters::discards`].
-    pub const ALL: [Discard; 13] = [
+    pub const ALL: [Discard; 14] = [
         Discard::Duplicate,
         Discard::BeyondWindow,
         Discard::StaleRun,
@@ -48,6 +50,7 @@ impl Discard {
         Discard::AbsurdSack,
         Discard::AbsurdWindow,
         Discard::OldControl,
+        Discard::ControlJump,
         Discard::UnexpectedControl,
         Discard::Failed,
     ];
@@ -67,6 +70,7 @@ impl Discard {
             Discard::AbsurdSack => "absurd-sack",
             Discard::AbsurdWindow => "absurd-window",
             Discard::OldControl => "old-control",
+            Discard::ControlJump => "control-jump",
             Discard::UnexpectedControl => "unexpected-control",
             Discard::Failed => "failed",
         }

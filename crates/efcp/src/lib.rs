@@ -32,18 +32,21 @@
 
 extern crate alloc;
 
+mod catalogue;
 mod config;
 pub mod congestion;
 mod connection;
 mod counters;
+pub mod delimiting;
 mod pacing;
 mod receiver;
 pub mod rtt;
 mod sender;
 mod seq;
 
+pub use catalogue::{ParamInfo, PolicyInfo};
 pub use config::{AckPolicy, ConnectionConfig, QueueLimits, RateControl, WindowControl};
 pub use congestion::CongestionControl;
-pub use connection::{ConnEvent, Connection, Delivered, FailReason, Received, Transmit};
+pub use connection::{ConnEvent, Connection, Delivered, FailReason, Received, Status, Transmit};
 pub use counters::{Counters, Discard};
 pub use rtt::RttEstimator;

@@ -6,34 +6,51 @@ use crate::config::RateControl;
 /// tenth of a frame's PDUs (one at least), so that a pause does not become a burst.
 #[derive(Clone, Debug)]
 pub(crate) struct Bucket {
-    rate: RateControl,
-    /// ns that one PDU costs, in 1/256 ns, so that high rates are exact enough.
+    /// The configured rate: never exceeded.
+    own: RateControl,
+    /// Time that one PDU costs, in 1/256 ns: high rates are exact enough then.
     cost: u64,
     /// Time in 1/256 ns up to which tokens are spent.
     spent: u128,
-    depth: u64,
+    depth: u128,
 }
 
 impl Bucket {
     pub(crate) fn new(now: u64, rate: RateControl) -> Bucket {
-        let frame_ns = u64::from(rate.frame_ms.max(1)) * 1_000_000;
-        let pdus = u64::from(rate.pdus.max(1));
-        let cost = (frame_ns * 256 / pdus).max(1);
-        Bucket {
-            rate,
-            cost,
+        let mut bucket = Bucket {
+            own: rate,
+            cost: 1,
             spent: u128::from(now) * 256,
-            depth: cost * pdus.div_ceil(10),
-        }
+            depth: 1,
+        };
+        bucket.adopt(rate);
+        bucket
     }
 
-    pub(crate) fn rate(&self) -> RateControl {
-        self.rate
+    fn adopt(&mut self, rate: RateControl) {
+        let frame_ns = u64::from(rate.frame_ms.max(1)) * 1_000_000;
+        let pdus = u64::from(rate.pdus.max(1));
+        self.cost = (frame_ns * 256 / pdus).max(1);
+        self.depth = u128::from(self.cost) * u128::from(pdus.div_ceil(10));
+    }
+
+    /// The other side permits this rate: the lower one of it and the configured one holds.
+    pub(crate) fn limit(&mut self, now: u64, rate: RateControl) {
+        let speed =
+            |one: RateControl, other: RateControl| u64::from(one.pdus) * u64::from(other.frame_ms);
+        let is_lower = speed(rate, self.own) < speed(self.own, rate);
+        let before = self.cost;
+        self.adopt(if is_lower { rate } else { self.own });
+        if self.cost < before {
+            // A debt at the old low rate must not outlast it.
+            let floor = u128::from(now) * 256;
+            self.spent = self.spent.min(floor + self.depth);
+        }
     }
 
     /// When the next PDU may go, in ns.
     pub(crate) fn ready_at(&self) -> u64 {
-        let at = (self.spent + u128::from(self.cost)).saturating_sub(u128::from(self.depth));
+        let at = (self.spent + u128::from(self.cost)).saturating_sub(self.depth);
         u64::try_from(at.div_ceil(256)).unwrap_or(u64::MAX)
     }
 

@@ -23,7 +23,7 @@ use alloc::vec::Vec;
 use carina_wire::Payload;
 use carina_wire::dif::{Ack, Sack, Window};
 
-use crate::config::{AckPolicy, ConnectionConfig, WindowControl};
+use crate::config::{AckPolicy, ConnectionConfig, RateControl, WindowControl};
 use crate::counters::Counters;
 use ranges::Ranges;
 
@@ -72,6 +72,8 @@ pub(crate) struct Receiver<P> {
     is_in_order: bool,
     is_reliable: bool,
     window: Option<WindowControl>,
+    /// The rate that is granted.
+    rate: Option<RateControl>,
     gap_max: Option<u64>,
     a_ns: u64,
     delta_t: u64,
@@ -144,6 +146,7 @@ impl<P: Payload> Receiver<P> {
             is_in_order: config.in_order,
             is_reliable: config.retransmission,
             window,
+            rate: config.rate,
             gap_max: config.max_sdu_gap,
             a_ns: config.a_ns,
             delta_t: config.delta_t(),
@@ -221,7 +224,7 @@ impl<P: Payload> Receiver<P> {
 
     /// An acknowledgement, or news of the window, should go out without waiting.
     pub(crate) fn is_control_due(&self) -> bool {
-        if !self.is_running || self.window.is_none() {
+        if !self.is_running || !self.is_ack_due && self.window.is_none() {
             return false;
         }
         if self.is_ack_due {
@@ -253,7 +256,8 @@ impl<P: Payload> Receiver<P> {
 
     /// What a control PDU says of this half.
     pub(crate) fn report(&mut self, now: u64) -> Option<(Option<Ack>, Window)> {
-        if !self.is_running || self.window.is_none() {
+        if !self.is_running || (self.window.is_none() && self.rate.is_none()) {
+            self.is_ack_due = false;
             return None;
         }
         self.right = self.right_now();
@@ -275,14 +279,20 @@ impl<P: Payload> Receiver<P> {
         let window = Window {
             left: self.left,
             right: self.right,
+            rate: self.rate.map_or(0, |rate| rate.pdus),
+            frame: self.rate.map_or(0, |rate| rate.frame_ms),
             ..Window::default()
         };
         Some((ack, window))
     }
 
-    /// A control PDU must go out: somebody asked for it.
-    pub(crate) fn demand_ack(&mut self) {
-        self.is_ack_due = true;
+    /// From now on, this rate is granted.
+    pub(crate) fn set_rate(&mut self, now: u64, rate: RateControl) {
+        if self.rate.is_some() {
+            self.rate = Some(rate);
+            self.is_ack_due = true;
+            self.ack_at = self.ack_at.min(now);
+        }
     }
 
     pub(crate) fn next_timeout(&self) -> u64 {

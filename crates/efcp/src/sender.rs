@@ -13,15 +13,21 @@
 //!                                      +-+ rendezvous, again and again
 //! ```
 
+mod loss;
+
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use carina_wire::Payload;
 
 use crate::config::{ConnectionConfig, QueueLimits, WindowControl};
+use crate::congestion::CongestionControl;
 use crate::counters::Counters;
 use crate::pacing::Bucket;
 use crate::receiver::NEVER;
+use crate::rtt::RttEstimator;
 use crate::seq::Random;
+use loss::Loss;
 
 /// A PDU that was sent and is not acknowledged, or was by a selective acknowledgement only.
 #[derive(Debug)]
@@ -30,14 +36,24 @@ pub(crate) struct Sent<P> {
     pub(crate) udf: Option<P>,
     /// When it was sent last, in ns.
     pub(crate) sent_at: u64,
-    /// When it was sent first, in ns.
-    pub(crate) first_at: u64,
     /// Sent more than once.
     pub(crate) is_resent: bool,
     /// Declared lost, and waiting to be sent again.
     pub(crate) is_lost: bool,
     /// From here on, so many are acknowledged; a hint, at least 1 for an acknowledged one.
     pub(crate) skip: u32,
+}
+
+impl<P> Sent<P> {
+    fn acknowledged() -> Sent<P> {
+        Sent {
+            udf: None,
+            sent_at: 0,
+            is_resent: false,
+            is_lost: false,
+            skip: 1,
+        }
+    }
 }
 
 /// See the module.
@@ -47,14 +63,22 @@ pub(crate) struct Sender<P> {
     pub(crate) window: Option<WindowControl>,
     limits: QueueLimits,
     pub(crate) bits: u8,
+    pub(crate) ecn: bool,
+    a_ns: u64,
+    r_ns: u64,
     delta_t: u64,
     rollover: u64,
     /// The first number that is not used.
     end: u64,
 
-    /// The closed-window queue: written, not yet numbered.
-    pub(crate) queue: VecDeque<P>,
-    pub(crate) queue_bytes: usize,
+    pub(crate) congestion: Box<dyn CongestionControl>,
+    pub(crate) rtt: Box<dyn RttEstimator>,
+    pub(crate) loss: Loss,
+
+    /// The closed-window queue: written, not yet numbered. `None` stands for one that could not
+    /// be kept: its number stays unused, so that the other side sees the gap.
+    queue: VecDeque<Option<P>>,
+    queue_bytes: usize,
     queue_kept: usize,
     pub(crate) bucket: Option<Bucket>,
 
@@ -71,9 +95,11 @@ pub(crate) struct Sender<P> {
     pub(crate) sent: VecDeque<Sent<P>>,
     /// When a data or rendezvous PDU was last sent.
     pub(crate) active_at: u64,
-    /// When the next rendezvous PDU is due.
-    pub(crate) rendezvous_at: u64,
-    pub(crate) rendezvous_ns: u64,
+    /// When the next rendezvous PDU is due; [`NEVER`] while the window is open.
+    rendezvous_at: u64,
+    rendezvous_ns: u64,
+    /// When the window closed, or control was heard since.
+    pub(crate) answered_at: u64,
     /// Rollover was announced for this run.
     pub(crate) is_rolled_over: bool,
     /// No number is left.
@@ -81,16 +107,24 @@ pub(crate) struct Sender<P> {
 }
 
 impl<P: Payload> Sender<P> {
-    pub(crate) fn new(now: u64, config: &ConnectionConfig) -> Sender<P> {
+    pub(crate) fn new(now: u64, config: ConnectionConfig) -> Sender<P> {
         let space = config.space();
+        let (window, delta_t) = (config.window_in_force(), config.delta_t());
+        let timeout_ns = config.rtt.timeout_ns().saturating_add(config.a_ns);
         Sender {
             is_reliable: config.retransmission,
-            window: config.window_in_force(),
+            window,
             limits: config.queue,
             bits: config.seq_bits,
-            delta_t: config.delta_t(),
+            ecn: config.ecn,
+            a_ns: config.a_ns,
+            r_ns: config.r_ns,
+            delta_t,
             rollover: config.rollover.unwrap_or(space / 4 * 3),
             end: space - 1,
+            congestion: config.congestion,
+            rtt: config.rtt,
+            loss: Loss::new(timeout_ns),
             queue: VecDeque::new(),
             queue_bytes: 0,
             queue_kept: 0,
@@ -104,6 +138,7 @@ impl<P: Payload> Sender<P> {
             active_at: 0,
             rendezvous_at: NEVER,
             rendezvous_ns: 0,
+            answered_at: 0,
             is_rolled_over: false,
             is_exhausted: false,
         }
@@ -126,7 +161,7 @@ impl<P: Payload> Sender<P> {
             return Err(udf);
         }
         self.queue_bytes += len;
-        self.queue.push_back(udf);
+        self.queue.push_back(Some(udf));
         Ok(())
     }
 
@@ -147,7 +182,24 @@ impl<P: Payload> Sender<P> {
         let initial = self.window.map_or(0, |window| window.initial_credit);
         self.right = self.start + u64::from(initial);
         self.is_rolled_over = false;
+        self.rendezvous_at = NEVER;
+        self.loss.restart();
         counters.runs += 1;
+    }
+
+    /// UDFs that were written and not sent.
+    pub(crate) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    /// There may be something to send.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.queue.is_empty() || !self.loss.queue.is_empty()
+    }
+
+    /// Everything was sent and, with retransmission control, acknowledged.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.queue.is_empty() && self.sent.is_empty()
     }
 
     /// The window allows another new PDU.
@@ -155,38 +207,148 @@ impl<P: Payload> Sender<P> {
         self.window.is_none() || self.next < self.right
     }
 
-    /// Numbers the next UDF; the caller has checked that there is one and that it may go.
+    /// Congestion control allows another PDU.
+    pub(crate) fn has_flight(&self) -> bool {
+        !self.is_reliable || self.loss.is_urgent || self.loss.in_flight < self.congestion.window()
+    }
+
+    /// The rate allows another PDU.
+    pub(crate) fn has_tokens(&self, now: u64) -> bool {
+        self.bucket
+            .as_ref()
+            .is_none_or(|bucket| bucket.ready_at() <= now)
+    }
+
+    /// Numbers the next UDF. `None` when there is none, when the window, congestion control or
+    /// the rate forbid it, or when there is no buffer.
     pub(crate) fn take_new(&mut self, now: u64) -> Option<(u64, P)> {
-        if self.next >= self.end {
-            self.is_exhausted = true;
-            return None;
-        }
-        let mut udf = self.queue.pop_front()?;
-        if self.is_reliable {
-            let Some(copy) = udf.share() else {
-                self.queue.push_front(udf);
+        loop {
+            if !self.is_open() || !self.has_flight() {
                 return None;
+            }
+            if self.next >= self.end {
+                self.is_exhausted = !self.queue.is_empty();
+                return None;
+            }
+            let slot = self.queue.front_mut()?;
+            let copy = match slot {
+                Some(udf) if self.is_reliable => Some(udf.share()?),
+                _ => None,
             };
-            self.sent.push_back(Sent {
-                udf: Some(copy),
-                sent_at: now,
-                first_at: now,
-                is_resent: false,
-                is_lost: false,
-                skip: 0,
-            });
-        } else {
-            self.left = self.next + 1;
+            let udf = self.queue.pop_front().flatten();
+            self.queue_kept = self.queue_kept.saturating_sub(1);
+            let number = self.next;
+            self.next += 1;
+            self.active_at = now;
+            let Some(udf) = udf else {
+                self.left = self.next;
+                continue;
+            };
+            self.queue_bytes -= udf.len();
+            if self.is_reliable {
+                self.outstanding(now, copy);
+            } else {
+                self.left = self.next;
+            }
+            if let Some(bucket) = &mut self.bucket {
+                bucket.spend(now);
+            }
+            return Some((number, udf));
         }
-        self.queue_bytes -= udf.len();
-        self.queue_kept = self.queue_kept.saturating_sub(1);
-        let number = self.next;
-        self.next += 1;
+    }
+
+    fn outstanding(&mut self, now: u64, udf: Option<P>) {
+        if self.sent.is_empty() {
+            self.loss.progress_at = now;
+        }
+        self.sent.push_back(Sent {
+            udf,
+            sent_at: now,
+            is_resent: false,
+            is_lost: false,
+            skip: 1,
+        });
+        self.loss.is_urgent = false;
+        self.loss.on_new(now);
+    }
+
+    /// Watches the window: when it is closed and nothing is outstanding whose acknowledgement
+    /// could open it, rendezvous PDUs are due, with growing pauses.
+    pub(crate) fn watch_window(&mut self, now: u64) {
+        let is_stuck =
+            self.is_running && !self.queue.is_empty() && self.sent.is_empty() && !self.is_open();
+        if !is_stuck {
+            self.rendezvous_at = NEVER;
+        } else if self.rendezvous_at == NEVER {
+            let round_trip = self.rtt.estimate_ns().saturating_mul(2);
+            self.rendezvous_ns = self.a_ns.max(round_trip).max(RENDEZVOUS_LEAST_NS);
+            self.rendezvous_at = now.saturating_add(self.rendezvous_ns);
+            self.answered_at = now;
+        }
+    }
+
+    /// True when a rendezvous PDU is due now; the next one then is due later.
+    pub(crate) fn takes_rendezvous(&mut self, now: u64) -> bool {
+        if now < self.rendezvous_at {
+            return false;
+        }
+        // Both sides keep their state as long as these go back and forth.
+        let most = (self.delta_t / 2).clamp(RENDEZVOUS_LEAST_NS, RENDEZVOUS_MOST_NS);
+        self.rendezvous_ns = self.rendezvous_ns.saturating_mul(2).min(most);
+        self.rendezvous_at = now.saturating_add(self.rendezvous_ns);
         self.active_at = now;
-        if let Some(bucket) = &mut self.bucket {
-            bucket.spend(now);
+        true
+    }
+
+    /// When the next timer of this half is due.
+    pub(crate) fn next_timeout(&self) -> u64 {
+        let mut at = self.rendezvous_at;
+        if self.is_reliable {
+            at = at
+                .min(self.loss.doubt_at)
+                .min(self.loss.tail_at)
+                .min(self.fails_at())
+                .min(self.unanswered_at());
         }
-        Some((number, udf))
+        let is_waiting = !self.queue.is_empty() && self.is_open() || !self.loss.queue.is_empty();
+        match &self.bucket {
+            Some(bucket) if is_waiting && self.has_flight() => at.min(bucket.ready_at()),
+            _ => at,
+        }
+    }
+
+    /// When the connection fails because no rendezvous PDU is answered.
+    fn unanswered_at(&self) -> u64 {
+        if self.rendezvous_at == NEVER {
+            return NEVER;
+        }
+        self.answered_at.saturating_add(self.r_ns)
+    }
+
+    /// Does what is due. True when the connection has failed.
+    pub(crate) fn handle_timeout(&mut self, now: u64, counters: &mut Counters) -> bool {
+        if !self.is_reliable {
+            return false;
+        }
+        if now >= self.fails_at() || now >= self.unanswered_at() {
+            return true;
+        }
+        if now >= self.loss.doubt_at {
+            self.find_losses(now, counters);
+        }
+        if now >= self.loss.tail_at {
+            self.on_tail(now, counters);
+        }
+        false
+    }
+
+    /// Forgets everything that is queued or outstanding.
+    pub(crate) fn clear(&mut self) {
+        self.queue.clear();
+        self.sent.clear();
+        self.queue_bytes = 0;
+        self.queue_kept = 0;
+        self.loss.restart();
     }
 
     /// True once per run, when numbers run out soon.
@@ -201,15 +363,20 @@ impl<P: Payload> Sender<P> {
         if self.is_reliable {
             return;
         }
-        while let Some(udf) = self.queue.get_mut(self.queue_kept) {
-            if udf.keep() {
-                self.queue_kept += 1;
+        while let Some(slot) = self.queue.get_mut(self.queue_kept) {
+            self.queue_kept += 1;
+            let Some(udf) = slot else {
                 continue;
+            };
+            if !udf.keep() {
+                self.queue_bytes -= udf.len();
+                *slot = None;
+                counters.unsent += 1;
             }
-            let len = udf.len();
-            self.queue.remove(self.queue_kept);
-            self.queue_bytes -= len;
-            counters.unsent += 1;
         }
     }
 }
+
+/// Shortest and longest pause between rendezvous PDUs, in ns.
+const RENDEZVOUS_LEAST_NS: u64 = 5_000_000;
+const RENDEZVOUS_MOST_NS: u64 = 1_000_000_000;

@@ -1,9 +1,24 @@
 //! Congestion control: how many PDUs may be in flight, as a policy.
 
+mod aimd;
+mod cubic;
+mod dctcp;
+mod window;
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 use core::fmt;
 
+pub use aimd::Aimd;
+pub use cubic::Cubic;
+pub use dctcp::Dctcp;
+
+use crate::catalogue::{ParamInfo, PolicyInfo, check_names, number};
+
 /// A policy of congestion control. Windows are in PDUs, since sequence numbers count PDUs.
-pub trait CongestionControl: fmt::Debug {
+pub trait CongestionControl: fmt::Debug + Send {
     /// Its name in the catalogue.
     fn name(&self) -> &'static str;
 
@@ -25,7 +40,7 @@ pub trait CongestionControl: fmt::Debug {
 }
 
 /// What a policy of congestion control hears of an acknowledgement.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acked {
     /// Time in ns.
     pub now: u64,
@@ -67,4 +82,167 @@ impl CongestionControl for Unlimited {
     fn on_loss(&mut self, _now: u64, _in_flight: u64) {}
 
     fn on_timeout(&mut self, _now: u64, _in_flight: u64) {}
+}
+
+/// The policy of this name with these parameters, each at its default when it is not given.
+///
+/// # Errors
+/// There is no such policy or parameter, or a value is out of its range; in words for people.
+pub fn by_name(
+    name: &str,
+    params: &BTreeMap<String, String>,
+) -> Result<Box<dyn CongestionControl>, String> {
+    let info = check_names("congestion-control", LIST, name, params)?;
+    let value = |name, range| number(info, params, name, range);
+    Ok(match name {
+        "none" => Box::new(Unlimited),
+        "aimd" => Box::new(Aimd::new(
+            value("initial-window", WINDOWS)?,
+            value("increase", 1..=1000)?,
+            value("decrease-percent", 1..=90)?,
+        )),
+        "cubic" => Box::new(Cubic::new(
+            value("initial-window", WINDOWS)?,
+            value("keep-percent", 10..=95)?,
+        )),
+        "dctcp" => Box::new(Dctcp::new(
+            value("initial-window", WINDOWS)?,
+            value("gain-shift", 0..=10)?,
+        )),
+        _ => return Err(format!("congestion-control has no policy {name:?}")),
+    })
+}
+
+/// The policies; the first is the default.
+#[must_use]
+pub fn list() -> &'static [PolicyInfo] {
+    LIST
+}
+
+const WINDOWS: core::ops::RangeInclusive<u64> = 1..=100_000;
+
+const INITIAL: ParamInfo = ParamInfo {
+    name: "initial-window",
+    default: "10",
+    help: "PDUs in flight at first, 1 to 100000.",
+};
+
+const LIST: &[PolicyInfo] = &[
+    PolicyInfo {
+        name: "cubic",
+        help: "CUBIC (RFC 9438): growth by the time since the last loss.",
+        params: &[
+            INITIAL,
+            ParamInfo {
+                name: "keep-percent",
+                default: "70",
+                help: "What remains of the window after a loss, in percent, 10 to 95.",
+            },
+        ],
+    },
+    PolicyInfo {
+        name: "aimd",
+        help: "Additive increase, multiplicative decrease (RFC 5681).",
+        params: &[
+            INITIAL,
+            ParamInfo {
+                name: "increase",
+                default: "1",
+                help: "PDUs that the window grows by in a round trip, 1 to 1000.",
+            },
+            ParamInfo {
+                name: "decrease-percent",
+                default: "50",
+                help: "What a loss takes off the window, in percent, 1 to 90.",
+            },
+        ],
+    },
+    PolicyInfo {
+        name: "dctcp",
+        help: "DCTCP (RFC 8257): shrinks by the share of marked PDUs; for cubes with ECN.",
+        params: &[
+            INITIAL,
+            ParamInfo {
+                name: "gain-shift",
+                default: "4",
+                help: "A round trip's share of marks counts as 1/2^shift, 0 to 10.",
+            },
+        ],
+    },
+    PolicyInfo {
+        name: "none",
+        help: "Only flow control limits what is in flight.",
+        params: &[],
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn every_policy_of_the_list_can_be_made() {
+        for info in list() {
+            let mut params = BTreeMap::new();
+            let made = by_name(info.name, &params).expect("the defaults");
+            assert_eq!(made.name(), info.name);
+            for param in info.params {
+                params.insert(param.name.to_string(), param.default.to_string());
+            }
+            by_name(info.name, &params).expect("the defaults, spelt out");
+            params.insert("colour".to_string(), "7".to_string());
+            assert!(by_name(info.name, &params).is_err());
+        }
+        let wrong = BTreeMap::from([("initial-window".to_string(), "0".to_string())]);
+        assert!(by_name("aimd", &wrong).is_err());
+        assert!(by_name("fast", &BTreeMap::new()).is_err());
+    }
+
+    #[test]
+    fn a_loss_shrinks_and_a_late_arrival_restores() {
+        for name in ["aimd", "cubic", "dctcp"] {
+            let mut policy = by_name(name, &BTreeMap::new()).expect("it exists");
+            let mut ack = Acked {
+                count: 10,
+                in_flight: 10,
+                srtt_ns: 1_000_000,
+                ..Acked::default()
+            };
+            for round in 0..6_u64 {
+                (ack.left, ack.next_seq) = (round * 10, round * 10 + 10);
+                policy.on_ack(&ack);
+            }
+            let before = policy.window();
+            assert!(before >= 60, "{name}: {before} after slow start");
+            policy.on_loss(1, before);
+            assert!(policy.window() < before, "{name}");
+            policy.on_spurious();
+            assert_eq!(policy.window(), before, "{name}");
+            policy.on_timeout(2, before);
+            assert_eq!(policy.window(), 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn marks_shrink_once_in_a_round_trip() {
+        let mut aimd = Aimd::new(100, 1, 50);
+        let mut ack = Acked {
+            count: 1,
+            in_flight: 100,
+            marks: 1,
+            left: 1,
+            next_seq: 101,
+            ..Acked::default()
+        };
+        aimd.on_ack(&ack);
+        assert_eq!(aimd.window(), 50);
+        ack.left = 60;
+        aimd.on_ack(&ack);
+        assert_eq!(aimd.window(), 50);
+        (ack.left, ack.next_seq, ack.in_flight) = (101, 151, 50);
+        aimd.on_ack(&ack);
+        assert_eq!(aimd.window(), 25);
+    }
 }

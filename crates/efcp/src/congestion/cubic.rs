@@ -1,0 +1,193 @@
+//! CUBIC, as in RFC 9438: growth depends on the time since the last loss, not on the round trip.
+
+use super::window::Window;
+use super::{Acked, CongestionControl};
+
+/// See the module.
+#[derive(Clone, Copy, Debug)]
+pub struct Cubic {
+    window: Window,
+    /// What remains of the window after a loss: beta.
+    keep: f64,
+    /// The window before the last loss: the plateau.
+    plateau: f64,
+    /// When growth from the last loss began, in ns.
+    since: Option<u64>,
+    /// Seconds from there to the plateau: K.
+    reach_s: f64,
+    /// What AIMD would have reached: growth is never slower.
+    friendly: f64,
+    /// The state before the last reduction.
+    before: Option<(f64, Option<u64>, f64, f64)>,
+}
+
+/// PDUs per second cubed: C.
+const STEEPNESS: f64 = 0.4;
+
+impl Cubic {
+    /// Begins with `initial` PDUs; `keep_percent` of the window remains after a loss (10 to 95).
+    #[must_use]
+    pub fn new(initial: u64, keep_percent: u64) -> Cubic {
+        Cubic {
+            window: Window::new(initial.max(1)),
+            keep: keep_percent.clamp(10, 95) as f64 / 100.0,
+            plateau: 0.0,
+            since: None,
+            reach_s: 0.0,
+            friendly: 0.0,
+            before: None,
+        }
+    }
+
+    fn note_loss(&mut self) {
+        self.before = Some((self.plateau, self.since, self.reach_s, self.friendly));
+        let size = self.window.size;
+        // Fast convergence: a smaller plateau than last time makes room for others.
+        self.plateau = if size < self.plateau {
+            size * (1.0 + self.keep) / 2.0
+        } else {
+            size
+        };
+        self.since = None;
+    }
+
+    fn begin(&mut self, now: u64) {
+        self.since = Some(now);
+        self.friendly = self.window.size;
+        let missing = self.plateau - self.window.size;
+        if missing > 0.0 {
+            self.reach_s = cube_root(missing / STEEPNESS);
+        } else {
+            (self.plateau, self.reach_s) = (self.window.size, 0.0);
+        }
+    }
+
+    fn avoid(&mut self, ack: &Acked, count: f64) {
+        if self.since.is_none() {
+            self.begin(ack.now);
+        }
+        let since = self.since.unwrap_or(ack.now);
+        let rtt_s = ack.srtt_ns as f64 / 1e9;
+        let from_plateau = ack.now.saturating_sub(since) as f64 / 1e9 + rtt_s - self.reach_s;
+        let cubed = from_plateau * from_plateau * from_plateau;
+        let size = self.window.size;
+        let target = (STEEPNESS * cubed + self.plateau).clamp(size, 1.5 * size);
+        let alpha = if self.friendly < self.plateau {
+            3.0 * (1.0 - self.keep) / (1.0 + self.keep)
+        } else {
+            1.0
+        };
+        self.friendly += alpha * count / size;
+        let by_cube = (target - size) / size * count;
+        let by_friend = self.friendly - size;
+        self.window.grow(by_cube.max(by_friend).max(0.0));
+    }
+}
+
+impl Default for Cubic {
+    fn default() -> Cubic {
+        Cubic::new(10, 70)
+    }
+}
+
+impl CongestionControl for Cubic {
+    fn name(&self) -> &'static str {
+        "cubic"
+    }
+
+    fn window(&self) -> u64 {
+        self.window.whole()
+    }
+
+    fn on_ack(&mut self, ack: &Acked) {
+        if self.window.is_marked(ack.marks, ack.left, ack.next_seq) {
+            self.note_loss();
+            self.window.shrink(ack.in_flight, self.keep);
+            return;
+        }
+        if ack.is_limited {
+            // Time without anything to send is not time that grows the window.
+            self.since = None;
+            return;
+        }
+        let mut count = ack.count as f64;
+        if self.window.is_slow_start() {
+            count = self.window.slow_start(ack.count);
+        }
+        if !ack.is_recovering && count > 0.0 && !self.window.is_slow_start() {
+            self.avoid(ack, count);
+        }
+    }
+
+    fn on_loss(&mut self, _now: u64, in_flight: u64) {
+        self.note_loss();
+        self.window.shrink(in_flight, self.keep);
+    }
+
+    fn on_timeout(&mut self, _now: u64, in_flight: u64) {
+        if self.window.size > 1.0 {
+            self.note_loss();
+        }
+        self.window.collapse(in_flight, self.keep);
+    }
+
+    fn on_spurious(&mut self) {
+        self.window.restore();
+        if let Some((plateau, since, reach_s, friendly)) = self.before.take() {
+            (self.plateau, self.since) = (plateau, since);
+            (self.reach_s, self.friendly) = (reach_s, friendly);
+        }
+    }
+}
+
+/// The cube root of a number that is not negative, by Newton's method: `core` has none.
+fn cube_root(value: f64) -> f64 {
+    if value <= 0.0 {
+        return 0.0;
+    }
+    let mut root = value.max(1.0);
+    // From above, each step takes off a third at least until it is near.
+    for _ in 0..64 {
+        root = (2.0 * root + value / (root * root)) / 3.0;
+    }
+    root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cube_roots() {
+        for value in [0.001, 0.5, 1.0, 8.0, 1000.0, 1e9] {
+            let root = cube_root(value);
+            assert!((root * root * root - value).abs() < value * 1e-9, "{value}");
+        }
+    }
+
+    #[test]
+    fn the_plateau_is_reached_after_k_seconds() {
+        let mut cubic = Cubic::new(100, 70);
+        cubic.on_loss(0, 100);
+        assert_eq!(cubic.window(), 70);
+        let mut ack = Acked {
+            count: 70,
+            in_flight: 70,
+            srtt_ns: 100_000_000,
+            min_rtt_ns: 100_000_000,
+            ..Acked::default()
+        };
+        // K = cbrt(30 / 0.4) = 4.2 s.
+        let mut at_half = 0;
+        for tick in 0..42 {
+            ack.now = tick * 100_000_000;
+            cubic.on_ack(&ack);
+            if tick == 20 {
+                at_half = cubic.window();
+            }
+        }
+        assert!((90..=97).contains(&at_half), "{at_half}: steep at first");
+        let size = cubic.window();
+        assert!((98..=102).contains(&size), "{size}: flat near the plateau");
+    }
+}

@@ -1,0 +1,204 @@
+//! Control PDUs: what they say, and what is believed of them.
+//!
+//! Everything that a control PDU tells (what arrived, where the right edge is) is a fact that
+//! stays true, so it is checked against what was sent and then only ever moves edges forward. The
+//! number of a control PDU decides only whether what changes back and forth (marks, rate, delay)
+//! is taken from it. So neither a repeated nor a forged number can stop a connection.
+
+use carina_wire::Payload;
+use carina_wire::dif::{Control, PduType, Window};
+
+use super::{Connection, Transmit};
+use crate::config::RateControl;
+use crate::counters::Discard;
+use crate::seq;
+
+/// What is known of the numbers of the other side's control PDUs.
+#[derive(Debug)]
+pub(super) struct ControlNumbers {
+    bits: u8,
+    /// Number of the next control PDU of this side.
+    next: u64,
+    /// Highest number received; 0 for none.
+    last: u64,
+    /// A number far ahead that is believed when one close above it comes.
+    candidate: Option<u64>,
+}
+
+/// How far numbers may jump without doubt.
+const JUMP: u64 = 4096;
+
+/// How far back a number may be and still be late; further back, the other side begins anew.
+const LATE: u64 = 64;
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Newest { missing: u64 },
+    Old { is_far: bool },
+    Jump,
+}
+
+impl ControlNumbers {
+    pub(super) fn new(bits: u8) -> ControlNumbers {
+        ControlNumbers {
+            bits,
+            next: 1,
+            last: 0,
+            candidate: None,
+        }
+    }
+
+    fn place(&mut self, wire: u64) -> Place {
+        let Some(number) = seq::extend(wire, self.last, self.bits) else {
+            return Place::Old { is_far: true };
+        };
+        if number <= self.last {
+            let is_far = self.last - number > LATE;
+            return Place::Old { is_far };
+        }
+        let ahead = number - self.last;
+        if ahead > JUMP {
+            let is_confirmed = self
+                .candidate
+                .is_some_and(|candidate| number > candidate && number - candidate <= JUMP);
+            self.candidate = Some(number);
+            if !is_confirmed {
+                return Place::Jump;
+            }
+        }
+        self.candidate = None;
+        self.last = number;
+        Place::Newest { missing: ahead - 1 }
+    }
+}
+
+impl<P: Payload> Connection<P> {
+    pub(super) fn on_control(&mut self, now: u64, control: &Control) -> Result<(), Discard> {
+        self.counters.control_received += 1;
+        self.sender.answered_at = now;
+        let place = self.numbers.place(control.seq);
+        let is_newest = matches!(place, Place::Newest { .. });
+        if let Place::Newest { missing } = place
+            && missing <= JUMP
+        {
+            self.counters.control_lost += missing;
+        }
+        let mut is_news = false;
+        if let Some(ack) = &control.ack {
+            if !self.sender.is_reliable {
+                return Err(Discard::UnexpectedControl);
+            }
+            let counters = &mut self.counters;
+            is_news |= self.sender.on_ack(now, ack, is_newest, counters)?;
+        }
+        if let Some(window) = &control.window {
+            is_news |= self.on_window(now, window, is_newest)?;
+        }
+        match place {
+            Place::Newest { .. } => Ok(()),
+            Place::Jump => Err(Discard::ControlJump),
+            Place::Old { is_far } if is_news => {
+                if is_far {
+                    // It tells news under an old number: the other side counts anew.
+                    self.numbers.last = seq::truncate(control.seq, self.numbers.bits);
+                }
+                Ok(())
+            }
+            Place::Old { .. } => Err(Discard::OldControl),
+        }
+    }
+
+    /// True when the window opened.
+    fn on_window(&mut self, now: u64, window: &Window, is_newest: bool) -> Result<bool, Discard> {
+        if let Some(bucket) = &mut self.sender.bucket
+            && is_newest
+            && window.rate > 0
+            && window.frame > 0
+        {
+            bucket.limit(
+                now,
+                RateControl {
+                    pdus: window.rate,
+                    frame_ms: window.frame,
+                },
+            );
+        }
+        let Some(limits) = self.sender.window else {
+            return if self.sender.bucket.is_some() {
+                Ok(false)
+            } else {
+                Err(Discard::UnexpectedControl)
+            };
+        };
+        if !self.sender.is_running {
+            return Err(Discard::AbsurdWindow);
+        }
+        let right = seq::extend(window.right, self.sender.next, self.sender.bits);
+        let right = right.ok_or(Discard::AbsurdWindow)?;
+        let most = u64::from(limits.credit_max.max(limits.initial_credit));
+        if right > self.sender.next.saturating_add(most) {
+            return Err(Discard::AbsurdWindow);
+        }
+        if right > self.sender.right {
+            self.sender.right = right;
+            self.sender.watch_window(now);
+            return Ok(true);
+        }
+        if right < self.sender.right && is_newest {
+            return Err(Discard::AbsurdWindow);
+        }
+        Ok(false)
+    }
+
+    /// The control PDU that is due now.
+    pub(super) fn control(&mut self, now: u64) -> Option<Transmit<P>> {
+        if !self.receiver.is_control_due() {
+            return None;
+        }
+        let (ack, window) = self.receiver.report(now)?;
+        self.counters.control_sent += 1;
+        let control = self.number(Control {
+            ack,
+            window: Some(window),
+            ..Control::default()
+        });
+        Some(Transmit::without_data(PduType::Control, control))
+    }
+
+    /// A rendezvous PDU when it is due: it tells how far data was sent.
+    pub(super) fn rendezvous(&mut self, now: u64) -> Option<Transmit<P>> {
+        if !self.sender.takes_rendezvous(now) {
+            return None;
+        }
+        self.counters.rendezvous_sent += 1;
+        let control = self.number(Control {
+            window: Some(Window::default()),
+            ..Control::default()
+        });
+        Some(Transmit::without_data(PduType::Rendezvous, control))
+    }
+
+    /// Adds what every control PDU says of its author, and cuts numbers to their widths.
+    fn number(&mut self, mut control: Control) -> Control {
+        let bits = self.sender.bits;
+        let cut = |value| seq::truncate(value, bits);
+        control.seq = seq::truncate(self.numbers.next, self.numbers.bits);
+        control.last_seq = seq::truncate(self.numbers.last, self.numbers.bits);
+        self.numbers.next += 1;
+        if let Some(window) = &mut control.window {
+            window.left = cut(window.left);
+            window.right = cut(window.right);
+            window.my_left = cut(self.sender.left);
+            window.my_right = cut(self.sender.right);
+        }
+        if let Some(ack) = &mut control.ack {
+            let ranges = core::mem::take(&mut ack.sack);
+            for &(start, end) in ranges.as_slice() {
+                ack.sack.push(cut(start), cut(end));
+            }
+            ack.next = cut(ack.next);
+            ack.cause = cut(ack.cause);
+        }
+        control
+    }
+}

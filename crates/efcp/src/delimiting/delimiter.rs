@@ -1,0 +1,329 @@
+//! SDUs in, UDFs out.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::fmt;
+
+use carina_wire::Payload;
+
+use super::{
+    Delimiting, ORDERED_HEADER, SCATTERED_HEADER, SEVERAL, WHOLE, ordered_header, scattered_header,
+};
+
+/// What a delimiter is told at its birth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DelimiterConfig {
+    /// The policy.
+    pub policy: Delimiting,
+    /// Longest UDF in bytes, its header included; with `standard` at least 16, and less is taken
+    /// for 16.
+    pub udf_max: usize,
+    /// The connection delivers in order.
+    pub in_order: bool,
+    /// SDUs stay apart; without, they are a stream.
+    pub msg_boundaries: bool,
+    /// Small SDUs may share a UDF.
+    pub concatenation: bool,
+}
+
+/// Why an SDU, or a piece of one, was not taken. Nothing of the piece is sent; of an SDU in pieces
+/// the rest is swallowed, so that the other side discards it as incomplete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Longer than the policy allows.
+    TooLong,
+    /// There is no buffer.
+    NoBuffer,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Refusal::TooLong => "the SDU is too long",
+            Refusal::NoBuffer => "there is no buffer",
+        })
+    }
+}
+
+/// Turns SDUs, whole or in pieces, into UDFs. After a burst call [`Delimiter::flush`].
+#[derive(Debug)]
+pub struct Delimiter<P> {
+    config: DelimiterConfig,
+    out: VecDeque<P>,
+    out_kept: usize,
+    /// A small SDU that waits for company.
+    held: Option<P>,
+    /// Several small SDUs, with the header of their UDF.
+    batch: Vec<u8>,
+    /// In the middle of an SDU that comes in pieces.
+    is_inside: bool,
+    /// The rest of the present SDU is dropped.
+    is_swallowing: bool,
+    /// Fragments of the present SDU so far.
+    index: u16,
+    /// Its bytes so far.
+    offset: u64,
+    /// Its number among fragmented SDUs.
+    number: u32,
+}
+
+impl<P: Payload> Delimiter<P> {
+    /// A delimiter at the beginning of an SDU.
+    #[must_use]
+    pub fn new(mut config: DelimiterConfig) -> Delimiter<P> {
+        if config.policy == Delimiting::Standard {
+            config.udf_max = config.udf_max.max(UDF_LEAST);
+        }
+        Delimiter {
+            config,
+            out: VecDeque::new(),
+            out_kept: 0,
+            held: None,
+            batch: Vec::new(),
+            is_inside: false,
+            is_swallowing: false,
+            index: 0,
+            offset: 0,
+            number: 0,
+        }
+    }
+
+    /// Takes an SDU, or with `more` a piece that is not its last.
+    ///
+    /// # Errors
+    /// Why it was not taken.
+    pub fn write(&mut self, sdu: P, more: bool) -> Result<(), Refusal> {
+        if self.is_swallowing {
+            self.is_swallowing = more;
+            return Ok(());
+        }
+        let written = match self.config.policy {
+            Delimiting::None => self.write_bare(sdu, more),
+            Delimiting::Standard if !self.config.msg_boundaries => self.write_stream(sdu),
+            Delimiting::Standard => self.write_sdu(sdu, more),
+        };
+        if written.is_err() {
+            self.is_swallowing = more;
+            self.is_inside = false;
+        }
+        written
+    }
+
+    /// The next UDF.
+    #[must_use]
+    pub fn poll(&mut self) -> Option<P> {
+        let udf = self.out.pop_front()?;
+        self.out_kept = self.out_kept.saturating_sub(1);
+        Some(udf)
+    }
+
+    /// UDFs that [`Delimiter::poll`] has, without what waits for company.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.out.len()
+    }
+
+    /// Nothing is left, not even what waits for company.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.out.is_empty() && self.held.is_none() && self.batch.is_empty()
+    }
+
+    /// The burst is over: small SDUs wait no longer.
+    ///
+    /// # Errors
+    /// There is no buffer for them, and they are lost.
+    pub fn flush(&mut self) -> Result<(), Refusal> {
+        if let Some(mut sdu) = self.held.take() {
+            if !sdu.prepend(&[WHOLE]) {
+                return Err(Refusal::NoBuffer);
+            }
+            self.out.push_back(sdu);
+        }
+        if !self.batch.is_empty() {
+            let batch = core::mem::take(&mut self.batch);
+            let udf = P::from_vec(batch).ok_or(Refusal::NoBuffer)?;
+            self.out.push_back(udf);
+        }
+        Ok(())
+    }
+
+    /// Makes the UDFs that nobody has taken last beyond the burst. Call after `flush`.
+    ///
+    /// # Errors
+    /// There is no buffer for one of them: it is lost, and so is every later one.
+    pub fn keep(&mut self) -> Result<(), Refusal> {
+        while let Some(udf) = self.out.get_mut(self.out_kept) {
+            if !udf.keep() {
+                self.out.truncate(self.out_kept);
+                return Err(Refusal::NoBuffer);
+            }
+            self.out_kept += 1;
+        }
+        Ok(())
+    }
+
+    fn write_bare(&mut self, sdu: P, more: bool) -> Result<(), Refusal> {
+        if more || sdu.len() > self.config.udf_max {
+            return Err(Refusal::TooLong);
+        }
+        self.out.push_back(sdu);
+        Ok(())
+    }
+
+    fn write_sdu(&mut self, sdu: P, more: bool) -> Result<(), Refusal> {
+        if self.is_inside || more {
+            self.flush()?;
+            return self.fragment(sdu, more);
+        }
+        let len = sdu.len();
+        let small = (self.config.udf_max / 2).min(usize::from(u16::MAX));
+        if self.config.concatenation && len <= small {
+            return self.gather(sdu);
+        }
+        self.flush()?;
+        if len < self.config.udf_max {
+            return self.push(&[WHOLE], sdu);
+        }
+        self.fragment(sdu, false)
+    }
+
+    fn push(&mut self, header: &[u8], mut udf: P) -> Result<(), Refusal> {
+        if !udf.prepend(header) {
+            return Err(Refusal::NoBuffer);
+        }
+        self.out.push_back(udf);
+        Ok(())
+    }
+
+    /// A small SDU: into a UDF with others when others come within the burst.
+    fn gather(&mut self, sdu: P) -> Result<(), Refusal> {
+        let cost = LENGTH + sdu.len();
+        let used = match &self.held {
+            Some(held) => 1 + LENGTH + held.len(),
+            None => self.batch.len(),
+        };
+        if used > 0 && used + cost > self.config.udf_max {
+            self.flush()?;
+        }
+        if self.held.is_none() && self.batch.is_empty() {
+            self.held = Some(sdu);
+            return Ok(());
+        }
+        if let Some(first) = self.held.take() {
+            self.batch.reserve_exact(self.config.udf_max);
+            self.batch.push(SEVERAL);
+            append(&mut self.batch, &first);
+        }
+        append(&mut self.batch, &sdu);
+        Ok(())
+    }
+
+    /// Cuts an SDU, or a piece of one, into fragments: all of it, or nothing.
+    fn fragment(&mut self, sdu: P, more: bool) -> Result<(), Refusal> {
+        let mark = self.out.len();
+        let cut = self.cut(sdu, more);
+        if cut.is_err() {
+            self.out.truncate(mark);
+        }
+        cut
+    }
+
+    fn cut(&mut self, mut sdu: P, more: bool) -> Result<(), Refusal> {
+        if !self.is_inside {
+            (self.is_inside, self.index, self.offset) = (true, 0, 0);
+            self.number = self.number.wrapping_add(1);
+        }
+        let header = if self.config.in_order {
+            ORDERED_HEADER
+        } else {
+            SCATTERED_HEADER
+        };
+        let most = self.config.udf_max - header;
+        if !self.config.in_order && self.offset + sdu.len() as u64 > u64::from(u32::MAX) {
+            return Err(Refusal::TooLong);
+        }
+        // Shares of what is kept are no copies.
+        if sdu.len() > most && !sdu.keep() {
+            return Err(Refusal::NoBuffer);
+        }
+        while sdu.len() > most {
+            let mut head = sdu.share().ok_or(Refusal::NoBuffer)?;
+            head.truncate(most);
+            sdu.advance(most);
+            self.push_fragment(head, false)?;
+        }
+        if !(more && sdu.is_empty()) {
+            self.push_fragment(sdu, !more)?;
+        }
+        self.is_inside = more;
+        Ok(())
+    }
+
+    fn push_fragment(&mut self, udf: P, is_last: bool) -> Result<(), Refusal> {
+        let len = udf.len() as u64;
+        if self.config.in_order {
+            let header = ordered_header(self.offset == 0 && self.index == 0, is_last, self.index);
+            // Only the low bits go into the header; a wrap must not look like the beginning.
+            self.index = match self.index.wrapping_add(1) {
+                0 => 4096,
+                next => next,
+            };
+            self.push(&header, udf)?;
+        } else {
+            let offset = u32::try_from(self.offset).map_err(|_| Refusal::TooLong)?;
+            self.push(&scattered_header(is_last, self.number, offset), udf)?;
+        }
+        self.offset += len;
+        Ok(())
+    }
+
+    /// Without boundaries: as few and as full UDFs as can be had without waiting.
+    fn write_stream(&mut self, sdu: P) -> Result<(), Refusal> {
+        let most = self.config.udf_max - 1;
+        if sdu.len() <= most / 2 && self.config.concatenation {
+            if !self.batch.is_empty() && self.batch.len() + sdu.len() > self.config.udf_max {
+                self.flush()?;
+            }
+            if self.batch.is_empty() {
+                self.batch.reserve_exact(self.config.udf_max);
+                self.batch.push(WHOLE);
+            }
+            sdu.append_to(&mut self.batch);
+            return Ok(());
+        }
+        self.flush()?;
+        let mark = self.out.len();
+        let cut = self.cut_stream(sdu, most);
+        if cut.is_err() {
+            self.out.truncate(mark);
+        }
+        cut
+    }
+
+    fn cut_stream(&mut self, mut sdu: P, most: usize) -> Result<(), Refusal> {
+        if sdu.len() > most && !sdu.keep() {
+            return Err(Refusal::NoBuffer);
+        }
+        while sdu.len() > most {
+            let mut head = sdu.share().ok_or(Refusal::NoBuffer)?;
+            head.truncate(most);
+            sdu.advance(most);
+            self.push(&[WHOLE], head)?;
+        }
+        self.push(&[WHOLE], sdu)
+    }
+}
+
+fn append<P: Payload>(batch: &mut Vec<u8>, sdu: &P) {
+    // Nothing longer was let in.
+    let len = u16::try_from(sdu.len()).unwrap_or(u16::MAX);
+    batch.extend_from_slice(&len.to_be_bytes());
+    sdu.append_to(batch);
+}
+
+/// Bytes of a length in a UDF with several SDUs.
+const LENGTH: usize = 2;
+
+/// Shortest limit of a UDF that leaves room for anything.
+const UDF_LEAST: usize = 16;

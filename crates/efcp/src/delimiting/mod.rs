@@ -1,0 +1,112 @@
+//! Delimiting: SDUs become user-data fields and SDUs again.
+//!
+//! [`Delimiter`] and [`Assembler`] are the two ends. With policy `standard` every UDF begins with a
+//! header; numbers are in network byte order:
+//!
+//! ```text
+//! whole SDU          0x00, SDU
+//! several SDUs       0x40, then for each: length (2 bytes), SDU
+//! fragment, ordered  10FLiiii iiiiiiii, bytes
+//! fragment, any      11F L0000, SDU number (4 bytes), offset in the SDU in bytes (4), bytes
+//!   order
+//!
+//! F  the first fragment of its SDU      i  number of the fragment in its SDU, modulo 4096
+//! L  the last one
+//! ```
+//!
+//! A fragment of the ordered kind follows its predecessor in the sequence numbers of the
+//! connection, so that a gap in them, or in `i`, shows that the SDU is incomplete. Where UDFs are
+//! delivered in any order, the SDU number says what belongs together; it counts fragmented SDUs
+//! modulo 2^32.
+//!
+//! Without message boundaries every UDF is of the kind *whole* and holds a stretch of the stream.
+//!
+//! With policy `none` one SDU is one UDF without a header.
+
+mod assembler;
+mod delimiter;
+mod scattered;
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+
+pub use assembler::{Assembler, AssemblerConfig, AssemblerCounters, Piece};
+pub use delimiter::{Delimiter, DelimiterConfig, Refusal};
+
+use crate::catalogue::{PolicyInfo, check_names};
+
+/// Policies of delimiting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delimiting {
+    /// Headers, fragmentation, concatenation.
+    #[default]
+    Standard,
+    /// One SDU is one UDF.
+    None,
+}
+
+impl Delimiting {
+    /// The policy of this name. It takes no parameters.
+    ///
+    /// # Errors
+    /// There is none of this name, or a parameter was given.
+    pub fn by_name(name: &str, params: &BTreeMap<String, String>) -> Result<Delimiting, String> {
+        check_names("delimiting", LIST, name, params)?;
+        match name {
+            "standard" => Ok(Delimiting::Standard),
+            "none" => Ok(Delimiting::None),
+            _ => Err(format!("delimiting has no policy {name:?}")),
+        }
+    }
+
+    /// The policies; the first is the default.
+    #[must_use]
+    pub fn list() -> &'static [PolicyInfo] {
+        LIST
+    }
+}
+
+const LIST: &[PolicyInfo] = &[
+    PolicyInfo {
+        name: "standard",
+        help: "Long SDUs are fragmented, small ones share a UDF.",
+        params: &[],
+    },
+    PolicyInfo {
+        name: "none",
+        help: "One SDU is one UDF without a header; longer SDUs are refused.",
+        params: &[],
+    },
+];
+
+/// Kinds of UDF, in the two high bits of the first byte.
+const KIND: u8 = 0xc0;
+const WHOLE: u8 = 0x00;
+const SEVERAL: u8 = 0x40;
+const ORDERED: u8 = 0x80;
+const SCATTERED: u8 = 0xc0;
+const FIRST: u8 = 0x20;
+const LAST: u8 = 0x10;
+
+/// Longest header of a UDF, in bytes.
+pub const HEADER_MAX: usize = SCATTERED_HEADER;
+
+const ORDERED_HEADER: usize = 2;
+const SCATTERED_HEADER: usize = 9;
+
+fn ordered_header(is_first: bool, is_last: bool, index: u16) -> [u8; ORDERED_HEADER] {
+    let [high, low] = (index & 0x0fff).to_be_bytes();
+    [ORDERED | flags(is_first, is_last) | high, low]
+}
+
+fn scattered_header(is_last: bool, sdu: u32, offset: u32) -> [u8; SCATTERED_HEADER] {
+    let [s0, s1, s2, s3] = sdu.to_be_bytes();
+    let [o0, o1, o2, o3] = offset.to_be_bytes();
+    let first = SCATTERED | flags(offset == 0, is_last);
+    [first, s0, s1, s2, s3, o0, o1, o2, o3]
+}
+
+fn flags(is_first: bool, is_last: bool) -> u8 {
+    (if is_first { FIRST } else { 0 }) | (if is_last { LAST } else { 0 })
+}

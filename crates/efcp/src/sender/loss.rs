@@ -1,0 +1,478 @@
+//! Retransmission control: what was acknowledged, what is lost, and when to stop waiting.
+//!
+//! Losses are found by time, as in RFC 8985 (RACK): a PDU is lost when one that was sent
+//! sufficiently later has arrived. *Sufficiently* is nothing once three have arrived, until PDUs
+//! are seen to arrive out of order; from then on it is a part of the smallest round-trip time that
+//! grows with every PDU that was sent again needlessly. A probe at the tail, and then the
+//! retransmission timeout with exponential back-off, find what nothing arrives after.
+
+use alloc::collections::VecDeque;
+
+use carina_wire::Payload;
+use carina_wire::dif::Ack;
+
+use super::{Sender, Sent};
+use crate::congestion::Acked;
+use crate::counters::{Counters, Discard};
+use crate::receiver::NEVER;
+use crate::seq;
+
+/// State of retransmission control.
+#[derive(Debug)]
+pub(crate) struct Loss {
+    /// PDUs that are thought to be on their way.
+    pub(crate) in_flight: u64,
+    /// Numbers of lost PDUs, to be sent again in this order; some may be acknowledged by now.
+    pub(crate) queue: VecDeque<u64>,
+    /// PDUs beyond the left edge that were acknowledged.
+    beyond: u64,
+    /// The PDU sent last of all that have arrived: when, its number, and its round-trip time.
+    newest: Option<(u64, u64, u64)>,
+    /// One beyond the highest number acknowledged.
+    highest: u64,
+    /// The reordering window in quarters of the smallest round-trip time; 0: none was seen.
+    reordering: u64,
+    /// When a PDU is declared lost if nothing comes.
+    pub(crate) doubt_at: u64,
+    /// The probe, or the timeout.
+    pub(crate) tail_at: u64,
+    /// `tail_at` is the timeout.
+    is_timeout: bool,
+    /// Timeouts in a row.
+    backoff: u32,
+    /// Repairing losses until the left edge reaches this number.
+    repair_until: Option<u64>,
+    /// One PDU may be sent whatever the congestion window says.
+    pub(crate) is_urgent: bool,
+    /// When the left edge moved last, or something became outstanding.
+    pub(crate) progress_at: u64,
+    /// Retransmission timeout and probe timeout in ns, without back-off.
+    timeout_ns: u64,
+    probe_ns: u64,
+    /// Congestion marks of which the other side has told.
+    marks: u16,
+    /// The congestion policy was told that its last reaction was wrong.
+    is_undone: bool,
+}
+
+impl Loss {
+    pub(crate) fn new(timeout_ns: u64) -> Loss {
+        Loss {
+            in_flight: 0,
+            queue: VecDeque::new(),
+            beyond: 0,
+            newest: None,
+            highest: 0,
+            reordering: 0,
+            doubt_at: NEVER,
+            tail_at: NEVER,
+            is_timeout: true,
+            backoff: 0,
+            repair_until: None,
+            is_urgent: false,
+            progress_at: 0,
+            timeout_ns,
+            probe_ns: timeout_ns,
+            marks: 0,
+            is_undone: false,
+        }
+    }
+
+    /// A new run begins with nothing outstanding.
+    pub(super) fn restart(&mut self) {
+        let (timeout_ns, probe_ns, reordering) = (self.timeout_ns, self.probe_ns, self.reordering);
+        let queue = core::mem::take(&mut self.queue);
+        *self = Loss::new(timeout_ns);
+        (self.probe_ns, self.reordering, self.queue) = (probe_ns, reordering, queue);
+        self.queue.clear();
+    }
+
+    /// A new PDU was sent.
+    pub(super) fn on_new(&mut self, now: u64) {
+        if self.in_flight == 0 && self.queue.is_empty() {
+            self.is_timeout = false;
+            self.tail_at = now.saturating_add(self.probe_ns);
+        } else if !self.is_timeout {
+            self.tail_at = now.saturating_add(self.probe_ns);
+        }
+        self.in_flight += 1;
+    }
+
+    fn arm_timeout(&mut self, now: u64, most_ns: u64) {
+        let backed_off = self.timeout_ns.saturating_mul(1 << self.backoff.min(20));
+        let wait = backed_off.min(most_ns.max(self.timeout_ns));
+        self.is_timeout = true;
+        self.tail_at = now.saturating_add(wait);
+    }
+
+    /// Losses are being repaired.
+    pub(crate) fn is_repairing(&self) -> bool {
+        self.repair_until.is_some()
+    }
+}
+
+/// What one acknowledgement has brought.
+#[derive(Default)]
+struct News {
+    count: u64,
+    /// The left edge moved.
+    is_progress: bool,
+    /// Something that was taken for lost had arrived.
+    was_wrong: bool,
+}
+
+impl<P: Payload> Sender<P> {
+    /// Takes an acknowledgement. True when it says something new.
+    pub(crate) fn on_ack(
+        &mut self,
+        now: u64,
+        ack: &Ack,
+        is_newest: bool,
+        counters: &mut Counters,
+    ) -> Result<bool, Discard> {
+        if !self.is_running {
+            return Err(Discard::AckOfUnsent);
+        }
+        let next = seq::extend(ack.next, self.left, self.bits);
+        let Some(next) = next.filter(|next| *next <= self.next) else {
+            return Err(Discard::AckOfUnsent);
+        };
+        if is_newest {
+            self.sample(now, ack);
+        }
+        let in_flight = self.loss.in_flight;
+        let mut news = News::default();
+        while self.left < next {
+            let Some(sent) = self.sent.pop_front() else {
+                break;
+            };
+            if sent.udf.is_some() {
+                self.arrived(now, self.left, &sent, &mut news, counters);
+            } else {
+                self.loss.beyond -= 1;
+            }
+            self.left += 1;
+            news.is_progress = true;
+        }
+        for &(start, end) in ack.sack.as_slice() {
+            self.on_range(now, next, start, end, &mut news, counters);
+        }
+        if news.count == 0 && !news.is_progress {
+            return Ok(false);
+        }
+        self.after_ack(now, ack, is_newest, in_flight, &news, counters);
+        Ok(true)
+    }
+
+    /// A round-trip time, when the PDU that caused the acknowledgement was sent only once.
+    fn sample(&mut self, now: u64, ack: &Ack) {
+        let cause = seq::extend(ack.cause, self.left, self.bits);
+        let index = cause.and_then(|cause| cause.checked_sub(self.left));
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        let Some(sent) = index.and_then(|index| self.sent.get(index)) else {
+            return;
+        };
+        if sent.is_resent || sent.udf.is_none() {
+            return;
+        }
+        let elapsed = now.saturating_sub(sent.sent_at);
+        // A delay longer than the whole is a lie, and one beyond A is none of the sender's.
+        let delay = u64::from(ack.delay_us).saturating_mul(1000);
+        if delay > elapsed {
+            return;
+        }
+        self.rtt.on_sample(now, elapsed - delay);
+        let estimate = self.rtt.estimate_ns();
+        // The other side may let A pass before it acknowledges.
+        self.loss.timeout_ns = self.rtt.timeout_ns().saturating_add(self.a_ns);
+        let probe_ns = estimate.saturating_mul(2).saturating_add(self.a_ns);
+        self.loss.probe_ns = probe_ns.min(self.loss.timeout_ns);
+    }
+
+    /// A PDU was acknowledged for the first time.
+    fn arrived(
+        &mut self,
+        now: u64,
+        number: u64,
+        sent: &Sent<P>,
+        news: &mut News,
+        counters: &mut Counters,
+    ) {
+        news.count += 1;
+        let loss = &mut self.loss;
+        let rtt = now.saturating_sub(sent.sent_at);
+        let is_too_soon = sent.is_resent && rtt < self.rtt.min_ns() / 2;
+        if sent.is_lost || is_too_soon {
+            // The copy that was given up has arrived after all.
+            news.was_wrong = true;
+            counters.spurious += u64::from(is_too_soon);
+        } else if !sent.is_resent && number < loss.highest {
+            loss.reordering = loss.reordering.max(1);
+        }
+        if !sent.is_lost {
+            loss.in_flight -= 1;
+        }
+        loss.highest = loss.highest.max(number + 1);
+        let is_newer = loss
+            .newest
+            .is_none_or(|(at, of, _)| (at, of) < (sent.sent_at, number));
+        if is_newer && !is_too_soon {
+            loss.newest = Some((sent.sent_at, number, rtt));
+        }
+    }
+
+    /// A range of a selective acknowledgement. Runs of acknowledged PDUs are skipped as a whole,
+    /// so that a range costs what is new in it.
+    fn on_range(
+        &mut self,
+        now: u64,
+        next: u64,
+        start: u64,
+        end: u64,
+        news: &mut News,
+        counters: &mut Counters,
+    ) {
+        let start = seq::extend(start, self.left, self.bits);
+        let end = seq::extend(end, self.left, self.bits);
+        let (Some(start), Some(end)) = (start, end) else {
+            return counters.discard(Discard::AbsurdSack);
+        };
+        if start >= end || start <= next || end > self.next {
+            return counters.discard(Discard::AbsurdSack);
+        }
+        let start = start.max(self.left);
+        let mut number = start;
+        while number < end {
+            let index = index_of(number, self.left);
+            let Some(slot) = self.sent.get_mut(index) else {
+                return;
+            };
+            if slot.udf.is_none() {
+                number += u64::from(slot.skip.max(1));
+                continue;
+            }
+            let sent = core::mem::replace(slot, Sent::acknowledged());
+            self.loss.beyond += 1;
+            self.arrived(now, number, &sent, news, counters);
+            number += 1;
+        }
+        if end > start
+            && let Some(slot) = self.sent.get_mut(index_of(start, self.left))
+        {
+            let length = u32::try_from(end - start).unwrap_or(u32::MAX);
+            slot.skip = slot.skip.max(length);
+        }
+    }
+
+    fn after_ack(
+        &mut self,
+        now: u64,
+        ack: &Ack,
+        is_newest: bool,
+        in_flight: u64,
+        news: &News,
+        counters: &mut Counters,
+    ) {
+        if news.is_progress {
+            self.loss.progress_at = now;
+            self.loss.backoff = 0;
+        }
+        let mut marks = 0;
+        if is_newest {
+            let told = u64::from(ack.ecn_marks.wrapping_sub(self.loss.marks));
+            marks = told.min(news.count);
+            counters.marks_echoed += marks;
+            self.loss.marks = ack.ecn_marks;
+        }
+        if news.was_wrong {
+            self.loss.reordering = (self.loss.reordering + 1).min(REORDERING_MAX);
+            if self.loss.is_repairing() && !self.loss.is_undone {
+                self.loss.is_undone = true;
+                self.congestion.on_spurious();
+            }
+        }
+        if self
+            .loss
+            .repair_until
+            .is_some_and(|until| self.left >= until)
+        {
+            self.loss.repair_until = None;
+        }
+        self.congestion.on_ack(&Acked {
+            now,
+            count: news.count,
+            in_flight,
+            marks: if self.ecn { marks } else { 0 },
+            srtt_ns: self.rtt.estimate_ns(),
+            min_rtt_ns: self.rtt.min_ns(),
+            is_limited: in_flight.saturating_mul(2) < self.congestion.window(),
+            is_recovering: self.loss.is_repairing(),
+            next_seq: self.next,
+            left: self.left,
+        });
+        self.find_losses(now, counters);
+        self.arm_tail(now);
+    }
+
+    fn arm_tail(&mut self, now: u64) {
+        if self.sent.is_empty() {
+            self.loss.tail_at = NEVER;
+            self.loss.doubt_at = NEVER;
+            self.loss.is_timeout = false;
+        } else if self.loss.is_repairing() || self.loss.beyond > 0 || self.loss.backoff > 0 {
+            self.loss.arm_timeout(now, self.timeout_most());
+        } else {
+            self.loss.is_timeout = false;
+            self.loss.tail_at = now.saturating_add(self.loss.probe_ns);
+        }
+    }
+
+    /// Longest timeout with back-off: there must be several within R.
+    fn timeout_most(&self) -> u64 {
+        (self.r_ns / 8).clamp(1_000_000, 60_000_000_000)
+    }
+
+    /// Declares lost what was sent sufficiently before something that has arrived.
+    pub(super) fn find_losses(&mut self, now: u64, counters: &mut Counters) {
+        self.loss.doubt_at = NEVER;
+        let Some((newest_at, newest, newest_rtt)) = self.loss.newest else {
+            return;
+        };
+        let quarters = match self.loss.reordering {
+            0 if self.loss.beyond >= DUPLICATES || self.loss.is_repairing() => 0,
+            seen => seen.max(1),
+        };
+        let window = self.rtt.min_ns() / 4 * quarters;
+        let wait = newest_rtt + window.min(self.rtt.estimate_ns().max(1));
+        let mut index = 0;
+        while let Some(slot) = self.sent.get_mut(index) {
+            if slot.udf.is_none() {
+                index += slot.skip.max(1) as usize;
+                continue;
+            }
+            let number = self.left + index as u64;
+            index += 1;
+            if slot.is_lost {
+                continue;
+            }
+            if (slot.sent_at, number) >= (newest_at, newest) {
+                if !slot.is_resent {
+                    break;
+                }
+                continue;
+            }
+            let at = slot.sent_at.saturating_add(wait);
+            if at > now {
+                self.loss.doubt_at = self.loss.doubt_at.min(at);
+                continue;
+            }
+            slot.is_lost = true;
+            self.loss.queue.push_back(number);
+            counters.lost += 1;
+            if self.loss.repair_until.is_none() {
+                self.loss.repair_until = Some(self.next);
+                self.loss.is_urgent = true;
+                self.loss.is_undone = false;
+                self.congestion.on_loss(now, self.loss.in_flight);
+            }
+            self.loss.in_flight -= 1;
+        }
+    }
+
+    /// A lost PDU to send again.
+    pub(crate) fn take_lost(&mut self, now: u64, counters: &mut Counters) -> Option<(u64, P)> {
+        while let Some(&number) = self.loss.queue.front() {
+            let index = number.checked_sub(self.left);
+            let index = index.and_then(|index| usize::try_from(index).ok());
+            let slot = index.and_then(|index| self.sent.get_mut(index));
+            match slot {
+                Some(slot) if slot.is_lost => {
+                    let udf = slot.udf.as_mut()?.share()?;
+                    self.loss.queue.pop_front();
+                    slot.is_lost = false;
+                    slot.is_resent = true;
+                    slot.sent_at = now;
+                    self.loss.in_flight += 1;
+                    self.loss.is_urgent = false;
+                    self.resent(now, counters);
+                    return Some((number, udf));
+                }
+                _ => {
+                    self.loss.queue.pop_front();
+                }
+            }
+        }
+        None
+    }
+
+    fn resent(&mut self, now: u64, counters: &mut Counters) {
+        counters.retransmitted += 1;
+        self.active_at = now;
+        if let Some(bucket) = &mut self.bucket {
+            bucket.spend(now);
+        }
+        self.loss.arm_timeout(now, self.timeout_most());
+    }
+
+    /// The probe or the timeout is due. Returns a PDU to send at once: the probe.
+    pub(crate) fn on_tail(&mut self, now: u64, counters: &mut Counters) {
+        if self.sent.is_empty() {
+            self.loss.tail_at = NEVER;
+            return;
+        }
+        if !self.loss.is_timeout {
+            counters.probes += 1;
+            self.loss.arm_timeout(now, self.timeout_most());
+            self.probe();
+            return;
+        }
+        counters.timeouts += 1;
+        self.congestion.on_timeout(now, self.loss.in_flight);
+        self.loss.queue.clear();
+        for (index, slot) in self.sent.iter_mut().enumerate() {
+            if slot.udf.is_some() {
+                slot.is_lost = true;
+                self.loss.queue.push_back(self.left + index as u64);
+            }
+        }
+        self.loss.in_flight = 0;
+        self.loss.newest = None;
+        self.loss.doubt_at = NEVER;
+        self.loss.repair_until = Some(self.next);
+        self.loss.is_urgent = true;
+        self.loss.is_undone = false;
+        self.loss.backoff += 1;
+        self.loss.arm_timeout(now, self.timeout_most());
+    }
+
+    /// Sends the last outstanding PDU again, so that losses before it show.
+    fn probe(&mut self) {
+        let is_open = |slot: &Sent<P>| slot.udf.is_some() && !slot.is_lost;
+        let Some(index) = self.sent.iter().rposition(is_open) else {
+            return;
+        };
+        self.sent[index].is_lost = true;
+        self.loss.in_flight -= 1;
+        self.loss.queue.push_front(self.left + index as u64);
+        self.loss.is_urgent = true;
+    }
+
+    /// When the connection fails because nothing moves.
+    pub(crate) fn fails_at(&self) -> u64 {
+        if self.is_reliable && !self.sent.is_empty() {
+            self.loss.progress_at.saturating_add(self.r_ns)
+        } else {
+            NEVER
+        }
+    }
+}
+
+fn index_of(number: u64, left: u64) -> usize {
+    usize::try_from(number.saturating_sub(left)).unwrap_or(usize::MAX)
+}
+
+/// So many PDUs that arrive after a missing one mean a loss, until reordering was seen.
+const DUPLICATES: u64 = 3;
+
+/// Largest reordering window, in quarters of the smallest round-trip time.
+const REORDERING_MAX: u64 = 16;
