@@ -28,7 +28,9 @@ pub mod config;
 pub mod policy;
 pub mod seal;
 pub mod seam;
+pub mod transfer;
 
 pub use api::{Command, Delivery, Event, FlowKey, N1Port, N1Properties};
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
 pub use policy::Catalogue;
+pub use transfer::{Counters, DropReason, Transfer};

@@ -86,6 +86,20 @@ pub trait DataTransfer {
     /// # Errors
     /// Unknown policy or parameter, or one that cannot be changed on a living DIF.
     fn set_policy(&mut self, now: u64, component: &str, spec: &PolicySpec) -> Result<(), String>;
+
+    /// Longest PDU of the DIF in bytes, protection not counted: as configured, or derived from the
+    /// first N-1 flow; 0 when not known yet.
+    fn max_pdu(&self) -> usize {
+        0
+    }
+
+    /// Whether an N-1 flow carries the longest PDU of the DIF under its present protection.
+    ///
+    /// # Errors
+    /// The lengths that do not go together, in words.
+    fn carries(&self, _n1: N1Port) -> Result<(), String> {
+        Ok(())
+    }
 }
 
 /// Where a management PDU goes.

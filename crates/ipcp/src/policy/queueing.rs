@@ -30,8 +30,9 @@ pub trait QueuePolicy {
     /// for relayed PDUs; PDUs of this IPCP's own flows are held back at their source instead.
     fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> Verdict;
 
-    /// Longest queue of a class in PDUs and bytes. Own flows may fill half of it.
-    fn limit(&self) -> (u32, u64);
+    /// Up to where this IPCP's own flows may fill the queue of a class: PDUs and bytes. A flow
+    /// that finds more waits, and its writer with it; nothing is dropped.
+    fn own_limit(&self) -> (u32, u64);
 }
 
 /// Policy `tail-drop`: a PDU that finds the queue full is dropped.
@@ -41,6 +42,10 @@ pub struct TailDrop {
     pub pdus: u32,
     /// Longest queue in bytes.
     pub bytes: u64,
+    /// Longest queue that own flows may make, in PDUs.
+    pub own_pdus: u32,
+    /// Longest queue that own flows may make, in bytes.
+    pub own_bytes: u64,
 }
 
 impl QueuePolicy for TailDrop {
@@ -52,8 +57,8 @@ impl QueuePolicy for TailDrop {
         }
     }
 
-    fn limit(&self) -> (u32, u64) {
-        (self.pdus, self.bytes)
+    fn own_limit(&self) -> (u32, u64) {
+        (self.own_pdus, self.own_bytes)
     }
 }
 
@@ -82,8 +87,8 @@ impl QueuePolicy for EcnMark {
         }
     }
 
-    fn limit(&self) -> (u32, u64) {
-        self.full.limit()
+    fn own_limit(&self) -> (u32, u64) {
+        self.full.own_limit()
     }
 }
 
@@ -150,8 +155,8 @@ impl QueuePolicy for Red {
         }
     }
 
-    fn limit(&self) -> (u32, u64) {
-        self.full.limit()
+    fn own_limit(&self) -> (u32, u64) {
+        self.full.own_limit()
     }
 }
 
@@ -166,6 +171,8 @@ mod tests {
     const FULL: TailDrop = TailDrop {
         pdus: 10,
         bytes: 5000,
+        own_pdus: 5,
+        own_bytes: 2500,
     };
 
     fn class(pdus: u32, bytes: u64, ecn: bool) -> Class {

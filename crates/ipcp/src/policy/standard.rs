@@ -1,9 +1,12 @@
 //! The policies that come with data transfer.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
+
+use carina_efcp::delimiting::Delimiting;
+use carina_efcp::{CongestionControl, ParamInfo, PolicyInfo, RttEstimator, congestion, rtt};
 
 use super::{
     Catalogue, Descriptor, Ecmp, EcnMark, Fifo, ForwardingPolicy, Param, Params, QueuePolicy, Red,
@@ -19,6 +22,7 @@ impl Catalogue {
         scheduling(&mut catalogue);
         queueing(&mut catalogue);
         forwarding(&mut catalogue);
+        efcp(&mut catalogue);
         catalogue
     }
 }
@@ -66,6 +70,16 @@ fn queueing(catalogue: &mut Catalogue) {
                 "limit-bytes",
                 "1048576",
                 "Longest queue of a class in bytes, 4096 to 2^32.",
+            ),
+            param(
+                "own-pdus",
+                "128",
+                "Queue of a class in PDUs from which on own flows wait, 1 to 1000000.",
+            ),
+            param(
+                "own-bytes",
+                "262144",
+                "Queue of a class in bytes from which on own flows wait, 1024 to 2^32.",
             ),
         ];
         params.extend::<Vec<Param>>(own);
@@ -160,10 +174,53 @@ fn forwarding(catalogue: &mut Catalogue) {
     });
 }
 
+/// The policies of EFCP and of delimiting.
+fn efcp(catalogue: &mut Catalogue) {
+    for info in congestion::list() {
+        let name = info.name;
+        catalogue.register::<Box<dyn CongestionControl>>(
+            described(component::CONGESTION_CONTROL, info, true),
+            move |params| congestion::by_name(name, params.values()),
+        );
+    }
+    for info in rtt::list() {
+        let name = info.name;
+        catalogue.register::<Box<dyn RttEstimator>>(
+            described(component::RTT_ESTIMATION, info, true),
+            move |params| rtt::by_name(name, params.values()),
+        );
+    }
+    for info in Delimiting::list() {
+        let name = info.name;
+        // Flows that are there keep the form of their user-data fields.
+        catalogue.register::<Delimiting>(
+            described(component::DELIMITING, info, false),
+            move |params| Delimiting::by_name(name, params.values()),
+        );
+    }
+}
+
+fn described(component: &'static str, info: &PolicyInfo, is_live: bool) -> Descriptor {
+    let own = |&ParamInfo {
+                   name,
+                   default,
+                   help,
+               }: &ParamInfo| param(name, default, help);
+    Descriptor {
+        component,
+        name: info.name,
+        help: info.help,
+        params: info.params.iter().map(own).collect(),
+        is_live,
+    }
+}
+
 fn full(params: &Params) -> Result<TailDrop, String> {
     Ok(TailDrop {
         pdus: to_u32(params.uint("limit-pdus", 2, 1_000_000)?),
         bytes: params.uint("limit-bytes", 4096, 1 << 32)?,
+        own_pdus: to_u32(params.uint("own-pdus", 1, 1_000_000)?),
+        own_bytes: params.uint("own-bytes", 1024, 1 << 32)?,
     })
 }
 
@@ -213,23 +270,26 @@ mod tests {
             assert!(policies.len() >= 2, "{component}");
             for policy in policies {
                 let spec = PolicySpec {
-                    name: policy.name.to_string(),
+                    name: policy.name.into(),
                     ..PolicySpec::default()
                 };
                 let made = match component {
-                    component::RMT_SCHEDULING => catalogue
-                        .make::<Box<dyn Scheduler>>(component, &spec)
-                        .is_ok(),
-                    component::RMT_QUEUE => catalogue
-                        .make::<Box<dyn QueuePolicy>>(component, &spec)
-                        .is_ok(),
-                    component::FORWARDING => catalogue
-                        .make::<Box<dyn ForwardingPolicy>>(component, &spec)
-                        .is_ok(),
-                    other => catalogue.resolve(other, &spec).is_ok(),
+                    component::RMT_SCHEDULING => is_made::<Box<dyn Scheduler>>(component, &spec),
+                    component::RMT_QUEUE => is_made::<Box<dyn QueuePolicy>>(component, &spec),
+                    component::FORWARDING => is_made::<Box<dyn ForwardingPolicy>>(component, &spec),
+                    component::CONGESTION_CONTROL => {
+                        is_made::<Box<dyn CongestionControl>>(component, &spec)
+                    }
+                    component::RTT_ESTIMATION => is_made::<Box<dyn RttEstimator>>(component, &spec),
+                    component::DELIMITING => is_made::<Delimiting>(component, &spec),
+                    other => panic!("{other} is not tested"),
                 };
                 assert!(made, "{component} {}", policy.name);
             }
         }
+    }
+
+    fn is_made<T: 'static>(component: &str, spec: &PolicySpec) -> bool {
+        Catalogue::standard().make::<T>(component, spec).is_ok()
     }
 }

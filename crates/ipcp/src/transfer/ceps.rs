@@ -1,0 +1,268 @@
+//! CEP-ids: which are in use, which rest, and how to find what they belong to.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use carina_wire::dif::CepId;
+
+/// A table of things with CEP-ids. The low bits of a CEP-id are a place in the table, the next
+/// bits tell its users apart, and a fixed bit keeps two tables of one IPCP apart:
+///
+/// ```text
+/// management channels      1GGGPPPP PPPPPPPP            8 generations,       4,095 places
+/// flows, width 1           GPPPPPPP                      2 generations,         127 places
+/// flows, width 2           0GPPPPPP PPPPPPPP             2 generations,      16,383 places
+/// flows, width 4           1GGGGGGG GGGGPPPP PPPPPPPP PPPPPPPP    2,048,  1,048,575 places
+/// ```
+///
+/// Place 0 is not used, since CEP-id 0 is none. A CEP-id that was given back rests for the time
+/// that delta-t asks for, unless the width leaves no other.
+#[derive(Debug)]
+pub(super) struct Ceps<T> {
+    place_bits: u32,
+    generations: u32,
+    fixed: u32,
+    places: Vec<Place<T>>,
+    free: VecDeque<u32>,
+    /// CEP-ids that rest, and until when; at most [`RESTING_MAX`].
+    resting: BTreeMap<u32, u64>,
+    /// The same in the order in which they were given back.
+    order: VecDeque<(u64, u32)>,
+    in_use: usize,
+}
+
+#[derive(Debug)]
+struct Place<T> {
+    /// The CEP-id of the present user, or of the last.
+    cep: u32,
+    user: Option<T>,
+}
+
+/// Most CEP-ids that are remembered to be resting.
+const RESTING_MAX: usize = 65_536;
+/// Free places that are looked at before the table grows.
+const TRIES: usize = 8;
+/// The bit that CEP-ids of management channels have and those of flows have not.
+const CHANNEL: u32 = 1 << 15;
+
+/// True for the CEP-id of a management channel.
+#[inline]
+pub(super) fn is_channel(cep: CepId) -> bool {
+    cep.0 >> 15 == 1
+}
+
+impl<T> Ceps<T> {
+    /// A table for the flows of a DIF with CEP-ids of `width` bytes: 1, 2 or 4.
+    pub(super) fn of_flows(width: u8) -> Ceps<T> {
+        match width {
+            1 => Ceps::new(7, 1, 0),
+            2 => Ceps::new(14, 1, 0),
+            _ => Ceps::new(20, 11, 1 << 31),
+        }
+    }
+
+    /// A table for management channels, whose CEP-ids have two bytes in every DIF.
+    pub(super) fn of_channels() -> Ceps<T> {
+        Ceps::new(12, 3, CHANNEL)
+    }
+
+    fn new(place_bits: u32, generation_bits: u32, fixed: u32) -> Ceps<T> {
+        Ceps {
+            place_bits,
+            generations: 1 << generation_bits,
+            fixed,
+            places: alloc::vec![Place { cep: 0, user: None }],
+            free: VecDeque::new(),
+            resting: BTreeMap::new(),
+            order: VecDeque::new(),
+            in_use: 0,
+        }
+    }
+
+    /// Number of users.
+    pub(super) fn len(&self) -> usize {
+        self.in_use
+    }
+
+    /// The user of a CEP-id.
+    #[inline]
+    pub(super) fn get(&self, cep: CepId) -> Option<&T> {
+        let place = self.places.get(self.place_of(cep))?;
+        place.user.as_ref().filter(|_| place.cep == cep.0)
+    }
+
+    /// The user of a CEP-id.
+    #[inline]
+    pub(super) fn get_mut(&mut self, cep: CepId) -> Option<&mut T> {
+        let at = self.place_of(cep);
+        let place = self.places.get_mut(at)?;
+        place.user.as_mut().filter(|_| place.cep == cep.0)
+    }
+
+    /// All users.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (CepId, &T)> {
+        self.places
+            .iter()
+            .filter_map(|place| Some((CepId(place.cep), place.user.as_ref()?)))
+    }
+
+    /// All users.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.places
+            .iter_mut()
+            .filter_map(|place| place.user.as_mut())
+    }
+
+    /// Gives a CEP-id to a user. `None` when all are in use.
+    pub(super) fn insert(&mut self, now: u64, make: impl FnOnce(CepId) -> T) -> Option<CepId> {
+        self.wake(now);
+        let cep = self
+            .rested(TRIES)
+            .or_else(|| self.fresh())
+            .or_else(|| self.rested(usize::MAX))
+            .or_else(|| self.tired())?;
+        let at = self.place_of(CepId(cep));
+        let place = &mut self.places[at];
+        place.cep = cep;
+        place.user = Some(make(CepId(cep)));
+        self.in_use += 1;
+        Some(CepId(cep))
+    }
+
+    /// Takes a CEP-id back. It rests until `until`.
+    pub(super) fn remove(&mut self, cep: CepId, until: u64) -> Option<T> {
+        let at = self.place_of(cep);
+        let place = self.places.get_mut(at).filter(|place| place.cep == cep.0)?;
+        let user = place.user.take()?;
+        self.free.push_back(at as u32);
+        if self.resting.len() < RESTING_MAX {
+            self.resting.insert(cep.0, until);
+            self.order.push_back((until, cep.0));
+        }
+        self.in_use -= 1;
+        Some(user)
+    }
+
+    /// Forgets who has rested enough.
+    fn wake(&mut self, now: u64) {
+        while let Some(&(until, cep)) = self.order.front()
+            && (until <= now || self.order.len() > RESTING_MAX)
+        {
+            self.order.pop_front();
+            if self.resting.get(&cep) == Some(&until) {
+                self.resting.remove(&cep);
+            }
+        }
+    }
+
+    #[inline]
+    fn place_of(&self, cep: CepId) -> usize {
+        (cep.0 & ((1 << self.place_bits) - 1)) as usize
+    }
+
+    /// A CEP-id of a free place that does not rest.
+    fn rested(&mut self, tries: usize) -> Option<u32> {
+        for _ in 0..self.free.len().min(tries) {
+            let at = self.free.pop_front()?;
+            if let Some(cep) = self
+                .candidates(at)
+                .find(|cep| !self.resting.contains_key(cep))
+            {
+                return Some(cep);
+            }
+            self.free.push_back(at);
+        }
+        None
+    }
+
+    /// A CEP-id of a new place.
+    fn fresh(&mut self) -> Option<u32> {
+        let at = self.places.len();
+        if at >> self.place_bits != 0 {
+            return None;
+        }
+        self.places.push(Place { cep: 0, user: None });
+        Some(at as u32 | self.fixed)
+    }
+
+    /// The CEP-id that has rested longest of the place that has been free longest.
+    fn tired(&mut self) -> Option<u32> {
+        let at = self.free.pop_front()?;
+        let cep = self
+            .candidates(at)
+            .min_by_key(|cep| self.resting.get(cep).copied().unwrap_or(0))?;
+        self.resting.remove(&cep);
+        Some(cep)
+    }
+
+    /// The CEP-ids of a place, the one after the last used first.
+    fn candidates(&self, at: u32) -> impl Iterator<Item = u32> + use<T> {
+        let (bits, generations, fixed) = (self.place_bits, self.generations, self.fixed);
+        let last = (self.places[at as usize].cep & !fixed) >> bits;
+        (1..=generations).map(move |step| ((last + step) % generations) << bits | at | fixed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::collections::BTreeSet;
+
+    #[test]
+    fn a_cep_is_not_given_again_while_it_rests_and_others_are_there() {
+        let mut ceps = Ceps::of_flows(1);
+        let mut given = BTreeSet::new();
+        for _ in 0..254 {
+            let cep = ceps.insert(0, |cep| cep).unwrap();
+            assert!(cep.0 != 0 && cep.0 < 256);
+            assert!(given.insert(cep), "{cep} twice");
+            assert_eq!(ceps.remove(cep, 1000), Some(cep));
+        }
+        // All 254 rest now; the one that has rested longest comes back.
+        assert!(given.contains(&ceps.insert(0, |cep| cep).unwrap()));
+        assert!(ceps.insert(1001, |cep| cep).is_some());
+    }
+
+    #[test]
+    fn all_places_can_be_in_use_and_old_ids_find_nothing() {
+        let mut ceps = Ceps::of_flows(1);
+        let all: BTreeSet<_> = (0..127)
+            .map(|_| ceps.insert(0, |cep| cep).unwrap())
+            .collect();
+        assert_eq!((all.len(), ceps.len()), (127, 127));
+        assert_eq!(ceps.insert(0, |cep| cep), None);
+        let old = *all.first().unwrap();
+        ceps.remove(old, 10);
+        let new = ceps.insert(0, |cep| cep).unwrap();
+        assert_ne!(new, old);
+        assert_eq!(ceps.get(old), None);
+        assert_eq!(ceps.get(new), Some(&new));
+        assert_eq!(ceps.remove(old, 10), None);
+        assert_eq!(ceps.get(CepId(0)), None);
+    }
+
+    #[test]
+    fn ten_thousand_fit_in_two_bytes() {
+        let mut ceps = Ceps::of_flows(2);
+        for _ in 0..16_383 {
+            let cep = ceps.insert(0, |cep| cep).unwrap();
+            assert!(cep.0 < 65_536 && !is_channel(cep));
+        }
+        assert_eq!(ceps.insert(0, |cep| cep), None);
+    }
+
+    #[test]
+    fn channels_and_flows_have_different_ids() {
+        let mut channels = Ceps::of_channels();
+        let mut wide = Ceps::of_flows(4);
+        for round in 0..20_000 {
+            let cep = channels.insert(round, |cep| cep).unwrap();
+            assert!(is_channel(cep) && cep.0 < 65_536);
+            assert_eq!(channels.remove(cep, round + 100), Some(cep));
+            let cep = wide.insert(round, |cep| cep).unwrap();
+            assert!(!is_channel(cep) && cep.0 >= 65_536);
+            assert_eq!(wide.remove(cep, round + 100), Some(cep));
+        }
+        assert!(channels.places.len() < 200);
+    }
+}

@@ -1,0 +1,71 @@
+//! Deadlines of connections and N-1 flows, in a heap.
+
+use alloc::collections::BinaryHeap;
+use core::cmp::Reverse;
+
+/// Whose deadline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Timer {
+    /// A connection, by CEP-id.
+    Connection(u32),
+    /// An N-1 flow that takes nothing, by its number.
+    Port(u32),
+}
+
+/// Deadlines in order. A deadline that moves into the future keeps its place: when it comes up,
+/// its owner says when it is due in truth. So a timer that is pushed back with every PDU costs
+/// nothing with every PDU.
+#[derive(Debug, Default)]
+pub(super) struct Deadlines {
+    heap: BinaryHeap<Reverse<(u64, Timer)>>,
+}
+
+impl Deadlines {
+    /// Notes that `timer` is due at `at`. `armed` is the earliest deadline in the heap for it, 0
+    /// for none; it is kept by the owner.
+    #[inline]
+    pub(super) fn arm(&mut self, timer: Timer, at: Option<u64>, armed: &mut u64) {
+        if let Some(at) = at
+            && (*armed == 0 || at < *armed)
+        {
+            let at = at.max(1);
+            *armed = at;
+            self.heap.push(Reverse((at, timer)));
+        }
+    }
+
+    /// The earliest deadline.
+    pub(super) fn next(&self) -> Option<u64> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Takes a deadline that is over, with the time for which it was noted.
+    pub(super) fn pop(&mut self, now: u64) -> Option<(u64, Timer)> {
+        let Reverse((at, _)) = self.heap.peek()?;
+        if *at > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(entry)| entry)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn earlier_deadlines_are_noted_and_later_ones_wait_for_the_earlier() {
+        let mut deadlines = Deadlines::default();
+        let mut armed = 0;
+        deadlines.arm(Timer::Connection(1), Some(50), &mut armed);
+        deadlines.arm(Timer::Connection(1), Some(90), &mut armed);
+        deadlines.arm(Timer::Connection(1), None, &mut armed);
+        assert_eq!((deadlines.next(), armed), (Some(50), 50));
+        deadlines.arm(Timer::Connection(1), Some(20), &mut armed);
+        assert_eq!((deadlines.next(), armed), (Some(20), 20));
+        assert_eq!(deadlines.pop(19), None);
+        assert_eq!(deadlines.pop(60), Some((20, Timer::Connection(1))));
+        assert_eq!(deadlines.pop(60), Some((50, Timer::Connection(1))));
+        assert_eq!(deadlines.pop(60), None);
+    }
+}

@@ -1,0 +1,296 @@
+//! From a writer to the queue of an N-1 flow.
+
+use carina_efcp::delimiting::Refusal;
+use carina_wire::Payload;
+use carina_wire::dif::CepId;
+
+use super::Transfer;
+use super::counters::DropReason;
+use super::end::End;
+use super::port::Lane;
+use super::stream::Stream;
+use crate::api::FlowKey;
+use crate::seam::{Owner, TransferEvent};
+
+/// A room below this is worth announcing when it grows, in bytes.
+const ROOM_SMALL: usize = 64 << 10;
+/// UDFs that EFCP must take before a writer that waited is woken.
+const UDFS_FEW: usize = 16;
+
+impl<P: Payload> Transfer<P> {
+    /// An SDU of a flow, or with `more` a piece that is not its last. What does not fit into
+    /// [`Transfer::room`] waits; nothing is lost.
+    pub fn on_sdu(&mut self, now: u64, flow: FlowKey, sdu: P, more: bool) {
+        self.rmt.now = now;
+        let Some(stream) = self.streams.flow(flow) else {
+            return self.rmt.counters.drop_one(DropReason::NoFlow);
+        };
+        if stream.is_finishing || stream.is_closed {
+            return self.rmt.counters.drop_one(DropReason::NoFlow);
+        }
+        self.rmt.counters.sdus_written += 1;
+        if stream.pending.is_empty() {
+            self.drive(Owner::Flow(flow), Some((sdu, more)));
+        } else {
+            stream.push_pending(sdu, more);
+            self.mark_unkept(flow);
+        }
+        self.loop_back();
+    }
+
+    /// Bytes that a flow's writer may write at present. When it grows again,
+    /// [`Transfer::poll_room`] says so.
+    pub fn room(&mut self, flow: FlowKey) -> usize {
+        let udf = self.udf_max(Owner::Flow(flow));
+        let Some(stream) = self.streams.flow(flow) else {
+            return 0;
+        };
+        if stream.is_finishing || stream.is_closed {
+            return 0;
+        }
+        let end = self.ends.get_mut(stream.current);
+        let Some(end) = end.filter(|end| end.is_connected && stream.pending.is_empty()) else {
+            stream.is_short = true;
+            return 0;
+        };
+        let (port, queue) = end.queue_room(&self.rmt);
+        let window = end.efcp.room().saturating_mul(udf);
+        let room = queue.min(window);
+        if room < ROOM_SMALL {
+            stream.is_short = true;
+        }
+        if queue < ROOM_SMALL {
+            hold(&mut self.rmt, end, stream, port);
+        }
+        room
+    }
+
+    /// Moves what was written on towards the N-1 flow: as far as EFCP and the queue have room.
+    pub(super) fn drive(&mut self, owner: Owner, first: Option<(P, bool)>) {
+        let Some(stream) = self.streams.get(owner) else {
+            return;
+        };
+        let end = self.ends.get_mut(stream.current);
+        let Some(end) = end.filter(|end| end.is_connected) else {
+            // The other end is not known yet.
+            if let Some((sdu, more)) = first {
+                stream.push_pending(sdu, more);
+                self.mark_owner(owner);
+            }
+            return;
+        };
+        let mut first = first;
+        loop {
+            give_udfs(&mut self.rmt, end, stream);
+            let is_boundary = !stream.is_inside;
+            if stream.delimiter.len() > 0 || (is_boundary && stream.is_switching) {
+                break;
+            }
+            let (port, room) = end.queue_room(&self.rmt);
+            if room == 0 {
+                if first.is_some() || !stream.pending.is_empty() {
+                    hold(&mut self.rmt, end, stream, port);
+                }
+                break;
+            }
+            let Some((sdu, more)) = first.take().or_else(|| stream.pop_pending()) else {
+                break;
+            };
+            stream.is_inside = more;
+            if let Err(refusal) = stream.delimiter.write(sdu, more) {
+                self.rmt.counters.drop_one(match refusal {
+                    Refusal::TooLong => DropReason::SduTooLong,
+                    Refusal::NoBuffer => DropReason::NoBuffer,
+                });
+            }
+        }
+        let is_left = first.is_some();
+        if let Some((sdu, more)) = first {
+            // Nothing was pending before it.
+            stream.push_pending(sdu, more);
+        }
+        let is_over = stream.is_finishing && stream.pending.is_empty();
+        if !stream.is_inside && (is_over || stream.is_switching) {
+            conclude(&mut self.rmt, end, stream);
+        }
+        if !end.is_dirty {
+            end.is_dirty = true;
+            self.dirty.push(end.cep);
+        }
+        end.arm(&mut self.rmt);
+        if is_left {
+            self.mark_owner(owner);
+        }
+    }
+
+    /// The queue of the N-1 flow has got shorter: the flow goes on.
+    pub(super) fn release(&mut self, key: FlowKey) {
+        let Some(stream) = self.streams.flow(key) else {
+            return;
+        };
+        stream.is_held = false;
+        if stream.is_closed {
+            return;
+        }
+        self.drive(Owner::Flow(key), None);
+        self.announce(key);
+    }
+
+    /// Tells the writer of a flow when it may write again.
+    pub(super) fn announce(&mut self, key: FlowKey) {
+        let Some(stream) = self.streams.flow(key) else {
+            return;
+        };
+        if !stream.is_short || stream.is_room_listed || !stream.pending.is_empty() {
+            return;
+        }
+        let Some(end) = self.ends.get_mut(stream.current) else {
+            return;
+        };
+        if end.is_connected && end.efcp.room() >= UDFS_FEW && end.queue_room(&self.rmt).1 > 0 {
+            stream.is_short = false;
+            stream.is_room_listed = true;
+            self.rooms.push_back(key);
+        }
+    }
+
+    /// What a burst left undone for one connection.
+    pub(super) fn finish_burst(&mut self, cep: CepId) {
+        let now = self.rmt.now;
+        let Some(end) = self.ends.get_mut(cep) else {
+            return;
+        };
+        end.is_dirty = false;
+        if let Some(stream) = self.streams.get(end.owner) {
+            if stream.current == cep && !stream.delimiter.is_empty() {
+                if stream.delimiter.flush().is_err() {
+                    self.rmt.counters.drop_one(DropReason::NoBuffer);
+                }
+                give_udfs(&mut self.rmt, end, stream);
+            }
+            if stream.room != usize::MAX && end.has_window {
+                let credit = end.credit(stream.room_left());
+                end.efcp.set_credit(now, credit);
+            }
+            let lost = u64::from(stream.delimiter.keep().is_err());
+            self.rmt.counters.drop_many(DropReason::NoBuffer, lost);
+        }
+        end.efcp.end_of_burst(now);
+        end.assembler.keep();
+        end.transmit(&mut self.rmt);
+        end.arm(&mut self.rmt);
+        self.hear(cep);
+    }
+
+    pub(super) fn mark_unkept(&mut self, key: FlowKey) {
+        if let Some(stream) = self.streams.flow(key)
+            && !stream.is_unkept
+        {
+            stream.is_unkept = true;
+            self.unkept.push(key);
+        }
+    }
+
+    fn mark_owner(&mut self, owner: Owner) {
+        // What is written to channels is in vectors of its own.
+        if let Owner::Flow(key) = owner {
+            self.mark_unkept(key);
+        }
+    }
+
+    /// Makes what waits in flows last beyond the burst: where nothing moves at present, or
+    /// everywhere.
+    pub(super) fn keep_streams(&mut self, everything: bool) {
+        let mut index = 0;
+        while let Some(key) = self.unkept.get(index).copied() {
+            if let Some(stream) = self.streams.flow(key) {
+                if !everything && stream.is_listed && stream.pending.is_empty() {
+                    index += 1;
+                    continue;
+                }
+                stream.is_unkept = false;
+                let lost = stream.keep();
+                if lost > 0 {
+                    self.rmt.counters.drop_many(DropReason::NoBuffer, lost);
+                    self.lose(key);
+                }
+            }
+            self.unkept.swap_remove(index);
+        }
+    }
+
+    /// SDUs of a flow were lost for lack of buffers. A reliable flow is over then.
+    fn lose(&mut self, key: FlowKey) {
+        let Some(stream) = self.streams.flow(key) else {
+            return;
+        };
+        let is_reliable = self
+            .ends
+            .get(stream.current)
+            .is_some_and(|end| end.is_reliable);
+        if is_reliable {
+            self.events.push_back(TransferEvent::Failed {
+                owner: Owner::Flow(key),
+                reason: "no buffer for an SDU of a reliable flow".into(),
+            });
+        }
+    }
+}
+
+/// Hands UDFs to EFCP as far as it takes them, and sends.
+#[inline]
+pub(super) fn give_udfs<P: Payload>(
+    rmt: &mut super::Rmt<P>,
+    end: &mut End<P>,
+    stream: &mut Stream<P>,
+) {
+    loop {
+        let mut is_full = false;
+        while stream.delimiter.len() > 0 {
+            if end.efcp.room() == 0 {
+                is_full = true;
+                break;
+            }
+            let Some(udf) = stream.delimiter.poll() else {
+                break;
+            };
+            if end.efcp.write(rmt.now, udf).is_err() {
+                rmt.counters.drop_one(DropReason::NoBuffer);
+            }
+        }
+        end.transmit(rmt);
+        if !is_full || end.efcp.room() == 0 {
+            return;
+        }
+    }
+}
+
+/// The flow waits for the queue of its N-1 flow to get shorter.
+fn hold<P: Payload>(
+    rmt: &mut super::Rmt<P>,
+    end: &End<P>,
+    stream: &mut Stream<P>,
+    port: Option<u32>,
+) {
+    if stream.is_held {
+        return;
+    }
+    if let (Some(port), Lane::Class(class), Owner::Flow(key)) = (port, end.lane, stream.owner)
+        && let Some(port) = rmt.port_mut(port)
+    {
+        port.hold(class, key);
+        stream.is_held = true;
+    }
+}
+
+/// Nothing more will be written to the present connection.
+fn conclude<P: Payload>(rmt: &mut super::Rmt<P>, end: &mut End<P>, stream: &mut Stream<P>) {
+    if stream.delimiter.flush().is_err() {
+        rmt.counters.drop_one(DropReason::NoBuffer);
+    }
+    give_udfs(rmt, end, stream);
+    if stream.delimiter.is_empty() {
+        end.efcp.finish(rmt.now);
+        end.transmit(rmt);
+    }
+}

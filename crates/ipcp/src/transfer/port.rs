@@ -1,0 +1,428 @@
+//! One N-1 flow as the RMT sees it: queues, the policies that serve them, and protection.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use carina_wire::Payload;
+
+use super::counters::{Counters, DropReason};
+use crate::api::{FlowKey, N1Port, N1Properties};
+use crate::config::QosCube;
+use crate::policy::{Arrival, Class, QueuePolicy, Scheduler, Verdict};
+use crate::seal::{Reject, Sealer};
+
+/// An N-1 flow.
+pub(super) struct Port<P> {
+    /// How the binder calls it.
+    pub(super) n1: N1Port,
+    /// What is known of it.
+    pub(super) props: N1Properties,
+    /// Protection.
+    pub(super) sealer: Option<Box<dyn Sealer>>,
+    /// Kinds of notices that were given: one bit per [`DropReason`].
+    pub(super) noticed: u64,
+    /// The N-1 flow has no credit.
+    pub(super) is_blocked: bool,
+    /// In the list of N-1 flows that have something to send.
+    pub(super) is_listed: bool,
+    /// In the list of N-1 flows whose PDUs may lie in a burst's memory.
+    pub(super) is_unkept: bool,
+    /// Since when it has taken nothing although PDUs wait; 0 when that is not so.
+    pub(super) waiting_since: u64,
+    /// Earliest deadline in the heap.
+    pub(super) armed: u64,
+    /// PDUs and bytes that it took and that came from it.
+    pub(super) sent: (u64, u64),
+    /// As above.
+    pub(super) received: (u64, u64),
+    /// PDUs dropped before this N-1 flow.
+    pub(super) dropped: u64,
+    management: Queue<P>,
+    management_bytes: usize,
+    queues: Vec<Queue<P>>,
+    classes: Vec<Class>,
+    /// Bit per class that has PDUs.
+    waiting: u64,
+    own_limit: (u32, u64),
+    scheduler: Box<dyn Scheduler>,
+    policy: Box<dyn QueuePolicy>,
+    arrivals: u64,
+    /// The next PDU, chosen and protected.
+    staged: Option<(Lane, P)>,
+    /// Flows that wait for each class to get shorter.
+    held: Vec<VecDeque<FlowKey>>,
+}
+
+/// PDUs of one class.
+struct Queue<P> {
+    pdus: VecDeque<(u64, P)>,
+    /// How many at the front are known to last beyond the burst.
+    kept: usize,
+}
+
+/// Which queue of an N-1 flow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lane {
+    /// Layer management: served first.
+    Management,
+    /// Layer management between two IPCPs that may not have common keys: served first, without
+    /// protection.
+    Bare,
+    /// A class: a cube of the DIF, by its place in the configuration.
+    Class(u8),
+}
+
+/// Most management PDUs that wait for one N-1 flow, and most bytes of them.
+const MANAGEMENT_PDUS_MAX: usize = 4096;
+const MANAGEMENT_BYTES_MAX: usize = 8 << 20;
+
+impl<P: Payload> Port<P> {
+    pub(super) fn new(
+        n1: N1Port,
+        props: N1Properties,
+        cubes: &[QosCube],
+        scheduler: Box<dyn Scheduler>,
+        policy: Box<dyn QueuePolicy>,
+    ) -> Port<P> {
+        let mut port = Port {
+            n1,
+            props,
+            sealer: None,
+            noticed: 0,
+            is_blocked: false,
+            is_listed: false,
+            is_unkept: false,
+            waiting_since: 0,
+            armed: 0,
+            sent: (0, 0),
+            received: (0, 0),
+            dropped: 0,
+            management: Queue::new(),
+            management_bytes: 0,
+            queues: Vec::new(),
+            classes: Vec::new(),
+            waiting: 0,
+            own_limit: policy.own_limit(),
+            scheduler,
+            policy,
+            arrivals: 0,
+            staged: None,
+            held: Vec::new(),
+        };
+        port.set_cubes(cubes);
+        port
+    }
+
+    /// The DIF's cubes are known, or their weights have changed. Queues stay.
+    pub(super) fn set_cubes(&mut self, cubes: &[QosCube]) {
+        let count = cubes.len().max(self.queues.len());
+        self.queues.resize_with(count, Queue::new);
+        self.held.resize_with(count, VecDeque::new);
+        self.classes.resize(count, Class::default());
+        for (class, cube) in self.classes.iter_mut().zip(cubes) {
+            class.qos = carina_wire::dif::QosId(cube.id);
+            class.priority = cube.priority;
+            class.weight = cube.weight.max(1);
+            class.ecn = cube.ecn;
+        }
+    }
+
+    pub(super) fn set_scheduler(&mut self, scheduler: Box<dyn Scheduler>) {
+        self.scheduler = scheduler;
+    }
+
+    pub(super) fn set_policy(&mut self, policy: Box<dyn QueuePolicy>) {
+        self.own_limit = policy.own_limit();
+        self.policy = policy;
+    }
+
+    /// What the queueing policy says of a relayed PDU.
+    #[inline]
+    pub(super) fn admit(&mut self, class: u8, arrival: Arrival) -> Verdict {
+        let index = usize::from(class);
+        self.policy.admit(index, &self.classes[index], arrival)
+    }
+
+    /// Longest PDU that fits, protection not counted, in bytes.
+    #[inline]
+    pub(super) fn pdu_max(&self) -> usize {
+        let overhead = self.sealer.as_ref().map_or(0, |sealer| sealer.overhead());
+        self.props.sdu_max.saturating_sub(overhead)
+    }
+
+    /// Bytes that own flows may still add to a class; 0 when they are to wait.
+    #[inline]
+    pub(super) fn own_room(&self, class: u8) -> usize {
+        let class = &self.classes[usize::from(class)];
+        let (pdus, bytes) = self.own_limit;
+        if class.pdus >= pdus {
+            return 0;
+        }
+        usize::try_from(bytes.saturating_sub(class.bytes)).unwrap_or(usize::MAX)
+    }
+
+    /// A flow waits for a class to get shorter.
+    pub(super) fn hold(&mut self, class: u8, flow: FlowKey) {
+        self.held[usize::from(class)].push_back(flow);
+    }
+
+    /// Flows that may go on because a class has got shorter.
+    #[inline]
+    pub(super) fn take_held(&mut self, class: u8) -> Option<VecDeque<FlowKey>> {
+        let index = usize::from(class);
+        if self.held[index].is_empty() {
+            return None;
+        }
+        let (pdus, bytes) = self.own_limit;
+        let class = &self.classes[index];
+        let is_short = class.pdus <= pdus / 2 && class.bytes <= bytes / 2;
+        is_short.then(|| core::mem::take(&mut self.held[index]))
+    }
+
+    /// Every flow that waits here.
+    pub(super) fn take_all_held(&mut self) -> impl Iterator<Item = FlowKey> + use<P> {
+        let held = core::mem::take(&mut self.held);
+        self.held.resize_with(held.len(), VecDeque::new);
+        held.into_iter().flatten()
+    }
+
+    /// Queues a PDU. False when there is no room for it: management has a bound of its own.
+    #[inline]
+    pub(super) fn push(&mut self, lane: Lane, pdu: P, is_kept: bool) -> bool {
+        match lane {
+            Lane::Management | Lane::Bare => {
+                let len = pdu.len();
+                if self.management.pdus.len() >= MANAGEMENT_PDUS_MAX
+                    || self.management_bytes + len > MANAGEMENT_BYTES_MAX
+                {
+                    return false;
+                }
+                self.management_bytes += len;
+                let mark = u64::from(lane == Lane::Bare);
+                self.management.push(mark, pdu, is_kept);
+            }
+            Lane::Class(class) => {
+                let index = usize::from(class);
+                let state = &mut self.classes[index];
+                let len = pdu.len();
+                if state.pdus == 0 {
+                    state.head_len = len as u32;
+                    state.head_arrival = self.arrivals;
+                    self.waiting |= 1 << index;
+                }
+                state.pdus += 1;
+                state.bytes += len as u64;
+                self.queues[index].push(self.arrivals, pdu, is_kept);
+                self.arrivals += 1;
+            }
+        }
+        true
+    }
+
+    /// True when a PDU waits.
+    #[inline]
+    pub(super) fn has_output(&self) -> bool {
+        self.waiting != 0 || self.staged.is_some() || !self.management.pdus.is_empty()
+    }
+
+    /// PDUs and bytes that wait, over all classes and management.
+    pub(super) fn depth(&self) -> (u64, u64) {
+        let mut pdus = self.management.pdus.len() as u64;
+        let mut bytes = self.management_bytes as u64;
+        for class in &self.classes {
+            pdus += u64::from(class.pdus);
+            bytes += class.bytes;
+        }
+        (pdus, bytes)
+    }
+
+    /// State of the classes.
+    pub(super) fn classes(&self) -> &[Class] {
+        &self.classes
+    }
+
+    /// Chooses and protects the next PDU, unless that was done; returns its length. PDUs that
+    /// protection refuses are dropped and counted; the refusal is returned beside.
+    #[inline]
+    pub(super) fn stage(
+        &mut self,
+        now: u64,
+        counters: &mut Counters,
+    ) -> (Option<usize>, Option<Reject>) {
+        let mut refusal = None;
+        while self.staged.is_none() {
+            let Some((lane, pdu)) = self.choose() else {
+                return (None, refusal);
+            };
+            let sealer = self.sealer.as_mut().filter(|_| lane != Lane::Bare);
+            let Some(sealer) = sealer else {
+                self.staged = Some((lane, pdu));
+                break;
+            };
+            sealer.set_now(now);
+            match seal(sealer.as_mut(), &pdu) {
+                Ok(Some(sealed)) => self.staged = Some((lane, sealed)),
+                Ok(None) => counters.drop_one(DropReason::NoBuffer),
+                Err(reject) => {
+                    counters.drop_one(reject.into());
+                    refusal = Some(reject);
+                }
+            }
+        }
+        (self.staged.as_ref().map(|(_, pdu)| pdu.len()), refusal)
+    }
+
+    /// Takes the staged PDU and says where it waited.
+    #[inline]
+    pub(super) fn take_staged(&mut self) -> Option<(Lane, P)> {
+        self.staged.take()
+    }
+
+    #[inline]
+    fn choose(&mut self) -> Option<(Lane, P)> {
+        if let Some((mark, pdu)) = self.management.pop() {
+            self.management_bytes -= pdu.len();
+            let lane = if mark == 0 {
+                Lane::Management
+            } else {
+                Lane::Bare
+            };
+            return Some((lane, pdu));
+        }
+        if self.waiting == 0 {
+            return None;
+        }
+        let mut index = self.scheduler.choose(&self.classes, self.waiting);
+        if index >= 64 || self.waiting & (1 << index) == 0 {
+            index = self.waiting.trailing_zeros() as usize;
+        }
+        let (_, pdu) = self.queues[index].pop()?;
+        let state = &mut self.classes[index];
+        state.pdus -= 1;
+        state.bytes -= u64::from(state.head_len);
+        match self.queues[index].pdus.front() {
+            Some((arrival, head)) => {
+                state.head_len = head.len() as u32;
+                state.head_arrival = *arrival;
+            }
+            None => {
+                state.head_len = 0;
+                self.waiting &= !(1 << index);
+            }
+        }
+        Some((Lane::Class(index as u8), pdu))
+    }
+
+    /// Makes all that waits last beyond the burst. What has no buffer is dropped, counted.
+    pub(super) fn keep(&mut self, counters: &mut Counters) {
+        let lost = self.management.keep();
+        if lost > 0 {
+            self.management_bytes = self.management.pdus.iter().map(|(_, pdu)| pdu.len()).sum();
+        }
+        let mut all_lost = lost;
+        for index in 0..self.queues.len() {
+            let queue = &mut self.queues[index];
+            if queue.kept == queue.pdus.len() {
+                continue;
+            }
+            let lost = queue.keep();
+            if lost > 0 {
+                all_lost += lost;
+                self.recount(index);
+            }
+        }
+        if let Some((_, staged)) = &mut self.staged
+            && !staged.keep()
+        {
+            self.staged = None;
+            all_lost += 1;
+        }
+        counters.drop_many(DropReason::NoBuffer, all_lost as u64);
+    }
+
+    /// Takes everything that waits: lanes with their PDUs. A PDU that was staged under protection
+    /// is lost, since its protection belongs to this N-1 flow; returns how many were.
+    pub(super) fn drain(&mut self, to: &mut Vec<(Lane, P)>) -> u64 {
+        let staged = self.staged.take();
+        let lost = u64::from(staged.is_some() && self.sealer.is_some());
+        to.extend(staged.filter(|_| self.sealer.is_none()));
+        self.management_bytes = 0;
+        let management = core::mem::replace(&mut self.management, Queue::new());
+        // What was for the neighbour at the other end of this N-1 flow has no other way.
+        let mut lost = lost;
+        for (mark, pdu) in management.pdus {
+            match mark {
+                0 => to.push((Lane::Management, pdu)),
+                _ => lost += 1,
+            }
+        }
+        for index in 0..self.queues.len() {
+            let queue = core::mem::replace(&mut self.queues[index], Queue::new());
+            let lane = Lane::Class(index as u8);
+            to.extend(queue.pdus.into_iter().map(|(_, pdu)| (lane, pdu)));
+            self.recount(index);
+        }
+        lost
+    }
+
+    fn recount(&mut self, index: usize) {
+        let queue = &self.queues[index];
+        let state = &mut self.classes[index];
+        state.pdus = queue.pdus.len() as u32;
+        state.bytes = queue.pdus.iter().map(|(_, pdu)| pdu.len() as u64).sum();
+        state.head_len = 0;
+        self.waiting &= !(1 << index);
+        if let Some((arrival, head)) = queue.pdus.front() {
+            state.head_len = head.len() as u32;
+            state.head_arrival = *arrival;
+            self.waiting |= 1 << index;
+        }
+    }
+}
+
+impl<P: Payload> Queue<P> {
+    fn new() -> Queue<P> {
+        Queue {
+            pdus: VecDeque::new(),
+            kept: 0,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, arrival: u64, pdu: P, is_kept: bool) {
+        // Only a prefix is known to be kept; what was kept behind it is asked again, for nothing.
+        if is_kept && self.kept == self.pdus.len() {
+            self.kept += 1;
+        }
+        self.pdus.push_back((arrival, pdu));
+    }
+
+    #[inline]
+    fn pop(&mut self) -> Option<(u64, P)> {
+        let first = self.pdus.pop_front()?;
+        self.kept = self.kept.saturating_sub(1);
+        Some(first)
+    }
+
+    /// Keeps all; returns how many had to be dropped.
+    fn keep(&mut self) -> usize {
+        let before = self.pdus.len();
+        let mut index = 0;
+        let kept = self.kept;
+        self.pdus.retain_mut(|(_, pdu)| {
+            index += 1;
+            index <= kept || pdu.keep()
+        });
+        self.kept = self.pdus.len();
+        before - self.pdus.len()
+    }
+}
+
+/// A PDU under protection. `None` when there is no buffer.
+fn seal<P: Payload>(sealer: &mut dyn Sealer, pdu: &P) -> Result<Option<P>, Reject> {
+    let mut bytes = Vec::with_capacity(pdu.len() + sealer.overhead());
+    pdu.append_to(&mut bytes);
+    sealer.seal(&mut bytes)?;
+    Ok(P::from_vec(bytes))
+}

@@ -1,0 +1,491 @@
+//! The relaying and multiplexing task: from a PDU to the N-1 flow that carries it.
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use carina_wire::Payload;
+use carina_wire::dif::{Address, Pci, Route, Syntax};
+
+use super::counters::{Counters, DropReason};
+use super::deadlines::{Deadlines, Timer};
+use super::end::NEIGHBOUR;
+use super::port::{Lane, Port};
+use super::table::{Table, mix};
+use crate::api::{FlowKey, N1Port, N1Properties};
+use crate::config::QosCube;
+use crate::policy::{Arrival, ForwardingPolicy, QueuePolicy, Scheduler, Single, Spread, Verdict};
+use crate::seal::Reject;
+
+/// See the module.
+pub(super) struct Rmt<P> {
+    /// The time of the present call in ns.
+    pub(super) now: u64,
+    pub(super) syntax: Syntax,
+    pub(super) address: Address,
+    pub(super) hop_limit: u8,
+    pub(super) counters: Counters,
+    pub(super) table: Table,
+    pub(super) deadlines: Deadlines,
+    /// Changes when paths may have changed: what flows remember of their path is void then.
+    pub(super) epoch: u32,
+    /// PDUs of this IPCP to itself.
+    pub(super) looped: VecDeque<P>,
+    /// How long an N-1 flow may take nothing, in ns.
+    pub(super) patience: u64,
+    ports: Vec<Option<Box<Port<P>>>>,
+    /// N-1 flows that may have something to send.
+    ready: VecDeque<u32>,
+    /// N-1 flows whose PDUs may lie in a burst's memory.
+    unkept: Vec<u32>,
+    /// Class by QoS-id; [`NO_CLASS`] for none.
+    class_of: Vec<u8>,
+    forwarding: Box<dyn ForwardingPolicy>,
+    spread: Spread,
+    random: u64,
+}
+
+/// Where a PDU goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hop {
+    /// To this IPCP itself.
+    Here,
+    /// To this N-1 flow.
+    Port(u32),
+}
+
+/// A PDU on its way out.
+#[derive(Debug)]
+pub(super) struct Taken<P> {
+    pub(super) pdu: P,
+    /// Own flows that may write again.
+    pub(super) released: Option<VecDeque<FlowKey>>,
+}
+
+const NO_CLASS: u8 = u8::MAX;
+/// N-1 flows have numbers below this.
+const PORTS_MAX: usize = 1 << 20;
+
+impl<P: Payload> Rmt<P> {
+    pub(super) fn new(seed: u64) -> Rmt<P> {
+        Rmt {
+            now: 0,
+            syntax: Syntax::default(),
+            address: Address::NONE,
+            hop_limit: 1,
+            counters: Counters::default(),
+            table: Table::default(),
+            deadlines: Deadlines::default(),
+            epoch: 1,
+            looped: VecDeque::new(),
+            patience: 15_000_000_000,
+            ports: Vec::new(),
+            ready: VecDeque::new(),
+            unkept: Vec::new(),
+            class_of: Vec::new(),
+            forwarding: Box::new(Single::default()),
+            spread: Spread::Flow,
+            random: seed | 1,
+        }
+    }
+
+    #[inline]
+    pub(super) fn port(&self, index: u32) -> Option<&Port<P>> {
+        self.ports.get(index as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn port_mut(&mut self, index: u32) -> Option<&mut Port<P>> {
+        self.ports.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    pub(super) fn ports(&self) -> impl Iterator<Item = &Port<P>> {
+        self.ports.iter().filter_map(Option::as_deref)
+    }
+
+    pub(super) fn ports_mut(&mut self) -> impl Iterator<Item = &mut Port<P>> {
+        self.ports.iter_mut().filter_map(Option::as_deref_mut)
+    }
+
+    /// Adds an N-1 flow; one of the same number is replaced, and its PDUs are lost, counted.
+    pub(super) fn add_port(
+        &mut self,
+        n1: N1Port,
+        props: N1Properties,
+        cubes: &[QosCube],
+        scheduler: Box<dyn Scheduler>,
+        policy: Box<dyn QueuePolicy>,
+    ) -> bool {
+        let index = n1.0 as usize;
+        if index >= PORTS_MAX {
+            return false;
+        }
+        if self.ports.len() <= index {
+            self.ports.resize_with(index + 1, || None);
+        }
+        self.ports[index] = Some(Box::new(Port::new(n1, props, cubes, scheduler, policy)));
+        self.epoch += 1;
+        true
+    }
+
+    /// Takes an N-1 flow away.
+    pub(super) fn remove_port(&mut self, n1: N1Port) -> Option<Box<Port<P>>> {
+        let port = self.ports.get_mut(n1.0 as usize)?.take()?;
+        self.table.remove_port(n1.0);
+        self.epoch += 1;
+        Some(port)
+    }
+
+    /// The cubes of the DIF: a class each, in order.
+    pub(super) fn set_cubes(&mut self, cubes: &[QosCube]) {
+        self.class_of.clear();
+        for (index, cube) in cubes.iter().enumerate() {
+            let id = usize::from(cube.id);
+            if self.class_of.len() <= id {
+                self.class_of.resize(id + 1, NO_CLASS);
+            }
+            self.class_of[id] = index as u8;
+        }
+        for port in self.ports_mut() {
+            port.set_cubes(cubes);
+        }
+    }
+
+    pub(super) fn set_forwarding_policy(&mut self, policy: Box<dyn ForwardingPolicy>) {
+        self.spread = policy.spread();
+        self.forwarding = policy;
+        self.epoch += 1;
+    }
+
+    /// The class of a cube.
+    #[inline]
+    pub(super) fn class(&self, qos: u16) -> Option<u8> {
+        let class = *self.class_of.get(usize::from(qos))?;
+        (class != NO_CLASS).then_some(class)
+    }
+
+    /// PDUs of a connection need not stay on the N-1 flow that was chosen for the first.
+    #[inline]
+    pub(super) fn is_spread_by_pdu(&self) -> bool {
+        self.spread == Spread::LeastQueue
+    }
+
+    /// Chooses the way of a PDU with these addresses and CEP-ids.
+    #[inline]
+    pub(super) fn way(&self, pci: &Pci) -> Result<Hop, DropReason> {
+        if pci.dst == self.address {
+            return Ok(Hop::Here);
+        }
+        let mixed = mix(self.address.0, pci.dst, pci.src, pci.dst_cep, pci.src_cep);
+        self.next_port(pci.dst, mixed).map(Hop::Port)
+    }
+
+    #[inline]
+    fn next_port(&self, dst: Address, mixed: u32) -> Result<u32, DropReason> {
+        let entry = self
+            .table
+            .lookup(dst)
+            .ok_or(DropReason::UnknownDestination)?;
+        let ports = match entry.hops.as_slice() {
+            [] => return Err(DropReason::NoNeighbour),
+            [one] => one,
+            several => {
+                let index = self.forwarding.next_hop(mixed, several.len());
+                several.get(index).unwrap_or(&several[0])
+            }
+        };
+        match ports.as_slice() {
+            [] => Err(DropReason::NoNeighbour),
+            [one] => Ok(*one),
+            several => Ok(self.one_of(several, mixed)),
+        }
+    }
+
+    /// One of several N-1 flows to the same neighbour.
+    fn one_of(&self, ports: &[u32], mixed: u32) -> u32 {
+        match self.spread {
+            // The upper bits have chosen the next hop already.
+            Spread::Flow => ports[mixed as usize % ports.len()],
+            Spread::LeastQueue => ports
+                .iter()
+                .copied()
+                .min_by_key(|index| {
+                    let port = self.port(*index);
+                    port.map_or((true, u64::MAX), |port| (port.is_blocked, port.depth().1))
+                })
+                .unwrap_or(ports[0]),
+        }
+    }
+
+    /// Queues a PDU for an N-1 flow.
+    #[inline]
+    pub(super) fn queue(&mut self, index: u32, lane: Lane, pdu: P, is_kept: bool) {
+        let Some(port) = self
+            .ports
+            .get_mut(index as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            self.counters.drop_one(DropReason::NoNeighbour);
+            return;
+        };
+        if pdu.len() > port.pdu_max() {
+            port.dropped += 1;
+            self.counters.drop_one(DropReason::TooLong);
+            return;
+        }
+        if !port.push(lane, pdu, is_kept) {
+            port.dropped += 1;
+            self.counters.drop_one(DropReason::ManagementQueueFull);
+            return;
+        }
+        if !is_kept && !port.is_unkept {
+            port.is_unkept = true;
+            self.unkept.push(index);
+        }
+        if port.is_blocked {
+            if port.waiting_since == 0 {
+                port.waiting_since = self.now.max(1);
+                let at = self.now.saturating_add(self.patience);
+                self.deadlines
+                    .arm(Timer::Port(index), Some(at), &mut port.armed);
+            }
+        } else if !port.is_listed {
+            port.is_listed = true;
+            self.ready.push_back(index);
+        }
+    }
+
+    /// Sends on a PDU that is not for this IPCP.
+    #[inline]
+    pub(super) fn relay(&mut self, route: &Route, mut pdu: P) {
+        if route.hop_limit <= 1 {
+            return self.counters.drop_one(DropReason::HopLimit);
+        }
+        let mixed = mix(
+            self.address.0,
+            route.dst,
+            route.src,
+            route.dst_cep,
+            route.src_cep,
+        );
+        let index = match self.next_port(route.dst, mixed) {
+            Ok(index) => index,
+            Err(reason) => return self.counters.drop_one(reason),
+        };
+        let is_management = route.kind == carina_wire::dif::PduType::Management;
+        let lane = match self.class(route.qos.0) {
+            _ if is_management => Lane::Management,
+            Some(class) => Lane::Class(class),
+            None => return self.counters.drop_one(DropReason::UnknownCube),
+        };
+        let mut ecn = route.ecn;
+        if let Lane::Class(class) = lane {
+            match self.judge(index, class, pdu.len()) {
+                Verdict::Queue => {}
+                Verdict::Mark => {
+                    self.counters.pdus_marked += u64::from(!ecn);
+                    ecn = true;
+                }
+                Verdict::Drop => return self.counters.drop_one(DropReason::QueueFull),
+            }
+        }
+        let mut mark = [0; MARK_MAX];
+        let mark = &mut mark[..self.syntax.mark_bytes()];
+        pdu.copy_prefix(mark);
+        self.syntax.mark(mark, route.hop_limit - 1, ecn);
+        pdu.advance(mark.len());
+        if !pdu.prepend(mark) {
+            return self.counters.drop_one(DropReason::NoBuffer);
+        }
+        self.counters.pdus_relayed += 1;
+        self.queue(index, lane, pdu, false);
+    }
+
+    /// Finds another way for a PDU whose N-1 flow has ended.
+    pub(super) fn requeue(&mut self, lane: Lane, pdu: P) {
+        let mut prefix = [0; 64];
+        let count = pdu.copy_prefix(&mut prefix);
+        let port = match self.syntax.peek(&prefix[..count]) {
+            // PDUs between neighbours belong to the N-1 flow that has ended.
+            Ok(route) if route.hop_limit != NEIGHBOUR => {
+                let (src, dst) = (route.src, route.dst);
+                let mixed = mix(self.address.0, dst, src, route.dst_cep, route.src_cep);
+                self.next_port(dst, mixed).ok()
+            }
+            _ => None,
+        };
+        match port {
+            Some(index) => {
+                self.counters.pdus_moved += 1;
+                self.queue(index, lane, pdu, false);
+            }
+            None => self.counters.drop_one(DropReason::N1Gone),
+        }
+    }
+
+    #[inline]
+    fn judge(&mut self, index: u32, class: u8, len: usize) -> Verdict {
+        let arrival = Arrival {
+            now: self.now,
+            len,
+            random: self.draw(),
+        };
+        let Some(port) = self.port_mut(index) else {
+            return Verdict::Queue;
+        };
+        let verdict = port.admit(class, arrival);
+        port.dropped += u64::from(verdict == Verdict::Drop);
+        verdict
+    }
+
+    /// Thirty-two random bits (xorshift64*).
+    #[inline]
+    fn draw(&mut self) -> u32 {
+        let mut x = self.random;
+        x ^= x >> 12;
+        x ^= x << 25;
+        x ^= x >> 27;
+        self.random = x;
+        (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    }
+
+    /// The next N-1 flow that has PDUs and is not blocked. They take turns.
+    #[inline]
+    pub(super) fn poll_n1(&mut self) -> Option<N1Port> {
+        while let Some(index) = self.ready.pop_front() {
+            let Some(port) = self
+                .ports
+                .get_mut(index as usize)
+                .and_then(Option::as_deref_mut)
+            else {
+                continue;
+            };
+            if !port.is_blocked && port.has_output() {
+                port.is_listed = true;
+                self.ready.push_back(index);
+                return Some(N1Port(index));
+            }
+            port.is_listed = false;
+        }
+        None
+    }
+
+    /// Length of the next PDU of an N-1 flow, protected. Refusals of its protection come beside.
+    #[inline]
+    pub(super) fn peek(&mut self, n1: N1Port) -> (Option<usize>, Option<Reject>) {
+        let port = self
+            .ports
+            .get_mut(n1.0 as usize)
+            .and_then(Option::as_deref_mut);
+        match port {
+            Some(port) => port.stage(self.now, &mut self.counters),
+            None => (None, None),
+        }
+    }
+
+    /// Takes the PDU that [`Rmt::peek`] measured.
+    #[inline]
+    pub(super) fn take(&mut self, n1: N1Port) -> Option<Taken<P>> {
+        let port = self
+            .ports
+            .get_mut(n1.0 as usize)
+            .and_then(Option::as_deref_mut)?;
+        let (lane, pdu) = port.take_staged()?;
+        port.waiting_since = 0;
+        port.sent.0 += 1;
+        port.sent.1 += pdu.len() as u64;
+        self.counters.pdus_sent += 1;
+        self.counters.bytes_sent += pdu.len() as u64;
+        let released = match lane {
+            Lane::Class(class) => port.take_held(class),
+            Lane::Management | Lane::Bare => None,
+        };
+        Some(Taken { pdu, released })
+    }
+
+    pub(super) fn block(&mut self, n1: N1Port) {
+        let now = self.now.max(1);
+        let at = now.saturating_add(self.patience);
+        let Some(port) = self
+            .ports
+            .get_mut(n1.0 as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
+        port.is_blocked = true;
+        // Its payloads will see more than this burst.
+        port.keep(&mut self.counters);
+        if port.has_output() && port.waiting_since == 0 {
+            port.waiting_since = now;
+            self.deadlines
+                .arm(Timer::Port(n1.0), Some(at), &mut port.armed);
+        }
+    }
+
+    pub(super) fn unblock(&mut self, n1: N1Port) {
+        let Some(port) = self
+            .ports
+            .get_mut(n1.0 as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            return;
+        };
+        port.is_blocked = false;
+        if port.has_output() && !port.is_listed {
+            port.is_listed = true;
+            self.ready.push_back(n1.0);
+        }
+    }
+
+    /// The deadline of an N-1 flow that was blocked; true when it is stuck.
+    pub(super) fn port_timeout(&mut self, index: u32, at: u64) -> bool {
+        let (now, patience) = (self.now, self.patience);
+        let Some(port) = self
+            .ports
+            .get_mut(index as usize)
+            .and_then(Option::as_deref_mut)
+        else {
+            return false;
+        };
+        if port.armed != at {
+            return false;
+        }
+        port.armed = 0;
+        if port.waiting_since == 0 || !port.has_output() {
+            return false;
+        }
+        let is_stuck = now >= port.waiting_since.saturating_add(patience);
+        if is_stuck {
+            port.waiting_since = now.max(1);
+        }
+        let due = port.waiting_since.saturating_add(patience);
+        self.deadlines
+            .arm(Timer::Port(index), Some(due), &mut port.armed);
+        is_stuck
+    }
+
+    /// Makes what waits for blocked N-1 flows last beyond the burst; of all N-1 flows with
+    /// `everything`.
+    pub(super) fn keep(&mut self, everything: bool) {
+        let mut index = 0;
+        while let Some(number) = self.unkept.get(index).copied() {
+            let port = self
+                .ports
+                .get_mut(number as usize)
+                .and_then(Option::as_deref_mut);
+            if let Some(port) = port {
+                if !everything && !port.is_blocked {
+                    index += 1;
+                    continue;
+                }
+                port.is_unkept = false;
+                port.keep(&mut self.counters);
+            }
+            self.unkept.swap_remove(index);
+        }
+    }
+}
+
+/// Room for [`Syntax::mark_bytes`] of any dialect.
+const MARK_MAX: usize = 16;

@@ -1,0 +1,5 @@
+//! Data transfer of several members, wired by hand without layer management.
+
+mod net;
+
+mod flows;
