@@ -102,6 +102,18 @@ fn frame_survives_its_corpus() {
     accepts_what_is_good("frame", carina_fuzz::reads_frame);
 }
 
+#[test]
+fn unprotect_survives_its_corpus() {
+    replay("unprotect", carina_fuzz::unprotect, 5 * MUTATIONS);
+    accepts_what_is_good("unprotect", carina_fuzz::reads_unprotect);
+}
+
+#[test]
+fn auth_survives_its_corpus() {
+    replay("auth", carina_fuzz::auth, MUTATIONS);
+    accepts_what_is_good("auth", carina_fuzz::reads_auth);
+}
+
 fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
     let files = corpus(target);
     for (number, file) in files.iter().enumerate() {

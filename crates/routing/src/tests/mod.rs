@@ -4,3 +4,4 @@ mod convergence;
 mod database;
 mod incremental;
 mod network;
+mod size;
