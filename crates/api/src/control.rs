@@ -4,6 +4,7 @@
 //! status.
 
 mod client;
+mod dif;
 mod medium;
 
 use std::path::PathBuf;
@@ -11,6 +12,10 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 pub use self::client::{Client, ClientError};
+pub use self::dif::{
+    Catalogue, DifCreate, DifRole, MemberInfo, MemberState, N1Info, N1State, ParamInfo,
+    PolicyInForce, PolicyInfo, RibObject, RibWrite,
+};
 pub use self::medium::{ArpDialect, FaultSpec, Framing, PeerAddress};
 use crate::ipc::Mode;
 use crate::{AppName, DifName, ErrorBody, FlowSpec, IpcpId, LocalName, PortId};
@@ -59,6 +64,8 @@ pub enum IpcpType {
     Udp,
     /// Shim over TCP.
     Tcp,
+    /// A member of a normal DIF, over N-1 DIFs; made by `POST /v1/difs`.
+    Normal,
 }
 
 /// The side of an hv IPCP.
@@ -187,6 +194,9 @@ pub struct IpcpInfo {
     /// Names registered at the other end.
     #[serde(default)]
     pub peer_names: Vec<AppName>,
+    /// What is known of a member of a normal DIF.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<MemberInfo>,
 }
 
 /// `GET /v1/apps`: one registration, of this system or of a peer.
@@ -246,6 +256,9 @@ pub struct FlowInfo {
     /// Process of the local end.
     #[serde(default)]
     pub pid: Option<u32>,
+    /// The IPCP of this system whose N-1 flow it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<LocalName>,
 }
 
 /// `GET /v1/difs`: one DIF as this system sees it.
@@ -363,6 +376,18 @@ pub enum EventKind {
     Degraded,
     /// A configuration was applied.
     Applied,
+    /// An IPCP became a member of its DIF.
+    Enrolled,
+    /// An attempt to become one failed.
+    EnrollFailed,
+    /// An IPCP is no member any more.
+    LeftDif,
+    /// A member is a neighbour now.
+    NeighbourUp,
+    /// It is not any more.
+    NeighbourDown,
+    /// Something a person should know.
+    Notice,
     /// A kind that this version does not know.
     #[serde(other)]
     Unknown,

@@ -13,14 +13,23 @@ use serde_json::Value;
 use crate::config::Config;
 use crate::conns::Role;
 use crate::core::Core;
-use crate::ends::{End, Stage, Wiring};
-use crate::queries::{Answer, Ask, Order};
+use crate::ends::{End, Owner, Stage, Wiring};
+use crate::members::{Membership, NewDif};
+use crate::queries::{Answer, Ask, Order, Query};
 use crate::rules::Rules;
 
 impl Core {
     /// Does what another thread asked. An asker that has gone meanwhile does not matter.
     pub fn obey(&mut self, order: Order) {
         match order {
+            Order::Query(Query {
+                ask: Ask::Rib(question),
+                reply,
+            }) => self.ask_rib(question, reply),
+            Order::Query(Query {
+                ask: Ask::Policies(dif),
+                reply,
+            }) => self.ask_policies(dif, reply),
             Order::Query(query) => {
                 let answer = self.reply_to(query.ask);
                 let _ = query.reply.send(answer);
@@ -58,6 +67,13 @@ impl Core {
                 self.remove_ipcp(id, "destroyed by command");
                 Ok(Value::Null)
             }
+            Ask::CreateDif(create) => {
+                let id = self.create_dif(create)?;
+                json(&self.ipcp_info(id))
+            }
+            Ask::LeaveDif(name) => self.leave_dif(&name).map(|()| Value::Null),
+            // Answered when the IPCP has answered, above.
+            Ask::Rib(_) | Ask::Policies(_) => Ok(Value::Null),
             Ask::Apps => json(&self.app_infos()),
             Ask::Flows => {
                 self.sweep_sockets();
@@ -121,6 +137,7 @@ impl Core {
             vm: ipcp.vm.as_ref().map(|_| ipcp.name.clone()),
             flows: self.flows_over(id),
             peer_names: ipcp.peer_names.iter().cloned().collect(),
+            member: ipcp.member.as_ref().map(Membership::info),
         }
     }
 
@@ -137,7 +154,10 @@ impl Core {
             _ => None,
         });
         let remote = self.ipcps.values().flat_map(|ipcp| {
-            ipcp.peer_names.iter().map(|name| AppInfo {
+            // A normal DIF's directory has the names of this system too.
+            let others = ipcp.peer_names.iter();
+            let others = others.filter(|name| !ipcp.names.contains_key(name));
+            others.map(|name| AppInfo {
                 name: name.clone(),
                 difs: vec![ipcp.dif.clone()],
                 via: Some(ipcp.name.clone()),
@@ -177,6 +197,10 @@ impl Core {
             .filter(shown)
             .filter_map(|(port, end)| {
                 let ipcp = self.ipcps.get(&end.ipcp)?;
+                let user = match end.owner {
+                    Owner::Ipcp(upper, _) => self.ipcps.get(&upper).map(|ipcp| ipcp.name.clone()),
+                    Owner::App => None,
+                };
                 let (state, direct) = match &end.stage {
                     Stage::Up(live) if live.told => (FlowState::Closing, false),
                     Stage::Up(live) => {
@@ -187,6 +211,7 @@ impl Core {
                     _ => (FlowState::Allocating, false),
                 };
                 Some(FlowInfo {
+                    user,
                     port: *port,
                     local: end.local.clone(),
                     remote: end.remote.clone(),
@@ -253,11 +278,27 @@ impl Core {
             rules: self.rules.count() as u32,
             ..Applied::default()
         };
-        for id in self.made.clone() {
+        let mut difs: Vec<NewDif> = config
+            .difs
+            .into_iter()
+            .map(toml::Spanned::into_inner)
+            .collect();
+        // Those above go before those that they stand on.
+        for id in self.made.iter().rev().copied().collect::<Vec<_>>() {
             let ipcp = &self.ipcps[&id];
-            let stays = match &ipcp.vm {
-                Some(vm) => vms.iter().any(|wanted| vm.is_as(wanted)),
-                None => ipcps
+            let stays = match (&ipcp.vm, &ipcp.member) {
+                (Some(vm), _) => vms.iter().any(|wanted| vm.is_as(wanted)),
+                (None, Some(member)) => {
+                    let as_wanted = |wanted: &NewDif| *wanted == member.made_from;
+                    let found = difs.iter().position(as_wanted);
+                    // Each is wanted once.
+                    if let Some(at) = found {
+                        difs.remove(at);
+                        applied.unchanged.push(ipcp.name.clone());
+                    }
+                    found.is_some()
+                }
+                (None, None) => ipcps
                     .iter()
                     .any(|wanted| Some(wanted) == ipcp.made_from.as_ref()),
             };
@@ -283,6 +324,10 @@ impl Core {
                 self.create_vm(create)?;
                 applied.created.push(name);
             }
+        }
+        for new in difs {
+            let id = self.create_member(new)?;
+            applied.created.push(self.ipcps[&id].name.clone());
         }
         let what = format!(
             "{} created, {} destroyed",

@@ -9,6 +9,7 @@ use carina_shims::Refusal;
 
 use crate::conns::{App, ConnId, Role};
 use crate::core::Core;
+use crate::ipcps::Registrant;
 use crate::rules::Action;
 
 impl Core {
@@ -52,7 +53,7 @@ impl Core {
         }
         let mut ipcps = Vec::new();
         for (ipcp, dif) in &allowed {
-            if let Err(refusal) = self.register_in(*ipcp, id, &name) {
+            if let Err(refusal) = self.register_in(*ipcp, Registrant::App(id), &name) {
                 ipcps
                     .iter()
                     .for_each(|ipcp| self.unregister_in(*ipcp, &name));
@@ -115,7 +116,7 @@ impl Core {
             // Two applications of one name in different DIFs: the older has the new DIF.
             let free = !self.ipcps[&ipcp].names.contains_key(&name);
             if free
-                && self.register_in(ipcp, id, &name).is_ok()
+                && self.register_in(ipcp, Registrant::App(id), &name).is_ok()
                 && let Some(Role::App(app)) = self.conns.get_mut(&id).map(|conn| &mut conn.role)
             {
                 app.ipcps.push(ipcp);
@@ -123,15 +124,25 @@ impl Core {
         }
     }
 
-    fn register_in(&mut self, ipcp: IpcpId, id: ConnId, name: &AppName) -> Result<(), Refusal> {
+    /// Registers a name in one IPCP.
+    ///
+    /// # Errors
+    /// The shim's refusal.
+    pub fn register_in(
+        &mut self,
+        ipcp: IpcpId,
+        who: Registrant,
+        name: &AppName,
+    ) -> Result<(), Refusal> {
         let gone = || Refusal::LinkDown("the IPCP is gone".into());
         let ipcp = self.ipcps.get_mut(&ipcp).ok_or_else(gone)?;
         ipcp.carrier.shim().register(name)?;
-        ipcp.names.insert(name.clone(), id);
+        ipcp.names.insert(name.clone(), who);
         Ok(())
     }
 
-    fn unregister_in(&mut self, ipcp: IpcpId, name: &AppName) {
+    /// Takes a name back from one IPCP.
+    pub fn unregister_in(&mut self, ipcp: IpcpId, name: &AppName) {
         let Some(ipcp) = self.ipcps.get_mut(&ipcp) else {
             return;
         };

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use thiserror::Error;
 use toml::Spanned;
 
+use crate::members::NewDif;
 use crate::rules::Rule;
 
 /// What a node is made from.
@@ -29,6 +30,9 @@ pub struct Config {
     /// VM ports; their DIFs are searched after those of `ipcps`.
     #[serde(default, rename = "vm")]
     pub vms: Vec<Spanned<VmCreate>>,
+    /// Members of normal DIFs, made after all others, in this order.
+    #[serde(default, rename = "dif")]
+    pub difs: Vec<Spanned<NewDif>>,
     /// Access rules; the first that fits decides.
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
@@ -156,7 +160,11 @@ impl Config {
             .iter()
             .map(|i| (i.span().start, &i.get_ref().name));
         let vms = self.vms.iter().map(|v| (v.span().start, &v.get_ref().name));
-        for (at, name) in ipcps.chain(vms) {
+        let members = self
+            .difs
+            .iter()
+            .filter_map(|d| Some((d.span().start, d.get_ref().ipcp.as_ref()?)));
+        for (at, name) in ipcps.chain(vms).chain(members) {
             if !names.insert(name) {
                 return Err((
                     at,
@@ -166,6 +174,10 @@ impl Config {
         }
         for ipcp in &self.ipcps {
             check_ipcp(ipcp.get_ref()).map_err(|what| (ipcp.span().start, what))?;
+        }
+        for dif in &self.difs {
+            let new = dif.get_ref();
+            new.check().map_err(|what| (dif.span().start, what))?;
         }
         for vm in &self.vms {
             check_region(vm.get_ref().region_bytes).map_err(|what| (vm.span().start, what))?;
@@ -217,6 +229,11 @@ pub fn check_ipcp(ipcp: &IpcpCreate) -> Result<(), String> {
                 let what = "`side` and `pci` belong to IPCPs of type \"hv\"";
                 return Err(format!("IPCP {name}: {what}"));
             }
+        }
+        IpcpType::Normal => {
+            return Err(format!(
+                "IPCP {name}: a member of a normal DIF is made by a [[dif]]"
+            ));
         }
         IpcpType::Hv => {
             if ipcp.side != Some(HvSide::Guest) {

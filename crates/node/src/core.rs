@@ -23,6 +23,7 @@ use crate::ends::End;
 use crate::ipcps::Ipcp;
 use crate::journal::Journal;
 use crate::queries::Order;
+use crate::rib::RibDesk;
 use crate::rules::Rules;
 use crate::rundir::Claim;
 
@@ -48,6 +49,11 @@ pub struct Core {
     pub made: Vec<IpcpId>,
     pub next_ipcp: u16,
     pub ends: BTreeMap<PortId, End>,
+    /// Flows that the data plane relays within this system: their IPCP and both ends, by the port
+    /// of the end that asked.
+    pub relays: BTreeMap<PortId, (IpcpId, [PortId; 2])>,
+    /// Questions to RIBs that are not answered yet.
+    pub rib: RibDesk,
     pub next_port: u32,
     pub deadlines: BTreeSet<(Instant, PortId)>,
     /// There are flows whose end must be looked for.
@@ -144,6 +150,8 @@ impl Core {
             }
             let now = Instant::now();
             self.expire(now);
+            self.tend_members(now);
+            self.rib.expire(now);
             self.visit_vms();
             if self.socket_flows && now >= self.next_sweep {
                 self.next_sweep = now + SWEEP;
@@ -192,7 +200,9 @@ impl Core {
     fn wait_ns(&self) -> Option<u64> {
         let sweep = self.socket_flows.then_some(self.next_sweep);
         let deadline = self.deadlines.first().map(|(until, _)| *until);
-        let next = [sweep, deadline, self.vm_deadline()]
+        let members = self.member_deadline();
+        let rib = self.rib.deadline();
+        let next = [sweep, deadline, self.vm_deadline(), members, rib]
             .into_iter()
             .flatten()
             .min()?;
@@ -265,7 +275,8 @@ impl Core {
         for port in ports {
             self.stop_end(port);
         }
-        let ids: Vec<IpcpId> = self.made.clone();
+        // Those above go first, so that what they say at their end still finds a way.
+        let ids: Vec<IpcpId> = self.made.iter().rev().copied().collect();
         for id in ids {
             if let Some((name, vm)) = self.take_ipcp(id, "the node stops") {
                 self.remove_vm(&name, vm, true);

@@ -1,4 +1,5 @@
-//! Ends of flows: one for each application that has, or is about to have, a flow.
+//! Ends of flows: one for each application, or normal IPCP of this system, that has, or is about
+//! to have, a flow.
 //!
 //! ```text
 //!            allocate                      incoming flow
@@ -18,13 +19,15 @@ use std::time::Instant;
 
 use carina_api::ipc::Mode;
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
+use carina_ipcp::N1Port;
 use carina_ring::channel::{ChannelMemory, Side};
 
 use crate::conns::ConnId;
 
-/// One application's end of a flow.
+/// One end of a flow.
 pub struct End {
     pub ipcp: IpcpId,
+    pub owner: Owner,
     pub local: AppName,
     pub remote: AppName,
     pub spec: FlowSpec,
@@ -40,11 +43,20 @@ pub struct End {
     pub stage: Stage,
 }
 
+/// Who has an end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// An application.
+    App,
+    /// A normal IPCP, as its N-1 flow of that number.
+    Ipcp(IpcpId, N1Port),
+}
+
 /// How far an end is.
 pub enum Stage {
-    /// The application has asked and waits for the other side.
+    /// The owner has asked and waits for the other side. An IPCP has no connection.
     Asked {
-        conn: ConnId,
+        conn: Option<ConnId>,
         until: Instant,
         plug: Option<Plug>,
     },
@@ -54,9 +66,9 @@ pub enum Stage {
         request: u32,
         until: Instant,
     },
-    /// The application has said yes and waits for its descriptors.
-    Accepted { conn: ConnId, request: u32 },
-    /// The application has its descriptors.
+    /// The owner has said yes and waits for the flow; an application for its descriptors.
+    Accepted { answer: Option<(ConnId, u32)> },
+    /// The owner has the flow; an application has its descriptors.
     Up(Live),
 }
 
@@ -70,13 +82,15 @@ pub enum Plug {
     },
     /// One end of a socket pair.
     Socket(OwnedFd),
+    /// Nothing: an IPCP is linked on the data plane.
+    Ipcp,
 }
 
 /// What the node keeps of a flow that an application has.
 pub struct Live {
-    /// The node's end of the flow's control socket; none in socket mode.
+    /// The node's end of the flow's control socket; none in socket mode and for an IPCP.
     pub tether: Option<OwnedFd>,
-    /// The channel and the application's side of it; none in socket mode.
+    /// The channel and the application's side of it; none in socket mode and for an IPCP.
     pub channel: Option<(Arc<ChannelMemory>, Side)>,
     pub wiring: Wiring,
     /// The application has been told that the flow is over.
@@ -94,7 +108,7 @@ pub enum Wiring {
     Direct(PortId),
     /// Another application, over a socket pair; the inode is that of this end's socket.
     Sockets { peer: PortId, inode: u64 },
-    /// Another application, through a relay on the data plane known as `relay`.
+    /// Another end of this system, through a relay on the data plane known as `relay`.
     Relayed { peer: PortId, relay: PortId },
 }
 

@@ -10,8 +10,8 @@ use carina_shims::Call;
 use crate::apps::{denied, refused};
 use crate::conns::{ConnId, Role};
 use crate::core::{Core, Token};
-use crate::ends::{End, Stage};
-use crate::ipcps::Carrier;
+use crate::ends::{End, Owner, Stage};
+use crate::ipcps::{Carrier, Registrant};
 use crate::rules::Action;
 
 impl Core {
@@ -51,13 +51,14 @@ impl Core {
         let mut refusal = None;
         for ipcp in candidates {
             let stage = Stage::Asked {
-                conn: id,
+                conn: Some(id),
                 until,
                 plug: None,
             };
             let (local, remote) = (local.clone(), remote.clone());
             let end = End {
                 ipcp,
+                owner: Owner::App,
                 local,
                 remote,
                 spec,
@@ -86,7 +87,7 @@ impl Core {
     }
 
     /// IPCPs to ask, in order; a refusal when there is none, with the reason that goes deepest.
-    fn candidates(
+    pub fn candidates(
         &self,
         uid: u32,
         remote: &AppName,
@@ -136,7 +137,7 @@ impl Core {
     }
 
     /// Asks one IPCP; the end is kept when it was asked.
-    fn ask(&mut self, port: PortId, mut end: End) -> Result<(), ErrorBody> {
+    pub fn ask(&mut self, port: PortId, mut end: End) -> Result<(), ErrorBody> {
         let (id, dif) = (end.ipcp, self.ipcps[&end.ipcp].dif.clone());
         let call = Call {
             port,
@@ -146,7 +147,7 @@ impl Core {
         };
         let to_plane = match &self.ipcps[&id].carrier {
             Carrier::Loopback(_) => None,
-            Carrier::Hv(_) | Carrier::Medium(_) => {
+            _ => {
                 let (plug, to_plane) = self.make_plug(&end)?;
                 if let Stage::Asked { plug: slot, .. } = &mut end.stage {
                     *slot = Some(plug);
@@ -197,7 +198,12 @@ impl Core {
     ) -> Result<(), String> {
         let through = self.ipcps.get(&ipcp).ok_or("the IPCP is gone")?;
         let unknown = || format!("no application is registered as {local}");
-        let conn_id = *through.names.get(local).ok_or_else(unknown)?;
+        let conn_id = match *through.names.get(local).ok_or_else(unknown)? {
+            Registrant::App(conn) => conn,
+            Registrant::Ipcp(upper) => {
+                return self.accept_n1(upper, ipcp, port, local, remote, spec);
+            }
+        };
         let dif = through.dif.clone();
         let limit = self.limits.flow_requests_per_app;
         let conn = self.conns.get_mut(&conn_id).ok_or_else(unknown)?;
@@ -219,6 +225,7 @@ impl Core {
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms);
         let end = End {
             ipcp,
+            owner: Owner::App,
             local: local.clone(),
             remote: remote.clone(),
             spec,
@@ -277,7 +284,8 @@ impl Core {
         };
         end.mode = mode;
         end.membarrier = membarrier;
-        end.stage = Stage::Accepted { conn: id, request };
+        let answer = Some((id, request));
+        end.stage = Stage::Accepted { answer };
         let ipcp = end.ipcp;
         if let Err(error) = self.accept(port) {
             let reason = format!("the node of the application failed: {}", error.message);
@@ -287,8 +295,11 @@ impl Core {
         }
     }
 
-    /// Tells the shim that the application has accepted.
-    fn accept(&mut self, port: PortId) -> Result<(), ErrorBody> {
+    /// Tells the shim that the called side has accepted.
+    ///
+    /// # Errors
+    /// A limit, or the system's refusal.
+    pub fn accept(&mut self, port: PortId) -> Result<(), ErrorBody> {
         let Some(end) = self.ends.get(&port) else {
             return Ok(());
         };
@@ -301,10 +312,9 @@ impl Core {
             self.answer(ipcp, port, Ok(None));
             return Ok(());
         }
-        let bytes = if end.mode == Mode::Ring {
-            2 * end.ring_bytes as u64
-        } else {
-            0
+        let bytes = match (end.owner, end.mode) {
+            (Owner::App, Mode::Ring) => 2 * end.ring_bytes as u64,
+            _ => 0,
         };
         self.charge_bytes(uid, bytes)?;
         let Some(end) = self.ends.get_mut(&port) else {
@@ -348,18 +358,23 @@ impl Core {
             return;
         };
         let (conn, plug, ipcp) = (*conn, plug.take(), end.ipcp);
-        if let Some(conn) = self.conns.get_mut(&conn) {
+        if let Some(conn) = conn.and_then(|conn| self.conns.get_mut(&conn)) {
             conn.role = Role::New;
         }
         match (result, plug) {
             (Ok(()), Some(plug)) => self.hand_out(port, plug, crate::ends::Wiring::Plane),
             (Ok(()), None) => self.join(ipcp, port, conn),
             (Err(reason), _) => {
-                self.drop_end(port).inspect(|end| {
+                let owner = self.drop_end(port).map(|end| {
                     let what = format!("{} to {}: {reason}", end.local, end.remote);
                     self.journal.note(EventKind::FlowRefused, port, what);
+                    end.owner
                 });
-                self.refuse(conn, None, ErrorBody::new(ErrorCode::FlowDenied, reason));
+                if let Some(conn) = conn {
+                    self.refuse(conn, None, ErrorBody::new(ErrorCode::FlowDenied, reason));
+                } else if let Some(Owner::Ipcp(upper, n1)) = owner {
+                    self.n1_ended(upper, n1, &reason);
+                }
             }
         }
     }
@@ -404,11 +419,16 @@ impl Core {
                 }
                 Stage::Asked { conn, .. } => {
                     let what = format!("no answer from {} in time", end.remote);
-                    if let Some(conn) = self.conns.get_mut(&conn) {
+                    let owner = end.owner;
+                    if let Some(conn) = conn.and_then(|conn| self.conns.get_mut(&conn)) {
                         conn.role = Role::New;
                     }
                     self.withdraw(port, "no answer in time");
-                    self.refuse(conn, None, ErrorBody::new(ErrorCode::TimedOut, what));
+                    if let Some(conn) = conn {
+                        self.refuse(conn, None, ErrorBody::new(ErrorCode::TimedOut, what));
+                    } else if let Owner::Ipcp(upper, n1) = owner {
+                        self.n1_ended(upper, n1, &what);
+                    }
                 }
                 _ => {}
             }
@@ -437,7 +457,9 @@ impl Core {
         {
             tracing::warn!(%error, token = Token::Tether(port).pack(), "a flow was not watched");
         }
-        self.discharge(end.uid, end.charge);
+        if end.owner == Owner::App {
+            self.discharge(end.uid, end.charge);
+        }
         Some(end)
     }
 }
@@ -451,7 +473,8 @@ fn cut(reason: &str) -> &str {
     &reason[..end]
 }
 
-fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
+/// The refusal of a name that nobody registered.
+pub fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
     let place = dif.map_or("any DIF of this system".to_owned(), |dif| {
         format!("the DIF {dif}")
     });
@@ -470,4 +493,4 @@ fn link_down(dif: &DifName, reason: Option<&str>) -> ErrorBody {
 }
 
 /// How much longer than its own applications a node waits for a remote system's.
-const ANSWER_SLACK: Duration = Duration::from_secs(2);
+pub const ANSWER_SLACK: Duration = Duration::from_secs(2);

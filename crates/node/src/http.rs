@@ -18,11 +18,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
 use carina_api::control::ErrorReply;
 use carina_api::{ErrorBody, ErrorCode, PortId};
+use carina_ipcp::api::RibOp;
 use carina_sys::EventFd;
 use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 
 use crate::queries::{Answer, Ask, Order, Query};
+use crate::rib::{RibQuestion, question_of};
 
 /// What the threads of `control.sock` and of the core share.
 pub struct Desk {
@@ -84,7 +86,13 @@ fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/apps", get(|desk: Shared| ask(desk, Ask::Apps)))
         .route("/v1/flows", get(|desk: Shared| ask(desk, Ask::Flows)))
         .route("/v1/flows/{port}", delete(deallocate_flow))
-        .route("/v1/difs", get(|desk: Shared| ask(desk, Ask::Difs)))
+        .route(
+            "/v1/difs",
+            get(|desk: Shared| ask(desk, Ask::Difs)).post(create_dif),
+        )
+        .route("/v1/difs/{name}", delete(leave_dif))
+        .route("/v1/rib", get(read_rib).post(write_rib))
+        .route("/v1/policies", get(policies))
         .route(
             "/v1/vms",
             get(|desk: Shared| ask(desk, Ask::Vms)).post(create_vm),
@@ -114,6 +122,43 @@ async fn deallocate_flow(desk: Shared, Path(port): Path<String>) -> Response {
         Ok(port) => deleted(ask_core(&desk, Ask::DeallocateFlow(PortId(port))).await),
         Err(_) => refuse(bad(format!("{port:?} is not a port; ports are numbers"))),
     }
+}
+
+async fn create_dif(desk: Shared, body: Bytes) -> Response {
+    match from_json(&body) {
+        Ok(dif) => created(ask_core(&desk, Ask::CreateDif(dif)).await),
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn leave_dif(desk: Shared, Path(name): Path<String>) -> Response {
+    deleted(ask_core(&desk, Ask::LeaveDif(name)).await)
+}
+
+async fn read_rib(desk: Shared, RawQuery(query): RawQuery) -> Response {
+    match rib_query(query.as_deref().unwrap_or_default()) {
+        Ok(question) => ask(desk, Ask::Rib(question)).await,
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn write_rib(desk: Shared, body: Bytes) -> Response {
+    match from_json(&body).and_then(question_of) {
+        Ok(question) => ask(desk, Ask::Rib(question)).await,
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn policies(desk: Shared, RawQuery(query): RawQuery) -> Response {
+    let mut dif = None;
+    for (key, value) in pairs(query.as_deref().unwrap_or_default()) {
+        match (key, text_of(value)) {
+            ("dif", Ok(value)) => dif = Some(value),
+            ("dif", Err(refusal)) => return refuse(refusal),
+            _ => return refuse(bad(format!("{key:?} is unknown; known is dif"))),
+        }
+    }
+    ask(desk, Ask::Policies(dif)).await
 }
 
 async fn create_vm(desk: Shared, body: Bytes) -> Response {
@@ -154,8 +199,7 @@ async fn events(desk: Shared, RawQuery(query): RawQuery) -> Response {
 
 fn event_query(query: &str) -> Result<(u64, u64), ErrorBody> {
     let (mut since, mut wait_ms) = (0, EVENT_WAIT_MS_MAX);
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
+    for (key, value) in pairs(query) {
         let number = || {
             value
                 .parse::<u64>()
@@ -172,6 +216,51 @@ fn event_query(query: &str) -> Result<(u64, u64), ErrorBody> {
         }
     }
     Ok((since, wait_ms))
+}
+
+fn rib_query(query: &str) -> Result<RibQuestion, ErrorBody> {
+    let (mut dif, mut member, mut path, mut scope) = (None, None, "/".to_owned(), 0);
+    for (key, value) in pairs(query) {
+        let value = text_of(value)?;
+        match key {
+            "dif" => dif = Some(value),
+            "member" => member = Some(value),
+            "path" => path = value,
+            "scope" => {
+                let number = value.parse();
+                scope = number.map_err(|_| bad(format!("scope={value:?} is not a number")))?;
+            }
+            _ => {
+                let known = "known are dif, member, path and scope";
+                return Err(bad(format!("{key:?} is unknown; {known}")));
+            }
+        }
+    }
+    let op = RibOp::Read { path, scope };
+    Ok(RibQuestion { dif, member, op })
+}
+
+/// The parts of a query, values as they stand.
+fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
+    let parts = query.split('&').filter(|pair| !pair.is_empty());
+    parts.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
+}
+
+/// A value of a query without its percent signs.
+fn text_of(value: &str) -> Result<String, ErrorBody> {
+    let mut bytes = Vec::with_capacity(value.len());
+    let mut rest = value.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let mut digit = || char::from(rest.next()?).to_digit(16);
+                let number = digit().and_then(|high| Some(high * 16 + digit()?));
+                number.ok_or_else(|| bad(format!("{value:?} is not percent-encoded")))? as u8
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).map_err(|_| bad(format!("{value:?} is not UTF-8")))
 }
 
 async fn unknown_path() -> Response {
@@ -271,5 +360,17 @@ mod tests {
         assert_eq!(event_query("since=5&wait_ms=7").unwrap(), (5, 7));
         assert!(event_query("since=-1").unwrap_err().message.contains("-1"));
         assert!(event_query("sinc=1").is_err());
+    }
+
+    #[test]
+    fn rib_query_reads_names_of_any_text() {
+        let question = rib_query("path=%2Fmembers&scope=2&dif=a%20%26%C3%A9&member=m").unwrap();
+        let path = "/members".to_owned();
+        assert_eq!(question.op, RibOp::Read { path, scope: 2 });
+        assert_eq!(question.dif.as_deref(), Some("a &é"));
+        assert_eq!(question.member.as_deref(), Some("m"));
+        for wrong in ["path=%2", "path=%zz", "dif=%ff", "scope=x", "paht=/"] {
+            assert!(rib_query(wrong).is_err(), "{wrong}");
+        }
     }
 }

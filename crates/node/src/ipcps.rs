@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carina_api::control::{EventKind, HvSide, IpcpCreate, IpcpType, LinkState};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, LocalName};
-use carina_shims::{Command, Event, HvShim, Loopback, MediumShim, Shim};
+use carina_shims::{Command, Event, HvShim, Loopback, MediumShim, NormalShim, Shim};
 use carina_vmpi::hl::Side;
 use carina_vmpi::ll::VmpiImpl;
 use carina_vmpi::ll::ivshmem::{GuestDevice, Interrupts, PciAddress, guest_devices};
@@ -12,6 +12,7 @@ use carina_vmpi::ll::ivshmem::{GuestDevice, Interrupts, PciAddress, guest_device
 use crate::conns::{ConnId, Role};
 use crate::core::Core;
 use crate::ends::Stage;
+use crate::members::Membership;
 use crate::vms::VmPort;
 
 /// One IPC process.
@@ -27,12 +28,30 @@ pub struct Ipcp {
     pub reason: Option<String>,
     pub peer: Option<String>,
     pub peer_names: BTreeSet<AppName>,
-    /// Applications of this system that are registered in it.
-    pub names: BTreeMap<AppName, ConnId>,
+    /// Applications and IPCPs of this system that are registered in it.
+    pub names: BTreeMap<AppName, Registrant>,
     pub vmpi_id: Option<u16>,
     /// The PCI device in use.
     pub pci: Option<PciAddress>,
     pub vm: Option<VmPort>,
+    /// What a normal IPCP is about.
+    pub member: Option<Membership>,
+}
+
+impl Ipcp {
+    /// Whether others than its members can listen to or write into what it carries.
+    pub fn is_exposed(&self) -> bool {
+        matches!(self.kind, IpcpType::Eth | IpcpType::Udp | IpcpType::Tcp)
+    }
+}
+
+/// Who is registered under a name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Registrant {
+    /// An application, by its connection.
+    App(ConnId),
+    /// A normal IPCP.
+    Ipcp(IpcpId),
 }
 
 /// The shim behind an IPCP.
@@ -43,6 +62,8 @@ pub enum Carrier {
     Hv(HvShim),
     /// On the data plane, over a network.
     Medium(MediumShim),
+    /// A member of a normal DIF.
+    Normal(NormalShim),
 }
 
 impl Carrier {
@@ -52,6 +73,7 @@ impl Carrier {
             Self::Loopback(shim) => shim,
             Self::Hv(shim) => shim,
             Self::Medium(shim) => shim,
+            Self::Normal(shim) => shim,
         }
     }
 
@@ -61,6 +83,17 @@ impl Carrier {
             Self::Loopback(shim) => shim,
             Self::Hv(shim) => shim,
             Self::Medium(shim) => shim,
+            Self::Normal(shim) => shim,
+        }
+    }
+
+    /// Takes note of an event of the data plane.
+    fn handle(&mut self, event: &Event) {
+        match self {
+            Self::Loopback(_) => {}
+            Self::Hv(shim) => shim.handle(event),
+            Self::Medium(shim) => shim.handle(event),
+            Self::Normal(shim) => shim.handle(event),
         }
     }
 }
@@ -99,6 +132,9 @@ impl Core {
                 }
                 Ok(id)
             }
+            IpcpType::Normal => Err(bad(format!(
+                "IPCP {name}: normal IPCPs are made by `carina dif create` and `carina dif join`"
+            ))),
         }
     }
 
@@ -150,7 +186,7 @@ impl Core {
         Ok(id)
     }
 
-    fn add_ipcp(
+    pub fn add_ipcp(
         &mut self,
         id: IpcpId,
         name: LocalName,
@@ -165,6 +201,7 @@ impl Core {
                 let kind = made_from.as_ref().map_or(IpcpType::Eth, |made| made.kind);
                 (kind, LinkState::Down, None)
             }
+            Carrier::Normal(_) => (IpcpType::Normal, LinkState::Down, None),
         };
         self.journal
             .note(EventKind::IpcpCreated, &name, format!("in {dif}"));
@@ -183,10 +220,12 @@ impl Core {
             vmpi_id,
             pci: None,
             vm: None,
+            member: None,
         };
         self.ipcps.insert(id, ipcp);
         self.made.push(id);
         self.register_all_in(id);
+        self.register_members_in(id);
     }
 
     /// Destroys an IPCP: its flows end, its names are gone, and so is the region of its VM.
@@ -198,6 +237,7 @@ impl Core {
 
     /// Ends an IPCP and gives back the port of its VM.
     pub fn take_ipcp(&mut self, id: IpcpId, reason: &str) -> Option<(LocalName, VmPort)> {
+        self.leave_below(id);
         let ports: Vec<_> = self
             .ends
             .iter()
@@ -221,7 +261,7 @@ impl Core {
                 app.ipcps.retain(|at| *at != id);
             }
         }
-        if let Carrier::Hv(_) | Carrier::Medium(_) = ipcp.carrier {
+        if !matches!(ipcp.carrier, Carrier::Loopback(_)) {
             self.plane.send(Command::RemoveIpcp { ipcp: id });
         }
         self.journal
@@ -273,18 +313,14 @@ impl Core {
     }
 
     fn on_event(&mut self, event: Event) {
-        for ipcp in self.ipcps.values_mut() {
-            match &mut ipcp.carrier {
-                Carrier::Hv(shim) => shim.handle(&event),
-                Carrier::Medium(shim) => shim.handle(&event),
-                Carrier::Loopback(_) => {}
-            }
+        if let Some(ipcp) = ipcp_of(&event).and_then(|ipcp| self.ipcps.get_mut(&ipcp)) {
+            ipcp.carrier.handle(&event);
         }
         match event {
             Event::LinkUp { ipcp, peer } => self.on_link(ipcp, Ok(peer)),
             Event::LinkDown { ipcp, reason } => self.on_link(ipcp, Err(reason)),
-            Event::PeerRegistered { ipcp, name } => {
-                let Some(ipcp) = self.ipcps.get_mut(&ipcp) else {
+            Event::PeerRegistered { ipcp: id, name } => {
+                let Some(ipcp) = self.ipcps.get_mut(&id) else {
                     return;
                 };
                 self.journal.note(
@@ -293,6 +329,7 @@ impl Core {
                     format!("through {}", ipcp.name),
                 );
                 ipcp.peer_names.insert(name);
+                self.hurry_members(id);
             }
             Event::PeerUnregistered { ipcp, name } => {
                 let Some(ipcp) = self.ipcps.get_mut(&ipcp) else {
@@ -316,6 +353,7 @@ impl Core {
             }
             Event::AllocateResult { port, result } => self.on_allocated(port, result),
             Event::FlowClosed { port, reason } => self.on_closed(port, &reason),
+            Event::Member { ipcp, event } => self.on_member(ipcp, event),
         }
     }
 
@@ -330,6 +368,7 @@ impl Core {
                 self.journal
                     .note(EventKind::LinkUp, &ipcp.name, format!("peer {peer}"));
                 ipcp.peer = Some(peer);
+                self.hurry_members(id);
             }
             Err(reason) => {
                 ipcp.state = LinkState::Down;
@@ -394,7 +433,7 @@ impl Core {
         }
     }
 
-    fn free_ipcp(&mut self) -> Result<IpcpId, ErrorBody> {
+    pub fn free_ipcp(&mut self) -> Result<IpcpId, ErrorBody> {
         if self.ipcps.len() >= IPCPS_MAX {
             let what = format!("there are {IPCPS_MAX} IPCPs; that is the limit");
             return Err(ErrorBody::new(ErrorCode::LimitReached, what));
@@ -421,5 +460,19 @@ impl Core {
     }
 }
 
+/// The IPCP whose shim an event concerns.
+fn ipcp_of(event: &Event) -> Option<IpcpId> {
+    match event {
+        Event::LinkUp { ipcp, .. }
+        | Event::LinkDown { ipcp, .. }
+        | Event::PeerRegistered { ipcp, .. }
+        | Event::PeerUnregistered { ipcp, .. }
+        | Event::IncomingFlow { ipcp, .. }
+        | Event::Member { ipcp, .. } => Some(*ipcp),
+        Event::AllocateResult { .. } | Event::FlowClosed { .. } => None,
+    }
+}
+
 const EVENTS_PER_TURN: usize = 256;
-const IPCPS_MAX: usize = 4096;
+/// IPCPs of one system.
+pub const IPCPS_MAX: usize = 4096;

@@ -14,27 +14,40 @@ use carina_sys::{Interest, socketpair_seqpacket};
 
 use crate::conns::ConnId;
 use crate::core::{Core, Token};
-use crate::ends::{End, Live, Plug, Stage, Wiring};
+use crate::ends::{End, Live, Owner, Plug, Stage, Wiring};
 use crate::ipcps::Carrier;
 
 impl Core {
     /// Makes the two sides of a flow between an application and the data plane.
     pub fn make_plug(&self, end: &End) -> Result<(Plug, FlowEnd), ErrorBody> {
+        self.plug(end, end.ring_bytes).map_err(no_memory)
+    }
+
+    fn plug(&self, end: &End, ring_bytes: usize) -> io::Result<(Plug, FlowEnd)> {
+        if let Owner::Ipcp(ipcp, n1) = end.owner {
+            return Ok((Plug::Ipcp, FlowEnd::Ipcp { ipcp, n1 }));
+        }
         let light = end.membarrier && self.membarrier;
-        plug_with_plane(end.mode, end.ring_bytes, light).map_err(no_memory)
+        plug_with_plane(end.mode, ring_bytes, light)
     }
 
     /// Plugs the two ends of a local flow together: the one who asked, and the one that its shim
     /// has as peer.
-    pub fn join(&mut self, ipcp: IpcpId, caller: PortId, conn: ConnId) {
+    pub fn join(&mut self, ipcp: IpcpId, caller: PortId, conn: Option<ConnId>) {
         let peer = match self.ipcps.get(&ipcp).map(|ipcp| &ipcp.carrier) {
             Some(Carrier::Loopback(loopback)) => loopback.peer_of(caller),
             _ => None,
         };
         let Some(called) = peer.filter(|called| self.ends.contains_key(called)) else {
-            self.drop_end(caller);
+            let owner = self.drop_end(caller).map(|end| end.owner);
             let what = "the application that accepted is gone";
-            return self.refuse(conn, None, ErrorBody::new(ErrorCode::FlowDenied, what));
+            return match (conn, owner) {
+                (Some(conn), _) => {
+                    self.refuse(conn, None, ErrorBody::new(ErrorCode::FlowDenied, what));
+                }
+                (None, Some(Owner::Ipcp(upper, n1))) => self.n1_ended(upper, n1, what),
+                _ => {}
+            };
         };
         match self.try_join(caller, called) {
             Ok((plugs, wirings)) => {
@@ -44,22 +57,44 @@ impl Core {
             }
             Err(error) => {
                 let error = no_memory(error);
-                self.refuse(conn, None, error.clone());
-                if let Some(Stage::Accepted { conn, request }) =
-                    self.ends.get(&called).map(|end| &end.stage)
-                {
-                    self.refuse(*conn, Some(*request), error);
-                }
+                self.tell_refusal(caller, &error);
+                self.tell_refusal(called, &error);
                 self.drop_end(called);
                 self.withdraw(caller, "the node could not make the flow");
             }
         }
     }
 
-    fn try_join(&self, caller: PortId, called: PortId) -> io::Result<([Plug; 2], [Wiring; 2])> {
+    /// Tells the owner of an end that there will be no flow.
+    fn tell_refusal(&mut self, port: PortId, error: &ErrorBody) {
+        let Some(end) = self.ends.get(&port) else {
+            return;
+        };
+        match (&end.stage, end.owner) {
+            (_, Owner::Ipcp(upper, n1)) => self.n1_ended(upper, n1, &error.message),
+            (
+                Stage::Asked {
+                    conn: Some(conn), ..
+                },
+                _,
+            ) => self.refuse(*conn, None, error.clone()),
+            (
+                Stage::Accepted {
+                    answer: Some((conn, request)),
+                },
+                _,
+            ) => {
+                self.refuse(*conn, Some(*request), error.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn try_join(&mut self, caller: PortId, called: PortId) -> io::Result<([Plug; 2], [Wiring; 2])> {
         let (a, b) = (&self.ends[&caller], &self.ends[&called]);
+        let is_app = a.owner == Owner::App && b.owner == Owner::App;
         match (a.mode, b.mode) {
-            (Mode::Ring, Mode::Ring) => {
+            (Mode::Ring, Mode::Ring) if is_app => {
                 let channel = Arc::new(ChannelMemory::create(a.ring_bytes)?);
                 let light = a.membarrier && b.membarrier;
                 let plug = |side| Plug::Ring {
@@ -70,7 +105,7 @@ impl Core {
                 let wirings = [Wiring::Direct(called), Wiring::Direct(caller)];
                 Ok(([plug(Side::A), plug(Side::B)], wirings))
             }
-            (Mode::Socket, Mode::Socket) => {
+            (Mode::Socket, Mode::Socket) if is_app => {
                 let (a, b) = socketpair_seqpacket()?;
                 let inode = |fd: &OwnedFd| io::Result::Ok(rustix::fs::fstat(fd)?.st_ino);
                 let wirings = [
@@ -87,12 +122,11 @@ impl Core {
             }
             _ => {
                 // The rings of both ends are those the caller asked for.
-                let plug = |end: &End| {
-                    let light = end.membarrier && self.membarrier;
-                    plug_with_plane(end.mode, a.ring_bytes, light)
-                };
-                let ((mine, a), (theirs, b)) = (plug(a)?, plug(b)?);
+                let (bytes, ipcp) = (a.ring_bytes, a.ipcp);
+                let ((mine, a), (theirs, b)) = (self.plug(a, bytes)?, self.plug(b, bytes)?);
+                let ends = [caller, called];
                 self.plane.send(Command::Relay { a, b, port: caller });
+                self.relays.insert(caller, (ipcp, ends));
                 let wiring = |peer| Wiring::Relayed {
                     peer,
                     relay: caller,
@@ -108,8 +142,14 @@ impl Core {
             return;
         };
         let (conn, request) = match end.stage {
-            Stage::Asked { conn, .. } => (conn, None),
-            Stage::Accepted { conn, request } => (conn, Some(request)),
+            Stage::Asked {
+                conn: Some(conn), ..
+            } => (conn, None),
+            Stage::Accepted {
+                answer: Some((conn, request)),
+            } => (conn, Some(request)),
+            Stage::Asked { conn: None, .. } => return self.n1_is_there(port, wiring, true),
+            Stage::Accepted { answer: None } => return self.n1_is_there(port, wiring, false),
             _ => return,
         };
         if let Err(error) = self.try_hand_out(port, plug, wiring, conn, request) {
@@ -135,6 +175,7 @@ impl Core {
         };
         let (mut fds, mut ring_bytes, mut tx_ring, mut light_wake) = (Vec::new(), 0, 0, false);
         match plug {
+            Plug::Ipcp => {}
             Plug::Socket(socket) => fds.push(socket),
             Plug::Ring {
                 channel,

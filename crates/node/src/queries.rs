@@ -1,10 +1,12 @@
 //! Questions and orders that `control.sock` passes on to the core.
 
-use carina_api::control::{IpcpCreate, VmCreate};
+use carina_api::control::{DifCreate, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, LocalName, PortId};
 use carina_vmpi::ll::VmpiImpl;
 use serde_json::Value;
 use tokio::sync::oneshot;
+
+use crate::rib::RibQuestion;
 
 /// One question or order.
 #[derive(Debug)]
@@ -25,6 +27,14 @@ pub enum Ask {
     DeallocateFlow(PortId),
     /// All DIFs.
     Difs,
+    /// Make an IPCP that creates or joins a normal DIF.
+    CreateDif(DifCreate),
+    /// Leave the normal DIF of that name.
+    LeaveDif(String),
+    /// Read or write a RIB.
+    Rib(RibQuestion),
+    /// The policies that there are and, for a DIF, those in force.
+    Policies(Option<String>),
     /// All VM ports.
     Vms,
     /// The VM port of that name.

@@ -25,6 +25,7 @@ use crate::core::Core;
 use crate::http::{self, Desk};
 use crate::journal::Journal;
 use crate::queries::{Attachment, Order};
+use crate::rib::RibDesk;
 use crate::rules::Rules;
 use crate::rundir::{Claim, ClaimError};
 
@@ -252,6 +253,8 @@ impl Bare {
             made: Vec::new(),
             next_ipcp: 1,
             ends: BTreeMap::new(),
+            relays: BTreeMap::new(),
+            rib: RibDesk::default(),
             next_port: 1,
             deadlines: BTreeSet::new(),
             socket_flows: false,

@@ -11,7 +11,7 @@ use carina_shims::Command;
 
 use crate::conns::send;
 use crate::core::Core;
-use crate::ends::{Stage, Wiring};
+use crate::ends::{Owner, Stage, Wiring};
 
 impl Core {
     /// An application has let go of its end, or died with it.
@@ -71,25 +71,25 @@ impl Core {
 
     /// A shim or the data plane says that a flow, or a request for one, is over.
     pub fn on_closed(&mut self, port: PortId, reason: &str) {
-        let relayed: Vec<PortId> = self
-            .ends
-            .iter_mut()
-            .filter_map(|(at, end)| match end.live()?.wiring {
-                Wiring::Relayed { relay, .. } if relay == port => Some(*at),
-                _ => None,
-            })
-            .collect();
-        for port in relayed {
-            self.tell_end(port, reason);
+        if let Some((ipcp, ends)) = self.relays.remove(&port) {
+            for end in ends {
+                self.tell_end(end, reason);
+            }
+            if let Some(ipcp) = self.ipcps.get_mut(&ipcp) {
+                ipcp.carrier.shim().deallocate(port, reason);
+            }
+            return self.pump(ipcp);
         }
         match self.ends.get(&port).map(|end| &end.stage) {
             Some(Stage::Asked { .. }) => self.on_allocated(port, Err(reason.to_owned())),
             Some(Stage::Offered { .. }) => {
                 self.drop_end(port);
             }
-            Some(Stage::Accepted { conn, request }) => {
-                let error = ErrorBody::new(ErrorCode::FlowDenied, reason);
-                self.refuse(*conn, Some(*request), error);
+            Some(Stage::Accepted { answer }) => {
+                if let Some((conn, request)) = *answer {
+                    let error = ErrorBody::new(ErrorCode::FlowDenied, reason);
+                    self.refuse(conn, Some(request), error);
+                }
                 self.drop_end(port);
             }
             Some(Stage::Up(_)) => self.tell_end(port, reason),
@@ -105,7 +105,10 @@ impl Core {
         };
         let Some(tether) = &live.tether else {
             self.journal.note(EventKind::FlowClosed, port, reason);
-            self.drop_end(port);
+            let end = self.drop_end(port);
+            if let Some(Owner::Ipcp(upper, n1)) = end.map(|end| end.owner) {
+                self.n1_ended(upper, n1, reason);
+            }
             return;
         };
         if std::mem::replace(&mut live.told, true) {

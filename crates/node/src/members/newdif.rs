@@ -1,0 +1,131 @@
+//! What a member is made from, by command or by configuration.
+
+use std::collections::BTreeSet;
+
+use carina_api::control::{DifCreate, DifRole};
+use carina_api::{AppName, DifName, LocalName};
+use carina_ipcp::policy::component::AUTHENTICATION;
+use carina_ipcp::{DifConfig, PolicySpec};
+use serde::Deserialize;
+
+/// `[[dif]]` in the configuration, and [`DifCreate`] with its configuration understood.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewDif {
+    /// Name of the DIF.
+    pub name: DifName,
+    /// First member or not.
+    pub role: DifRole,
+    /// The N-1 DIFs.
+    pub over: Vec<DifName>,
+    /// Name of the IPCP.
+    #[serde(default)]
+    pub ipcp: Option<LocalName>,
+    /// The member to ask.
+    #[serde(default)]
+    pub via: Option<AppName>,
+    /// Authentication.
+    #[serde(default)]
+    pub auth: Option<String>,
+    /// What all members agree on.
+    #[serde(default)]
+    pub config: Option<DifConfig>,
+}
+
+impl TryFrom<DifCreate> for NewDif {
+    type Error = String;
+
+    fn try_from(create: DifCreate) -> Result<NewDif, String> {
+        let config = create.config.map(serde_json::from_value).transpose();
+        let config = config.map_err(|error| format!("DIF {}: config: {error}", create.name))?;
+        Ok(NewDif {
+            name: create.name,
+            role: create.role,
+            over: create.over,
+            ipcp: create.ipcp,
+            via: create.via,
+            auth: create.auth,
+            config,
+        })
+    }
+}
+
+impl NewDif {
+    /// Checks what the fields mean together.
+    ///
+    /// # Errors
+    /// A sentence that says what would be right.
+    pub fn check(&self) -> Result<(), String> {
+        let name = &self.name;
+        if self.over.is_empty() {
+            return Err(format!("DIF {name}: `over` names no N-1 DIF"));
+        }
+        let distinct: BTreeSet<&DifName> = self.over.iter().collect();
+        if distinct.len() != self.over.len() {
+            return Err(format!("DIF {name}: `over` names an N-1 DIF twice"));
+        }
+        if self.over.contains(name) {
+            return Err(format!("DIF {name}: a DIF is not its own N-1 DIF"));
+        }
+        match self.role {
+            DifRole::Create if self.via.is_some() => Err(format!(
+                "DIF {name}: `via` is for those that join; the first member asks nobody"
+            )),
+            DifRole::Join if self.config.is_some() => Err(format!(
+                "DIF {name}: `config` is for the first member; those that join learn it"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whom to ask for admission.
+    pub fn first_contact(&self) -> AppName {
+        let by_dif = || AppName::new(self.name.as_str()).expect("both names have the same form");
+        self.via.clone().unwrap_or_else(by_dif)
+    }
+
+    /// The configuration for the first member.
+    pub fn dif_config(&self, authentication: Option<PolicySpec>) -> Option<DifConfig> {
+        let mut config = match self.role {
+            DifRole::Create => self.config.clone().unwrap_or_default(),
+            DifRole::Join => return None,
+        };
+        if let Some(policy) = authentication {
+            let slot = config.policies.entry(AUTHENTICATION.to_owned());
+            // Parameters that the configuration gives for the same policy stay.
+            slot.and_modify(|given| given.name.clone_from(&policy.name))
+                .or_insert(policy);
+        }
+        Some(config)
+    }
+}
+
+/// Makes a text fit for a [`LocalName`], with room for a number behind it.
+pub(super) fn local_stem(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    let mut name: String = text
+        .chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .take(STEM_MAX)
+        .collect();
+    if name.starts_with(['.', '-']) {
+        name.replace_range(..1, "_");
+    }
+    name
+}
+
+/// A local name has 64 bytes at most.
+const STEM_MAX: usize = 58;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_made_to_fit() {
+        for text in ["net.host", "-ä|b", "x", &"long".repeat(40), ".a"] {
+            let name = LocalName::new(format!("{}.4096", local_stem(text)));
+            assert!(name.is_ok(), "{text}: {name:?}");
+        }
+    }
+}
