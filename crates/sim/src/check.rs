@@ -170,11 +170,9 @@ impl World {
 
     /// Names of the IPCPs at the other ends of a seat's N-1 flows, each once.
     fn neighbours(&self, seat: SeatId) -> impl Iterator<Item = &str> {
-        let state = &self.seats[seat.0];
-        let links = state.life.iter().flat_map(|life| &life.links);
-        let up = links.zip(&state.attachments);
-        let up = up.filter(|(link, _)| matches!(link, Link::Up(_)));
-        let names: BTreeSet<&str> = up.map(|(_, to)| to.remote.as_str()).collect();
+        let life = self.seats[seat.0].life.iter();
+        let n1s = life.flat_map(|life| life.n1s.iter().flatten());
+        let names: BTreeSet<&str> = n1s.map(|n1| n1.remote.as_str()).collect();
         names.into_iter()
     }
 
@@ -322,9 +320,8 @@ impl World {
     }
 
     fn lives(&self, name: &str) -> bool {
-        let named = |seat: &&crate::world::Seat| seat.config.name == name;
-        let seat = self.seats.iter().find(named);
-        seat.is_some_and(|seat| seat.life.is_some())
+        let seat = self.names.get(name);
+        seat.is_some_and(|seat| self.seats[seat.0].life.is_some())
     }
 
     /// What people want to see when something is wrong: who is where.

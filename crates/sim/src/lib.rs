@@ -17,6 +17,7 @@
 
 pub mod agenda;
 pub mod arrange;
+mod carry;
 mod check;
 mod faults;
 #[cfg(test)]
@@ -26,6 +27,7 @@ pub mod member;
 pub mod random;
 pub mod scale;
 pub mod scenario;
+mod stacking;
 pub mod stream;
 mod told;
 pub mod topology;

@@ -5,57 +5,16 @@
 //!                              +-- flow over a cable -- the other system
 //! ```
 
-use carina_ipcp::{Command, Delivery, FlowKey, N1Port, N1Properties};
-use carina_wire::{Bytes, FlowSpec, Payload};
+use carina_ipcp::{Command, N1Port, N1Properties};
 
 use crate::world::{
-    Attachment, Below, CableId, Happening, Holder, Life, Link, Lower, N1, SeatId, User, World,
+    Attachment, Below, CableId, Happening, Life, Link, Lower, N1, SeatId, User, World,
 };
 
 /// Who asked for a flow over a cable: seat, incarnation, attachment.
 pub(crate) type Asker = (SeatId, u32, usize);
 
 impl World {
-    /// Registers a seat's name in the IPCPs below it, and the names above it in it.
-    pub(crate) fn register_below(&mut self, id: SeatId) {
-        let name = self.name(id).to_owned();
-        let lowers: Vec<SeatId> = self.lowers(id).collect();
-        for lower in lowers {
-            if self.address(lower).is_some() {
-                let name = name.clone();
-                self.command(lower, Command::Register { name });
-            }
-        }
-    }
-
-    /// A seat has become a member: everybody who wants to be reached through it says so.
-    pub(crate) fn register_above(&mut self, id: SeatId) {
-        let system = self.seats[id.0].system;
-        let mut names = self.seats[id.0].apps.clone();
-        for above in self.systems[system.0].seats.clone() {
-            let is_above = self.lowers(above).any(|lower| lower == id);
-            if is_above && self.seats[above.0].life.is_some() {
-                names.push(self.name(above).to_owned());
-                self.tend_at(above, self.now());
-            }
-        }
-        for name in names {
-            self.command(id, Command::Register { name });
-        }
-    }
-
-    fn lowers(&self, id: SeatId) -> impl Iterator<Item = SeatId> + '_ {
-        let mut seen = Vec::new();
-        for attachment in &self.seats[id.0].attachments {
-            if let Below::Seat(lower) = attachment.below
-                && !seen.contains(&lower)
-            {
-                seen.push(lower);
-            }
-        }
-        seen.into_iter()
-    }
-
     /// Asks for a visit of the operator.
     pub(crate) fn tend_at(&mut self, id: SeatId, at: u64) {
         let incarnation = self.seats[id.0].incarnation;
@@ -191,40 +150,6 @@ impl World {
         }
     }
 
-    fn connect_below(&mut self, id: SeatId, index: usize, lower: SeatId, to: &Attachment) -> bool {
-        let now = self.now();
-        let name = self.name(id).to_owned();
-        let spec = match to.is_reliable {
-            true => FlowSpec::reliable(),
-            false => FlowSpec::unreliable(),
-        };
-        let Some(life) = self.life(lower).filter(|life| life.address.is_some()) else {
-            return false;
-        };
-        let asked = life.member.allocate(now, &name, &to.remote, spec);
-        self.touch(lower);
-        match asked {
-            Ok(key) => self.hold(lower, key, Holder::Asking(id, index)),
-            Err(_) => false,
-        }
-    }
-
-    /// Notes who has a flow; false, and a failure, when the key is taken.
-    pub(crate) fn hold(&mut self, id: SeatId, key: FlowKey, holder: Holder) -> bool {
-        let Some(life) = self.life(id) else {
-            return false;
-        };
-        if let Some(old) = life.flows.insert(key, holder) {
-            let text = format!(
-                "{} gives {key:?} to {holder:?}, but {old:?} has it",
-                self.name(id)
-            );
-            self.fail(text);
-            return false;
-        }
-        true
-    }
-
     /// A flow over a cable is asked for, seen from the other side.
     pub(crate) fn asked(&mut self, cable: CableId, side: usize, asker: Asker) {
         let now = self.now();
@@ -260,7 +185,7 @@ impl World {
     }
 
     /// The attachment that an incoming flow fills, if it was planned and is empty.
-    fn attachment_to(&self, id: SeatId, below: Below, remote: &str) -> Option<usize> {
+    pub(crate) fn attachment_to(&self, id: SeatId, below: Below, remote: &str) -> Option<usize> {
         let seat = &self.seats[id.0];
         let life = seat.life.as_ref()?;
         seat.attachments
@@ -307,7 +232,7 @@ impl World {
     }
 
     /// Gives an IPCP an N-1 flow.
-    fn n1_up(
+    pub(crate) fn n1_up(
         &mut self,
         id: SeatId,
         lower: Lower,
@@ -349,6 +274,7 @@ impl World {
         };
         life.n1s[index] = Some(N1 {
             lower,
+            remote: remote.clone(),
             attachment,
             since: now,
         });
@@ -476,284 +402,6 @@ impl World {
             self.n1_down(user.seat, user.n1, "the link is dead");
         }
     }
-
-    /// Sends what an IPCP has for one N-1 flow; false when there is no such flow.
-    pub(crate) fn transmit(&mut self, id: SeatId, n1: N1Port) -> bool {
-        let name = self.seats[id.0].config.name.clone();
-        let Some(life) = self.life(id) else {
-            return false;
-        };
-        let lower = match life.n1s.get(n1.0 as usize).and_then(Option::as_ref) {
-            Some(N1 {
-                lower: Lower::Cable { cable, flow, side },
-                ..
-            }) => Ok((*cable, *flow, *side)),
-            Some(N1 {
-                lower: Lower::Flow { seat, key, .. },
-                ..
-            }) => Err((*seat, *key)),
-            None => {
-                self.fail(format!("{name} has PDUs for {n1:?}, which is not up"));
-                return false;
-            }
-        };
-        loop {
-            let Some(len) = self.life(id).and_then(|life| life.member.peek_transmit(n1)) else {
-                return true;
-            };
-            let went = match lower {
-                Ok((cable, flow, side)) => self.onto_cable(id, n1, len, (cable, flow, side)),
-                Err((seat, key)) => self.into_flow(id, n1, len, (seat, key)),
-            };
-            if !went {
-                return true;
-            }
-        }
-    }
-
-    fn take(&mut self, id: SeatId, n1: N1Port, len: usize) -> Option<Bytes> {
-        let now = self.now();
-        let pdu = self
-            .life(id)
-            .and_then(|life| life.member.take_transmit(now, n1));
-        match pdu {
-            Some(pdu) if pdu.len() <= len => Some(pdu),
-            Some(pdu) => {
-                let text = format!(
-                    "{}: a PDU of {len} bytes became {}",
-                    self.name(id),
-                    pdu.len()
-                );
-                self.fail(text);
-                None
-            }
-            // It was dropped at the last moment, and the next one may come.
-            None => None,
-        }
-    }
-
-    fn onto_cable(
-        &mut self,
-        id: SeatId,
-        n1: N1Port,
-        len: usize,
-        (cable, flow, side): (CableId, u32, usize),
-    ) -> bool {
-        let now = self.now();
-        let model = &self.cables[cable.0];
-        let profile = model.profile;
-        let free_at = model.pipes[side].room_at(now, len, &profile);
-        if free_at > now {
-            let user = User {
-                seat: id,
-                incarnation: self.seats[id.0].incarnation,
-                n1,
-            };
-            if let Some(life) = self.life(id) {
-                life.member.block_n1(n1);
-            }
-            self.agenda.put(free_at, Happening::Unblock(user));
-            return false;
-        }
-        let Some(pdu) = self.take(id, n1, len) else {
-            return self.failures().is_empty();
-        };
-        if pdu.len() > profile.mtu {
-            let text = format!(
-                "{} sends {} bytes over {n1:?}, which carries {}",
-                self.name(id),
-                pdu.len(),
-                profile.mtu
-            );
-            self.fail(text);
-            return false;
-        }
-        let mut bytes = Vec::with_capacity(pdu.len());
-        pdu.append_to(&mut bytes);
-        self.tallies.wire_pdus += 1;
-        self.tallies.wire_bytes += bytes.len() as u64;
-        let words = format_args!(
-            "{} {n1:?} {} bytes",
-            self.seats[id.0].config.name,
-            bytes.len()
-        );
-        self.trace.note(now, id.0 as u64, "send", &bytes, words);
-        let model = &mut self.cables[cable.0];
-        if !model.is_up {
-            model.pipes[side].swallow(bytes.len());
-            return true;
-        }
-        let mut out = Vec::new();
-        model.pipes[side].put(now, bytes, &profile, &mut model.random, &mut out);
-        for (at, pdu) in out {
-            let arrive = Happening::Arrive {
-                cable,
-                side: 1 - side,
-                flow,
-                pdu,
-            };
-            self.agenda.put(at, arrive);
-        }
-        true
-    }
-
-    fn into_flow(&mut self, id: SeatId, n1: N1Port, len: usize, to: (SeatId, FlowKey)) -> bool {
-        let now = self.now();
-        let (seat, key) = to;
-        let room = self.life(seat).map_or(0, |life| life.member.room(key));
-        if room < len {
-            if let Some(life) = self.life(id) {
-                life.member.block_n1(n1);
-            }
-            return false;
-        }
-        let Some(pdu) = self.take(id, n1, len) else {
-            return self.failures().is_empty();
-        };
-        if let Some(life) = self.life(seat) {
-            life.member.on_sdu(now, key, pdu, false);
-            self.touch(seat);
-        }
-        true
-    }
-
-    /// A PDU comes out of a cable.
-    pub(crate) fn arrive(&mut self, cable: CableId, side: usize, flow: u32, pdu: Vec<u8>) {
-        let now = self.now();
-        let model = &self.cables[cable.0];
-        if !model.is_up {
-            return;
-        }
-        let Some(user) = model.flows.get(&flow).and_then(|ends| ends[side]) else {
-            return;
-        };
-        if let Some(life) = self.same_life(user.seat, user.incarnation) {
-            life.member.on_pdu(now, user.n1, Bytes::from(pdu));
-            self.touch(user.seat);
-        }
-    }
-
-    /// An IPCP delivers to one of its flows.
-    pub(crate) fn deliver(&mut self, id: SeatId, delivery: Delivery<Bytes>) {
-        let now = self.now();
-        let Delivery { flow, sdu, more } = delivery;
-        let holder = self
-            .life(id)
-            .and_then(|life| life.flows.get(&flow).copied());
-        match holder {
-            Some(Holder::Session(session, side)) => self.read(session, side, &sdu, more),
-            Some(Holder::Upper(upper, n1)) => {
-                if let Some(pdu) = self.lift(upper, n1, &sdu, more)
-                    && let Some(life) = self.life(upper)
-                {
-                    life.member.on_pdu(now, n1, Bytes::from(pdu));
-                    self.touch(upper);
-                }
-                if let Some(life) = self.life(id) {
-                    life.member.set_delivery_room(now, flow, UPPER_ROOM);
-                }
-            }
-            Some(Holder::Asking(..)) | None => {
-                let text = format!("{} delivers to {flow:?}, which nobody has", self.name(id));
-                self.fail(text);
-            }
-        }
-    }
-
-    /// A whole PDU for the IPCP above, when this was its last piece.
-    fn lift(&mut self, upper: SeatId, n1: N1Port, sdu: &Bytes, more: bool) -> Option<Vec<u8>> {
-        let n1 = self.life(upper)?.n1s.get_mut(n1.0 as usize)?.as_mut()?;
-        let Lower::Flow { partial, .. } = &mut n1.lower else {
-            return None;
-        };
-        sdu.append_to(partial);
-        (!more).then(|| std::mem::take(partial))
-    }
-
-    /// A flow may write more than it could.
-    pub(crate) fn room_grew(&mut self, id: SeatId, key: FlowKey) {
-        let holder = self.life(id).and_then(|life| life.flows.get(&key).copied());
-        match holder {
-            Some(Holder::Session(session, side)) => self.write(session, side),
-            Some(Holder::Upper(upper, n1)) => {
-                if let Some(life) = self.life(upper) {
-                    life.member.unblock_n1(n1);
-                    self.touch(upper);
-                }
-            }
-            Some(Holder::Asking(..)) | None => {}
-        }
-    }
-
-    /// The flow that an IPCP above asked for is there, or not.
-    pub(crate) fn upper_allocated(
-        &mut self,
-        lower: SeatId,
-        key: FlowKey,
-        (upper, attachment): (SeatId, usize),
-        result: Result<(), String>,
-    ) {
-        let is_up = result.is_ok();
-        if let Some(life) = self.life(lower) {
-            life.flows.remove(&key);
-        }
-        if !is_up {
-            if let Some(life) = self.life(upper) {
-                life.links[attachment] = Link::Idle;
-            }
-            return self.tend_later(upper);
-        }
-        let remote = self.seats[upper.0].attachments[attachment].remote.clone();
-        self.flow_for_upper(lower, key, upper, Some(attachment), remote, true);
-    }
-
-    fn flow_for_upper(
-        &mut self,
-        lower: SeatId,
-        key: FlowKey,
-        upper: SeatId,
-        attachment: Option<usize>,
-        remote: String,
-        is_initiator: bool,
-    ) {
-        let now = self.now();
-        let below = Lower::Flow {
-            seat: lower,
-            key,
-            partial: Vec::new(),
-        };
-        let Some(n1) = self.n1_up(upper, below, attachment, remote, is_initiator) else {
-            return;
-        };
-        self.hold(lower, key, Holder::Upper(upper, n1));
-        if let Some(life) = self.life(lower) {
-            life.member.set_delivery_room(now, key, UPPER_ROOM);
-        }
-    }
-
-    /// Somebody asks for a flow to an IPCP above. False when no such IPCP lives here.
-    pub(crate) fn upper_incoming(
-        &mut self,
-        lower: SeatId,
-        flow: FlowKey,
-        local: &str,
-        remote: &str,
-    ) -> bool {
-        let system = self.seats[lower.0].system;
-        let seats = self.systems[system.0].seats.iter().copied();
-        let mut uppers = seats.filter(|seat| {
-            let seat = &self.seats[seat.0];
-            seat.config.name == local && seat.life.is_some()
-        });
-        let Some(upper) = uppers.next() else {
-            return false;
-        };
-        let answer = Ok(());
-        self.command(lower, Command::Respond { flow, answer });
-        let attachment = self.attachment_to(upper, Below::Seat(lower), remote);
-        self.flow_for_upper(lower, flow, upper, attachment, remote.to_owned(), false);
-        true
-    }
 }
 
 impl Life {
@@ -767,7 +415,4 @@ impl Life {
 const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// Longest PDU of an IPCP over a flow of an IPCP, in bytes.
-pub(crate) const STACKED_SDU_MAX: usize = 65_535;
-
-/// What an IPCP above can take at any time, in bytes: it is never behind.
-const UPPER_ROOM: usize = 1 << 20;
+const STACKED_SDU_MAX: usize = 65_535;

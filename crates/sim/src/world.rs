@@ -55,6 +55,7 @@ pub struct World {
     pub(crate) systems: Vec<System>,
     pub(crate) cables: Vec<Cable>,
     pub(crate) seats: Vec<Seat>,
+    pub(crate) names: BTreeMap<String, SeatId>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) answers: BTreeMap<u64, Result<Vec<RibObject>, String>>,
     pub(crate) tallies: Tallies,
@@ -144,6 +145,7 @@ pub(crate) struct Life {
 
 pub(crate) struct N1 {
     pub lower: Lower,
+    pub remote: String,
     pub attachment: Option<usize>,
     pub since: u64,
 }
@@ -236,6 +238,7 @@ impl World {
             systems: Vec::new(),
             cables: Vec::new(),
             seats: Vec::new(),
+            names: BTreeMap::new(),
             sessions: Vec::new(),
             answers: BTreeMap::new(),
             tallies: Tallies::default(),
@@ -287,6 +290,7 @@ impl World {
     pub fn add_seat(&mut self, system: SystemId, config: Config, founds: bool, at: u64) -> SeatId {
         let id = SeatId(self.seats.len());
         self.systems[system.0].seats.push(id);
+        self.names.insert(config.name.clone(), id);
         self.seats.push(Seat {
             system,
             config,

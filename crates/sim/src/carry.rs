@@ -1,0 +1,219 @@
+//! Moving PDUs: from IPCPs onto cables and into flows below, and back up.
+
+use carina_ipcp::{Delivery, FlowKey, N1Port};
+use carina_wire::{Bytes, Payload};
+
+use crate::world::{CableId, Happening, Holder, Lower, N1, SeatId, User, World};
+
+impl World {
+    /// Sends what an IPCP has for one N-1 flow; false when there is no such flow.
+    pub(crate) fn transmit(&mut self, id: SeatId, n1: N1Port) -> bool {
+        let Some(life) = self.life(id) else {
+            return false;
+        };
+        let lower = match life.n1s.get(n1.0 as usize).and_then(Option::as_ref) {
+            Some(N1 {
+                lower: Lower::Cable { cable, flow, side },
+                ..
+            }) => Ok((*cable, *flow, *side)),
+            Some(N1 {
+                lower: Lower::Flow { seat, key, .. },
+                ..
+            }) => Err((*seat, *key)),
+            None => {
+                let text = format!("{} has PDUs for {n1:?}, which is not up", self.name(id));
+                self.fail(text);
+                return false;
+            }
+        };
+        loop {
+            let Some(len) = self.life(id).and_then(|life| life.member.peek_transmit(n1)) else {
+                return true;
+            };
+            let went = match lower {
+                Ok((cable, flow, side)) => self.onto_cable(id, n1, len, (cable, flow, side)),
+                Err((seat, key)) => self.into_flow(id, n1, len, (seat, key)),
+            };
+            if !went {
+                return true;
+            }
+        }
+    }
+
+    fn take(&mut self, id: SeatId, n1: N1Port, len: usize) -> Option<Bytes> {
+        let now = self.now();
+        let pdu = self
+            .life(id)
+            .and_then(|life| life.member.take_transmit(now, n1));
+        match pdu {
+            Some(pdu) if pdu.len() <= len => Some(pdu),
+            Some(pdu) => {
+                let text = format!(
+                    "{}: a PDU of {len} bytes became {}",
+                    self.name(id),
+                    pdu.len()
+                );
+                self.fail(text);
+                None
+            }
+            // It was dropped at the last moment, and the next one may come.
+            None => None,
+        }
+    }
+
+    fn onto_cable(
+        &mut self,
+        id: SeatId,
+        n1: N1Port,
+        len: usize,
+        (cable, flow, side): (CableId, u32, usize),
+    ) -> bool {
+        let now = self.now();
+        let model = &self.cables[cable.0];
+        let profile = model.profile;
+        let free_at = model.pipes[side].room_at(now, len, &profile);
+        if free_at > now {
+            let user = User {
+                seat: id,
+                incarnation: self.seats[id.0].incarnation,
+                n1,
+            };
+            if let Some(life) = self.life(id) {
+                life.member.block_n1(n1);
+            }
+            self.agenda.put(free_at, Happening::Unblock(user));
+            return false;
+        }
+        let Some(pdu) = self.take(id, n1, len) else {
+            return self.failures().is_empty();
+        };
+        if pdu.len() > profile.mtu {
+            let text = format!(
+                "{} sends {} bytes over {n1:?}, which carries {}",
+                self.name(id),
+                pdu.len(),
+                profile.mtu
+            );
+            self.fail(text);
+            return false;
+        }
+        let mut bytes = Vec::with_capacity(pdu.len());
+        pdu.append_to(&mut bytes);
+        self.tallies.wire_pdus += 1;
+        self.tallies.wire_bytes += bytes.len() as u64;
+        let words = format_args!(
+            "{} {n1:?} {} bytes",
+            self.seats[id.0].config.name,
+            bytes.len()
+        );
+        self.trace.note(now, id.0 as u64, "send", &bytes, words);
+        let model = &mut self.cables[cable.0];
+        if !model.is_up {
+            model.pipes[side].swallow(bytes.len());
+            return true;
+        }
+        let mut out = Vec::new();
+        model.pipes[side].put(now, bytes, &profile, &mut model.random, &mut out);
+        for (at, pdu) in out {
+            let arrive = Happening::Arrive {
+                cable,
+                side: 1 - side,
+                flow,
+                pdu,
+            };
+            self.agenda.put(at, arrive);
+        }
+        true
+    }
+
+    fn into_flow(&mut self, id: SeatId, n1: N1Port, len: usize, to: (SeatId, FlowKey)) -> bool {
+        let now = self.now();
+        let (seat, key) = to;
+        let room = self.life(seat).map_or(0, |life| life.member.room(key));
+        if room < len {
+            if let Some(life) = self.life(id) {
+                life.member.block_n1(n1);
+            }
+            return false;
+        }
+        let Some(pdu) = self.take(id, n1, len) else {
+            return self.failures().is_empty();
+        };
+        if let Some(life) = self.life(seat) {
+            life.member.on_sdu(now, key, pdu, false);
+            self.touch(seat);
+        }
+        true
+    }
+
+    /// A PDU comes out of a cable.
+    pub(crate) fn arrive(&mut self, cable: CableId, side: usize, flow: u32, pdu: Vec<u8>) {
+        let now = self.now();
+        let model = &self.cables[cable.0];
+        if !model.is_up {
+            return;
+        }
+        let Some(user) = model.flows.get(&flow).and_then(|ends| ends[side]) else {
+            return;
+        };
+        if let Some(life) = self.same_life(user.seat, user.incarnation) {
+            life.member.on_pdu(now, user.n1, Bytes::from(pdu));
+            self.touch(user.seat);
+        }
+    }
+
+    /// An IPCP delivers to one of its flows.
+    pub(crate) fn deliver(&mut self, id: SeatId, delivery: Delivery<Bytes>) {
+        let now = self.now();
+        let Delivery { flow, sdu, more } = delivery;
+        let holder = self
+            .life(id)
+            .and_then(|life| life.flows.get(&flow).copied());
+        match holder {
+            Some(Holder::Session(session, side)) => self.read(session, side, &sdu, more),
+            Some(Holder::Upper(upper, n1)) => {
+                if let Some(pdu) = self.lift(upper, n1, &sdu, more)
+                    && let Some(life) = self.life(upper)
+                {
+                    life.member.on_pdu(now, n1, Bytes::from(pdu));
+                    self.touch(upper);
+                }
+                if let Some(life) = self.life(id) {
+                    life.member.set_delivery_room(now, flow, UPPER_ROOM);
+                }
+            }
+            Some(Holder::Asking(..)) | None => {
+                let text = format!("{} delivers to {flow:?}, which nobody has", self.name(id));
+                self.fail(text);
+            }
+        }
+    }
+
+    /// A whole PDU for the IPCP above, when this was its last piece.
+    fn lift(&mut self, upper: SeatId, n1: N1Port, sdu: &Bytes, more: bool) -> Option<Vec<u8>> {
+        let n1 = self.life(upper)?.n1s.get_mut(n1.0 as usize)?.as_mut()?;
+        let Lower::Flow { partial, .. } = &mut n1.lower else {
+            return None;
+        };
+        sdu.append_to(partial);
+        (!more).then(|| std::mem::take(partial))
+    }
+
+    /// A flow may write more than it could.
+    pub(crate) fn room_grew(&mut self, id: SeatId, key: FlowKey) {
+        let holder = self.life(id).and_then(|life| life.flows.get(&key).copied());
+        match holder {
+            Some(Holder::Session(session, side)) => self.write(session, side),
+            Some(Holder::Upper(upper, n1)) => {
+                if let Some(life) = self.life(upper) {
+                    life.member.unblock_n1(n1);
+                    self.touch(upper);
+                }
+            }
+            Some(Holder::Asking(..)) | None => {}
+        }
+    }
+}
+
+/// What an IPCP above can take at any time, in bytes: it is never behind.
+pub(crate) const UPPER_ROOM: usize = 1 << 20;
