@@ -3,9 +3,10 @@
 use carina_ipcp::{Config, DifConfig};
 
 use crate::link::Profile;
+use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
 use crate::random::Random;
 use crate::topology::Shape;
-use crate::world::{Attachment, Below, CableId, SeatId, SystemId, World};
+use crate::world::World;
 
 /// A DIF being laid out: who is in it, and between whom there are N-1 flows.
 #[derive(Clone, Debug)]

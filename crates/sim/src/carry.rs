@@ -3,7 +3,8 @@
 use carina_ipcp::{Delivery, FlowKey, N1Port};
 use carina_wire::{Bytes, Payload};
 
-use crate::world::{CableId, Happening, Holder, Lower, N1, SeatId, User, World};
+use crate::parts::{CableId, Happening, Holder, Lower, N1, SeatId, User};
+use crate::world::World;
 
 impl World {
     /// Sends what an IPCP has for one N-1 flow; false when there is no such flow.
@@ -26,9 +27,10 @@ impl World {
                 return false;
             }
         };
+        let mut has_moved = false;
         loop {
             let Some(len) = self.life(id).and_then(|life| life.member.peek_transmit(n1)) else {
-                return true;
+                return has_moved || self.nothing_there(id, n1);
             };
             let went = match lower {
                 Ok((cable, flow, side)) => self.onto_cable(id, n1, len, (cable, flow, side)),
@@ -37,7 +39,19 @@ impl World {
             if !went {
                 return true;
             }
+            has_moved = true;
         }
+    }
+
+    /// An N-1 flow was offered that has no PDU. That may happen once: not again and again.
+    fn nothing_there(&mut self, id: SeatId, n1: N1Port) -> bool {
+        let again = self.life(id).and_then(|life| life.member.poll_n1());
+        if again == Some(n1) {
+            let text = format!("{} offers {n1:?}, which has no PDU", self.name(id));
+            self.fail(text);
+            return false;
+        }
+        again.is_none_or(|other| self.transmit(id, other))
     }
 
     fn take(&mut self, id: SeatId, n1: N1Port, len: usize) -> Option<Bytes> {

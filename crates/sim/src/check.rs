@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carina_ipcp::api::{RibObject, Scalar};
 
+use crate::parts::{Holder, Link, Lower, SeatId};
 use crate::topology::{Edges, distances};
 use crate::traffic::{Session, State};
-use crate::world::{Holder, Link, Lower, SeatId, World};
+use crate::world::World;
 
 /// What one member knows of its DIF.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -160,7 +161,7 @@ impl World {
             let is_above = upper
                 .attachments
                 .iter()
-                .any(|a| a.below == crate::world::Below::Seat(seat));
+                .any(|a| a.below == crate::parts::Below::Seat(seat));
             if is_above && upper.life.is_some() {
                 names.push(&upper.config.name);
             }
@@ -311,7 +312,7 @@ impl World {
             let Some(life) = &seat.life else {
                 return !self.systems[seat.system.0].is_up;
             };
-            let is_met = |(link, to): (&Link, &crate::world::Attachment)| {
+            let is_met = |(link, to): (&Link, &crate::parts::Attachment)| {
                 matches!(link, Link::Up(_)) || !to.asks || !self.lives(&to.remote)
             };
             let is_member = life.address.is_some() || !seat.is_wanted;

@@ -2,7 +2,8 @@
 
 use carina_ipcp::Command;
 
-use crate::world::{Below, CableId, Happening, SeatId, SystemId, User, World};
+use crate::parts::{Below, CableId, Happening, SeatId, SystemId, User};
+use crate::world::World;
 
 impl World {
     /// A system dies: everything in it is lost at once.

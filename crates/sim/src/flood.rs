@@ -274,9 +274,10 @@ impl Member for Flood {
 mod tests {
     use super::*;
     use crate::link::Profile;
+    use crate::parts::{Attachment, Below, SeatId};
     use crate::stream::Lengths;
     use crate::traffic::{Ending, Reader, Wish};
-    use crate::world::{Attachment, Below, SeatId, World};
+    use crate::world::World;
 
     fn config(dif: &str, name: &str) -> Config {
         Config {

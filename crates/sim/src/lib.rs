@@ -24,6 +24,7 @@ mod faults;
 mod flood;
 pub mod link;
 pub mod member;
+pub mod parts;
 pub mod random;
 pub mod scale;
 pub mod scenario;
@@ -38,5 +39,6 @@ pub mod world;
 
 pub use check::{Burden, View};
 pub use link::Profile;
+pub use parts::{Attachment, Below, CableId, SeatId, SystemId, Tallies};
 pub use random::Random;
-pub use world::{Attachment, Below, CableId, SeatId, SystemId, World};
+pub use world::World;

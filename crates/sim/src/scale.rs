@@ -6,7 +6,8 @@ use carina_ipcp::DifConfig;
 use crate::arrange::{Ground, flat, ground, regional};
 use crate::link::Profile;
 use crate::member::Birth;
-use crate::world::{SeatId, World};
+use crate::parts::SeatId;
+use crate::world::World;
 
 /// What to build.
 #[derive(Clone, Copy, Debug)]

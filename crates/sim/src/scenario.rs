@@ -17,11 +17,12 @@ use carina_wire::FlowSpec;
 
 use crate::link::Profile;
 use crate::member::Birth;
+use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
 use crate::random::{Random, mix};
 use crate::stream::Lengths;
 use crate::topology::Shape;
 use crate::traffic::{Ending, Reader, Wish};
-use crate::world::{Attachment, Below, CableId, SeatId, SystemId, World};
+use crate::world::World;
 
 /// A scenario, not yet run.
 #[derive(Clone, Debug)]
@@ -81,7 +82,7 @@ pub struct Outcome {
     /// Virtual time that passed, in ns.
     pub virtual_ns: u64,
     /// What moved.
-    pub tallies: crate::world::Tallies,
+    pub tallies: crate::parts::Tallies,
     /// State of the members when something went wrong.
     pub state: String,
 }

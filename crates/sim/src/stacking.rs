@@ -4,7 +4,8 @@ use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
 
 use crate::carry::UPPER_ROOM;
-use crate::world::{Attachment, Below, Holder, Link, Lower, SeatId, World};
+use crate::parts::{Attachment, Below, Holder, Link, Lower, SeatId};
+use crate::world::World;
 
 impl World {
     /// Registers a seat's name in the IPCPs below it, and the names above it in it.

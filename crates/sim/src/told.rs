@@ -2,7 +2,8 @@
 
 use carina_ipcp::{Command, Event, FlowKey, N1Port};
 
-use crate::world::{Holder, SeatId, World};
+use crate::parts::{Holder, SeatId};
+use crate::world::World;
 
 impl World {
     /// Acts on one event of an IPCP.

@@ -3,9 +3,10 @@
 use carina_ipcp::{Command, FlowKey};
 use carina_wire::{Bytes, FlowSpec, Payload};
 
+use crate::parts::{Happening, Holder, SeatId, SystemId};
 use crate::random::mix;
 use crate::stream::{Lengths, Promise, Stream};
-use crate::world::{Happening, Holder, SeatId, SystemId, World};
+use crate::world::World;
 
 /// A flow that a pair of applications wants to have.
 #[derive(Clone, Debug)]

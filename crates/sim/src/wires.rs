@@ -7,9 +7,8 @@
 
 use carina_ipcp::{Command, N1Port, N1Properties};
 
-use crate::world::{
-    Attachment, Below, CableId, Happening, Life, Link, Lower, N1, SeatId, User, World,
-};
+use crate::parts::{Attachment, Below, CableId, Happening, Life, Link, Lower, N1, SeatId, User};
+use crate::world::World;
 
 /// Who asked for a flow over a cable: seat, incarnation, attachment.
 pub(crate) type Asker = (SeatId, u32, usize);

@@ -1,0 +1,204 @@
+//! What the world is made of.
+
+use std::collections::BTreeMap;
+
+use carina_ipcp::{Config, FlowKey, N1Port};
+use carina_wire::dif::Address;
+
+use crate::link::{Pipe, Profile};
+use crate::member::Member;
+use crate::random::Random;
+
+/// A system: a machine with IPCPs and applications that lives and dies as one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SystemId(pub usize);
+
+/// A cable between two systems; its own N-1 DIF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct CableId(pub usize);
+
+/// The place of one IPCP on one system. The IPCP in it may die and be born again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SeatId(pub usize);
+
+/// What an N-1 flow of an IPCP runs over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Below {
+    /// A cable of the system.
+    Cable(CableId),
+    /// The IPCP of another DIF on the same system.
+    Seat(SeatId),
+}
+
+/// An N-1 flow that an IPCP is meant to have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attachment {
+    /// Over what.
+    pub below: Below,
+    /// Name of the IPCP at the other end.
+    pub remote: String,
+    /// This side allocates the flow, and does so again when it is gone.
+    pub asks: bool,
+    /// The flow asked of a lower IPCP is reliable.
+    pub is_reliable: bool,
+}
+
+/// What moved so far, and what people were told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tallies {
+    /// PDUs put on cables.
+    pub wire_pdus: u64,
+    /// Their bytes.
+    pub wire_bytes: u64,
+    /// Flows that were allocated.
+    pub flows: u64,
+    /// SDUs that readers got.
+    pub sdus: u64,
+    /// Bytes that readers got.
+    pub sdu_bytes: u64,
+    /// Times that an IPCP became a member.
+    pub enrollments: u64,
+    /// When somebody last became a member or a neighbour, or ceased to be, in ns.
+    pub changed_at: u64,
+    /// Notices for people.
+    pub notices: u64,
+}
+
+pub(crate) struct System {
+    pub name: String,
+    pub is_up: bool,
+    pub seats: Vec<SeatId>,
+}
+
+pub(crate) struct Cable {
+    pub name: String,
+    pub ends: [SystemId; 2],
+    pub profile: Profile,
+    pub is_up: bool,
+    /// Changes whenever the cable goes up or down.
+    pub epoch: u32,
+    /// How long until both ends learn that the cable or the other system is dead; `None`: never.
+    pub detection_ns: Option<u64>,
+    pub pipes: [Pipe; 2],
+    pub flows: BTreeMap<u32, [Option<User>; 2]>,
+    pub next_flow: u32,
+    pub random: Random,
+}
+
+/// Who uses one end of a flow over a cable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct User {
+    pub seat: SeatId,
+    pub incarnation: u32,
+    pub n1: N1Port,
+}
+
+pub(crate) struct Seat {
+    pub system: SystemId,
+    pub config: Config,
+    /// Becomes the first member the first time it is born.
+    pub founds: bool,
+    /// The operator wants it in the DIF.
+    pub is_wanted: bool,
+    pub attachments: Vec<Attachment>,
+    pub apps: Vec<String>,
+    pub incarnation: u32,
+    pub life: Option<Life>,
+}
+
+pub(crate) struct Life {
+    pub member: Box<dyn Member>,
+    pub n1s: Vec<Option<N1>>,
+    /// By attachment.
+    pub links: Vec<Link>,
+    pub flows: BTreeMap<FlowKey, Holder>,
+    pub address: Option<Address>,
+    pub armed: Option<u64>,
+    pub tends_at: Option<u64>,
+    /// For the guard against endless work at one instant.
+    pub busy: (u64, u32),
+}
+
+pub(crate) struct N1 {
+    pub lower: Lower,
+    pub remote: String,
+    pub attachment: Option<usize>,
+    pub since: u64,
+}
+
+pub(crate) enum Lower {
+    Cable {
+        cable: CableId,
+        flow: u32,
+        side: usize,
+    },
+    Flow {
+        seat: SeatId,
+        key: FlowKey,
+        partial: Vec<u8>,
+    },
+}
+
+/// State of an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Link {
+    Idle,
+    Asking,
+    Up(N1Port),
+}
+
+/// Who has a flow of an IPCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    /// An end of a session of applications.
+    Session(usize, usize),
+    /// An IPCP above that waits for its attachment.
+    Asking(SeatId, usize),
+    /// An IPCP above.
+    Upper(SeatId, N1Port),
+}
+
+#[derive(Debug)]
+pub(crate) enum Happening {
+    Start(SeatId),
+    Tend(SeatId, u32),
+    Timer(SeatId, u32),
+    /// A flow over a cable is asked for: the other side hears it.
+    Asked {
+        cable: CableId,
+        side: usize,
+        asker: SeatId,
+        incarnation: u32,
+        attachment: usize,
+    },
+    /// The asking side hears the answer: the flow, or none.
+    Answered {
+        cable: CableId,
+        asker: SeatId,
+        incarnation: u32,
+        attachment: usize,
+        flow: Option<u32>,
+    },
+    Arrive {
+        cable: CableId,
+        side: usize,
+        flow: u32,
+        pdu: Vec<u8>,
+    },
+    /// One end of a flow over a cable learns that the other is gone.
+    Ended {
+        cable: CableId,
+        side: usize,
+        flow: u32,
+    },
+    /// Both ends learn that the cable is dead.
+    Detected {
+        cable: CableId,
+        epoch: u32,
+    },
+    Unblock(User),
+    Write(usize, usize),
+    Resume(usize, usize),
+    Respond(usize, u32),
+    Close(usize, usize),
+}
