@@ -1,4 +1,4 @@
-//! SDU protection and authentication: what an IPCP needs of checksums, compression and cryptography.
+//! SDU protection and authentication: what an IPCP needs of checksums, compression, cryptography.
 //!
 //! [`Tools`] implements [`Toolbox`](carina_ipcp::seal::Toolbox): it makes the policies of the
 //! components `sdu-protection` and `authentication` from this member's [`Credentials`].

@@ -11,9 +11,10 @@
 //!  MAC = HMAC-SHA-256(confirmation key, "responder" and T2, "initiator" and T3)
 //! ```
 //!
-//! The ephemeral keys are X25519, the identities Ed25519. The signatures prove who speaks; the MACs
-//! prove that who speaks has the shared secret, so that nobody puts his name under another's
-//! exchange. Keys are forgotten with the flow: who steals an identity later reads nothing of before.
+//! The ephemeral keys are X25519, the identities Ed25519. The signatures prove who speaks; the
+//! MACs prove that who speaks has the shared secret, so that nobody puts his name under another's
+//! exchange. Keys are forgotten with the flow: who steals an identity later reads nothing of
+//! before.
 
 use std::sync::Arc;
 

@@ -1,3 +1,5 @@
+//! Conversations, right and wrong.
+
 use std::sync::Arc;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Key files, right and wrong.
+
 use std::os::unix::fs::PermissionsExt;
 
 use super::*;

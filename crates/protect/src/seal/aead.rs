@@ -1,7 +1,7 @@
 //! Encryption with authentication.
 //!
-//! Keys follow from the secret by HKDF-SHA256, one for each direction and each 2^32 PDUs (an epoch),
-//! so that no key is used too long and no two PDUs share a nonce.
+//! Keys follow from the secret by HKDF-SHA256, one for each direction and each 2^32 PDUs (an
+//! epoch), so that no key is used too long and no two PDUs share a nonce.
 
 use aws_lc_rs::aead::{
     AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
@@ -209,8 +209,8 @@ impl KeyType for Material {
 /// Bytes that encryption adds.
 pub const OVERHEAD: usize = TAG_LEN + COUNTER_LEN;
 
-/// PDUs under one key, as a power of two. With PDUs of 1500 bytes, 2^32 of them leave an attacker on
-/// AES-GCM an advantage of about 2^-51 (blocks squared over 2^129).
+/// PDUs under one key, as a power of two. With PDUs of 1500 bytes, 2^32 of them leave an attacker
+/// on AES-GCM an advantage of about 2^-51 (blocks squared over 2^129).
 const EPOCH_BITS: u32 = 32;
 
 const TAG_LEN: usize = 16;

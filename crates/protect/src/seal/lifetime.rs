@@ -1,8 +1,9 @@
 //! How long a PDU may spend in an N-1 flow.
 //!
-//! Delta-t rests on a bound for the life of a PDU. A PDU carries the millisecond of its sending; the
-//! two clocks need not agree, because what counts is how much longer it took than the fastest of
-//! late. An N-1 flow that holds PDUs back, or an attacker who does, gains no more than the lifetime.
+//! Delta-t rests on a bound for the life of a PDU. A PDU carries the millisecond of its sending;
+//! the two clocks need not agree, because what counts is how much longer it took than the fastest
+//! of late. An N-1 flow that holds PDUs back, or an attacker who does, gains no more than the
+//! lifetime.
 
 /// Lifetime of PDUs in one N-1 flow, both directions.
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 //! Everything is a trailer, so that a PDU is protected without being moved:
 //!
 //! ```text
-//!  | PDU, or LZ4 block   | inflated: u16  | padding | sent: u32     | info: u8 | outer             |
-//!  |                     | if compressed  | 0 to 45 | with lifetime |          |                   |
-//!  |<---------------- under the checksum, or encrypted --------------------->| CRC-32: u32, or    |
-//!                                                                            | tag: 16, counter: u64
+//!  | PDU, or LZ4 block | inflated: u16 | padding | sent: u32     | info: u8 | outer             |
+//!  |                   | if compressed | 0 to 45 | with lifetime |          |                   |
+//!  |<-------------- under the checksum, or encrypted ----------------------->| CRC-32: u32, or   |
+//!                                                                            | tag, counter: u64 |
 //! ```
 //!
 //! `info`: bit 7 is set when the PDU is compressed, bit 6 is zero, bits 0 to 5 count the bytes of

@@ -1,3 +1,5 @@
+//! Protected PDUs, right and wrong.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -1,3 +1,5 @@
+//! Policies by name, right and wrong.
+
 use carina_ipcp::seal::AuthStep;
 
 use super::*;

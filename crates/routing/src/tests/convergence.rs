@@ -12,6 +12,14 @@ use crate::message::{Address, FlowState, Message};
 
 type Link = (Address, Address, u32);
 
+/// Which link, whether it comes up, and how many milliseconds pass.
+fn history() -> impl Strategy<Value = Vec<(prop::sample::Index, bool, u64)>> {
+    prop::collection::vec(
+        (any::<prop::sample::Index>(), any::<bool>(), 0..40u64),
+        0..30,
+    )
+}
+
 /// A connected network: a random tree, and links beside it.
 fn connected(members: u64) -> impl Strategy<Value = Vec<Link>> {
     let parents = prop::collection::vec((any::<u64>(), 1..6u32), members as usize - 1);
@@ -71,7 +79,7 @@ proptest! {
     #[test]
     fn members_agree_after_any_history_of_links(
         links in connected(8),
-        history in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>(), 0..40u64), 0..30),
+        history in history(),
     ) {
         let mut network = network(8, &links, &[]);
         for (which, is_up, pause) in history {
