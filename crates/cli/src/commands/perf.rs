@@ -85,10 +85,23 @@ pub struct PerfArgs {
     local: AppName,
 }
 
+/// A flow specification by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum SpecName {
+pub enum SpecName {
+    /// Every SDU, once, whole and in order.
     Reliable,
+    /// Whatever there is.
     Unreliable,
+}
+
+impl SpecName {
+    /// The specification.
+    pub fn spec(self) -> FlowSpec {
+        match self {
+            SpecName::Reliable => FlowSpec::reliable(),
+            SpecName::Unreliable => FlowSpec::unreliable(),
+        }
+    }
 }
 
 /// Runs the command.
@@ -216,10 +229,7 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
         local: args.local.clone(),
         remote: args.name.clone(),
         dif: args.dif.clone(),
-        spec: match args.spec {
-            SpecName::Reliable => FlowSpec::reliable(),
-            SpecName::Unreliable => FlowSpec::unreliable(),
-        },
+        spec: args.spec.spec(),
     };
     let mut client = TrialClient::open(route)?;
     let sizes = match &args.sweep {

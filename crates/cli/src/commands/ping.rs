@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use carina_api::{AppName, DifName};
-use carina_client::{Error, Flow, FlowSpec};
+use carina_client::{Error, Flow};
 use carina_sys::monotonic_ns;
 use serde::Serialize;
 
 use crate::Shared;
 use crate::carriage::flow::FlowCarriage;
 use crate::carriage::{Arrival, Carriage};
+use crate::commands::perf::SpecName;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::measure::duration::parse_ns;
 use crate::measure::summary::Summary;
@@ -25,7 +26,7 @@ pub const ECHO_SERVER: &str = "rina.apps.echotime";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina ping --listen\n  carina ping rina.apps.echotime -c 10 -s 1400\n  \
-    carina ping --flood -c 100000 -q\n\nEvery byte of every answer is compared with what was sent. \
+    carina ping --flood -c 100000 -q\n  carina ping --dif 10 --spec unreliable\n\nEvery byte of every answer is compared with what was sent. \
     The exit code is 1 when an answer was missing or damaged."
 )]
 pub struct PingArgs {
@@ -53,6 +54,9 @@ pub struct PingArgs {
     /// Print the summary only
     #[arg(long, short)]
     quiet: bool,
+    /// What is asked of the flow; a shim over a network offers none that is reliable
+    #[arg(long, value_enum, default_value = "reliable")]
+    spec: SpecName,
     /// The DIF [default: the first that knows the name; all with --listen]
     #[arg(long)]
     dif: Option<DifName>,
@@ -91,7 +95,7 @@ pub fn run(shared: &Shared, args: PingArgs) -> Outcome {
 }
 
 fn ask(shared: &Shared, args: &PingArgs) -> Outcome {
-    let spec = FlowSpec::reliable();
+    let spec = args.spec.spec();
     let flow = shared
         .node()?
         .allocate(&args.local, &args.name, args.dif.as_ref(), &spec)
@@ -175,7 +179,7 @@ fn exchange(
         let before = monotonic_ns();
         carriage.send(payload.sdu(seq, size))?;
         result.sent += 1;
-        match carriage.recv(&mut buffer, Duration::from_nanos(args.timeout))? {
+        match answer(&mut carriage, &mut buffer, args, &mut payload, seq)? {
             Arrival::Sdu(len) => {
                 let rtt_us = (monotonic_ns() - before) as f64 / 1e3;
                 let whole = len == size && payload.matches(&buffer[..len], seq);
@@ -190,7 +194,8 @@ fn exchange(
                 tell(seq, rtt_us)?;
             }
             // A reliable flow that does not answer will not answer later SDUs in order either.
-            Arrival::Idle => break,
+            Arrival::Idle if args.spec == SpecName::Reliable => break,
+            Arrival::Idle => {}
             Arrival::End => return Err(failed("the server closed the flow before it answered")),
         }
         if !args.flood && (args.count == 0 || result.sent < args.count) {
@@ -200,6 +205,30 @@ fn exchange(
     }
     result.rtt_us = Summary::of(&times);
     Ok(result)
+}
+
+/// Waits for the answer to an SDU. On an unreliable flow late answers to earlier ones are passed
+/// over, and so is padding: a short SDU may come back longer than it was.
+fn answer(
+    carriage: &mut FlowCarriage,
+    buffer: &mut [u8],
+    args: &PingArgs,
+    payload: &mut Payload,
+    seq: u64,
+) -> Result<Arrival, Failure> {
+    let size = args.size as usize;
+    let deadline = monotonic_ns().saturating_add(args.timeout);
+    loop {
+        let left = deadline.saturating_sub(monotonic_ns());
+        match carriage.recv(buffer, Duration::from_nanos(left))? {
+            Arrival::Sdu(len) if args.spec == SpecName::Unreliable => {
+                if len >= size && payload.matches(&buffer[..size], seq) {
+                    return Ok(Arrival::Sdu(size));
+                }
+            }
+            other => return Ok(other),
+        }
+    }
 }
 
 /// Round-trip times kept.
