@@ -177,6 +177,7 @@ pub fn kind_word(kind: IpcpType) -> &'static str {
         IpcpType::Eth => "eth",
         IpcpType::Udp => "udp",
         IpcpType::Tcp => "tcp",
+        IpcpType::Normal => "normal",
     }
 }
 
