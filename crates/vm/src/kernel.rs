@@ -24,8 +24,8 @@ impl Kernel {
     /// Takes the kernel out of the cache, or downloads and unpacks it there first.
     ///
     /// The package is the one that the distribution's `linux-image-amd64` (Debian) or
-    /// `linux-image-virtual` (Ubuntu) depends on. `apt-get download` needs no root, only package
-    /// lists; where those are missing, `apt-get update` is tried.
+    /// `linux-image-virtual` (Ubuntu) depends on. That needs no root: where the machine has no
+    /// package lists, or old ones, new ones are fetched into the cache.
     ///
     /// # Errors
     ///
@@ -43,14 +43,13 @@ impl Kernel {
             kernel.image = unpacked(&kernel.image, &kernel.release)?;
             return Ok(kernel);
         }
-        let packages = packages()?;
         let part = cache.path("kernel.part");
-        if part.exists() {
-            fs::remove_dir_all(&part).context("remove", &part)?;
+        // Lists may be missing, or older than the archive and name packages that are gone.
+        if Apt::of_this_machine()?.fetch(&part).is_err() {
+            Apt::with_fresh_lists(&cache.path("apt"))?.fetch(&part)?;
         }
-        download(&packages, &part)?;
         let kernel = Kernel::newest_in(&part).ok_or_else(|| Error::Command {
-            command: format!("dpkg -x {}", packages.join(" ")),
+            command: "dpkg -x on the kernel's packages".into(),
             detail: "there is no boot/vmlinuz-* with its lib/modules/* inside".into(),
         })?;
         if root.exists() {
@@ -96,45 +95,91 @@ impl Kernel {
     }
 }
 
-/// The concrete packages that make up the kernel, after their lists were fetched if need be.
-fn packages() -> Result<Vec<String>> {
-    tool::find(
-        "apt-get",
-        "apt (Carina takes its guest kernel from a Debian or Ubuntu archive)",
-    )?;
-    tool::find("dpkg", "dpkg")?;
-    if let Some(packages) = resolve() {
-        return Ok(packages);
+/// apt, with the machine's own package lists or with lists in the cache.
+struct Apt {
+    options: Vec<String>,
+}
+
+impl Apt {
+    /// The lists that the machine has.
+    fn of_this_machine() -> Result<Apt> {
+        tool::find(
+            "apt-get",
+            "apt (Carina takes its guest kernel from a Debian or Ubuntu archive)",
+        )?;
+        tool::find("dpkg", "dpkg")?;
+        Ok(Apt {
+            options: Vec::new(),
+        })
     }
-    let update = update_lists();
-    resolve().ok_or_else(|| Error::Command {
-        command: "apt-cache depends linux-image-amd64 (or linux-image-virtual)".into(),
-        detail: match update {
-            Ok(()) => "no kernel package in the lists of this machine's archive".into(),
-            Err(error) => format!("no package lists, and {error}; run apt-get update as root"),
-        },
-    })
-}
 
-fn resolve() -> Option<Vec<String>> {
-    META_PACKAGES.iter().find_map(|meta| {
-        let image = depends(meta, "linux-image-")?.into_iter().next()?;
-        // Ubuntu keeps the modules in a package of their own.
-        let mut packages = depends(&image, "linux-modules-").unwrap_or_default();
-        packages.insert(0, image);
-        Some(packages)
-    })
-}
+    /// Fetches lists of the machine's archives into `root`: needs no right to the machine's own.
+    fn with_fresh_lists(root: &Path) -> Result<Apt> {
+        let (lists, cache) = (root.join("lists"), root.join("cache"));
+        for directory in [lists.join("partial"), cache.join("archives/partial")] {
+            fs::create_dir_all(&directory).context("create", &directory)?;
+        }
+        let apt = Apt {
+            options: vec![
+                format!("-oDir::State::lists={}", lists.display()),
+                format!("-oDir::Cache={}", cache.display()),
+                // The user that apt would change to may not enter the cache.
+                "-oAPT::Sandbox::User=root".to_owned(),
+            ],
+        };
+        tool::output(apt.command("apt-get").args(["-q", "update"]))?;
+        Ok(apt)
+    }
 
-fn depends(package: &str, prefix: &str) -> Option<Vec<String>> {
-    let listing = tool::output(Command::new("apt-cache").args([
-        "depends",
-        "--no-recommends",
-        "--no-suggests",
-        package,
-    ]));
-    let found = parse_depends(&String::from_utf8_lossy(&listing.ok()?), prefix);
-    (!found.is_empty()).then_some(found)
+    fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        command.args(&self.options);
+        command
+    }
+
+    /// Downloads and unpacks the concrete packages that make up the newest kernel.
+    fn fetch(&self, into: &Path) -> Result<()> {
+        let packages = self.resolve().ok_or_else(|| Error::Command {
+            command: "apt-cache depends linux-image-amd64 (or linux-image-virtual)".into(),
+            detail: "no kernel package in the lists of this machine's archive".into(),
+        })?;
+        if into.exists() {
+            fs::remove_dir_all(into).context("remove", into)?;
+        }
+        fs::create_dir_all(into).context("create", into)?;
+        let mut download = self.command("apt-get");
+        download.args(["-q", "download"]).args(&packages);
+        tool::output(download.current_dir(into))?;
+        for entry in fs::read_dir(into).context("read", into)? {
+            let deb = entry.context("read", into)?.path();
+            if deb.extension().is_some_and(|extension| extension == "deb") {
+                tool::output(Command::new("dpkg").arg("-x").arg(&deb).arg(into))?;
+                fs::remove_file(&deb).context("remove", &deb)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn resolve(&self) -> Option<Vec<String>> {
+        META_PACKAGES.iter().find_map(|meta| {
+            let image = self.depends(meta, "linux-image-")?.into_iter().next()?;
+            // Ubuntu keeps the modules in a package of their own.
+            let mut packages = self.depends(&image, "linux-modules-").unwrap_or_default();
+            packages.insert(0, image);
+            Some(packages)
+        })
+    }
+
+    fn depends(&self, package: &str, prefix: &str) -> Option<Vec<String>> {
+        let listing = tool::output(self.command("apt-cache").args([
+            "depends",
+            "--no-recommends",
+            "--no-suggests",
+            package,
+        ]));
+        let found = parse_depends(&String::from_utf8_lossy(&listing.ok()?), prefix);
+        (!found.is_empty()).then_some(found)
+    }
 }
 
 fn parse_depends(listing: &str, prefix: &str) -> Vec<String> {
@@ -148,47 +193,6 @@ fn parse_depends(listing: &str, prefix: &str) -> Vec<String> {
         .filter(|name| name.starts_with(prefix) && name.contains(|c: char| c.is_ascii_digit()))
         .map(str::to_owned)
         .collect()
-}
-
-fn update_lists() -> Result<()> {
-    let root = rustix::process::geteuid().is_root();
-    let mut command = if root {
-        Command::new("apt-get")
-    } else {
-        Command::new("sudo")
-    };
-    if !root {
-        // -n: a password prompt in the middle of a test would look like a hang.
-        command.args(["-n", "apt-get"]);
-    }
-    tool::output(command.args(["-q", "update"])).map(drop)
-}
-
-fn download(packages: &[String], into: &Path) -> Result<()> {
-    fs::create_dir_all(into).context("create", into)?;
-    let fetch = || {
-        let mut command = Command::new("apt-get");
-        tool::output(
-            command
-                .arg("-q")
-                .arg("download")
-                .args(packages)
-                .current_dir(into),
-        )
-    };
-    // Lists older than the archive name packages that are gone.
-    if fetch().is_err() {
-        update_lists()?;
-        fetch()?;
-    }
-    for entry in fs::read_dir(into).context("read", into)? {
-        let deb = entry.context("read", into)?.path();
-        if deb.extension().is_some_and(|extension| extension == "deb") {
-            tool::output(Command::new("dpkg").arg("-x").arg(&deb).arg(into))?;
-            fs::remove_file(&deb).context("remove", &deb)?;
-        }
-    }
-    Ok(())
 }
 
 const META_PACKAGES: [&str; 3] = [

@@ -59,6 +59,7 @@ pub fn run(options: &LocalOptions) -> Result<Results, Failure> {
         Means::Bare(file("bare.rings")),
         Means::Unix(file("seqpacket.sock")),
         Means::Udp {
+            through: None,
             server: loopback,
             client: loopback,
         },

@@ -32,6 +32,8 @@ pub enum Means {
         server: IpAddr,
         /// Of the client.
         client: IpAddr,
+        /// Of the client as the server sees it, when its address is translated.
+        through: Option<IpAddr>,
     },
     /// TCP.
     Tcp(IpAddr),
@@ -148,7 +150,12 @@ impl System {
             Means::Flow => Via::Flow {
                 ticket: client.ticket(),
             },
-            Means::Udp { server, client } => Via::Udp {
+            Means::Udp {
+                server,
+                client,
+                through,
+            } => Via::Udp {
+                through: *through,
                 server: *server,
                 client: *client,
             },

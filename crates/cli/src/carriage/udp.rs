@@ -5,13 +5,19 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use super::{Arrival, Carriage};
-use crate::failure::{Attempt, Failure};
+use crate::failure::{Attempt, Failure, failed};
 
 /// The largest payload of a UDP datagram over IPv4.
 pub const UDP_SDU_MAX: u64 = 65_507;
 
 /// Says that no more comes. Its length is no multiple of anything the benches send.
 const END: &[u8] = b"carina bench: no more SDUs";
+/// The first datagram of a side that cannot be reached before it has sent.
+const CALL: &[u8] = b"carina bench: here I am";
+/// Time after which it is repeated; a network card that has just been started loses some.
+const CALL_AGAIN: Duration = Duration::from_millis(200);
+/// How often it is sent at most.
+const CALLS: u32 = 50;
 /// How often the end is said, since each can be lost.
 const END_REPEATS: usize = 2;
 /// Time between them, in which a queue that was full can empty.
@@ -51,6 +57,70 @@ impl UdpCarriage {
             .attempt("setting a UDP timeout")?;
         Ok(Self { socket, limit })
     }
+
+    /// Sends first datagrams until one is answered: so the other side learns where to send.
+    ///
+    /// # Errors
+    /// There is no route, or no answer.
+    pub fn call(mut self) -> Result<Self, Failure> {
+        let mut datagram = [0; CALL.len()];
+        for _ in 0..CALLS {
+            self.socket.send(CALL).attempt("sending a first datagram")?;
+            if let Taken::Call = self.take(&mut datagram, CALL_AGAIN)? {
+                return Ok(self);
+            }
+        }
+        Err(failed("the other side does not answer first datagrams"))
+    }
+
+    /// Waits for the first datagram of a side that [`UdpCarriage::call`]s, connects to it and
+    /// answers.
+    ///
+    /// # Errors
+    /// None comes.
+    pub fn await_call(socket: UdpSocket) -> Result<Self, Failure> {
+        socket
+            .set_read_timeout(Some(CALL_AGAIN * CALLS))
+            .attempt("setting a UDP timeout")?;
+        let mut datagram = [0; CALL.len()];
+        loop {
+            let (len, from) = socket
+                .recv_from(&mut datagram)
+                .attempt("waiting for the other side's first datagram")?;
+            if &datagram[..len] == CALL {
+                let carriage = Self::connect(socket, from)?;
+                carriage.socket.send(CALL).attempt("answering a call")?;
+                return Ok(carriage);
+            }
+        }
+    }
+
+    fn take(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Taken, Failure> {
+        if limit != self.limit {
+            self.socket
+                .set_read_timeout(Some(limit))
+                .attempt("setting a UDP timeout")?;
+            self.limit = limit;
+        }
+        loop {
+            match self.socket.recv(buffer) {
+                Ok(len) if len == END.len() && &buffer[..len] == END => return Ok(Taken::End),
+                Ok(len) if len == CALL.len() && &buffer[..len] == CALL => return Ok(Taken::Call),
+                Ok(len) => return Ok(Taken::Sdu(len)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Taken::Idle),
+                Err(error) if is_transient(error.kind()) => {}
+                Err(error) => return Err(error).attempt("receiving a UDP datagram"),
+            }
+        }
+    }
+}
+
+/// What a datagram was.
+enum Taken {
+    Sdu(usize),
+    Call,
+    End,
+    Idle,
 }
 
 impl Carriage for UdpCarriage {
@@ -69,20 +139,14 @@ impl Carriage for UdpCarriage {
 
     #[inline]
     fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
-        if limit != self.limit {
-            self.socket
-                .set_read_timeout(Some(limit))
-                .attempt("setting a UDP timeout")?;
-            self.limit = limit;
-        }
         loop {
-            match self.socket.recv(buffer) {
-                Ok(len) if len == END.len() && &buffer[..len] == END => return Ok(Arrival::End),
-                Ok(len) => return Ok(Arrival::Sdu(len)),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Arrival::Idle),
-                Err(error) if is_transient(error.kind()) => {}
-                Err(error) => return Err(error).attempt("receiving a UDP datagram"),
-            }
+            return Ok(match self.take(buffer, limit)? {
+                Taken::Sdu(len) => Arrival::Sdu(len),
+                Taken::End => Arrival::End,
+                Taken::Idle => Arrival::Idle,
+                // One that was repeated before its answer came.
+                Taken::Call => continue,
+            });
         }
     }
 

@@ -127,6 +127,16 @@ impl TrialClient {
                 control.say(&Message::Data { ticket: *ticket })?;
                 self.begin(FlowCarriage::new(control.into_flow()), None, job, tell)?
             }
+            Via::Udp {
+                client,
+                through: Some(_),
+                ..
+            } => {
+                let (socket, local) = UdpCarriage::bind(*client)?;
+                self.control.say(&Message::Connected(Some(local)))?;
+                let carriage = UdpCarriage::await_call(socket)?;
+                self.go(carriage, job, tell)?
+            }
             Via::Udp { client, .. } => {
                 let (socket, local) = UdpCarriage::bind(*client)?;
                 let carriage = UdpCarriage::connect(socket, address(at)?)?;
@@ -155,12 +165,21 @@ impl TrialClient {
 
     fn begin<C: Carriage + Send>(
         &mut self,
-        mut carriage: C,
+        carriage: C,
         local: Option<SocketAddr>,
         job: &Job,
         tell: &mut (dyn FnMut(&Seen) + Send),
     ) -> Result<Seen, Failure> {
         self.control.say(&Message::Connected(local))?;
+        self.go(carriage, job, tell)
+    }
+
+    fn go<C: Carriage + Send>(
+        &mut self,
+        mut carriage: C,
+        job: &Job,
+        tell: &mut (dyn FnMut(&Seen) + Send),
+    ) -> Result<Seen, Failure> {
         match self.hear(PATIENCE)? {
             Message::Go => {}
             other => return Err(unexpected(&other)),

@@ -36,6 +36,9 @@ pub enum Via {
         server: IpAddr,
         /// An address of the client's system.
         client: IpAddr,
+        /// The address under which the server reaches the client, when a translator between the
+        /// two hides the server: it must send first.
+        through: Option<IpAddr>,
     },
     /// TCP to the given address of the server.
     Tcp {

@@ -199,13 +199,17 @@ fn perform(
             carry(control, FlowCarriage::new(flow), job, listener)
         }
         Opening::Udp(socket) => {
-            let client = client.ok_or_else(|| failed("the client did not say its address"))?;
-            carry(
-                control,
-                UdpCarriage::connect(socket, client)?,
-                job,
-                listener,
-            )
+            let mut client = client.ok_or_else(|| failed("the client did not say its address"))?;
+            let through = match job.via {
+                Via::Udp { through, .. } => through,
+                _ => None,
+            };
+            client.set_ip(through.unwrap_or(client.ip()));
+            let mut carriage = UdpCarriage::connect(socket, client)?;
+            if through.is_some() {
+                carriage = carriage.call()?;
+            }
+            carry(control, carriage, job, listener)
         }
         Opening::Tcp(tcp) => {
             let (stream, _) = tcp.accept().attempt("accepting TCP")?;
