@@ -1,0 +1,136 @@
+//! Who may do what: join, allocate flows, write to the RIB, expel.
+
+use alloc::boxed::Box;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::policy::Params;
+
+/// What somebody wants to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deed<'a> {
+    /// Join the DIF, or become a neighbour.
+    Join,
+    /// Allocate a flow to this application.
+    Flow {
+        /// Called application.
+        to: &'a str,
+    },
+    /// Change a policy of this member.
+    Write,
+    /// Make a member leave.
+    Expel,
+}
+
+/// A policy of component `access-control`.
+pub trait AccessControl: Send {
+    /// Tells whether `who` may: the name of an IPCP, or of the calling application for flows.
+    fn allows(&self, who: &str, deed: Deed<'_>) -> bool;
+}
+
+/// Everybody may do everything.
+#[derive(Debug)]
+pub struct AllowAll;
+
+/// Lists of patterns; `*` stands for any characters.
+#[derive(Debug)]
+pub struct List {
+    join: Vec<String>,
+    flows: Vec<(String, String)>,
+    write: Vec<String>,
+    expel: Vec<String>,
+}
+
+impl AccessControl for AllowAll {
+    fn allows(&self, _who: &str, _deed: Deed<'_>) -> bool {
+        true
+    }
+}
+
+impl AccessControl for List {
+    fn allows(&self, who: &str, deed: Deed<'_>) -> bool {
+        let any = |list: &[String]| list.iter().any(|pattern| matches(pattern, who));
+        match deed {
+            Deed::Join => any(&self.join),
+            Deed::Write => any(&self.write),
+            Deed::Expel => any(&self.expel),
+            Deed::Flow { to } => self
+                .flows
+                .iter()
+                .any(|(from, target)| matches(from, who) && matches(target, to)),
+        }
+    }
+}
+
+impl List {
+    /// Reads the parameters `join`, `flows`, `write` and `expel`.
+    ///
+    /// # Errors
+    /// An element of `flows` is not `FROM>TO`.
+    pub fn new(params: &Params) -> Result<List, String> {
+        let list = |name: &str| {
+            let words = params.text(name).split(',').map(str::trim);
+            words.filter(|word| !word.is_empty()).map(str::to_string).collect::<Vec<_>>()
+        };
+        let pair = |word: String| match word.split_once('>') {
+            Some((from, to)) => Ok((from.trim().to_string(), to.trim().to_string())),
+            None => Err(alloc::format!(
+                "access-control: policy list: parameter flows has {word:?}; \
+                 its elements are FROM>TO, separated by commas"
+            )),
+        };
+        Ok(List {
+            join: list("join"),
+            flows: list("flows").into_iter().map(pair).collect::<Result<_, _>>()?,
+            write: list("write"),
+            expel: list("expel"),
+        })
+    }
+}
+
+/// Matches a name with a pattern in which `*` stands for any characters. Linear in the product of
+/// the lengths at worst, both bounded by the length of names.
+pub(super) fn matches(pattern: &str, name: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else {
+        return rest.is_empty();
+    };
+    let mut rest = rest;
+    for part in middle {
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+/// A policy as the catalogue makes it.
+pub(super) type BoxedAccess = Box<dyn AccessControl>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_people_expect() {
+        for (pattern, name, expected) in [
+            ("*", "anything", true),
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("a*", "ab", true),
+            ("*b", "ab", true),
+            ("a*c*e", "abcde", true),
+            ("a*c*e", "abcd", false),
+            ("a*a", "a", false),
+            ("", "", true),
+            ("", "a", false),
+        ] {
+            assert_eq!(matches(pattern, name), expected, "{pattern} {name}");
+        }
+    }
+}

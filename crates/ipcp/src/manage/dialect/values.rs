@@ -1,0 +1,780 @@
+//! Values of objects: Protocol Buffers (proto3), drawn in `docs/management.md`.
+//!
+//! Numbers of fields are for good. Absent and zero are the same. A value that does not decode, or
+//! whose content no member would write, is refused as a whole.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_routing as routing;
+use carina_wire::{FlowSpec, check_name};
+use prost::Message;
+
+use super::super::replicated::{Entry, Key, Kind};
+use crate::api::{RibObject, Scalar};
+use crate::config::{DifConfig, FieldWidths, PolicySpec, QosCube, RateConfig, WindowConfig};
+
+/// What two IPCPs say of themselves while they connect.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Greeting {
+    /// Version of this dialect.
+    #[prost(uint32, tag = "1")]
+    pub(crate) syntax: u32,
+    /// Chosen by the asking side for this attempt.
+    #[prost(fixed64, tag = "2")]
+    pub(crate) nonce: u64,
+    /// Chosen by the answering side; 0 in M_CONNECT.
+    #[prost(fixed64, tag = "3")]
+    pub(crate) answer_nonce: u64,
+    /// Number of the message in the exchange: even ones are the asking side's.
+    #[prost(uint32, tag = "4")]
+    pub(crate) step: u32,
+    /// Name of the DIF.
+    #[prost(string, tag = "5")]
+    pub(crate) dif: String,
+    /// Identity of the DIF, drawn at bootstrap; 0 from an IPCP that is no member.
+    #[prost(fixed64, tag = "6")]
+    pub(crate) dif_id: u64,
+    /// Address of a member.
+    #[prost(uint64, tag = "7")]
+    pub(crate) address: u64,
+    /// Members that a member knows of, itself included.
+    #[prost(uint32, tag = "8")]
+    pub(crate) members: u32,
+    /// Longest SDU that the N-1 flow carries, as this side sees it.
+    #[prost(uint32, tag = "9")]
+    pub(crate) sdu_max: u32,
+    /// Longest PDU of the DIF; 0 from an IPCP that is no member.
+    #[prost(uint32, tag = "10")]
+    pub(crate) max_pdu: u32,
+    /// Changes with each start of the IPCP.
+    #[prost(fixed64, tag = "11")]
+    pub(crate) incarnation: u64,
+    /// Authentication policy; empty for "tell me yours".
+    #[prost(string, tag = "12")]
+    pub(crate) mechanism: String,
+    /// Message of the authentication policy.
+    #[prost(bytes = "vec", optional, tag = "13")]
+    pub(crate) token: Option<Vec<u8>>,
+    /// Name of the IPCP.
+    #[prost(string, tag = "14")]
+    pub(crate) name: String,
+    /// Others can listen to the N-1 flow or write to it.
+    #[prost(bool, tag = "15")]
+    pub(crate) is_exposed: bool,
+}
+
+/// A piece of a value that is longer than a PDU.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Piece {
+    /// Where it begins, in bytes.
+    #[prost(uint32, tag = "1")]
+    pub(crate) offset: u32,
+    /// Length of the whole in bytes.
+    #[prost(uint32, tag = "2")]
+    pub(crate) total: u32,
+    /// The bytes.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The management channel of an N-1 flow.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ChannelEnd {
+    /// Nonces of the attempt.
+    #[prost(fixed64, tag = "1")]
+    pub(crate) nonce: u64,
+    #[prost(fixed64, tag = "2")]
+    pub(crate) answer_nonce: u64,
+    /// CEP-id of this end.
+    #[prost(uint32, tag = "3")]
+    pub(crate) cep: u32,
+}
+
+/// Joining.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Enrolling {
+    /// Name of the IPCP that joins.
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    /// In M_START the address that it had, 0 for none; in M_START_R the one that it gets.
+    #[prost(uint64, tag = "2")]
+    pub(crate) address: u64,
+    /// Identity of the DIF.
+    #[prost(fixed64, tag = "3")]
+    pub(crate) dif_id: u64,
+    /// Incarnation of the IPCP that joins.
+    #[prost(fixed64, tag = "4")]
+    pub(crate) incarnation: u64,
+}
+
+/// A member, as all members know it.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct MemberValue {
+    /// Its address.
+    #[prost(uint64, tag = "1")]
+    pub(crate) address: u64,
+    /// Changes with each start.
+    #[prost(fixed64, tag = "2")]
+    pub(crate) incarnation: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct EntryValue {
+    #[prost(uint32, tag = "1")]
+    kind: u32,
+    #[prost(string, tag = "2")]
+    origin: String,
+    #[prost(string, tag = "3")]
+    name: String,
+    #[prost(uint64, tag = "4")]
+    seq: u64,
+    #[prost(bytes = "vec", optional, tag = "5")]
+    value: Option<Vec<u8>>,
+    #[prost(uint32, tag = "6")]
+    age_ms: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct EntriesValue {
+    #[prost(message, repeated, tag = "1")]
+    entries: Vec<EntryValue>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct DigestValue {
+    #[prost(string, tag = "1")]
+    origin: String,
+    #[prost(fixed64, tag = "2")]
+    hash: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct DigestsValue {
+    #[prost(message, repeated, tag = "1")]
+    digests: Vec<DigestValue>,
+    #[prost(string, tag = "2")]
+    after: String,
+    #[prost(string, tag = "3")]
+    last: String,
+    #[prost(bool, tag = "4")]
+    is_answer: bool,
+}
+
+/// Digests of entries by origin: of the origins after `after` and up to `last` (to the end when
+/// it is empty), the sender knows these and no others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Digests {
+    pub(crate) after: String,
+    pub(crate) last: String,
+    /// The sender has seen the receiver's digests and wants no further answer.
+    pub(crate) is_answer: bool,
+    pub(crate) digests: Vec<(String, u64)>,
+}
+
+/// A flow, as the members at both ends know it.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct FlowObject {
+    /// Calling application.
+    #[prost(string, tag = "1")]
+    pub(crate) source: String,
+    /// Called application.
+    #[prost(string, tag = "2")]
+    pub(crate) destination: String,
+    /// Address of the calling member.
+    #[prost(uint64, tag = "3")]
+    pub(crate) source_address: u64,
+    /// CEP-id at the calling member.
+    #[prost(uint32, tag = "4")]
+    pub(crate) source_cep: u32,
+    /// CEP-id at the called member; 0 in a request.
+    #[prost(uint32, tag = "5")]
+    pub(crate) destination_cep: u32,
+    /// QoS-id of the cube.
+    #[prost(uint32, tag = "6")]
+    pub(crate) cube: u32,
+    /// What was asked for.
+    #[prost(message, optional, tag = "7")]
+    pub(crate) spec: Option<SpecValue>,
+    /// Incarnation of the member that wrote this.
+    #[prost(fixed64, tag = "8")]
+    pub(crate) incarnation: u64,
+    /// Name of the member that wrote this.
+    #[prost(string, tag = "9")]
+    pub(crate) member: String,
+}
+
+/// A flow specification; the fields are those of [`FlowSpec`].
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct SpecValue {
+    #[prost(uint32, tag = "1")]
+    max_delay_us: u32,
+    #[prost(uint64, tag = "2")]
+    max_sdu_gap: u64,
+    #[prost(uint64, tag = "3")]
+    avg_bandwidth_bps: u64,
+    #[prost(uint32, tag = "4")]
+    max_loss: u32,
+    #[prost(bool, tag = "5")]
+    in_order: bool,
+    #[prost(bool, tag = "6")]
+    msg_boundaries: bool,
+    #[prost(uint32, tag = "7")]
+    max_jitter_us: u32,
+}
+
+/// The end of a flow.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct FlowEnd {
+    /// Everything that was written has arrived.
+    #[prost(bool, tag = "1")]
+    pub(crate) is_graceful: bool,
+    /// Why, for people.
+    #[prost(string, tag = "2")]
+    pub(crate) reason: String,
+    /// Incarnation of the member that ends it.
+    #[prost(fixed64, tag = "3")]
+    pub(crate) incarnation: u64,
+}
+
+/// New ends of a flow's connection.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Rolling {
+    /// CEP-id that it replaces, at the writer's side.
+    #[prost(uint32, tag = "1")]
+    pub(crate) old_cep: u32,
+    /// CEP-id of the new connection at the writer's side.
+    #[prost(uint32, tag = "2")]
+    pub(crate) new_cep: u32,
+    /// Address of the writer.
+    #[prost(uint64, tag = "3")]
+    pub(crate) address: u64,
+}
+
+/// Members that have an application registered.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Registrants {
+    /// Their names.
+    #[prost(string, repeated, tag = "1")]
+    pub(crate) members: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct FieldValue {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(uint64, optional, tag = "2")]
+    uint: Option<u64>,
+    #[prost(sint64, optional, tag = "3")]
+    int: Option<i64>,
+    #[prost(string, optional, tag = "4")]
+    text: Option<String>,
+    #[prost(bool, optional, tag = "5")]
+    flag: Option<bool>,
+    /// One number for each text below: an empty list is a list too.
+    #[prost(bool, tag = "6")]
+    is_list: bool,
+    #[prost(string, repeated, tag = "7")]
+    list: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ObjectValue {
+    #[prost(string, tag = "1")]
+    path: String,
+    #[prost(string, tag = "2")]
+    class: String,
+    #[prost(message, repeated, tag = "3")]
+    fields: Vec<FieldValue>,
+}
+
+/// One message of an answer in several.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Part {
+    /// Which, from 0.
+    #[prost(uint32, tag = "1")]
+    pub(crate) index: u32,
+    /// Of how many.
+    #[prost(uint32, tag = "2")]
+    pub(crate) total: u32,
+    /// Bytes of an encoded list of objects.
+    #[prost(bytes = "vec", tag = "3")]
+    pub(crate) bytes: Vec<u8>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ObjectsValue {
+    #[prost(message, repeated, tag = "1")]
+    objects: Vec<ObjectValue>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct LinkValue {
+    #[prost(uint64, tag = "1")]
+    from: u64,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(uint64, tag = "3")]
+    to: u64,
+    #[prost(uint32, tag = "4")]
+    cost: u32,
+    #[prost(uint64, tag = "5")]
+    seq: u64,
+    #[prost(bool, tag = "6")]
+    is_up: bool,
+    #[prost(uint32, tag = "7")]
+    age_ms: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct OriginValue {
+    #[prost(uint64, tag = "1")]
+    origin: u64,
+    #[prost(uint32, tag = "2")]
+    objects: u32,
+    #[prost(fixed64, tag = "3")]
+    hash: u64,
+}
+
+/// A message of the routing policy: `what` is 1 objects, 2 digest, 3 summary, 4 want.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct RoutingValue {
+    #[prost(uint32, tag = "1")]
+    what: u32,
+    #[prost(message, repeated, tag = "2")]
+    links: Vec<LinkValue>,
+    #[prost(message, repeated, tag = "3")]
+    digests: Vec<OriginValue>,
+    #[prost(uint64, tag = "4")]
+    first: u64,
+    #[prost(uint64, tag = "5")]
+    last: u64,
+    #[prost(uint64, repeated, tag = "6")]
+    want: Vec<u64>,
+}
+
+/// Writes a value.
+pub(crate) fn encode(value: &impl Message) -> Vec<u8> {
+    value.encode_to_vec()
+}
+
+/// Reads a value.
+pub(crate) fn decode<T: Message + Default>(bytes: &[u8]) -> Option<T> {
+    T::decode(bytes).ok()
+}
+
+/// Writes replicated entries.
+pub(crate) fn encode_entries(entries: &[Entry]) -> Vec<u8> {
+    let entries = entries
+        .iter()
+        .map(|entry| EntryValue {
+            kind: match entry.key.kind {
+                Kind::Member => 1,
+                Kind::Application => 2,
+                Kind::Expelled => 3,
+            },
+            origin: entry.key.origin.clone(),
+            name: entry.key.name.clone(),
+            seq: entry.seq,
+            value: entry.value.clone(),
+            age_ms: u32::try_from(entry.age_ns / 1_000_000).unwrap_or(u32::MAX),
+        })
+        .collect();
+    encode(&EntriesValue { entries })
+}
+
+/// Reads replicated entries; `None` when one of them is none.
+pub(crate) fn decode_entries(bytes: &[u8]) -> Option<Vec<Entry>> {
+    let read = |value: EntryValue| {
+        let kind = match value.kind {
+            1 => Kind::Member,
+            2 => Kind::Application,
+            3 => Kind::Expelled,
+            _ => return None,
+        };
+        check_name(&value.origin).ok()?;
+        check_name(&value.name).ok()?;
+        if kind == Kind::Member {
+            let is_own = value.name == value.origin;
+            let is_member = match &value.value {
+                Some(bytes) => decode::<MemberValue>(bytes)?.address != 0,
+                None => true,
+            };
+            if !is_own || !is_member {
+                return None;
+            }
+        } else if value.value.as_ref().is_some_and(|bytes| bytes.len() > 64) {
+            return None;
+        }
+        Some(Entry {
+            key: Key { origin: value.origin, kind, name: value.name },
+            seq: value.seq,
+            value: value.value,
+            age_ns: u64::from(value.age_ms) * 1_000_000,
+        })
+    };
+    decode::<EntriesValue>(bytes)?.entries.into_iter().map(read).collect()
+}
+
+/// Writes digests by origin.
+pub(crate) fn encode_digests(digests: Digests) -> Vec<u8> {
+    encode(&DigestsValue {
+        digests: digests
+            .digests
+            .into_iter()
+            .map(|(origin, hash)| DigestValue { origin, hash })
+            .collect(),
+        after: digests.after,
+        last: digests.last,
+        is_answer: digests.is_answer,
+    })
+}
+
+/// Reads digests by origin.
+pub(crate) fn decode_digests(bytes: &[u8]) -> Option<Digests> {
+    let value: DigestsValue = decode(bytes)?;
+    Some(Digests {
+        after: value.after,
+        last: value.last,
+        is_answer: value.is_answer,
+        digests: value.digests.into_iter().map(|row| (row.origin, row.hash)).collect(),
+    })
+}
+
+/// Writes objects of a RIB.
+pub(crate) fn encode_objects(objects: &[RibObject]) -> Vec<u8> {
+    let objects = objects.iter().map(write_object).collect();
+    encode(&ObjectsValue { objects })
+}
+
+/// Reads objects of a RIB.
+pub(crate) fn decode_objects(bytes: &[u8]) -> Option<Vec<RibObject>> {
+    let value: ObjectsValue = decode(bytes)?;
+    value.objects.into_iter().map(read_object).collect()
+}
+
+fn write_object(object: &RibObject) -> ObjectValue {
+    let field = |(name, scalar): &(String, Scalar)| {
+        let mut field = FieldValue { name: name.clone(), ..FieldValue::default() };
+        match scalar {
+            Scalar::Uint(value) => field.uint = Some(*value),
+            Scalar::Int(value) => field.int = Some(*value),
+            Scalar::Text(value) => field.text = Some(value.clone()),
+            Scalar::Bool(value) => field.flag = Some(*value),
+            Scalar::List(value) => {
+                field.is_list = true;
+                field.list.clone_from(value);
+            }
+        }
+        field
+    };
+    ObjectValue {
+        path: object.path.clone(),
+        class: object.class.clone(),
+        fields: object.fields.iter().map(field).collect(),
+    }
+}
+
+fn read_object(object: ObjectValue) -> Option<RibObject> {
+    let scalar = |field: FieldValue| {
+        let scalar = match field {
+            FieldValue { is_list: true, list, .. } => Scalar::List(list),
+            FieldValue { uint: Some(value), .. } => Scalar::Uint(value),
+            FieldValue { int: Some(value), .. } => Scalar::Int(value),
+            FieldValue { text: Some(value), .. } => Scalar::Text(value),
+            FieldValue { flag: Some(value), .. } => Scalar::Bool(value),
+            _ => return None,
+        };
+        Some((field.name, scalar))
+    };
+    Some(RibObject {
+        path: object.path,
+        class: object.class,
+        fields: object.fields.into_iter().map(scalar).collect::<Option<_>>()?,
+    })
+}
+
+/// Writes a message of the routing policy.
+pub(crate) fn encode_routing(message: &routing::Message) -> Vec<u8> {
+    let mut value = RoutingValue::default();
+    let digest = |origin, digest: routing::Digest| OriginValue {
+        origin,
+        objects: digest.objects,
+        hash: digest.hash,
+    };
+    match message {
+        routing::Message::Objects(links) => {
+            value.what = 1;
+            value.links = links
+                .iter()
+                .map(|link| LinkValue {
+                    from: link.from,
+                    name: link.name.clone(),
+                    to: link.to,
+                    cost: link.cost,
+                    seq: link.seq,
+                    is_up: link.is_up,
+                    age_ms: link.age_ms,
+                })
+                .collect();
+        }
+        routing::Message::Digest(whole) => {
+            value.what = 2;
+            value.digests.push(digest(0, *whole));
+        }
+        routing::Message::Summary(summary) => {
+            value.what = 3;
+            (value.first, value.last) = (summary.first, summary.last);
+            value.digests =
+                summary.origins.iter().map(|row| digest(row.origin, row.digest)).collect();
+        }
+        routing::Message::Want(origins) => {
+            value.what = 4;
+            value.want.clone_from(origins);
+        }
+    }
+    encode(&value)
+}
+
+/// Reads a message of the routing policy.
+pub(crate) fn decode_routing(bytes: &[u8]) -> Option<routing::Message> {
+    let value: RoutingValue = decode(bytes)?;
+    let digest = |value: &OriginValue| routing::Digest { objects: value.objects, hash: value.hash };
+    Some(match value.what {
+        1 => routing::Message::Objects(
+            value
+                .links
+                .into_iter()
+                .map(|link| routing::FlowState {
+                    from: link.from,
+                    name: link.name,
+                    to: link.to,
+                    cost: link.cost,
+                    seq: link.seq,
+                    is_up: link.is_up,
+                    age_ms: link.age_ms,
+                })
+                .collect(),
+        ),
+        2 => routing::Message::Digest(digest(value.digests.first()?)),
+        3 => routing::Message::Summary(routing::Summary {
+            first: value.first,
+            last: value.last,
+            origins: value
+                .digests
+                .iter()
+                .map(|row| routing::OriginDigest { origin: row.origin, digest: digest(row) })
+                .collect(),
+        }),
+        4 => routing::Message::Want(value.want),
+        _ => return None,
+    })
+}
+
+impl From<FlowSpec> for SpecValue {
+    fn from(spec: FlowSpec) -> SpecValue {
+        SpecValue {
+            max_delay_us: spec.max_delay_us,
+            max_sdu_gap: spec.max_sdu_gap,
+            avg_bandwidth_bps: spec.avg_bandwidth_bps,
+            max_loss: u32::from(spec.max_loss),
+            in_order: spec.in_order,
+            msg_boundaries: spec.msg_boundaries,
+            max_jitter_us: spec.max_jitter_us,
+        }
+    }
+}
+
+impl SpecValue {
+    /// The specification; `None` when a field is out of range.
+    pub(crate) fn read(&self) -> Option<FlowSpec> {
+        let max_loss = u16::try_from(self.max_loss).ok()?;
+        (max_loss <= FlowSpec::MAX_LOSS).then_some(FlowSpec {
+            max_delay_us: self.max_delay_us,
+            max_sdu_gap: self.max_sdu_gap,
+            avg_bandwidth_bps: self.avg_bandwidth_bps,
+            max_loss,
+            in_order: self.in_order,
+            msg_boundaries: self.msg_boundaries,
+            max_jitter_us: self.max_jitter_us,
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ParamValue {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "2")]
+    value: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct PolicyValue {
+    #[prost(string, tag = "1")]
+    component: String,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(message, repeated, tag = "3")]
+    params: Vec<ParamValue>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct CubeValue {
+    #[prost(uint32, tag = "1")]
+    id: u32,
+    #[prost(string, tag = "2")]
+    name: String,
+    #[prost(bool, tag = "3")]
+    in_order: bool,
+    #[prost(bool, tag = "4")]
+    retransmission: bool,
+    /// Greatest credit and initial credit.
+    #[prost(uint32, repeated, tag = "5")]
+    window: Vec<u32>,
+    /// PDUs and milliseconds.
+    #[prost(uint32, repeated, tag = "6")]
+    rate: Vec<u32>,
+    #[prost(uint64, optional, tag = "7")]
+    max_sdu_gap: Option<u64>,
+    #[prost(bool, tag = "8")]
+    partial_delivery: bool,
+    #[prost(uint32, tag = "9")]
+    priority: u32,
+    #[prost(uint32, tag = "10")]
+    weight: u32,
+    #[prost(bool, tag = "11")]
+    ecn: bool,
+    #[prost(uint32, tag = "12")]
+    initial_a_ms: u32,
+    #[prost(uint32, tag = "13")]
+    retransmit_ms: u32,
+    #[prost(uint32, tag = "14")]
+    max_delay_us: u32,
+    #[prost(uint32, tag = "15")]
+    max_loss: u32,
+}
+
+/// A DIF's configuration.
+#[derive(Clone, PartialEq, Eq, Message)]
+struct DifValue {
+    /// Address, CEP-id, QoS-id, sequence number, control sequence number, length, rate, frame.
+    #[prost(uint32, repeated, tag = "1")]
+    widths: Vec<u32>,
+    #[prost(uint32, tag = "2")]
+    max_pdu: u32,
+    #[prost(uint32, tag = "3")]
+    max_pdu_lifetime_ms: u32,
+    #[prost(uint32, tag = "4")]
+    hop_limit: u32,
+    #[prost(bool, tag = "5")]
+    concatenation: bool,
+    #[prost(uint32, tag = "6")]
+    keepalive_ms: u32,
+    #[prost(message, repeated, tag = "7")]
+    cubes: Vec<CubeValue>,
+    #[prost(message, repeated, tag = "8")]
+    policies: Vec<PolicyValue>,
+}
+
+/// Writes a DIF's configuration.
+pub(crate) fn encode_dif(config: &DifConfig) -> Vec<u8> {
+    let w = config.widths;
+    let widths = [w.address, w.cep, w.qos, w.seq, w.ctrl_seq, w.length, w.rate, w.frame];
+    encode(&DifValue {
+        widths: widths.into_iter().map(u32::from).collect(),
+        max_pdu: config.max_pdu,
+        max_pdu_lifetime_ms: config.max_pdu_lifetime_ms,
+        hop_limit: u32::from(config.hop_limit),
+        concatenation: config.concatenation,
+        keepalive_ms: config.keepalive_ms,
+        cubes: config.cubes.iter().map(write_cube).collect(),
+        policies: config
+            .policies
+            .iter()
+            .map(|(component, spec)| PolicyValue {
+                component: component.clone(),
+                name: spec.name.clone(),
+                params: spec
+                    .params
+                    .iter()
+                    .map(|(name, value)| ParamValue { name: name.clone(), value: value.clone() })
+                    .collect(),
+            })
+            .collect(),
+    })
+}
+
+/// Reads a DIF's configuration.
+pub(crate) fn decode_dif(bytes: &[u8]) -> Option<DifConfig> {
+    let value: DifValue = decode(bytes)?;
+    let widths: Vec<u8> =
+        value.widths.iter().map(|width| u8::try_from(*width).ok()).collect::<Option<_>>()?;
+    let [address, cep, qos, seq, ctrl_seq, length, rate, frame] = widths[..] else {
+        return None;
+    };
+    let policy = |policy: PolicyValue| {
+        let params = policy.params.into_iter().map(|param| (param.name, param.value)).collect();
+        (policy.component, PolicySpec { name: policy.name, params })
+    };
+    Some(DifConfig {
+        widths: FieldWidths { address, cep, qos, seq, ctrl_seq, length, rate, frame },
+        max_pdu: value.max_pdu,
+        max_pdu_lifetime_ms: value.max_pdu_lifetime_ms,
+        hop_limit: u8::try_from(value.hop_limit).ok()?,
+        concatenation: value.concatenation,
+        keepalive_ms: value.keepalive_ms,
+        cubes: value.cubes.into_iter().map(read_cube).collect::<Option<_>>()?,
+        policies: value.policies.into_iter().map(policy).collect(),
+    })
+}
+
+fn write_cube(cube: &QosCube) -> CubeValue {
+    CubeValue {
+        id: u32::from(cube.id),
+        name: cube.name.to_string(),
+        in_order: cube.in_order,
+        retransmission: cube.retransmission,
+        window: cube.window.iter().flat_map(|w| [w.credit_max, w.initial_credit]).collect(),
+        rate: cube.rate.iter().flat_map(|r| [r.pdus, r.frame_ms]).collect(),
+        max_sdu_gap: cube.max_sdu_gap,
+        partial_delivery: cube.partial_delivery,
+        priority: u32::from(cube.priority),
+        weight: u32::from(cube.weight),
+        ecn: cube.ecn,
+        initial_a_ms: cube.initial_a_ms,
+        retransmit_ms: cube.retransmit_ms,
+        max_delay_us: cube.max_delay_us,
+        max_loss: u32::from(cube.max_loss),
+    }
+}
+
+fn read_cube(cube: CubeValue) -> Option<QosCube> {
+    let window = match cube.window[..] {
+        [] => None,
+        [credit_max, initial_credit] => Some(WindowConfig { credit_max, initial_credit }),
+        _ => return None,
+    };
+    let rate = match cube.rate[..] {
+        [] => None,
+        [pdus, frame_ms] => Some(RateConfig { pdus, frame_ms }),
+        _ => return None,
+    };
+    Some(QosCube {
+        id: u16::try_from(cube.id).ok()?,
+        name: cube.name,
+        in_order: cube.in_order,
+        retransmission: cube.retransmission,
+        window,
+        rate,
+        max_sdu_gap: cube.max_sdu_gap,
+        partial_delivery: cube.partial_delivery,
+        priority: u8::try_from(cube.priority).ok()?,
+        weight: u16::try_from(cube.weight).ok()?,
+        ecn: cube.ecn,
+        initial_a_ms: cube.initial_a_ms,
+        retransmit_ms: cube.retransmit_ms,
+        max_delay_us: cube.max_delay_us,
+        max_loss: u16::try_from(cube.max_loss).ok()?,
+    })
+}

@@ -1,0 +1,353 @@
+//! Where applications are.
+//!
+//! With policy `replicated` a registration is a replicated entry and every member can look it up at
+//! once. With `on-demand` two members, the *homes* of the name, hold it; which ones follows from
+//! the names of the application and of all members (rendezvous hashing), so that everybody knows
+//! whom to ask, and few registrations move when members come and go. Registrants tell the homes
+//! again every [`RENEW_NS`]; what is not renewed is forgotten.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+use carina_wire::check_name;
+
+use super::dialect::{self, Object, Registrants, result};
+use super::policies::DirectoryPolicy;
+use super::queries::What;
+use super::replicated::{ENTRIES_MAX, Kind, PER_ORIGIN_MAX};
+use super::rib::Asker;
+use super::{MS, Management};
+use crate::api::Event;
+use crate::seam::DataTransfer;
+
+/// How often a registration is told again.
+const RENEW_NS: u64 = 30_000 * MS;
+
+/// How long a home believes it.
+const HELD_NS: u64 = 3 * RENEW_NS + RENEW_NS / 2;
+
+/// Members that hold a registration.
+const HOMES: usize = 2;
+
+/// Most answers that are remembered.
+const CACHE_MAX: usize = 4096;
+
+/// What this member knows of applications, besides replicated entries.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    /// The replicated entries have changed since `places` was made.
+    pub(super) is_stale: bool,
+    /// Members that have each application.
+    places: BTreeMap<String, Vec<String>>,
+    /// What this member holds as a home: application, member, until when.
+    held: BTreeMap<String, BTreeMap<String, u64>>,
+    held_count: usize,
+    /// Answers of homes.
+    cache: BTreeMap<String, (Vec<String>, u64)>,
+    renew_at: Option<u64>,
+}
+
+/// What is known of an application's place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// These members, nearest first; none when no member has it.
+    Known(Vec<String>),
+    /// Somebody has to be asked: these members, in order.
+    Ask(Vec<String>),
+}
+
+impl Directory {
+    pub(super) fn due(&self) -> Option<u64> {
+        self.renew_at
+    }
+}
+
+impl Management {
+    pub(super) fn register(&mut self, now: u64, name: String, dt: &mut dyn DataTransfer) {
+        if let Err(error) = check_name(&name) {
+            return self.notice(&name, &format!("{name:?} cannot be registered: {error}"));
+        }
+        if self.registered.len() >= PER_ORIGIN_MAX && !self.registered.contains(&name) {
+            return self.registration_refused(&name, "this member has too many applications");
+        }
+        self.registered.insert(name.clone());
+        if self.member.is_some() {
+            self.publish_registration(now, &name, dt);
+        }
+    }
+
+    fn registration_refused(&mut self, name: &str, reason: &str) {
+        self.journal.count("registrations-refused");
+        self.events.push_back(Event::Notice {
+            text: format!("{name:?} cannot be registered: {reason}"),
+        });
+        self.events.push_back(Event::Unreachable { name: name.to_string() });
+    }
+
+    pub(super) fn unregister(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
+        if !self.registered.remove(name) || self.member.is_none() {
+            return;
+        }
+        self.directory.is_stale = true;
+        match self.policies.directory {
+            DirectoryPolicy::Replicated => {
+                if let Some(entry) = self.store.delete(now, Kind::Application, name) {
+                    self.flood(now, &[entry], None, dt);
+                }
+            }
+            DirectoryPolicy::OnDemand { .. } => self.tell_homes(now, name, Opcode::Delete, dt),
+        }
+    }
+
+    /// Tells the DIF of all applications of this member.
+    pub(super) fn publish_registrations(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        for name in self.registered.clone() {
+            self.publish_registration(now, &name, dt);
+        }
+        self.directory.renew_at = match self.policies.directory {
+            DirectoryPolicy::Replicated => None,
+            DirectoryPolicy::OnDemand { .. } => Some(now + self.random.about(RENEW_NS)),
+        };
+    }
+
+    fn publish_registration(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
+        self.directory.is_stale = true;
+        match self.policies.directory {
+            DirectoryPolicy::Replicated => {
+                match self.store.put(Kind::Application, name, Vec::new()) {
+                    Ok(entry) => self.flood(now, &[entry], None, dt),
+                    Err(reason) => {
+                        self.registered.remove(name);
+                        self.registration_refused(name, reason);
+                    }
+                }
+            }
+            DirectoryPolicy::OnDemand { .. } => self.tell_homes(now, name, Opcode::Create, dt),
+        }
+    }
+
+    fn tell_homes(&mut self, now: u64, name: &str, opcode: Opcode, dt: &mut dyn DataTransfer) {
+        for home in self.homes(name) {
+            let object = Object::Application(Some(name.to_string()));
+            let message = dialect::request(opcode, &object, None);
+            self.query(now, alloc::vec![home], message, What::Registration, dt);
+        }
+    }
+
+    /// The members that hold registrations of a name.
+    fn homes(&self, name: &str) -> Vec<String> {
+        let mut members: Vec<(u64, String)> =
+            self.member_names().into_iter().map(|member| (weight(name, &member), member)).collect();
+        members.sort_by(|a, b| b.cmp(a));
+        members.into_iter().take(HOMES).map(|(_, member)| member).collect()
+    }
+
+    /// A member registers an application here, or takes it back: this member is a home.
+    pub(super) fn on_registration(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        name: &str,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if check_name(name).is_err() || self.policies.directory == DirectoryPolicy::Replicated {
+            let reason = "registrations are replicated in this DIF";
+            return self.reject_to(now, asker, message, result::OPERATION, reason, dt);
+        }
+        let directory = &mut self.directory;
+        if message.opcode == Opcode::Create {
+            let holders = directory.held.get(name).map_or(0, BTreeMap::len);
+            if directory.held_count >= ENTRIES_MAX || holders >= 64 {
+                self.journal.count("registrations-refused");
+                let reason = "the directory of this member is full";
+                return self.reject_to(now, asker, message, result::ERROR, reason, dt);
+            }
+            let holders = directory.held.entry(name.to_string()).or_default();
+            let is_new = holders.insert(asker.name.clone(), now + HELD_NS).is_none();
+            directory.held_count += usize::from(is_new);
+        } else if let Some(holders) = directory.held.get_mut(name) {
+            directory.held_count -= usize::from(holders.remove(&asker.name).is_some());
+            if holders.is_empty() {
+                directory.held.remove(name);
+            }
+        }
+        self.directory.is_stale = true;
+        self.reply_to(now, asker, &message.answer(), dt);
+    }
+
+    /// A member asks where an application is.
+    pub(super) fn on_lookup(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        name: &str,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let mut members = self.held_places(name);
+        if self.registered.contains(name) && !members.contains(&self.own) {
+            members.push(self.own.clone());
+        }
+        let value = Some(dialect::encode(&Registrants { members }));
+        let answer = dialect::answer(message, value);
+        self.reply_to(now, asker, &answer, dt);
+    }
+
+    fn held_places(&self, name: &str) -> Vec<String> {
+        let holders = self.directory.held.get(name).into_iter().flat_map(BTreeMap::keys);
+        holders.filter(|member| self.address_of(member).is_some()).cloned().collect()
+    }
+
+    /// Where an application is, as far as this member knows.
+    pub(super) fn lookup(&mut self, now: u64, name: &str) -> Lookup {
+        self.directory_changes();
+        match self.policies.directory {
+            DirectoryPolicy::Replicated => {
+                let places = self.directory.places.get(name).cloned().unwrap_or_default();
+                Lookup::Known(self.by_distance(places))
+            }
+            DirectoryPolicy::OnDemand { .. } => {
+                if self.registered.contains(name) {
+                    return Lookup::Known(alloc::vec![self.own.clone()]);
+                }
+                let cached = self.directory.cache.get(name).filter(|(_, until)| *until > now);
+                if let Some((places, _)) = cached {
+                    let places = places.clone();
+                    return Lookup::Known(self.by_distance(places));
+                }
+                let homes = self.homes(name);
+                if homes.contains(&self.own) {
+                    let places = self.held_places(name);
+                    if !places.is_empty() {
+                        return Lookup::Known(self.by_distance(places));
+                    }
+                }
+                let others: Vec<String> =
+                    homes.into_iter().filter(|home| *home != self.own).collect();
+                if others.is_empty() { Lookup::Known(Vec::new()) } else { Lookup::Ask(others) }
+            }
+        }
+    }
+
+    /// A home has answered; returns the members that have the application, nearest first.
+    pub(super) fn looked_up(&mut self, now: u64, name: &str, members: Vec<String>) -> Vec<String> {
+        if let DirectoryPolicy::OnDemand { cache_ns } = self.policies.directory
+            && !members.is_empty()
+            && cache_ns > 0
+        {
+            let cache = &mut self.directory.cache;
+            if cache.len() >= CACHE_MAX {
+                cache.retain(|_, (_, until)| *until > now);
+            }
+            if cache.len() < CACHE_MAX {
+                cache.insert(name.to_string(), (members.clone(), now + cache_ns));
+            }
+        }
+        self.by_distance(members)
+    }
+
+    /// What was believed of an application's place was wrong.
+    pub(super) fn forget_place(&mut self, name: &str) {
+        self.directory.cache.remove(name);
+    }
+
+    /// Members that can be reached, nearest first; of equally near ones by name.
+    fn by_distance(&self, members: Vec<String>) -> Vec<String> {
+        let mut near: Vec<(u64, String)> = members
+            .into_iter()
+            .take(1024)
+            .filter_map(|member| {
+                let distance = self.distance(self.address_of(&member)?)?;
+                Some((distance, member))
+            })
+            .collect();
+        near.sort();
+        near.dedup();
+        near.into_iter().map(|(_, member)| member).collect()
+    }
+
+    pub(super) fn directory_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        if self.directory.renew_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.publish_registrations(now, dt);
+        let directory = &mut self.directory;
+        for holders in directory.held.values_mut() {
+            holders.retain(|_, until| *until > now);
+        }
+        directory.held.retain(|_, holders| !holders.is_empty());
+        directory.held_count = directory.held.values().map(BTreeMap::len).sum();
+        directory.is_stale = true;
+    }
+
+    /// Tells what can be reached now and could not before, and the other way round.
+    pub(super) fn directory_changes(&mut self) {
+        if !core::mem::take(&mut self.directory.is_stale) {
+            return;
+        }
+        let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        if self.member.is_some() {
+            let mut add = |name: &str, member: &str| {
+                places.entry(name.to_string()).or_default().push(member.to_string());
+            };
+            match self.policies.directory {
+                DirectoryPolicy::Replicated => {
+                    for (origin, name, _) in self.store.visible(Kind::Application) {
+                        add(name, origin);
+                    }
+                }
+                DirectoryPolicy::OnDemand { .. } => {
+                    for name in &self.registered {
+                        add(name, &self.own);
+                    }
+                    for name in self.directory.held.keys() {
+                        for member in self.held_places(name) {
+                            if member != self.own || !self.registered.contains(name) {
+                                add(name, &member);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        let old = core::mem::replace(&mut self.directory.places, places);
+        let places = &self.directory.places;
+        for name in old.keys().filter(|name| !places.contains_key(*name)) {
+            self.events.push_back(Event::Unreachable { name: name.clone() });
+        }
+        for name in places.keys().filter(|name| !old.contains_key(*name)) {
+            self.events.push_back(Event::Reachable { name: name.clone() });
+        }
+    }
+
+    /// Applications and the members that have them, for the RIB.
+    pub(super) fn places(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.directory.places
+    }
+
+    /// This IPCP is no member any more: it knows nothing of others.
+    pub(super) fn forget_directory(&mut self) {
+        let places = core::mem::take(&mut self.directory.places);
+        self.directory = Directory { places, is_stale: true, ..Directory::default() };
+    }
+
+    /// Names of applications of this member.
+    pub(super) fn own_applications(&self) -> &BTreeSet<String> {
+        &self.registered
+    }
+}
+
+/// Weight of a member for a name: the members with the highest are its homes.
+fn weight(name: &str, member: &str) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in name.bytes().chain([0]).chain(member.bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    // FNV mixes the last bytes badly.
+    hash ^= hash >> 32;
+    hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

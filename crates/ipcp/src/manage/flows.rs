@@ -1,0 +1,167 @@
+//! The flows that this member knows, and their keys.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use carina_cdap::Message;
+use carina_wire::FlowSpec;
+use carina_wire::dif::CepId;
+
+use super::rib::Asker;
+use crate::api::FlowKey;
+use crate::config::QosCube;
+
+/// Most flows of one member.
+pub(super) const FLOWS_MAX: usize = 65_536;
+
+/// Keys that rest before one of them is used again, so that a late word about the old flow is not
+/// taken for one about the new.
+const KEYS_RESTING: usize = 64;
+
+/// Ends that are remembered, to be repeated to whoever asks again.
+const REFUSALS_MAX: usize = 1024;
+
+/// Which end of a flow this member has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Role {
+    Caller,
+    Called,
+}
+
+/// A flow of this member.
+#[derive(Debug)]
+pub(super) struct Flow {
+    pub(super) role: Role,
+    /// Application here, and at the other end.
+    pub(super) local: String,
+    pub(super) remote: String,
+    pub(super) spec: FlowSpec,
+    pub(super) cube: QosCube,
+    /// What both members call it.
+    pub(super) name: String,
+    /// The member at the other end; empty when it is not chosen yet.
+    pub(super) member: String,
+    pub(super) address: u64,
+    pub(super) incarnation: u64,
+    pub(super) local_cep: CepId,
+    pub(super) remote_cep: CepId,
+    pub(super) state: State,
+    /// Since when the other member cannot be reached.
+    pub(super) unreachable: Option<u64>,
+    /// A connection that is to replace the present one.
+    pub(super) rolling: Option<Exchange>,
+    pub(super) rolled: Option<(CepId, Message)>,
+}
+
+/// How far a flow is.
+#[derive(Debug)]
+pub(super) enum State {
+    /// Nobody knows yet where the application is.
+    Looking,
+    /// The other member has been asked; these may be asked after it.
+    Asking { exchange: Exchange, others: Vec<String> },
+    /// The application here decides.
+    Deciding { asker: Asker, request: Message },
+    /// It carries data. The answer is kept for whoever asks again.
+    Open { answer: Option<Message> },
+    /// The application has ended it; what it wrote is on its way.
+    Finishing,
+    /// The other side has ended it; what it wrote may still be on its way.
+    Lingering { until: u64, is_graceful: bool, reason: String },
+}
+
+/// A message that is repeated until it is answered.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    pub(super) address: u64,
+    pub(super) message: Message,
+    pub(super) repeat_at: u64,
+    pub(super) repeat_ns: u64,
+    pub(super) give_up_at: u64,
+    /// The other side has said that it will answer.
+    pub(super) is_pending: bool,
+}
+
+/// All flows.
+#[derive(Debug, Default)]
+pub(super) struct Flows {
+    pub(super) flows: BTreeMap<FlowKey, Flow>,
+    by_name: BTreeMap<(String, Role), FlowKey>,
+    /// Ends that the other member has not acknowledged yet, by invoke id.
+    pub(super) endings: BTreeMap<i32, Exchange>,
+    /// What was refused lately: the answer, and until when it is kept.
+    pub(super) refusals: BTreeMap<String, (Message, u64)>,
+    resting: VecDeque<FlowKey>,
+    next: u32,
+}
+
+impl Flows {
+    pub(super) fn insert(&mut self, flow: Flow) -> Option<FlowKey> {
+        if self.flows.len() >= FLOWS_MAX {
+            return None;
+        }
+        let key = match self.resting.pop_front() {
+            Some(key) if self.resting.len() >= KEYS_RESTING => key,
+            other => {
+                if let Some(key) = other {
+                    self.resting.push_front(key);
+                }
+                self.next += 1;
+                FlowKey(self.next - 1)
+            }
+        };
+        self.by_name.insert((flow.name.clone(), flow.role), key);
+        self.flows.insert(key, flow);
+        Some(key)
+    }
+
+    pub(super) fn remove(&mut self, key: FlowKey) -> Option<Flow> {
+        let flow = self.flows.remove(&key)?;
+        self.by_name.remove(&(flow.name.clone(), flow.role));
+        self.resting.push_back(key);
+        Some(flow)
+    }
+
+    pub(super) fn find(&self, name: &str, role: Role) -> Option<FlowKey> {
+        self.by_name.get(&(String::from(name), role)).copied()
+    }
+
+    /// Remembers a refusal.
+    pub(super) fn refused(&mut self, now: u64, name: &str, answer: Message, until: u64) {
+        if self.refusals.len() >= REFUSALS_MAX {
+            self.refusals.retain(|_, (_, until)| *until > now);
+        }
+        if self.refusals.len() < REFUSALS_MAX {
+            self.refusals.insert(String::from(name), (answer, until));
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<u64> {
+        let of_flow = |flow: &Flow| {
+            let state = match &flow.state {
+                State::Asking { exchange, .. } => Some(exchange.due()),
+                State::Lingering { until, .. } => Some(*until),
+                _ => None,
+            };
+            let rolling = flow.rolling.as_ref().map(Exchange::due);
+            let unreachable = flow.unreachable.map(|since| since + flow.patience_ns());
+            [state, rolling, unreachable].into_iter().flatten().min()
+        };
+        let endings = self.endings.values().map(Exchange::due);
+        self.flows.values().filter_map(of_flow).chain(endings).min()
+    }
+}
+
+impl Flow {
+    /// How long the other member may be unreachable: R of delta-t.
+    pub(super) fn patience_ns(&self) -> u64 {
+        u64::from(self.cube.retransmit_ms) * 1_000_000
+    }
+}
+
+impl Exchange {
+    pub(super) fn due(&self) -> u64 {
+        self.repeat_at.min(self.give_up_at)
+    }
+}

@@ -1,0 +1,481 @@
+//! N-1 flows, and how the IPCPs at their ends become neighbours.
+//!
+//! ```text
+//!  asking side                                             answering side (a member)
+//!    M_CONNECT {nonce}                        ---------->
+//!                                             <----------  M_WRITE authentication {both nonces}
+//!    M_WRITE authentication {token}           ---------->        as often as the policy wants
+//!                                             <----------  M_CONNECT_R {both nonces, DIF identity}
+//!    M_READ enrollment, piece by piece        <--------->  M_READ_R {DIF's configuration}
+//!       (only an IPCP that is no member)
+//!    M_START channel {CEP-id}                 ---------->
+//!                                             <----------  M_START_R channel {CEP-id}
+//!    ======================= management channel, protected =======================
+//! ```
+//!
+//! All of this are plain management PDUs, in lock-step: the asking side repeats its last message
+//! until the next one comes, the answering side repeats its answer when it is asked again. Nonces
+//! tell an attempt from any other. When both sides ask at once, an IPCP that is no member goes on
+//! and a member yields to it; of two members the one with the lower name goes on.
+
+mod answering;
+mod asking;
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Connection, Limits, Message, Opcode, Rules};
+use carina_wire::dif::Address;
+
+use super::dialect::{self, Greeting, Object};
+use super::enrollment::Joining;
+use super::{MS, Management};
+use crate::api::{Event, N1Port, N1Properties};
+use crate::config::PolicySpec;
+use crate::policy::component;
+use crate::seal::{Authenticator, Sealer};
+use crate::seam::{DataTransfer, Owner, Target};
+
+pub(super) use answering::Answering;
+pub(super) use asking::Asking;
+
+/// First pause before a message is repeated.
+const REPEAT_FIRST_NS: u64 = 250 * MS;
+
+/// Longest pause before a message is repeated.
+const REPEAT_MAX_NS: u64 = 4_000 * MS;
+
+/// First pause before another attempt.
+const RETRY_FIRST_NS: u64 = 500 * MS;
+
+/// Room that a protected PDU may need beyond the DIF's longest, assumed while the protection is
+/// not known yet.
+const PROTECTION_RESERVE: usize = 64;
+
+/// Longest PDU of any DIF.
+const MAX_PDU_MAX: usize = 65_535;
+
+/// An N-1 flow.
+pub(super) struct N1 {
+    pub(super) props: N1Properties,
+    pub(super) asking: Option<Asking>,
+    pub(super) answering: Option<Answering>,
+    pub(super) up: Option<Up>,
+    /// When this side asks (again).
+    retry_at: Option<u64>,
+    retry_ns: u64,
+    /// A failed enrollment was told already, and nothing has changed since.
+    pub(super) is_told: bool,
+}
+
+/// A management channel to the IPCP at the other end.
+pub(super) struct Up {
+    pub(super) name: String,
+    pub(super) address: u64,
+    pub(super) incarnation: u64,
+    pub(super) channel: u32,
+    pub(super) cdap: Connection,
+    /// Nonces of the attempt that made it.
+    nonces: (u64, u64),
+    /// What the answering side said last, to say it again.
+    reply: Vec<u8>,
+    pub(super) stage: Stage,
+    /// When something came last.
+    pub(super) heard: u64,
+    pub(super) ask_at: u64,
+    pub(super) missed: u32,
+}
+
+/// How far two IPCPs are that have a channel.
+pub(super) enum Stage {
+    /// This IPCP joins the DIF through the other.
+    Joining(Joining),
+    /// The other joins through this one; it has been given an address or not.
+    Admitting { address: u64, until: u64 },
+    /// Both are members.
+    Neighbours,
+}
+
+/// What this side and the other need to go from authentication to a channel.
+pub(super) struct Proof {
+    pub(super) auth: Option<Box<dyn Authenticator>>,
+    pub(super) secret: Option<[u8; 32]>,
+}
+
+impl Proof {
+    fn none() -> Proof {
+        Proof { auth: None, secret: None }
+    }
+}
+
+impl Management {
+    pub(super) fn n1_up(&mut self, now: u64, n1: N1Port, props: N1Properties, dt: &mut dyn DataTransfer) {
+        if self.n1s.contains_key(&n1) {
+            self.n1_down(now, n1, "it came up again", dt);
+        }
+        dt.add_n1(n1, &props);
+        let starts = self.member.is_none() || props.is_initiator;
+        self.n1s.insert(
+            n1,
+            N1 {
+                props,
+                asking: None,
+                answering: None,
+                up: None,
+                retry_at: None,
+                retry_ns: RETRY_FIRST_NS,
+                is_told: false,
+            },
+        );
+        if starts && self.leaving.is_none() {
+            self.ask(now, n1, dt);
+        }
+    }
+
+    pub(super) fn n1_down(&mut self, now: u64, n1: N1Port, reason: &str, dt: &mut dyn DataTransfer) {
+        if !self.n1s.contains_key(&n1) {
+            return;
+        }
+        let reason = format!("the N-1 flow ended: {reason}");
+        let was_asking = self.n1s[&n1].asking.is_some() || self.is_joining(n1);
+        if was_asking && self.member.is_none() {
+            self.events.push_back(Event::EnrollFailed { n1, reason: reason.clone() });
+        }
+        self.stop_asking(now, n1, dt);
+        self.up_ended(now, n1, &reason, dt);
+        let Some(gone) = self.n1s.remove(&n1) else { return };
+        dt.remove_n1(now, n1);
+        if self.member.is_some() && gone.props.is_initiator && !gone.props.remote.is_empty() {
+            self.seek(now, gone.props.dif, gone.props.remote);
+        }
+        self.start_waiting(now, dt);
+    }
+
+    /// The order to enroll through this flow.
+    pub(super) fn enroll_by(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            let reason = "there is no such N-1 flow".to_string();
+            self.events.push_back(Event::EnrollFailed { n1, reason });
+            return;
+        };
+        flow.is_told = false;
+        flow.retry_ns = RETRY_FIRST_NS;
+        if flow.asking.is_none() && flow.up.is_none() {
+            self.ask(now, n1, dt);
+        }
+    }
+
+    /// N-1 flows that wait until this IPCP is a member, or for another chance to become one.
+    pub(super) fn start_waiting(&mut self, now: u64, _dt: &mut dyn DataTransfer) {
+        let is_member = self.member.is_some();
+        for flow in self.n1s.values_mut() {
+            let is_idle = flow.asking.is_none() && flow.up.is_none() && flow.answering.is_none();
+            if is_idle && (flow.props.is_initiator || !is_member) && self.leaving.is_none() {
+                flow.retry_at = Some(flow.retry_at.unwrap_or(now).min(now + 50 * MS));
+            }
+        }
+    }
+
+    /// A PDU of the neighbour at the other end, or of a member through it.
+    pub(super) fn on_plain(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        src: Address,
+        bytes: &[u8],
+        dt: &mut dyn DataTransfer,
+    ) {
+        let peer = format!("N-1 flow {}", n1.0);
+        let message = match Message::decode(bytes) {
+            Ok(message) => message,
+            Err(error) => return self.discard(&peer, error.name()),
+        };
+        if !self.n1s.contains_key(&n1) {
+            return self.discard(&peer, "unknown-n1");
+        }
+        match (message.opcode, Object::parse(&message.name)) {
+            (Opcode::Connect, _) => self.on_connect(now, n1, &message, dt),
+            (Opcode::ConnectR, _) => self.on_connect_answer(now, n1, &message, dt),
+            (Opcode::Release, _) => self.on_plain_release(now, n1),
+            (Opcode::Write, Some(Object::Authentication)) => {
+                self.on_authentication(now, n1, &message, dt);
+            }
+            (Opcode::Read, Some(Object::Enrollment)) => self.on_piece_wanted(now, n1, &message, dt),
+            (Opcode::ReadR, Some(Object::Enrollment)) => self.on_piece(now, n1, &message, dt),
+            (Opcode::Start, Some(Object::Channel)) => self.on_channel_wanted(now, n1, &message, dt),
+            (Opcode::StartR, Some(Object::Channel)) => {
+                self.on_channel_answer(now, n1, &message, dt);
+            }
+            _ => self.on_routed(now, n1, src, message, dt),
+        }
+    }
+
+    /// Sends a plain message to the other end.
+    fn send_plain(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) -> Vec<u8> {
+        let bytes = message.encode();
+        dt.send_management(now, Target::N1(n1), &bytes);
+        bytes
+    }
+
+    /// What this IPCP says of itself over `n1`.
+    fn greeting(&self, n1: N1Port) -> Greeting {
+        let props = &self.n1s[&n1].props;
+        let mut greeting = Greeting {
+            syntax: dialect::SYNTAX,
+            dif: self.dif.clone(),
+            name: self.own.clone(),
+            incarnation: self.incarnation,
+            sdu_max: u32::try_from(props.sdu_max).unwrap_or(u32::MAX),
+            is_exposed: props.is_exposed,
+            ..Greeting::default()
+        };
+        if let Some(member) = &self.member {
+            greeting.dif_id = member.dif_id;
+            greeting.address = member.address;
+            greeting.max_pdu = member.config.max_pdu;
+            greeting.members = self.members_known();
+        }
+        greeting
+    }
+
+    /// Members that can be seen, this one included.
+    fn members_known(&self) -> u32 {
+        let others = self.store.visible(super::replicated::Kind::Member);
+        let others = others.filter(|(origin, _, _)| *origin != self.own).count();
+        u32::try_from(others + 1).unwrap_or(u32::MAX)
+    }
+
+    /// The authentication policy that holds here; `None` when there is nothing to prove.
+    fn authentication(&self) -> Option<PolicySpec> {
+        let given = self.given.as_ref().and_then(|config| config.policies.get(component::AUTHENTICATION));
+        let of_dif = self
+            .member
+            .as_ref()
+            .and_then(|member| member.config.policies.get(component::AUTHENTICATION));
+        given.or(of_dif).filter(|spec| !is_none(spec)).cloned()
+    }
+
+    /// Makes the authenticator of an attempt.
+    fn authenticator(
+        &mut self,
+        spec: &PolicySpec,
+        is_initiator: bool,
+        names: (&str, &str),
+        nonces: (u64, u64),
+    ) -> Result<Box<dyn Authenticator>, String> {
+        let mut context = Vec::new();
+        for name in [self.dif.as_str(), names.0, names.1] {
+            context.extend_from_slice(&(name.len() as u32).to_be_bytes());
+            context.extend_from_slice(name.as_bytes());
+        }
+        context.extend_from_slice(&nonces.0.to_be_bytes());
+        context.extend_from_slice(&nonces.1.to_be_bytes());
+        self.toolbox.authenticator(spec, is_initiator, &context)
+    }
+
+    /// Protection of an N-1 flow, or why it cannot be used.
+    fn sealer(
+        &mut self,
+        n1: N1Port,
+        is_exposed: bool,
+        is_initiator: bool,
+        secret: Option<&[u8; 32]>,
+        config: &crate::DifConfig,
+    ) -> Result<Option<Box<dyn Sealer>>, String> {
+        let spec = config.policies.get(component::SDU_PROTECTION).filter(|spec| !is_none(spec));
+        let sealer = match spec {
+            Some(spec) if is_exposed => self.toolbox.sealer(spec, is_initiator, secret)?,
+            _ => None,
+        };
+        let overhead = sealer.as_ref().map_or(0, |sealer| sealer.overhead());
+        let (has, needs) = (self.n1s[&n1].props.sdu_max, config.max_pdu as usize + overhead);
+        if has < needs {
+            return Err(too_small(has, needs));
+        }
+        Ok(sealer)
+    }
+
+    /// The channel is there at both ends. A former one over the same flow ends; the same IPCP
+    /// stays a neighbour all the while.
+    fn channel_is_up(&mut self, now: u64, n1: N1Port, up: Up, dt: &mut dyn DataTransfer) {
+        let is_same = self.n1s[&n1].up.as_ref().is_some_and(|old| {
+            old.incarnation == up.incarnation && matches!(old.stage, Stage::Neighbours)
+        });
+        if is_same {
+            if let Some(old) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.take()) {
+                self.channels.remove(&old.channel);
+                dt.close(now, Owner::Channel(old.channel));
+            }
+        } else {
+            self.up_ended(now, n1, "the other end has started anew", dt);
+        }
+        self.channels.insert(up.channel, n1);
+        let Some(flow) = self.n1s.get_mut(&n1) else { return };
+        flow.retry_at = None;
+        flow.retry_ns = RETRY_FIRST_NS;
+        let is_member = matches!(up.stage, Stage::Neighbours);
+        flow.up = Some(up);
+        if is_member && is_same {
+            self.compare_with(now, n1, false, dt);
+        } else if is_member {
+            self.neighbour_up(now, n1, dt);
+        }
+    }
+
+    /// The channel over `n1` is no more.
+    pub(super) fn up_ended(&mut self, now: u64, n1: N1Port, reason: &str, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.n1s.get_mut(&n1) else { return };
+        let Some(up) = flow.up.take() else { return };
+        self.channels.remove(&up.channel);
+        dt.close(now, Owner::Channel(up.channel));
+        dt.set_sealer(n1, None);
+        if matches!(up.stage, Stage::Neighbours) {
+            self.neighbour_down(now, n1, &up.name, up.address, reason, dt);
+        }
+    }
+
+    /// The neighbour does not answer, or broke off: the channel ends and, on the side that asked
+    /// for the N-1 flow, another attempt is made.
+    pub(super) fn neighbour_lost(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if self.is_joining(n1) {
+            return self.attempt_failed(now, n1, reason, true, dt);
+        }
+        self.up_ended(now, n1, reason, dt);
+        self.retry_later(now, n1);
+    }
+
+    /// An N-1 flow took nothing for too long: it is given back.
+    pub(super) fn n1_stuck(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let reason = "it took nothing although PDUs wait".to_string();
+        self.journal.count("n1-stuck");
+        self.up_ended(now, n1, &reason, dt);
+        self.events.push_back(Event::DropN1 { n1, reason });
+    }
+
+    /// Notes that this side asks again after a pause, longer each time.
+    fn retry_later(&mut self, now: u64, n1: N1Port) {
+        let pause = self.n1s.get(&n1).map_or(0, |flow| flow.retry_ns);
+        let at = now + self.random.about(pause);
+        let (is_member, most) = (self.member.is_some(), self.policies.enrollment.retry_max_ns);
+        let reconnects = self.policies.enrollment.reconnects;
+        let Some(flow) = self.n1s.get_mut(&n1) else { return };
+        if flow.props.is_initiator && reconnects || !is_member {
+            flow.retry_at = Some(at);
+            flow.retry_ns = (pause * 2).min(most);
+        }
+    }
+
+    pub(super) fn neighbours_due(&self) -> Option<u64> {
+        let due = |flow: &N1| {
+            let asking = flow.asking.as_ref().map(Asking::due);
+            let answering = flow.answering.as_ref().map(|answering| answering.until);
+            let up = flow.up.as_ref().and_then(|up| match &up.stage {
+                Stage::Joining(joining) => Some(joining.until),
+                Stage::Admitting { until, .. } => Some(*until),
+                Stage::Neighbours => up.cdap.poll_timeout(),
+            });
+            [flow.retry_at, asking, answering, up].into_iter().flatten().min()
+        };
+        self.n1s.values().filter_map(due).min()
+    }
+
+    pub(super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
+        for n1 in n1s {
+            self.asking_timeout(now, n1, dt);
+            self.up_timeout(now, n1, dt);
+            let Some(flow) = self.n1s.get_mut(&n1) else { continue };
+            if flow.answering.as_ref().is_some_and(|answering| answering.until <= now) {
+                flow.answering = None;
+                self.journal.count("connect-abandoned");
+            }
+            if self.n1s[&n1].retry_at.is_some_and(|at| at <= now) {
+                self.ask(now, n1, dt);
+            }
+        }
+    }
+
+    fn up_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else { return };
+        up.cdap.handle_timeout(now);
+        while up.cdap.poll_lost().is_some() {}
+        match &up.stage {
+            Stage::Joining(joining) if joining.until <= now => {
+                let reason = format!("no answer to {}", joining.step());
+                self.attempt_failed(now, n1, &reason, true, dt);
+            }
+            Stage::Admitting { until, .. } if *until <= now => {
+                self.up_ended(now, n1, "it did not finish its enrollment", dt);
+            }
+            _ => {}
+        }
+    }
+
+    /// The connections that CDAP allows: made when the exchange above is over.
+    fn cdap(now: u64, connect: &Message, is_initiator: bool) -> Connection {
+        let mut cdap = Connection::new(Rules::NATIVE, Limits::default());
+        let mut request = connect.clone();
+        // A new connection accepts M_CONNECT in either direction, and then its answer.
+        let made = if is_initiator {
+            let sent = cdap.send_request(now, &mut request, true);
+            sent.and_then(|()| cdap.receive(now, &request.answer()).map(|_| ()))
+        } else {
+            let received = cdap.receive(now, &request);
+            received.and_then(|_| cdap.send_answer(now, &request.answer()))
+        };
+        debug_assert!(made.is_ok(), "{made:?}");
+        cdap
+    }
+
+    /// Number of a new channel.
+    fn new_channel(&mut self) -> u32 {
+        self.last_channel = self.last_channel.wrapping_add(1);
+        self.last_channel
+    }
+
+    pub(super) fn is_joining(&self, n1: N1Port) -> bool {
+        let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
+        up.is_some_and(|up| matches!(up.stage, Stage::Joining(_)))
+    }
+
+    /// N-1 flows to each neighbour, by its address, best first.
+    pub(super) fn neighbours(&self) -> BTreeMap<u64, Vec<N1Port>> {
+        let mut neighbours: BTreeMap<u64, Vec<N1Port>> = BTreeMap::new();
+        for (n1, flow) in &self.n1s {
+            if let Some(up) = flow.up.as_ref().filter(|up| matches!(up.stage, Stage::Neighbours)) {
+                neighbours.entry(up.address).or_default().push(*n1);
+            }
+        }
+        for n1s in neighbours.values_mut() {
+            n1s.sort_by_key(|n1| (self.n1s[n1].props.cost, *n1));
+        }
+        neighbours
+    }
+
+    /// The neighbour over `n1`, when it is one.
+    pub(super) fn neighbour(&self, n1: N1Port) -> Option<&Up> {
+        let up = self.n1s.get(&n1)?.up.as_ref()?;
+        matches!(up.stage, Stage::Neighbours).then_some(up)
+    }
+}
+
+/// No policy, in words.
+fn is_none(spec: &PolicySpec) -> bool {
+    spec.name.is_empty() || spec.name == "none"
+}
+
+fn too_small(has: usize, needs: usize) -> String {
+    format!(
+        "the N-1 flow carries {has} bytes and the DIF's longest PDU needs {needs}; \
+         set the DIF's max_pdu to fit the smallest N-1 flow, or use another N-1 DIF"
+    )
+}

@@ -1,0 +1,207 @@
+//! The policies of layer management, for the catalogue.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+
+use carina_routing::Routing;
+
+use super::access::{AllowAll, BoxedAccess, List};
+use super::addresses::{Blocks, BoxedAssignment, Draw, Sequential};
+use super::qos::{BestFit, BoxedSelection, FirstFit};
+use crate::policy::{Catalogue, Descriptor, Param, component};
+
+/// How registrations are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DirectoryPolicy {
+    /// Every member knows all registrations.
+    Replicated,
+    /// Two members, chosen by the name, know a registration; the others ask them.
+    OnDemand {
+        /// How long an answer is believed, in nanoseconds.
+        cache_ns: u64,
+    },
+}
+
+/// Limits of enrollment and of what follows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EnrollmentPolicy {
+    /// How long a step may take, in nanoseconds.
+    pub step_ns: u64,
+    /// Longest pause between attempts, in nanoseconds.
+    pub retry_max_ns: u64,
+    /// A lost neighbour is sought again.
+    pub reconnects: bool,
+}
+
+/// Adds the policies of layer management to a catalogue. One of the same name is replaced, and the
+/// first of a component stays its default: a program may put its own in front.
+pub fn describe(catalogue: &mut Catalogue) {
+    routing(catalogue);
+    addresses(catalogue);
+    directory(catalogue);
+    selection(catalogue);
+    access(catalogue);
+    enrollment(catalogue);
+}
+
+fn routing(catalogue: &mut Catalogue) {
+    for (name, params) in carina_routing::policy::POLICIES {
+        let params =
+            params.iter().map(|(name, default, help)| param(name, default, help)).collect();
+        let help = match *name {
+            "static" => "Routes are parameters.",
+            _ => "Every member knows all links and computes shortest paths.",
+        };
+        let name = *name;
+        catalogue.register::<Box<dyn Routing>>(
+            live(component::ROUTING, name, help, params),
+            move |params| carina_routing::policy::make(name, params.values()),
+        );
+    }
+}
+
+fn addresses(catalogue: &mut Catalogue) {
+    let place = component::ADDRESS_ASSIGNMENT;
+    let help = "Each member assigns from the block that belongs to its own address.";
+    let size = param("size", "16", "Addresses in a block, 2 to 65536.");
+    catalogue.register::<BoxedAssignment>(live(place, "blocks", help, vec![size]), |params| {
+        Ok(Box::new(Blocks { size: params.uint("size", 2, 65_536)? }))
+    });
+    let help = "Any address that no known member has.";
+    catalogue.register::<BoxedAssignment>(live(place, "random", help, vec![]), |_| {
+        Ok(Box::new(Draw))
+    });
+    let help = "The lowest address that no known member has.";
+    catalogue.register::<BoxedAssignment>(live(place, "sequential", help, vec![]), |_| {
+        Ok(Box::new(Sequential))
+    });
+}
+
+fn directory(catalogue: &mut Catalogue) {
+    let place = component::DIRECTORY;
+    let fixed = |name, help, params| Descriptor { is_live: false, ..live(place, name, help, params) };
+    let help = "Every member knows all registrations.";
+    catalogue.register(fixed("replicated", help, vec![]), |_| Ok(DirectoryPolicy::Replicated));
+    let help = "Two members, chosen by the name, know a registration; others ask and remember.";
+    let cache = param("cache-ms", "30000", "How long an answer is believed, 0 to 3600000.");
+    catalogue.register(fixed("on-demand", help, vec![cache]), |params| {
+        let cache_ns = params.uint("cache-ms", 0, 3_600_000)? * 1_000_000;
+        Ok(DirectoryPolicy::OnDemand { cache_ns })
+    });
+}
+
+fn selection(catalogue: &mut Catalogue) {
+    let place = component::QOS_SELECTION;
+    let help = "The first cube, in the DIF's order, that meets the specification.";
+    catalogue.register::<BoxedSelection>(live(place, "first-fit", help, vec![]), |_| {
+        Ok(Box::new(FirstFit))
+    });
+    let help = "The cube that promises least beyond the specification.";
+    catalogue.register::<BoxedSelection>(live(place, "best-fit", help, vec![]), |_| {
+        Ok(Box::new(BestFit))
+    });
+}
+
+fn access(catalogue: &mut Catalogue) {
+    let place = component::ACCESS_CONTROL;
+    let help = "Everybody may do everything.";
+    catalogue.register::<BoxedAccess>(live(place, "allow-all", help, vec![]), |_| {
+        Ok(Box::new(AllowAll))
+    });
+    let help = "Patterns of names, separated by commas; `*` stands for any characters.";
+    let params = vec![
+        param("join", "*", "IPCPs that may join or be neighbours."),
+        param("flows", "*>*", "FROM>TO: applications that may call applications of this member."),
+        param("write", "", "IPCPs that may change policies of this member."),
+        param("expel", "", "IPCPs that may make members leave."),
+    ];
+    catalogue.register::<BoxedAccess>(live(place, "list", help, params), |params| {
+        Ok(Box::new(List::new(params)?))
+    });
+}
+
+fn enrollment(catalogue: &mut Catalogue) {
+    let place = component::ENROLLMENT;
+    for (name, reconnects, help) in [
+        ("reconnecting", true, "A lost neighbour is sought again, with growing pauses."),
+        ("once", false, "Whoever is lost stays lost until somebody says otherwise."),
+    ] {
+        let params = vec![
+            param("step-ms", "10000", "How long a step may take, 100 to 600000."),
+            param("retry-max-ms", "30000", "Longest pause between attempts, 100 to 3600000."),
+        ];
+        catalogue.register(live(place, name, help, params), move |params| {
+            Ok(EnrollmentPolicy {
+                step_ns: params.uint("step-ms", 100, 600_000)? * 1_000_000,
+                retry_max_ns: params.uint("retry-max-ms", 100, 3_600_000)? * 1_000_000,
+                reconnects,
+            })
+        });
+    }
+}
+
+impl Default for EnrollmentPolicy {
+    fn default() -> EnrollmentPolicy {
+        EnrollmentPolicy {
+            step_ns: 10_000_000_000,
+            retry_max_ns: 30_000_000_000,
+            reconnects: true,
+        }
+    }
+}
+
+fn live(
+    component: &'static str,
+    name: &'static str,
+    help: &'static str,
+    params: Vec<Param>,
+) -> Descriptor {
+    Descriptor { component, name, help, params, is_live: true }
+}
+
+fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
+    Param { name, default, help }
+}
+
+/// The policies in force.
+pub(super) struct Policies {
+    pub(super) access: BoxedAccess,
+    pub(super) addresses: BoxedAssignment,
+    pub(super) selection: BoxedSelection,
+    pub(super) directory: DirectoryPolicy,
+    pub(super) enrollment: EnrollmentPolicy,
+}
+
+impl Policies {
+    /// The policies that a configuration asks for.
+    ///
+    /// # Errors
+    /// The first that cannot be made, in words.
+    pub(super) fn make(
+        catalogue: &Catalogue,
+        config: &crate::DifConfig,
+    ) -> Result<Policies, String> {
+        Ok(Policies {
+            access: catalogue.make_for(component::ACCESS_CONTROL, config)?,
+            addresses: catalogue.make_for(component::ADDRESS_ASSIGNMENT, config)?,
+            selection: catalogue.make_for(component::QOS_SELECTION, config)?,
+            directory: catalogue.make_for(component::DIRECTORY, config)?,
+            enrollment: catalogue.make_for(component::ENROLLMENT, config)?,
+        })
+    }
+}
+
+/// Policies of these components belong to management; the others to data transfer or the toolbox.
+pub(super) fn is_own(component: &str) -> bool {
+    [
+        component::ROUTING,
+        component::ADDRESS_ASSIGNMENT,
+        component::DIRECTORY,
+        component::QOS_SELECTION,
+        component::ACCESS_CONTROL,
+        component::ENROLLMENT,
+    ]
+    .contains(&component)
+}

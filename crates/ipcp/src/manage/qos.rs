@@ -1,0 +1,206 @@
+//! Which QoS cube serves a flow specification.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use carina_wire::FlowSpec;
+
+use crate::config::{QosCube, WindowConfig};
+
+/// A policy of component `qos-selection`.
+pub trait QosSelection: Send {
+    /// Chooses among the cubes that meet a specification (never none), in the DIF's order; returns
+    /// a position.
+    fn choose(&self, spec: &FlowSpec, cubes: &[&QosCube]) -> usize;
+}
+
+/// Takes the first cube that meets the specification, in the DIF's order.
+#[derive(Debug)]
+pub struct FirstFit;
+
+/// Takes the cube that promises least beyond the specification.
+#[derive(Debug)]
+pub struct BestFit;
+
+impl QosSelection for FirstFit {
+    fn choose(&self, _spec: &FlowSpec, _cubes: &[&QosCube]) -> usize {
+        0
+    }
+}
+
+impl QosSelection for BestFit {
+    fn choose(&self, _spec: &FlowSpec, cubes: &[&QosCube]) -> usize {
+        let capability = |cube: &QosCube| {
+            let promises = [
+                cube.retransmission,
+                cube.in_order,
+                cube.window.is_some() || cube.rate.is_some(),
+                cube.max_delay_us != 0,
+                cube.max_loss < FlowSpec::MAX_LOSS,
+                cube.priority == 0,
+            ];
+            promises.into_iter().filter(|promise| *promise).count()
+        };
+        let least = cubes.iter().enumerate().min_by_key(|(_, cube)| capability(cube));
+        least.map_or(0, |(index, _)| index)
+    }
+}
+
+/// Chooses a cube.
+///
+/// # Errors
+/// No cube meets the specification; the text says what each of them lacks.
+pub(super) fn select<'a>(
+    policy: &dyn QosSelection,
+    cubes: &'a [QosCube],
+    spec: &FlowSpec,
+) -> Result<&'a QosCube, String> {
+    let mut lacks: Vec<String> = Vec::new();
+    let mut fit: Vec<&QosCube> = Vec::new();
+    for cube in cubes {
+        match lack(cube, spec) {
+            None => fit.push(cube),
+            Some(what) => lacks.push(format!("{}: {what}", cube.name)),
+        }
+    }
+    if fit.is_empty() {
+        let lacks = lacks.join("; ");
+        return Err(format!("no QoS cube of the DIF meets the specification ({lacks})"));
+    }
+    let index = policy.choose(spec, &fit).min(fit.len() - 1);
+    Ok(fit[index])
+}
+
+/// What a cube lacks for a specification.
+fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
+    let gap = if cube.retransmission { Some(0) } else { cube.max_sdu_gap };
+    // A bound on gaps without retransmission delays delivery but brings nothing back.
+    let keeps_gap = match spec.max_sdu_gap {
+        u64::MAX => true,
+        wanted => gap.is_some_and(|gap| gap <= wanted) && (cube.retransmission || wanted > 0),
+    };
+    if !keeps_gap {
+        return Some("SDUs may be missing");
+    }
+    if spec.in_order && !cube.in_order {
+        return Some("no order");
+    }
+    let loss = if cube.retransmission { 0 } else { cube.max_loss };
+    if spec.max_loss < loss {
+        return Some("too many may be lost");
+    }
+    if spec.max_delay_us != 0 && (cube.max_delay_us == 0 || cube.max_delay_us > spec.max_delay_us) {
+        return Some("no such bound on delay");
+    }
+    if spec.max_jitter_us != 0 && (cube.max_delay_us == 0 || cube.max_delay_us > spec.max_jitter_us)
+    {
+        return Some("no such bound on jitter");
+    }
+    if !spec.msg_boundaries && !(cube.in_order && cube.retransmission) {
+        return Some("a stream needs order and no loss");
+    }
+    None
+}
+
+/// The cubes of a DIF that configures none.
+pub(super) fn standard_cubes() -> Vec<QosCube> {
+    let cube = |id, name: &str| QosCube {
+        id,
+        name: name.into(),
+        in_order: false,
+        retransmission: false,
+        window: None,
+        rate: None,
+        max_sdu_gap: None,
+        partial_delivery: false,
+        priority: 2,
+        weight: 1,
+        ecn: true,
+        initial_a_ms: 20,
+        retransmit_ms: 30_000,
+        max_delay_us: 0,
+        max_loss: FlowSpec::MAX_LOSS,
+    };
+    let window = Some(WindowConfig::default());
+    alloc::vec![
+        cube(1, "unreliable"),
+        QosCube { in_order: true, window, ..cube(2, "unreliable-flow-control") },
+        QosCube {
+            in_order: true,
+            retransmission: true,
+            window,
+            max_sdu_gap: Some(0),
+            max_loss: 0,
+            ..cube(3, "reliable")
+        },
+        QosCube {
+            retransmission: true,
+            window,
+            max_sdu_gap: Some(0),
+            max_loss: 0,
+            ..cube(4, "reliable-unordered")
+        },
+        QosCube { priority: 0, max_delay_us: 10_000, ..cube(5, "low-delay") },
+    ]
+}
+
+/// The cube of management channels: reliable, in order, before everything else. Its QoS-id is none
+/// of the DIF's cubes.
+pub(super) fn channel_cube() -> QosCube {
+    QosCube {
+        id: 0,
+        name: "management".into(),
+        in_order: true,
+        retransmission: true,
+        window: Some(WindowConfig { credit_max: 1024, initial_credit: 32 }),
+        rate: None,
+        max_sdu_gap: Some(0),
+        partial_delivery: false,
+        priority: 0,
+        weight: 1,
+        ecn: false,
+        initial_a_ms: 10,
+        retransmit_ms: 30_000,
+        max_delay_us: 0,
+        max_loss: 0,
+    }
+}
+
+/// A policy by the name that the catalogue has for it.
+pub(super) type BoxedSelection = Box<dyn QosSelection>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(policy: &dyn QosSelection, spec: FlowSpec) -> String {
+        let cubes = standard_cubes();
+        select(policy, &cubes, &spec).map_or_else(|error| error, |cube| cube.name.clone())
+    }
+
+    #[test]
+    fn standard_cubes_serve_the_usual_wishes() {
+        let unreliable = FlowSpec::unreliable();
+        let in_order = FlowSpec { in_order: true, ..unreliable };
+        let unordered = FlowSpec { in_order: false, ..FlowSpec::reliable() };
+        let urgent = FlowSpec { max_delay_us: 20_000, ..unreliable };
+        for policy in [&FirstFit as &dyn QosSelection, &BestFit] {
+            assert_eq!(name(policy, unreliable), "unreliable");
+            assert_eq!(name(policy, in_order), "unreliable-flow-control");
+            assert_eq!(name(policy, FlowSpec::reliable()), "reliable");
+            assert_eq!(name(policy, urgent), "low-delay");
+        }
+        assert_eq!(name(&FirstFit, unordered), "reliable");
+        assert_eq!(name(&BestFit, unordered), "reliable-unordered");
+    }
+
+    #[test]
+    fn impossible_wish_is_refused_with_what_each_cube_lacks() {
+        let spec = FlowSpec { max_delay_us: 20_000, ..FlowSpec::reliable() };
+        let error = name(&FirstFit, spec);
+        assert!(error.contains("reliable: no such bound on delay"), "{error}");
+        assert!(error.contains("low-delay: SDUs may be missing"), "{error}");
+    }
+}

@@ -1,0 +1,561 @@
+//! Questions to other members that are no neighbours, and the answers that take several messages.
+//!
+//! A question is a plain management PDU, repeated with the same invoke id until it is answered. A
+//! long answer comes as numbered parts of one byte string; the answering member keeps it for a
+//! while, so that a repeated question gets the same parts.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Flag, Message, Opcode, Value};
+
+use super::access::Deed;
+use super::dialect::{self, Object, Part, Registrants, depth_below, result};
+use super::rib::Asker;
+use super::{MS, Management, policies};
+use crate::api::{Event, FlowKey, RibObject, RibOp, Scalar};
+use crate::config::PolicySpec;
+use crate::seam::DataTransfer;
+
+/// First pause before a question is repeated.
+const REPEAT_NS: u64 = 500 * MS;
+
+/// Longest pause.
+const REPEAT_MAX_NS: u64 = 4_000 * MS;
+
+/// How long a member is asked before the next one.
+const GIVE_UP_NS: u64 = 10_000 * MS;
+
+/// How long an answer is kept to be repeated.
+const KEEP_NS: u64 = 10_000 * MS;
+
+/// Questions under way, and answers kept, at most.
+const QUERIES_MAX: usize = 1024;
+const READERS_MAX: usize = 32;
+
+/// Parts of an answer that are sent at once, and how long after which the next ones go.
+const PARTS_AT_ONCE: usize = 16;
+const PARTS_PAUSE_NS: u64 = 5 * MS;
+
+/// Most bytes of an answer.
+const ANSWER_MAX: usize = 4 << 20;
+
+/// Room that the CDAP message around a part needs.
+const PART_OVERHEAD: usize = 160;
+
+/// Why a question was asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum What {
+    /// For a person or a tool.
+    Rib { id: u64 },
+    /// Where the application of a flow is.
+    Lookup { flow: FlowKey, name: String },
+    /// A registration at its home.
+    Registration,
+    /// To make a member leave.
+    Expel,
+}
+
+/// Questions and answers under way.
+#[derive(Debug, Default)]
+pub(super) struct Queries {
+    asked: BTreeMap<i32, Query>,
+    readers: BTreeMap<(String, i32), Reader>,
+}
+
+#[derive(Debug)]
+struct Query {
+    what: What,
+    /// Who is asked, and who is next.
+    member: String,
+    others: Vec<String>,
+    address: u64,
+    message: Message,
+    repeat_at: u64,
+    repeat_ns: u64,
+    give_up_at: u64,
+    parts: BTreeMap<u32, Vec<u8>>,
+    total: u32,
+}
+
+#[derive(Debug)]
+struct Reader {
+    address: u64,
+    answer: Message,
+    parts: Vec<Vec<u8>>,
+    next: usize,
+    at: u64,
+    until: u64,
+}
+
+impl Queries {
+    pub(super) fn due(&self) -> Option<u64> {
+        let asked = self.asked.values().map(|query| query.repeat_at.min(query.give_up_at));
+        let readers = self.readers.values().map(|reader| {
+            if reader.next < reader.parts.len() { reader.at } else { reader.until }
+        });
+        asked.chain(readers).min()
+    }
+}
+
+impl Management {
+    /// Asks the first of `members` that can be reached, and the others when it does not answer.
+    pub(super) fn query(
+        &mut self,
+        now: u64,
+        mut members: Vec<String>,
+        mut message: Message,
+        what: What,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let is_full = self.queries.asked.len() >= QUERIES_MAX;
+        let next = loop {
+            if members.is_empty() || is_full {
+                break None;
+            }
+            let member = members.remove(0);
+            if let Some(address) = self.address_of(&member) {
+                break Some((member, address));
+            }
+        };
+        let Some((member, address)) = next else {
+            let reason = if is_full { "too many questions are under way" } else { "no member to ask can be reached" };
+            return self.query_failed(now, what, reason, dt);
+        };
+        message.invoke_id = self.invoke();
+        self.send_to(now, address, message.encode(), dt);
+        let query = Query {
+            what,
+            member,
+            others: members,
+            address,
+            repeat_at: now + REPEAT_NS,
+            repeat_ns: REPEAT_NS,
+            give_up_at: now + GIVE_UP_NS,
+            parts: BTreeMap::new(),
+            total: 0,
+            message,
+        };
+        self.queries.asked.insert(query.message.invoke_id, query);
+    }
+
+    fn query_failed(&mut self, now: u64, what: What, reason: &str, dt: &mut dyn DataTransfer) {
+        match what {
+            What::Rib { id } => {
+                let result = Err(reason.to_string());
+                self.events.push_back(Event::Answer { id, result });
+            }
+            What::Lookup { flow, name } => {
+                let reason = format!("nobody could say where {name:?} is: {reason}");
+                self.flow_places(now, flow, Err(reason), dt);
+            }
+            // The renewal tries again.
+            What::Registration => self.journal.count("registrations-unanswered"),
+            What::Expel => self.notice("expel", &format!("the member did not answer: {reason}")),
+        }
+    }
+
+    pub(super) fn queries_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let due: Vec<i32> = self
+            .queries
+            .asked
+            .iter()
+            .filter(|(_, query)| query.repeat_at.min(query.give_up_at) <= now)
+            .map(|(invoke, _)| *invoke)
+            .collect();
+        for invoke in due {
+            let Some(query) = self.queries.asked.get_mut(&invoke) else { continue };
+            if query.give_up_at <= now {
+                let Some(query) = self.queries.asked.remove(&invoke) else { continue };
+                if query.others.is_empty() {
+                    let reason = format!("{} does not answer", query.member);
+                    self.query_failed(now, query.what, &reason, dt);
+                } else {
+                    self.query(now, query.others, query.message, query.what, dt);
+                }
+            } else {
+                query.repeat_ns = (query.repeat_ns * 2).min(REPEAT_MAX_NS);
+                query.repeat_at = now + query.repeat_ns;
+                let (address, message) = (query.address, query.message.encode());
+                self.journal.count("repeated");
+                self.send_to(now, address, message, dt);
+            }
+        }
+        let readers: Vec<(String, i32)> = self.queries.readers.keys().cloned().collect();
+        for key in readers {
+            self.send_parts(now, &key, dt);
+        }
+        self.queries.readers.retain(|_, reader| reader.until > now);
+    }
+
+    /// An answer, or a part of one.
+    pub(super) fn on_query_answer(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(query) = self.queries.asked.get_mut(&message.invoke_id) else {
+            return self.journal.count("stale");
+        };
+        let is_fit = query.address == asker.address
+            && message.opcode == query.message.opcode.response();
+        if !is_fit {
+            return self.discard(&asker.name, "unasked-answer");
+        }
+        if message.result != 0 {
+            let reason = format!("{}: {}", query.member, message.reason);
+            if let Some(query) = self.queries.asked.remove(&message.invoke_id) {
+                self.query_failed(now, query.what, &reason, dt);
+            }
+            return;
+        }
+        let bytes = match message.opcode {
+            Opcode::ReadR => {
+                let Some(whole) = query.take_part(now, dialect::bytes(message)) else { return };
+                whole
+            }
+            _ => dialect::bytes(message).to_vec(),
+        };
+        let Some(query) = self.queries.asked.remove(&message.invoke_id) else { return };
+        match query.what {
+            What::Rib { id } => {
+                let result = match message.opcode {
+                    Opcode::ReadR => dialect::decode_objects(&bytes)
+                        .ok_or_else(|| format!("the answer of {} is malformed", query.member)),
+                    _ => Ok(Vec::new()),
+                };
+                self.events.push_back(Event::Answer { id, result });
+            }
+            What::Lookup { flow, name } => {
+                let Some(value) = dialect::decode::<Registrants>(&bytes) else {
+                    return self.discard(&asker.name, "malformed-value");
+                };
+                if value.members.is_empty() && !query.others.is_empty() {
+                    let what = What::Lookup { flow, name };
+                    return self.query(now, query.others, query.message, what, dt);
+                }
+                let members = self.looked_up(now, &name, value.members);
+                self.flow_places(now, flow, Ok(members), dt);
+            }
+            What::Registration | What::Expel => {}
+        }
+    }
+
+    /// M_READ of a member.
+    pub(super) fn on_read(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let key = (asker.name.clone(), message.invoke_id);
+        if let Some(reader) = self.queries.readers.get_mut(&key) {
+            // The same question again: the same answer, once the present round is over.
+            if reader.next >= reader.parts.len() {
+                reader.next = 0;
+                self.send_parts(now, &key, dt);
+            }
+            return;
+        }
+        let objects = match self.select(message, dt) {
+            Ok(objects) => objects,
+            Err(reason) => {
+                return self.reject_to(now, asker, message, result::OBJECT, &reason, dt);
+            }
+        };
+        let bytes = dialect::encode_objects(&objects);
+        if bytes.len() > ANSWER_MAX || self.queries.readers.len() >= READERS_MAX {
+            let reason = "the answer is too long or too many ask at once; read a smaller part";
+            return self.reject_to(now, asker, message, result::ERROR, reason, dt);
+        }
+        let size = dt.management_max().saturating_sub(PART_OVERHEAD + message.name.len()).max(64);
+        let mut parts: Vec<Vec<u8>> = bytes.chunks(size).map(<[u8]>::to_vec).collect();
+        if parts.is_empty() {
+            parts.push(Vec::new());
+        }
+        let reader = Reader {
+            address: asker.address,
+            answer: message.answer(),
+            parts,
+            next: 0,
+            at: now,
+            until: now + KEEP_NS,
+        };
+        self.queries.readers.insert(key.clone(), reader);
+        self.send_parts(now, &key, dt);
+    }
+
+    fn send_parts(&mut self, now: u64, key: &(String, i32), dt: &mut dyn DataTransfer) {
+        let Some(reader) = self.queries.readers.get_mut(key) else { return };
+        if reader.at > now && reader.next > 0 {
+            return;
+        }
+        let total = reader.parts.len();
+        let end = (reader.next + PARTS_AT_ONCE).min(total);
+        let mut messages = Vec::new();
+        for index in reader.next..end {
+            let part = Part {
+                index: index as u32,
+                total: total as u32,
+                bytes: reader.parts[index].clone(),
+            };
+            let mut answer = reader.answer.clone();
+            answer.value = Some(Value::Bytes(dialect::encode(&part)));
+            if index + 1 < total {
+                answer.flag = Flag::ReadIncomplete;
+            }
+            messages.push(answer.encode());
+        }
+        reader.next = end;
+        reader.at = now + PARTS_PAUSE_NS;
+        let address = reader.address;
+        for message in messages {
+            self.send_to(now, address, message, dt);
+        }
+    }
+
+    /// M_CANCELREAD: no more parts are sent.
+    pub(super) fn on_cancel(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.queries.readers.remove(&(asker.name.clone(), message.invoke_id));
+        self.reply_to(now, asker, &message.answer(), dt);
+    }
+
+    /// An order of a person or a tool.
+    pub(super) fn rib_command(
+        &mut self,
+        now: u64,
+        id: u64,
+        member: Option<String>,
+        op: RibOp,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let own_address = self.member.as_ref().map(|member| member.address.to_string());
+        let remote = member.filter(|name| *name != self.own && Some(name) != own_address.as_ref());
+        let Some(remote) = remote else {
+            let result = self.local_op(now, op, dt);
+            self.events.push_back(Event::Answer { id, result });
+            return;
+        };
+        let name = match remote.parse::<u64>() {
+            Ok(address) => self.members_by_address().get(&address).cloned(),
+            Err(_) => Some(remote.clone()),
+        };
+        let name = name.filter(|name| self.address_of(name).is_some());
+        let object = Object::parse(match &op {
+            RibOp::Read { path, .. } | RibOp::Write { path, .. } => path,
+        });
+        let (Some(name), Some(object)) = (name, object) else {
+            let result = Err(format!("no member {remote:?} can be seen, or no such object"));
+            self.events.push_back(Event::Answer { id, result });
+            return;
+        };
+        let message = match op {
+            RibOp::Read { path, scope } => {
+                let mut message = dialect::request(Opcode::Read, &object, None);
+                message.name = path;
+                message.scope = i32::try_from(scope).unwrap_or(i32::MAX);
+                message
+            }
+            RibOp::Write { path, fields } => {
+                let class = object.class().to_string();
+                let written = [RibObject { path, class, fields }];
+                let value = Some(dialect::encode_objects(&written));
+                dialect::request(Opcode::Write, &object, value)
+            }
+        };
+        self.query(now, alloc::vec![name], message, What::Rib { id }, dt);
+    }
+
+    fn local_op(
+        &mut self,
+        now: u64,
+        op: RibOp,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<Vec<RibObject>, String> {
+        match op {
+            RibOp::Read { path, scope } => self.show(&path, scope, dt),
+            RibOp::Write { path, fields } => match Object::parse(&path) {
+                Some(Object::Policy(Some(component))) => {
+                    self.set_policy(now, &component, &fields, dt)?;
+                    self.show(&path, 0, dt)
+                }
+                _ => Err(format!("{path} cannot be written; /policies/COMPONENT can")),
+            },
+        }
+    }
+
+    /// The objects that an M_READ means.
+    fn select(
+        &self,
+        message: &Message,
+        dt: &dyn DataTransfer,
+    ) -> Result<Vec<RibObject>, String> {
+        let scope = u32::try_from(message.scope).unwrap_or(0);
+        let objects = self.show(&message.name, scope, dt)?;
+        let filter = core::str::from_utf8(&message.filter).map_err(|_| "the filter is no text")?;
+        Ok(objects.into_iter().filter(|object| passes(object, filter)).collect())
+    }
+
+    /// M_WRITE of a member to a policy of this one.
+    pub(super) fn on_policy_write(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        name: &str,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if asker.name != self.own && !self.policies.access.allows(&asker.name, Deed::Write) {
+            let reason = "it may not write here; see policy access-control";
+            return self.reject_to(now, asker, message, result::ACCESS, reason, dt);
+        }
+        let objects = dialect::decode_objects(dialect::bytes(message)).unwrap_or_default();
+        let Some(object) = objects.first() else {
+            let reason = "the value is no object";
+            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
+        };
+        match self.set_policy(now, name, &object.fields, dt) {
+            Ok(()) => self.reply_to(now, asker, &message.answer(), dt),
+            Err(reason) => self.reject_to(now, asker, message, result::ERROR, &reason, dt),
+        }
+    }
+
+    /// Changes the policy of a component at this member: field `name` is the policy, the others
+    /// are its parameters.
+    fn set_policy(
+        &mut self,
+        now: u64,
+        name: &str,
+        fields: &[(String, Scalar)],
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), String> {
+        let Some(member) = &self.member else {
+            return Err("this IPCP is no member; its policies come with the DIF".to_string());
+        };
+        let present = member.config.policies.get(name).cloned().unwrap_or_default();
+        let (before, _) = self.catalogue.resolve(name, &present)?;
+        let mut spec = PolicySpec { name: before.name.to_string(), params: present.params };
+        for (field, value) in fields {
+            let text = match value {
+                Scalar::Text(text) => text.clone(),
+                Scalar::Uint(number) => number.to_string(),
+                Scalar::Int(number) => number.to_string(),
+                Scalar::Bool(flag) => flag.to_string(),
+                Scalar::List(list) => list.join(","),
+            };
+            if field == "name" {
+                if spec.name != text {
+                    spec.params.clear();
+                }
+                spec.name = text;
+            } else {
+                spec.params.insert(field.clone(), text);
+            }
+        }
+        let (descriptor, params) = self.catalogue.resolve(name, &spec)?;
+        if !descriptor.is_live {
+            return Err(format!(
+                "{name}: policy {} cannot be changed while the DIF runs",
+                descriptor.name
+            ));
+        }
+        let values = params.values().clone();
+        let is_same = present.name.is_empty() || present.name == spec.name;
+        let mut config = member.config.clone();
+        config.policies.insert(name.to_string(), spec.clone());
+        if name == crate::policy::component::ROUTING && is_same {
+            match &mut self.routing {
+                Some(routing) => routing.set_params(now, &values)?,
+                None => return Err("routing has not begun".to_string()),
+            }
+        } else if name == crate::policy::component::ROUTING {
+            self.change_routing(now, &config, dt)?;
+        } else if policies::is_own(name) {
+            self.policies = policies::Policies::make(&self.catalogue, &config)?;
+        } else {
+            dt.set_policy(now, name, &spec)?;
+        }
+        self.journal.count("policies-changed");
+        if let Some(member) = &mut self.member {
+            member.config = config;
+        }
+        Ok(())
+    }
+
+    /// Another routing policy takes over: it hears of all neighbours again.
+    fn change_routing(
+        &mut self,
+        now: u64,
+        config: &crate::DifConfig,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), String> {
+        let mut routing: alloc::boxed::Box<dyn carina_routing::Routing> =
+            self.catalogue.make_for(crate::policy::component::ROUTING, config)?;
+        if let Some(member) = &self.member {
+            routing.set_own(now, member.address, &self.own);
+        }
+        self.routing = Some(routing);
+        self.links_again(now, dt);
+        Ok(())
+    }
+}
+
+impl Query {
+    /// Adds a part; the whole when it was the last that was missing.
+    fn take_part(&mut self, now: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+        let part: Part = dialect::decode(bytes)?;
+        let is_good = part.index < part.total && part.total as usize <= ANSWER_MAX / 64;
+        if !is_good {
+            return None;
+        }
+        if part.total != self.total {
+            self.parts.clear();
+            self.total = part.total;
+        }
+        self.parts.insert(part.index, part.bytes);
+        // Parts come: nobody has to ask again yet.
+        self.repeat_at = now + REPEAT_NS;
+        self.give_up_at = now + GIVE_UP_NS;
+        (self.parts.len() as u64 == u64::from(self.total))
+            .then(|| self.parts.values().flatten().copied().collect())
+    }
+}
+
+/// A filter is `FIELD=VALUE` or `class=CLASS`, several joined by `&`; an empty one passes all.
+fn passes(object: &RibObject, filter: &str) -> bool {
+    filter.split('&').filter(|term| !term.is_empty()).all(|term| {
+        let Some((field, wanted)) = term.split_once('=') else { return false };
+        if field == "class" {
+            return object.class == wanted;
+        }
+        object.fields.iter().any(|(name, value)| {
+            name == field
+                && match value {
+                    Scalar::Uint(number) => number.to_string() == wanted,
+                    Scalar::Int(number) => number.to_string() == wanted,
+                    Scalar::Text(text) => text == wanted,
+                    Scalar::Bool(flag) => flag.to_string() == wanted,
+                    Scalar::List(list) => list.iter().any(|item| item == wanted),
+                }
+        })
+    })
+}
+
+/// Objects at `path` and down to `scope` levels below it.
+pub(super) fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<RibObject> {
+    let is_meant = |object: &RibObject| {
+        depth_below(path, &object.path).is_some_and(|depth| depth <= scope)
+    };
+    objects.into_iter().filter(is_meant).collect()
+}

@@ -1,0 +1,402 @@
+//! Replicated state: entries that every member of the DIF holds.
+//!
+//! An entry belongs to the member that made it (its *origin*), which alone makes new versions of
+//! it, each with a higher sequence number. Entries spread by flooding; digests by origin find
+//! what a partition or a crash kept apart. A deleted entry stays for a while as a *tombstone*, so
+//! that older versions do not come back.
+//!
+//! ```text
+//!              newer version                 origin unreachable for SILENT_NS
+//!   (none) ------------------> live ------------------------------------------> hidden
+//!      ^                        | ^                 origin reachable               | |
+//!      |  TOMBSTONE_NS          | +------------------------------------------------+ |
+//!      +------------ tombstone <+ deleted by its origin                              |
+//!      +------------------------------------------------------------ FORGET_NS -----+
+//! ```
+//!
+//! Hidden entries are still compared and passed on, with the time that their origin has been
+//! silent, so that members forget them at about the same time and do not give them back to one
+//! another.
+
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// How long entries of an unreachable member stay visible.
+pub(super) const SILENT_NS: u64 = 60 * SECOND;
+
+/// After how long they are forgotten.
+pub(super) const FORGET_NS: u64 = 600 * SECOND;
+
+/// How often [`Store::refresh`] is called.
+pub(super) const REFRESH_NS: u64 = 5 * SECOND;
+
+/// How long a tombstone is kept.
+const TOMBSTONE_NS: u64 = 300 * SECOND;
+
+/// Most entries of one kind that one member may have.
+pub(super) const PER_ORIGIN_MAX: usize = 4096;
+
+/// Most entries of all members, tombstones included.
+pub(super) const ENTRIES_MAX: usize = 65_536;
+
+/// Highest version that is believed: there is always room for another one above it.
+const SEQ_MAX: u64 = 1 << 62;
+
+/// What an entry is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// A member: the key is its name, and it is the origin.
+    Member,
+    /// An application: the key is its name.
+    Application,
+    /// A member that was expelled: the key is its name.
+    Expelled,
+}
+
+/// What an entry is known by.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub(super) origin: String,
+    pub(super) kind: Kind,
+    pub(super) name: String,
+}
+
+/// An entry as it travels.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) key: Key,
+    /// Version, 1 or more.
+    pub(super) seq: u64,
+    /// `None` for a tombstone.
+    pub(super) value: Option<Vec<u8>>,
+    /// How long ago it was deleted, for a tombstone, or how long its origin has been unreachable.
+    pub(super) age_ns: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Held {
+    seq: u64,
+    value: Option<Vec<u8>>,
+    /// When it was deleted, for a tombstone.
+    deleted: u64,
+}
+
+/// What becomes of an entry that came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is new, or newer: pass it on.
+    Accepted,
+    /// It was known.
+    Known,
+    /// What is held is newer: the sender should be told.
+    Outdated,
+    /// It claims to be this member's own, and is not what this member says: say it again.
+    Disputed,
+    /// There is no room, or it is too old to matter.
+    Refused,
+}
+
+/// The entries that a member holds.
+#[derive(Debug, Default)]
+pub(super) struct Store {
+    own: String,
+    seq: u64,
+    entries: BTreeMap<Key, Held>,
+    /// When each origin was last reachable.
+    heard: BTreeMap<String, u64>,
+    visible: BTreeMap<String, bool>,
+}
+
+impl Store {
+    pub(super) fn new(own: &str) -> Store {
+        Store {
+            own: own.to_string(),
+            ..Store::default()
+        }
+    }
+
+    /// Makes or changes an entry of this member.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub(super) fn put(&mut self, kind: Kind, name: &str, value: Vec<u8>) -> Result<Entry, &'static str> {
+        let key = self.own_key(kind, name);
+        let is_new = self.entries.get(&key).is_none_or(|held| held.value.is_none());
+        if is_new && self.count(kind, &self.own) >= PER_ORIGIN_MAX {
+            return Err("this member has as many entries as the DIF allows");
+        }
+        if !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
+            return Err("the directory of the DIF is full");
+        }
+        Ok(self.write_own(key, Some(value), 0))
+    }
+
+    /// Deletes an entry of this member; `None` when there is none.
+    pub(super) fn delete(&mut self, now: u64, kind: Kind, name: &str) -> Option<Entry> {
+        let key = self.own_key(kind, name);
+        self.entries.get(&key)?.value.as_ref()?;
+        Some(self.write_own(key, None, now))
+    }
+
+    /// Takes an entry of another member.
+    pub(super) fn merge(&mut self, now: u64, entry: Entry) -> Fate {
+        let Entry { key, seq, value, age_ns } = entry;
+        if seq == 0 || seq > SEQ_MAX {
+            return Fate::Refused;
+        }
+        if let Some(held) = self.entries.get(&key) {
+            if held.seq > seq {
+                return if key.origin == self.own { Fate::Disputed } else { Fate::Outdated };
+            }
+            if held.seq == seq && (key.origin != self.own || held.value == value) {
+                if value.is_some() && key.origin != self.own {
+                    self.note_heard(&key.origin, now.saturating_sub(age_ns));
+                }
+                return Fate::Known;
+            }
+        }
+        if key.origin == self.own {
+            self.seq = self.seq.max(seq);
+            let is_nothing = value.is_none() && !self.entries.contains_key(&key);
+            return if is_nothing { Fate::Known } else { Fate::Disputed };
+        }
+        let is_old = match value {
+            None => age_ns >= TOMBSTONE_NS,
+            Some(_) => age_ns >= FORGET_NS,
+        };
+        let is_full = !self.entries.contains_key(&key)
+            && (self.entries.len() >= ENTRIES_MAX
+                || self.count(key.kind, &key.origin) >= PER_ORIGIN_MAX);
+        if is_old || is_full {
+            return Fate::Refused;
+        }
+        let then = now.saturating_sub(age_ns);
+        if value.is_some() {
+            self.note_heard(&key.origin, then);
+        }
+        let held = Held { seq, value, deleted: then };
+        self.entries.insert(key, held);
+        Fate::Accepted
+    }
+
+    /// Says an own entry again, above what others believe of it; with nothing held, a tombstone.
+    pub(super) fn reissue(&mut self, now: u64, key: &Key) -> Entry {
+        let value = self.entries.get(key).and_then(|held| held.value.clone());
+        self.write_own(key.clone(), value, now)
+    }
+
+    /// An entry, visible or not; `None` when it is deleted.
+    pub(super) fn value(&self, kind: Kind, origin: &str, name: &str) -> Option<&[u8]> {
+        let key = Key { origin: origin.to_string(), kind, name: name.to_string() };
+        self.entries.get(&key)?.value.as_deref()
+    }
+
+    /// Visible entries of a kind, by origin and name.
+    pub(super) fn visible(&self, kind: Kind) -> impl Iterator<Item = (&str, &str, &[u8])> {
+        self.entries.iter().filter_map(move |(key, held)| {
+            let value = held.value.as_deref()?;
+            (key.kind == kind && self.is_visible(&key.origin))
+                .then_some((key.origin.as_str(), key.name.as_str(), value))
+        })
+    }
+
+    /// All entries of a kind that are not deleted, hidden ones included.
+    pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = (&str, &str, &[u8])> {
+        self.entries.iter().filter_map(move |(key, held)| {
+            let value = held.value.as_deref()?;
+            (key.kind == kind).then_some((key.origin.as_str(), key.name.as_str(), value))
+        })
+    }
+
+    /// Entries of this origin are shown: it is reachable, or was not long ago.
+    pub(super) fn is_visible(&self, origin: &str) -> bool {
+        origin == self.own || self.visible.get(origin).copied().unwrap_or(false)
+    }
+
+    /// Hash of each origin's live entries.
+    pub(super) fn digests(&self) -> BTreeMap<String, u64> {
+        let mut digests: BTreeMap<String, u64> = BTreeMap::new();
+        for (key, held) in &self.entries {
+            if held.value.is_some() {
+                let sum = digests.entry(key.origin.clone()).or_default();
+                *sum = sum.wrapping_add(hash(key, held.seq));
+            }
+        }
+        digests
+    }
+
+    /// Everything of one origin, or of all, as it travels.
+    pub(super) fn export(&self, now: u64, origin: Option<&str>) -> Vec<Entry> {
+        self.entries
+            .iter()
+            .filter(|(key, _)| origin.is_none_or(|origin| key.origin == origin))
+            .map(|(key, _)| self.as_entry(now, key))
+            .collect()
+    }
+
+    /// One entry as it travels; the key must be held.
+    pub(super) fn as_entry(&self, now: u64, key: &Key) -> Entry {
+        let held = &self.entries[key];
+        let since = match held.value {
+            None => held.deleted,
+            Some(_) if key.origin == self.own || self.is_reachable(&key.origin, now) => now,
+            Some(_) => self.heard.get(&key.origin).copied().unwrap_or(now),
+        };
+        Entry {
+            key: key.clone(),
+            seq: held.seq,
+            value: held.value.clone(),
+            age_ns: now.saturating_sub(since),
+        }
+    }
+
+    /// Tells which members can be reached now. Returns true when visibility has changed.
+    pub(super) fn refresh(&mut self, now: u64, is_reachable: impl Fn(&str) -> bool) -> bool {
+        let origins: Vec<String> = self.heard.keys().cloned().collect();
+        let mut has_changed = false;
+        for origin in origins {
+            let heard = if is_reachable(&origin) {
+                self.heard.insert(origin.clone(), now);
+                now
+            } else {
+                self.heard[&origin]
+            };
+            let is_visible = now.saturating_sub(heard) < SILENT_NS;
+            has_changed |= self.visible.insert(origin.clone(), is_visible) != Some(is_visible);
+            if now.saturating_sub(heard) >= FORGET_NS {
+                self.entries.retain(|key, _| key.origin != origin);
+                self.heard.remove(&origin);
+                self.visible.remove(&origin);
+            }
+        }
+        self.entries.retain(|_, held| {
+            held.value.is_some() || now.saturating_sub(held.deleted) < TOMBSTONE_NS
+        });
+        has_changed
+    }
+
+    fn is_reachable(&self, origin: &str, now: u64) -> bool {
+        // `refresh` runs at least as often as this.
+        self.heard
+            .get(origin)
+            .is_some_and(|heard| now.saturating_sub(*heard) < 2 * REFRESH_NS)
+    }
+
+    fn note_heard(&mut self, origin: &str, then: u64) {
+        let heard = self.heard.entry(origin.to_string()).or_insert(then);
+        *heard = then.max(*heard);
+        self.visible.entry(origin.to_string()).or_insert(true);
+    }
+
+    fn own_key(&self, kind: Kind, name: &str) -> Key {
+        Key { origin: self.own.clone(), kind, name: name.to_string() }
+    }
+
+    fn count(&self, kind: Kind, origin: &str) -> usize {
+        let first = Key { origin: origin.to_string(), kind, name: String::new() };
+        self.entries
+            .range(first..)
+            .take_while(|(key, _)| key.kind == kind && key.origin == origin)
+            .filter(|(_, held)| held.value.is_some())
+            .count()
+    }
+
+    fn write_own(&mut self, key: Key, value: Option<Vec<u8>>, now: u64) -> Entry {
+        self.seq += 1;
+        let held = Held { seq: self.seq, value: value.clone(), deleted: now };
+        self.entries.insert(key.clone(), held);
+        Entry { key, seq: self.seq, value, age_ns: 0 }
+    }
+}
+
+/// FNV-1a over everything that makes a version.
+fn hash(key: &Key, seq: u64) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    let mut eat = |bytes: &[u8]| {
+        for byte in bytes {
+            hash = (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+    };
+    eat(&[key.kind as u8]);
+    eat(key.name.as_bytes());
+    eat(&[0]);
+    eat(&seq.to_be_bytes());
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn copy(from: &Store, to: &mut Store, now: u64) -> Vec<Fate> {
+        from.export(now, None).into_iter().map(|entry| to.merge(now, entry)).collect()
+    }
+
+    #[test]
+    fn newer_versions_win_and_tombstones_stay() {
+        let (mut a, mut b) = (Store::new("a"), Store::new("b"));
+        let old = a.put(Kind::Application, "x", vec![1]).unwrap();
+        assert_eq!(b.merge(0, old.clone()), Fate::Accepted);
+        assert_eq!(b.merge(0, old.clone()), Fate::Known);
+        let gone = a.delete(0, Kind::Application, "x").unwrap();
+        assert_eq!(b.merge(0, gone), Fate::Accepted);
+        assert_eq!(b.merge(0, old), Fate::Outdated);
+        assert_eq!(b.visible(Kind::Application).count(), 0);
+        assert_eq!(a.digests(), b.digests());
+    }
+
+    #[test]
+    fn restarted_member_supersedes_its_old_entries() {
+        let (mut a, mut b) = (Store::new("a"), Store::new("b"));
+        for name in ["x", "y"] {
+            a.put(Kind::Application, name, vec![1]).unwrap();
+        }
+        copy(&a, &mut b, 0);
+        let mut a = Store::new("a");
+        a.put(Kind::Application, "y", vec![2]).unwrap();
+        for entry in b.export(0, Some("a")) {
+            let key = entry.key.clone();
+            assert_eq!(a.merge(0, entry), Fate::Disputed);
+            let again = a.reissue(0, &key);
+            assert_eq!(b.merge(0, again), Fate::Accepted);
+        }
+        let seen: Vec<_> = b.visible(Kind::Application).collect();
+        assert_eq!(seen, [("a", "y", &[2][..])]);
+        assert_eq!(a.digests(), b.digests());
+    }
+
+    #[test]
+    fn entries_of_silent_members_hide_and_are_forgotten_everywhere() {
+        let (mut a, mut b, mut c) = (Store::new("a"), Store::new("b"), Store::new("c"));
+        a.put(Kind::Application, "x", vec![1]).unwrap();
+        copy(&a, &mut b, 0);
+        b.refresh(0, |_| true);
+        assert_eq!(b.visible(Kind::Application).count(), 1);
+        let late = SILENT_NS + SECOND;
+        b.refresh(late, |_| false);
+        assert_eq!(b.visible(Kind::Application).count(), 0);
+        // C learns it with its age and forgets it at the same time, although it came later.
+        copy(&b, &mut c, late);
+        c.refresh(late, |_| false);
+        assert_eq!(c.visible(Kind::Application).count(), 0);
+        c.refresh(FORGET_NS + SECOND, |_| false);
+        assert_eq!(c.entries.len(), 0);
+        // B has not looked yet; what it still has does not come back.
+        assert_eq!(copy(&b, &mut c, FORGET_NS + SECOND), [Fate::Refused]);
+    }
+
+    #[test]
+    fn full_store_refuses() {
+        let mut a = Store::new("a");
+        for number in 0..PER_ORIGIN_MAX {
+            a.put(Kind::Application, &alloc::format!("{number}"), Vec::new()).unwrap();
+        }
+        assert!(a.put(Kind::Application, "one more", Vec::new()).is_err());
+        assert!(a.put(Kind::Application, "7", vec![1]).is_ok());
+        assert!(a.put(Kind::Member, "a", Vec::new()).is_ok());
+    }
+}
