@@ -302,8 +302,9 @@ impl<P: Payload> Receiver<P> {
             NEVER
         };
         let announced_at = match self.announced {
-            Some((_, at)) => at.saturating_add(self.a_ns),
-            None => NEVER,
+            // While something is held, the gap before it is what is waited for.
+            Some((_, at)) if self.ring.is_empty() => at.saturating_add(self.a_ns),
+            _ => NEVER,
         };
         self.gap_at
             .min(self.ack_at)

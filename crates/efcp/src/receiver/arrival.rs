@@ -119,9 +119,8 @@ impl<P: Payload> Receiver<P> {
             self.gap_end = number;
         }
         if self.is_reliable {
-            self.ranges.add(number);
-            // Out of order, or it fills a gap: the sender should know at once.
-            self.is_ack_due = true;
+            // A new gap, or one that is filled: the sender should know at once.
+            self.is_ack_due |= self.ranges.add(number) || index == 0;
         }
         if index == 0 || is_first || number == self.gap_end {
             self.advance(now, counters);

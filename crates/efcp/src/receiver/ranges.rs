@@ -13,10 +13,10 @@ pub(crate) struct Ranges {
 const KEPT: usize = 16;
 
 impl Ranges {
-    /// `seq` was received.
-    pub(crate) fn add(&mut self, seq: u64) {
+    /// `seq` was received. False when it only prolongs a range: the sender need not know at once.
+    pub(crate) fn add(&mut self, seq: u64) -> bool {
         let (mut start, mut end) = (seq, seq + 1);
-        let mut kept = 0;
+        let (mut kept, before) = (0, self.count);
         for index in 0..self.count {
             let range = self.ranges[index];
             if range.0 <= end && start <= range.1 {
@@ -31,6 +31,7 @@ impl Ranges {
         self.ranges.copy_within(..shown, 1);
         self.ranges[0] = (start, end);
         self.count = shown + 1;
+        kept == before || end != seq + 1 || before - kept > 1
     }
 
     /// All below `left` is done.
@@ -66,17 +67,17 @@ mod tests {
     #[test]
     fn ranges_merge_and_the_last_changed_comes_first() {
         let mut ranges = Ranges::default();
-        for seq in [5, 9, 7, 6] {
-            ranges.add(seq);
-        }
+        let news = [5, 9, 7, 6].map(|seq| ranges.add(seq));
+        assert_eq!(news, [true; 4]);
+        assert!(!ranges.add(10));
         let mut sack = Sack::default();
         ranges.report(0, &mut sack);
-        assert_eq!(sack.as_slice(), [(5, 8), (9, 10)]);
-        ranges.add(8);
+        assert_eq!(sack.as_slice(), [(9, 11), (5, 8)]);
+        assert!(ranges.add(8));
         ranges.pass(6);
         let mut sack = Sack::default();
         ranges.report(6, &mut sack);
-        assert_eq!(sack.as_slice(), [(6, 10)]);
+        assert_eq!(sack.as_slice(), [(6, 11)]);
     }
 
     #[test]

@@ -51,8 +51,11 @@ pub(crate) struct Loss {
     probe_ns: u64,
     /// Congestion marks of which the other side has told.
     marks: u16,
-    /// The congestion policy was told that its last reaction was wrong.
-    is_undone: bool,
+    /// PDUs declared lost in this repair, and how many of them had arrived.
+    declared: u64,
+    wrong: u64,
+    /// Repairs in a row in which nothing was declared lost wrongly.
+    calm: u32,
 }
 
 impl Loss {
@@ -74,7 +77,9 @@ impl Loss {
             timeout_ns,
             probe_ns: timeout_ns,
             marks: 0,
-            is_undone: false,
+            declared: 0,
+            wrong: 0,
+            calm: 0,
         }
     }
 
@@ -117,8 +122,8 @@ struct News {
     count: u64,
     /// The left edge moved.
     is_progress: bool,
-    /// Something that was taken for lost had arrived.
-    was_wrong: bool,
+    /// PDUs that were taken for lost and had arrived.
+    wrong: u64,
 }
 
 impl<P: Payload> Sender<P> {
@@ -204,7 +209,7 @@ impl<P: Payload> Sender<P> {
         let is_too_soon = sent.is_resent && rtt < self.rtt.min_ns() / 2;
         if sent.is_lost || is_too_soon {
             // The copy that was given up has arrived after all.
-            news.was_wrong = true;
+            news.wrong += 1;
             counters.spurious += u64::from(is_too_soon);
         } else if !sent.is_resent && number < loss.highest {
             loss.reordering = loss.reordering.max(1);
@@ -284,20 +289,7 @@ impl<P: Payload> Sender<P> {
             counters.marks_echoed += marks;
             self.loss.marks = ack.ecn_marks;
         }
-        if news.was_wrong {
-            self.loss.reordering = (self.loss.reordering + 1).min(REORDERING_MAX);
-            if self.loss.is_repairing() && !self.loss.is_undone {
-                self.loss.is_undone = true;
-                self.congestion.on_spurious();
-            }
-        }
-        if self
-            .loss
-            .repair_until
-            .is_some_and(|until| self.left >= until)
-        {
-            self.loss.repair_until = None;
-        }
+        self.learn(news.wrong);
         self.congestion.on_ack(&Acked {
             now,
             count: news.count,
@@ -312,6 +304,34 @@ impl<P: Payload> Sender<P> {
         });
         self.find_losses(now, counters);
         self.arm_tail(now);
+    }
+
+    /// Learns from what was declared lost and had arrived, and ends a repair.
+    fn learn(&mut self, wrong: u64) {
+        let loss = &mut self.loss;
+        if wrong > 0 {
+            loss.reordering = (loss.reordering + 1).min(REORDERING_MAX);
+            loss.wrong += wrong;
+            loss.calm = 0;
+        }
+        if loss.repair_until.is_none_or(|until| self.left < until) {
+            return;
+        }
+        loss.repair_until = None;
+        if loss.wrong >= loss.declared {
+            self.congestion.on_spurious();
+        }
+        loss.calm += 1;
+        if loss.calm >= CALM && loss.reordering > 1 {
+            loss.reordering = 1;
+            loss.calm = 0;
+        }
+    }
+
+    fn begin_repair(&mut self, declared: u64) {
+        self.loss.repair_until = Some(self.next);
+        self.loss.is_urgent = true;
+        (self.loss.declared, self.loss.wrong) = (declared, 0);
     }
 
     fn arm_tail(&mut self, now: u64) {
@@ -370,11 +390,10 @@ impl<P: Payload> Sender<P> {
             self.loss.queue.push_back(number);
             counters.lost += 1;
             if self.loss.repair_until.is_none() {
-                self.loss.repair_until = Some(self.next);
-                self.loss.is_urgent = true;
-                self.loss.is_undone = false;
+                self.begin_repair(0);
                 self.congestion.on_loss(now, self.loss.in_flight);
             }
+            self.loss.declared += 1;
             self.loss.in_flight -= 1;
         }
     }
@@ -438,9 +457,7 @@ impl<P: Payload> Sender<P> {
         self.loss.in_flight = 0;
         self.loss.newest = None;
         self.loss.doubt_at = NEVER;
-        self.loss.repair_until = Some(self.next);
-        self.loss.is_urgent = true;
-        self.loss.is_undone = false;
+        self.begin_repair(self.loss.queue.len() as u64);
         self.loss.backoff += 1;
         self.loss.arm_timeout(now, self.timeout_most());
     }
@@ -473,6 +490,9 @@ fn index_of(number: u64, left: u64) -> usize {
 
 /// So many PDUs that arrive after a missing one mean a loss, until reordering was seen.
 const DUPLICATES: u64 = 3;
+
+/// After so many repairs without error the reordering window is the smallest again.
+const CALM: u32 = 16;
 
 /// Largest reordering window, in quarters of the smallest round-trip time.
 const REORDERING_MAX: u64 = 16;

@@ -1,0 +1,295 @@
+//! The simulated world: two ends, a channel in each direction, a clock.
+
+use std::collections::BTreeMap;
+
+use carina_efcp::{ConnEvent, Connection, ConnectionConfig, Delivered, Transmit};
+use carina_wire::dif::{Address, CepId, Control, Pci, PduType, QosId};
+use carina_wire::{Bytes, Payload};
+
+pub const US: u64 = 1_000;
+pub const MS: u64 = 1_000_000;
+pub const S: u64 = 1_000_000_000;
+
+/// SplitMix64.
+#[derive(Clone)]
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut value = self.0;
+        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ (value >> 31)
+    }
+
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    pub fn percent(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// How bad a channel is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weather {
+    pub loss_percent: u64,
+    pub repeat_percent: u64,
+    /// Share of PDUs that are delayed by up to `jitter_ns` more than others.
+    pub reorder_percent: u64,
+    pub jitter_ns: u64,
+    pub delay_ns: u64,
+    pub mark_percent: u64,
+}
+
+/// A PDU on its way.
+#[derive(Clone)]
+pub struct Pdu {
+    pub pci: Pci,
+    pub control: Option<Control>,
+    pub udf: Option<Bytes>,
+}
+
+pub fn pdu(transmit: Transmit<Bytes>) -> Pdu {
+    Pdu {
+        pci: Pci {
+            kind: transmit.kind,
+            dst: Address(2),
+            src: Address(1),
+            qos: QosId(1),
+            dst_cep: CepId(1),
+            src_cep: CepId(1),
+            drf: transmit.drf,
+            ecn: false,
+            seq: transmit.seq,
+        },
+        control: transmit.control,
+        udf: transmit.udf,
+    }
+}
+
+/// One end with what its reader does.
+pub struct End {
+    pub conn: Connection<Bytes>,
+    pub delivered: Vec<Delivered<Bytes>>,
+    pub events: Vec<ConnEvent>,
+    /// The reader takes so many UDFs; `None` for all.
+    pub appetite: Option<usize>,
+}
+
+pub struct World {
+    pub now: u64,
+    pub ends: [End; 2],
+    pub weather: Weather,
+    pub random: Random,
+    /// PDUs on their way by time of arrival and number: to which end.
+    pub wire: BTreeMap<(u64, u64), (usize, Pdu)>,
+    count: u64,
+    /// Running hash of everything that was sent and delivered.
+    pub trace: u64,
+    /// Most PDUs that were on their way.
+    pub wire_max: usize,
+    pub lost: u64,
+    /// The channel carries one PDU in so many ns, in each direction; 0 for any number.
+    pub pdu_ns: u64,
+    busy_until: [u64; 2],
+    pub drop_tail: usize,
+}
+
+impl World {
+    pub fn new(seed: u64, weather: Weather, config: impl Fn() -> ConnectionConfig) -> World {
+        let end = |side: u64| End {
+            conn: Connection::new(0, config(), seed ^ side),
+            delivered: Vec::new(),
+            events: Vec::new(),
+            appetite: None,
+        };
+        World {
+            now: S,
+            ends: [end(1), end(2)],
+            weather,
+            random: Random(seed),
+            wire: BTreeMap::new(),
+            count: 0,
+            trace: 0,
+            wire_max: 0,
+            lost: 0,
+            pdu_ns: 0,
+            busy_until: [0; 2],
+            drop_tail: usize::MAX,
+        }
+    }
+
+    fn note(&mut self, value: u64) {
+        self.trace = (self.trace ^ value)
+            .wrapping_mul(0x0100_0000_01b3)
+            .rotate_left(7);
+    }
+
+    /// Puts a PDU on the channel to `to`.
+    pub fn send(&mut self, to: usize, mut pdu: Pdu) {
+        let Weather {
+            loss_percent,
+            repeat_percent,
+            reorder_percent,
+            jitter_ns,
+            delay_ns,
+            mark_percent,
+        } = self.weather;
+        self.note(pdu.pci.seq ^ (to as u64) << 60 ^ self.now);
+        let copies = 1 + u64::from(self.random.percent(repeat_percent));
+        for _ in 0..copies {
+            if self.random.percent(loss_percent) {
+                self.lost += 1;
+                continue;
+            }
+            let mut at = self.now + delay_ns;
+            if self.pdu_ns > 0 && pdu.pci.kind == PduType::Data {
+                let queued = self.busy_until[to].saturating_sub(self.now) / self.pdu_ns;
+                if queued as usize >= self.drop_tail {
+                    self.lost += 1;
+                    continue;
+                }
+                if self.weather.mark_percent > 0 && queued as usize >= self.drop_tail / 8 {
+                    pdu.pci.ecn = true;
+                }
+                self.busy_until[to] = self.busy_until[to].max(self.now) + self.pdu_ns;
+                at = self.busy_until[to] + delay_ns;
+            } else if self.random.percent(mark_percent) {
+                pdu.pci.ecn = true;
+            }
+            if self.random.percent(reorder_percent) {
+                at += self.random.below(jitter_ns);
+            }
+            self.count += 1;
+            self.wire.insert((at, self.count), (to, pdu.clone()));
+        }
+        self.wire_max = self.wire_max.max(self.wire.len());
+    }
+
+    /// Lets an end send, deliver and report.
+    pub fn drain(&mut self, side: usize) {
+        for turn in 0..2 {
+            let mut sent = 0;
+            while let Some(transmit) = self.ends[side].conn.poll_transmit(self.now) {
+                sent += 1;
+                assert!(sent < 100_000, "sends without end");
+                self.send(1 - side, pdu(transmit));
+            }
+            let now = self.now;
+            let end = &mut self.ends[side];
+            let taken = end.delivered.len();
+            while end
+                .appetite
+                .is_none_or(|appetite| end.delivered.len() < appetite)
+                && let Some(delivered) = end.conn.poll_deliver()
+            {
+                end.delivered.push(delivered);
+            }
+            for index in taken..self.ends[side].delivered.len() {
+                let seq = self.ends[side].delivered[index].seq;
+                self.note(seq ^ now);
+            }
+            let end = &mut self.ends[side];
+            end.events
+                .extend(std::iter::from_fn(|| end.conn.poll_event()));
+            if turn == 0 {
+                end.conn.end_of_burst(now);
+            }
+        }
+    }
+
+    /// When something happens next.
+    pub fn next_at(&self) -> Option<u64> {
+        let timers = self.ends.iter().filter_map(|end| end.conn.poll_timeout());
+        let arrival = self.wire.keys().next().map(|(at, _)| *at);
+        timers.chain(arrival).min().map(|at| at.max(self.now))
+    }
+
+    /// Goes on to the next thing that happens. False when nothing will before `until`.
+    pub fn step(&mut self, until: u64) -> bool {
+        let Some(at) = self.next_at().filter(|at| *at <= until) else {
+            self.now = self.now.max(until);
+            return false;
+        };
+        self.now = at;
+        let mut touched = [false; 2];
+        while let Some(entry) = self.wire.first_entry()
+            && entry.key().0 <= at
+        {
+            let (to, pdu) = entry.remove();
+            touched[to] = true;
+            // Discards are counted by the connection.
+            let _ = self.ends[to]
+                .conn
+                .receive(at, &pdu.pci, pdu.control.as_ref(), pdu.udf);
+        }
+        for side in 0..2 {
+            let timeout = self.ends[side].conn.poll_timeout();
+            if timeout.is_some_and(|timeout| timeout <= at) {
+                self.ends[side].conn.handle_timeout(at);
+                touched[side] = true;
+            }
+            if touched[side] {
+                self.drain(side);
+            }
+        }
+        true
+    }
+
+    /// Runs for some time.
+    pub fn run(&mut self, for_ns: u64) {
+        let until = self.now + for_ns;
+        let mut steps = 0_u64;
+        while self.step(until) {
+            steps += 1;
+            assert!(
+                steps < 3_000_000,
+                "time stands still at {}: {:#?}",
+                self.now,
+                self.ends[0].conn
+            );
+        }
+    }
+
+    /// Writes UDFs numbered from `from` up to `to` at `side`, as fast as the connection takes
+    /// them, until all are written or `for_ns` is over. Returns the next number.
+    pub fn write(&mut self, side: usize, from: u64, to: u64, for_ns: u64) -> u64 {
+        let until = self.now + for_ns;
+        let mut next = from;
+        let mut steps = 0_u64;
+        loop {
+            while next < to && self.ends[side].conn.room() > 0 {
+                let udf = Bytes::from(next.to_be_bytes().to_vec());
+                if self.ends[side].conn.write(self.now, udf).is_err() {
+                    break;
+                }
+                next += 1;
+            }
+            self.drain(side);
+            steps += 1;
+            assert!(steps < 5_000_000, "time stands still at {}", self.now);
+            if next >= to || !self.step(until) {
+                return next;
+            }
+        }
+    }
+
+    /// The numbers that an end's reader got.
+    pub fn numbers(&self, side: usize) -> Vec<u64> {
+        self.ends[side]
+            .delivered
+            .iter()
+            .map(|d| number(&d.udf))
+            .collect()
+    }
+}
+
+/// The number in a UDF.
+pub fn number(udf: &Bytes) -> u64 {
+    let mut bytes = [0; 8];
+    assert_eq!(udf.copy_prefix(&mut bytes), 8);
+    u64::from_be_bytes(bytes)
+}
