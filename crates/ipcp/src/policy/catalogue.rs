@@ -102,6 +102,14 @@ impl Catalogue {
         }
     }
 
+    /// Adds the policies of another catalogue: those of the same component and name are replaced,
+    /// others follow, so that defaults stay.
+    pub fn extend(&mut self, other: Catalogue) {
+        for entry in other.components.into_values().flatten() {
+            self.put(entry.descriptor, entry.factory);
+        }
+    }
+
     /// Components that have policies, in order of their names.
     pub fn components(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.components.keys().copied()

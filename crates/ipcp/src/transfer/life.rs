@@ -192,9 +192,12 @@ impl<P: Payload> Transfer<P> {
     /// Longest user-data field of a connection, in bytes.
     fn udf_max_of(&self, pinned: Option<u32>) -> usize {
         match pinned {
-            None => self
-                .max_pdu
-                .saturating_sub(self.rmt.syntax.pci_bytes(PduType::Data)),
+            None => match self.max_pdu {
+                // Without an N-1 flow every flow ends here.
+                0 => usize::from(u16::MAX),
+                known => known,
+            }
+            .saturating_sub(self.rmt.syntax.pci_bytes(PduType::Data)),
             Some(port) => {
                 let sdu_max = self.rmt.port(port).map_or(0, |port| port.props.sdu_max);
                 sdu_max

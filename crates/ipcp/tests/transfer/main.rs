@@ -2,4 +2,9 @@
 
 mod net;
 
+mod channels;
 mod flows;
+mod hostile;
+mod life;
+mod queues;
+mod relaying;

@@ -43,6 +43,7 @@ pub fn cubes() -> Vec<QosCube> {
         QosCube {
             in_order: true,
             window,
+            weight: 3,
             ..cube(2, "unreliable-flow-control")
         },
         QosCube {
@@ -56,7 +57,6 @@ pub fn cubes() -> Vec<QosCube> {
         QosCube {
             retransmission: true,
             window,
-            weight: 3,
             ..cube(4, "reliable-unordered")
         },
         QosCube {
