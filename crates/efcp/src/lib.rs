@@ -38,6 +38,7 @@ pub mod congestion;
 mod connection;
 mod counters;
 pub mod delimiting;
+pub mod fuzz;
 mod pacing;
 mod receiver;
 pub mod rtt;

@@ -95,6 +95,12 @@ impl<P: Payload> Assembler<P> {
         &self.counters
     }
 
+    /// Bytes of incomplete SDUs that are held.
+    #[must_use]
+    pub fn held_bytes(&self) -> usize {
+        self.held_bytes + self.scattered.bytes()
+    }
+
     /// Takes a UDF as the connection delivers it.
     pub fn on_udf(&mut self, delivered: Delivered<P>) {
         let Delivered {

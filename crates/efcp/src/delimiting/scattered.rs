@@ -46,6 +46,10 @@ impl<P: Payload> Scattered<P> {
         }
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     /// Adds a fragment; returns all of its SDU when that is complete.
     pub(super) fn add(
         &mut self,
