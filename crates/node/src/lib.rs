@@ -25,6 +25,7 @@ mod http;
 mod ipcps;
 mod joins;
 mod journal;
+pub mod key;
 mod media;
 mod members;
 mod queries;
