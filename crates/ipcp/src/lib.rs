@@ -25,6 +25,7 @@ extern crate alloc;
 
 pub mod api;
 pub mod config;
+mod ipcp;
 pub mod manage;
 pub mod policy;
 pub mod seal;
@@ -33,5 +34,6 @@ pub mod transfer;
 
 pub use api::{Command, Delivery, Event, FlowKey, N1Port, N1Properties};
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
+pub use ipcp::Ipcp;
 pub use policy::Catalogue;
 pub use transfer::{Counters, DropReason, Transfer};
