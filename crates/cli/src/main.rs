@@ -5,6 +5,7 @@
 mod bench;
 mod carriage;
 mod commands;
+mod dissect;
 mod failure;
 mod measure;
 mod report;
@@ -43,7 +44,7 @@ pub struct Shared {
     /// $XDG_RUNTIME_DIR/carina]
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
-    /// Wait so long for a node that is still starting
+    /// Wait so long for a node that is still starting, or for a DIF to join
     #[arg(long, global = true, value_name = "TIME", value_parser = measure::duration::parse_ns)]
     pub wait: Option<u64>,
 }
@@ -90,11 +91,18 @@ enum Command {
     Flow(commands::flow::FlowCommand),
     #[command(subcommand)]
     Dif(commands::dif::DifCommand),
+    #[command(subcommand)]
+    Rib(commands::rib::RibCommand),
+    #[command(subcommand)]
+    Policy(commands::policy::PolicyCommand),
+    #[command(subcommand)]
+    Key(commands::key::KeyCommand),
     Apply(commands::apply::ApplyArgs),
     Ping(commands::ping::PingArgs),
     Perf(commands::perf::PerfArgs),
     Cat(commands::cat::CatArgs),
     Top(commands::top::TopArgs),
+    Dissect(commands::dissect::DissectArgs),
     #[command(subcommand)]
     Vm(commands::vm::VmCommand),
     #[command(subcommand)]
@@ -113,11 +121,15 @@ fn run(cli: Cli) -> Outcome {
         Command::Register(args) => commands::register::run(shared, args),
         Command::Flow(command) => commands::flow::run(shared, command),
         Command::Dif(command) => commands::dif::run(shared, &command),
+        Command::Rib(command) => commands::rib::run(shared, &command),
+        Command::Policy(command) => commands::policy::run(shared, &command),
+        Command::Key(command) => commands::key::run(shared, &command),
         Command::Apply(args) => commands::apply::run(shared, &args),
         Command::Ping(args) => commands::ping::run(shared, args),
         Command::Perf(args) => commands::perf::run(shared, args),
         Command::Cat(args) => commands::cat::run(shared, args),
         Command::Top(args) => commands::top::run(shared, &args),
+        Command::Dissect(args) => commands::dissect::run(shared, &args),
         Command::Vm(command) => commands::vm::run(shared, command),
         Command::Bench(command) => commands::bench::run(shared, command),
         Command::Demo(args) => commands::demo::run(shared, args),

@@ -24,6 +24,8 @@ pub(super) struct Line {
     /// What the reader has no room for.
     held: VecDeque<Packet>,
     held_bytes: usize,
+    /// What was delivered since the reader's room was stated last: payload and ring bytes.
+    recent: (u64, u64),
     /// Room that was stated last.
     stated: usize,
     /// How the flow ends once `held` is delivered.
@@ -52,6 +54,7 @@ impl Line {
             consumed: 0,
             held: VecDeque::new(),
             held_bytes: 0,
+            recent: (0, 0),
             stated: 0,
             ending: None,
         }
@@ -61,6 +64,25 @@ impl Line {
     fn room(&self) -> u64 {
         let window = self.wires.map_or(0, |wires| wires.window);
         window.saturating_sub(self.delivered - self.consumed)
+    }
+
+    /// What the machine is told that the reader can take, in bytes of SDUs: its ring also needs
+    /// room for their records, which is most of it when SDUs are small.
+    fn payload_room(&mut self) -> usize {
+        let (payload, cost) = self.recent;
+        let share = if cost > 0 { payload.max(1) } else { 1 };
+        let room = self.room() * share / cost.max(1);
+        if cost > ROOM_SAMPLE {
+            self.recent = (payload / 2, cost / 2);
+        }
+        let room = (room as usize).saturating_sub(self.held_bytes);
+        let is_empty = self.held.is_empty() && self.delivered == self.consumed;
+        match (self.is_lossless, self.held.is_empty()) {
+            // A piece longer than the whole ring is held here and goes bit by bit.
+            (true, _) if is_empty => room.max(OVERHANG),
+            (false, true) if room > 0 => room.max(OVERHANG),
+            _ => room,
+        }
     }
 
     /// Puts a packet that the reader has room for on the link; true when it has.
@@ -73,6 +95,8 @@ impl Line {
             return Err(packet);
         }
         self.delivered += cost;
+        self.recent.0 += packet.len() as u64;
+        self.recent.1 += cost;
         links.push(wires.to_flow, packet)
     }
 }
@@ -143,6 +167,9 @@ impl Normal {
                 sdus += 1
             }
             self.member.on_sdu(self.now, flow, packet, more);
+        }
+        if let (true, Some(flow)) = (moved, flow) {
+            self.roomy.push(flow);
         }
         if moved {
             self.row.add(Value::SdusOut, sdus);
@@ -232,7 +259,7 @@ impl Normal {
             },
             false => packet,
         };
-        let held_max = wires.window as usize;
+        let held_max = (wires.window as usize).max(2 * OVERHANG);
         if !line.is_lossless && line.held_bytes + packet.len() > held_max {
             return self.row.add(Value::DropRingFull, 1);
         }
@@ -292,7 +319,7 @@ impl Normal {
             let Some(line) = self.lines.get_mut(flow.0 as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            let room = (line.room() as usize).saturating_sub(line.held_bytes);
+            let room = line.payload_room();
             if room != line.stated && line.state != LineState::Ending {
                 line.stated = room;
                 self.member.set_delivery_room(self.now, flow, room);
@@ -389,6 +416,12 @@ fn flush(line: &mut Line, links: &mut Links) {
         line.held_bytes -= len;
     }
 }
+
+/// The longest piece of an SDU that comes at once, and a little, in bytes.
+const OVERHANG: usize = 66_000;
+
+/// Ring bytes after which older SDUs count half in what small ones cost.
+const ROOM_SAMPLE: u64 = 1 << 20;
 
 /// Longest piece of an SDU that a writer hands over at a time, in bytes.
 const PIECE_MAX: usize = 65_536;

@@ -17,7 +17,6 @@
 mod lines;
 mod n1;
 mod orders;
-mod pending;
 mod told;
 
 use std::cell::RefCell;
@@ -25,11 +24,10 @@ use std::collections::{HashMap, VecDeque};
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
-use self::pending::{Counters, DropReason, Ipcp};
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::Row;
 use carina_engine::{App, AppId, LinkId, Links, Packet};
-use carina_ipcp::{Catalogue, FlowKey, N1Port, N1Properties};
+use carina_ipcp::{Catalogue, Counters, FlowKey, Ipcp, N1Port, N1Properties};
 use carina_sys::Interest;
 
 use self::lines::Line;
@@ -144,6 +142,8 @@ impl Normal {
         self.tell(links);
         self.state_rooms();
         self.grant(links);
+        // The rings that the burst came from are released after this.
+        self.member.settle();
         moved
     }
 

@@ -159,7 +159,6 @@ impl Normal {
     /// Moves PDUs to the N-1 flows as far as those take them. True when there were some.
     pub(super) fn transmit(&mut self, links: &mut Links) -> bool {
         let mut moved = false;
-        let blocked_before = self.blocked.len();
         while let Some(n1) = self.member.poll_n1() {
             let output = self
                 .n1s
@@ -183,10 +182,6 @@ impl Normal {
                     self.row.add(Value::DropFlowEnded, 1);
                 }
             }
-        }
-        if self.blocked.len() > blocked_before {
-            // What could not go stays, and the rings that it came from are about to be released.
-            self.member.end_of_burst(self.now);
         }
         moved
     }

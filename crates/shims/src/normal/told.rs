@@ -3,10 +3,10 @@
 use carina_api::AppName;
 use carina_engine::counters::{Row, Value};
 use carina_engine::{Close, Links};
-use carina_ipcp::{Command, Event as Told, FlowKey};
+use carina_ipcp::{Command, Counters, DropReason, Event as Told, FlowKey};
 
+use super::Normal;
 use super::lines::{Line, LineState};
-use super::{Counters, DropReason, Normal};
 use crate::command::Event;
 use crate::hub::{Place, free_port};
 
