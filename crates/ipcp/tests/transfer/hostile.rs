@@ -90,6 +90,9 @@ proptest! {
         rounds in 1..4usize,
     ) {
         let mut net = victim();
+        // Long enough for a PDU that is lost again and again.
+        let patient = carina_ipcp::QosCube { retransmit_ms: 600_000, ..cubes()[2].clone() };
+        net.flow(0, 1, 9, &patient);
         let mut state = seed | 1;
         net.loses = Some(Box::new(move |_, _, _| {
             state ^= state << 13;
@@ -100,13 +103,20 @@ proptest! {
         let mut expected = Vec::new();
         for round in 0..rounds {
             for len in &lengths {
-                net.write(0, 2, &sdu(round, *len));
+                net.write(0, 9, &sdu(round, *len));
                 expected.push(sdu(round, *len));
             }
             net.run_until(net.now + 50_000_000);
         }
-        net.run_until(net.now + 4_000_000_000);
-        prop_assert!(net.take_read(1, 2) == expected);
+        net.run_until(net.now + 300_000_000_000);
+        let read = net.take_read(1, 9);
+        prop_assert!(
+            read == expected,
+            "{} of {}: {:?}",
+            read.len(),
+            expected.len(),
+            net.events
+        );
     }
 
     #[test]
