@@ -1,0 +1,153 @@
+//! `carina dissect`: what is in a capture file, in words.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+use carina_wire::pcapng::{CaptureError, Direction, Item, Packet, Reader};
+use serde_json::{Value, json};
+
+use crate::Shared;
+use crate::dissect::{Dissector, Settings};
+use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::report::{print_json, print_line};
+
+/// Show the packets of a capture file: PDUs, CDAP messages, VMPI records, RINA ARP
+///
+/// Reads pcapng as `carina capture` and other tools write it. One line for each packet; with
+/// --verbose a paragraph, with --json an object.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  carina dissect blue.pcapng
+  carina dissect --verbose blue.pcapng
+  carina capture blue -w - | carina dissect -
+  carina dissect --dif address=4,seq=8 of-another-tool.pcapng")]
+pub struct DissectArgs {
+    /// The file; - for standard input
+    file: PathBuf,
+    /// Everything that is in each packet
+    #[arg(long, short)]
+    verbose: bool,
+    /// Field widths of the DIF where the file does not say: address=2,cep=2,qos=1,seq=4,
+    /// ctrl_seq=4,length=2,rate=4,frame=4, and delimiting=standard or none
+    #[arg(long, value_name = "KEY=VALUE,..", default_value = "")]
+    dif: Settings,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The file cannot be read, is no capture file, or ends within a packet.
+pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
+    let name = args.file.display().to_string();
+    let mut input: Box<dyn Read> = if name == "-" {
+        Box::new(io::stdin().lock())
+    } else {
+        Box::new(File::open(&args.file).attempt(format!("opening {name}"))?)
+    };
+    let mut show = Show {
+        dissector: Dissector::new(args.dif),
+        names: Vec::new(),
+        start_ns: None,
+        is_json: shared.json,
+        is_verbose: args.verbose,
+    };
+    let mut reader = Reader::new();
+    let mut portion = vec![0; 1 << 16];
+    loop {
+        let count = match input.read(&mut portion) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error).attempt(format!("reading {name}")),
+        };
+        reader.feed(&portion[..count]);
+        while let Some(item) = reader.poll().map_err(|error| wrong(&name, error))? {
+            show.item(&item)?;
+        }
+    }
+    match reader.rest() {
+        0 => Ok(()),
+        rest => Err(failed(format!(
+            "{name} ends within a block, of which {rest} bytes are there"
+        ))),
+    }
+}
+
+fn wrong(name: &str, error: CaptureError) -> Failure {
+    let hint = match error {
+        CaptureError::Foreign => "; convert other formats with `editcap -F pcapng`",
+        _ => "",
+    };
+    failed(format!("{name}: {error}{hint}"))
+}
+
+/// Shows what a file says, item by item.
+struct Show {
+    dissector: Dissector,
+    /// Names of the section's interfaces.
+    names: Vec<String>,
+    /// When the first packet was.
+    start_ns: Option<u64>,
+    is_json: bool,
+    is_verbose: bool,
+}
+
+impl Show {
+    fn item(&mut self, item: &Item<'_>) -> Outcome {
+        match item {
+            Item::Section => {
+                self.names.clear();
+                self.dissector.begin_section();
+                Ok(())
+            }
+            Item::Interface(interface) => {
+                self.names.push(interface.name.clone());
+                let added = self.dissector.add_interface(interface);
+                added.map_err(|reason| failed(format!("interface {}: {reason}", interface.name)))
+            }
+            Item::Packet(packet) => self.packet(packet),
+        }
+    }
+
+    fn packet(&mut self, packet: &Packet<'_>) -> Outcome {
+        let layers = self.dissector.dissect(packet);
+        let name = self.names.get(packet.interface as usize);
+        let name = name.map_or("?", String::as_str);
+        if self.is_json {
+            let layers: Vec<Value> = layers.iter().map(|layer| layer.to_json()).collect();
+            return print_json(&json!({
+                "time_ns": packet.time_ns,
+                "interface": name,
+                "direction": word(packet.direction),
+                "bytes": packet.original_bytes,
+                "captured_bytes": packet.bytes.len(),
+                "layers": layers,
+            }));
+        }
+        let start = *self.start_ns.get_or_insert(packet.time_ns);
+        let since = packet.time_ns.saturating_sub(start);
+        let head = format!(
+            "{:>5}.{:06} {:3} {name}",
+            since / 1_000_000_000,
+            since % 1_000_000_000 / 1000,
+            word(packet.direction),
+        );
+        if self.is_verbose {
+            let mut lines = vec![format!("{head} {} bytes", packet.original_bytes)];
+            lines.extend(layers.iter().flat_map(|layer| layer.to_lines()));
+            lines.push(String::new());
+            return print_line(lines.join("\n"));
+        }
+        let gist: Vec<&str> = layers.iter().map(|layer| layer.summary.as_str()).collect();
+        print_line(format!("{head} {}", gist.join(" | ")))
+    }
+}
+
+fn word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::Unknown => "-",
+        Direction::In => "in",
+        Direction::Out => "out",
+    }
+}

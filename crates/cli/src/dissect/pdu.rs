@@ -1,0 +1,201 @@
+//! PDUs of a normal DIF.
+
+use carina_wire::dif::{Ack, Control, Decoded, Pci, PduType, Window};
+use serde_json::json;
+
+use super::layer::{Layer, show_bytes};
+use super::{Settings, cdap, delimiting};
+
+/// Adds the layers of a PDU of which `original` bytes came and the first are here.
+pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, pdu: &[u8], original: usize) {
+    match settings.syntax.decode(pdu, original) {
+        Ok(header) => known(layers, settings, pdu, original, &header),
+        Err(error) => {
+            let mut layer = Layer::new("pdu", format!("malformed: {error}"));
+            layer.field("bytes", original);
+            layer.field("content", show_bytes(pdu));
+            layers.push(layer);
+        }
+    }
+}
+
+/// Adds the layers of an SDU that is a PDU of a DIF above, or data of an application.
+pub(super) fn guess(layers: &mut Vec<Layer>, settings: &Settings, sdu: &[u8], original: usize) {
+    let is_padding = |header: &Decoded| {
+        let rest = sdu.get(header.pdu_bytes..).unwrap_or_default();
+        rest.len() < SHORTEST_FRAME && rest.iter().all(|byte| *byte == 0)
+    };
+    match settings.syntax.decode(sdu, original) {
+        Ok(header) if is_padding(&header) => known(layers, settings, sdu, original, &header),
+        _ => content(layers, sdu, original),
+    }
+}
+
+/// Adds the layers of an SDU: CDAP, or bytes that only an application understands.
+pub(super) fn content(layers: &mut Vec<Layer>, sdu: &[u8], original: usize) {
+    let is_whole = sdu.len() == original;
+    if let Some(layer) = cdap::dissect(sdu).filter(|_| is_whole) {
+        return layers.push(layer);
+    }
+    let mut layer = Layer::new("data", format!("{original} bytes"));
+    layer.field("bytes", original);
+    layer.field("content", show_bytes(sdu));
+    layers.push(layer);
+}
+
+/// Payload of the shortest Ethernet frame in bytes.
+const SHORTEST_FRAME: usize = 46;
+
+fn known(
+    layers: &mut Vec<Layer>,
+    settings: &Settings,
+    pdu: &[u8],
+    original: usize,
+    header: &Decoded,
+) {
+    let pci = &header.pci;
+    let user_bytes = header.pdu_bytes - header.header_bytes;
+    let end = header.pdu_bytes.min(pdu.len());
+    let user = &pdu[header.header_bytes.min(end)..end];
+    let mut layer = Layer::new("pdu", String::new());
+    describe(&mut layer, header);
+    match pci.kind {
+        PduType::Data => {
+            layer.summary = format!(
+                "data {}:{} > {}:{} cube {} seq {}{}, {user_bytes} bytes",
+                pci.src,
+                pci.src_cep,
+                pci.dst,
+                pci.dst_cep,
+                pci.qos,
+                pci.seq,
+                marks(pci)
+            );
+            layer.field("seq", pci.seq);
+            layer.field("user_bytes", user_bytes);
+        }
+        PduType::Management => {
+            let to = match pci.dst.0 {
+                0 => "neighbour".to_owned(),
+                address => address.to_string(),
+            };
+            layer.summary = format!("management {} > {to}, {user_bytes} bytes", pci.src);
+            layer.field("user_bytes", user_bytes);
+        }
+        PduType::Control | PduType::Rendezvous => {
+            let said = settings.syntax.decode_control(&pdu[..end], header);
+            let said = match said {
+                Ok(control) => control_fields(&mut layer, &control),
+                Err(error) => format!("malformed: {error}"),
+            };
+            layer.summary = format!(
+                "{} {}:{} > {}:{}{} {said}",
+                word(pci.kind),
+                pci.src,
+                pci.src_cep,
+                pci.dst,
+                pci.dst_cep,
+                marks(pci)
+            );
+        }
+    }
+    if original > header.pdu_bytes {
+        layer.field("padding_bytes", original - header.pdu_bytes);
+    }
+    layers.push(layer);
+    match pci.kind {
+        PduType::Data if settings.is_delimited => {
+            delimiting::dissect(layers, user, user_bytes);
+        }
+        PduType::Data | PduType::Management => content(layers, user, user_bytes),
+        PduType::Control | PduType::Rendezvous => {}
+    }
+}
+
+fn describe(layer: &mut Layer, header: &Decoded) {
+    let Pci {
+        kind,
+        dst,
+        src,
+        qos,
+        dst_cep,
+        src_cep,
+        drf,
+        ecn,
+        ..
+    } = header.pci;
+    layer.field("type", word(kind));
+    layer.field("src", src.0);
+    layer.field("dst", dst.0);
+    layer.field("src_cep", src_cep.0);
+    layer.field("dst_cep", dst_cep.0);
+    layer.field("qos", qos.0);
+    layer.field("hop_limit", header.hop_limit);
+    layer.field("drf", drf);
+    layer.field("ecn", ecn);
+    layer.field("pdu_bytes", header.pdu_bytes);
+}
+
+fn word(kind: PduType) -> &'static str {
+    match kind {
+        PduType::Data => "data",
+        PduType::Management => "management",
+        PduType::Control => "control",
+        PduType::Rendezvous => "rendezvous",
+    }
+}
+
+fn marks(pci: &Pci) -> String {
+    let drf = if pci.drf { " DRF" } else { "" };
+    let ecn = if pci.ecn { " ECN" } else { "" };
+    format!("{drf}{ecn}")
+}
+
+/// Adds the fields of a control part; returns the gist.
+fn control_fields(layer: &mut Layer, control: &Control) -> String {
+    let mut said = format!("#{}", control.seq);
+    layer.field("ctrl_seq", control.seq);
+    layer.field("last_ctrl_seq", control.last_seq);
+    if let Some(ack) = &control.ack {
+        let Ack {
+            next,
+            sack,
+            cause,
+            delay_us,
+            ecn_marks,
+        } = ack;
+        said += &format!(" ack {next}");
+        for (start, end) in sack.as_slice() {
+            said += &format!(" +{start}..{end}");
+        }
+        layer.field(
+            "ack",
+            json!({
+                "next": next, "cause": cause, "delay_us": delay_us, "ecn_marks": ecn_marks,
+                "received": sack.as_slice(),
+            }),
+        );
+    }
+    if let Some(window) = &control.window {
+        let Window {
+            left,
+            right,
+            my_left,
+            my_right,
+            rate,
+            frame,
+        } = window;
+        said += &format!(" window {left}..{right}");
+        if *rate != 0 {
+            said += &format!(" rate {rate} in {frame} ms");
+        }
+        layer.field(
+            "window",
+            json!({
+                "left": left, "right": right, "my_left": my_left, "my_right": my_right,
+                "rate": rate, "frame_ms": frame,
+            }),
+        );
+    }
+    said
+}

@@ -1,0 +1,97 @@
+//! What a capture file says of an interface, in the text of its description:
+//! `carina KIND KEY=VALUE ...`, such as `carina normal dif=blue address=4 delimiting=none`.
+
+use std::str::FromStr;
+
+use carina_wire::dif::{Syntax, Widths};
+
+/// What must be known of a DIF to read its PDUs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// Layout and widths of PCI.
+    pub syntax: Syntax,
+    /// User data begin with a delimiting header.
+    pub is_delimited: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            syntax: Syntax::default(),
+            is_delimited: true,
+        }
+    }
+}
+
+impl Settings {
+    /// The settings of an interface. What its description does not say is as in `fallback`, and
+    /// so is everything when the description is not one of Carina's.
+    ///
+    /// # Errors
+    /// A value that cannot be.
+    pub fn of_interface(description: &str, fallback: Settings) -> Result<Settings, String> {
+        let mut words = description.split_whitespace();
+        if words.next() != Some("carina") {
+            return Ok(fallback);
+        }
+        fallback.with(words.filter_map(|word| word.split_once('=')))
+    }
+
+    /// With some of them changed; keys that are not about PDUs are passed over.
+    fn with<'a>(
+        mut self,
+        pairs: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Settings, String> {
+        for (key, value) in pairs {
+            if let Some(width) = width_of(&mut self.syntax.widths, key) {
+                *width = value
+                    .parse()
+                    .map_err(|_| format!("{key}={value}: not a number of bytes"))?;
+            } else if key == "delimiting" {
+                self.is_delimited = match value {
+                    "standard" => true,
+                    "none" => false,
+                    _ => return Err(format!("delimiting={value}: neither standard nor none")),
+                };
+            }
+        }
+        self.syntax.check()?;
+        Ok(self)
+    }
+}
+
+/// Pairs with commas between: `address=4,seq=8`.
+impl FromStr for Settings {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Settings, String> {
+        let mut pairs = Vec::new();
+        for word in text.split(',').filter(|word| !word.is_empty()) {
+            let (key, value) = word
+                .split_once('=')
+                .ok_or_else(|| format!("{word}: should be KEY=VALUE"))?;
+            if key != "delimiting" && width_of(&mut Widths::default(), key).is_none() {
+                return Err(format!(
+                    "{key}: should be address, cep, qos, seq, ctrl_seq, length, rate, frame or \
+                     delimiting"
+                ));
+            }
+            pairs.push((key, value));
+        }
+        Settings::default().with(pairs.into_iter())
+    }
+}
+
+fn width_of<'a>(widths: &'a mut Widths, key: &str) -> Option<&'a mut u8> {
+    Some(match key {
+        "address" => &mut widths.address,
+        "cep" => &mut widths.cep,
+        "qos" => &mut widths.qos,
+        "seq" => &mut widths.seq,
+        "ctrl_seq" => &mut widths.ctrl_seq,
+        "length" => &mut widths.length,
+        "rate" => &mut widths.rate,
+        "frame" => &mut widths.frame,
+        _ => return None,
+    })
+}
