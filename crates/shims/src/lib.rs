@@ -13,6 +13,7 @@
 //!   different kinds are relayed by the data plane.
 #![forbid(unsafe_code)]
 
+mod board;
 mod command;
 mod eth;
 mod flow;
@@ -26,6 +27,7 @@ mod normal;
 mod normal_shim;
 mod offered;
 mod plane;
+mod retries;
 mod ring_flow;
 mod shim;
 mod socket_flow;

@@ -14,30 +14,26 @@
 
 mod flows;
 mod nic;
-mod orders;
-mod resolver;
 mod stations;
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-use carina_api::{AppName, IpcpId};
-use carina_engine::counters::{Row, Value};
-use carina_engine::{App, AppId, BURST, Links, Packet, Pool};
+use carina_api::AppName;
+use carina_engine::counters::Value;
+use carina_engine::{App, BURST, Close, LinkId, Links};
 use carina_netdev::FaultPlan;
 use carina_sys::Interest;
 use carina_wire::arp::{Arp, ArpError, Dialect, Name, Operation};
 use carina_wire::ether::{ETHERTYPE_RINA, Mac};
 
-use self::flows::{Line, Lines};
+use self::flows::ByStation;
 use self::nic::{Arrival, Nic, Sent};
-use self::resolver::{Due, Resolver};
-use self::stations::{Caller, Stations};
-use crate::command::Event;
-use crate::hub::{Directory, Orders};
-use crate::mailbox::Mailbox;
+use self::stations::Stations;
+use crate::board::{Board, Names};
 use crate::medium::{Boot, HubParts, Medium};
 use crate::offered::Offered;
+use crate::retries::{Due, Retries};
 
 /// What an Ethernet shim is made from.
 #[derive(Clone, Debug)]
@@ -100,104 +96,80 @@ impl Boot for EthBoot {
 
 /// The app.
 pub(super) struct Eth {
-    id: AppId,
-    ipcp: IpcpId,
     name: String,
     nic: Nic,
-    orders: Orders,
-    events: Mailbox<Event>,
-    directory: Directory,
-    row: Row,
-    pool: Pool,
-    names: BTreeSet<AppName>,
-    resolver: Resolver,
-    lines: Lines,
+    /// The flows; each is known by its station once that has answered.
+    board: Board<Option<Mac>>,
+    by_station: ByStation,
+    retries: Retries,
     stations: Stations,
     is_up: bool,
     is_removed: bool,
-    next_port: u32,
+    /// The interface was looked at for the first time.
+    has_looked: bool,
     now: u64,
     /// Links that hold packets because the interface had no room.
-    stalled: VecDeque<carina_engine::LinkId>,
-    looked_at: u64,
+    stalled: VecDeque<LinkId>,
 }
 
 impl Eth {
     fn new(parts: HubParts, nic: Nic) -> Eth {
-        let timeout_ns = nic.config().timeout_ns;
         Eth {
-            id: parts.id,
-            ipcp: parts.ipcp,
             name: format!("ipcp-{}", parts.ipcp),
+            retries: Retries::new(nic.config().timeout_ns),
             nic,
-            orders: parts.orders,
-            events: parts.events,
-            directory: parts.directory,
-            row: parts.row,
-            pool: parts.pool,
-            names: BTreeSet::new(),
-            resolver: Resolver::new(timeout_ns),
-            lines: Lines::default(),
+            board: Board::new(parts),
+            by_station: ByStation::default(),
             stations: Stations::default(),
             is_up: false,
             is_removed: false,
-            next_port: 0,
+            has_looked: false,
             now: 0,
             stalled: VecDeque::new(),
-            looked_at: 0,
         }
     }
 
     /// Follows the interface.
     fn follow_link(&mut self, links: &mut Links) {
-        let looked = match self.looked_at {
-            0 => self.nic.look_now().map(|()| true),
-            _ => self.nic.look(),
+        let is_first = !std::mem::replace(&mut self.has_looked, true);
+        let looked = match is_first {
+            true => self.nic.look_now().map(|()| true),
+            false => self.nic.look(),
         };
-        self.looked_at = self.now.max(1);
         match looked {
             Ok(true) if !self.is_up => {
                 self.is_up = true;
-                self.row.add(Value::LinksUp, 1);
-                self.events.put(Event::LinkUp {
-                    ipcp: self.ipcp,
-                    peer: self.nic.label(),
-                });
+                self.board.link_up(self.nic.label());
             }
-            Ok(true) => self.restate_credit(links),
+            Ok(true) => self.board.restate_credit(self.credit(), links),
             Ok(false) => {}
-            Err(reason) if self.is_up || !self.lines.was_told => self.link_down(reason, links),
-            Err(_) => {}
+            Err(reason) => {
+                let was_up = std::mem::take(&mut self.is_up);
+                if was_up || is_first {
+                    self.fail_all(&reason, links);
+                    self.stations.clear();
+                    self.board.link_down(reason);
+                }
+            }
         }
-    }
-
-    fn link_down(&mut self, reason: String, links: &mut Links) {
-        self.lines.was_told = true;
-        if std::mem::take(&mut self.is_up) {
-            self.row.add(Value::LinksDown, 1);
-        }
-        self.fail_all(&reason, links);
-        self.stations.clear();
-        self.events.put(Event::LinkDown {
-            ipcp: self.ipcp,
-            reason,
-        });
     }
 
     /// Asks what is due to be asked.
     fn ask(&mut self, links: &mut Links) {
-        while let Some(due) = self.resolver.poll(self.now) {
+        while let Some(due) = self.retries.poll(self.now) {
+            let (Due::Ask(port) | Due::GiveUp(port)) = due;
+            let Some(at) = self.board.of_port(port) else {
+                continue;
+            };
+            let Some(names) = self.board.line(at).map(|line| line.names.clone()) else {
+                continue;
+            };
             match due {
-                Due::Ask { local, remote } => self.send_request(&local, &remote),
-                Due::GiveUp(port) => {
-                    if let Some(question) = self.resolver.take(port) {
-                        let reason = format!(
-                            "nobody on {} answered for {}",
-                            self.nic.label(),
-                            question.remote
-                        );
-                        self.deny(port, question.wires, reason, links);
-                    }
+                Due::Ask(_) => self.send_request(&names.local, &names.remote),
+                Due::GiveUp(_) => {
+                    let label = self.nic.label();
+                    let text = format!("nobody on {label} answered for {}", names.remote);
+                    self.end(at, Close::Refused(text), links);
                 }
             }
         }
@@ -223,10 +195,10 @@ impl Eth {
         // The names were checked when they came in.
         let Ok(payload) = arp.encode() else { return };
         match self.nic.send_arp(self.now, to, &payload) {
-            Sent::Yes => self.row.add(Value::ControlOut, 1),
-            Sent::Impaired => self.row.add(Value::DropImpaired, 1),
+            Sent::Yes => self.board.row.add(Value::ControlOut, 1),
+            Sent::Impaired => self.board.row.add(Value::DropImpaired, 1),
             // It is asked again.
-            Sent::NoRoom => self.row.add(Value::DropNoBuffer, 1),
+            Sent::NoRoom => self.board.row.add(Value::DropNoBuffer, 1),
         }
     }
 
@@ -239,7 +211,7 @@ impl Eth {
             return;
         }
         if arrival.is_cut || arrival.from.is_group() {
-            return self.row.add(Value::DropMalformed, 1);
+            return self.board.row.add(Value::DropMalformed, 1);
         }
         if arrival.ethertype == ETHERTYPE_RINA {
             self.receive_sdu(arrival.from, arrival.payload, links);
@@ -256,18 +228,18 @@ impl Eth {
             // A station speaks for itself only.
             Ok(arp) if arp.sender_mac == from => arp,
             Err(ArpError::Other) => return,
-            Ok(_) | Err(_) => return self.row.add(Value::DropMalformed, 1),
+            Ok(_) | Err(_) => return self.board.row.add(Value::DropMalformed, 1),
         };
         let names = (
             from_text(arp.sender, &dialect),
             from_text(arp.target, &dialect),
         );
         let (Some(remote), Some(local)) = names else {
-            return self.row.add(Value::DropMalformed, 1);
+            return self.board.row.add(Value::DropMalformed, 1);
         };
-        self.row.add(Value::ControlIn, 1);
+        self.board.row.add(Value::ControlIn, 1);
         match arp.operation {
-            Operation::Request if !self.is_up || !self.names.contains(&local) => {}
+            Operation::Request if !self.is_up || !self.board.names.contains(&local) => {}
             Operation::Request => {
                 let reply = Arp {
                     operation: Operation::Reply,
@@ -277,54 +249,42 @@ impl Eth {
                     target: arp.sender,
                 };
                 self.send_arp(&reply, from);
-                self.called(from, Caller { remote, local }, links);
+                self.called(from, Names { local, remote }, links);
             }
             Operation::Reply if arp.target_mac == self.nic.mac() => {
-                self.answered(from, &remote, &local, links);
+                self.answered(from, Names { local, remote }, links);
             }
             Operation::Reply => {}
         }
     }
 
-    /// Whether a packet is an SDU that a frame carries; longer ones come in pieces.
-    fn is_whole(&self, line: &mut Line, packet: &Packet) -> bool {
-        let is_start = !std::mem::replace(&mut line.is_in_pieces, packet.more());
-        is_start && !packet.more() && packet.len() <= self.nic.sdu_bytes_max()
-    }
-
     /// Takes what a flow has put on its link, as far as the interface has room.
-    fn drain(&mut self, link: carina_engine::LinkId, links: &mut Links) -> bool {
-        let (mut moved, mut room) = (false, self.nic.room());
-        let Some(mut line) = self.lines.take_by_link(links.tag(link), link) else {
+    fn drain(&mut self, link: LinkId, links: &mut Links) -> bool {
+        let Some(at) = self.board.of_link(link, links) else {
             return false;
         };
-        loop {
-            if room == 0 {
-                if links.queued(link) > 0 {
-                    links.leave(link);
-                    self.stalled.push_back(link);
-                }
-                break;
-            }
+        let Some(mac) = self.board.line(at).and_then(|line| line.peer) else {
+            return false;
+        };
+        let (mut moved, sdu_bytes_max) = (false, self.nic.sdu_bytes_max());
+        for _ in 0..self.nic.room() {
             let Some(packet) = links.pop(link) else {
-                break;
+                return moved;
             };
             moved = true;
-            if !self.is_whole(&mut line, &packet) {
-                self.row.add(Value::DropTooLong, 1);
+            if !self.board.fits(at, &packet, sdu_bytes_max) {
                 continue;
             }
-            match self.nic.send(self.now, line.mac, &packet) {
-                Sent::Yes => {
-                    room -= 1;
-                    self.row.add(Value::SdusOut, 1);
-                    self.row.add(Value::BytesOut, packet.len() as u64);
-                }
-                Sent::Impaired => self.row.add(Value::DropImpaired, 1),
-                Sent::NoRoom => self.row.add(Value::DropNoBuffer, 1),
+            match self.nic.send(self.now, mac, &packet) {
+                Sent::Yes => self.board.count_sent(packet.len()),
+                Sent::Impaired => self.board.row.add(Value::DropImpaired, 1),
+                Sent::NoRoom => self.board.row.add(Value::DropNoBuffer, 1),
             }
         }
-        self.lines.put_back(line);
+        if links.queued(link) > 0 {
+            links.leave(link);
+            self.stalled.push_back(link);
+        }
         moved
     }
 
@@ -342,7 +302,7 @@ impl Eth {
             true => (room as u64).saturating_mul(ROOM_PER_FRAME),
             false => 0,
         };
-        links.set_room(self.id, bytes);
+        links.set_room(self.board.id, bytes);
     }
 }
 
@@ -363,9 +323,9 @@ impl App for Eth {
         }
         self.ask(links);
         let lost = self.nic.move_due(now);
-        self.row.add(Value::DropNoBuffer, lost);
+        self.board.row.add(Value::DropNoBuffer, lost);
         // Credit of windowed links is the links' own matter.
-        while links.next_return(self.id).is_some() {}
+        while links.next_return(self.board.id).is_some() {}
         self.state_room(links);
     }
 
@@ -384,11 +344,11 @@ impl App for Eth {
 
     fn push(&mut self, _now: u64, links: &mut Links) -> bool {
         let mut moved = false;
-        while let Some(link) = links.next_ready(self.id) {
+        while let Some(link) = links.next_ready(self.board.id) {
             moved |= self.drain(link, links);
             if links.queued(link) == 0 && links.closed(link).is_some() {
                 self.flow_ended(link, links);
-                links.wake(self.id);
+                links.wake(self.board.id);
             }
         }
         moved
@@ -397,7 +357,7 @@ impl App for Eth {
     fn settle(&mut self, now: u64, _links: &mut Links) {
         if !self.nic.settle(now) {
             // The watch tells the rest.
-            self.row.add(Value::DropLinkDown, 1);
+            self.board.row.add(Value::DropLinkDown, 1);
         }
     }
 
@@ -405,10 +365,12 @@ impl App for Eth {
         if self.is_removed {
             return true;
         }
-        if !self.orders.borrow().is_empty() || self.nic.has_frame() {
+        if self.board.has_orders() || self.nic.has_frame() {
             return false;
         }
-        self.row.add(Value::DropNoBuffer, self.nic.take_missed());
+        self.board
+            .row
+            .add(Value::DropNoBuffer, self.nic.take_missed());
         true
     }
 
@@ -419,7 +381,7 @@ impl App for Eth {
             return None;
         }
         let stalled = (!self.stalled.is_empty()).then_some(self.now + STALLED_NS);
-        [self.resolver.next_at(), self.nic.next_deadline(), stalled]
+        [self.retries.next_at(), self.nic.next_deadline(), stalled]
             .into_iter()
             .flatten()
             .min()

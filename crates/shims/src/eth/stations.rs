@@ -2,29 +2,21 @@
 
 use std::collections::HashMap;
 
-use carina_api::AppName;
 use carina_wire::ether::Mac;
 
-/// What a station has asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Caller {
-    /// The name at the station.
-    pub remote: AppName,
-    /// The name here.
-    pub local: AppName,
-}
+use crate::board::Names;
 
 /// Stations, bounded: whoever can send frames can invent them.
 #[derive(Default)]
 pub(super) struct Stations {
-    callers: HashMap<Mac, Caller>,
+    callers: HashMap<Mac, Names>,
     /// Until when SDUs of a station are late ones of a flow that has ended, in ns.
     ended: HashMap<Mac, u64>,
 }
 
 impl Stations {
     /// A station asks. What it sends from here on is for a new flow.
-    pub fn called(&mut self, mac: Mac, caller: Caller) {
+    pub fn called(&mut self, mac: Mac, caller: Names) {
         self.ended.remove(&mac);
         if self.callers.len() >= STATIONS_MAX && !self.callers.contains_key(&mac) {
             self.callers.clear();
@@ -33,7 +25,7 @@ impl Stations {
     }
 
     /// What a station has asked for last.
-    pub fn caller(&self, mac: Mac) -> Option<&Caller> {
+    pub fn caller(&self, mac: Mac) -> Option<&Names> {
         self.callers.get(&mac)
     }
 
@@ -74,12 +66,14 @@ const LATE_NS: u64 = 30_000_000_000;
 
 #[cfg(test)]
 mod tests {
+    use carina_api::AppName;
+
     use super::*;
 
     #[test]
     fn stations_are_bounded_and_a_new_question_ends_lateness() {
         let name = |text: &str| AppName::new(text).unwrap();
-        let caller = Caller {
+        let caller = Names {
             remote: name("a"),
             local: name("b"),
         };
