@@ -7,12 +7,14 @@
 #![forbid(unsafe_code)]
 
 mod headers;
+mod efcp;
 mod memory;
 mod sockets;
 mod text;
 
 pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use headers::{arp, cdap, frame, pci, reads_arp, reads_cdap, reads_frame, reads_pci};
+pub use efcp::efcp;
 pub use memory::{ring_consumer, vmpi_control, vmpi_endpoint};
 pub use sockets::ivshmem_server;
 pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};

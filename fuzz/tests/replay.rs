@@ -114,6 +114,11 @@ fn auth_survives_its_corpus() {
     accepts_what_is_good("auth", carina_fuzz::reads_auth);
 }
 
+#[test]
+fn efcp_survives_its_corpus() {
+    replay("efcp", carina_fuzz::efcp, 5 * MUTATIONS);
+}
+
 fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
     let files = corpus(target);
     for (number, file) in files.iter().enumerate() {
