@@ -54,6 +54,7 @@ impl<P: Payload> Ipcp<P> {
         let mut all = Catalogue::standard();
         manage::describe(&mut all);
         all.extend(catalogue);
+        all.describe_toolbox(&*toolbox);
         let management = Management::new(config, toolbox, all.clone(), seed)?;
         Ok(Ipcp {
             transfer: Transfer::new(all, seed.rotate_left(32)),

@@ -70,7 +70,10 @@ impl List {
     pub fn new(params: &Params) -> Result<List, String> {
         let list = |name: &str| {
             let words = params.text(name).split(',').map(str::trim);
-            words.filter(|word| !word.is_empty()).map(str::to_string).collect::<Vec<_>>()
+            words
+                .filter(|word| !word.is_empty())
+                .map(str::to_string)
+                .collect::<Vec<_>>()
         };
         let pair = |word: String| match word.split_once('>') {
             Some((from, to)) => Ok((from.trim().to_string(), to.trim().to_string())),
@@ -81,7 +84,10 @@ impl List {
         };
         Ok(List {
             join: list("join"),
-            flows: list("flows").into_iter().map(pair).collect::<Result<_, _>>()?,
+            flows: list("flows")
+                .into_iter()
+                .map(pair)
+                .collect::<Result<_, _>>()?,
             write: list("write"),
             expel: list("expel"),
         })

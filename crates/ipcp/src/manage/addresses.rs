@@ -94,7 +94,11 @@ pub(super) fn assign(
     let mut draw = || random.next();
     let address = policy.assign(view, &mut draw)?;
     let is_good = address != 0 && address <= view.last && !view.taken.contains_key(&address);
-    if is_good { Some(address) } else { Sequential.assign(view, &mut draw) }
+    if is_good {
+        Some(address)
+    } else {
+        Sequential.assign(view, &mut draw)
+    }
 }
 
 /// Highest address of a width in bytes.
@@ -118,9 +122,19 @@ mod tests {
         let mut given = BTreeSet::new();
         for _ in 0..count {
             // Every third is assigned by another member than the first.
-            let own = if given.len() % 3 == 2 { 2 } else { u64::from(!given.is_empty()) };
-            let view = View { last, own, taken: &taken };
-            let Some(address) = assign(policy, &view, &mut random) else { break };
+            let own = if given.len() % 3 == 2 {
+                2
+            } else {
+                u64::from(!given.is_empty())
+            };
+            let view = View {
+                last,
+                own,
+                taken: &taken,
+            };
+            let Some(address) = assign(policy, &view, &mut random) else {
+                break;
+            };
             assert!(address >= 1 && address <= last);
             assert!(given.insert(address), "{address} twice");
             taken.insert(address, String::new());
@@ -130,7 +144,11 @@ mod tests {
 
     #[test]
     fn every_policy_uses_the_whole_space_and_nothing_twice() {
-        for policy in [&Draw as &dyn AddressAssignment, &Sequential, &Blocks { size: 16 }] {
+        for policy in [
+            &Draw as &dyn AddressAssignment,
+            &Sequential,
+            &Blocks { size: 16 },
+        ] {
             assert_eq!(fill(policy, 300, 255).len(), 255);
         }
     }
@@ -141,7 +159,16 @@ mod tests {
         let mut random = Random::new(1);
         let policy = Blocks { size: 16 };
         let mut one = |own| {
-            assign(&policy, &View { last: 0xffff, own, taken: &taken }, &mut random).unwrap()
+            assign(
+                &policy,
+                &View {
+                    last: 0xffff,
+                    own,
+                    taken: &taken,
+                },
+                &mut random,
+            )
+            .unwrap()
         };
         assert_eq!((one(1), one(2), one(17)), (16, 32, 272));
     }

@@ -84,7 +84,9 @@ impl Management {
         self.events.push_back(Event::Notice {
             text: format!("{name:?} cannot be registered: {reason}"),
         });
-        self.events.push_back(Event::Unreachable { name: name.to_string() });
+        self.events.push_back(Event::Unreachable {
+            name: name.to_string(),
+        });
     }
 
     pub(super) fn unregister(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
@@ -139,10 +141,17 @@ impl Management {
 
     /// The members that hold registrations of a name.
     fn homes(&self, name: &str) -> Vec<String> {
-        let mut members: Vec<(u64, String)> =
-            self.member_names().into_iter().map(|member| (weight(name, &member), member)).collect();
+        let mut members: Vec<(u64, String)> = self
+            .member_names()
+            .into_iter()
+            .map(|member| (weight(name, &member), member))
+            .collect();
         members.sort_by(|a, b| b.cmp(a));
-        members.into_iter().take(HOMES).map(|(_, member)| member).collect()
+        members
+            .into_iter()
+            .take(HOMES)
+            .map(|(_, member)| member)
+            .collect()
     }
 
     /// A member registers an application here, or takes it back: this member is a home.
@@ -198,8 +207,16 @@ impl Management {
     }
 
     fn held_places(&self, name: &str) -> Vec<String> {
-        let holders = self.directory.held.get(name).into_iter().flat_map(BTreeMap::keys);
-        holders.filter(|member| self.address_of(member).is_some()).cloned().collect()
+        let holders = self
+            .directory
+            .held
+            .get(name)
+            .into_iter()
+            .flat_map(BTreeMap::keys);
+        holders
+            .filter(|member| self.address_of(member).is_some())
+            .cloned()
+            .collect()
     }
 
     /// Where an application is, as far as this member knows.
@@ -214,7 +231,11 @@ impl Management {
                 if self.registered.contains(name) {
                     return Lookup::Known(alloc::vec![self.own.clone()]);
                 }
-                let cached = self.directory.cache.get(name).filter(|(_, until)| *until > now);
+                let cached = self
+                    .directory
+                    .cache
+                    .get(name)
+                    .filter(|(_, until)| *until > now);
                 if let Some((places, _)) = cached {
                     let places = places.clone();
                     return Lookup::Known(self.by_distance(places));
@@ -228,7 +249,11 @@ impl Management {
                 }
                 let others: Vec<String> =
                     homes.into_iter().filter(|home| *home != self.own).collect();
-                if others.is_empty() { Lookup::Known(Vec::new()) } else { Lookup::Ask(others) }
+                if others.is_empty() {
+                    Lookup::Known(Vec::new())
+                } else {
+                    Lookup::Ask(others)
+                }
             }
         }
     }
@@ -292,7 +317,10 @@ impl Management {
         let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
         if self.member.is_some() {
             let mut add = |name: &str, member: &str| {
-                places.entry(name.to_string()).or_default().push(member.to_string());
+                places
+                    .entry(name.to_string())
+                    .or_default()
+                    .push(member.to_string());
             };
             match self.policies.directory {
                 DirectoryPolicy::Replicated => {
@@ -317,10 +345,12 @@ impl Management {
         let old = core::mem::replace(&mut self.directory.places, places);
         let places = &self.directory.places;
         for name in old.keys().filter(|name| !places.contains_key(*name)) {
-            self.events.push_back(Event::Unreachable { name: name.clone() });
+            self.events
+                .push_back(Event::Unreachable { name: name.clone() });
         }
         for name in places.keys().filter(|name| !old.contains_key(*name)) {
-            self.events.push_back(Event::Reachable { name: name.clone() });
+            self.events
+                .push_back(Event::Reachable { name: name.clone() });
         }
     }
 
@@ -332,7 +362,11 @@ impl Management {
     /// This IPCP is no member any more: it knows nothing of others.
     pub(super) fn forget_directory(&mut self) {
         let places = core::mem::take(&mut self.directory.places);
-        self.directory = Directory { places, is_stale: true, ..Directory::default() };
+        self.directory = Directory {
+            places,
+            is_stale: true,
+            ..Directory::default()
+        };
     }
 
     /// Names of applications of this member.

@@ -38,7 +38,11 @@ pub(super) struct Joining {
 
 impl Joining {
     pub(super) fn new(config: DifConfig, until: u64) -> Joining {
-        Joining { config, given: None, until }
+        Joining {
+            config,
+            given: None,
+            until,
+        }
     }
 
     /// What is waited for.
@@ -75,8 +79,16 @@ impl Management {
         let until = now + 4 * self.policies.enrollment.step_ns;
         let wanted = dialect::decode::<Enrolling>(dialect::bytes(message));
         let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
-        let Some((wanted, up)) = wanted.zip(up).filter(|(wanted, up)| wanted.name == up.name) else {
-            return self.reject(now, n1, message, result::VALUE, "the enrollment is malformed", dt);
+        let Some((wanted, up)) = wanted.zip(up).filter(|(wanted, up)| wanted.name == up.name)
+        else {
+            return self.reject(
+                now,
+                n1,
+                message,
+                result::VALUE,
+                "the enrollment is malformed",
+                dt,
+            );
         };
         if !matches!(up.stage, Stage::Admitting { .. }) {
             let reason = "it is a member already";
@@ -87,7 +99,11 @@ impl Management {
             return self.reject(now, n1, message, result::ERROR, reason, dt);
         };
         let Some(member) = &self.member else { return };
-        let value = Enrolling { address, dif_id: member.dif_id, ..wanted };
+        let value = Enrolling {
+            address,
+            dif_id: member.dif_id,
+            ..wanted
+        };
         let answer = dialect::answer(message, Some(dialect::encode(&value)));
         self.reply(now, n1, &answer, dt);
         if let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) {
@@ -105,29 +121,42 @@ impl Management {
         let own = member.address;
         let mut taken = self.taken(now);
         taken.insert(own, self.own.clone());
-        let known = self.store.all(Kind::Member).find(|(origin, _, _)| *origin == name);
+        let known = self
+            .store
+            .all(Kind::Member)
+            .find(|(origin, _, _)| *origin == name);
         let known = known.and_then(|(_, _, value)| dialect::decode::<MemberValue>(value));
         let known = known.map_or(0, |value| value.address);
         let is_free = |address: u64| {
             let owner = taken.get(&address);
             address != 0 && address <= last && owner.is_none_or(|owner| owner == name)
         };
-        let address = [former, known].into_iter().find(|address| is_free(*address));
+        let address = [former, known]
+            .into_iter()
+            .find(|address| is_free(*address));
         let address = match address {
             Some(address) => address,
             None => {
-                let view = View { last, own, taken: &taken };
+                let view = View {
+                    last,
+                    own,
+                    taken: &taken,
+                };
                 addresses::assign(&*self.policies.addresses, &view, &mut self.random)?
             }
         };
-        self.promised.insert(address, (String::from(name), now + PROMISE_NS));
+        self.promised
+            .insert(address, (String::from(name), now + PROMISE_NS));
         Some(address)
     }
 
     /// Addresses in use or promised, with their owners.
     fn taken(&mut self, now: u64) -> BTreeMap<u64, String> {
         self.promised.retain(|_, (_, until)| *until > now);
-        let promised = self.promised.iter().map(|(address, (name, _))| (*address, name.clone()));
+        let promised = self
+            .promised
+            .iter()
+            .map(|(address, (name, _))| (*address, name.clone()));
         let mut taken: BTreeMap<u64, String> = promised.collect();
         for (origin, _, value) in self.store.all(Kind::Member) {
             if let Some(value) = dialect::decode::<MemberValue>(value) {
@@ -180,12 +209,20 @@ impl Management {
     ) {
         let up = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut());
         let Some(up) = up else { return };
-        let Stage::Joining(Joining { config, given: Some((address, dif_id)), .. }) = &up.stage else {
+        let Stage::Joining(Joining {
+            config,
+            given: Some((address, dif_id)),
+            ..
+        }) = &up.stage
+        else {
             let reason = "no enrollment is under way";
             return self.reject(now, n1, message, result::OPERATION, reason, dt);
         };
-        let membership =
-            Membership { dif_id: *dif_id, address: *address, config: config.clone() };
+        let membership = Membership {
+            dif_id: *dif_id,
+            address: *address,
+            config: config.clone(),
+        };
         up.stage = Stage::Neighbours;
         let answer = message.answer();
         self.reply(now, n1, &answer, dt);
@@ -208,8 +245,12 @@ impl Management {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else { return };
-        let Stage::Admitting { address, .. } = up.stage else { return };
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+            return;
+        };
+        let Stage::Admitting { address, .. } = up.stage else {
+            return;
+        };
         if message.result != 0 || address == 0 {
             return self.up_ended(now, n1, "it did not finish its enrollment", dt);
         }
@@ -226,7 +267,11 @@ impl Management {
         let old = member.address;
         let last = addresses::last_address(member.config.widths.address);
         let taken = self.taken(now);
-        let view = View { last, own: old, taken: &taken };
+        let view = View {
+            last,
+            own: old,
+            taken: &taken,
+        };
         // Not the block of the old address: that belongs to its other owner.
         let fresh = addresses::assign(&addresses::Draw, &view, &mut self.random);
         let Some(address) = fresh else {
@@ -252,7 +297,10 @@ impl Management {
     /// Tells the DIF of this member.
     pub(super) fn publish_member(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
-        let value = MemberValue { address: member.address, incarnation: self.incarnation };
+        let value = MemberValue {
+            address: member.address,
+            incarnation: self.incarnation,
+        };
         let own = self.own.clone();
         match self.store.put(Kind::Member, &own, dialect::encode(&value)) {
             Ok(entry) => self.flood(now, &[entry], None, dt),

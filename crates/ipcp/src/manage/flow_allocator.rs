@@ -115,7 +115,10 @@ impl Management {
             Lookup::Ask(homes) => {
                 let object = Object::Application(Some(remote.to_string()));
                 let message = dialect::request(Opcode::Start, &object, None);
-                let what = What::Lookup { flow: key, name: remote.to_string() };
+                let what = What::Lookup {
+                    flow: key,
+                    name: remote.to_string(),
+                };
                 self.query(now, homes, message, what, dt);
             }
         }
@@ -130,7 +133,9 @@ impl Management {
         members: Result<Vec<String>, String>,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.flows.flows.get(&key) else { return };
+        let Some(flow) = self.flows.flows.get(&key) else {
+            return;
+        };
         if !matches!(flow.state, State::Looking) {
             return;
         }
@@ -172,7 +177,9 @@ impl Management {
         let invoke = self.invoke();
         let source_address = self.member.as_ref().map_or(0, |member| member.address);
         let (incarnation, own) = (self.incarnation, self.own.clone());
-        let Some(flow) = self.flows.flows.get_mut(&key) else { return };
+        let Some(flow) = self.flows.flows.get_mut(&key) else {
+            return;
+        };
         let value = FlowObject {
             source: flow.local.clone(),
             destination: flow.remote.clone(),
@@ -190,7 +197,10 @@ impl Management {
         flow.member = member;
         flow.address = address;
         let bytes = message.encode();
-        flow.state = State::Asking { exchange: exchange(now, address, message), others: members };
+        flow.state = State::Asking {
+            exchange: exchange(now, address, message),
+            others: members,
+        };
         self.send_to(now, address, bytes, dt);
     }
 
@@ -204,7 +214,10 @@ impl Management {
         if self.flows.remove(key).is_some() {
             self.journal.count("flows-refused");
             dt.close(now, Owner::Flow(key));
-            self.events.push_back(Event::Allocated { flow: key, result: Err(reason) });
+            self.events.push_back(Event::Allocated {
+                flow: key,
+                result: Err(reason),
+            });
         }
     }
 
@@ -225,9 +238,13 @@ impl Management {
             return self.reply_to(now, asker, &answer, dt);
         }
         let wanted = dialect::decode::<FlowObject>(dialect::bytes(message));
-        let spec = wanted.as_ref().and_then(|wanted| wanted.spec.as_ref()?.read());
+        let spec = wanted
+            .as_ref()
+            .and_then(|wanted| wanted.spec.as_ref()?.read());
         let is_sound = |wanted: &FlowObject| {
-            let own_name = name.split_once('-').and_then(|(address, _)| address.parse().ok());
+            let own_name = name
+                .split_once('-')
+                .and_then(|(address, _)| address.parse().ok());
             wanted.source_address == asker.address
                 && own_name == Some(asker.address)
                 && wanted.source_cep != 0
@@ -241,14 +258,22 @@ impl Management {
         };
         match self.admit_flow(asker, name, message, wanted, spec) {
             Ok((key, local, remote)) => {
-                let pending = message.answer().with_error(result::PENDING, "the application decides");
+                let pending = message
+                    .answer()
+                    .with_error(result::PENDING, "the application decides");
                 self.reply_to(now, asker, &pending, dt);
-                self.events.push_back(Event::Incoming { flow: key, local, remote, spec });
+                self.events.push_back(Event::Incoming {
+                    flow: key,
+                    local,
+                    remote,
+                    spec,
+                });
             }
             Err((code, reason)) => {
                 self.journal.count("flows-refused");
                 let answer = message.answer().with_error(code, &reason);
-                self.flows.refused(now, name, answer.clone(), now + REFUSED_NS);
+                self.flows
+                    .refused(now, name, answer.clone(), now + REFUSED_NS);
                 self.reply_to(now, asker, &answer, dt);
             }
         }
@@ -262,19 +287,34 @@ impl Management {
         wanted: FlowObject,
         spec: FlowSpec,
     ) -> Result<(FlowKey, String, String), (i32, String)> {
-        let FlowObject { source, destination, .. } = wanted;
+        let FlowObject {
+            source,
+            destination,
+            ..
+        } = wanted;
         if !self.registered.contains(&destination) || self.leaving.is_some() {
             let reason = format!("{destination:?} is not registered at {}", self.own);
             return Err((result::NOT_HERE, reason));
         }
-        if !self.policies.access.allows(&source, Deed::Flow { to: &destination }) {
-            let reason = format!("{source:?} may not call {destination:?}; see policy access-control");
+        if !self
+            .policies
+            .access
+            .allows(&source, Deed::Flow { to: &destination })
+        {
+            let reason =
+                format!("{source:?} may not call {destination:?}; see policy access-control");
             return Err((result::ACCESS, reason));
         }
         let cubes = self.member.as_ref().map(|member| &member.config.cubes[..]);
-        let cube = cubes.unwrap_or_default().iter().find(|cube| u32::from(cube.id) == wanted.cube);
+        let cube = cubes
+            .unwrap_or_default()
+            .iter()
+            .find(|cube| u32::from(cube.id) == wanted.cube);
         let Some(cube) = cube.cloned() else {
-            return Err((result::VALUE, format!("the DIF has no QoS cube {}", wanted.cube)));
+            return Err((
+                result::VALUE,
+                format!("the DIF has no QoS cube {}", wanted.cube),
+            ));
         };
         let flow = Flow {
             role: Role::Called,
@@ -288,14 +328,20 @@ impl Management {
             incarnation: wanted.incarnation,
             local_cep: CepId(0),
             remote_cep: CepId(wanted.source_cep),
-            state: State::Deciding { asker: asker.clone(), request: message.clone() },
+            state: State::Deciding {
+                asker: asker.clone(),
+                request: message.clone(),
+            },
             unreachable: None,
             rolling: None,
             rolled: None,
         };
         match self.flows.insert(flow) {
             Some(key) => Ok((key, destination, source)),
-            None => Err((result::ERROR, format!("{} has as many flows as it can", self.own))),
+            None => Err((
+                result::ERROR,
+                format!("{} has as many flows as it can", self.own),
+            )),
         }
     }
 
@@ -307,15 +353,24 @@ impl Management {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.flows.flows.get(&key).filter(|flow| flow.member == asker.name) else {
+        let Some(flow) = self
+            .flows
+            .flows
+            .get(&key)
+            .filter(|flow| flow.member == asker.name)
+        else {
             return self.discard(&asker.name, "flow-of-another");
         };
         let answer = match &flow.state {
-            State::Deciding { .. } => {
-                message.answer().with_error(result::PENDING, "the application decides")
-            }
-            State::Open { answer: Some(answer) } => answer.clone(),
-            _ => message.answer().with_error(result::ERROR, "the flow has ended"),
+            State::Deciding { .. } => message
+                .answer()
+                .with_error(result::PENDING, "the application decides"),
+            State::Open {
+                answer: Some(answer),
+            } => answer.clone(),
+            _ => message
+                .answer()
+                .with_error(result::ERROR, "the flow has ended"),
         };
         self.reply_to(now, asker, &answer, dt);
     }
@@ -328,8 +383,12 @@ impl Management {
         answer: Result<(), String>,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.flows.flows.get(&key) else { return };
-        let State::Deciding { asker, request } = &flow.state else { return };
+        let Some(flow) = self.flows.flows.get(&key) else {
+            return;
+        };
+        let State::Deciding { asker, request } = &flow.state else {
+            return;
+        };
         let (asker, request) = (asker.clone(), request.clone());
         let opened = answer.and_then(|()| {
             dt.open(
@@ -343,7 +402,11 @@ impl Management {
             )
             .inspect_err(|reason| {
                 let reason = format!("no connection: {reason}");
-                self.events.push_back(Event::Closed { flow: key, is_graceful: false, reason });
+                self.events.push_back(Event::Closed {
+                    flow: key,
+                    is_graceful: false,
+                    reason,
+                });
             })
         });
         match opened {
@@ -360,14 +423,17 @@ impl Management {
                 dt.connect(now, cep, Address(flow.address), flow.remote_cep);
                 if let Some(flow) = self.flows.flows.get_mut(&key) {
                     flow.local_cep = cep;
-                    flow.state = State::Open { answer: Some(answer.clone()) };
+                    flow.state = State::Open {
+                        answer: Some(answer.clone()),
+                    };
                 }
                 self.reply_to(now, &asker, &answer, dt);
             }
             Err(reason) => {
                 let answer = request.answer().with_error(result::ERROR, &reason);
                 if let Some(flow) = self.flows.remove(key) {
-                    self.flows.refused(now, &flow.name, answer.clone(), now + REFUSED_NS);
+                    self.flows
+                        .refused(now, &flow.name, answer.clone(), now + REFUSED_NS);
                 }
                 self.reply_to(now, &asker, &answer, dt);
             }
@@ -384,12 +450,19 @@ impl Management {
     ) {
         if message.opcode == Opcode::DeleteR {
             let is_ours = |ending: &Exchange| ending.address == asker.address;
-            if self.flows.endings.get(&message.invoke_id).is_some_and(is_ours) {
+            if self
+                .flows
+                .endings
+                .get(&message.invoke_id)
+                .is_some_and(is_ours)
+            {
                 self.flows.endings.remove(&message.invoke_id);
             }
             return;
         }
-        let Some(Object::Flow(Some(name))) = Object::parse(&message.name) else { return };
+        let Some(Object::Flow(Some(name))) = Object::parse(&message.name) else {
+            return;
+        };
         if message.opcode == Opcode::WriteR {
             return self.on_flow_rolled(now, asker, &name, message, dt);
         }
@@ -402,7 +475,9 @@ impl Management {
             }
             return;
         };
-        let State::Asking { exchange, others } = &mut flow.state else { return };
+        let State::Asking { exchange, others } = &mut flow.state else {
+            return;
+        };
         if exchange.message.invoke_id != message.invoke_id {
             return self.journal.count("stale");
         }
@@ -432,7 +507,10 @@ impl Management {
         flow.incarnation = value.incarnation;
         flow.state = State::Open { answer: None };
         dt.connect(now, flow.local_cep, Address(flow.address), flow.remote_cep);
-        self.events.push_back(Event::Allocated { flow: key, result: Ok(()) });
+        self.events.push_back(Event::Allocated {
+            flow: key,
+            result: Ok(()),
+        });
     }
 
     pub(super) fn deallocate(
@@ -442,7 +520,9 @@ impl Management {
         reason: String,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.flows.flows.get_mut(&key) else { return };
+        let Some(flow) = self.flows.flows.get_mut(&key) else {
+            return;
+        };
         match &flow.state {
             State::Open { .. } if reason.is_empty() => {
                 flow.state = State::Finishing;
@@ -450,7 +530,11 @@ impl Management {
             }
             State::Finishing => {}
             State::Deciding { .. } => {
-                let why = if reason.is_empty() { "the application does not want it" } else { &reason };
+                let why = if reason.is_empty() {
+                    "the application does not want it"
+                } else {
+                    &reason
+                };
                 let why = why.to_string();
                 self.respond(now, key, Err(why), dt);
             }
@@ -458,7 +542,9 @@ impl Management {
                 self.flows.remove(key);
                 dt.close(now, Owner::Flow(key));
             }
-            State::Asking { .. } | State::Open { .. } => self.end_flow(now, key, false, &reason, dt),
+            State::Asking { .. } | State::Open { .. } => {
+                self.end_flow(now, key, false, &reason, dt)
+            }
         }
     }
 
@@ -479,7 +565,9 @@ impl Management {
         reason: &str,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.flows.remove(key) else { return };
+        let Some(flow) = self.flows.remove(key) else {
+            return;
+        };
         dt.close(now, Owner::Flow(key));
         if flow.address != 0 {
             self.end_remote(now, flow.address, &flow.name, is_graceful, reason, dt);
@@ -509,7 +597,9 @@ impl Management {
         // Longer than R of any cube that is of use: an end that is cut off fails by itself.
         exchange.give_up_at = now + 4 * SILENCE_NS;
         if self.flows.endings.len() < super::flows::FLOWS_MAX {
-            self.flows.endings.insert(exchange.message.invoke_id, exchange);
+            self.flows
+                .endings
+                .insert(exchange.message.invoke_id, exchange);
         }
     }
 
@@ -530,8 +620,12 @@ impl Management {
         self.reply_to(now, asker, &message.answer(), dt);
         let own = asker.name == self.own;
         for role in [Role::Caller, Role::Called] {
-            let Some(key) = self.flows.find(name, role) else { continue };
-            let Some(flow) = self.flows.flows.get(&key) else { continue };
+            let Some(key) = self.flows.find(name, role) else {
+                continue;
+            };
+            let Some(flow) = self.flows.flows.get(&key) else {
+                continue;
+            };
             // Both ends may be here: the one that said it is gone already.
             let is_other = flow.member == asker.name && (!own || flow.address == asker.address);
             let is_ended = matches!(flow.state, State::Lingering { .. });
@@ -542,7 +636,9 @@ impl Management {
     }
 
     fn ended_by_peer(&mut self, now: u64, key: FlowKey, end: &FlowEnd, dt: &mut dyn DataTransfer) {
-        let Some(flow) = self.flows.flows.get_mut(&key) else { return };
+        let Some(flow) = self.flows.flows.get_mut(&key) else {
+            return;
+        };
         let (is_graceful, reason) = (end.is_graceful, end.reason.clone());
         match flow.state {
             State::Asking { .. } | State::Looking => {
@@ -555,7 +651,11 @@ impl Management {
             }
             State::Open { .. } if is_graceful && !flow.cube.retransmission => {
                 let until = now + LINGER_NS;
-                flow.state = State::Lingering { until, is_graceful, reason };
+                flow.state = State::Lingering {
+                    until,
+                    is_graceful,
+                    reason,
+                };
             }
             _ => self.close_flow(now, key, is_graceful, reason, dt),
         }
@@ -570,12 +670,21 @@ impl Management {
         reason: String,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.flows.remove(key) else { return };
+        let Some(flow) = self.flows.remove(key) else {
+            return;
+        };
         dt.close(now, Owner::Flow(key));
         if matches!(flow.state, State::Looking | State::Asking { .. }) {
-            self.events.push_back(Event::Allocated { flow: key, result: Err(reason) });
+            self.events.push_back(Event::Allocated {
+                flow: key,
+                result: Err(reason),
+            });
         } else if !matches!(flow.state, State::Finishing) {
-            self.events.push_back(Event::Closed { flow: key, is_graceful, reason });
+            self.events.push_back(Event::Closed {
+                flow: key,
+                is_graceful,
+                reason,
+            });
         }
     }
 
@@ -587,7 +696,9 @@ impl Management {
         reason: &str,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.flows.flows.get(&key) else { return };
+        let Some(flow) = self.flows.flows.get(&key) else {
+            return;
+        };
         self.journal.count("flows-failed");
         let (address, name) = (flow.address, flow.name.clone());
         self.close_flow(now, key, false, reason.to_string(), dt);
@@ -595,10 +706,18 @@ impl Management {
     }
 
     /// All flows end: this IPCP is no member any more.
-    pub(super) fn end_all_flows(&mut self, now: u64, reason: &str, tells: bool, dt: &mut dyn DataTransfer) {
+    pub(super) fn end_all_flows(
+        &mut self,
+        now: u64,
+        reason: &str,
+        tells: bool,
+        dt: &mut dyn DataTransfer,
+    ) {
         let keys: Vec<FlowKey> = self.flows.flows.keys().copied().collect();
         for key in keys {
-            let Some(flow) = self.flows.flows.get(&key) else { continue };
+            let Some(flow) = self.flows.flows.get(&key) else {
+                continue;
+            };
             let (address, name) = (flow.address, flow.name.clone());
             self.close_flow(now, key, false, reason.to_string(), dt);
             if tells && address != 0 {
@@ -635,8 +754,13 @@ impl Management {
     }
 
     fn flow_timeout(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
-        let Some(flow) = self.flows.flows.get_mut(&key) else { return };
-        if flow.unreachable.is_some_and(|since| since + flow.patience_ns() <= now) {
+        let Some(flow) = self.flows.flows.get_mut(&key) else {
+            return;
+        };
+        if flow
+            .unreachable
+            .is_some_and(|since| since + flow.patience_ns() <= now)
+        {
             let reason = format!("member {} cannot be reached", flow.member);
             self.journal.count("flows-failed");
             return self.close_flow(now, key, false, reason, dt);
@@ -658,7 +782,11 @@ impl Management {
                 }
                 return;
             }
-            State::Lingering { until, is_graceful, reason } if *until <= now => {
+            State::Lingering {
+                until,
+                is_graceful,
+                reason,
+            } if *until <= now => {
                 let (is_graceful, reason) = (*is_graceful, reason.clone());
                 return self.close_flow(now, key, is_graceful, reason, dt);
             }
@@ -699,13 +827,17 @@ impl Management {
     pub(super) fn follow_members(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let keys: Vec<FlowKey> = self.flows.flows.keys().copied().collect();
         for key in keys {
-            let Some(flow) = self.flows.flows.get_mut(&key) else { continue };
+            let Some(flow) = self.flows.flows.get_mut(&key) else {
+                continue;
+            };
             let is_going = matches!(flow.state, State::Open { .. } | State::Finishing);
             if !is_going || flow.member == self.own {
                 continue;
             }
             let value = self.store.value(Kind::Member, &flow.member, &flow.member);
-            let Some(value) = value.and_then(dialect::decode::<MemberValue>) else { continue };
+            let Some(value) = value.and_then(dialect::decode::<MemberValue>) else {
+                continue;
+            };
             if value.incarnation != flow.incarnation {
                 let reason = format!("member {} has restarted", flow.member);
                 self.journal.count("flows-failed");
@@ -720,7 +852,9 @@ impl Management {
     /// Sequence numbers run out. The caller's member makes the new connection; the called one asks
     /// for it.
     pub(super) fn flow_rollover(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
-        let Some(flow) = self.flows.flows.get(&key) else { return };
+        let Some(flow) = self.flows.flows.get(&key) else {
+            return;
+        };
         if flow.rolling.is_some() || !matches!(flow.state, State::Open { .. } | State::Finishing) {
             return;
         }
@@ -741,8 +875,14 @@ impl Management {
         };
         let address = self.member.as_ref().map_or(0, |member| member.address);
         let invoke = self.invoke();
-        let Some(flow) = self.flows.flows.get_mut(&key) else { return };
-        let value = Rolling { old_cep: flow.local_cep.0, new_cep: new_cep.0, address };
+        let Some(flow) = self.flows.flows.get_mut(&key) else {
+            return;
+        };
+        let value = Rolling {
+            old_cep: flow.local_cep.0,
+            new_cep: new_cep.0,
+            address,
+        };
         let object = Object::Flow(Some(flow.name.clone()));
         let mut message = dialect::request(Opcode::Write, &object, Some(dialect::encode(&value)));
         message.invoke_id = invoke;
@@ -765,7 +905,11 @@ impl Management {
             let reason = "the connection is malformed";
             return self.reject_to(now, asker, message, result::VALUE, reason, dt);
         };
-        let role = if value.new_cep == 0 { Role::Caller } else { Role::Called };
+        let role = if value.new_cep == 0 {
+            Role::Caller
+        } else {
+            Role::Called
+        };
         let key = self.flows.find(name, role);
         let flow = key.and_then(|key| Some((key, self.flows.flows.get_mut(&key)?)));
         let Some((key, flow)) = flow.filter(|(_, flow)| flow.member == asker.name) else {
@@ -776,8 +920,10 @@ impl Management {
             self.reply_to(now, asker, &message.answer(), dt);
             return self.flow_rollover(now, key, dt);
         }
-        if let Some((_, answer)) =
-            flow.rolled.as_ref().filter(|(cep, _)| *cep == CepId(value.new_cep))
+        if let Some((_, answer)) = flow
+            .rolled
+            .as_ref()
+            .filter(|(cep, _)| *cep == CepId(value.new_cep))
         {
             let answer = answer.clone();
             return self.reply_to(now, asker, &answer, dt);
@@ -793,7 +939,11 @@ impl Management {
                 let remote = CepId(value.new_cep);
                 dt.connect(now, cep, Address(flow.address), remote);
                 dt.switch_to(now, key, cep);
-                let value = Rolling { old_cep: flow.local_cep.0, new_cep: cep.0, address: 0 };
+                let value = Rolling {
+                    old_cep: flow.local_cep.0,
+                    new_cep: cep.0,
+                    address: 0,
+                };
                 let answer = dialect::answer(message, Some(dialect::encode(&value)));
                 flow.rolled = Some((remote, answer.clone()));
                 (flow.local_cep, flow.remote_cep) = (cep, remote);
@@ -814,12 +964,18 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         for role in [Role::Caller, Role::Called] {
-            let Some(key) = self.flows.find(name, role) else { continue };
-            let Some(flow) = self.flows.flows.get_mut(&key) else { continue };
+            let Some(key) = self.flows.find(name, role) else {
+                continue;
+            };
+            let Some(flow) = self.flows.flows.get_mut(&key) else {
+                continue;
+            };
             let is_ours = |rolling: &mut Exchange| {
                 rolling.message.invoke_id == message.invoke_id && rolling.address == asker.address
             };
-            let Some(rolling) = flow.rolling.take_if(is_ours) else { continue };
+            let Some(rolling) = flow.rolling.take_if(is_ours) else {
+                continue;
+            };
             if role == Role::Called {
                 return;
             }

@@ -60,7 +60,10 @@ pub(super) enum State {
     /// Nobody knows yet where the application is.
     Looking,
     /// The other member has been asked; these may be asked after it.
-    Asking { exchange: Exchange, others: Vec<String> },
+    Asking {
+        exchange: Exchange,
+        others: Vec<String>,
+    },
     /// The application here decides.
     Deciding { asker: Asker, request: Message },
     /// It carries data. The answer is kept for whoever asks again.
@@ -68,7 +71,11 @@ pub(super) enum State {
     /// The application has ended it; what it wrote is on its way.
     Finishing,
     /// The other side has ended it; what it wrote may still be on its way.
-    Lingering { until: u64, is_graceful: bool, reason: String },
+    Lingering {
+        until: u64,
+        is_graceful: bool,
+        reason: String,
+    },
 }
 
 /// A message that is repeated until it is answered.

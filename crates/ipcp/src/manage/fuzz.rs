@@ -11,21 +11,39 @@ pub fn enrollment(bytes: &[u8]) {
         let _ = dialect::greeting(&message);
         let _ = dialect::Object::parse(&message.name);
     }
-    if let Some(object) = core::str::from_utf8(bytes).ok().and_then(dialect::Object::parse) {
+    if let Some(object) = core::str::from_utf8(bytes)
+        .ok()
+        .and_then(dialect::Object::parse)
+    {
         let path = object.path();
-        assert_eq!(dialect::Object::parse(&path).map(|again| again.path()), Some(path));
+        assert_eq!(
+            dialect::Object::parse(&path).map(|again| again.path()),
+            Some(path)
+        );
     }
     if let Some(config) = dialect::decode_dif(bytes) {
-        assert_eq!(dialect::decode_dif(&dialect::encode_dif(&config)), Some(config));
+        assert_eq!(
+            dialect::decode_dif(&dialect::encode_dif(&config)),
+            Some(config)
+        );
     }
     if let Some(entries) = dialect::decode_entries(bytes) {
-        assert_eq!(dialect::decode_entries(&dialect::encode_entries(&entries)), Some(entries));
+        assert_eq!(
+            dialect::decode_entries(&dialect::encode_entries(&entries)),
+            Some(entries)
+        );
     }
     if let Some(digests) = dialect::decode_digests(bytes) {
-        assert_eq!(dialect::decode_digests(&dialect::encode_digests(digests.clone())), Some(digests));
+        assert_eq!(
+            dialect::decode_digests(&dialect::encode_digests(digests.clone())),
+            Some(digests)
+        );
     }
     if let Some(objects) = dialect::decode_objects(bytes) {
-        assert_eq!(dialect::decode_objects(&dialect::encode_objects(&objects)), Some(objects));
+        assert_eq!(
+            dialect::decode_objects(&dialect::encode_objects(&objects)),
+            Some(objects)
+        );
     }
     if let Some(flow) = dialect::decode::<dialect::FlowObject>(bytes) {
         let spec = flow.spec.as_ref().and_then(dialect::SpecValue::read);

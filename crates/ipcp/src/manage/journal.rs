@@ -36,7 +36,9 @@ impl Management {
     /// Says something to people, once per cause.
     pub(super) fn notice(&mut self, cause: &str, text: &str) {
         if self.journal.is_news(&format!("{cause}: {text}")) {
-            self.events.push_back(Event::Notice { text: text.to_string() });
+            self.events.push_back(Event::Notice {
+                text: text.to_string(),
+            });
         }
     }
 

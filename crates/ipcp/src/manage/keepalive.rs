@@ -22,7 +22,9 @@ impl Management {
 
     pub(super) fn keepalive_due(&self) -> Option<u64> {
         let ups = self.n1s.values().filter_map(|flow| flow.up.as_ref());
-        ups.filter(|up| matches!(up.stage, Stage::Neighbours)).map(|up| up.ask_at).min()
+        ups.filter(|up| matches!(up.stage, Stage::Neighbours))
+            .map(|up| up.ask_at)
+            .min()
     }
 
     pub(super) fn keepalive_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
@@ -34,7 +36,9 @@ impl Management {
             .map(|(n1, _)| *n1)
             .collect();
         for n1 in due {
-            let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else { continue };
+            let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+                continue;
+            };
             let is_silent = now.saturating_sub(up.heard) >= interval;
             up.missed = if is_silent { up.missed + 1 } else { 0 };
             up.ask_at = now + interval;

@@ -42,7 +42,10 @@ impl Management {
             }
             return;
         }
-        self.leaving = Some(Leaving { at: now + FAREWELL_NS, reason: reason.to_string() });
+        self.leaving = Some(Leaving {
+            at: now + FAREWELL_NS,
+            reason: reason.to_string(),
+        });
         self.end_all_flows(now, reason, true, dt);
         let own = self.own.clone();
         let mut gone = Vec::new();
@@ -100,7 +103,9 @@ impl Management {
         self.own_messages.clear();
         dt.set_forwarding(&[]);
         dt.set_address(carina_wire::dif::Address::NONE);
-        self.events.push_back(Event::Left { reason: reason.to_string() });
+        self.events.push_back(Event::Left {
+            reason: reason.to_string(),
+        });
     }
 
     /// The order to make a member leave.
@@ -122,7 +127,13 @@ impl Management {
         }
         let object = Object::Member(Some(member.to_string()));
         let message = dialect::request(Opcode::Stop, &object, None);
-        self.query(now, alloc::vec![member.to_string()], message, What::Expel, dt);
+        self.query(
+            now,
+            alloc::vec![member.to_string()],
+            message,
+            What::Expel,
+            dt,
+        );
         self.drop_expelled_later(now);
     }
 
@@ -157,7 +168,10 @@ impl Management {
 
     /// Ends neighbourship with members that were expelled and are still here.
     pub(super) fn drop_expelled(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        let is_expelled = |n1: &N1Port| self.neighbour(*n1).is_some_and(|up| self.is_expelled(&up.name));
+        let is_expelled = |n1: &N1Port| {
+            self.neighbour(*n1)
+                .is_some_and(|up| self.is_expelled(&up.name))
+        };
         let expelled: Vec<N1Port> = self.n1s.keys().copied().filter(is_expelled).collect();
         for n1 in expelled {
             self.up_ended(now, n1, "it was expelled", dt);

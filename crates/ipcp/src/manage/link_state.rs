@@ -28,14 +28,20 @@ impl Management {
     /// The IPCP at the other end of `n1` is a neighbour from here on.
     pub(super) fn neighbour_up(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let keepalive = self.keepalive_ns();
-        let Some(flow) = self.n1s.get_mut(&n1) else { return };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
         let key = (flow.props.dif.clone(), flow.props.remote.clone());
         let Some(up) = &mut flow.up else { return };
         up.ask_at = now + keepalive;
         let (name, address) = (up.name.clone(), up.address);
         self.lost.remove(&key);
         self.link_changed(now, address, dt);
-        self.events.push_back(Event::NeighbourUp { name, address: Address(address), n1 });
+        self.events.push_back(Event::NeighbourUp {
+            name,
+            address: Address(address),
+            n1,
+        });
         self.compare_with(now, n1, false, dt);
     }
 
@@ -51,15 +57,21 @@ impl Management {
     ) {
         self.link_changed(now, address, dt);
         let (name, reason) = (name.to_string(), reason.to_string());
-        self.events.push_back(Event::NeighbourDown { name, n1, reason });
+        self.events
+            .push_back(Event::NeighbourDown { name, n1, reason });
     }
 
     /// Tells data transfer and routing which N-1 flows lead to a neighbour now.
     fn link_changed(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) {
         let neighbours = self.neighbours();
-        let n1s = neighbours.get(&address).map(Vec::as_slice).unwrap_or_default();
+        let n1s = neighbours
+            .get(&address)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
         dt.set_neighbour(now, Address(address), n1s);
-        let Some(routing) = &mut self.routing else { return };
+        let Some(routing) = &mut self.routing else {
+            return;
+        };
         match n1s.first() {
             Some(best) => routing.handle_link_up(now, address, self.n1s[best].props.cost),
             None => routing.handle_link_down(now, address),
@@ -100,14 +112,18 @@ impl Management {
     /// Messages, routes and reachability after anything that the routing policy has heard.
     pub(super) fn drain_routing(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let neighbours = self.neighbours();
-        let Some(routing) = &mut self.routing else { return };
+        let Some(routing) = &mut self.routing else {
+            return;
+        };
         let mut messages = Vec::new();
         while let Some(message) = routing.poll_message(now) {
             messages.push(message);
         }
         let has_changed = routing.poll_routes().is_some();
         for (to, message) in messages {
-            let Some(n1) = neighbours.get(&to).and_then(|n1s| n1s.first()) else { continue };
+            let Some(n1) = neighbours.get(&to).and_then(|n1s| n1s.first()) else {
+                continue;
+            };
             let value = Some(dialect::encode_routing(&message));
             let message = dialect::request(Opcode::Write, &Object::Routing, value);
             self.tell(now, *n1, message, false, dt);
@@ -130,7 +146,11 @@ impl Management {
 
     /// Cost of the way to an address; `None` when there is none.
     pub(super) fn distance(&self, address: u64) -> Option<u64> {
-        if self.member.as_ref().is_some_and(|member| member.address == address) {
+        if self
+            .member
+            .as_ref()
+            .is_some_and(|member| member.address == address)
+        {
             return Some(0);
         }
         let routing = self.routing.as_ref()?;
@@ -151,16 +171,21 @@ impl Management {
 
     /// Names of visible members by address.
     pub(super) fn members_by_address(&self) -> BTreeMap<u64, String> {
-        let others = self.store.visible(Kind::Member).filter_map(|(origin, _, value)| {
-            let value = dialect::decode::<MemberValue>(value)?;
-            Some((value.address, origin.to_string()))
-        });
+        let others = self
+            .store
+            .visible(Kind::Member)
+            .filter_map(|(origin, _, value)| {
+                let value = dialect::decode::<MemberValue>(value)?;
+                Some((value.address, origin.to_string()))
+            });
         others.collect()
     }
 
     /// A message of the routing policy of the neighbour over `n1`.
     pub(super) fn on_routing(&mut self, now: u64, n1: N1Port, bytes: &[u8]) -> bool {
-        let Some(message) = dialect::decode_routing(bytes) else { return false };
+        let Some(message) = dialect::decode_routing(bytes) else {
+            return false;
+        };
         let from = self.neighbour(n1).map(|up| up.address);
         if let (Some(from), Some(routing)) = (from, &mut self.routing) {
             routing.handle_message(now, from, message);
@@ -172,7 +197,10 @@ impl Management {
     pub(super) fn seek(&mut self, now: u64, dif: String, remote: String) {
         if self.policies.enrollment.reconnects {
             let at = now + self.random.about(SEEK_FIRST_NS);
-            self.lost.entry((dif, remote)).or_insert(Lost { at, pause: SEEK_FIRST_NS });
+            self.lost.entry((dif, remote)).or_insert(Lost {
+                at,
+                pause: SEEK_FIRST_NS,
+            });
         }
     }
 
@@ -202,8 +230,14 @@ impl Management {
 
     /// Sequence numbers of a channel run out: a new one is made while the old one goes on.
     pub(super) fn channel_rollover(&mut self, now: u64, channel: u32, dt: &mut dyn DataTransfer) {
-        let Some(n1) = self.channels.get(&channel).copied() else { return };
-        if self.n1s.get(&n1).is_some_and(|flow| flow.asking.is_none() && flow.answering.is_none()) {
+        let Some(n1) = self.channels.get(&channel).copied() else {
+            return;
+        };
+        if self
+            .n1s
+            .get(&n1)
+            .is_some_and(|flow| flow.asking.is_none() && flow.answering.is_none())
+        {
             self.journal.count("channel-rollover");
             self.ask(now, n1, dt);
         }
@@ -217,7 +251,8 @@ impl Management {
             let is_reachable = value.is_some_and(|value| self.distance(value.address).is_some());
             reachable.insert(origin.to_string(), is_reachable);
         }
-        self.store.refresh(now, |name| reachable.get(name).copied().unwrap_or(false));
+        self.store
+            .refresh(now, |name| reachable.get(name).copied().unwrap_or(false));
         self.directory.is_stale = true;
         self.check_reachability(now, dt);
         self.end_bans(now, dt);

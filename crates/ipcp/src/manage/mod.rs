@@ -225,20 +225,30 @@ impl Management {
             TransferEvent::Channel { channel, message } => {
                 self.on_channel(now, channel, &message, dt);
             }
-            TransferEvent::Failed { owner: Owner::Channel(channel), reason } => {
+            TransferEvent::Failed {
+                owner: Owner::Channel(channel),
+                reason,
+            } => {
                 if let Some(n1) = self.channels.get(&channel).copied() {
                     let reason = alloc::format!("the management channel failed: {reason}");
                     self.neighbour_lost(now, n1, &reason, dt);
                 }
             }
-            TransferEvent::Failed { owner: Owner::Flow(flow), reason } => {
+            TransferEvent::Failed {
+                owner: Owner::Flow(flow),
+                reason,
+            } => {
                 self.flow_failed(now, flow, &reason, dt);
             }
             TransferEvent::Drained { flow } => self.flow_drained(now, flow, dt),
-            TransferEvent::Rollover { owner: Owner::Flow(flow) } => {
+            TransferEvent::Rollover {
+                owner: Owner::Flow(flow),
+            } => {
                 self.flow_rollover(now, flow, dt);
             }
-            TransferEvent::Rollover { owner: Owner::Channel(channel) } => {
+            TransferEvent::Rollover {
+                owner: Owner::Channel(channel),
+            } => {
                 self.channel_rollover(now, channel, dt);
             }
             TransferEvent::Stuck { n1 } => self.n1_stuck(now, n1, dt),
@@ -289,11 +299,17 @@ impl Management {
                 self.flows.due(),
                 self.queries.due(),
                 self.directory.due(),
-                self.routing.as_ref().and_then(|routing| routing.poll_timeout()),
+                self.routing
+                    .as_ref()
+                    .and_then(|routing| routing.poll_timeout()),
                 Some(self.refresh_at.min(self.compare_at)),
             ]
         });
-        always.into_iter().chain(member.into_iter().flatten()).flatten().min()
+        always
+            .into_iter()
+            .chain(member.into_iter().flatten())
+            .flatten()
+            .min()
     }
 
     /// What has happened, in order. May change after every other call.
@@ -315,7 +331,9 @@ impl Management {
         // itself ends, and what is left waits for the next call.
         for _ in 0..64 {
             self.drain_routing(now, dt);
-            let Some(message) = self.own_messages.pop_front() else { break };
+            let Some(message) = self.own_messages.pop_front() else {
+                break;
+            };
             self.on_own(now, &message, dt);
         }
         self.directory_changes();
@@ -345,7 +363,11 @@ impl Management {
         if config.cubes.is_empty() {
             config.cubes = qos::standard_cubes();
         }
-        let view = View { last: addresses::last_address(config.widths.address), own: 0, taken: &BTreeMap::new() };
+        let view = View {
+            last: addresses::last_address(config.widths.address),
+            own: 0,
+            taken: &BTreeMap::new(),
+        };
         let address = addresses::assign(&*self.policies.addresses, &view, &mut self.random);
         let membership = Membership {
             dif_id: self.random.nonce(),
@@ -368,8 +390,9 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) -> Result<(), String> {
         self.policies = Policies::make(&self.catalogue, &membership.config)?;
-        let mut routing: Box<dyn Routing> =
-            self.catalogue.make_for(component::ROUTING, &membership.config)?;
+        let mut routing: Box<dyn Routing> = self
+            .catalogue
+            .make_for(component::ROUTING, &membership.config)?;
         routing.set_own(now, membership.address, &self.own);
         self.routing = Some(routing);
         let address = Address(membership.address);

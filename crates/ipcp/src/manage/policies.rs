@@ -48,8 +48,10 @@ pub fn describe(catalogue: &mut Catalogue) {
 
 fn routing(catalogue: &mut Catalogue) {
     for (name, params) in carina_routing::policy::POLICIES {
-        let params =
-            params.iter().map(|(name, default, help)| param(name, default, help)).collect();
+        let params = params
+            .iter()
+            .map(|(name, default, help)| param(name, default, help))
+            .collect();
         let help = match *name {
             "static" => "Routes are parameters.",
             _ => "Every member knows all links and computes shortest paths.",
@@ -67,12 +69,13 @@ fn addresses(catalogue: &mut Catalogue) {
     let help = "Each member assigns from the block that belongs to its own address.";
     let size = param("size", "16", "Addresses in a block, 2 to 65536.");
     catalogue.register::<BoxedAssignment>(live(place, "blocks", help, vec![size]), |params| {
-        Ok(Box::new(Blocks { size: params.uint("size", 2, 65_536)? }))
+        Ok(Box::new(Blocks {
+            size: params.uint("size", 2, 65_536)?,
+        }))
     });
     let help = "Any address that no known member has.";
-    catalogue.register::<BoxedAssignment>(live(place, "random", help, vec![]), |_| {
-        Ok(Box::new(Draw))
-    });
+    catalogue
+        .register::<BoxedAssignment>(live(place, "random", help, vec![]), |_| Ok(Box::new(Draw)));
     let help = "The lowest address that no known member has.";
     catalogue.register::<BoxedAssignment>(live(place, "sequential", help, vec![]), |_| {
         Ok(Box::new(Sequential))
@@ -81,11 +84,20 @@ fn addresses(catalogue: &mut Catalogue) {
 
 fn directory(catalogue: &mut Catalogue) {
     let place = component::DIRECTORY;
-    let fixed = |name, help, params| Descriptor { is_live: false, ..live(place, name, help, params) };
+    let fixed = |name, help, params| Descriptor {
+        is_live: false,
+        ..live(place, name, help, params)
+    };
     let help = "Every member knows all registrations.";
-    catalogue.register(fixed("replicated", help, vec![]), |_| Ok(DirectoryPolicy::Replicated));
+    catalogue.register(fixed("replicated", help, vec![]), |_| {
+        Ok(DirectoryPolicy::Replicated)
+    });
     let help = "Two members, chosen by the name, know a registration; others ask and remember.";
-    let cache = param("cache-ms", "30000", "How long an answer is believed, 0 to 3600000.");
+    let cache = param(
+        "cache-ms",
+        "30000",
+        "How long an answer is believed, 0 to 3600000.",
+    );
     catalogue.register(fixed("on-demand", help, vec![cache]), |params| {
         let cache_ns = params.uint("cache-ms", 0, 3_600_000)? * 1_000_000;
         Ok(DirectoryPolicy::OnDemand { cache_ns })
@@ -113,8 +125,16 @@ fn access(catalogue: &mut Catalogue) {
     let help = "Patterns of names, separated by commas; `*` stands for any characters.";
     let params = vec![
         param("join", "*", "IPCPs that may join or be neighbours."),
-        param("flows", "*>*", "FROM>TO: applications that may call applications of this member."),
-        param("write", "", "IPCPs that may change policies of this member."),
+        param(
+            "flows",
+            "*>*",
+            "FROM>TO: applications that may call applications of this member.",
+        ),
+        param(
+            "write",
+            "",
+            "IPCPs that may change policies of this member.",
+        ),
         param("expel", "", "IPCPs that may make members leave."),
     ];
     catalogue.register::<BoxedAccess>(live(place, "list", help, params), |params| {
@@ -125,12 +145,28 @@ fn access(catalogue: &mut Catalogue) {
 fn enrollment(catalogue: &mut Catalogue) {
     let place = component::ENROLLMENT;
     for (name, reconnects, help) in [
-        ("reconnecting", true, "A lost neighbour is sought again, with growing pauses."),
-        ("once", false, "Whoever is lost stays lost until somebody says otherwise."),
+        (
+            "reconnecting",
+            true,
+            "A lost neighbour is sought again, with growing pauses.",
+        ),
+        (
+            "once",
+            false,
+            "Whoever is lost stays lost until somebody says otherwise.",
+        ),
     ] {
         let params = vec![
-            param("step-ms", "10000", "How long a step may take, 100 to 600000."),
-            param("retry-max-ms", "30000", "Longest pause between attempts, 100 to 3600000."),
+            param(
+                "step-ms",
+                "10000",
+                "How long a step may take, 100 to 600000.",
+            ),
+            param(
+                "retry-max-ms",
+                "30000",
+                "Longest pause between attempts, 100 to 3600000.",
+            ),
         ];
         catalogue.register(live(place, name, help, params), move |params| {
             Ok(EnrollmentPolicy {
@@ -158,11 +194,21 @@ fn live(
     help: &'static str,
     params: Vec<Param>,
 ) -> Descriptor {
-    Descriptor { component, name, help, params, is_live: true }
+    Descriptor {
+        component,
+        name,
+        help,
+        params,
+        is_live: true,
+    }
 }
 
 fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
-    Param { name, default, help }
+    Param {
+        name,
+        default,
+        help,
+    }
 }
 
 /// The policies in force.

@@ -43,7 +43,10 @@ impl QosSelection for BestFit {
             ];
             promises.into_iter().filter(|promise| *promise).count()
         };
-        let least = cubes.iter().enumerate().min_by_key(|(_, cube)| capability(cube));
+        let least = cubes
+            .iter()
+            .enumerate()
+            .min_by_key(|(_, cube)| capability(cube));
         least.map_or(0, |(index, _)| index)
     }
 }
@@ -67,7 +70,9 @@ pub(super) fn select<'a>(
     }
     if fit.is_empty() {
         let lacks = lacks.join("; ");
-        return Err(format!("no QoS cube of the DIF meets the specification ({lacks})"));
+        return Err(format!(
+            "no QoS cube of the DIF meets the specification ({lacks})"
+        ));
     }
     let index = policy.choose(spec, &fit).min(fit.len() - 1);
     Ok(fit[index])
@@ -75,7 +80,11 @@ pub(super) fn select<'a>(
 
 /// What a cube lacks for a specification.
 fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
-    let gap = if cube.retransmission { Some(0) } else { cube.max_sdu_gap };
+    let gap = if cube.retransmission {
+        Some(0)
+    } else {
+        cube.max_sdu_gap
+    };
     // A bound on gaps without retransmission delays delivery but brings nothing back.
     let keeps_gap = match spec.max_sdu_gap {
         u64::MAX => true,
@@ -87,7 +96,11 @@ fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
     if spec.in_order && !cube.in_order {
         return Some("no order");
     }
-    let loss = if cube.retransmission { 0 } else { cube.max_loss };
+    let loss = if cube.retransmission {
+        0
+    } else {
+        cube.max_loss
+    };
     if spec.max_loss < loss {
         return Some("too many may be lost");
     }
@@ -126,7 +139,11 @@ pub(super) fn standard_cubes() -> Vec<QosCube> {
     let window = Some(WindowConfig::default());
     alloc::vec![
         cube(1, "unreliable"),
-        QosCube { in_order: true, window, ..cube(2, "unreliable-flow-control") },
+        QosCube {
+            in_order: true,
+            window,
+            ..cube(2, "unreliable-flow-control")
+        },
         QosCube {
             in_order: true,
             retransmission: true,
@@ -142,7 +159,11 @@ pub(super) fn standard_cubes() -> Vec<QosCube> {
             max_loss: 0,
             ..cube(4, "reliable-unordered")
         },
-        QosCube { priority: 0, max_delay_us: 10_000, ..cube(5, "low-delay") },
+        QosCube {
+            priority: 0,
+            max_delay_us: 10_000,
+            ..cube(5, "low-delay")
+        },
     ]
 }
 
@@ -154,7 +175,10 @@ pub(super) fn channel_cube() -> QosCube {
         name: "management".into(),
         in_order: true,
         retransmission: true,
-        window: Some(WindowConfig { credit_max: 1024, initial_credit: 32 }),
+        window: Some(WindowConfig {
+            credit_max: 1024,
+            initial_credit: 32,
+        }),
         rate: None,
         max_sdu_gap: Some(0),
         partial_delivery: false,
@@ -183,9 +207,18 @@ mod tests {
     #[test]
     fn standard_cubes_serve_the_usual_wishes() {
         let unreliable = FlowSpec::unreliable();
-        let in_order = FlowSpec { in_order: true, ..unreliable };
-        let unordered = FlowSpec { in_order: false, ..FlowSpec::reliable() };
-        let urgent = FlowSpec { max_delay_us: 20_000, ..unreliable };
+        let in_order = FlowSpec {
+            in_order: true,
+            ..unreliable
+        };
+        let unordered = FlowSpec {
+            in_order: false,
+            ..FlowSpec::reliable()
+        };
+        let urgent = FlowSpec {
+            max_delay_us: 20_000,
+            ..unreliable
+        };
         for policy in [&FirstFit as &dyn QosSelection, &BestFit] {
             assert_eq!(name(policy, unreliable), "unreliable");
             assert_eq!(name(policy, in_order), "unreliable-flow-control");
@@ -198,9 +231,15 @@ mod tests {
 
     #[test]
     fn impossible_wish_is_refused_with_what_each_cube_lacks() {
-        let spec = FlowSpec { max_delay_us: 20_000, ..FlowSpec::reliable() };
+        let spec = FlowSpec {
+            max_delay_us: 20_000,
+            ..FlowSpec::reliable()
+        };
         let error = name(&FirstFit, spec);
-        assert!(error.contains("reliable: no such bound on delay"), "{error}");
+        assert!(
+            error.contains("reliable: no such bound on delay"),
+            "{error}"
+        );
         assert!(error.contains("low-delay: SDUs may be missing"), "{error}");
     }
 }

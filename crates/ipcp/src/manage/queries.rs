@@ -92,9 +92,16 @@ struct Reader {
 
 impl Queries {
     pub(super) fn due(&self) -> Option<u64> {
-        let asked = self.asked.values().map(|query| query.repeat_at.min(query.give_up_at));
+        let asked = self
+            .asked
+            .values()
+            .map(|query| query.repeat_at.min(query.give_up_at));
         let readers = self.readers.values().map(|reader| {
-            if reader.next < reader.parts.len() { reader.at } else { reader.until }
+            if reader.next < reader.parts.len() {
+                reader.at
+            } else {
+                reader.until
+            }
         });
         asked.chain(readers).min()
     }
@@ -121,7 +128,11 @@ impl Management {
             }
         };
         let Some((member, address)) = next else {
-            let reason = if is_full { "too many questions are under way" } else { "no member to ask can be reached" };
+            let reason = if is_full {
+                "too many questions are under way"
+            } else {
+                "no member to ask can be reached"
+            };
             return self.query_failed(now, what, reason, dt);
         };
         message.invoke_id = self.invoke();
@@ -166,9 +177,13 @@ impl Management {
             .map(|(invoke, _)| *invoke)
             .collect();
         for invoke in due {
-            let Some(query) = self.queries.asked.get_mut(&invoke) else { continue };
+            let Some(query) = self.queries.asked.get_mut(&invoke) else {
+                continue;
+            };
             if query.give_up_at <= now {
-                let Some(query) = self.queries.asked.remove(&invoke) else { continue };
+                let Some(query) = self.queries.asked.remove(&invoke) else {
+                    continue;
+                };
                 if query.others.is_empty() {
                     let reason = format!("{} does not answer", query.member);
                     self.query_failed(now, query.what, &reason, dt);
@@ -201,8 +216,8 @@ impl Management {
         let Some(query) = self.queries.asked.get_mut(&message.invoke_id) else {
             return self.journal.count("stale");
         };
-        let is_fit = query.address == asker.address
-            && message.opcode == query.message.opcode.response();
+        let is_fit =
+            query.address == asker.address && message.opcode == query.message.opcode.response();
         if !is_fit {
             return self.discard(&asker.name, "unasked-answer");
         }
@@ -215,12 +230,16 @@ impl Management {
         }
         let bytes = match message.opcode {
             Opcode::ReadR => {
-                let Some(whole) = query.take_part(now, dialect::bytes(message)) else { return };
+                let Some(whole) = query.take_part(now, dialect::bytes(message)) else {
+                    return;
+                };
                 whole
             }
             _ => dialect::bytes(message).to_vec(),
         };
-        let Some(query) = self.queries.asked.remove(&message.invoke_id) else { return };
+        let Some(query) = self.queries.asked.remove(&message.invoke_id) else {
+            return;
+        };
         match query.what {
             What::Rib { id } => {
                 let result = match message.opcode {
@@ -273,7 +292,10 @@ impl Management {
             let reason = "the answer is too long or too many ask at once; read a smaller part";
             return self.reject_to(now, asker, message, result::ERROR, reason, dt);
         }
-        let size = dt.management_max().saturating_sub(PART_OVERHEAD + message.name.len()).max(64);
+        let size = dt
+            .management_max()
+            .saturating_sub(PART_OVERHEAD + message.name.len())
+            .max(64);
         let mut parts: Vec<Vec<u8>> = bytes.chunks(size).map(<[u8]>::to_vec).collect();
         if parts.is_empty() {
             parts.push(Vec::new());
@@ -291,7 +313,9 @@ impl Management {
     }
 
     fn send_parts(&mut self, now: u64, key: &(String, i32), dt: &mut dyn DataTransfer) {
-        let Some(reader) = self.queries.readers.get_mut(key) else { return };
+        let Some(reader) = self.queries.readers.get_mut(key) else {
+            return;
+        };
         if reader.at > now && reader.next > 0 {
             return;
         }
@@ -327,7 +351,9 @@ impl Management {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        self.queries.readers.remove(&(asker.name.clone(), message.invoke_id));
+        self.queries
+            .readers
+            .remove(&(asker.name.clone(), message.invoke_id));
         self.reply_to(now, asker, &message.answer(), dt);
     }
 
@@ -340,7 +366,10 @@ impl Management {
         op: RibOp,
         dt: &mut dyn DataTransfer,
     ) {
-        let own_address = self.member.as_ref().map(|member| member.address.to_string());
+        let own_address = self
+            .member
+            .as_ref()
+            .map(|member| member.address.to_string());
         let remote = member.filter(|name| *name != self.own && Some(name) != own_address.as_ref());
         let Some(remote) = remote else {
             let result = self.local_op(now, op, dt);
@@ -356,7 +385,9 @@ impl Management {
             RibOp::Read { path, .. } | RibOp::Write { path, .. } => path,
         });
         let (Some(name), Some(object)) = (name, object) else {
-            let result = Err(format!("no member {remote:?} can be seen, or no such object"));
+            let result = Err(format!(
+                "no member {remote:?} can be seen, or no such object"
+            ));
             self.events.push_back(Event::Answer { id, result });
             return;
         };
@@ -369,7 +400,11 @@ impl Management {
             }
             RibOp::Write { path, fields } => {
                 let class = object.class().to_string();
-                let written = [RibObject { path, class, fields }];
+                let written = [RibObject {
+                    path,
+                    class,
+                    fields,
+                }];
                 let value = Some(dialect::encode_objects(&written));
                 dialect::request(Opcode::Write, &object, value)
             }
@@ -396,15 +431,14 @@ impl Management {
     }
 
     /// The objects that an M_READ means.
-    fn select(
-        &self,
-        message: &Message,
-        dt: &dyn DataTransfer,
-    ) -> Result<Vec<RibObject>, String> {
+    fn select(&self, message: &Message, dt: &dyn DataTransfer) -> Result<Vec<RibObject>, String> {
         let scope = u32::try_from(message.scope).unwrap_or(0);
         let objects = self.show(&message.name, scope, dt)?;
         let filter = core::str::from_utf8(&message.filter).map_err(|_| "the filter is no text")?;
-        Ok(objects.into_iter().filter(|object| passes(object, filter)).collect())
+        Ok(objects
+            .into_iter()
+            .filter(|object| passes(object, filter))
+            .collect())
     }
 
     /// M_WRITE of a member to a policy of this one.
@@ -443,9 +477,17 @@ impl Management {
         let Some(member) = &self.member else {
             return Err("this IPCP is no member; its policies come with the DIF".to_string());
         };
-        let present = member.config.policies.get(name).cloned().unwrap_or_default();
+        let present = member
+            .config
+            .policies
+            .get(name)
+            .cloned()
+            .unwrap_or_default();
         let (before, _) = self.catalogue.resolve(name, &present)?;
-        let mut spec = PolicySpec { name: before.name.to_string(), params: present.params };
+        let mut spec = PolicySpec {
+            name: before.name.to_string(),
+            params: present.params,
+        };
         for (field, value) in fields {
             let text = match value {
                 Scalar::Text(text) => text.clone(),
@@ -500,8 +542,9 @@ impl Management {
         config: &crate::DifConfig,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), String> {
-        let mut routing: alloc::boxed::Box<dyn carina_routing::Routing> =
-            self.catalogue.make_for(crate::policy::component::ROUTING, config)?;
+        let mut routing: alloc::boxed::Box<dyn carina_routing::Routing> = self
+            .catalogue
+            .make_for(crate::policy::component::ROUTING, config)?;
         if let Some(member) = &self.member {
             routing.set_own(now, member.address, &self.own);
         }
@@ -534,28 +577,32 @@ impl Query {
 
 /// A filter is `FIELD=VALUE` or `class=CLASS`, several joined by `&`; an empty one passes all.
 fn passes(object: &RibObject, filter: &str) -> bool {
-    filter.split('&').filter(|term| !term.is_empty()).all(|term| {
-        let Some((field, wanted)) = term.split_once('=') else { return false };
-        if field == "class" {
-            return object.class == wanted;
-        }
-        object.fields.iter().any(|(name, value)| {
-            name == field
-                && match value {
-                    Scalar::Uint(number) => number.to_string() == wanted,
-                    Scalar::Int(number) => number.to_string() == wanted,
-                    Scalar::Text(text) => text == wanted,
-                    Scalar::Bool(flag) => flag.to_string() == wanted,
-                    Scalar::List(list) => list.iter().any(|item| item == wanted),
-                }
+    filter
+        .split('&')
+        .filter(|term| !term.is_empty())
+        .all(|term| {
+            let Some((field, wanted)) = term.split_once('=') else {
+                return false;
+            };
+            if field == "class" {
+                return object.class == wanted;
+            }
+            object.fields.iter().any(|(name, value)| {
+                name == field
+                    && match value {
+                        Scalar::Uint(number) => number.to_string() == wanted,
+                        Scalar::Int(number) => number.to_string() == wanted,
+                        Scalar::Text(text) => text == wanted,
+                        Scalar::Bool(flag) => flag.to_string() == wanted,
+                        Scalar::List(list) => list.iter().any(|item| item == wanted),
+                    }
+            })
         })
-    })
 }
 
 /// Objects at `path` and down to `scope` levels below it.
 pub(super) fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<RibObject> {
-    let is_meant = |object: &RibObject| {
-        depth_below(path, &object.path).is_some_and(|depth| depth <= scope)
-    };
+    let is_meant =
+        |object: &RibObject| depth_below(path, &object.path).is_some_and(|depth| depth <= scope);
     objects.into_iter().filter(is_meant).collect()
 }

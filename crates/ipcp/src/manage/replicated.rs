@@ -122,9 +122,17 @@ impl Store {
     ///
     /// # Errors
     /// When there are too many.
-    pub(super) fn put(&mut self, kind: Kind, name: &str, value: Vec<u8>) -> Result<Entry, &'static str> {
+    pub(super) fn put(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        value: Vec<u8>,
+    ) -> Result<Entry, &'static str> {
         let key = self.own_key(kind, name);
-        let is_new = self.entries.get(&key).is_none_or(|held| held.value.is_none());
+        let is_new = self
+            .entries
+            .get(&key)
+            .is_none_or(|held| held.value.is_none());
         if is_new && self.count(kind, &self.own) >= PER_ORIGIN_MAX {
             return Err("this member has as many entries as the DIF allows");
         }
@@ -143,13 +151,22 @@ impl Store {
 
     /// Takes an entry of another member.
     pub(super) fn merge(&mut self, now: u64, entry: Entry) -> Fate {
-        let Entry { key, seq, value, age_ns } = entry;
+        let Entry {
+            key,
+            seq,
+            value,
+            age_ns,
+        } = entry;
         if seq == 0 || seq > SEQ_MAX {
             return Fate::Refused;
         }
         if let Some(held) = self.entries.get(&key) {
             if held.seq > seq {
-                return if key.origin == self.own { Fate::Disputed } else { Fate::Outdated };
+                return if key.origin == self.own {
+                    Fate::Disputed
+                } else {
+                    Fate::Outdated
+                };
             }
             if held.seq == seq && (key.origin != self.own || held.value == value) {
                 if value.is_some() && key.origin != self.own {
@@ -161,7 +178,11 @@ impl Store {
         if key.origin == self.own {
             self.seq = self.seq.max(seq);
             let is_nothing = value.is_none() && !self.entries.contains_key(&key);
-            return if is_nothing { Fate::Known } else { Fate::Disputed };
+            return if is_nothing {
+                Fate::Known
+            } else {
+                Fate::Disputed
+            };
         }
         let is_old = match value {
             None => age_ns >= TOMBSTONE_NS,
@@ -177,7 +198,11 @@ impl Store {
         if value.is_some() {
             self.note_heard(&key.origin, then);
         }
-        let held = Held { seq, value, deleted: then };
+        let held = Held {
+            seq,
+            value,
+            deleted: then,
+        };
         self.entries.insert(key, held);
         Fate::Accepted
     }
@@ -190,7 +215,11 @@ impl Store {
 
     /// An entry, visible or not; `None` when it is deleted.
     pub(super) fn value(&self, kind: Kind, origin: &str, name: &str) -> Option<&[u8]> {
-        let key = Key { origin: origin.to_string(), kind, name: name.to_string() };
+        let key = Key {
+            origin: origin.to_string(),
+            kind,
+            name: name.to_string(),
+        };
         self.entries.get(&key)?.value.as_deref()
     }
 
@@ -198,8 +227,11 @@ impl Store {
     pub(super) fn visible(&self, kind: Kind) -> impl Iterator<Item = (&str, &str, &[u8])> {
         self.entries.iter().filter_map(move |(key, held)| {
             let value = held.value.as_deref()?;
-            (key.kind == kind && self.is_visible(&key.origin))
-                .then_some((key.origin.as_str(), key.name.as_str(), value))
+            (key.kind == kind && self.is_visible(&key.origin)).then_some((
+                key.origin.as_str(),
+                key.name.as_str(),
+                value,
+            ))
         })
     }
 
@@ -292,11 +324,19 @@ impl Store {
     }
 
     fn own_key(&self, kind: Kind, name: &str) -> Key {
-        Key { origin: self.own.clone(), kind, name: name.to_string() }
+        Key {
+            origin: self.own.clone(),
+            kind,
+            name: name.to_string(),
+        }
     }
 
     fn count(&self, kind: Kind, origin: &str) -> usize {
-        let first = Key { origin: origin.to_string(), kind, name: String::new() };
+        let first = Key {
+            origin: origin.to_string(),
+            kind,
+            name: String::new(),
+        };
         self.entries
             .range(first..)
             .take_while(|(key, _)| key.kind == kind && key.origin == origin)
@@ -306,9 +346,18 @@ impl Store {
 
     fn write_own(&mut self, key: Key, value: Option<Vec<u8>>, now: u64) -> Entry {
         self.seq += 1;
-        let held = Held { seq: self.seq, value: value.clone(), deleted: now };
+        let held = Held {
+            seq: self.seq,
+            value: value.clone(),
+            deleted: now,
+        };
         self.entries.insert(key.clone(), held);
-        Entry { key, seq: self.seq, value, age_ns: 0 }
+        Entry {
+            key,
+            seq: self.seq,
+            value,
+            age_ns: 0,
+        }
     }
 }
 
@@ -333,7 +382,10 @@ mod tests {
     use alloc::vec;
 
     fn copy(from: &Store, to: &mut Store, now: u64) -> Vec<Fate> {
-        from.export(now, None).into_iter().map(|entry| to.merge(now, entry)).collect()
+        from.export(now, None)
+            .into_iter()
+            .map(|entry| to.merge(now, entry))
+            .collect()
     }
 
     #[test]
@@ -393,7 +445,8 @@ mod tests {
     fn full_store_refuses() {
         let mut a = Store::new("a");
         for number in 0..PER_ORIGIN_MAX {
-            a.put(Kind::Application, &alloc::format!("{number}"), Vec::new()).unwrap();
+            a.put(Kind::Application, &alloc::format!("{number}"), Vec::new())
+                .unwrap();
         }
         assert!(a.put(Kind::Application, "one more", Vec::new()).is_err());
         assert!(a.put(Kind::Application, "7", vec![1]).is_ok());

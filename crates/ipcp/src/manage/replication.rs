@@ -31,7 +31,9 @@ impl Management {
         if entries.is_empty() {
             return;
         }
-        let from = except.and_then(|n1| self.neighbour(n1)).map(|up| up.address);
+        let from = except
+            .and_then(|n1| self.neighbour(n1))
+            .map(|up| up.address);
         let mut to: Vec<N1Port> = self
             .neighbours()
             .into_iter()
@@ -41,9 +43,16 @@ impl Management {
         // An IPCP that is being admitted has been told everything before: it must not miss this.
         let is_admitting = |n1: &&N1Port| {
             let up = self.n1s[*n1].up.as_ref();
-            up.is_some_and(|up| matches!(up.stage, Stage::Admitting { address, .. } if address != 0))
+            up.is_some_and(
+                |up| matches!(up.stage, Stage::Admitting { address, .. } if address != 0),
+            )
         };
-        to.extend(self.n1s.keys().filter(is_admitting).filter(|n1| Some(**n1) != except));
+        to.extend(
+            self.n1s
+                .keys()
+                .filter(is_admitting)
+                .filter(|n1| Some(**n1) != except),
+        );
         for n1 in to {
             self.send_entries(now, n1, entries, dt);
         }
@@ -88,7 +97,9 @@ impl Management {
         bytes: &[u8],
         dt: &mut dyn DataTransfer,
     ) -> bool {
-        let Some(entries) = dialect::decode_entries(bytes) else { return false };
+        let Some(entries) = dialect::decode_entries(bytes) else {
+            return false;
+        };
         let mut accepted = Vec::new();
         let mut outdated = Vec::new();
         let mut again = Vec::new();
@@ -137,7 +148,9 @@ impl Management {
 
     /// Another member has this one's address, and the lower name.
     fn must_readdress(&self) -> bool {
-        let Some(member) = &self.member else { return false };
+        let Some(member) = &self.member else {
+            return false;
+        };
         self.store.visible(Kind::Member).any(|(origin, _, value)| {
             origin < self.own.as_str()
                 && dialect::decode::<MemberValue>(value)
@@ -197,14 +210,23 @@ impl Management {
         bytes: &[u8],
         dt: &mut dyn DataTransfer,
     ) -> bool {
-        let Some(theirs) = dialect::decode_digests(bytes) else { return false };
+        let Some(theirs) = dialect::decode_digests(bytes) else {
+            return false;
+        };
         let is_spoken_of = |origin: &String| {
             *origin > theirs.after && (theirs.last.is_empty() || *origin <= theirs.last)
         };
-        let ours: BTreeMap<String, u64> =
-            self.store.digests().into_iter().filter(|(origin, _)| is_spoken_of(origin)).collect();
-        let known: BTreeMap<&String, u64> =
-            theirs.digests.iter().map(|(origin, hash)| (origin, *hash)).collect();
+        let ours: BTreeMap<String, u64> = self
+            .store
+            .digests()
+            .into_iter()
+            .filter(|(origin, _)| is_spoken_of(origin))
+            .collect();
+        let known: BTreeMap<&String, u64> = theirs
+            .digests
+            .iter()
+            .map(|(origin, hash)| (origin, *hash))
+            .collect();
         let mut entries = Vec::new();
         for (origin, hash) in &ours {
             if known.get(origin) != Some(hash) {
@@ -212,7 +234,10 @@ impl Management {
             }
         }
         self.send_entries(now, n1, &entries, dt);
-        let lacks = theirs.digests.iter().any(|(origin, hash)| ours.get(origin) != Some(hash));
+        let lacks = theirs
+            .digests
+            .iter()
+            .any(|(origin, hash)| ours.get(origin) != Some(hash));
         if lacks && !theirs.is_answer {
             self.compare_with(now, n1, true, dt);
         }

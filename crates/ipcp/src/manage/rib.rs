@@ -33,7 +33,9 @@ impl Management {
         wants_answer: bool,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else { return };
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+            return;
+        };
         match up.cdap.send_request(now, &mut message, wants_answer) {
             Ok(()) => dt.write_channel(now, up.channel, message.encode()),
             Err(_) => self.journal.count("requests-withheld"),
@@ -41,11 +43,19 @@ impl Management {
     }
 
     /// Answers a request that came on the channel over `n1`, when it wants an answer.
-    pub(super) fn reply(&mut self, now: u64, n1: N1Port, answer: &Message, dt: &mut dyn DataTransfer) {
+    pub(super) fn reply(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        answer: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         if answer.invoke_id == 0 {
             return;
         }
-        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else { return };
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+            return;
+        };
         match up.cdap.send_answer(now, answer) {
             Ok(()) => dt.write_channel(now, up.channel, answer.encode()),
             Err(_) => self.journal.count("answers-withheld"),
@@ -85,7 +95,9 @@ impl Management {
             Ok(message) => message,
             Err(error) => return self.discard(&peer, error.name()),
         };
-        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else { return };
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+            return;
+        };
         up.heard = now;
         up.missed = 0;
         match up.cdap.receive(now, &message) {
@@ -171,14 +183,20 @@ impl Management {
         let Some(name) = self.members_by_address().get(&src.0).cloned() else {
             return self.discard(&peer, "unknown-member");
         };
-        let asker = Asker { name, address: src.0 };
+        let asker = Asker {
+            name,
+            address: src.0,
+        };
         self.on_member(now, &asker, message, dt);
     }
 
     /// A message of this member to itself.
     pub(super) fn on_own(&mut self, now: u64, bytes: &[u8], dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
-        let asker = Asker { name: self.own.clone(), address: member.address };
+        let asker = Asker {
+            name: self.own.clone(),
+            address: member.address,
+        };
         match Message::decode(bytes) {
             Ok(message) => self.on_member(now, &asker, message, dt),
             Err(error) => self.discard("this member", error.name()),
@@ -277,9 +295,11 @@ impl Management {
 
     /// The neighbour over `n1` left: no other attempt is made from here.
     fn released(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let was_joining = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref()).is_some_and(|up| {
-            matches!(up.stage, Stage::Joining(_))
-        });
+        let was_joining = self
+            .n1s
+            .get(&n1)
+            .and_then(|flow| flow.up.as_ref())
+            .is_some_and(|up| matches!(up.stage, Stage::Joining(_)));
         if was_joining {
             return self.attempt_failed(now, n1, "the member is leaving the DIF", true, dt);
         }
@@ -290,11 +310,18 @@ impl Management {
 /// The object that a request names, when its class is right.
 fn check_object(message: &Message) -> Result<Object, (i32, String)> {
     let Some(object) = Object::parse(&message.name) else {
-        return Err((result::OBJECT, format!("there is no object {:?}", message.name)));
+        return Err((
+            result::OBJECT,
+            format!("there is no object {:?}", message.name),
+        ));
     };
     if !message.class.is_empty() && message.class != object.class() {
-        let reason =
-            format!("{} is of class {:?}, not {:?}", message.name, object.class(), message.class);
+        let reason = format!(
+            "{} is of class {:?}, not {:?}",
+            message.name,
+            object.class(),
+            message.class
+        );
         return Err((result::CLASS, reason));
     }
     Ok(object)
@@ -315,4 +342,3 @@ fn name_of(code: i32) -> &'static str {
         _ => "refused",
     }
 }
-

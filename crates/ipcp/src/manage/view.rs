@@ -9,7 +9,7 @@ use super::flows::{Role, State};
 use super::neighbours::{Stage, Up};
 use super::queries::in_scope;
 use super::replicated::Kind;
-use super::{Management, MS};
+use super::{MS, Management};
 use crate::api::{RibObject, Scalar};
 use crate::config::{DifConfig, QosCube};
 use crate::seam::DataTransfer;
@@ -32,7 +32,8 @@ impl Management {
         if is_root {
             all.push(new(&Object::Root, Vec::new()));
         }
-        let wants = |first: &str| is_root || path == first || path.starts_with(&format!("{first}/"));
+        let wants =
+            |first: &str| is_root || path == first || path.starts_with(&format!("{first}/"));
         if wants("/dif") {
             self.show_dif(&mut all);
         }
@@ -58,7 +59,11 @@ impl Management {
             all.push(new(&Object::Transfer, Vec::new()));
             let mut of_transfer = Vec::new();
             dt.show(&mut of_transfer);
-            all.extend(of_transfer.into_iter().filter(|object| object.path != "/transfer"));
+            all.extend(
+                of_transfer
+                    .into_iter()
+                    .filter(|object| object.path != "/transfer"),
+            );
         }
         if wants("/counters") {
             let counters = self.journal.counters().iter();
@@ -66,7 +71,11 @@ impl Management {
             all.push(new(&Object::Counters, fields));
         }
         let found = in_scope(all, path, scope);
-        if found.is_empty() { Err(none()) } else { Ok(found) }
+        if found.is_empty() {
+            Err(none())
+        } else {
+            Ok(found)
+        }
     }
 
     fn show_dif(&self, all: &mut Vec<RibObject>) {
@@ -109,10 +118,19 @@ impl Management {
     fn show_policies(&self, all: &mut Vec<RibObject>) {
         all.push(new(&Object::Policy(None), Vec::new()));
         for component in self.catalogue.components() {
-            let spec = self.member.as_ref().and_then(|member| member.config.policies.get(component));
+            let spec = self
+                .member
+                .as_ref()
+                .and_then(|member| member.config.policies.get(component));
             let spec = spec.cloned().unwrap_or_default();
-            let Ok((descriptor, params)) = self.catalogue.resolve(component, &spec) else { continue };
-            let choices = self.catalogue.policies(component).map(|it| it.name.to_string()).collect();
+            let Ok((descriptor, params)) = self.catalogue.resolve(component, &spec) else {
+                continue;
+            };
+            let choices = self
+                .catalogue
+                .policies(component)
+                .map(|it| it.name.to_string())
+                .collect();
             let mut fields = alloc::vec![
                 text("name", descriptor.name),
                 flag("is_live", descriptor.is_live),
@@ -120,7 +138,12 @@ impl Management {
             ];
             // Parameters of an authentication may be secrets.
             if component != crate::policy::component::AUTHENTICATION {
-                fields.extend(params.values().iter().map(|(name, value)| text(name, value)));
+                fields.extend(
+                    params
+                        .values()
+                        .iter()
+                        .map(|(name, value)| text(name, value)),
+                );
             }
             all.push(new(&Object::Policy(Some(component.to_string())), fields));
         }
@@ -129,7 +152,9 @@ impl Management {
     fn show_members(&self, all: &mut Vec<RibObject>) {
         all.push(new(&Object::Member(None), Vec::new()));
         for (origin, _, value) in self.store.all(Kind::Member) {
-            let Some(value) = dialect::decode::<MemberValue>(value) else { continue };
+            let Some(value) = dialect::decode::<MemberValue>(value) else {
+                continue;
+            };
             let fields = alloc::vec![
                 uint("address", value.address),
                 text("incarnation", &format!("{:016x}", value.incarnation)),
@@ -143,10 +168,20 @@ impl Management {
     fn show_neighbours(&self, all: &mut Vec<RibObject>) {
         all.push(new(&Object::Neighbour(None), Vec::new()));
         for n1s in self.neighbours().into_values() {
-            let Some(first) = n1s.first().and_then(|n1| self.neighbour(*n1)) else { continue };
-            let Up { name, address, heard, .. } = first;
+            let Some(first) = n1s.first().and_then(|n1| self.neighbour(*n1)) else {
+                continue;
+            };
+            let Up {
+                name,
+                address,
+                heard,
+                ..
+            } = first;
             let ports = n1s.iter().map(|n1| n1.0.to_string()).collect();
-            let difs = n1s.iter().map(|n1| self.n1s[n1].props.dif.clone()).collect();
+            let difs = n1s
+                .iter()
+                .map(|n1| self.n1s[n1].props.dif.clone())
+                .collect();
             let fields = alloc::vec![
                 uint("address", *address),
                 ("n1".to_string(), Scalar::List(ports)),
@@ -156,10 +191,20 @@ impl Management {
             ];
             all.push(new(&Object::Neighbour(Some(name.clone())), fields));
         }
-        let others = self.n1s.iter().filter(|(n1, _)| self.neighbour(**n1).is_none());
+        let others = self
+            .n1s
+            .iter()
+            .filter(|(n1, _)| self.neighbour(**n1).is_none());
         for (n1, flow) in others {
             let state = match (&flow.up, &flow.asking, &flow.answering) {
-                (Some(Up { stage: Stage::Joining(_), .. }), _, _) => "joining",
+                (
+                    Some(Up {
+                        stage: Stage::Joining(_),
+                        ..
+                    }),
+                    _,
+                    _,
+                ) => "joining",
                 (Some(_), _, _) => "admitting",
                 (None, Some(_), _) => "asking",
                 (None, None, Some(_)) => "answering",
@@ -170,7 +215,10 @@ impl Management {
                 text("n1_dif", &flow.props.dif),
                 text("remote", &flow.props.remote),
             ];
-            all.push(new(&Object::Neighbour(Some(format!("n1-{}", n1.0))), fields));
+            all.push(new(
+                &Object::Neighbour(Some(format!("n1-{}", n1.0))),
+                fields,
+            ));
         }
     }
 
@@ -188,7 +236,11 @@ impl Management {
     fn show_routing(&self, all: &mut Vec<RibObject>) {
         let Some(routing) = &self.routing else { return };
         let state = routing.show(self.refresh_at);
-        let fields = state.counters.iter().map(|(name, count)| uint(name, *count)).collect();
+        let fields = state
+            .counters
+            .iter()
+            .map(|(name, count)| uint(name, *count))
+            .collect();
         all.push(new(&Object::Routing, fields));
         all.push(new(&Object::RoutingLinks, Vec::new()));
         for link in state.links {
@@ -201,12 +253,14 @@ impl Management {
                 flag("is_up", link.is_up),
             ];
             let path = link_path(link.from, link.to);
-            all.push(RibObject { path, class: class::LINK.to_string(), fields });
+            all.push(RibObject {
+                path,
+                class: class::LINK.to_string(),
+                fields,
+            });
         }
         all.push(new(&Object::RoutingTable, Vec::new()));
-        let list = |addresses: &[u64]| {
-            Scalar::List(addresses.iter().map(u64::to_string).collect())
-        };
+        let list = |addresses: &[u64]| Scalar::List(addresses.iter().map(u64::to_string).collect());
         for route in routing.table().values() {
             let fields = alloc::vec![
                 uint("cost", route.cost),
@@ -214,7 +268,11 @@ impl Management {
                 ("alternates".to_string(), list(&route.alternates)),
             ];
             let path = route_path(route.dst);
-            all.push(RibObject { path, class: class::ROUTE.to_string(), fields });
+            all.push(RibObject {
+                path,
+                class: class::ROUTE.to_string(),
+                fields,
+            });
         }
     }
 
@@ -246,7 +304,11 @@ impl Management {
                 uint("remote_cep", u64::from(flow.remote_cep.0)),
             ];
             let path = flow_path(key.0);
-            all.push(RibObject { path, class: class::FLOW.to_string(), fields });
+            all.push(RibObject {
+                path,
+                class: class::FLOW.to_string(),
+                fields,
+            });
         }
     }
 }
@@ -273,7 +335,11 @@ fn show_cube(cube: &QosCube) -> RibObject {
 }
 
 fn new(object: &Object, fields: Vec<(String, Scalar)>) -> RibObject {
-    RibObject { path: object.path(), class: object.class().to_string(), fields }
+    RibObject {
+        path: object.path(),
+        class: object.class().to_string(),
+        fields,
+    }
 }
 
 fn text(name: &str, value: &str) -> (String, Scalar) {

@@ -68,8 +68,14 @@ pub(super) fn answer(message: &Message, value: Option<Vec<u8>>) -> Message {
 
 /// M_CONNECT.
 pub(super) fn connect(greeting: &Greeting, invoke_id: i32) -> Message {
-    let src = Party { ae: AE.to_string(), ..Party::of(&greeting.name) };
-    let dst = Party { ae: AE.to_string(), ..Party::of(&greeting.dif) };
+    let src = Party {
+        ae: AE.to_string(),
+        ..Party::of(&greeting.name)
+    };
+    let dst = Party {
+        ae: AE.to_string(),
+        ..Party::of(&greeting.dif)
+    };
     let mut message = Message::connect(src, dst);
     message.invoke_id = invoke_id;
     message.auth = Some(auth(greeting));
@@ -79,7 +85,10 @@ pub(super) fn connect(greeting: &Greeting, invoke_id: i32) -> Message {
 /// M_CONNECT_R to `message`.
 pub(super) fn connect_answer(message: &Message, greeting: &Greeting) -> Message {
     let mut answer = message.answer();
-    answer.src = Party { ae: AE.to_string(), ..Party::of(&greeting.name) };
+    answer.src = Party {
+        ae: AE.to_string(),
+        ..Party::of(&greeting.name)
+    };
     answer.auth = Some(auth(greeting));
     answer
 }
@@ -93,11 +102,19 @@ pub(super) fn greeting(message: &Message) -> Option<Greeting> {
 
 /// The bytes of a structured value; empty when there is none.
 pub(super) fn bytes(message: &Message) -> &[u8] {
-    message.value.as_ref().and_then(Value::as_bytes).unwrap_or_default()
+    message
+        .value
+        .as_ref()
+        .and_then(Value::as_bytes)
+        .unwrap_or_default()
 }
 
 fn auth(greeting: &Greeting) -> Auth {
-    Auth { name: greeting.mechanism.clone(), value: encode(greeting), ..Auth::default() }
+    Auth {
+        name: greeting.mechanism.clone(),
+        value: encode(greeting),
+        ..Auth::default()
+    }
 }
 
 /// Application entity that management connections are between.

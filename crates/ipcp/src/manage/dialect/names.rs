@@ -90,9 +90,7 @@ impl Object {
             ("channel", None) => Object::Channel,
             ("dif", None) => Object::Dif,
             ("dif", Some("cubes")) => Object::Cube(None),
-            ("dif", Some(rest)) => {
-                Object::Cube(Some(rest.strip_prefix("cubes/")?.parse().ok()?))
-            }
+            ("dif", Some(rest)) => Object::Cube(Some(rest.strip_prefix("cubes/")?.parse().ok()?)),
             ("policies", _) => Object::Policy(leaf()?),
             ("enrollment", None) => Object::Enrollment,
             ("keepalive", None) => Object::KeepAlive,
@@ -196,7 +194,10 @@ pub(crate) fn depth_below(top: &str, path: &str) -> Option<u32> {
 }
 
 fn is_below(path: &str, parent: &str) -> bool {
-    path == parent || path.strip_prefix(parent).is_some_and(|rest| rest.starts_with('/'))
+    path == parent
+        || path
+            .strip_prefix(parent)
+            .is_some_and(|rest| rest.starts_with('/'))
 }
 
 fn escape(name: &str) -> String {
@@ -230,7 +231,15 @@ mod tests {
         ] {
             assert_eq!(Object::parse(&object.path()), Some(object));
         }
-        for wrong in ["", "dif", "/nothing", "/members/a/b", "/members/", "/dif/cubes/x", "/members/%"] {
+        for wrong in [
+            "",
+            "dif",
+            "/nothing",
+            "/members/a/b",
+            "/members/",
+            "/dif/cubes/x",
+            "/members/%",
+        ] {
             assert_eq!(Object::parse(wrong), None, "{wrong}");
         }
     }

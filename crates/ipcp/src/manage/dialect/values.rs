@@ -407,13 +407,21 @@ pub(crate) fn decode_entries(bytes: &[u8]) -> Option<Vec<Entry>> {
             return None;
         }
         Some(Entry {
-            key: Key { origin: value.origin, kind, name: value.name },
+            key: Key {
+                origin: value.origin,
+                kind,
+                name: value.name,
+            },
             seq: value.seq,
             value: value.value,
             age_ns: u64::from(value.age_ms) * 1_000_000,
         })
     };
-    decode::<EntriesValue>(bytes)?.entries.into_iter().map(read).collect()
+    decode::<EntriesValue>(bytes)?
+        .entries
+        .into_iter()
+        .map(read)
+        .collect()
 }
 
 /// Writes digests by origin.
@@ -437,7 +445,11 @@ pub(crate) fn decode_digests(bytes: &[u8]) -> Option<Digests> {
         after: value.after,
         last: value.last,
         is_answer: value.is_answer,
-        digests: value.digests.into_iter().map(|row| (row.origin, row.hash)).collect(),
+        digests: value
+            .digests
+            .into_iter()
+            .map(|row| (row.origin, row.hash))
+            .collect(),
     })
 }
 
@@ -455,7 +467,10 @@ pub(crate) fn decode_objects(bytes: &[u8]) -> Option<Vec<RibObject>> {
 
 fn write_object(object: &RibObject) -> ObjectValue {
     let field = |(name, scalar): &(String, Scalar)| {
-        let mut field = FieldValue { name: name.clone(), ..FieldValue::default() };
+        let mut field = FieldValue {
+            name: name.clone(),
+            ..FieldValue::default()
+        };
         match scalar {
             Scalar::Uint(value) => field.uint = Some(*value),
             Scalar::Int(value) => field.int = Some(*value),
@@ -478,11 +493,23 @@ fn write_object(object: &RibObject) -> ObjectValue {
 fn read_object(object: ObjectValue) -> Option<RibObject> {
     let scalar = |field: FieldValue| {
         let scalar = match field {
-            FieldValue { is_list: true, list, .. } => Scalar::List(list),
-            FieldValue { uint: Some(value), .. } => Scalar::Uint(value),
-            FieldValue { int: Some(value), .. } => Scalar::Int(value),
-            FieldValue { text: Some(value), .. } => Scalar::Text(value),
-            FieldValue { flag: Some(value), .. } => Scalar::Bool(value),
+            FieldValue {
+                is_list: true,
+                list,
+                ..
+            } => Scalar::List(list),
+            FieldValue {
+                uint: Some(value), ..
+            } => Scalar::Uint(value),
+            FieldValue {
+                int: Some(value), ..
+            } => Scalar::Int(value),
+            FieldValue {
+                text: Some(value), ..
+            } => Scalar::Text(value),
+            FieldValue {
+                flag: Some(value), ..
+            } => Scalar::Bool(value),
             _ => return None,
         };
         Some((field.name, scalar))
@@ -490,7 +517,11 @@ fn read_object(object: ObjectValue) -> Option<RibObject> {
     Some(RibObject {
         path: object.path,
         class: object.class,
-        fields: object.fields.into_iter().map(scalar).collect::<Option<_>>()?,
+        fields: object
+            .fields
+            .into_iter()
+            .map(scalar)
+            .collect::<Option<_>>()?,
     })
 }
 
@@ -525,8 +556,11 @@ pub(crate) fn encode_routing(message: &routing::Message) -> Vec<u8> {
         routing::Message::Summary(summary) => {
             value.what = 3;
             (value.first, value.last) = (summary.first, summary.last);
-            value.digests =
-                summary.origins.iter().map(|row| digest(row.origin, row.digest)).collect();
+            value.digests = summary
+                .origins
+                .iter()
+                .map(|row| digest(row.origin, row.digest))
+                .collect();
         }
         routing::Message::Want(origins) => {
             value.what = 4;
@@ -539,7 +573,10 @@ pub(crate) fn encode_routing(message: &routing::Message) -> Vec<u8> {
 /// Reads a message of the routing policy.
 pub(crate) fn decode_routing(bytes: &[u8]) -> Option<routing::Message> {
     let value: RoutingValue = decode(bytes)?;
-    let digest = |value: &OriginValue| routing::Digest { objects: value.objects, hash: value.hash };
+    let digest = |value: &OriginValue| routing::Digest {
+        objects: value.objects,
+        hash: value.hash,
+    };
     Some(match value.what {
         1 => routing::Message::Objects(
             value
@@ -563,7 +600,10 @@ pub(crate) fn decode_routing(bytes: &[u8]) -> Option<routing::Message> {
             origins: value
                 .digests
                 .iter()
-                .map(|row| routing::OriginDigest { origin: row.origin, digest: digest(row) })
+                .map(|row| routing::OriginDigest {
+                    origin: row.origin,
+                    digest: digest(row),
+                })
                 .collect(),
         }),
         4 => routing::Message::Want(value.want),
@@ -680,7 +720,9 @@ struct DifValue {
 /// Writes a DIF's configuration.
 pub(crate) fn encode_dif(config: &DifConfig) -> Vec<u8> {
     let w = config.widths;
-    let widths = [w.address, w.cep, w.qos, w.seq, w.ctrl_seq, w.length, w.rate, w.frame];
+    let widths = [
+        w.address, w.cep, w.qos, w.seq, w.ctrl_seq, w.length, w.rate, w.frame,
+    ];
     encode(&DifValue {
         widths: widths.into_iter().map(u32::from).collect(),
         max_pdu: config.max_pdu,
@@ -698,7 +740,10 @@ pub(crate) fn encode_dif(config: &DifConfig) -> Vec<u8> {
                 params: spec
                     .params
                     .iter()
-                    .map(|(name, value)| ParamValue { name: name.clone(), value: value.clone() })
+                    .map(|(name, value)| ParamValue {
+                        name: name.clone(),
+                        value: value.clone(),
+                    })
                     .collect(),
             })
             .collect(),
@@ -708,23 +753,49 @@ pub(crate) fn encode_dif(config: &DifConfig) -> Vec<u8> {
 /// Reads a DIF's configuration.
 pub(crate) fn decode_dif(bytes: &[u8]) -> Option<DifConfig> {
     let value: DifValue = decode(bytes)?;
-    let widths: Vec<u8> =
-        value.widths.iter().map(|width| u8::try_from(*width).ok()).collect::<Option<_>>()?;
+    let widths: Vec<u8> = value
+        .widths
+        .iter()
+        .map(|width| u8::try_from(*width).ok())
+        .collect::<Option<_>>()?;
     let [address, cep, qos, seq, ctrl_seq, length, rate, frame] = widths[..] else {
         return None;
     };
     let policy = |policy: PolicyValue| {
-        let params = policy.params.into_iter().map(|param| (param.name, param.value)).collect();
-        (policy.component, PolicySpec { name: policy.name, params })
+        let params = policy
+            .params
+            .into_iter()
+            .map(|param| (param.name, param.value))
+            .collect();
+        (
+            policy.component,
+            PolicySpec {
+                name: policy.name,
+                params,
+            },
+        )
     };
     Some(DifConfig {
-        widths: FieldWidths { address, cep, qos, seq, ctrl_seq, length, rate, frame },
+        widths: FieldWidths {
+            address,
+            cep,
+            qos,
+            seq,
+            ctrl_seq,
+            length,
+            rate,
+            frame,
+        },
         max_pdu: value.max_pdu,
         max_pdu_lifetime_ms: value.max_pdu_lifetime_ms,
         hop_limit: u8::try_from(value.hop_limit).ok()?,
         concatenation: value.concatenation,
         keepalive_ms: value.keepalive_ms,
-        cubes: value.cubes.into_iter().map(read_cube).collect::<Option<_>>()?,
+        cubes: value
+            .cubes
+            .into_iter()
+            .map(read_cube)
+            .collect::<Option<_>>()?,
         policies: value.policies.into_iter().map(policy).collect(),
     })
 }
@@ -735,8 +806,16 @@ fn write_cube(cube: &QosCube) -> CubeValue {
         name: cube.name.to_string(),
         in_order: cube.in_order,
         retransmission: cube.retransmission,
-        window: cube.window.iter().flat_map(|w| [w.credit_max, w.initial_credit]).collect(),
-        rate: cube.rate.iter().flat_map(|r| [r.pdus, r.frame_ms]).collect(),
+        window: cube
+            .window
+            .iter()
+            .flat_map(|w| [w.credit_max, w.initial_credit])
+            .collect(),
+        rate: cube
+            .rate
+            .iter()
+            .flat_map(|r| [r.pdus, r.frame_ms])
+            .collect(),
         max_sdu_gap: cube.max_sdu_gap,
         partial_delivery: cube.partial_delivery,
         priority: u32::from(cube.priority),
@@ -752,7 +831,10 @@ fn write_cube(cube: &QosCube) -> CubeValue {
 fn read_cube(cube: CubeValue) -> Option<QosCube> {
     let window = match cube.window[..] {
         [] => None,
-        [credit_max, initial_credit] => Some(WindowConfig { credit_max, initial_credit }),
+        [credit_max, initial_credit] => Some(WindowConfig {
+            credit_max,
+            initial_credit,
+        }),
         _ => return None,
     };
     let rate = match cube.rate[..] {

@@ -52,7 +52,11 @@ impl Management {
             return self.discard(&peer, "malformed-greeting");
         };
         let flow = &self.n1s[&n1];
-        if let Some(answering) = flow.answering.as_ref().filter(|it| it.nonce == greeting.nonce) {
+        if let Some(answering) = flow
+            .answering
+            .as_ref()
+            .filter(|it| it.nonce == greeting.nonce)
+        {
             // M_CONNECT again: the answer was lost, or is on its way.
             let last = answering.last.clone();
             if answering.step == 1 || answering.is_accepted {
@@ -60,7 +64,11 @@ impl Management {
             }
             return;
         }
-        if flow.up.as_ref().is_some_and(|up| up.nonces.0 == greeting.nonce) {
+        if flow
+            .up
+            .as_ref()
+            .is_some_and(|up| up.nonces.0 == greeting.nonce)
+        {
             self.journal.count("stale");
             return;
         }
@@ -120,10 +128,16 @@ impl Management {
             ));
         }
         if greeting.dif != self.dif {
-            return rejected(format!("this is DIF {:?}, not {:?}", self.dif, greeting.dif));
+            return rejected(format!(
+                "this is DIF {:?}, not {:?}",
+                self.dif, greeting.dif
+            ));
         }
         if greeting.name == self.own {
-            return rejected(format!("{:?} is the name of this IPCP; choose another", self.own));
+            return rejected(format!(
+                "{:?} is the name of this IPCP; choose another",
+                self.own
+            ));
         }
         if self.leaving.is_some() {
             return Err((result::LATER, "this IPCP is leaving the DIF".into()));
@@ -147,11 +161,17 @@ impl Management {
         }
         if !self.policies.access.allows(&greeting.name, Deed::Join) {
             self.journal.count("access-denied");
-            let reason = format!("{:?} may not join; see policy access-control", greeting.name);
+            let reason = format!(
+                "{:?} may not join; see policy access-control",
+                greeting.name
+            );
             return Err((result::ACCESS, reason));
         }
         self.settle_max_pdu(now, n1, greeting, dt);
-        let max_pdu = self.member.as_ref().map_or(0, |member| member.config.max_pdu as usize);
+        let max_pdu = self
+            .member
+            .as_ref()
+            .map_or(0, |member| member.config.max_pdu as usize);
         let has = self.n1s[&n1].props.sdu_max.min(greeting.sdu_max as usize);
         if has < max_pdu {
             return rejected(too_small(has, max_pdu));
@@ -169,12 +189,21 @@ impl Management {
     ) {
         let props = &self.n1s[&n1].props;
         let is_exposed = props.is_exposed || greeting.is_exposed;
-        let has = props.sdu_max.min(greeting.sdu_max as usize);
-        let Some(member) = &mut self.member else { return };
+        let mut has = props.sdu_max.min(greeting.sdu_max as usize);
+        if dt.max_pdu() != 0 {
+            has = has.min(dt.max_pdu() + PROTECTION_RESERVE);
+        }
+        let Some(member) = &mut self.member else {
+            return;
+        };
         if member.config.max_pdu != 0 {
             return;
         }
-        let is_protected = is_exposed && member.config.policies.contains_key(component::SDU_PROTECTION);
+        let is_protected = is_exposed
+            && member
+                .config
+                .policies
+                .contains_key(component::SDU_PROTECTION);
         let reserve = if is_protected { PROTECTION_RESERVE } else { 0 };
         member.config.max_pdu = has.saturating_sub(reserve).min(MAX_PDU_MAX) as u32;
         if let Err(reason) = dt.configure(now, &member.config) {
@@ -182,7 +211,10 @@ impl Management {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what is refused, to whom and why")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "what is refused, to whom and why"
+    )]
     fn refuse(
         &mut self,
         now: u64,
@@ -195,10 +227,20 @@ impl Management {
     ) {
         self.journal.count("connect-refused");
         if code != result::LATER {
-            self.notice(&greeting.name, &format!("{:?} was refused: {reason}", greeting.name));
+            self.notice(
+                &greeting.name,
+                &format!("{:?} was refused: {reason}", greeting.name),
+            );
         }
-        let own = Greeting { nonce: greeting.nonce, step: 1, ..self.greeting(n1) };
-        let own = Greeting { answer_nonce: greeting.answer_nonce, ..own };
+        let own = Greeting {
+            nonce: greeting.nonce,
+            step: 1,
+            ..self.greeting(n1)
+        };
+        let own = Greeting {
+            answer_nonce: greeting.answer_nonce,
+            ..own
+        };
         let answer = dialect::connect_answer(connect, &own).with_error(code, reason);
         self.send_plain(now, n1, &answer, dt);
         if let Some(flow) = self.n1s.get_mut(&n1) {
@@ -307,7 +349,11 @@ impl Management {
         if greeting.step % 2 == 1 {
             return self.on_proof_wanted(now, n1, greeting, dt);
         }
-        let Some(answering) = self.n1s.get_mut(&n1).and_then(|flow| flow.answering.as_mut()) else {
+        let Some(answering) = self
+            .n1s
+            .get_mut(&n1)
+            .and_then(|flow| flow.answering.as_mut())
+        else {
             self.journal.count("stale");
             return;
         };
@@ -333,7 +379,9 @@ impl Management {
             return;
         };
         answering.step += 2;
-        let Some(auth) = &mut answering.proof.auth else { return };
+        let Some(auth) = &mut answering.proof.auth else {
+            return;
+        };
         match auth.step(now, greeting.token.as_deref()) {
             AuthStep::Send(token) => {
                 let own = Greeting {
@@ -351,7 +399,11 @@ impl Management {
                     flow.answering = Some(answering);
                 }
             }
-            AuthStep::Done { last, secret, identity } => {
+            AuthStep::Done {
+                last,
+                secret,
+                identity,
+            } => {
                 if !identity.is_empty() && identity != answering.peer.name {
                     let reason = format!("it proved to be {identity:?}");
                     return self.deny(now, n1, &answering, &reason, dt);
@@ -375,7 +427,10 @@ impl Management {
         self.journal.count("authentication-failed");
         let name = &answering.peer.name;
         self.notice(name, &format!("authentication of {name:?} failed: {text}"));
-        let peer = Greeting { answer_nonce: answering.answer_nonce, ..answering.peer.clone() };
+        let peer = Greeting {
+            answer_nonce: answering.answer_nonce,
+            ..answering.peer.clone()
+        };
         let reason = "authentication failed; check the credentials of both IPCPs";
         let connect = answering.connect.clone();
         self.refuse(now, n1, &connect, &peer, result::REJECTED, reason, dt);
@@ -388,8 +443,10 @@ impl Management {
             && let Some(answering) = flow.answering.take_if(|answering| !answering.is_accepted)
         {
             let name = answering.peer.name;
-            let text = format!("{name:?} broke the authentication off: this member did not prove \
-                 what it should; check the credentials of both IPCPs");
+            let text = format!(
+                "{name:?} broke the authentication off: this member did not prove \
+                 what it should; check the credentials of both IPCPs"
+            );
             self.notice(&name, &text);
         }
     }
@@ -442,7 +499,9 @@ impl Management {
             return self.discard(&format!("N-1 flow {}", n1.0), "malformed-value");
         };
         let nonces = (end.nonce, end.answer_nonce);
-        let Some(flow) = self.n1s.get_mut(&n1) else { return };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
         if let Some(up) = flow.up.as_ref().filter(|up| up.nonces == nonces) {
             let reply = up.reply.clone();
             return dt.send_management(now, Target::N1(n1), &reply);
@@ -484,8 +543,18 @@ impl Management {
         };
         let cep = dt.open(now, open)?;
         dt.connect(now, cep, Address::NONE, remote);
-        let Answering { nonce, answer_nonce, connect, peer, .. } = answering;
-        let value = ChannelEnd { nonce, answer_nonce, cep: cep.0 };
+        let Answering {
+            nonce,
+            answer_nonce,
+            connect,
+            peer,
+            ..
+        } = answering;
+        let value = ChannelEnd {
+            nonce,
+            answer_nonce,
+            cep: cep.0,
+        };
         let answer = dialect::answer(message, Some(dialect::encode(&value)));
         let reply = self.send_plain(now, n1, &answer, dt);
         let until = now + 4 * self.policies.enrollment.step_ns;
@@ -513,11 +582,9 @@ impl Management {
 
     /// True when a member was told to leave and the time is not over.
     pub(in super::super) fn is_expelled(&self, name: &str) -> bool {
-        self.store
-            .all(Kind::Expelled)
-            .any(|(origin, member, _)| {
-                member == name && self.policies.access.allows(origin, Deed::Expel)
-            })
+        self.store.all(Kind::Expelled).any(|(origin, member, _)| {
+            member == name && self.policies.access.allows(origin, Deed::Expel)
+        })
     }
 
     /// Of two DIFs with one name, one that has a single member gives way to the other.

@@ -82,8 +82,14 @@ impl Management {
         self.stop_asking(now, n1, dt);
         let nonce = self.random.nonce();
         let invoke = self.invoke();
-        let mechanism = self.authentication().map_or_else(String::new, |spec| spec.name);
-        let greeting = Greeting { nonce, mechanism, ..self.greeting(n1) };
+        let mechanism = self
+            .authentication()
+            .map_or_else(String::new, |spec| spec.name);
+        let greeting = Greeting {
+            nonce,
+            mechanism,
+            ..self.greeting(n1)
+        };
         let connect = dialect::connect(&greeting, invoke);
         let last = self.send_plain(now, n1, &connect, dt);
         let asking = Asking {
@@ -102,7 +108,9 @@ impl Management {
             pieces: Vec::new(),
             config: None,
         };
-        let Some(flow) = self.n1s.get_mut(&n1) else { return };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
         flow.retry_at = None;
         flow.asking = Some(asking);
     }
@@ -117,9 +125,20 @@ impl Management {
     }
 
     /// Ends this side's attempt without a word.
-    pub(in super::super) fn stop_asking(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let Some(flow) = self.n1s.get_mut(&n1) else { return };
-        if let Some(Asking { state: State::Opening { channel, .. }, .. }) = flow.asking.take() {
+    pub(in super::super) fn stop_asking(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if let Some(Asking {
+            state: State::Opening { channel, .. },
+            ..
+        }) = flow.asking.take()
+        {
             dt.close(now, Owner::Channel(channel));
         }
     }
@@ -137,13 +156,18 @@ impl Management {
         self.up_ended(now, n1, reason, dt);
         self.journal.count("connect-failed");
         let is_member = self.member.is_some();
-        let Some(flow) = self.n1s.get_mut(&n1) else { return };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
         let is_news = !core::mem::replace(&mut flow.is_told, true);
         if is_member {
             let remote = flow.props.remote.clone();
             self.notice(&remote, &format!("no neighbour at {remote:?}: {reason}"));
         } else if is_news {
-            self.events.push_back(Event::EnrollFailed { n1, reason: reason.to_string() });
+            self.events.push_back(Event::EnrollFailed {
+                n1,
+                reason: reason.to_string(),
+            });
         }
         if is_passing {
             self.retry_later(now, n1);
@@ -159,8 +183,12 @@ impl Management {
     }
 
     pub(super) fn asking_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let Some(flow) = self.n1s.get_mut(&n1) else { return };
-        let Some(asking) = &mut flow.asking else { return };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let Some(asking) = &mut flow.asking else {
+            return;
+        };
         if asking.give_up_at <= now {
             let reason = format!("no answer to {}", asking.step_name());
             self.attempt_failed(now, n1, &reason, true, dt);
@@ -198,7 +226,9 @@ impl Management {
         greeting: Greeting,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(asking) = self.asking(n1) else { return };
+        let Some(asking) = self.asking(n1) else {
+            return;
+        };
         let is_next = asking.is_answer(&greeting) && greeting.step == asking.step + 1;
         if !is_next || !matches!(asking.state, State::Connecting | State::Authenticating) {
             self.journal.count("stale");
@@ -211,11 +241,19 @@ impl Management {
         if is_first && let Err(reason) = self.begin_proof(n1, &greeting) {
             return self.attempt_failed(now, n1, &reason, false, dt);
         }
-        let Some(asking) = self.asking(n1) else { return };
-        let Some(auth) = &mut asking.proof.auth else { return };
+        let Some(asking) = self.asking(n1) else {
+            return;
+        };
+        let Some(auth) = &mut asking.proof.auth else {
+            return;
+        };
         let token = match auth.step(now, greeting.token.as_deref()) {
             AuthStep::Send(token) => Some(token),
-            AuthStep::Done { last, secret, identity } => {
+            AuthStep::Done {
+                last,
+                secret,
+                identity,
+            } => {
                 if !identity.is_empty() && identity != greeting.name {
                     let reason = format!("{} proved to be {identity:?}", greeting.name);
                     return self.attempt_failed(now, n1, &reason, false, dt);
@@ -255,10 +293,15 @@ impl Management {
                 ));
             }
             Some(spec) => spec,
-            None => PolicySpec { name: greeting.mechanism.clone(), ..PolicySpec::default() },
+            None => PolicySpec {
+                name: greeting.mechanism.clone(),
+                ..PolicySpec::default()
+            },
         };
         let own = self.own.clone();
-        let Some(asking) = self.asking(n1) else { return Ok(()) };
+        let Some(asking) = self.asking(n1) else {
+            return Ok(());
+        };
         let nonces = (asking.nonce, asking.answer_nonce);
         let auth = self.authenticator(&spec, true, (&own, &greeting.name), nonces)?;
         if let Some(asking) = self.asking(n1) {
@@ -295,7 +338,9 @@ impl Management {
             return self.attempt_failed(now, n1, &reason, false, dt);
         }
         let is_member = self.member.is_some();
-        let Some(asking) = self.asking(n1) else { return };
+        let Some(asking) = self.asking(n1) else {
+            return;
+        };
         asking.answer_nonce = greeting.answer_nonce;
         asking.peer = greeting;
         if is_member {
@@ -325,7 +370,9 @@ impl Management {
     /// The last message of the authentication, when there is one.
     fn finish_proof(&mut self, now: u64, n1: N1Port, greeting: &Greeting) -> Result<(), String> {
         let wanted = self.authentication();
-        let Some(asking) = self.asking(n1) else { return Ok(()) };
+        let Some(asking) = self.asking(n1) else {
+            return Ok(());
+        };
         if matches!(asking.state, State::Connecting) {
             return match wanted {
                 None => Ok(()),
@@ -335,14 +382,20 @@ impl Management {
                 )),
             };
         }
-        let Some(auth) = &mut asking.proof.auth else { return Ok(()) };
+        let Some(auth) = &mut asking.proof.auth else {
+            return Ok(());
+        };
         match auth.step(now, greeting.token.as_deref()) {
-            AuthStep::Done { last: None, identity, .. }
-                if !identity.is_empty() && identity != greeting.name =>
-            {
+            AuthStep::Done {
+                last: None,
+                identity,
+                ..
+            } if !identity.is_empty() && identity != greeting.name => {
                 Err(format!("{} proved to be {identity:?}", greeting.name))
             }
-            AuthStep::Done { last: None, secret, .. } => {
+            AuthStep::Done {
+                last: None, secret, ..
+            } => {
                 asking.proof = Proof { auth: None, secret };
                 Ok(())
             }
@@ -356,7 +409,9 @@ impl Management {
         let mut message = dialect::request(Opcode::Read, &Object::Enrollment, None);
         message.invoke_id = invoke;
         message.instance = i64::from(offset);
-        let Some(asking) = self.asking(n1) else { return };
+        let Some(asking) = self.asking(n1) else {
+            return;
+        };
         message.filter = asking.answer_nonce.to_be_bytes().to_vec();
         asking.invoke = invoke;
         self.go_on(now, n1, &message, dt);
@@ -374,8 +429,11 @@ impl Management {
         let Some(piece) = dialect::decode::<Piece>(dialect::bytes(message)) else {
             return self.discard(&peer, "malformed-value");
         };
-        let Some(asking) = self.asking(n1) else { return };
-        let is_wanted = matches!(asking.state, State::Reading) && message.invoke_id == asking.invoke;
+        let Some(asking) = self.asking(n1) else {
+            return;
+        };
+        let is_wanted =
+            matches!(asking.state, State::Reading) && message.invoke_id == asking.invoke;
         if !is_wanted || piece.offset as usize != asking.pieces.len() {
             self.journal.count("stale");
             return;
@@ -418,7 +476,9 @@ impl Management {
             .and_then(|given| given.policies.get(component::AUTHENTICATION))
             .filter(|spec| !is_none(spec))
         {
-            config.policies.insert(component::AUTHENTICATION.to_string(), spec.clone());
+            config
+                .policies
+                .insert(component::AUTHENTICATION.to_string(), spec.clone());
         }
         self.catalogue.check(&config)?;
         dt.configure(now, &config)?;
@@ -438,7 +498,9 @@ impl Management {
             Err(reason) => return self.attempt_failed(now, n1, &reason, true, dt),
         };
         let invoke = self.invoke();
-        let Some(asking) = self.asking(n1) else { return };
+        let Some(asking) = self.asking(n1) else {
+            return;
+        };
         asking.state = State::Opening { channel, cep };
         asking.invoke = invoke;
         let end = ChannelEnd {
@@ -460,8 +522,12 @@ impl Management {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(asking) = self.asking(n1) else { return };
-        let State::Opening { channel, cep } = asking.state else { return };
+        let Some(asking) = self.asking(n1) else {
+            return;
+        };
+        let State::Opening { channel, cep } = asking.state else {
+            return;
+        };
         if message.invoke_id != asking.invoke {
             self.journal.count("stale");
             return;
@@ -477,7 +543,9 @@ impl Management {
         let secret = asking.proof.secret;
         let joined = asking.config.clone();
         let of_dif = self.member.as_ref().map(|member| member.config.clone());
-        let Some(config) = joined.or(of_dif) else { return };
+        let Some(config) = joined.or(of_dif) else {
+            return;
+        };
         let is_exposed = is_exposed || self.n1s[&n1].props.is_exposed;
         let sealer = match self.sealer(n1, is_exposed, true, secret.as_ref(), &config) {
             Ok(sealer) => sealer,
@@ -499,7 +567,14 @@ impl Management {
         asking: Box<Asking>,
         dt: &mut dyn DataTransfer,
     ) {
-        let Asking { nonce, answer_nonce, connect, peer, config, .. } = *asking;
+        let Asking {
+            nonce,
+            answer_nonce,
+            connect,
+            peer,
+            config,
+            ..
+        } = *asking;
         let until = now + self.policies.enrollment.step_ns;
         let joins = self.member.is_none();
         let stage = match config {

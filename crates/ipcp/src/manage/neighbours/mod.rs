@@ -107,12 +107,21 @@ pub(super) struct Proof {
 
 impl Proof {
     fn none() -> Proof {
-        Proof { auth: None, secret: None }
+        Proof {
+            auth: None,
+            secret: None,
+        }
     }
 }
 
 impl Management {
-    pub(super) fn n1_up(&mut self, now: u64, n1: N1Port, props: N1Properties, dt: &mut dyn DataTransfer) {
+    pub(super) fn n1_up(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        props: N1Properties,
+        dt: &mut dyn DataTransfer,
+    ) {
         if self.n1s.contains_key(&n1) {
             self.n1_down(now, n1, "it came up again", dt);
         }
@@ -135,18 +144,29 @@ impl Management {
         }
     }
 
-    pub(super) fn n1_down(&mut self, now: u64, n1: N1Port, reason: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn n1_down(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
         if !self.n1s.contains_key(&n1) {
             return;
         }
         let reason = format!("the N-1 flow ended: {reason}");
         let was_asking = self.n1s[&n1].asking.is_some() || self.is_joining(n1);
         if was_asking && self.member.is_none() {
-            self.events.push_back(Event::EnrollFailed { n1, reason: reason.clone() });
+            self.events.push_back(Event::EnrollFailed {
+                n1,
+                reason: reason.clone(),
+            });
         }
         self.stop_asking(now, n1, dt);
         self.up_ended(now, n1, &reason, dt);
-        let Some(gone) = self.n1s.remove(&n1) else { return };
+        let Some(gone) = self.n1s.remove(&n1) else {
+            return;
+        };
         dt.remove_n1(now, n1);
         if self.member.is_some() && gone.props.is_initiator && !gone.props.remote.is_empty() {
             self.seek(now, gone.props.dif, gone.props.remote);
@@ -214,7 +234,13 @@ impl Management {
     }
 
     /// Sends a plain message to the other end.
-    fn send_plain(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) -> Vec<u8> {
+    fn send_plain(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) -> Vec<u8> {
         let bytes = message.encode();
         dt.send_management(now, Target::N1(n1), &bytes);
         bytes
@@ -250,7 +276,10 @@ impl Management {
 
     /// The authentication policy that holds here; `None` when there is nothing to prove.
     fn authentication(&self) -> Option<PolicySpec> {
-        let given = self.given.as_ref().and_then(|config| config.policies.get(component::AUTHENTICATION));
+        let given = self
+            .given
+            .as_ref()
+            .and_then(|config| config.policies.get(component::AUTHENTICATION));
         let of_dif = self
             .member
             .as_ref()
@@ -285,13 +314,19 @@ impl Management {
         secret: Option<&[u8; 32]>,
         config: &crate::DifConfig,
     ) -> Result<Option<Box<dyn Sealer>>, String> {
-        let spec = config.policies.get(component::SDU_PROTECTION).filter(|spec| !is_none(spec));
+        let spec = config
+            .policies
+            .get(component::SDU_PROTECTION)
+            .filter(|spec| !is_none(spec));
         let sealer = match spec {
             Some(spec) if is_exposed => self.toolbox.sealer(spec, is_initiator, secret)?,
             _ => None,
         };
         let overhead = sealer.as_ref().map_or(0, |sealer| sealer.overhead());
-        let (has, needs) = (self.n1s[&n1].props.sdu_max, config.max_pdu as usize + overhead);
+        let (has, needs) = (
+            self.n1s[&n1].props.sdu_max,
+            config.max_pdu as usize + overhead,
+        );
         if has < needs {
             return Err(too_small(has, needs));
         }
@@ -313,7 +348,9 @@ impl Management {
             self.up_ended(now, n1, "the other end has started anew", dt);
         }
         self.channels.insert(up.channel, n1);
-        let Some(flow) = self.n1s.get_mut(&n1) else { return };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
         flow.retry_at = None;
         flow.retry_ns = RETRY_FIRST_NS;
         let is_member = matches!(up.stage, Stage::Neighbours);
@@ -326,8 +363,16 @@ impl Management {
     }
 
     /// The channel over `n1` is no more.
-    pub(super) fn up_ended(&mut self, now: u64, n1: N1Port, reason: &str, dt: &mut dyn DataTransfer) {
-        let Some(flow) = self.n1s.get_mut(&n1) else { return };
+    pub(super) fn up_ended(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
         let Some(up) = flow.up.take() else { return };
         self.channels.remove(&up.channel);
         dt.close(now, Owner::Channel(up.channel));
@@ -367,7 +412,9 @@ impl Management {
         let at = now + self.random.about(pause);
         let (is_member, most) = (self.member.is_some(), self.policies.enrollment.retry_max_ns);
         let reconnects = self.policies.enrollment.reconnects;
-        let Some(flow) = self.n1s.get_mut(&n1) else { return };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
         if flow.props.is_initiator && reconnects || !is_member {
             flow.retry_at = Some(at);
             flow.retry_ns = (pause * 2).min(most);
@@ -383,7 +430,10 @@ impl Management {
                 Stage::Admitting { until, .. } => Some(*until),
                 Stage::Neighbours => up.cdap.poll_timeout(),
             });
-            [flow.retry_at, asking, answering, up].into_iter().flatten().min()
+            [flow.retry_at, asking, answering, up]
+                .into_iter()
+                .flatten()
+                .min()
         };
         self.n1s.values().filter_map(due).min()
     }
@@ -393,8 +443,14 @@ impl Management {
         for n1 in n1s {
             self.asking_timeout(now, n1, dt);
             self.up_timeout(now, n1, dt);
-            let Some(flow) = self.n1s.get_mut(&n1) else { continue };
-            if flow.answering.as_ref().is_some_and(|answering| answering.until <= now) {
+            let Some(flow) = self.n1s.get_mut(&n1) else {
+                continue;
+            };
+            if flow
+                .answering
+                .as_ref()
+                .is_some_and(|answering| answering.until <= now)
+            {
                 flow.answering = None;
                 self.journal.count("connect-abandoned");
             }
@@ -405,7 +461,9 @@ impl Management {
     }
 
     fn up_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else { return };
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+            return;
+        };
         up.cdap.handle_timeout(now);
         while up.cdap.poll_lost().is_some() {}
         match &up.stage {
@@ -451,7 +509,11 @@ impl Management {
     pub(super) fn neighbours(&self) -> BTreeMap<u64, Vec<N1Port>> {
         let mut neighbours: BTreeMap<u64, Vec<N1Port>> = BTreeMap::new();
         for (n1, flow) in &self.n1s {
-            if let Some(up) = flow.up.as_ref().filter(|up| matches!(up.stage, Stage::Neighbours)) {
+            if let Some(up) = flow
+                .up
+                .as_ref()
+                .filter(|up| matches!(up.stage, Stage::Neighbours))
+            {
                 neighbours.entry(up.address).or_default().push(*n1);
             }
         }
