@@ -57,7 +57,7 @@ use ceps::{Ceps, is_channel};
 use deadlines::Timer;
 use end::End;
 use rmt::Rmt;
-use stream::Streams;
+use stream::{Stream, Streams};
 
 /// Data transfer of one IPCP. See the module.
 ///
@@ -149,6 +149,12 @@ impl<P: Payload> Transfer<P> {
             unkept: Vec::new(),
             seed: seed ^ 0x5eed_0f5e_90ce_5eed,
         }
+    }
+
+    /// Memory of one flow with one connection, in bytes, without queued SDUs and policies.
+    #[must_use]
+    pub const fn flow_bytes() -> usize {
+        size_of::<End<P>>() + size_of::<Stream<P>>()
     }
 
     /// What was moved and what was discarded.
