@@ -34,7 +34,7 @@ impl World {
             };
             let went = match lower {
                 Ok((cable, flow, side)) => self.onto_cable(id, n1, len, (cable, flow, side)),
-                Err((seat, key)) => self.into_flow(id, n1, len, (seat, key)),
+                Err((seat, key)) => self.down_flow(id, n1, len, (seat, key)),
             };
             if !went {
                 return true;
@@ -140,7 +140,7 @@ impl World {
         true
     }
 
-    fn into_flow(&mut self, id: SeatId, n1: N1Port, len: usize, to: (SeatId, FlowKey)) -> bool {
+    fn down_flow(&mut self, id: SeatId, n1: N1Port, len: usize, to: (SeatId, FlowKey)) -> bool {
         let now = self.now();
         let (seat, key) = to;
         let room = self.life(seat).map_or(0, |life| life.member.room(key));
@@ -196,6 +196,8 @@ impl World {
                     life.member.set_delivery_room(now, flow, UPPER_ROOM);
                 }
             }
+            // It was written before the other side heard of the end.
+            None if self.has_let_go(id, flow) => {}
             Some(Holder::Asking(..)) | None => {
                 let text = format!("{} delivers to {flow:?}, which nobody has", self.name(id));
                 self.fail(text);

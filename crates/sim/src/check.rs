@@ -48,7 +48,8 @@ impl World {
     pub fn view(&mut self, seat: SeatId) -> Result<View, String> {
         let mut view = View::default();
         for object in self.read_rib(seat, "/members", 1)? {
-            if let Some(name) = leaf(&object, "/members/") {
+            let is_seen = flag(&object, "is_visible");
+            if let Some(name) = leaf(&object, "/members/").filter(|_| is_seen) {
                 view.members.insert(name, number(&object, "address")?);
             }
         }
@@ -56,7 +57,8 @@ impl World {
             view.directory.extend(leaf(&object, "/directory/"));
         }
         for object in self.read_rib(seat, "/routing/links", 1)? {
-            if let Some(name) = leaf(&object, "/routing/links/") {
+            let is_up = flag(&object, "is_up");
+            if let Some(name) = leaf(&object, "/routing/links/").filter(|_| is_up) {
                 let ends = name
                     .split_once('-')
                     .and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
@@ -86,7 +88,7 @@ impl World {
             .iter()
             .filter(|o| leaf(o, "/transfer/n1/").is_some());
         let queued = ports
-            .filter_map(|object| number(object, "queued").ok())
+            .filter_map(|object| number(object, "queued-pdus").ok())
             .sum();
         Ok(Burden {
             flows: count("/flows/"),
@@ -422,6 +424,10 @@ fn field<'a>(object: &'a RibObject, name: &str) -> Result<&'a Scalar, String> {
     let found = object.fields.iter().find(|(key, _)| key == name);
     let found = found.map(|(_, value)| value);
     found.ok_or_else(|| format!("{} has no field {name}: {:?}", object.path, object.fields))
+}
+
+fn flag(object: &RibObject, name: &str) -> bool {
+    matches!(field(object, name), Ok(Scalar::Bool(true)))
 }
 
 fn number(object: &RibObject, name: &str) -> Result<u64, String> {

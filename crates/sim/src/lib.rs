@@ -17,6 +17,7 @@
 
 pub mod agenda;
 pub mod arrange;
+mod bind;
 mod carry;
 mod check;
 mod faults;
@@ -37,6 +38,7 @@ pub mod traffic;
 mod wires;
 pub mod world;
 
+pub use bind::birth;
 pub use check::{Burden, View};
 pub use link::Profile;
 pub use parts::{Attachment, Below, CableId, SeatId, SystemId, Tallies};

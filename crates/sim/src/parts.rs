@@ -1,6 +1,6 @@
 //! What the world is made of.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use carina_ipcp::{Config, FlowKey, N1Port};
 use carina_wire::dif::Address;
@@ -112,6 +112,8 @@ pub(crate) struct Life {
     /// By attachment.
     pub links: Vec<Link>,
     pub flows: BTreeMap<FlowKey, Holder>,
+    /// Flows that were deallocated here; the IPCP may not be through with them.
+    pub gone: BTreeSet<FlowKey>,
     pub address: Option<Address>,
     pub armed: Option<u64>,
     pub tends_at: Option<u64>,
@@ -201,4 +203,18 @@ pub(crate) enum Happening {
     Resume(usize, usize),
     Respond(usize, u32),
     Close(usize, usize),
+}
+
+impl Life {
+    /// N-1 flows that are up.
+    pub fn n1_count(&self) -> usize {
+        self.n1s.iter().flatten().count()
+    }
+
+    /// Gives a flow up from this side.
+    pub fn let_go(&mut self, key: FlowKey) {
+        if self.flows.remove(&key).is_some() {
+            self.gone.insert(key);
+        }
+    }
 }

@@ -72,11 +72,17 @@ impl World {
         }
     }
 
+    /// The flow was deallocated from this side.
+    pub(crate) fn has_let_go(&mut self, id: SeatId, key: FlowKey) -> bool {
+        self.life(id).is_some_and(|life| life.gone.contains(&key))
+    }
+
     /// Notes who has a flow; false, and a failure, when the key is taken.
     pub(crate) fn hold(&mut self, id: SeatId, key: FlowKey, holder: Holder) -> bool {
         let Some(life) = self.life(id) else {
             return false;
         };
+        life.gone.remove(&key);
         if let Some(old) = life.flows.insert(key, holder) {
             let text = format!(
                 "{} gives {key:?} to {holder:?}, but {old:?} has it",

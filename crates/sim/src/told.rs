@@ -107,6 +107,7 @@ impl World {
             Some(Holder::Session(session, side)) => {
                 self.session_closed(session, side, is_graceful, reason);
             }
+            None if self.has_let_go(id, flow) => {}
             None => {
                 let text = format!("{} closes {flow:?}, which nobody has", self.name(id));
                 self.fail(text);

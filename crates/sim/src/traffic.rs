@@ -214,7 +214,7 @@ impl World {
         if is_refused {
             end.state = State::Denied("no".into());
             if let Some(life) = self.life(seat) {
-                life.flows.remove(&flow);
+                life.let_go(flow);
             }
             let answer = Err("no".to_owned());
             return self.command(seat, Command::Respond { flow, answer });
@@ -474,7 +474,7 @@ impl World {
             end.state = State::Ended;
         }
         if let Some(life) = self.life(seat) {
-            life.flows.remove(&flow);
+            life.let_go(flow);
         }
         let words = format_args!("session {number} side {side}");
         self.trace

@@ -7,7 +7,7 @@
 
 use carina_ipcp::{Command, N1Port, N1Properties};
 
-use crate::parts::{Attachment, Below, CableId, Happening, Life, Link, Lower, N1, SeatId, User};
+use crate::parts::{Attachment, Below, CableId, Happening, Link, Lower, N1, SeatId, User};
 use crate::world::World;
 
 /// Who asked for a flow over a cable: seat, incarnation, attachment.
@@ -339,7 +339,7 @@ impl World {
             }
             Lower::Flow { seat, key, .. } => {
                 if let Some(life) = self.life(seat) {
-                    life.flows.remove(&key);
+                    life.let_go(key);
                 }
                 let reason = reason.to_owned();
                 self.command(seat, Command::Deallocate { flow: key, reason });
@@ -400,13 +400,6 @@ impl World {
         for user in users {
             self.n1_down(user.seat, user.n1, "the link is dead");
         }
-    }
-}
-
-impl Life {
-    /// N-1 flows that are up.
-    pub fn n1_count(&self) -> usize {
-        self.n1s.iter().flatten().count()
     }
 }
 

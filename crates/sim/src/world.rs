@@ -393,6 +393,7 @@ impl World {
             n1s: Vec::new(),
             links: vec![Link::Idle; seat.attachments.len()],
             flows: BTreeMap::new(),
+            gone: BTreeSet::new(),
             address: None,
             armed: None,
             tends_at: None,
@@ -440,21 +441,33 @@ impl World {
             return self.fail(text);
         }
         life.member.end_of_burst(now);
+        // The end of a flow is told once its reader has taken everything, hence round and round.
+        while self.poll_all(id) {}
+        self.arm(id);
+    }
+
+    /// Polls everything that an IPCP may have to give; true when it gave something.
+    fn poll_all(&mut self, id: SeatId) -> bool {
+        let mut gave = false;
         while let Some(event) = self.life(id).and_then(|life| life.member.poll_event()) {
+            gave = true;
             self.tell(id, event);
         }
         while let Some(delivery) = self.life(id).and_then(|life| life.member.poll_deliver()) {
+            gave = true;
             self.deliver(id, delivery);
         }
         while let Some(key) = self.life(id).and_then(|life| life.member.poll_room()) {
+            gave = true;
             self.room_grew(id, key);
         }
         while let Some(n1) = self.life(id).and_then(|life| life.member.poll_n1()) {
+            gave = true;
             if !self.transmit(id, n1) {
                 break;
             }
         }
-        self.arm(id);
+        gave && self.failures.is_empty()
     }
 
     fn arm(&mut self, id: SeatId) {
