@@ -10,6 +10,8 @@ mod error;
 mod fault;
 mod interface;
 mod packet;
+mod resolve;
+mod udp;
 
 pub use bpf::{Filter, VlanMatch};
 pub use error::NetdevError;
@@ -18,3 +20,5 @@ pub use interface::{Interface, InterfaceWatch};
 pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,
 };
+pub use resolve::{address_of_host, host_of_address};
+pub use udp::{DATAGRAM_BYTES_MAX, DatagramSocket};
