@@ -395,9 +395,7 @@ impl Plane {
             Seat::Shim(..) | Seat::Normal(..) => Credit::Unlimited,
         };
         let id = self.app_of(&end)?;
-        let to_flow = self
-            .engine
-            .connect(hub, id, credit, piece_max(window));
+        let to_flow = self.engine.connect(hub, id, credit, piece_max(window));
         let from_flow = self.engine.connect(id, hub, Credit::Stated, 0);
         let ends = (to_flow, from_flow);
         let holder = self
