@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod board;
+mod book;
 mod command;
 mod eth;
 mod flow;
@@ -31,6 +32,8 @@ mod retries;
 mod ring_flow;
 mod shim;
 mod socket_flow;
+mod tap;
+mod udp;
 
 pub use command::{Command, Event, FlowEnd, NewNormal};
 pub use eth::EthConfig;
@@ -43,3 +46,5 @@ pub use offered::Offered;
 pub use plane::DataPlane;
 pub use shim::{Call, Refusal, Shim};
 pub use socket_flow::SOCKET_SDU_MAX;
+pub use tap::{Batch, Tap, TapReader, Tapped};
+pub use udp::{UdpConfig, UdpFraming};

@@ -1,0 +1,287 @@
+//! Flows over UDP in Carina's own framing.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+use carina_engine::counters::Value;
+use carina_engine::{Buffer, Close, Links, Packet};
+use carina_wire::Bytes;
+
+use super::frame::{Frame, SDU_HEADER_BYTES};
+use super::{Peer, Speech, Udp};
+use crate::board::{Names, Stage};
+
+/// What this framing remembers.
+#[derive(Default)]
+pub(super) struct Native {
+    /// Places by this side's number.
+    by_own: HashMap<u16, usize>,
+    /// Places by the other side's address and number.
+    by_theirs: HashMap<(SocketAddr, u16), usize>,
+    next: u16,
+    /// Requests that were refused, so that a repetition gets the same answer.
+    refused: VecDeque<((SocketAddr, u16), u64, String)>,
+}
+
+impl Native {
+    /// A number that is not in use and was not for a while.
+    fn number(&mut self) -> u16 {
+        loop {
+            self.next = self.next.checked_add(1).unwrap_or(1);
+            if !self.by_own.contains_key(&self.next) {
+                return self.next;
+            }
+        }
+    }
+
+    pub fn forget(&mut self, peer: Peer) {
+        self.by_own.remove(&peer.own);
+        if let (Some(address), Some(theirs)) = (peer.address, peer.theirs) {
+            self.by_theirs.remove(&(address, theirs));
+        }
+    }
+}
+
+impl Udp {
+    fn native(&mut self) -> Option<&mut Native> {
+        match &mut self.dialect {
+            Speech::Native(native) => Some(native),
+            Speech::Rlite(_) => None,
+        }
+    }
+
+    fn say(&mut self, to: SocketAddr, frame: &Frame<'_>) {
+        let mut datagram = Vec::new();
+        frame.encode(&mut datagram);
+        match self.io.send(self.now, to, &datagram, &Bytes::default()) {
+            None => self.board.row.add(Value::ControlOut, 1),
+            Some(reason) => self.board.row.add(reason, 1),
+        }
+    }
+
+    /// The book has found where the called application is: asks there.
+    pub(super) fn found_native(&mut self, at: usize, address: SocketAddr) {
+        let Some(own) = self.native().map(Native::number) else {
+            return;
+        };
+        let Some(line) = self.board.line(at) else {
+            return;
+        };
+        line.peer.address = Some(address);
+        line.peer.own = own;
+        self.retries.begin(self.now, line.port);
+        if let Some(native) = self.native() {
+            native.by_own.insert(own, at);
+        }
+    }
+
+    pub(super) fn send_request(&mut self, at: usize) {
+        let Some(line) = self.board.line(at) else {
+            return;
+        };
+        let (from, names) = (line.peer.own, line.names.clone());
+        let Some(to) = line.peer.address else { return };
+        let request = Frame::Request {
+            from,
+            caller: names.local,
+            called: names.remote,
+        };
+        self.say(to, &request);
+    }
+
+    pub(super) fn send_accept(&mut self, at: usize) {
+        let Some(peer) = self.board.line(at).map(|line| line.peer) else {
+            return;
+        };
+        if let (Some(to), Some(flow)) = (peer.address, peer.theirs) {
+            let from = peer.own;
+            self.say(to, &Frame::Accept { flow, from });
+        }
+    }
+
+    pub(super) fn send_refuse(&mut self, peer: Peer, reason: &str) {
+        let (Some(to), Some(flow)) = (peer.address, peer.theirs) else {
+            return;
+        };
+        self.say(to, &Frame::Refuse { flow, reason });
+        let until = self.now + REMEMBERED_NS;
+        if let Some(native) = self.native() {
+            if native.refused.len() >= REFUSED_MAX {
+                native.refused.pop_front();
+            }
+            let entry = ((to, flow), until, reason.to_owned());
+            native.refused.push_back(entry);
+        }
+    }
+
+    pub(super) fn send_end(&mut self, at: usize, reason: &str) {
+        let Some(peer) = self.board.line(at).map(|line| line.peer) else {
+            return;
+        };
+        if let (Some(to), Some(flow)) = (peer.address, peer.theirs) {
+            let from = peer.own;
+            self.say(to, &Frame::End { flow, from, reason });
+        }
+    }
+
+    /// Acts on a datagram.
+    pub(super) fn receive_native(
+        &mut self,
+        from: SocketAddr,
+        mut buffer: Buffer,
+        links: &mut Links,
+    ) {
+        let frame = match Frame::decode(buffer.as_slice()) {
+            Some(Frame::Sdu { flow, .. }) => {
+                let is_cut = !buffer.pull_front(SDU_HEADER_BYTES);
+                let place = self.place(from, flow).filter(|_| !is_cut);
+                return match place {
+                    Some(at) => {
+                        let packet = Packet::from_buffer(buffer, false);
+                        self.board.deliver(at, packet, links);
+                    }
+                    None => self.unknown(from, flow),
+                };
+            }
+            Some(frame) => frame,
+            None => return self.board.row.add(Value::DropMalformed, 1),
+        };
+        self.board.row.add(Value::ControlIn, 1);
+        match frame {
+            Frame::Sdu { .. } => {}
+            Frame::Request {
+                from: theirs,
+                caller,
+                called,
+            } => {
+                let names = Names {
+                    local: called,
+                    remote: caller,
+                };
+                self.requested(from, theirs, names);
+            }
+            Frame::Accept { flow, from: theirs } => self.granted(from, flow, theirs, links),
+            Frame::Refuse { flow, reason } => {
+                if let Some(at) = self.place(from, flow) {
+                    let reason = match reason {
+                        "" => "the peer refused without a reason".to_owned(),
+                        _ => reason.to_owned(),
+                    };
+                    self.end(at, Close::Refused(reason), links);
+                }
+            }
+            Frame::End {
+                flow,
+                from: theirs,
+                reason,
+            } => {
+                let by_theirs = self
+                    .native()
+                    .and_then(|native| native.by_theirs.get(&(from, theirs)).copied());
+                let place = match flow {
+                    0 => by_theirs,
+                    _ => self.place(from, flow),
+                };
+                if let Some(at) = place {
+                    let close = match reason {
+                        "" => Close::Graceful("the peer closed it".to_owned()),
+                        _ => Close::Failed(reason.to_owned()),
+                    };
+                    self.end(at, close, links);
+                }
+            }
+        }
+    }
+
+    /// The flow with this side's number `own`, if it is one with `from`.
+    fn place(&mut self, from: SocketAddr, own: u16) -> Option<usize> {
+        let at = *self.native()?.by_own.get(&own)?;
+        let line = self.board.line(at)?;
+        (line.peer.address == Some(from)).then_some(at)
+    }
+
+    /// An SDU for a flow that is not here: its sender shall know, so that it stops.
+    fn unknown(&mut self, from: SocketAddr, flow: u16) {
+        self.board.row.add(Value::DropUnknownChannel, 1);
+        let reason = "there is no such flow";
+        let end = Frame::End {
+            flow: 0,
+            from: flow,
+            reason,
+        };
+        self.say(from, &end);
+    }
+
+    /// The other side asks for a flow, maybe again.
+    fn requested(&mut self, from: SocketAddr, theirs: u16, names: Names) {
+        let key = (from, theirs);
+        let now = self.now;
+        let Some(native) = self.native() else { return };
+        if let Some(at) = native.by_theirs.get(&key).copied() {
+            if self.board.line(at).is_some_and(|l| l.stage == Stage::Open) {
+                self.send_accept(at);
+            }
+            return;
+        }
+        native.refused.retain(|(_, until, _)| *until > now);
+        let again = native.refused.iter().find(|(known, ..)| *known == key);
+        let again = again.map(|(_, _, reason)| reason.clone());
+        let reason = again.or_else(|| {
+            let is_here = self.board.names.contains(&names.local);
+            (!is_here).then(|| format!("no application is registered as {}", names.local))
+        });
+        if let Some(reason) = reason {
+            let flow = theirs;
+            return self.say(from, &Frame::Refuse { flow, reason: &reason });
+        }
+        let Some(own) = self.native().map(Native::number) else {
+            return;
+        };
+        let peer = Peer {
+            address: Some(from),
+            own,
+            theirs: Some(theirs),
+            is_heard: true,
+        };
+        if let Some(at) = self.board.offer(now, names, peer)
+            && let Some(native) = self.native()
+        {
+            native.by_own.insert(own, at);
+            native.by_theirs.insert(key, at);
+        }
+    }
+
+    /// The other side has accepted.
+    fn granted(&mut self, from: SocketAddr, own: u16, theirs: u16, links: &mut Links) {
+        let Some(at) = self.place(from, own) else {
+            // Given up in the meantime: the other side need not wait.
+            let reason = "the request was given up";
+            let end = Frame::End {
+                flow: theirs,
+                from: own,
+                reason,
+            };
+            return self.say(from, &end);
+        };
+        let Some(line) = self.board.line(at) else {
+            return;
+        };
+        if line.stage != Stage::Asked {
+            return;
+        }
+        line.peer.theirs = Some(theirs);
+        let port = line.port;
+        self.retries.end(port);
+        if let Some(native) = self.native() {
+            native.by_theirs.insert((from, theirs), at);
+        }
+        let credit = self.credit();
+        self.board.answered(self.now, at, credit, links);
+    }
+}
+
+/// How long a refusal is remembered, in ns: longer than requests are repeated.
+const REMEMBERED_NS: u64 = 10_000_000_000;
+
+/// Refusals that are remembered.
+const REFUSED_MAX: usize = 1024;

@@ -1,0 +1,168 @@
+//! Flows over UDP in the framing of rlite and IRATI: bare SDUs, one flow per pair of addresses.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use carina_api::AppName;
+use carina_engine::counters::Value;
+use carina_engine::{Buffer, Close, Links, Packet};
+
+use super::{Peer, Speech, Udp};
+use crate::board::{Names, Stage};
+
+/// What this framing remembers.
+#[derive(Default)]
+pub(super) struct Rlite {
+    places: HashMap<SocketAddr, usize>,
+    /// Until when datagrams from there are late ones of a flow that has ended, in ns.
+    ended: HashMap<SocketAddr, u64>,
+    /// Datagrams from addresses whose name is being asked for.
+    strangers: HashMap<IpAddr, Vec<(SocketAddr, Packet)>>,
+}
+
+impl Rlite {
+    pub fn forget(&mut self, peer: Peer, now: u64) {
+        let Some(address) = peer.address else { return };
+        self.places.remove(&address);
+        if self.ended.len() >= STRANGERS_MAX {
+            self.ended.retain(|_, until| *until > now);
+        }
+        if self.ended.len() < STRANGERS_MAX {
+            self.ended.insert(address, now + LATE_NS);
+        }
+    }
+}
+
+impl Udp {
+    fn rlite(&mut self) -> Option<&mut Rlite> {
+        match &mut self.dialect {
+            Speech::Rlite(rlite) => Some(rlite),
+            Speech::Native(_) => None,
+        }
+    }
+
+    /// The book has found where the called application is, which is all there is to allocate.
+    pub(super) fn found_rlite(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
+        let Some(rlite) = self.rlite() else { return };
+        if rlite.places.contains_key(&address) {
+            let reason = format!(
+                "there is a flow with {address} already; this framing has one per pair of addresses"
+            );
+            return self.end(at, Close::Refused(reason), links);
+        }
+        rlite.places.insert(address, at);
+        rlite.ended.remove(&address);
+        if let Some(line) = self.board.line(at) {
+            line.peer.address = Some(address);
+        }
+        let credit = self.credit();
+        self.board.answered(self.now, at, credit, links);
+    }
+
+    /// Delivers a datagram.
+    pub(super) fn receive_rlite(&mut self, from: SocketAddr, buffer: Buffer, links: &mut Links) {
+        let packet = Packet::from_buffer(buffer, false);
+        let now = self.now;
+        if let Some(at) = self.place_of(from) {
+            if let Some(line) = self.board.line(at) {
+                line.peer.is_heard = true;
+            }
+            return self.board.deliver(at, packet, links);
+        }
+        let is_served = !self.board.names.is_empty();
+        let Some(rlite) = self.rlite() else { return };
+        if rlite.ended.get(&from).is_some_and(|until| now < *until) {
+            return self.board.row.add(Value::DropFlowEnded, 1);
+        }
+        if !is_served {
+            return self.board.row.add(Value::DropUnknownChannel, 1);
+        }
+        let count = rlite.strangers.len();
+        let waiting = rlite.strangers.entry(from.ip()).or_default();
+        let is_new = waiting.is_empty();
+        if waiting.len() >= WAITING_MAX || (is_new && count >= STRANGERS_MAX) {
+            if is_new {
+                rlite.strangers.remove(&from.ip());
+            }
+            return self.board.row.add(Value::DropNoBuffer, 1);
+        }
+        waiting.push((from, packet));
+        if is_new {
+            self.book.ask_who(from.ip());
+        }
+    }
+
+    /// The flow with an address. The server side of rlite answers from another port than it was
+    /// asked at: a flow that has heard nothing yet follows it.
+    fn place_of(&mut self, from: SocketAddr) -> Option<usize> {
+        if let Some(at) = self.rlite()?.places.get(&from).copied() {
+            return Some(at);
+        }
+        let known = |address: &SocketAddr| address.ip() == from.ip();
+        let candidates: Vec<_> = self
+            .rlite()?
+            .places
+            .iter()
+            .filter(|(address, _)| known(address))
+            .map(|(address, at)| (*address, *at))
+            .collect();
+        for (address, at) in candidates {
+            let Some(line) = self.board.line(at) else {
+                continue;
+            };
+            if !line.is_passive && !line.peer.is_heard && line.stage == Stage::Open {
+                line.peer.address = Some(from);
+                let rlite = self.rlite()?;
+                rlite.places.remove(&address);
+                rlite.places.insert(from, at);
+                return Some(at);
+            }
+        }
+        None
+    }
+
+    /// The book says who is at an address: its first datagrams begin flows.
+    pub(super) fn met_rlite(&mut self, ip: IpAddr, remote: AppName, links: &mut Links) {
+        let now = self.now;
+        let Some(waiting) = self.rlite().and_then(|rlite| rlite.strangers.remove(&ip)) else {
+            return;
+        };
+        for (from, packet) in waiting {
+            if let Some(at) = self.place_of(from) {
+                self.board.deliver(at, packet, links);
+                continue;
+            }
+            let Some(local) = self.board.names.first().cloned() else {
+                self.board.row.add(Value::DropUnknownChannel, 1);
+                continue;
+            };
+            let names = Names {
+                local,
+                remote: remote.clone(),
+            };
+            let peer = Peer {
+                address: Some(from),
+                own: 0,
+                theirs: None,
+                is_heard: true,
+            };
+            let Some(at) = self.board.offer(now, names, peer) else {
+                continue;
+            };
+            if let Some(rlite) = self.rlite() {
+                rlite.places.insert(from, at);
+            }
+            self.board.deliver(at, packet, links);
+        }
+    }
+}
+
+/// Addresses whose names are asked for at a time, or whose ended flows are remembered.
+const STRANGERS_MAX: usize = 256;
+
+/// Datagrams of one address that wait for its name.
+const WAITING_MAX: usize = 64;
+
+/// How long datagrams belong to a flow that has ended here, in ns: the other side learns of the end
+/// only by silence.
+const LATE_NS: u64 = 30_000_000_000;
