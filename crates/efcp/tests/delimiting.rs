@@ -273,7 +273,11 @@ fn without_delimiting_an_sdu_is_a_udf() {
     assert_eq!(write(&mut delimiter, 10, false), Ok(()));
     assert_eq!(write(&mut delimiter, 11, false), Err(Refusal::TooLong));
     assert_eq!(write(&mut delimiter, 5, true), Err(Refusal::TooLong));
-    assert_eq!(write(&mut delimiter, 5, false), Ok(()), "the rest of the refused one");
+    assert_eq!(
+        write(&mut delimiter, 5, false),
+        Ok(()),
+        "the rest of the refused one"
+    );
     assert_eq!(write(&mut delimiter, 0, false), Ok(()));
     let lengths: Vec<usize> = udfs(&mut delimiter).iter().map(Payload::len).collect();
     assert_eq!(lengths, [10, 0]);

@@ -226,13 +226,13 @@ impl World {
                 .conn
                 .receive(at, &pdu.pci, pdu.control.as_ref(), pdu.udf);
         }
-        for side in 0..2 {
+        for (side, is_touched) in touched.iter_mut().enumerate() {
             let timeout = self.ends[side].conn.poll_timeout();
             if timeout.is_some_and(|timeout| timeout <= at) {
                 self.ends[side].conn.handle_timeout(at);
-                touched[side] = true;
+                *is_touched = true;
             }
-            if touched[side] {
+            if *is_touched {
                 self.drain(side);
             }
         }

@@ -114,9 +114,28 @@ fn check(world: &World, features: u64, written: [u64; 2], context: &str) {
 
 #[test]
 fn every_combination_of_features_delivers_what_it_promises() {
+    let mut seen = [0; 9];
     for seed in 0..600 {
-        scenario(seed);
+        let world = scenario(seed);
+        for end in &world.ends {
+            let counters = end.conn.counters();
+            for (sum, count) in seen.iter_mut().zip([
+                counters.retransmitted,
+                counters.timeouts,
+                counters.probes,
+                counters.spurious,
+                counters.rendezvous_sent,
+                counters.given_up,
+                counters.marks_echoed,
+                counters.control_lost,
+                counters.discarded(Discard::Duplicate),
+            ]) {
+                *sum += count;
+            }
+        }
     }
+    // The weather was bad enough for every mechanism to be needed.
+    assert!(seen.iter().all(|sum| *sum > 100), "{seen:?}");
 }
 
 #[test]
