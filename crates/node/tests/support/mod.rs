@@ -307,6 +307,18 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// Waits until something holds; tells what it is instead when it does not.
+pub fn eventually_or(what: &str, mut holds: impl FnMut() -> Result<(), String>) {
+    let patience = Instant::now() + Duration::from_secs(15);
+    while let Err(state) = holds() {
+        assert!(
+            Instant::now() < patience,
+            "not within 15 s: {what}: {state}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 /// Two ends of a flow within one node.
 pub fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
     let server = house.register("echo");
