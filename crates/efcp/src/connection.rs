@@ -87,6 +87,8 @@ pub enum FailReason {
     RunBroken,
     /// No sequence number is left.
     Exhausted,
+    /// There was no buffer for what had been acknowledged.
+    NoBuffer,
 }
 
 impl FailReason {
@@ -97,6 +99,7 @@ impl FailReason {
             FailReason::NoProgress => "the other side has acknowledged nothing for too long",
             FailReason::RunBroken => "the other side lost its state before all had arrived",
             FailReason::Exhausted => "sequence numbers are used up",
+            FailReason::NoBuffer => "no buffer for what had arrived",
         }
     }
 }
@@ -174,8 +177,8 @@ impl<P: Payload> Connection<P> {
         udf: Option<P>,
     ) -> Result<Received, Discard> {
         let taken = self.dispatch(now, pci, control, udf);
-        if self.receiver.is_broken {
-            self.fail(FailReason::RunBroken);
+        if let Some(reason) = self.receiver.broken {
+            self.fail(reason);
         }
         if let Err(reason) = taken {
             self.counters.discard(reason);
@@ -242,7 +245,7 @@ impl<P: Payload> Connection<P> {
     /// A PDU to send again, or a new one.
     fn next_data(&mut self, now: u64) -> Option<Transmit<P>> {
         let sender = &mut self.sender;
-        if !sender.has_tokens(now) {
+        if !sender.takes_tokens(now) {
             return None;
         }
         let bits = sender.bits;
@@ -308,7 +311,8 @@ impl<P: Payload> Connection<P> {
         self.events.pop_front()
     }
 
-    /// When [`Connection::handle_timeout`] is due, in ns.
+    /// When [`Connection::handle_timeout`] is due, in ns. After it, no time up to `now` is due any
+    /// longer, whether or not what became due was taken with [`Connection::poll_transmit`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
         let at = self.receiver.next_timeout().min(self.sender.next_timeout());
@@ -326,8 +330,8 @@ impl<P: Payload> Connection<P> {
         if self.receiver.handle_timeout(now, &mut self.counters) {
             self.events.push_back(ConnEvent::PeerInactive);
         }
-        if self.receiver.is_broken {
-            self.fail(FailReason::RunBroken);
+        if let Some(reason) = self.receiver.broken {
+            self.fail(reason);
         }
     }
 
@@ -341,8 +345,8 @@ impl<P: Payload> Connection<P> {
     pub fn end_of_burst(&mut self, _now: u64) {
         self.sender.end_of_burst(&mut self.counters);
         self.receiver.end_of_burst(&mut self.counters);
-        if self.receiver.is_broken {
-            self.fail(FailReason::RunBroken);
+        if let Some(reason) = self.receiver.broken {
+            self.fail(reason);
         }
     }
 

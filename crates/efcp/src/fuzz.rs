@@ -74,6 +74,7 @@ pub fn connection(data: &[u8]) {
         }
         if conn.poll_timeout().is_some_and(|at| at <= now) {
             conn.handle_timeout(now);
+            assert!(conn.poll_timeout().is_none_or(|at| at > now), "{conn:?}");
         }
         for _ in 0..2 {
             sent_right = sent_right.max(drain(&mut conn, now));

@@ -24,6 +24,7 @@ use carina_wire::Payload;
 use carina_wire::dif::{Ack, Sack, Window};
 
 use crate::config::{AckPolicy, ConnectionConfig, RateControl, WindowControl};
+use crate::connection::FailReason;
 use crate::counters::Counters;
 use ranges::Ranges;
 
@@ -112,8 +113,8 @@ pub(crate) struct Receiver<P> {
     /// A sequence number far away that would be believed if another close above it came.
     candidate: Option<u64>,
     heard_at: u64,
-    /// The old run ended with holes in it although nothing may be lost.
-    pub(crate) is_broken: bool,
+    /// Something is lost although nothing may be.
+    pub(crate) broken: Option<FailReason>,
 
     ranges: Ranges,
     /// PDUs received since the last acknowledgement.
@@ -171,7 +172,7 @@ impl<P: Payload> Receiver<P> {
             previous: None,
             candidate: None,
             heard_at: 0,
-            is_broken: false,
+            broken: None,
             ranges: Ranges::default(),
             unacked: 0,
             is_ack_due: false,
@@ -247,7 +248,9 @@ impl<P: Payload> Receiver<P> {
             }
             self.ready.remove(self.ready_kept);
             counters.discard(crate::Discard::NoBuffer);
-            self.is_broken |= self.is_reliable;
+            if self.is_reliable {
+                self.broken = Some(FailReason::NoBuffer);
+            }
             if let Some(next) = self.ready.get_mut(self.ready_kept) {
                 next.gap_before = self.is_in_order;
             }
@@ -330,7 +333,9 @@ impl<P: Payload> Receiver<P> {
     }
 
     fn forget(&mut self) {
-        self.is_broken |= self.is_reliable && !self.ring.is_empty();
+        if self.is_reliable && !self.ring.is_empty() {
+            self.broken = Some(FailReason::RunBroken);
+        }
         self.is_running = false;
         self.ring.clear();
         self.early.clear();

@@ -98,6 +98,9 @@ pub(crate) struct Sender<P> {
     /// When the next rendezvous PDU is due; [`NEVER`] while the window is open.
     rendezvous_at: u64,
     rendezvous_ns: u64,
+    is_rendezvous_due: bool,
+    /// When sending is tried again that the rate forbade, or a lack of buffers.
+    pub(crate) retry_at: u64,
     /// When the window closed, or control was heard since.
     pub(crate) answered_at: u64,
     /// Rollover was announced for this run.
@@ -138,6 +141,8 @@ impl<P: Payload> Sender<P> {
             active_at: 0,
             rendezvous_at: NEVER,
             rendezvous_ns: 0,
+            is_rendezvous_due: false,
+            retry_at: NEVER,
             answered_at: 0,
             is_rolled_over: false,
             is_exhausted: false,
@@ -212,11 +217,17 @@ impl<P: Payload> Sender<P> {
         !self.is_reliable || self.loss.is_urgent || self.loss.in_flight < self.congestion.window()
     }
 
-    /// The rate allows another PDU.
-    pub(crate) fn has_tokens(&self, now: u64) -> bool {
-        self.bucket
-            .as_ref()
-            .is_none_or(|bucket| bucket.ready_at() <= now)
+    /// The rate allows another PDU; if not, `retry_at` tells when it does.
+    pub(crate) fn takes_tokens(&mut self, now: u64) -> bool {
+        self.retry_at = NEVER;
+        let Some(bucket) = &self.bucket else {
+            return true;
+        };
+        let ready_at = bucket.ready_at();
+        if ready_at > now {
+            self.retry_at = ready_at;
+        }
+        ready_at <= now
     }
 
     /// Numbers the next UDF. `None` when there is none, when the window, congestion control or
@@ -232,7 +243,14 @@ impl<P: Payload> Sender<P> {
             }
             let slot = self.queue.front_mut()?;
             let copy = match slot {
-                Some(udf) if self.is_reliable => Some(udf.share()?),
+                Some(udf) if self.is_reliable => {
+                    let copy = udf.share();
+                    if copy.is_none() {
+                        self.retry_at = now.saturating_add(RETRY_NS);
+                        return None;
+                    }
+                    copy
+                }
                 _ => None,
             };
             let udf = self.queue.pop_front().flatten();
@@ -279,6 +297,7 @@ impl<P: Payload> Sender<P> {
             self.is_running && !self.queue.is_empty() && self.sent.is_empty() && !self.is_open();
         if !is_stuck {
             self.rendezvous_at = NEVER;
+            self.is_rendezvous_due = false;
         } else if self.rendezvous_at == NEVER {
             let round_trip = self.rtt.estimate_ns().saturating_mul(2);
             self.rendezvous_ns = self.a_ns.max(round_trip).max(RENDEZVOUS_LEAST_NS);
@@ -289,20 +308,25 @@ impl<P: Payload> Sender<P> {
 
     /// True when a rendezvous PDU is due now; the next one then is due later.
     pub(crate) fn takes_rendezvous(&mut self, now: u64) -> bool {
+        self.check_rendezvous(now);
+        core::mem::take(&mut self.is_rendezvous_due)
+    }
+
+    fn check_rendezvous(&mut self, now: u64) {
         if now < self.rendezvous_at {
-            return false;
+            return;
         }
         // Both sides keep their state as long as these go back and forth.
         let most = (self.delta_t / 2).clamp(RENDEZVOUS_LEAST_NS, RENDEZVOUS_MOST_NS);
         self.rendezvous_ns = self.rendezvous_ns.saturating_mul(2).min(most);
         self.rendezvous_at = now.saturating_add(self.rendezvous_ns);
         self.active_at = now;
-        true
+        self.is_rendezvous_due = true;
     }
 
     /// When the next timer of this half is due.
     pub(crate) fn next_timeout(&self) -> u64 {
-        let mut at = self.rendezvous_at;
+        let mut at = self.rendezvous_at.min(self.retry_at);
         if self.is_reliable {
             at = at
                 .min(self.loss.doubt_at)
@@ -310,11 +334,7 @@ impl<P: Payload> Sender<P> {
                 .min(self.fails_at())
                 .min(self.unanswered_at());
         }
-        let is_waiting = !self.queue.is_empty() && self.is_open() || !self.loss.queue.is_empty();
-        match &self.bucket {
-            Some(bucket) if is_waiting && self.has_flight() => at.min(bucket.ready_at()),
-            _ => at,
-        }
+        at
     }
 
     /// When the connection fails because no rendezvous PDU is answered.
@@ -327,6 +347,10 @@ impl<P: Payload> Sender<P> {
 
     /// Does what is due. True when the connection has failed.
     pub(crate) fn handle_timeout(&mut self, now: u64, counters: &mut Counters) -> bool {
+        self.check_rendezvous(now);
+        if now >= self.retry_at {
+            self.retry_at = NEVER;
+        }
         if !self.is_reliable {
             return false;
         }
@@ -348,6 +372,8 @@ impl<P: Payload> Sender<P> {
         self.sent.clear();
         self.queue_bytes = 0;
         self.queue_kept = 0;
+        self.rendezvous_at = NEVER;
+        self.retry_at = NEVER;
         self.loss.restart();
     }
 
@@ -376,6 +402,9 @@ impl<P: Payload> Sender<P> {
         }
     }
 }
+
+/// When buffers may be there again, in ns.
+const RETRY_NS: u64 = 1_000_000;
 
 /// Shortest and longest pause between rendezvous PDUs, in ns.
 const RENDEZVOUS_LEAST_NS: u64 = 5_000_000;

@@ -92,13 +92,14 @@ impl Loss {
         self.queue.clear();
     }
 
-    /// A new PDU was sent.
+    /// A new PDU was sent. It puts the probe off, but not for ever: a writer that goes on must not
+    /// keep the first PDU of a run, without which nothing is acknowledged, from being sent again.
     pub(super) fn on_new(&mut self, now: u64) {
-        if self.in_flight == 0 && self.queue.is_empty() {
+        let is_first = self.in_flight == 0 && self.queue.is_empty();
+        if is_first || !self.is_timeout {
+            let latest = self.progress_at.saturating_add(self.timeout_ns).max(now);
             self.is_timeout = false;
-            self.tail_at = now.saturating_add(self.probe_ns);
-        } else if !self.is_timeout {
-            self.tail_at = now.saturating_add(self.probe_ns);
+            self.tail_at = now.saturating_add(self.probe_ns).min(latest);
         }
         self.in_flight += 1;
     }
@@ -462,10 +463,15 @@ impl<P: Payload> Sender<P> {
         self.loss.arm_timeout(now, self.timeout_most());
     }
 
-    /// Sends the last outstanding PDU again, so that losses before it show.
+    /// Sends the last outstanding PDU again, so that losses before it show; while nothing of the
+    /// run is acknowledged the first, without which the other side says nothing.
     fn probe(&mut self) {
         let is_open = |slot: &Sent<P>| slot.udf.is_some() && !slot.is_lost;
-        let Some(index) = self.sent.iter().rposition(is_open) else {
+        let found = match self.left == self.start {
+            true => self.sent.iter().position(is_open),
+            false => self.sent.iter().rposition(is_open),
+        };
+        let Some(index) = found else {
             return;
         };
         self.sent[index].is_lost = true;

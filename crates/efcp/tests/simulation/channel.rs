@@ -230,6 +230,8 @@ impl World {
             let timeout = self.ends[side].conn.poll_timeout();
             if timeout.is_some_and(|timeout| timeout <= at) {
                 self.ends[side].conn.handle_timeout(at);
+                let next = self.ends[side].conn.poll_timeout();
+                assert!(next.is_none_or(|next| next > at), "due again at once");
                 *is_touched = true;
             }
             if *is_touched {
