@@ -8,17 +8,21 @@
 mod bpf;
 mod error;
 mod fault;
+mod framing;
 mod interface;
 mod packet;
 mod resolve;
+mod tcp;
 mod udp;
 
 pub use bpf::{Filter, VlanMatch};
 pub use error::NetdevError;
 pub use fault::{Fault, FaultCounts, FaultPlan};
+pub use framing::{Deframer, FrameTooLong, PIECE_BYTES_MAX, StreamFraming};
 pub use interface::{Interface, InterfaceWatch};
 pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,
 };
 pub use resolve::{address_of_host, host_of_address};
+pub use tcp::{accept_stream, connect_stream, listen_stream};
 pub use udp::{DATAGRAM_BYTES_MAX, DatagramSocket};

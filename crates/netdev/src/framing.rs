@@ -1,0 +1,206 @@
+//! SDUs in a stream of bytes: a length, then the SDU.
+//!
+//! ```text
+//!   Short:  length u16, then the SDU                    (rlite, IRATI)
+//!   Long:   more:1 length:31, then a piece of the SDU   (pieces of at most PIECE_BYTES_MAX)
+//! ```
+//!
+//! In network byte order. `more`: a further piece of the same SDU follows.
+
+use std::io::{self, Read};
+
+use thiserror::Error;
+
+/// How SDUs lie in a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamFraming {
+    /// A length of two bytes; SDUs of at most 65535 bytes.
+    Short,
+    /// A length of four bytes and pieces; SDUs of any length.
+    Long,
+}
+
+impl StreamFraming {
+    /// Bytes of the length.
+    #[must_use]
+    pub fn head_bytes(self) -> usize {
+        match self {
+            StreamFraming::Short => 2,
+            StreamFraming::Long => 4,
+        }
+    }
+
+    /// Longest piece that a frame carries.
+    #[must_use]
+    pub fn piece_bytes_max(self) -> usize {
+        match self {
+            StreamFraming::Short => u16::MAX as usize,
+            StreamFraming::Long => PIECE_BYTES_MAX,
+        }
+    }
+
+    /// Appends the head of a frame. `more` has no place in a short one.
+    pub fn put_head(self, out: &mut Vec<u8>, bytes: usize, more: bool) {
+        debug_assert!(bytes <= self.piece_bytes_max());
+        match self {
+            StreamFraming::Short => out.extend_from_slice(&(bytes as u16).to_be_bytes()),
+            StreamFraming::Long => {
+                let word = bytes as u32 | u32::from(more) << 31;
+                out.extend_from_slice(&word.to_be_bytes());
+            }
+        }
+    }
+}
+
+/// A frame that is longer than any may be: the stream cannot be read further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("a frame of {bytes} bytes; at most {PIECE_BYTES_MAX} are possible")]
+pub struct FrameTooLong {
+    /// Its length as stated.
+    pub bytes: u32,
+}
+
+/// Reads frames out of a stream.
+#[derive(Debug)]
+pub struct Deframer {
+    framing: StreamFraming,
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Deframer {
+    /// Nothing read yet.
+    #[must_use]
+    pub fn new(framing: StreamFraming) -> Deframer {
+        Deframer {
+            framing,
+            buffer: Vec::new(),
+            start: 0,
+            end: 0,
+        }
+    }
+
+    /// Reads once from `stream`; returns how many bytes came, 0 at its end.
+    ///
+    /// # Errors
+    /// Those of the stream; `WouldBlock` when nothing is there.
+    pub fn fill(&mut self, stream: &mut impl Read) -> io::Result<usize> {
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; BUFFER_BYTES];
+        }
+        if self.start > 0 {
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+        }
+        let count = stream.read(&mut self.buffer[self.end..])?;
+        self.end += count;
+        Ok(count)
+    }
+
+    /// The frame at the front: its payload and whether more of its SDU follows; `None` when it is
+    /// not whole yet.
+    ///
+    /// # Errors
+    /// The frame is longer than any may be.
+    pub fn frame(&self) -> Result<Option<(&[u8], bool)>, FrameTooLong> {
+        let bytes = &self.buffer[self.start..self.end];
+        let (len, more, body) = match self.framing {
+            StreamFraming::Short => match bytes.split_first_chunk() {
+                Some((head, body)) => (u32::from(u16::from_be_bytes(*head)), false, body),
+                None => return Ok(None),
+            },
+            StreamFraming::Long => match bytes.split_first_chunk() {
+                Some((head, body)) => {
+                    let word = u32::from_be_bytes(*head);
+                    (word & 0x7fff_ffff, word >> 31 == 1, body)
+                }
+                None => return Ok(None),
+            },
+        };
+        if len as usize > PIECE_BYTES_MAX {
+            return Err(FrameTooLong { bytes: len });
+        }
+        Ok(body.get(..len as usize).map(|payload| (payload, more)))
+    }
+
+    /// Takes the frame at the front off; nothing happens when it is not whole.
+    pub fn consume(&mut self) {
+        if let Ok(Some((payload, _))) = self.frame() {
+            self.start += self.framing.head_bytes() + payload.len();
+        }
+    }
+
+    /// Bytes read of a frame that is not whole, or of frames that were not consumed.
+    #[must_use]
+    pub fn left(&self) -> usize {
+        self.end - self.start
+    }
+}
+
+/// Longest piece of a frame, in bytes.
+pub const PIECE_BYTES_MAX: usize = 65_536;
+
+/// Holds two of the longest frames.
+const BUFFER_BYTES: usize = 2 * (PIECE_BYTES_MAX + 4);
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// A stream that gives its bytes in reads of the sizes given, again and again.
+    struct Bits<'a>(&'a [u8], Vec<usize>, usize);
+
+    impl Read for Bits<'_> {
+        fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+            let size = self.1[self.2 % self.1.len()];
+            self.2 += 1;
+            let count = size.min(to.len()).min(self.0.len());
+            to[..count].copy_from_slice(&self.0[..count]);
+            self.0 = &self.0[count..];
+            Ok(count)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_was_framed_comes_out_however_it_is_cut(
+            sdus in proptest::collection::vec((0usize..70_000, any::<bool>()), 1..8),
+            reads in proptest::collection::vec(1usize..50_000, 1..5),
+            is_long in any::<bool>(),
+        ) {
+            let framing = if is_long { StreamFraming::Long } else { StreamFraming::Short };
+            let mut stream = Vec::new();
+            let mut expected = Vec::new();
+            for (n, (bytes, more)) in sdus.iter().enumerate() {
+                let sdu = vec![n as u8; (*bytes).min(framing.piece_bytes_max())];
+                framing.put_head(&mut stream, sdu.len(), *more);
+                stream.extend_from_slice(&sdu);
+                expected.push((sdu, *more && is_long));
+            }
+            let mut bits = Bits(&stream, reads, 0);
+            let mut deframer = Deframer::new(framing);
+            let mut got = Vec::new();
+            while deframer.fill(&mut bits).unwrap() > 0 {
+                while let Some((sdu, more)) = deframer.frame().unwrap() {
+                    got.push((sdu.to_vec(), more));
+                    deframer.consume();
+                }
+            }
+            prop_assert_eq!(deframer.left(), 0);
+            prop_assert!(got == expected);
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_limit_is_an_error_before_its_bytes_come() {
+        let mut deframer = Deframer::new(StreamFraming::Long);
+        deframer.fill(&mut &b"\x00\x01\x00\x01"[..]).unwrap();
+        assert_eq!(deframer.frame(), Err(FrameTooLong { bytes: 65_537 }));
+        deframer.consume();
+        assert_eq!(deframer.left(), 4);
+    }
+}
