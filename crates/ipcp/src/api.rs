@@ -252,6 +252,19 @@ pub enum Event {
     },
 }
 
+/// Which way a PDU goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Passage {
+    /// From an N-1 flow.
+    In,
+    /// To an N-1 flow.
+    Out,
+}
+
+/// Who is shown every PDU as it passes, without its protection. Called in the middle of the data
+/// path: it must be quick.
+pub type Watch<P> = alloc::boxed::Box<dyn FnMut(Passage, N1Port, &P)>;
+
 /// An SDU, or a piece of one, for the reader of a flow.
 #[derive(Debug)]
 pub struct Delivery<P> {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use carina_wire::dif::Address;
 use carina_wire::{FlowSpec, Payload};
 
-use crate::api::{Command, Delivery, Event, FlowKey, N1Port};
+use crate::api::{Command, Delivery, Event, FlowKey, N1Port, Watch};
 use crate::config::Config;
 use crate::manage::{self, Management};
 use crate::policy::Catalogue;
@@ -124,6 +124,11 @@ impl<P: Payload> Ipcp<P> {
     #[must_use]
     pub fn poll_deliver(&mut self) -> Option<Delivery<P>> {
         self.transfer.poll_deliver()
+    }
+
+    /// Shows every PDU from here on to somebody, or to nobody any more.
+    pub fn set_watch(&mut self, watch: Option<Watch<P>>) {
+        self.transfer.set_watch(watch);
     }
 
     /// The next N-1 flow that has PDUs to send and is not blocked. Whoever asks takes at least one

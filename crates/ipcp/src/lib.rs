@@ -32,7 +32,7 @@ pub mod seal;
 pub mod seam;
 pub mod transfer;
 
-pub use api::{Command, Delivery, Event, FlowKey, N1Port, N1Properties};
+pub use api::{Command, Delivery, Event, FlowKey, N1Port, N1Properties, Passage, Watch};
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
 pub use ipcp::Ipcp;
 pub use policy::Catalogue;

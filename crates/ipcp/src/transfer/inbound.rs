@@ -12,7 +12,7 @@ use super::Transfer;
 use super::counters::DropReason;
 use super::end::NEIGHBOUR;
 use super::port::Port;
-use crate::api::N1Port;
+use crate::api::{N1Port, Passage};
 use crate::seal::Reject;
 use crate::seam::{Owner, TransferEvent};
 
@@ -41,6 +41,9 @@ impl<P: Payload> Transfer<P> {
                 Ok(None) => return self.rmt.counters.drop_one(DropReason::NoBuffer),
                 Err(reject) => return self.refuse(n1, reject.into()),
             };
+        }
+        if let Some(watch) = &mut self.rmt.watch {
+            watch(Passage::In, n1, &pdu);
         }
         self.route(n1, pdu);
         self.loop_back();

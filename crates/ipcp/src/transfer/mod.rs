@@ -49,7 +49,7 @@ use alloc::vec::Vec;
 use carina_wire::Payload;
 use carina_wire::dif::CepId;
 
-use crate::api::{Delivery, FlowKey, N1Port};
+use crate::api::{Delivery, FlowKey, N1Port, Watch};
 use crate::config::{DifConfig, QosCube};
 use crate::policy::Catalogue;
 use crate::seam::TransferEvent;
@@ -155,6 +155,12 @@ impl<P: Payload> Transfer<P> {
     #[must_use]
     pub const fn flow_bytes() -> usize {
         size_of::<End<P>>() + size_of::<Stream<P>>()
+    }
+
+    /// Shows every PDU from here on to somebody, or to nobody any more. One that goes out is shown
+    /// when it is chosen for its N-1 flow, which may still be busy.
+    pub fn set_watch(&mut self, watch: Option<Watch<P>>) {
+        self.rmt.watch = watch;
     }
 
     /// What was moved and what was discarded.

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use carina_wire::Payload;
 
 use super::counters::{Counters, DropReason};
-use crate::api::{FlowKey, N1Port, N1Properties};
+use crate::api::{FlowKey, N1Port, N1Properties, Passage, Watch};
 use crate::config::QosCube;
 use crate::policy::{Arrival, Class, QueuePolicy, Scheduler, Verdict};
 use crate::seal::{Reject, Sealer};
@@ -249,12 +249,16 @@ impl<P: Payload> Port<P> {
         &mut self,
         now: u64,
         counters: &mut Counters,
+        mut watch: Option<(N1Port, &mut Watch<P>)>,
     ) -> (Option<usize>, Option<Reject>) {
         let mut refusal = None;
         while self.staged.is_none() {
             let Some((lane, pdu)) = self.choose() else {
                 return (None, refusal);
             };
+            if let Some((n1, watch)) = &mut watch {
+                watch(Passage::Out, *n1, &pdu);
+            }
             let sealer = self.sealer.as_mut().filter(|_| lane != Lane::Bare);
             let Some(sealer) = sealer else {
                 self.staged = Some((lane, pdu));

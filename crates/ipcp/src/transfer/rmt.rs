@@ -12,7 +12,7 @@ use super::deadlines::{Deadlines, Timer};
 use super::end::NEIGHBOUR;
 use super::port::{Lane, Port};
 use super::table::{Table, mix};
-use crate::api::{FlowKey, N1Port, N1Properties};
+use crate::api::{FlowKey, N1Port, N1Properties, Watch};
 use crate::config::QosCube;
 use crate::policy::{Arrival, ForwardingPolicy, QueuePolicy, Scheduler, Single, Spread, Verdict};
 use crate::seal::Reject;
@@ -33,6 +33,8 @@ pub(super) struct Rmt<P> {
     pub(super) looped: VecDeque<P>,
     /// How long an N-1 flow may take nothing, in ns.
     pub(super) patience: u64,
+    /// Who is shown PDUs.
+    pub(super) watch: Option<Watch<P>>,
     ports: Vec<Option<Box<Port<P>>>>,
     /// N-1 flows that may have something to send.
     ready: VecDeque<u32>,
@@ -79,6 +81,7 @@ impl<P: Payload> Rmt<P> {
             epoch: 1,
             looped: VecDeque::new(),
             patience: 15_000_000_000,
+            watch: None,
             ports: Vec::new(),
             ready: VecDeque::new(),
             unkept: Vec::new(),
@@ -378,7 +381,10 @@ impl<P: Payload> Rmt<P> {
             .get_mut(n1.0 as usize)
             .and_then(Option::as_deref_mut);
         match port {
-            Some(port) => port.stage(self.now, &mut self.counters),
+            Some(port) => {
+                let watch = self.watch.as_mut();
+                port.stage(self.now, &mut self.counters, watch.map(|watch| (n1, watch)))
+            }
             None => (None, None),
         }
     }
