@@ -92,6 +92,11 @@ impl<P: Payload> Ipcp<P> {
     #[inline]
     pub fn on_pdu(&mut self, now: u64, n1: N1Port, pdu: P) {
         self.transfer.on_pdu(now, n1, pdu);
+        // The answer that opens a management channel may be followed in the same burst by what
+        // comes through it.
+        if self.transfer.has_events() {
+            self.exchange(now);
+        }
     }
 
     /// An SDU of a flow, or with `more` a piece that is not its last. What does not fit into

@@ -100,13 +100,16 @@ impl<P: Payload> End<P> {
         if !self.is_connected {
             return;
         }
-        while let Some(pdu) = self.efcp.poll_transmit(rmt.now) {
+        loop {
+            // Not moved: most of it is room for what a control PDU says.
+            let mut next = self.efcp.poll_transmit(rmt.now);
+            let Some(pdu) = &mut next else { break };
             self.emit(pdu, rmt);
         }
     }
 
     #[inline]
-    fn emit(&mut self, pdu: Transmit<P>, rmt: &mut Rmt<P>) {
+    fn emit(&mut self, pdu: &mut Transmit<P>, rmt: &mut Rmt<P>) {
         let pci = Pci {
             kind: pdu.kind,
             dst: self.remote,
@@ -138,7 +141,7 @@ impl<P: Payload> End<P> {
             return rmt.counters.drop_one(DropReason::Field);
         };
         let header = &header[..header_len];
-        let (whole, is_kept) = match pdu.udf {
+        let (whole, is_kept) = match pdu.udf.take() {
             Some(mut udf) if header_len <= PREPEND_MAX => {
                 (udf.prepend(header).then_some(udf), false)
             }

@@ -163,6 +163,13 @@ impl<P: Payload> Transfer<P> {
         self.rmt.watch = watch;
     }
 
+    /// Something waits for management.
+    #[inline]
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
     /// What was moved and what was discarded.
     #[must_use]
     pub fn counters(&self) -> &Counters {

@@ -48,10 +48,19 @@ pub(super) struct Port<P> {
     scheduler: Box<dyn Scheduler>,
     policy: Box<dyn QueuePolicy>,
     arrivals: u64,
-    /// The next PDU, chosen and protected.
-    staged: Option<(Lane, P)>,
+    /// The next PDU.
+    staged: Staged<P>,
     /// Flows that wait for each class to get shorter.
     held: Vec<VecDeque<FlowKey>>,
+}
+
+/// What is known of the PDU that is sent next.
+enum Staged<P> {
+    Nothing,
+    /// It is the first of this lane.
+    Chosen(Lane),
+    /// It has been taken and protected.
+    Sealed(Lane, P),
 }
 
 /// PDUs of one class.
@@ -107,7 +116,7 @@ impl<P: Payload> Port<P> {
             scheduler,
             policy,
             arrivals: 0,
-            staged: None,
+            staged: Staged::Nothing,
             held: Vec::new(),
         };
         port.set_cubes(cubes);
@@ -223,7 +232,9 @@ impl<P: Payload> Port<P> {
     /// True when a PDU waits.
     #[inline]
     pub(super) fn has_output(&self) -> bool {
-        self.waiting != 0 || self.staged.is_some() || !self.management.pdus.is_empty()
+        self.waiting != 0
+            || !self.management.pdus.is_empty()
+            || matches!(self.staged, Staged::Sealed(..))
     }
 
     /// PDUs and bytes that wait, over all classes and management.
@@ -242,31 +253,64 @@ impl<P: Payload> Port<P> {
         &self.classes
     }
 
-    /// Chooses and protects the next PDU, unless that was done; returns its length. PDUs that
-    /// protection refuses are dropped and counted; the refusal is returned beside.
+    /// Chooses the next PDU, and protects it where there is protection, unless that was done;
+    /// returns its length. PDUs that protection refuses are dropped and counted; the refusal is
+    /// returned beside.
     #[inline]
     pub(super) fn stage(
         &mut self,
         now: u64,
         counters: &mut Counters,
-        mut watch: Option<(N1Port, &mut Watch<P>)>,
+        watch: Option<&mut Watch<P>>,
+    ) -> (Option<usize>, Option<Reject>) {
+        match &self.staged {
+            Staged::Nothing => {}
+            Staged::Chosen(lane) => return (Some(self.head_len(*lane)), None),
+            Staged::Sealed(_, pdu) => return (Some(pdu.len()), None),
+        }
+        if self.sealer.is_some() {
+            return self.stage_sealed(now, counters, watch);
+        }
+        let Some(lane) = self.choose() else {
+            return (None, None);
+        };
+        self.staged = Staged::Chosen(lane);
+        if let Some(watch) = watch
+            && let Some((_, pdu)) = self.queue_of(lane).pdus.front()
+        {
+            watch(Passage::Out, self.n1, pdu);
+        }
+        (Some(self.head_len(lane)), None)
+    }
+
+    fn stage_sealed(
+        &mut self,
+        now: u64,
+        counters: &mut Counters,
+        mut watch: Option<&mut Watch<P>>,
     ) -> (Option<usize>, Option<Reject>) {
         let mut refusal = None;
-        while self.staged.is_none() {
-            let Some((lane, pdu)) = self.choose() else {
+        loop {
+            let Some((lane, pdu)) = self.choose().and_then(|lane| self.pop(lane)) else {
                 return (None, refusal);
             };
-            if let Some((n1, watch)) = &mut watch {
-                watch(Passage::Out, *n1, &pdu);
+            if let Some(watch) = &mut watch {
+                watch(Passage::Out, self.n1, &pdu);
             }
             let sealer = self.sealer.as_mut().filter(|_| lane != Lane::Bare);
-            let Some(sealer) = sealer else {
-                self.staged = Some((lane, pdu));
-                break;
+            let sealed = match sealer {
+                Some(sealer) => {
+                    sealer.set_now(now);
+                    seal(sealer.as_mut(), &pdu)
+                }
+                None => Ok(Some(pdu)),
             };
-            sealer.set_now(now);
-            match seal(sealer.as_mut(), &pdu) {
-                Ok(Some(sealed)) => self.staged = Some((lane, sealed)),
+            match sealed {
+                Ok(Some(sealed)) => {
+                    let len = sealed.len();
+                    self.staged = Staged::Sealed(lane, sealed);
+                    return (Some(len), refusal);
+                }
                 Ok(None) => counters.drop_one(DropReason::NoBuffer),
                 Err(reject) => {
                     counters.drop_one(reject.into());
@@ -274,25 +318,27 @@ impl<P: Payload> Port<P> {
                 }
             }
         }
-        (self.staged.as_ref().map(|(_, pdu)| pdu.len()), refusal)
     }
 
     /// Takes the staged PDU and says where it waited.
     #[inline]
     pub(super) fn take_staged(&mut self) -> Option<(Lane, P)> {
-        self.staged.take()
+        match core::mem::replace(&mut self.staged, Staged::Nothing) {
+            Staged::Nothing => None,
+            Staged::Chosen(lane) => self.pop(lane),
+            Staged::Sealed(lane, pdu) => Some((lane, pdu)),
+        }
     }
 
+    /// Where the next PDU waits.
     #[inline]
-    fn choose(&mut self) -> Option<(Lane, P)> {
-        if let Some((mark, pdu)) = self.management.pop() {
-            self.management_bytes -= pdu.len();
-            let lane = if mark == 0 {
+    fn choose(&mut self) -> Option<Lane> {
+        if let Some((mark, _)) = self.management.pdus.front() {
+            return Some(if *mark == 0 {
                 Lane::Management
             } else {
                 Lane::Bare
-            };
-            return Some((lane, pdu));
+            });
         }
         if self.waiting == 0 {
             return None;
@@ -301,6 +347,35 @@ impl<P: Payload> Port<P> {
         if index >= 64 || self.waiting & (1 << index) == 0 {
             index = self.waiting.trailing_zeros() as usize;
         }
+        Some(Lane::Class(index as u8))
+    }
+
+    fn queue_of(&self, lane: Lane) -> &Queue<P> {
+        match lane {
+            Lane::Class(class) => &self.queues[usize::from(class)],
+            Lane::Management | Lane::Bare => &self.management,
+        }
+    }
+
+    /// Length of the first PDU of a lane that has one.
+    #[inline]
+    fn head_len(&self, lane: Lane) -> usize {
+        match lane {
+            Lane::Class(class) => self.classes[usize::from(class)].head_len as usize,
+            Lane::Management | Lane::Bare => {
+                self.management.pdus.front().map_or(0, |(_, pdu)| pdu.len())
+            }
+        }
+    }
+
+    #[inline]
+    fn pop(&mut self, lane: Lane) -> Option<(Lane, P)> {
+        let Lane::Class(class) = lane else {
+            let (_, pdu) = self.management.pop()?;
+            self.management_bytes -= pdu.len();
+            return Some((lane, pdu));
+        };
+        let index = usize::from(class);
         let (_, pdu) = self.queues[index].pop()?;
         let state = &mut self.classes[index];
         state.pdus -= 1;
@@ -315,7 +390,7 @@ impl<P: Payload> Port<P> {
                 self.waiting &= !(1 << index);
             }
         }
-        Some((Lane::Class(index as u8), pdu))
+        Some((lane, pdu))
     }
 
     /// Makes all that waits last beyond the burst. What has no buffer is dropped, counted.
@@ -336,11 +411,16 @@ impl<P: Payload> Port<P> {
                 self.recount(index);
             }
         }
-        if let Some((_, staged)) = &mut self.staged
-            && !staged.keep()
-        {
-            self.staged = None;
-            all_lost += 1;
+        let is_staged_lost = match &mut self.staged {
+            Staged::Sealed(_, pdu) => !pdu.keep(),
+            _ => false,
+        };
+        // A chosen PDU may have been the one that was lost.
+        if is_staged_lost || all_lost > 0 {
+            all_lost += usize::from(is_staged_lost);
+            if is_staged_lost || matches!(self.staged, Staged::Chosen(_)) {
+                self.staged = Staged::Nothing;
+            }
         }
         counters.drop_many(DropReason::NoBuffer, all_lost as u64);
     }
@@ -348,9 +428,8 @@ impl<P: Payload> Port<P> {
     /// Takes everything that waits: lanes with their PDUs. A PDU that was staged under protection
     /// is lost, since its protection belongs to this N-1 flow; returns how many were.
     pub(super) fn drain(&mut self, to: &mut Vec<(Lane, P)>) -> u64 {
-        let staged = self.staged.take();
-        let lost = u64::from(staged.is_some() && self.sealer.is_some());
-        to.extend(staged.filter(|_| self.sealer.is_none()));
+        let staged = core::mem::replace(&mut self.staged, Staged::Nothing);
+        let lost = u64::from(matches!(staged, Staged::Sealed(..)));
         self.management_bytes = 0;
         let management = core::mem::replace(&mut self.management, Queue::new());
         // What was for the neighbour at the other end of this N-1 flow has no other way.

@@ -381,10 +381,7 @@ impl<P: Payload> Rmt<P> {
             .get_mut(n1.0 as usize)
             .and_then(Option::as_deref_mut);
         match port {
-            Some(port) => {
-                let watch = self.watch.as_mut();
-                port.stage(self.now, &mut self.counters, watch.map(|watch| (n1, watch)))
-            }
+            Some(port) => port.stage(self.now, &mut self.counters, self.watch.as_mut()),
             None => (None, None),
         }
     }
