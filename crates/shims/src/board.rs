@@ -15,11 +15,13 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 use carina_engine::counters::{Row, Value};
 use carina_engine::{AppId, Close, LinkId, Links, Packet, Pool};
+use carina_wire::pcapng::Direction;
 
 use crate::command::Event;
 use crate::hub::{Directory, Order, Orders, Place, Wires, free_port};
 use crate::mailbox::Mailbox;
 use crate::medium::HubParts;
+use crate::tap::Taps;
 
 /// The two names of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,13 +60,6 @@ pub(crate) struct Line<X> {
     is_in_pieces: bool,
 }
 
-impl<X> Line<X> {
-    /// The links, once there are any.
-    pub fn wires(&self) -> Option<Wires> {
-        self.wires
-    }
-}
-
 /// All flows of one IPCP.
 pub(crate) struct Board<X> {
     pub id: AppId,
@@ -73,6 +68,8 @@ pub(crate) struct Board<X> {
     /// Names registered here.
     pub names: BTreeSet<AppName>,
     pub pool: Pool,
+    /// Captures of SDUs.
+    pub taps: Taps,
     orders: Orders,
     events: Mailbox<Event>,
     directory: Directory,
@@ -91,6 +88,7 @@ impl<X> Board<X> {
             row: parts.row,
             names: BTreeSet::new(),
             pool: parts.pool,
+            taps: parts.taps,
             orders: parts.orders,
             events: parts.events,
             directory: parts.directory,
@@ -270,14 +268,20 @@ impl<X> Board<X> {
         links.set_credit(wires.from_flow, credit.0, credit.1);
         self.row.add(Value::FlowsOpened, 1);
         for packet in std::mem::take(&mut line.waiting) {
-            self.deliver(at, packet, links);
+            self.pass_on(at, packet, links);
         }
     }
 
     /// Gives an SDU to the flow's application, or keeps it until there is one. A reader that is too
     /// slow loses it: a datagram network holds nobody back.
     #[inline]
-    pub fn deliver(&mut self, at: usize, mut packet: Packet, links: &mut Links) {
+    pub fn deliver(&mut self, at: usize, packet: Packet, links: &mut Links) {
+        self.taps.note(Direction::In, &[], &packet);
+        self.pass_on(at, packet, links);
+    }
+
+    #[inline]
+    fn pass_on(&mut self, at: usize, mut packet: Packet, links: &mut Links) {
         let Some(line) = self.slots.get_mut(at).and_then(Option::as_mut) else {
             return;
         };
@@ -300,6 +304,42 @@ impl<X> Board<X> {
         }
     }
 
+    /// Gives the application the first bytes of a frame, as many as its room and its link's piece
+    /// allow; `more` when more of the SDU follows behind the frame. `None` when there is no room: the
+    /// IPCP is visited again when there is.
+    pub fn deliver_piece(
+        &mut self,
+        at: usize,
+        bytes: &[u8],
+        more: bool,
+        links: &mut Links,
+    ) -> Option<usize> {
+        let line = self.slots.get_mut(at).and_then(Option::as_mut)?;
+        let to_flow = line.wires.filter(|_| line.stage == Stage::Open)?.to_flow;
+        let piece = bytes.len().min(links.piece_max(to_flow));
+        // A link that has ended takes everything, and nobody misses it.
+        if links.closed(to_flow).is_none() && !links.may_push(to_flow, piece) {
+            return None;
+        }
+        let is_last = piece == bytes.len() && !more;
+        let packet = Packet::copy_of(&bytes[..piece], &self.pool).map(|mut packet| {
+            packet.set_more(!is_last);
+            packet
+        });
+        let Some(packet) = packet else {
+            self.row.add(Value::DropNoBuffer, 1);
+            return None;
+        };
+        if links.push(to_flow, packet).is_err() {
+            self.row.add(Value::DropFlowEnded, 1);
+        } else {
+            let value = if is_last { Value::SdusIn } else { Value::PiecesIn };
+            self.row.add(value, 1);
+            self.row.add(Value::BytesIn, piece as u64);
+        }
+        Some(piece)
+    }
+
     /// Whether a packet of the application is an SDU that fits into `sdu_bytes_max`; one that does
     /// not comes in pieces, and each is counted as lost.
     #[inline]
@@ -309,8 +349,9 @@ impl<X> Board<X> {
         };
         let is_start = !std::mem::replace(&mut line.is_in_pieces, packet.more());
         let fits = is_start && !packet.more() && packet.len() <= sdu_bytes_max;
-        if !fits {
-            self.row.add(Value::DropTooLong, 1);
+        match fits {
+            true => self.taps.note(Direction::Out, &[], packet),
+            false => self.row.add(Value::DropTooLong, 1),
         }
         fits
     }
@@ -380,6 +421,13 @@ impl<X> Board<X> {
         let lost = line.waiting.len() as u64;
         self.row.add(Value::DropFlowEnded, lost);
         Some(line.peer)
+    }
+
+    /// States the credit of one flow anew.
+    pub fn set_credit(&mut self, at: usize, credit: (u64, usize), links: &mut Links) {
+        if let Some(wires) = self.line(at).and_then(|line| line.wires) {
+            links.set_credit(wires.from_flow, credit.0, credit.1);
+        }
     }
 
     /// States the credit of all open flows anew.

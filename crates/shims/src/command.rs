@@ -10,6 +10,7 @@ use carina_vmpi::hl::Side;
 use carina_vmpi::ll::VmpiImpl;
 
 use crate::medium::Medium;
+use crate::tap::Tap;
 
 /// The end of a flow as the data plane sees it.
 pub enum FlowEnd {
@@ -77,6 +78,14 @@ pub enum Command {
         n1: N1Port,
         /// What is known of it. `sdu_max` is lowered to what the flow carries in one piece.
         props: N1Properties,
+    },
+    /// Copies what an IPCP sends and receives into a capture, until that is dropped. An unknown
+    /// IPCP drops the capture's end.
+    Tap {
+        /// Which one.
+        ipcp: IpcpId,
+        /// The data plane's end of the capture.
+        tap: Tap,
     },
     /// Ends an IPCP: its flows fail, its device is dropped.
     RemoveIpcp {

@@ -15,6 +15,7 @@ use crate::hub::{Directory, Orders};
 use crate::mailbox::Mailbox;
 use crate::offered::Offered;
 use crate::shim::{Call, Refusal, Shim};
+use crate::tap::Taps;
 
 /// An open medium on its way to the data plane.
 pub struct Medium(Box<dyn Boot>);
@@ -51,6 +52,7 @@ pub(crate) struct HubParts {
     pub directory: Directory,
     pub row: Row,
     pub pool: Pool,
+    pub taps: Taps,
 }
 
 /// A shim over a network as the manager sees it.

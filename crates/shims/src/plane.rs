@@ -22,6 +22,7 @@ use crate::medium::{HubParts, Medium};
 use crate::normal::{self, N1Wires, Normal, NormalOrder, NormalOrders};
 use crate::ring_flow::{RingFlow, piece_max, window_of};
 use crate::socket_flow::{SOCKET_WINDOW, SocketFlow};
+use crate::tap::Taps;
 
 /// The data plane's thread. Ends when dropped, and its flows with it.
 pub struct DataPlane {
@@ -142,6 +143,8 @@ struct Plane {
     events: Mailbox<Event>,
     directory: Directory,
     ipcps: HashMap<IpcpId, Seat>,
+    /// Captures of each IPCP.
+    taps: HashMap<IpcpId, Taps>,
 }
 
 impl Plane {
@@ -161,6 +164,7 @@ impl Plane {
             events,
             directory,
             ipcps,
+            taps: HashMap::new(),
         })
     }
 
@@ -206,8 +210,14 @@ impl Plane {
             Command::N1Up { ipcp, n1, props } => {
                 self.order_normal(ipcp, NormalOrder::N1Up { n1, props });
             }
+            Command::Tap { ipcp, tap } => {
+                if let Some(taps) = self.taps.get(&ipcp) {
+                    taps.add(tap);
+                }
+            }
             Command::RemoveIpcp { ipcp } => {
                 self.order(ipcp, Order::Remove);
+                self.taps.remove(&ipcp);
                 self.ipcps.remove(&ipcp);
             }
             Command::Register { ipcp, name } => self.order(ipcp, Order::Register(name)),
@@ -278,6 +288,7 @@ impl Plane {
             events: self.events.clone(),
             directory: Rc::clone(&self.directory),
             row,
+            taps: self.new_taps(ipcp),
         };
         let added = match Hv::new(parts) {
             Ok(hv) => self
@@ -311,6 +322,7 @@ impl Plane {
             directory: Rc::clone(&self.directory),
             row: self.counters.row(Kind::Ipcp, u64::from(ipcp.0), &label),
             pool: self.engine.pool().clone(),
+            taps: self.new_taps(ipcp),
         };
         let added = match medium.into_app(parts) {
             Ok(app) => self.engine.add(id, app).map_err(|error| error.to_string()),
@@ -340,6 +352,7 @@ impl Plane {
             events: self.events.clone(),
             directory: Rc::clone(&self.directory),
             row: self.counters.row(Kind::Ipcp, u64::from(ipcp.0), &name),
+            taps: self.new_taps(ipcp),
         };
         let added = match Normal::new(parts, new) {
             Ok(normal) => self
@@ -355,6 +368,13 @@ impl Plane {
             Ok(()) => drop(self.ipcps.insert(ipcp, Seat::Normal(id, orders))),
             Err(reason) => self.events.put(Event::LinkDown { ipcp, reason }),
         }
+    }
+
+    /// Captures of an IPCP that is being made.
+    fn new_taps(&mut self, ipcp: IpcpId) -> Taps {
+        let taps = Taps::default();
+        self.taps.insert(ipcp, taps.clone());
+        taps
     }
 
     fn order(&mut self, ipcp: IpcpId, order: Order) {

@@ -21,11 +21,13 @@ use std::os::fd::BorrowedFd;
 
 use carina_api::AppName;
 use carina_engine::counters::Value;
-use carina_engine::{App, BURST, Close, LinkId, Links};
+use carina_engine::{App, BURST, Close, LinkId, Links, Packet};
 use carina_netdev::FaultPlan;
 use carina_sys::Interest;
+use carina_wire::Payload;
 use carina_wire::arp::{Arp, ArpError, Dialect, Name, Operation};
-use carina_wire::ether::{ETHERTYPE_RINA, Mac};
+use carina_wire::ether::{ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUSTOMER, Tag};
+use carina_wire::pcapng::Direction;
 
 use self::flows::ByStation;
 use self::nic::{Arrival, Nic, Sent};
@@ -34,6 +36,7 @@ use crate::board::{Board, Names};
 use crate::medium::{Boot, HubParts, Medium};
 use crate::offered::Offered;
 use crate::retries::{Due, Retries};
+use crate::tap::Taps;
 
 /// What an Ethernet shim is made from.
 #[derive(Clone, Debug)]
@@ -110,11 +113,14 @@ pub(super) struct Eth {
     now: u64,
     /// Links that hold packets because the interface had no room.
     stalled: VecDeque<LinkId>,
+    taps: Taps,
 }
 
 impl Eth {
-    fn new(parts: HubParts, nic: Nic) -> Eth {
+    fn new(mut parts: HubParts, nic: Nic) -> Eth {
         Eth {
+            // Captures show frames, not SDUs.
+            taps: std::mem::take(&mut parts.taps),
             name: format!("ipcp-{}", parts.ipcp),
             retries: Retries::new(nic.config().timeout_ns),
             nic,
@@ -195,7 +201,15 @@ impl Eth {
         // The names were checked when they came in.
         let Ok(payload) = arp.encode() else { return };
         match self.nic.send_arp(self.now, to, &payload) {
-            Sent::Yes => self.board.row.add(Value::ControlOut, 1),
+            Sent::Yes => {
+                self.board.row.add(Value::ControlOut, 1);
+                if self.taps.is_on()
+                    && let Some(packet) = Packet::from_vec(payload)
+                {
+                    let ethertype = self.nic.config().dialect.ethertype;
+                    self.note(Direction::Out, (self.nic.mac(), to, ethertype), &packet);
+                }
+            }
             Sent::Impaired => self.board.row.add(Value::DropImpaired, 1),
             // It is asked again.
             Sent::NoRoom => self.board.row.add(Value::DropNoBuffer, 1),
@@ -210,6 +224,8 @@ impl Eth {
         if !is_ours || arrival.from == own {
             return;
         }
+        let (from, to, ethertype) = (arrival.from, arrival.to, arrival.ethertype);
+        self.note(Direction::In, (from, to, ethertype), &arrival.payload);
         if arrival.is_cut || arrival.from.is_group() {
             return self.board.row.add(Value::DropMalformed, 1);
         }
@@ -258,6 +274,22 @@ impl Eth {
         }
     }
 
+    /// Shows a frame to whoever captures, with its tag, which the kernel has taken off.
+    #[inline]
+    fn note(&self, direction: Direction, (src, dst, ethertype): (Mac, Mac, u16), sdu: &Packet) {
+        if self.taps.is_on() {
+            let header = Header {
+                dst,
+                src,
+                tag: Tag::of_vlan(TPID_CUSTOMER, self.nic.config().vlan),
+                ethertype,
+            };
+            let mut head = [0; HEADER_BYTES_MAX];
+            let count = header.encode(&mut head);
+            self.taps.note(direction, &head[..count], sdu);
+        }
+    }
+
     /// Takes what a flow has put on its link, as far as the interface has room.
     fn drain(&mut self, link: LinkId, links: &mut Links) -> bool {
         let Some(at) = self.board.of_link(link, links) else {
@@ -276,7 +308,11 @@ impl Eth {
                 continue;
             }
             match self.nic.send(self.now, mac, &packet) {
-                Sent::Yes => self.board.count_sent(packet.len()),
+                Sent::Yes => {
+                    self.board.count_sent(packet.len());
+                    let ends = (self.nic.mac(), mac, ETHERTYPE_RINA);
+                    self.note(Direction::Out, ends, &packet);
+                }
                 Sent::Impaired => self.board.row.add(Value::DropImpaired, 1),
                 Sent::NoRoom => self.board.row.add(Value::DropNoBuffer, 1),
             }

@@ -4,6 +4,7 @@ use carina_engine::counters::Value;
 use carina_ring::{Corrupt, Refused};
 use carina_vmpi::hl::Violation;
 use carina_vmpi::ll::{DownReason, LinkState};
+use carina_wire::pcapng::Direction;
 use carina_wire::vmpi::{Channel, DataHeader, HEADER_BYTES};
 
 use super::{CONTROL_ROOM, Hv};
@@ -89,13 +90,29 @@ impl Hv {
                 }
                 Err(refused) => Err(refused),
             };
-            self.control = control;
             self.has_written = true;
             match sent {
-                Ok(()) => self.row.add(Value::ControlOut, 1),
+                Ok(()) => {
+                    self.row.add(Value::ControlOut, 1);
+                    self.note_control(Direction::Out, &control);
+                }
                 // The message is lost: the endpoints would disagree if the link went on.
                 Err(refused) => return self.refused(refused),
             }
+            self.control = control;
+        }
+    }
+
+    /// Shows a control message to whoever captures.
+    pub(super) fn note_control(&self, direction: Direction, message: &[u8]) {
+        if self.taps.is_on() {
+            let header = DataHeader {
+                channel: Channel::CONTROL,
+                more: false,
+            }
+            .encode();
+            let record = [&header[..], message].concat();
+            self.taps.note_bytes(direction, &record);
         }
     }
 

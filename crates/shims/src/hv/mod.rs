@@ -23,11 +23,13 @@ use carina_ring::{Lease, Refused};
 use carina_sys::Interest;
 use carina_vmpi::hl::{self, Rx, Side, Violation};
 use carina_vmpi::ll::VmpiImpl;
+use carina_wire::pcapng::Direction;
 use carina_wire::vmpi::{CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES};
 
 use crate::command::Event;
 use crate::hub::{Directory, Orders, Wires};
 use crate::mailbox::Mailbox;
+use crate::tap::Taps;
 
 struct Line {
     port: PortId,
@@ -76,6 +78,7 @@ pub(crate) struct Hv {
     /// When a record last passed, in ns.
     moved_at: u64,
     now: u64,
+    taps: Taps,
 }
 
 /// What an hv app is made of.
@@ -89,6 +92,7 @@ pub(crate) struct Parts {
     pub events: Mailbox<Event>,
     pub directory: Directory,
     pub row: Row,
+    pub taps: Taps,
 }
 
 impl Hv {
@@ -121,6 +125,7 @@ impl Hv {
             next_port: 0,
             moved_at: 0,
             now: 0,
+            taps: parts.taps,
         })
     }
 
@@ -186,6 +191,7 @@ impl Hv {
                 self.row.add(Value::BytesIn, lease.len() as u64);
                 let wires = self.line(channel).and_then(|line| line.wires);
                 let packet = Packet::from_lease(lease, more);
+                self.taps.note(Direction::In, &header, &packet);
                 let taken = wires.is_some_and(|wires| links.push(wires.to_flow, packet).is_ok());
                 if !taken {
                     self.row.add(Value::DropFlowEnded, 1);
@@ -195,6 +201,7 @@ impl Hv {
                 lease.advance(HEADER_BYTES);
                 self.row.add(Value::ControlIn, 1);
                 let message = lease.to_vec();
+                self.note_control(Direction::In, &message);
                 self.hl.handle_control(&message)?;
                 self.tell(links);
                 self.is_flooded = self.events.len() > EVENTS_MAX;
@@ -245,6 +252,7 @@ impl Hv {
         slot.write_at(0, &header);
         packet.copy_into(&mut slot, HEADER_BYTES);
         slot.commit(false);
+        self.taps.note(Direction::Out, &header, packet);
         self.has_written = true;
         self.moved_at = self.now;
         self.hl.on_tx(channel, len);

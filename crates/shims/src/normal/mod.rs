@@ -27,14 +27,16 @@ use std::rc::Rc;
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::Row;
 use carina_engine::{App, AppId, LinkId, Links, Packet};
-use carina_ipcp::{Catalogue, Counters, FlowKey, Ipcp, N1Port, N1Properties};
+use carina_ipcp::{Catalogue, Counters, FlowKey, Ipcp, N1Port, N1Properties, Passage};
 use carina_sys::Interest;
+use carina_wire::pcapng::Direction;
 
 use self::lines::Line;
 use self::n1::N1Line;
 use crate::command::{Event, NewNormal};
 use crate::hub::{Directory, Order};
 use crate::mailbox::Mailbox;
+use crate::tap::Taps;
 
 /// What the plane asks of the app of a normal IPCP.
 pub(crate) enum NormalOrder {
@@ -92,6 +94,9 @@ pub(crate) struct Normal {
     next_port: u32,
     now: u64,
     is_removed: bool,
+    taps: Taps,
+    /// The machine shows its PDUs to the taps.
+    is_tapped: bool,
 }
 
 /// What the app is made of, besides the machine.
@@ -101,6 +106,7 @@ pub(crate) struct Parts {
     pub events: Mailbox<Event>,
     pub directory: Directory,
     pub row: Row,
+    pub taps: Taps,
 }
 
 impl Normal {
@@ -131,6 +137,8 @@ impl Normal {
             next_port: 0,
             now: 0,
             is_removed: false,
+            taps: parts.taps,
+            is_tapped: false,
         })
     }
 
@@ -145,6 +153,25 @@ impl Normal {
         // The rings that the burst came from are released after this.
         self.member.settle();
         moved
+    }
+
+    /// The machine shows PDUs as long as somebody captures.
+    fn follow_taps(&mut self) {
+        if self.taps.is_on() == self.is_tapped {
+            return;
+        }
+        self.is_tapped = !self.is_tapped;
+        let taps = self.taps.clone();
+        self.member.set_watch(match self.is_tapped {
+            true => Some(Box::new(move |passage, _, pdu: &Packet| {
+                let direction = match passage {
+                    Passage::In => Direction::In,
+                    Passage::Out => Direction::Out,
+                };
+                taps.note(direction, &[], pdu);
+            })),
+            false => None,
+        });
     }
 
     /// The manager has not kept up with events: nothing more is taken from peers.
@@ -166,6 +193,7 @@ impl App for Normal {
         if self.is_removed {
             return;
         }
+        self.follow_taps();
         self.measure(links);
         self.take_returns(links);
         if self.member.poll_timeout().is_some_and(|due| due <= now) {

@@ -1,0 +1,262 @@
+//! Copies of packets for somebody who captures them.
+//!
+//! The data plane never waits for a capture: packets go into a bounded batch, and what finds no
+//! room there, or comes while the batch is being taken, is counted as missed.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+
+use carina_sys::monotonic_ns;
+use carina_wire::pcapng::Direction;
+use carina_wire::{Bytes, Payload};
+
+/// The data plane's end of a capture; goes there with [`Command::Tap`](crate::Command). The
+/// capture is over when its [`TapReader`] is dropped.
+#[derive(Debug)]
+pub struct Tap {
+    shared: Arc<Shared>,
+    snap_bytes: usize,
+}
+
+/// The end of a capture that takes packets away.
+#[derive(Debug)]
+pub struct TapReader {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    batch: Mutex<Batch>,
+    missed: AtomicU64,
+}
+
+/// Packets in the order in which they passed.
+#[derive(Debug, Default)]
+pub struct Batch {
+    records: Vec<Record>,
+    bytes: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Record {
+    time_ns: u64,
+    direction: Direction,
+    original: usize,
+    /// Where its bytes end; they begin where those of the one before end.
+    end: usize,
+}
+
+/// A packet of a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Tapped<'a> {
+    /// When, by the monotonic clock, in nanoseconds.
+    pub time_ns: u64,
+    /// Which way.
+    pub direction: Direction,
+    /// Its first bytes.
+    pub bytes: &'a [u8],
+    /// Its length.
+    pub original_bytes: usize,
+}
+
+impl Tap {
+    /// The two ends of a capture that keeps the first `snap_bytes` of each packet.
+    #[must_use]
+    pub fn new(snap_bytes: usize) -> (Tap, TapReader) {
+        let shared = Arc::new(Shared::default());
+        let reader = TapReader {
+            shared: Arc::clone(&shared),
+        };
+        (Tap { shared, snap_bytes }, reader)
+    }
+
+    /// Copies a packet whose first bytes are `head`. False when nobody reads any more.
+    fn note<P: Payload>(&self, direction: Direction, head: &[u8], rest: Option<&P>) -> bool {
+        if Arc::strong_count(&self.shared) == 1 {
+            return false;
+        }
+        let rest_bytes = rest.map_or(0, Payload::len);
+        let original = head.len() + rest_bytes;
+        let head = &head[..head.len().min(self.snap_bytes)];
+        let kept = rest_bytes.min(self.snap_bytes - head.len());
+        let mut batch = match self.shared.batch.try_lock() {
+            Ok(batch) => batch,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return self.miss(),
+        };
+        let start = batch.bytes.len();
+        let is_full = start + head.len() + kept > BATCH_BYTES_MAX;
+        if is_full || batch.records.len() >= BATCH_PACKETS_MAX {
+            return self.miss();
+        }
+        batch.bytes.extend_from_slice(head);
+        let from = batch.bytes.len();
+        batch.bytes.resize(from + kept, 0);
+        if let Some(rest) = rest {
+            rest.copy_prefix(&mut batch.bytes[from..]);
+        }
+        let end = batch.bytes.len();
+        batch.records.push(Record {
+            time_ns: monotonic_ns(),
+            direction,
+            original,
+            end,
+        });
+        true
+    }
+
+    fn miss(&self) -> bool {
+        self.shared.missed.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+impl TapReader {
+    /// Takes what has passed since the last time.
+    #[must_use]
+    pub fn take(&self) -> Batch {
+        let lock = self.shared.batch.lock();
+        std::mem::take(&mut lock.unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Packets that found no room so far.
+    #[must_use]
+    pub fn missed(&self) -> u64 {
+        self.shared.missed.load(Ordering::Relaxed)
+    }
+}
+
+impl Batch {
+    /// True when nothing has passed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.records.is_empty()
+    }
+
+    /// The packets.
+    pub fn iter(&self) -> impl Iterator<Item = Tapped<'_>> {
+        let mut start = 0;
+        self.records.iter().map(move |record| {
+            let bytes = &self.bytes[start..record.end];
+            start = record.end;
+            Tapped {
+                time_ns: record.time_ns,
+                direction: record.direction,
+                bytes,
+                original_bytes: record.original,
+            }
+        })
+    }
+}
+
+/// The taps of one IPCP, shared between the plane, which adds to them, and the IPCP's app.
+#[derive(Clone, Default)]
+pub(crate) struct Taps(Rc<RefCell<Vec<Tap>>>);
+
+impl Taps {
+    /// Adds one; the oldest makes room when there are too many.
+    pub fn add(&self, tap: Tap) {
+        let mut taps = self.0.borrow_mut();
+        taps.retain(|tap| Arc::strong_count(&tap.shared) > 1);
+        if taps.len() >= TAPS_MAX {
+            taps.remove(0);
+        }
+        taps.push(tap);
+    }
+
+    /// Whether anybody captures.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        !self.0.borrow().is_empty()
+    }
+
+    /// Shows a packet that consists of a header and a payload.
+    #[inline]
+    pub fn note<P: Payload>(&self, direction: Direction, head: &[u8], rest: &P) {
+        if self.is_on() {
+            self.copy(direction, head, Some(rest));
+        }
+    }
+
+    /// Shows a packet.
+    #[inline]
+    pub fn note_bytes(&self, direction: Direction, bytes: &[u8]) {
+        if self.is_on() {
+            self.copy::<Bytes>(direction, bytes, None);
+        }
+    }
+
+    #[cold]
+    fn copy<P: Payload>(&self, direction: Direction, head: &[u8], rest: Option<&P>) {
+        let mut taps = self.0.borrow_mut();
+        taps.retain(|tap| tap.note(direction, head, rest));
+    }
+}
+
+/// Bytes of packets that wait for whoever captures, at most.
+const BATCH_BYTES_MAX: usize = 8 << 20;
+
+/// Packets that wait, at most.
+const BATCH_PACKETS_MAX: usize = 1 << 17;
+
+/// Captures of one IPCP at a time.
+const TAPS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(bytes: &[u8]) -> Bytes {
+        Bytes::from(bytes.to_vec())
+    }
+
+    #[test]
+    fn packets_are_copied_up_to_the_snap_length() {
+        let taps = Taps::default();
+        taps.note(Direction::In, b"before", &packet(b"anybody looks"));
+        let (tap, reader) = Tap::new(6);
+        taps.add(tap);
+        taps.note(Direction::In, b"head", &packet(b"payload"));
+        taps.note(Direction::Out, b"longhead", &packet(b"payload"));
+        taps.note_bytes(Direction::Out, b"abc");
+        let batch = reader.take();
+        let seen: Vec<_> = batch
+            .iter()
+            .map(|packet| (packet.direction, packet.bytes, packet.original_bytes))
+            .collect();
+        let expected = [
+            (Direction::In, &b"headpa"[..], 11),
+            (Direction::Out, b"longhe", 15),
+            (Direction::Out, b"abc", 3),
+        ];
+        assert_eq!(seen, expected);
+        assert!(reader.take().is_empty());
+        assert_eq!(reader.missed(), 0);
+    }
+
+    #[test]
+    fn a_reader_that_is_slow_or_gone_costs_the_data_plane_nothing() {
+        let taps = Taps::default();
+        let (tap, reader) = Tap::new(usize::MAX);
+        taps.add(tap);
+        let large = vec![7; BATCH_BYTES_MAX / 2 + 1];
+        for _ in 0..3 {
+            taps.note_bytes(Direction::In, &large);
+        }
+        assert_eq!((reader.take().iter().count(), reader.missed()), (1, 2));
+        {
+            let _taking = reader.shared.batch.lock();
+            taps.note_bytes(Direction::In, b"x");
+        }
+        assert_eq!(reader.missed(), 3);
+        drop(reader);
+        taps.note_bytes(Direction::In, b"x");
+        assert!(!taps.is_on());
+        for _ in 0..20 {
+            taps.add(Tap::new(1).0);
+        }
+        assert!(taps.0.borrow().len() <= TAPS_MAX);
+    }
+}
