@@ -351,6 +351,44 @@ impl World {
         text
     }
 
+    /// What each member lacks of what any member knows, for people.
+    pub fn describe_views(&mut self) -> String {
+        let seats: Vec<SeatId> = (0..self.seats.len()).map(SeatId).collect();
+        let mut views: Vec<(SeatId, View)> = Vec::new();
+        for seat in seats {
+            if self.address(seat).is_some()
+                && let Ok(view) = self.view(seat)
+            {
+                views.push((seat, view));
+            }
+        }
+        let mut text = String::new();
+        for (seat, view) in &views {
+            let peers = views
+                .iter()
+                .filter(|(other, _)| self.dif(*other) == self.dif(*seat));
+            let mut all = View::default();
+            for (_, other) in peers {
+                all.members.extend(other.members.clone());
+                all.directory.extend(other.directory.iter().cloned());
+                all.links.extend(&other.links);
+            }
+            let members: Vec<&String> = all
+                .members
+                .keys()
+                .filter(|name| !view.members.contains_key(*name))
+                .collect();
+            let apps: Vec<&String> = all.directory.difference(&view.directory).collect();
+            let links: Vec<&(u64, u64)> = all.links.difference(&view.links).collect();
+            let routes = view.table.len();
+            text += &format!(
+                "  {} lacks members {members:?}, applications {apps:?}, links {links:?}; {routes} routes\n",
+                self.name(*seat)
+            );
+        }
+        text
+    }
+
     fn label(&self, lower: &Lower) -> String {
         match lower {
             Lower::Cable { cable, flow, .. } => format!("{}#{flow}", self.cables[cable.0].name),

@@ -168,16 +168,11 @@ impl Scenario {
 
     /// Runs it with IPCPs that `birth` makes; `sink` gets a line per event.
     pub fn run(&self, birth: Birth, sink: Option<Box<dyn FnMut(&str)>>) -> Outcome {
-        let mut run = Run::new(self, birth);
-        if let Some(sink) = sink {
-            run.world.trace().show(sink);
-        }
-        run.live();
-        let mut world = run.world;
-        let failures = world.failures().to_vec();
+        let mut world = self.play(birth, sink);
+        let failures = world.take_failures();
         let state = match failures.is_empty() {
             true => String::new(),
-            false => world.describe(),
+            false => world.describe() + &world.describe_views(),
         };
         Outcome {
             failures,
@@ -187,6 +182,16 @@ impl Scenario {
             tallies: world.tallies(),
             state,
         }
+    }
+
+    /// Runs it and gives the world as it is then, for a closer look.
+    pub fn play(&self, birth: Birth, sink: Option<Box<dyn FnMut(&str)>>) -> World {
+        let mut run = Run::new(self, birth);
+        if let Some(sink) = sink {
+            run.world.trace().show(sink);
+        }
+        run.live();
+        run.world
     }
 }
 

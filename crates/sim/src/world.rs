@@ -202,6 +202,11 @@ impl World {
         &self.failures
     }
 
+    /// What went wrong; from here on the world can be asked again.
+    pub fn take_failures(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.failures)
+    }
+
     /// The address of a seat's IPCP, when it lives and is a member.
     #[must_use]
     pub fn address(&self, seat: SeatId) -> Option<Address> {
