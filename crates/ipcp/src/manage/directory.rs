@@ -38,8 +38,10 @@ const CACHE_MAX: usize = 4096;
 /// What this member knows of applications, besides replicated entries.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// The replicated entries have changed since `places` was made.
+    /// Members have changed since `places` was made: all of it is to be made anew.
     pub(super) is_stale: bool,
+    /// Applications whose places have changed since then.
+    touched: BTreeSet<String>,
     /// Members that have each application.
     places: BTreeMap<String, Vec<String>>,
     /// What this member holds as a home: application, member, until when.
@@ -60,6 +62,11 @@ pub(super) enum Lookup {
 }
 
 impl Directory {
+    /// The places of an application have changed.
+    pub(super) fn touch(&mut self, name: &str) {
+        self.touched.insert(name.to_string());
+    }
+
     pub(super) fn due(&self) -> Option<u64> {
         self.renew_at
     }
@@ -93,7 +100,7 @@ impl Management {
         if !self.registered.remove(name) || self.member.is_none() {
             return;
         }
-        self.directory.is_stale = true;
+        self.directory.touch(name);
         match self.policies.directory {
             DirectoryPolicy::Replicated => {
                 if let Some(entry) = self.store.delete(now, Kind::Application, name) {
@@ -116,7 +123,7 @@ impl Management {
     }
 
     fn publish_registration(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
-        self.directory.is_stale = true;
+        self.directory.touch(name);
         match self.policies.directory {
             DirectoryPolicy::Replicated => {
                 match self.store.put(Kind::Application, name, Vec::new()) {
@@ -184,7 +191,7 @@ impl Management {
                 directory.held.remove(name);
             }
         }
-        self.directory.is_stale = true;
+        self.directory.touch(name);
         self.reply_to(now, asker, &message.answer(), dt);
     }
 
@@ -311,46 +318,45 @@ impl Management {
 
     /// Tells what can be reached now and could not before, and the other way round.
     pub(super) fn directory_changes(&mut self) {
-        if !core::mem::take(&mut self.directory.is_stale) {
-            return;
+        if core::mem::take(&mut self.directory.is_stale) {
+            let old = self.directory.places.keys().cloned();
+            let mut names: BTreeSet<String> = old.collect();
+            names.extend(self.registered.iter().cloned());
+            names.extend(self.directory.held.keys().cloned());
+            let entries = self.store.all(Kind::Application);
+            names.extend(entries.map(|(_, name, _)| name.to_string()));
+            self.directory.touched.append(&mut names);
         }
-        let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        if self.member.is_some() {
-            let mut add = |name: &str, member: &str| {
-                places
-                    .entry(name.to_string())
-                    .or_default()
-                    .push(member.to_string());
+        for name in core::mem::take(&mut self.directory.touched) {
+            let places = self.places_of(&name);
+            let is_there = !places.is_empty();
+            let before = if is_there {
+                self.directory.places.insert(name.clone(), places)
+            } else {
+                self.directory.places.remove(&name)
             };
-            match self.policies.directory {
-                DirectoryPolicy::Replicated => {
-                    for (origin, name, _) in self.store.visible(Kind::Application) {
-                        add(name, origin);
-                    }
-                }
-                DirectoryPolicy::OnDemand { .. } => {
-                    for name in &self.registered {
-                        add(name, &self.own);
-                    }
-                    for name in self.directory.held.keys() {
-                        for member in self.held_places(name) {
-                            if member != self.own || !self.registered.contains(name) {
-                                add(name, &member);
-                            }
-                        }
-                    }
-                }
+            match (before.is_some(), is_there) {
+                (true, false) => self.events.push_back(Event::Unreachable { name }),
+                (false, true) => self.events.push_back(Event::Reachable { name }),
+                _ => {}
             }
         }
-        let old = core::mem::replace(&mut self.directory.places, places);
-        let places = &self.directory.places;
-        for name in old.keys().filter(|name| !places.contains_key(*name)) {
-            self.events
-                .push_back(Event::Unreachable { name: name.clone() });
+    }
+
+    /// Members that have an application, as far as this one knows without asking.
+    fn places_of(&self, name: &str) -> Vec<String> {
+        if self.member.is_none() {
+            return Vec::new();
         }
-        for name in places.keys().filter(|name| !old.contains_key(*name)) {
-            self.events
-                .push_back(Event::Reachable { name: name.clone() });
+        match self.policies.directory {
+            DirectoryPolicy::Replicated => self.store.places(name).map(str::to_string).collect(),
+            DirectoryPolicy::OnDemand { .. } => {
+                let mut places = self.held_places(name);
+                if self.registered.contains(name) && !places.contains(&self.own) {
+                    places.push(self.own.clone());
+                }
+                places
+            }
         }
     }
 

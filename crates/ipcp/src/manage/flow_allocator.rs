@@ -16,6 +16,7 @@
 //! Requests are repeated with the same invoke id until they are answered; the name of a flow (the
 //! caller's address and a nonce) makes them idempotent.
 
+use alloc::collections::BTreeSet;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -39,7 +40,7 @@ use crate::seam::{DataTransfer, Open, Owner};
 const REPEAT_NS: u64 = 500 * MS;
 
 /// Longest pause.
-const REPEAT_MAX_NS: u64 = 8_000 * MS;
+const REPEAT_MAX_NS: u64 = 4_000 * MS;
 
 /// How long a member that says nothing is asked.
 const SILENCE_NS: u64 = 10_000 * MS;
@@ -656,6 +657,7 @@ impl Management {
                     is_graceful,
                     reason,
                 };
+                self.flows.touch(key);
             }
             _ => self.close_flow(now, key, is_graceful, reason, dt),
         }
@@ -734,8 +736,7 @@ impl Management {
         if self.flows.due().is_none_or(|due| due > now) {
             return;
         }
-        let keys: Vec<FlowKey> = self.flows.flows.keys().copied().collect();
-        for key in keys {
+        for key in self.flows.timed() {
             self.flow_timeout(now, key, dt);
         }
         let mut repeated = Vec::new();
@@ -818,14 +819,26 @@ impl Management {
                     (true, _) => None,
                     (false, since) => Some(since.unwrap_or(now)),
                 };
+                if !is_reachable {
+                    self.flows.touch(key);
+                }
             }
         }
     }
 
     /// Members have changed: flows to one that restarted fail, flows to one with another address
     /// go on with it.
-    pub(super) fn follow_members(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        let keys: Vec<FlowKey> = self.flows.flows.keys().copied().collect();
+    pub(super) fn follow_members(
+        &mut self,
+        now: u64,
+        members: &BTreeSet<String>,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let flows = self.flows.flows.iter();
+        let keys: Vec<FlowKey> = flows
+            .filter(|(_, flow)| members.contains(&flow.member))
+            .map(|(key, _)| *key)
+            .collect();
         for key in keys {
             let Some(flow) = self.flows.flows.get_mut(&key) else {
                 continue;
@@ -888,6 +901,7 @@ impl Management {
         message.invoke_id = invoke;
         let (to, bytes) = (flow.address, message.encode());
         flow.rolling = Some(exchange(now, to, message));
+        self.flows.touch(key);
         self.journal.count("flows-rolled");
         self.send_to(now, to, bytes, dt);
     }

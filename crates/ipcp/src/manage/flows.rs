@@ -1,6 +1,6 @@
 //! The flows that this member knows, and their keys.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -95,6 +95,8 @@ pub(super) struct Exchange {
 pub(super) struct Flows {
     pub(super) flows: BTreeMap<FlowKey, Flow>,
     by_name: BTreeMap<(String, Role), FlowKey>,
+    /// Flows that may have a deadline: few of many.
+    timed: BTreeSet<FlowKey>,
     /// Ends that the other member has not acknowledged yet, by invoke id.
     pub(super) endings: BTreeMap<i32, Exchange>,
     /// What was refused lately: the answer, and until when it is kept.
@@ -120,12 +122,14 @@ impl Flows {
         };
         self.by_name.insert((flow.name.clone(), flow.role), key);
         self.flows.insert(key, flow);
+        self.timed.insert(key);
         Some(key)
     }
 
     pub(super) fn remove(&mut self, key: FlowKey) -> Option<Flow> {
         let flow = self.flows.remove(&key)?;
         self.by_name.remove(&(flow.name.clone(), flow.role));
+        self.timed.remove(&key);
         self.resting.push_back(key);
         Some(flow)
     }
@@ -144,23 +148,49 @@ impl Flows {
         }
     }
 
+    /// The flow may have a deadline from here on.
+    pub(super) fn touch(&mut self, key: FlowKey) {
+        self.timed.insert(key);
+    }
+
+    /// Flows that may have a deadline.
+    pub(super) fn timed(&self) -> Vec<FlowKey> {
+        self.timed.iter().copied().collect()
+    }
+
+    /// Forgets about flows that have no deadline any more.
+    pub(super) fn settle(&mut self) {
+        let flows = &self.flows;
+        self.timed.retain(|key| {
+            flows.get(key).is_some_and(|flow| {
+                let waits = matches!(flow.state, State::Looking | State::Asking { .. });
+                waits || flow.due().is_some()
+            })
+        });
+    }
+
     pub(super) fn due(&self) -> Option<u64> {
-        let of_flow = |flow: &Flow| {
-            let state = match &flow.state {
-                State::Asking { exchange, .. } => Some(exchange.due()),
-                State::Lingering { until, .. } => Some(*until),
-                _ => None,
-            };
-            let rolling = flow.rolling.as_ref().map(Exchange::due);
-            let unreachable = flow.unreachable.map(|since| since + flow.patience_ns());
-            [state, rolling, unreachable].into_iter().flatten().min()
-        };
+        let timed = self
+            .timed
+            .iter()
+            .filter_map(|key| self.flows.get(key)?.due());
         let endings = self.endings.values().map(Exchange::due);
-        self.flows.values().filter_map(of_flow).chain(endings).min()
+        timed.chain(endings).min()
     }
 }
 
 impl Flow {
+    fn due(&self) -> Option<u64> {
+        let state = match &self.state {
+            State::Asking { exchange, .. } => Some(exchange.due()),
+            State::Lingering { until, .. } => Some(*until),
+            _ => None,
+        };
+        let rolling = self.rolling.as_ref().map(Exchange::due);
+        let unreachable = self.unreachable.map(|since| since + self.patience_ns());
+        [state, rolling, unreachable].into_iter().flatten().min()
+    }
+
     /// How long the other member may be unreachable: R of delta-t.
     pub(super) fn patience_ns(&self) -> u64 {
         u64::from(self.cube.retransmit_ms) * 1_000_000

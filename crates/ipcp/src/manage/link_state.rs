@@ -11,7 +11,7 @@ use super::Management;
 use super::dialect::{self, MemberValue, Object};
 use super::neighbours::Stage;
 use super::replicated::Kind;
-use crate::api::{Event, N1Port};
+use crate::api::{Event, N1Port, N1Properties};
 use crate::seam::{DataTransfer, Route};
 
 /// First pause before the N-1 flow to a lost neighbour is asked for.
@@ -22,6 +22,8 @@ const SEEK_FIRST_NS: u64 = 1_000_000_000;
 pub(super) struct Lost {
     at: u64,
     pause: u64,
+    /// How many N-1 flows this side had.
+    wanted: usize,
 }
 
 impl Management {
@@ -35,7 +37,10 @@ impl Management {
         let Some(up) = &mut flow.up else { return };
         up.ask_at = now + keepalive;
         let (name, address) = (up.name.clone(), up.address);
-        self.lost.remove(&key);
+        let there = self.n1s_to(&key);
+        if self.lost.get(&key).is_some_and(|lost| lost.wanted <= there) {
+            self.lost.remove(&key);
+        }
         self.link_changed(now, address, dt);
         self.events.push_back(Event::NeighbourUp {
             name,
@@ -111,7 +116,6 @@ impl Management {
 
     /// Messages, routes and reachability after anything that the routing policy has heard.
     pub(super) fn drain_routing(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        let neighbours = self.neighbours();
         let Some(routing) = &mut self.routing else {
             return;
         };
@@ -120,6 +124,11 @@ impl Management {
             messages.push(message);
         }
         let has_changed = routing.poll_routes().is_some();
+        let neighbours = if messages.is_empty() {
+            BTreeMap::new()
+        } else {
+            self.neighbours()
+        };
         for (to, message) in messages {
             let Some(n1) = neighbours.get(&to).and_then(|n1s| n1s.first()) else {
                 continue;
@@ -197,11 +206,21 @@ impl Management {
     pub(super) fn seek(&mut self, now: u64, dif: String, remote: String) {
         if self.policies.enrollment.reconnects {
             let at = now + self.random.about(SEEK_FIRST_NS);
-            self.lost.entry((dif, remote)).or_insert(Lost {
-                at,
-                pause: SEEK_FIRST_NS,
-            });
+            let key = (dif, remote);
+            let wanted = self.n1s_to(&key) + 1;
+            let pause = SEEK_FIRST_NS;
+            let lost = self.lost.entry(key).or_insert(Lost { at, pause, wanted });
+            lost.wanted = lost.wanted.max(wanted);
         }
+    }
+
+    /// N-1 flows to a name in an N-1 DIF that this side asked for.
+    fn n1s_to(&self, key: &(String, String)) -> usize {
+        let flows = self.n1s.values().map(|flow| &flow.props);
+        let is_such = |props: &&N1Properties| {
+            props.is_initiator && props.dif == key.0 && props.remote == key.1
+        };
+        flows.filter(is_such).count()
     }
 
     pub(super) fn reconnect_due(&self) -> Option<u64> {
@@ -211,18 +230,21 @@ impl Management {
     /// Asks for the N-1 flows of lost neighbours, with growing pauses.
     pub(super) fn reconnect_timeout(&mut self, now: u64) {
         let most = self.policies.enrollment.retry_max_ns;
-        for ((dif, remote), lost) in &mut self.lost {
-            if lost.at > now {
+        let due: Vec<(String, String)> = self
+            .lost
+            .iter()
+            .filter(|(_, lost)| lost.at <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in due {
+            let there = self.n1s_to(&key);
+            let Some(lost) = self.lost.get_mut(&key) else {
                 continue;
-            }
+            };
             lost.pause = (lost.pause * 2).min(most);
             lost.at = now + self.random.about(lost.pause);
-            let is_there = self
-                .n1s
-                .values()
-                .any(|flow| flow.props.dif == *dif && flow.props.remote == *remote);
-            if !is_there {
-                let (dif, remote) = (dif.clone(), remote.clone());
+            if there < lost.wanted {
+                let (dif, remote) = key;
                 self.events.push_back(Event::NeedN1 { dif, remote });
             }
         }
@@ -251,9 +273,8 @@ impl Management {
             let is_reachable = value.is_some_and(|value| self.distance(value.address).is_some());
             reachable.insert(origin.to_string(), is_reachable);
         }
-        self.store
-            .refresh(now, |name| reachable.get(name).copied().unwrap_or(false));
-        self.directory.is_stale = true;
+        let is_reachable = |name: &str| reachable.get(name).copied().unwrap_or(false);
+        self.directory.is_stale |= self.store.refresh(now, is_reachable);
         self.check_reachability(now, dt);
         self.end_bans(now, dt);
     }

@@ -114,6 +114,8 @@ pub struct Management {
     own_messages: VecDeque<Vec<u8>>,
     refresh_at: u64,
     compare_at: u64,
+    /// The earliest deadline, worked out after each call.
+    due: Option<u64>,
 }
 
 /// What a member knows of its DIF.
@@ -176,6 +178,7 @@ impl Management {
             own_messages: VecDeque::new(),
             refresh_at: 0,
             compare_at: 0,
+            due: None,
         })
     }
 
@@ -288,28 +291,7 @@ impl Management {
     /// after every other call.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        let always = [
-            self.neighbours_due(),
-            self.reconnect_due(),
-            self.leaving.as_ref().map(Leaving::due),
-        ];
-        let member = self.member.as_ref().map(|_| {
-            [
-                self.keepalive_due(),
-                self.flows.due(),
-                self.queries.due(),
-                self.directory.due(),
-                self.routing
-                    .as_ref()
-                    .and_then(|routing| routing.poll_timeout()),
-                Some(self.refresh_at.min(self.compare_at)),
-            ]
-        });
-        always
-            .into_iter()
-            .chain(member.into_iter().flatten())
-            .flatten()
-            .min()
+        self.due
     }
 
     /// What has happened, in order. May change after every other call.
@@ -337,6 +319,36 @@ impl Management {
             self.on_own(now, &message, dt);
         }
         self.directory_changes();
+        self.flows.settle();
+        self.due = self.earliest();
+    }
+
+    /// The earliest deadline of any component.
+    fn earliest(&self) -> Option<u64> {
+        let always = [
+            self.neighbours_due(),
+            self.reconnect_due(),
+            self.leaving.as_ref().map(Leaving::due),
+            // A conversation of this member with itself goes on at once.
+            (!self.own_messages.is_empty()).then_some(0),
+        ];
+        let member = self.member.as_ref().map(|_| {
+            [
+                self.keepalive_due(),
+                self.flows.due(),
+                self.queries.due(),
+                self.directory.due(),
+                self.routing
+                    .as_ref()
+                    .and_then(|routing| routing.poll_timeout()),
+                Some(self.refresh_at.min(self.compare_at)),
+            ]
+        });
+        always
+            .into_iter()
+            .chain(member.into_iter().flatten())
+            .flatten()
+            .min()
     }
 
     /// Sends a plain management message to a member.
@@ -398,6 +410,7 @@ impl Management {
         let address = Address(membership.address);
         dt.set_address(address);
         self.former = membership.address;
+        self.directory.is_stale = true;
         let config = membership.config.clone();
         self.member = Some(membership);
         self.refresh_at = now + REFRESH_NS;

@@ -513,7 +513,7 @@ impl Management {
             ));
         }
         let values = params.values().clone();
-        let is_same = present.name.is_empty() || present.name == spec.name;
+        let is_same = before.name == spec.name;
         let mut config = member.config.clone();
         config.policies.insert(name.to_string(), spec.clone());
         if name == crate::policy::component::ROUTING && is_same {

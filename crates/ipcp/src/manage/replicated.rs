@@ -18,7 +18,7 @@
 //! silent, so that members forget them at about the same time and do not give them back to one
 //! another.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -105,6 +105,11 @@ pub(super) struct Store {
     own: String,
     seq: u64,
     entries: BTreeMap<Key, Held>,
+    /// Live entries: how many of each origin and kind, the sum of their hashes by origin, and the
+    /// origins of each application.
+    counts: BTreeMap<(String, Kind), usize>,
+    digests: BTreeMap<String, u64>,
+    places: BTreeMap<String, BTreeSet<String>>,
     /// When each origin was last reachable.
     heard: BTreeMap<String, u64>,
     visible: BTreeMap<String, bool>,
@@ -203,7 +208,7 @@ impl Store {
             value,
             deleted: then,
         };
-        self.entries.insert(key, held);
+        self.set(key, held);
         Fate::Accepted
     }
 
@@ -248,23 +253,37 @@ impl Store {
         origin == self.own || self.visible.get(origin).copied().unwrap_or(false)
     }
 
-    /// Hash of each origin's live entries.
-    pub(super) fn digests(&self) -> BTreeMap<String, u64> {
-        let mut digests: BTreeMap<String, u64> = BTreeMap::new();
-        for (key, held) in &self.entries {
-            if held.value.is_some() {
-                let sum = digests.entry(key.origin.clone()).or_default();
-                *sum = sum.wrapping_add(hash(key, held.seq));
-            }
-        }
-        digests
+    /// Sum of the hashes of each origin's live entries.
+    pub(super) fn digests(&self) -> &BTreeMap<String, u64> {
+        &self.digests
     }
 
-    /// Everything of one origin, or of all, as it travels.
-    pub(super) fn export(&self, now: u64, origin: Option<&str>) -> Vec<Entry> {
+    /// Members that have an application and are visible, by name.
+    pub(super) fn places(&self, application: &str) -> impl Iterator<Item = &str> {
+        let origins = self.places.get(application).into_iter().flatten();
+        origins
+            .map(String::as_str)
+            .filter(|origin| self.is_visible(origin))
+    }
+
+    /// Everything, as it travels.
+    pub(super) fn export(&self, now: u64) -> Vec<Entry> {
         self.entries
-            .iter()
-            .filter(|(key, _)| origin.is_none_or(|origin| key.origin == origin))
+            .keys()
+            .map(|key| self.as_entry(now, key))
+            .collect()
+    }
+
+    /// Everything of one origin.
+    pub(super) fn export_of(&self, now: u64, origin: &str) -> Vec<Entry> {
+        let first = Key {
+            origin: origin.to_string(),
+            kind: Kind::Member,
+            name: String::new(),
+        };
+        let of_origin = self.entries.range(first..);
+        of_origin
+            .take_while(|(key, _)| key.origin == origin)
             .map(|(key, _)| self.as_entry(now, key))
             .collect()
     }
@@ -299,7 +318,9 @@ impl Store {
             let is_visible = now.saturating_sub(heard) < SILENT_NS;
             has_changed |= self.visible.insert(origin.clone(), is_visible) != Some(is_visible);
             if now.saturating_sub(heard) >= FORGET_NS {
-                self.entries.retain(|key, _| key.origin != origin);
+                for entry in self.export_of(now, &origin) {
+                    self.unset(&entry.key);
+                }
                 self.heard.remove(&origin);
                 self.visible.remove(&origin);
             }
@@ -332,16 +353,63 @@ impl Store {
     }
 
     fn count(&self, kind: Kind, origin: &str) -> usize {
-        let first = Key {
-            origin: origin.to_string(),
-            kind,
-            name: String::new(),
+        self.counts
+            .get(&(origin.to_string(), kind))
+            .copied()
+            .unwrap_or(0)
+    }
+
+    /// Puts an entry in place of another version of it.
+    fn set(&mut self, key: Key, held: Held) {
+        self.unset(&key);
+        if held.value.is_some() {
+            *self
+                .counts
+                .entry((key.origin.clone(), key.kind))
+                .or_default() += 1;
+            let digest = self.digests.entry(key.origin.clone()).or_default();
+            *digest = digest.wrapping_add(hash(&key, held.seq));
+            if key.kind == Kind::Application {
+                let origins = self.places.entry(key.name.clone()).or_default();
+                origins.insert(key.origin.clone());
+            }
+        }
+        self.entries.insert(key, held);
+    }
+
+    fn unset(&mut self, key: &Key) {
+        let Some(Held {
+            seq,
+            value: Some(_),
+            ..
+        }) = self.entries.remove(key)
+        else {
+            return;
         };
-        self.entries
-            .range(first..)
-            .take_while(|(key, _)| key.kind == kind && key.origin == origin)
-            .filter(|(_, held)| held.value.is_some())
-            .count()
+        let of_kind = (key.origin.clone(), key.kind);
+        if let Some(count) = self.counts.get_mut(&of_kind) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&of_kind);
+            }
+        }
+        if let Some(digest) = self.digests.get_mut(&key.origin) {
+            *digest = digest.wrapping_sub(hash(key, seq));
+        }
+        let has_any = [Kind::Member, Kind::Application, Kind::Expelled]
+            .into_iter()
+            .any(|kind| self.count(kind, &key.origin) > 0);
+        if !has_any {
+            self.digests.remove(&key.origin);
+        }
+        if key.kind == Kind::Application
+            && let Some(origins) = self.places.get_mut(&key.name)
+        {
+            origins.remove(&key.origin);
+            if origins.is_empty() {
+                self.places.remove(&key.name);
+            }
+        }
     }
 
     fn write_own(&mut self, key: Key, value: Option<Vec<u8>>, now: u64) -> Entry {
@@ -351,7 +419,7 @@ impl Store {
             value: value.clone(),
             deleted: now,
         };
-        self.entries.insert(key.clone(), held);
+        self.set(key.clone(), held);
         Entry {
             key,
             seq: self.seq,
@@ -382,7 +450,7 @@ mod tests {
     use alloc::vec;
 
     fn copy(from: &Store, to: &mut Store, now: u64) -> Vec<Fate> {
-        from.export(now, None)
+        from.export(now)
             .into_iter()
             .map(|entry| to.merge(now, entry))
             .collect()
@@ -410,7 +478,7 @@ mod tests {
         copy(&a, &mut b, 0);
         let mut a = Store::new("a");
         a.put(Kind::Application, "y", vec![2]).unwrap();
-        for entry in b.export(0, Some("a")) {
+        for entry in b.export_of(0, "a") {
             let key = entry.key.clone();
             assert_eq!(a.merge(0, entry), Fate::Disputed);
             let again = a.reissue(0, &key);

@@ -1,6 +1,6 @@
 //! Flooding and comparing replicated entries with neighbours.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -85,7 +85,7 @@ impl Management {
 
     /// Everything that this member knows, to an IPCP that joins.
     pub(super) fn send_everything(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let entries = self.store.export(now, None);
+        let entries = self.store.export(now);
         self.send_entries(now, n1, &entries, dt);
     }
 
@@ -124,26 +124,41 @@ impl Management {
         self.flood(now, &accepted, Some(n1), dt);
         self.flood(now, &again, None, dt);
         if !accepted.is_empty() {
-            self.entries_changed(now, dt);
+            self.entries_changed(now, &accepted, dt);
         }
         true
     }
 
     /// What follows from entries of others.
-    fn entries_changed(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        self.directory.is_stale = true;
-        self.follow_addresses(now, dt);
+    fn entries_changed(&mut self, now: u64, entries: &[Entry], dt: &mut dyn DataTransfer) {
+        let mut members = BTreeSet::new();
+        let mut has_expelled = false;
+        for Entry { key, .. } in entries {
+            match key.kind {
+                Kind::Application => self.directory.touch(&key.name),
+                Kind::Member => drop(members.insert(key.origin.clone())),
+                Kind::Expelled => has_expelled = true,
+            }
+        }
+        if !members.is_empty() {
+            self.directory.is_stale = true;
+            self.follow_addresses(now, dt);
+        }
         if self.member.is_none() {
             return;
         }
-        if self.is_expelled(&self.own.clone()) {
-            return self.leave(now, "it was expelled", dt);
+        if has_expelled {
+            if self.is_expelled(&self.own.clone()) {
+                return self.leave(now, "it was expelled", dt);
+            }
+            self.drop_expelled_later(now);
         }
-        self.drop_expelled_later(now);
-        if self.must_readdress() {
-            self.readdress(now, dt);
+        if !members.is_empty() {
+            if self.must_readdress() {
+                self.readdress(now, dt);
+            }
+            self.follow_members(now, &members, dt);
         }
-        self.follow_members(now, dt);
     }
 
     /// Another member has this one's address, and the lower name.
@@ -175,7 +190,12 @@ impl Management {
         is_answer: bool,
         dt: &mut dyn DataTransfer,
     ) {
-        let digests: Vec<(String, u64)> = self.store.digests().into_iter().collect();
+        let digests: Vec<(String, u64)> = self
+            .store
+            .digests()
+            .iter()
+            .map(|(origin, hash)| (origin.clone(), *hash))
+            .collect();
         let mut after = String::new();
         let mut rest = &digests[..];
         loop {
@@ -219,8 +239,9 @@ impl Management {
         let ours: BTreeMap<String, u64> = self
             .store
             .digests()
-            .into_iter()
+            .iter()
             .filter(|(origin, _)| is_spoken_of(origin))
+            .map(|(origin, hash)| (origin.clone(), *hash))
             .collect();
         let known: BTreeMap<&String, u64> = theirs
             .digests
@@ -230,7 +251,7 @@ impl Management {
         let mut entries = Vec::new();
         for (origin, hash) in &ours {
             if known.get(origin) != Some(hash) {
-                entries.extend(self.store.export(now, Some(origin)));
+                entries.extend(self.store.export_of(now, origin));
             }
         }
         self.send_entries(now, n1, &entries, dt);

@@ -2,5 +2,12 @@
 
 mod net;
 
+mod addresses;
+mod directory;
 mod enrollment;
 mod flows;
+mod hostile;
+mod leaving;
+mod meeting;
+mod partition;
+mod tools;

@@ -23,6 +23,17 @@ pub struct Wire {
     pub is_cut: bool,
     /// Of a hundred PDUs, so many are lost.
     pub loss: u64,
+    kind: Kind,
+    sdu_max: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Plain,
+    /// Others can listen.
+    Exposed,
+    /// Each side believes that it asked for the flow.
+    BothAsk,
 }
 
 pub struct Net {
@@ -68,11 +79,16 @@ impl Net {
 
     /// Adds an IPCP that is no member; `password` is what its toolbox knows.
     pub fn add(&mut self, name: &str, config: Option<DifConfig>, password: &str) {
+        self.add_to("net", name, config, password);
+    }
+
+    /// The same for a DIF of another name.
+    pub fn add_to(&mut self, dif: &str, name: &str, dif_config: Option<DifConfig>, password: &str) {
         let seed = self.random();
         let config = Config {
             name: name.into(),
-            dif: "net".into(),
-            dif_config: config,
+            dif: dif.into(),
+            dif_config,
         };
         let toolbox = Box::new(Words {
             password: password.into(),
@@ -99,33 +115,61 @@ impl Net {
 
     /// A new N-1 flow from `a`, which asks for it, to `b`.
     pub fn wire(&mut self, a: &str, b: &str) -> usize {
-        self.wire_with(a, b, 1500, false)
+        self.wire_with(a, b, 1500, Kind::Plain)
     }
 
-    pub fn wire_with(&mut self, a: &str, b: &str, sdu_max: usize, is_exposed: bool) -> usize {
+    pub fn wire_with(&mut self, a: &str, b: &str, sdu_max: usize, kind: Kind) -> usize {
         let mut port = || {
             self.next_port += 1;
             N1Port(self.next_port)
         };
         let ends = [(a.to_string(), port()), (b.to_string(), port())];
+        let at = self.wires.len();
         self.wires.push(Wire {
-            ends: ends.clone(),
+            ends,
+            kind,
+            sdu_max,
             is_cut: false,
             loss: 0,
         });
-        for (index, (name, n1)) in ends.iter().enumerate() {
-            let props = N1Properties {
-                dif: "below".into(),
-                remote: ends[1 - index].0.clone(),
-                sdu_max,
-                is_reliable: false,
-                is_exposed,
-                is_initiator: index == 0,
-                cost: 1,
-            };
-            self.order(name, Command::N1Up { n1: *n1, props });
+        for end in 0..2 {
+            self.raise(at, end);
         }
         self.wires.len() - 1
+    }
+
+    /// One end hears that the N-1 flow is there.
+    fn raise(&mut self, wire: usize, end: usize) {
+        let Wire {
+            ends,
+            kind,
+            sdu_max,
+            ..
+        } = &self.wires[wire];
+        let (name, n1) = ends[end].clone();
+        let props = N1Properties {
+            dif: "below".into(),
+            remote: ends[1 - end].0.clone(),
+            sdu_max: *sdu_max,
+            is_reliable: false,
+            is_exposed: *kind == Kind::Exposed,
+            is_initiator: end == 0 || *kind == Kind::BothAsk,
+            cost: 1,
+        };
+        self.order(&name, Command::N1Up { n1, props });
+    }
+
+    /// A member starts anew; its N-1 flows stay, and the other ends hear nothing.
+    pub fn restart(&mut self, name: &str, password: &str) {
+        self.members.remove(name);
+        self.add(name, None, password);
+        for wire in 0..self.wires.len() {
+            for end in 0..2 {
+                if self.wires[wire].ends[end].0 == name && !self.wires[wire].is_cut {
+                    self.raise(wire, end);
+                }
+            }
+        }
     }
 
     /// The N-1 flow ends at both sides.

@@ -1,0 +1,99 @@
+//! Leaving by will and by order.
+
+use carina_ipcp::{Command, Event};
+use carina_wire::FlowSpec;
+
+use crate::net::{Net, SECOND, chain, config, with_policy};
+
+fn left(net: &Net, name: &str) -> Vec<String> {
+    net.told(name, |event| match event {
+        Event::Left { reason } => Some(reason.clone()),
+        _ => None,
+    })
+}
+
+#[test]
+fn flows_of_a_member_that_leaves_end_with_the_reason() {
+    let mut net = chain(1, &["a", "b", "c"], config());
+    net.accepts.insert("server".into());
+    net.order(
+        "c",
+        Command::Register {
+            name: "server".into(),
+        },
+    );
+    net.run(SECOND);
+    let key = net.allocate("a", "client", "server", FlowSpec::unreliable());
+    net.run(SECOND);
+    net.order("c", Command::Leave);
+    net.run(2 * SECOND);
+    let (is_graceful, reason) = net.closed("a", key).expect("an end");
+    assert!(!is_graceful && reason.contains("leave"), "{reason}");
+    assert_eq!(left(&net, "c").len(), 1);
+    assert!(net.names("a", "/directory").is_empty());
+    let dropped = net.told("c", |event| {
+        matches!(event, Event::DropN1 { .. }).then_some(())
+    });
+    assert_eq!(dropped.len(), 1);
+}
+
+#[test]
+fn whoever_left_may_come_back() {
+    let mut net = chain(2, &["a", "b"], config());
+    net.order("b", Command::Leave);
+    net.run(2 * SECOND);
+    net.end_wire(0);
+    net.wire("b", "a");
+    net.run(2 * SECOND);
+    assert!(net.is_member("b"), "{:?}", net.failures("b"));
+    assert_eq!(net.names("a", "/members"), ["a", "b"]);
+}
+
+#[test]
+fn expelled_member_leaves_and_stays_away() {
+    let config = with_policy(config(), "access-control", "list", &[("expel", "a")]);
+    let mut net = chain(3, &["a", "b", "c"], config);
+    net.order("b", Command::Expel { member: "c".into() });
+    net.run(5 * SECOND);
+    assert!(net.is_member("c"));
+    assert!(net.notices("b")[0].contains("may not make others leave"));
+    net.order("a", Command::Expel { member: "c".into() });
+    net.run(5 * SECOND);
+    assert!(!net.is_member("c"));
+    assert_eq!(left(&net, "c").len(), 1, "{:?}", left(&net, "c"));
+    net.end_wire(1);
+    net.wire("c", "b");
+    net.run(5 * SECOND);
+    assert!(!net.is_member("c"));
+    assert!(
+        net.failures("c")[0].contains("was expelled"),
+        "{:?}",
+        net.failures("c")
+    );
+    assert_eq!(net.names("a", "/members"), ["a", "b"]);
+    // Not for ever.
+    net.run(320 * SECOND);
+    net.end_wire(2);
+    net.wire("c", "b");
+    net.run(5 * SECOND);
+    assert!(net.is_member("c"), "{:?}", net.failures("c"));
+}
+
+#[test]
+fn a_list_decides_who_joins() {
+    let config = with_policy(config(), "access-control", "list", &[("join", "a,good-*")]);
+    let mut net = Net::new(4);
+    net.bootstrap("a", config);
+    for name in ["good-one", "bad-one"] {
+        net.add(name, None, "secret");
+        net.wire(name, "a");
+    }
+    net.run(3 * SECOND);
+    assert!(net.is_member("good-one"));
+    assert!(!net.is_member("bad-one"));
+    assert!(
+        net.failures("bad-one")[0].contains("may not join"),
+        "{:?}",
+        net.failures("bad-one")
+    );
+}
