@@ -145,6 +145,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-ipcp",
         "carina-wire carina-cdap carina-efcp carina-routing prost serde",
     ),
+    ("carina-policy-example", "carina-efcp carina-ipcp"),
     (
         "carina-protect",
         "carina-wire carina-ipcp aws-lc-rs crc32fast lz4_flex thiserror",
