@@ -1,9 +1,11 @@
 //! Shims over networks: from their configuration to an open medium.
 
-use carina_api::control::{ArpDialect, FaultSpec, IpcpCreate, IpcpType};
-use carina_api::{ErrorBody, ErrorCode};
-use carina_netdev::FaultPlan;
-use carina_shims::{EthConfig, Medium, Offered};
+use std::net::SocketAddr;
+
+use carina_api::control::{ArpDialect, FaultSpec, Framing, IpcpCreate, IpcpType};
+use carina_api::{AppName, ErrorBody, ErrorCode};
+use carina_netdev::{FaultPlan, StreamFraming};
+use carina_shims::{EthConfig, Medium, Offered, TcpConfig, UdpConfig, UdpFraming};
 use carina_wire::arp::Dialect;
 use carina_wire::ether::VLAN_MAX;
 
@@ -77,6 +79,9 @@ pub fn check(create: &IpcpCreate) -> Result<(), String> {
     if eth {
         vlan_of(create).map_err(|what| format!("IPCP {name}: {what}"))?;
     }
+    if net {
+        listen_address(create).map_err(|what| format!("IPCP {name}: {what}"))?;
+    }
     if let Some(fault) = &create.fault {
         let plan = plan_of(fault).and_then(|plan| plan.check());
         plan.map_err(|what| format!("IPCP {name}: fault: {what}"))?;
@@ -91,6 +96,8 @@ pub fn check(create: &IpcpCreate) -> Result<(), String> {
 pub fn open(create: &IpcpCreate) -> Result<(Medium, Offered), ErrorBody> {
     let opened = match create.kind {
         IpcpType::Eth => open_eth(create),
+        IpcpType::Udp => open_udp(create),
+        IpcpType::Tcp => open_tcp(create),
         other => Err(format!("type {} has no medium", word(other))),
     };
     opened.map_err(|what| {
@@ -112,6 +119,54 @@ fn open_eth(create: &IpcpCreate) -> Result<(Medium, Offered), String> {
     }
     config.fault = create.fault.as_ref().map(plan_of).transpose()?;
     config.open()
+}
+
+fn open_udp(create: &IpcpCreate) -> Result<(Medium, Offered), String> {
+    let framing = match create.framing.unwrap_or_default() {
+        Framing::Native => UdpFraming::Native,
+        Framing::Rlite => UdpFraming::Rlite,
+    };
+    let mut config = UdpConfig::new(listen_address(create)?, framing);
+    config.peers = peers_of(create);
+    if let Some(sdu_max) = create.sdu_max {
+        config.sdu_max = sdu_max;
+    }
+    if let Some(ms) = create.timeout_ms {
+        config.timeout_ns = ms.saturating_mul(1_000_000);
+    }
+    config.fault = create.fault.as_ref().map(plan_of).transpose()?;
+    config.open()
+}
+
+fn open_tcp(create: &IpcpCreate) -> Result<(Medium, Offered), String> {
+    let framing = match create.framing.unwrap_or_default() {
+        Framing::Native => StreamFraming::Long,
+        Framing::Rlite => StreamFraming::Short,
+    };
+    let mut config = TcpConfig::new(listen_address(create)?, framing);
+    config.peers = peers_of(create);
+    if let Some(ms) = create.timeout_ms {
+        config.timeout_ns = ms.saturating_mul(1_000_000);
+    }
+    config.open()
+}
+
+fn peers_of(create: &IpcpCreate) -> Vec<(AppName, String)> {
+    let peers = create.peers.iter();
+    peers
+        .map(|peer| (peer.name.clone(), peer.address.clone()))
+        .collect()
+}
+
+/// The address to listen on.
+fn listen_address(create: &IpcpCreate) -> Result<SocketAddr, String> {
+    let text = create.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
+    text.parse().map_err(|_| {
+        format!(
+            "`listen` is {text:?}; ADDRESS:PORT is expected, such as \"{LISTEN_DEFAULT}\" or \
+             \"[::]:3359\""
+        )
+    })
 }
 
 /// The VLAN: as given, or the name of the DIF where that is one.
@@ -158,6 +213,9 @@ fn word(kind: IpcpType) -> String {
         _ => format!("{kind:?}"),
     }
 }
+
+/// Where shims over IP listen unless configured: everywhere, on the port of rlite.
+const LISTEN_DEFAULT: &str = "0.0.0.0:3359";
 
 /// The longest delay, in milliseconds: an hour.
 const DELAY_MS_MAX: f64 = 3_600_000.0;
@@ -208,6 +266,13 @@ mod tests {
             error.contains("`listen` belongs") && error.contains("\"eth\""),
             "{error}"
         );
+        let udp = IpcpCreate {
+            listen: Some("everywhere".to_owned()),
+            kind: IpcpType::Udp,
+            interface: None,
+            ..eth("x")
+        };
+        assert!(check(&udp).unwrap_err().contains("ADDRESS:PORT"));
         let fault = IpcpCreate {
             fault: Some(FaultSpec {
                 loss: 2.0,

@@ -1,0 +1,336 @@
+//! How the flows of a TCP shim begin and end, and what comes in on them.
+
+use std::net::IpAddr;
+
+use carina_api::AppName;
+use carina_engine::{Close, LinkId, Links};
+use carina_netdev::connect_stream;
+
+use super::conn::Phase;
+use super::{OUT_BYTES_MAX, Tcp};
+use crate::board::{Names, Stage};
+use crate::book::Answer;
+use crate::hub::Order;
+use crate::udp::frame::Frame;
+
+impl Tcp {
+    fn credit(&self) -> (u64, usize) {
+        (OUT_BYTES_MAX as u64, self.framing.piece_bytes_max())
+    }
+
+    fn is_native(&self) -> bool {
+        self.framing == carina_netdev::StreamFraming::Long
+    }
+
+    /// Carries out all waiting orders.
+    pub(super) fn obey(&mut self, links: &mut Links) {
+        while let Some(order) = self.board.next_order() {
+            match order {
+                Order::Register(name) => drop(self.board.names.insert(name)),
+                Order::Unregister(name) => drop(self.board.names.remove(&name)),
+                Order::Allocate {
+                    port,
+                    local,
+                    remote,
+                    wires,
+                    ..
+                } => {
+                    let names = Names { local, remote };
+                    self.book.ask_where(port, &names.remote);
+                    self.board.ask(self.now, (port, names, wires), None, links);
+                }
+                Order::Respond {
+                    port,
+                    answer: Ok(wires),
+                } => {
+                    let (now, credit) = (self.now, self.credit());
+                    if let Some(at) = self.board.accepted(now, (port, wires), credit, links) {
+                        self.was_accepted(at);
+                    }
+                }
+                Order::Respond {
+                    port,
+                    answer: Err(reason),
+                }
+                | Order::Refuse { port, reason } => {
+                    if let Some(Some(id)) = self.board.refused(port) {
+                        self.refuse(id, &reason);
+                    }
+                }
+                Order::Remove => {
+                    for id in 0..self.conns.len() {
+                        self.write(id, links);
+                        self.fail(id, "the IPC process was destroyed", links);
+                    }
+                    for at in self.board.places() {
+                        let text = "the IPC process was destroyed".to_owned();
+                        self.board.end(at, Close::Failed(text), links);
+                    }
+                    self.is_removed = true;
+                    return links.finish(self.board.id);
+                }
+            }
+        }
+    }
+
+    pub(super) fn hear_book(&mut self, links: &mut Links) {
+        while let Some(answer) = self.book.answer() {
+            match answer {
+                Answer::Where(port, found) => {
+                    let Some(at) = self.board.of_port(port) else {
+                        continue;
+                    };
+                    let made = found.and_then(|address| {
+                        let stream = connect_stream(address);
+                        stream.map_err(|error| format!("{address}: {error}"))
+                    });
+                    let made = made.map(|stream| self.admit(stream, Phase::Connecting));
+                    match made {
+                        Ok(Some(id)) => self.join(at, id),
+                        Ok(None) => {
+                            let text = "no descriptor is left".to_owned();
+                            self.board.end(at, Close::Refused(text), links);
+                        }
+                        Err(reason) => {
+                            self.board.end(at, Close::Refused(reason), links);
+                        }
+                    }
+                }
+                Answer::Who(ip, name) => self.met(ip, &name),
+            }
+        }
+    }
+
+    fn join(&mut self, at: usize, id: usize) {
+        if let Some(line) = self.board.line(at) {
+            line.peer = Some(id);
+        }
+        if let Some(conn) = self.conn(id) {
+            conn.place = Some(at);
+        }
+    }
+
+    fn say(&mut self, id: usize, frame: &Frame<'_>) {
+        let framing = self.framing;
+        let Some(conn) = self.conn(id) else { return };
+        let mut message = Vec::new();
+        frame.encode(&mut message);
+        framing.put_head(conn.out(), message.len(), false);
+        conn.out().extend_from_slice(&message);
+    }
+
+    /// A connection that this side asked for is there.
+    pub(super) fn connected(&mut self, id: usize, links: &mut Links) {
+        let is_native = self.is_native();
+        let Some(conn) = self.conn(id) else { return };
+        conn.phase = if is_native {
+            Phase::Greeting
+        } else {
+            Phase::Open
+        };
+        let Some(at) = conn.place else { return };
+        if !is_native {
+            return self.begin(id, at, links);
+        }
+        let names = self.board.line(at).map(|line| line.names.clone());
+        if let Some(Names { local, remote }) = names {
+            let request = Frame::Request {
+                from: 0,
+                caller: local,
+                called: remote,
+            };
+            self.say(id, &request);
+        }
+    }
+
+    /// SDUs may flow on a connection that this side asked for.
+    fn begin(&mut self, id: usize, at: usize, links: &mut Links) {
+        if let Some(conn) = self.conn(id) {
+            conn.phase = Phase::Open;
+            conn.until = None;
+        }
+        let credit = self.credit();
+        self.board.answered(self.now, at, credit, links);
+    }
+
+    /// The book says who is at an address: its connections become flows.
+    fn met(&mut self, ip: IpAddr, remote: &AppName) {
+        for id in 0..self.conns.len() {
+            let Some(conn) = self.conn(id) else { continue };
+            let is_it = conn.phase == Phase::Expecting
+                && conn.stream.peer_addr().is_ok_and(|a| a.ip().to_canonical() == ip.to_canonical());
+            if !is_it {
+                continue;
+            }
+            let remote = remote.clone();
+            match self.board.names.first().cloned() {
+                Some(local) => self.offer(id, Names { local, remote }),
+                None => self.drop_conn(id),
+            }
+        }
+    }
+
+    fn offer(&mut self, id: usize, names: Names) {
+        let Some(at) = self.board.offer(self.now, names, Some(id)) else {
+            return self.drop_conn(id);
+        };
+        if let Some(conn) = self.conn(id) {
+            conn.phase = Phase::Offered;
+            // The application has the manager's time to answer.
+            conn.until = None;
+        }
+        self.join(at, id);
+    }
+
+    fn was_accepted(&mut self, at: usize) {
+        let Some(id) = self.board.line(at).and_then(|line| line.peer) else {
+            return;
+        };
+        if self.is_native() {
+            self.say(id, &Frame::Accept { flow: 0, from: 0 });
+        }
+        if let Some(conn) = self.conn(id) {
+            conn.phase = Phase::Open;
+        }
+    }
+
+    fn refuse(&mut self, id: usize, reason: &str) {
+        if self.is_native() {
+            self.say(id, &Frame::Refuse { flow: 0, reason });
+        }
+        self.close(id);
+    }
+
+    /// Writes what is left and then closes.
+    fn close(&mut self, id: usize) {
+        let until = self.now.saturating_add(CLOSING_NS);
+        if let Some(conn) = self.conn(id) {
+            conn.phase = Phase::Closing;
+            conn.place = None;
+            conn.until = Some(until);
+        }
+    }
+
+    /// Acts on the frames that have come; true when there were any.
+    pub(super) fn take_frames(&mut self, id: usize, links: &mut Links) -> bool {
+        let (mut moved, is_native) = (false, self.is_native());
+        loop {
+            let Some(conn) = self.conn(id) else {
+                return true;
+            };
+            let phase = conn.phase;
+            let frame = match conn.deframer.frame() {
+                Ok(Some(frame)) => frame,
+                Ok(None) => return moved,
+                Err(error) => {
+                    self.fail(id, &error.to_string(), links);
+                    return true;
+                }
+            };
+            match phase {
+                Phase::Open => {
+                    if !self.deliver(id, links) {
+                        return moved;
+                    }
+                }
+                Phase::Greeting | Phase::Expecting if is_native => {
+                    let message = frame.0.to_vec();
+                    if let Some(conn) = self.conn(id) {
+                        conn.deframer.consume();
+                    }
+                    self.greeted(id, &message, links);
+                }
+                Phase::Closing => conn.deframer.consume(),
+                _ => return moved,
+            }
+            moved = true;
+        }
+    }
+
+    /// The first frame of the other side.
+    fn greeted(&mut self, id: usize, message: &[u8], links: &mut Links) {
+        let Some((phase, place)) = self.conn(id).map(|conn| (conn.phase, conn.place)) else {
+            return;
+        };
+        match (phase, Frame::decode(message), place) {
+            (Phase::Expecting, Some(Frame::Request { caller, called, .. }), _) => {
+                if self.board.names.contains(&called) {
+                    let names = Names {
+                        local: called,
+                        remote: caller,
+                    };
+                    self.offer(id, names);
+                } else {
+                    let reason = format!("no application is registered as {called}");
+                    self.refuse(id, &reason);
+                }
+            }
+            (Phase::Greeting, Some(Frame::Accept { .. }), Some(at)) => self.begin(id, at, links),
+            (Phase::Greeting, Some(Frame::Refuse { reason, .. }), Some(at)) => {
+                let reason = match reason {
+                    "" => "the peer refused without a reason".to_owned(),
+                    _ => reason.to_owned(),
+                };
+                self.board.end(at, Close::Refused(reason), links);
+                self.drop_conn(id);
+            }
+            _ => self.fail(id, "the other side does not speak this framing", links),
+        }
+    }
+
+    /// Delivers the frame at the front, or as much of it as the application has room for. False
+    /// when it is not through.
+    fn deliver(&mut self, id: usize, links: &mut Links) -> bool {
+        let Some(conn) = self.conns.get_mut(id).and_then(Option::as_mut) else {
+            return true;
+        };
+        let (Some(at), Ok(Some((payload, more)))) = (conn.place, conn.deframer.frame()) else {
+            return true;
+        };
+        loop {
+            let rest = &payload[conn.delivered..];
+            match self.board.deliver_piece(at, rest, more, links) {
+                Some(count) if count == rest.len() => break,
+                Some(count) => conn.delivered += count,
+                None => return false,
+            }
+        }
+        conn.delivered = 0;
+        conn.deframer.consume();
+        true
+    }
+
+    /// Ends the flow of a connection whose other side sends no more, when all was delivered.
+    pub(super) fn look_for_end(&mut self, id: usize, links: &mut Links) {
+        let Some(conn) = self.conn(id) else { return };
+        let is_whole = matches!(conn.deframer.frame(), Ok(Some(_)));
+        if !conn.has_ended || (is_whole && conn.phase != Phase::Closing) {
+            return;
+        }
+        let is_clean = conn.deframer.left() == 0;
+        let close = match conn.phase {
+            Phase::Open if is_clean => Close::Graceful("the peer closed it".to_owned()),
+            Phase::Open => Close::Failed("the connection ended within an SDU".to_owned()),
+            _ => Close::Refused("the other side closed the connection".to_owned()),
+        };
+        if let Some(at) = conn.place.take() {
+            self.board.end(at, close, links);
+        }
+        self.drop_conn(id);
+    }
+
+    /// A flow has ended from its application's side.
+    pub(super) fn flow_ended(&mut self, link: LinkId, links: &mut Links) {
+        if let Some(line) = self.board.flow_ended(link, links)
+            && let Some(id) = line.peer
+        {
+            match line.stage {
+                Stage::Open => self.close(id),
+                Stage::Asked | Stage::Offered => self.drop_conn(id),
+            }
+        }
+    }
+}
+
+/// How long what is left may take to be written, in ns.
+const CLOSING_NS: u64 = 10_000_000_000;

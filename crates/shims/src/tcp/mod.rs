@@ -1,0 +1,445 @@
+//! The shim IPC process over TCP: a connection is a flow, reliable and in order, and its end is the
+//! flow's end.
+//!
+//! In Carina's own framing the first frame of a connection is a REQUEST that names both
+//! applications, and the first one back an ACCEPT or a REFUSE
+//! ([`Frame`](crate::udp::frame::Frame), without flow numbers); then pieces of SDUs of any length.
+//! In that of rlite and IRATI there are SDUs from the start, and the names come from the address
+//! book.
+
+mod conn;
+mod flows;
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use carina_api::AppName;
+use carina_engine::counters::Value;
+use carina_engine::{App, Close, LinkId, Links};
+use carina_netdev::{StreamFraming, accept_stream, listen_stream};
+use carina_sys::{Epoll, Interest, Ready};
+
+use self::conn::{Conn, Phase};
+use crate::board::Board;
+use crate::book::Book;
+use crate::medium::{Boot, HubParts, Medium};
+use crate::offered::Offered;
+use crate::udp::UDP_PORT;
+
+/// What a TCP shim is made from.
+#[derive(Clone, Debug)]
+pub struct TcpConfig {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// How SDUs lie in the stream.
+    pub framing: StreamFraming,
+    /// `HOST` or `HOST:PORT` of applications.
+    pub peers: Vec<(AppName, String)>,
+    /// How long a connection may take to become a flow, in ns.
+    pub timeout_ns: u64,
+}
+
+impl TcpConfig {
+    /// A shim that listens on `listen`, with the usual settings.
+    #[must_use]
+    pub fn new(listen: SocketAddr, framing: StreamFraming) -> TcpConfig {
+        TcpConfig {
+            listen,
+            framing,
+            peers: Vec::new(),
+            timeout_ns: 5_000_000_000,
+        }
+    }
+
+    /// Opens the socket: the medium for the data plane, and what its flows offer.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn open(self) -> Result<(Medium, Offered), String> {
+        let listener = listen_stream(self.listen).map_err(|error| error.to_string())?;
+        let book = Book::open(self.peers.clone(), UDP_PORT)
+            .map_err(|error| format!("the address book: {error}"))?;
+        let offered = Offered {
+            sdu_bytes_max: match self.framing {
+                StreamFraming::Short => Some(self.framing.piece_bytes_max()),
+                StreamFraming::Long => None,
+            },
+            ..Offered::SHARED_MEMORY
+        };
+        let boot = TcpBoot {
+            config: self,
+            listener,
+            book,
+        };
+        Ok((Medium::new(boot), offered))
+    }
+}
+
+struct TcpBoot {
+    config: TcpConfig,
+    listener: TcpListener,
+    book: Book,
+}
+
+impl Boot for TcpBoot {
+    fn label(&self) -> String {
+        format!("tcp {}", self.config.listen)
+    }
+
+    fn into_app(self: Box<Self>, parts: HubParts) -> Result<Box<dyn App>, String> {
+        let failed = |error: std::io::Error| format!("the TCP socket: {error}");
+        let address = self.listener.local_addr().map_err(failed)?;
+        let epoll = Epoll::new().map_err(failed)?;
+        epoll
+            .add(&self.listener, LISTENER, Interest::ReadEdge)
+            .map_err(failed)?;
+        epoll
+            .add(&self.book, BOOK, Interest::ReadEdge)
+            .map_err(failed)?;
+        Ok(Box::new(Tcp {
+            name: format!("ipcp-{}", parts.ipcp),
+            label: address.to_string(),
+            board: Board::new(parts),
+            framing: self.config.framing,
+            timeout_ns: self.config.timeout_ns,
+            listener: self.listener,
+            book: self.book,
+            epoll,
+            ready: Vec::new(),
+            conns: Vec::new(),
+            free: Vec::new(),
+            busy: VecDeque::new(),
+            may_accept: true,
+            is_told: false,
+            is_removed: false,
+            now: 0,
+        }))
+    }
+}
+
+/// The app. Its connections come and go, so one epoll of its own stands for all of them.
+pub(super) struct Tcp {
+    name: String,
+    label: String,
+    /// The flows; each is known by its connection once there is one.
+    board: Board<Option<usize>>,
+    framing: StreamFraming,
+    timeout_ns: u64,
+    listener: TcpListener,
+    book: Book,
+    epoll: Epoll,
+    ready: Vec<Ready>,
+    conns: Vec<Option<Conn>>,
+    free: Vec<usize>,
+    /// Connections with something to do; each at most once.
+    busy: VecDeque<usize>,
+    may_accept: bool,
+    is_told: bool,
+    is_removed: bool,
+    now: u64,
+}
+
+impl Tcp {
+    fn conn(&mut self, id: usize) -> Option<&mut Conn> {
+        self.conns.get_mut(id)?.as_mut()
+    }
+
+    fn mark_busy(&mut self, id: usize) {
+        if !self.busy.contains(&id) {
+            self.busy.push_back(id);
+        }
+    }
+
+    /// Takes a connection in.
+    fn admit(&mut self, stream: TcpStream, phase: Phase) -> Option<usize> {
+        let id = self.free.pop().unwrap_or_else(|| {
+            self.conns.push(None);
+            self.conns.len() - 1
+        });
+        let token = id as u64 + FIRST_CONN;
+        if self.epoll.add(&stream, token, Interest::ReadWriteEdge).is_err() {
+            self.free.push(id);
+            return None;
+        }
+        let mut conn = Conn::new(stream, self.framing, phase);
+        conn.until = Some(self.now.saturating_add(self.timeout_ns));
+        conn.is_writable = phase != Phase::Connecting;
+        self.conns[id] = Some(conn);
+        self.mark_busy(id);
+        Some(id)
+    }
+
+    /// Lets a connection go.
+    fn drop_conn(&mut self, id: usize) {
+        if let Some(conn) = self.conns.get_mut(id).and_then(Option::take) {
+            let _ = self.epoll.del(&conn.stream);
+            self.free.push(id);
+        }
+    }
+
+    fn accept(&mut self) {
+        while self.may_accept {
+            match accept_stream(&self.listener) {
+                Ok(Some((stream, from))) => {
+                    if self.conns.len() - self.free.len() >= CONNS_MAX {
+                        self.board.row.add(Value::DropNoBuffer, 1);
+                        continue;
+                    }
+                    let id = self.admit(stream, Phase::Expecting);
+                    if let (Some(_), StreamFraming::Short) = (id, self.framing) {
+                        self.book.ask_who(from.ip());
+                    }
+                }
+                // Without descriptors nobody can be served before somebody goes.
+                Ok(None) | Err(_) => self.may_accept = false,
+            }
+        }
+    }
+
+    /// Hears what the epoll says of the connections.
+    fn hear_epoll(&mut self) {
+        let mut ready = std::mem::take(&mut self.ready);
+        while self.epoll.wait(&mut ready, Some(0)).is_ok() && !ready.is_empty() {
+            for event in &ready {
+                match event.token {
+                    LISTENER => self.may_accept = true,
+                    BOOK => {}
+                    token => {
+                        let id = (token - FIRST_CONN) as usize;
+                        let Some(conn) = self.conn(id) else { continue };
+                        conn.is_readable |= event.readable || event.hangup;
+                        conn.is_writable |= event.writable || event.hangup;
+                        self.mark_busy(id);
+                    }
+                }
+            }
+        }
+        self.ready = ready;
+    }
+
+    /// Gives up what has taken too long.
+    fn expire(&mut self, links: &mut Links) {
+        for id in 0..self.conns.len() {
+            let now = self.now;
+            let is_late = |conn: &mut Conn| conn.until.is_some_and(|until| until <= now);
+            if self.conn(id).is_some_and(is_late) {
+                self.fail(id, "the other side did not answer in time", links);
+            }
+        }
+    }
+
+    /// A connection is broken, or breaks the protocol.
+    fn fail(&mut self, id: usize, reason: &str, links: &mut Links) {
+        let place = self.conn(id).and_then(|conn| conn.place.take());
+        if let Some(at) = place {
+            self.board.end(at, Close::Failed(reason.to_owned()), links);
+        }
+        self.drop_conn(id);
+    }
+
+    /// Does what there is to do for a connection; true when anything moved.
+    fn work(&mut self, id: usize, links: &mut Links) -> bool {
+        let Some(conn) = self.conn(id) else {
+            return false;
+        };
+        if conn.phase == Phase::Connecting {
+            if !conn.is_writable {
+                return false;
+            }
+            if let Ok(Some(error)) = conn.stream.take_error() {
+                let reason = error.to_string();
+                self.fail(id, &reason, links);
+                return true;
+            }
+            self.connected(id, links);
+        }
+        let mut moved = false;
+        for _ in 0..READS {
+            let taken = self.take_frames(id, links);
+            moved |= taken;
+            let Some(conn) = self.conn(id) else {
+                return true;
+            };
+            // What is not taken waits in the buffer, and more in the kernel: the sender is held
+            // back.
+            let is_full = conn.deframer.left() > 0 && matches!(conn.deframer.frame(), Ok(Some(_)));
+            if is_full || conn.phase == Phase::Connecting {
+                break;
+            }
+            match conn.read() {
+                Ok(true) => moved = true,
+                Ok(false) => break,
+                Err(error) => {
+                    let reason = error.to_string();
+                    self.fail(id, &reason, links);
+                    return true;
+                }
+            }
+        }
+        self.look_for_end(id, links);
+        moved
+    }
+
+    /// Writes what waits on a connection.
+    fn write(&mut self, id: usize, links: &mut Links) {
+        let Some(conn) = self.conn(id) else { return };
+        let before = conn.queued();
+        if let Err(error) = conn.write() {
+            let reason = error.to_string();
+            return self.fail(id, &reason, links);
+        }
+        if conn.queued() < before {
+            conn.wants_credit = true;
+        }
+        if conn.phase == Phase::Closing && conn.queued() == 0 {
+            self.drop_conn(id);
+        }
+    }
+
+    /// Tells flows what they may put on their links. Only when nothing is on these.
+    fn grant(&mut self, links: &mut Links) {
+        for conn in self.conns.iter_mut().flatten() {
+            if !std::mem::take(&mut conn.wants_credit) || conn.phase != Phase::Open {
+                continue;
+            }
+            let room = OUT_BYTES_MAX.saturating_sub(conn.queued());
+            if let Some(at) = conn.place {
+                let credit = (room as u64, self.framing.piece_bytes_max());
+                self.board.set_credit(at, credit, links);
+            }
+        }
+    }
+}
+
+impl App for Tcp {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn prepare(&mut self, now: u64, links: &mut Links) {
+        self.now = now;
+        if self.is_removed {
+            return;
+        }
+        if !std::mem::replace(&mut self.is_told, true) {
+            self.board.link_up(self.label.clone());
+        }
+        self.obey(links);
+        if self.is_removed {
+            return;
+        }
+        self.hear_epoll();
+        self.accept();
+        self.hear_book(links);
+        self.expire(links);
+        while links.next_return(self.board.id).is_some() {}
+        self.grant(links);
+        links.set_room(self.board.id, u64::MAX / 2);
+    }
+
+    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+        if self.is_removed {
+            return false;
+        }
+        let mut moved = false;
+        for id in 0..self.conns.len() {
+            moved |= self.work(id, links);
+        }
+        moved
+    }
+
+    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+        let mut moved = false;
+        while let Some(link) = links.next_ready(self.board.id) {
+            moved |= self.drain(link, links);
+            if links.queued(link) == 0 && links.closed(link).is_some() {
+                self.flow_ended(link, links);
+                links.wake(self.board.id);
+            }
+        }
+        moved
+    }
+
+    fn settle(&mut self, _now: u64, links: &mut Links) {
+        self.busy.clear();
+        for id in 0..self.conns.len() {
+            self.write(id, links);
+        }
+        if self.conns.iter().flatten().any(|conn| conn.wants_credit) {
+            links.wake(self.board.id);
+        }
+    }
+
+    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+        self.is_removed || !self.board.has_orders()
+    }
+
+    fn disarm(&mut self) {}
+
+    fn next_deadline(&self) -> Option<u64> {
+        if self.is_removed {
+            return None;
+        }
+        self.conns.iter().flatten().filter_map(|c| c.until).min()
+    }
+
+    fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
+        vec![(self.epoll.as_fd(), Interest::ReadEdge)]
+    }
+}
+
+impl Tcp {
+    /// The link of a flow: what is on it goes behind what waits to be written.
+    fn drain(&mut self, link: LinkId, links: &mut Links) -> bool {
+        let Some(at) = self.board.of_link(link, links) else {
+            return false;
+        };
+        let Some(id) = self.board.line(at).and_then(|line| line.peer) else {
+            return false;
+        };
+        let framing = self.framing;
+        let mut moved = false;
+        while let Some(packet) = links.pop(link) {
+            moved = true;
+            let is_too_long = match framing {
+                StreamFraming::Short => !self.board.fits(at, &packet, framing.piece_bytes_max()),
+                StreamFraming::Long => packet.len() > framing.piece_bytes_max(),
+            };
+            let Some(conn) = self.conn(id).filter(|conn| conn.phase == Phase::Open) else {
+                self.board.row.add(Value::DropFlowEnded, 1);
+                continue;
+            };
+            if is_too_long {
+                // A reliable flow cannot leave an SDU out and go on.
+                let limit = framing.piece_bytes_max();
+                let reason = format!("an SDU of more than {limit} bytes, the most this shim carries");
+                self.fail(id, &reason, links);
+                break;
+            }
+            framing.put_head(conn.out(), packet.len(), packet.more());
+            packet.append_to(conn.out());
+            conn.wants_credit = true;
+            match packet.more() {
+                true => self.board.row.add(Value::PiecesOut, 1),
+                false => self.board.row.add(Value::SdusOut, 1),
+            }
+            self.board.row.add(Value::BytesOut, packet.len() as u64);
+        }
+        moved
+    }
+}
+
+/// Tokens of the epoll.
+const LISTENER: u64 = 0;
+const BOOK: u64 = 1;
+const FIRST_CONN: u64 = 2;
+
+/// Connections of one shim.
+const CONNS_MAX: usize = 4096;
+
+/// Bytes that wait to be written on one connection, at most.
+const OUT_BYTES_MAX: usize = 512 << 10;
+
+/// Reads from one connection in one breath.
+const READS: usize = 8;
