@@ -191,6 +191,7 @@ impl Management {
         };
         if asking.give_up_at <= now {
             let reason = format!("no answer to {}", asking.step_name());
+            flow.unheard += 1;
             self.attempt_failed(now, n1, &reason, true, dt);
         } else if asking.repeat_at <= now {
             asking.repeat_ns = (asking.repeat_ns * 2).min(REPEAT_MAX_NS);

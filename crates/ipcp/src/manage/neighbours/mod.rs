@@ -51,6 +51,13 @@ const REPEAT_MAX_NS: u64 = 4_000 * MS;
 /// First pause before another attempt.
 const RETRY_FIRST_NS: u64 = 500 * MS;
 
+/// Attempts of which nothing is heard before an N-1 flow is given back: its other end may have
+/// started anew without anybody noticing below.
+const UNHEARD_MAX: u32 = 2;
+
+/// How long the other side has to ask again over an N-1 flow that it asked for.
+const ABANDONED_NS: u64 = 60_000 * MS;
+
 /// Room that a protected PDU may need beyond the DIF's longest, assumed while the protection is
 /// not known yet.
 const PROTECTION_RESERVE: usize = 64;
@@ -69,6 +76,10 @@ pub(super) struct N1 {
     retry_ns: u64,
     /// A failed enrollment was told already, and nothing has changed since.
     pub(super) is_told: bool,
+    /// Attempts in a row of which nothing was heard.
+    unheard: u32,
+    /// The neighbour was lost then, and nothing was heard since.
+    lost_at: Option<u64>,
 }
 
 /// A management channel to the IPCP at the other end.
@@ -137,6 +148,8 @@ impl Management {
                 retry_at: None,
                 retry_ns: RETRY_FIRST_NS,
                 is_told: false,
+                unheard: 0,
+                lost_at: None,
             },
         );
         if starts && self.leaving.is_none() {
@@ -213,9 +226,10 @@ impl Management {
             Ok(message) => message,
             Err(error) => return self.discard(&peer, error.name()),
         };
-        if !self.n1s.contains_key(&n1) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
             return self.discard(&peer, "unknown-n1");
-        }
+        };
+        (flow.unheard, flow.lost_at) = (0, None);
         match (message.opcode, Object::parse(&message.name)) {
             (Opcode::Connect, _) => self.on_connect(now, n1, &message, dt),
             (Opcode::ConnectR, _) => self.on_connect_answer(now, n1, &message, dt),
@@ -353,6 +367,7 @@ impl Management {
         };
         flow.retry_at = None;
         flow.retry_ns = RETRY_FIRST_NS;
+        (flow.unheard, flow.lost_at) = (0, None);
         let is_member = matches!(up.stage, Stage::Neighbours);
         flow.up = Some(up);
         if is_member && is_same {
@@ -395,7 +410,22 @@ impl Management {
             return self.attempt_failed(now, n1, reason, true, dt);
         }
         self.up_ended(now, n1, reason, dt);
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.lost_at = Some(now);
+        }
         self.retry_later(now, n1);
+    }
+
+    /// Nothing is heard over an N-1 flow: it is given back, for it may lead nowhere.
+    fn give_back(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        self.stop_asking(now, n1, dt);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        (flow.unheard, flow.lost_at, flow.retry_at) = (0, None, None);
+        self.journal.count("n1-silent");
+        let reason = "nothing is heard from its other end".to_string();
+        self.events.push_back(Event::DropN1 { n1, reason });
     }
 
     /// An N-1 flow took nothing for too long: it is given back.
@@ -430,7 +460,8 @@ impl Management {
                 Stage::Admitting { until, .. } => Some(*until),
                 Stage::Neighbours => up.cdap.poll_timeout(),
             });
-            [flow.retry_at, asking, answering, up]
+            let abandoned = flow.lost_at.map(|at| at + ABANDONED_NS);
+            [flow.retry_at, asking, answering, up, abandoned]
                 .into_iter()
                 .flatten()
                 .min()
@@ -454,7 +485,10 @@ impl Management {
                 flow.answering = None;
                 self.journal.count("connect-abandoned");
             }
-            if self.n1s[&n1].retry_at.is_some_and(|at| at <= now) {
+            let is_abandoned = flow.lost_at.is_some_and(|at| at + ABANDONED_NS <= now);
+            if is_abandoned || flow.unheard >= UNHEARD_MAX {
+                self.give_back(now, n1, dt);
+            } else if flow.retry_at.is_some_and(|at| at <= now) {
                 self.ask(now, n1, dt);
             }
         }
