@@ -19,6 +19,12 @@ pub struct Filter {
 }
 
 impl Filter {
+    /// Passes nothing: for a socket that only sends.
+    #[must_use]
+    pub fn nothing() -> Filter {
+        Assembler::default().finish()
+    }
+
     /// Passes frames of the VLAN that have one of `data` as Ethertype, or one of `arp` as Ethertype
     /// and then ask for addresses of the protocol `protocol` (bytes 2 and 3 of ARP).
     #[must_use]

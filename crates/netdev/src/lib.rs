@@ -6,23 +6,30 @@
 #![deny(unsafe_code)]
 
 mod bpf;
+mod bridge;
 mod error;
 mod fault;
 mod framing;
 mod interface;
+mod offload;
 mod packet;
 mod resolve;
+mod stop;
 mod tcp;
 mod udp;
+pub mod vlan_translate;
 
 pub use bpf::{Filter, VlanMatch};
+pub use bridge::{Bridge, BridgeCounts, Change};
 pub use error::NetdevError;
 pub use fault::{Fault, FaultCounts, FaultPlan};
 pub use framing::{Deframer, FrameTooLong, PIECE_BYTES_MAX, StreamFraming};
 pub use interface::{Interface, InterfaceWatch};
+pub use offload::{Unsupported, plain_frames};
 pub use packet::{
     Layout, MAC_HEADER_BYTES, PacketSocket, Received, TAG_BYTES, Tag, VNET_HEADER_BYTES,
 };
 pub use resolve::{address_of_host, host_of_address};
+pub use stop::StopSignal;
 pub use tcp::{accept_stream, connect_stream, listen_stream};
 pub use udp::{DATAGRAM_BYTES_MAX, DatagramSocket};

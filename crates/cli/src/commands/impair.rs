@@ -1,0 +1,113 @@
+//! `carina impair`: joins two interfaces and impairs what passes.
+
+use carina_netdev::FaultPlan;
+use clap::Args;
+
+use super::bridge::{self, Pace};
+use crate::Shared;
+use crate::failure::{Outcome, usage};
+use crate::measure::duration::parse_ns;
+use crate::measure::traffic::Rate;
+
+/// Join two Ethernet interfaces and lose, delay, reorder or duplicate what passes
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  carina impair veth1 veth2 --loss 1% --delay 10ms\n  \
+    carina impair eth1 eth2 --delay 20ms --jitter 5ms --rate 100Mbit -t 60s --json\n\n\
+    Every frame of one interface leaves at the other; addresses on the two interfaces themselves \
+    are not used. The same impairment is applied in both directions, with its own chances in each; \
+    the same seed gives the same chances. Frames that a kernel has left unsegmented are cut first, \
+    so that what is lost is what would be lost on a wire. Needs CAP_NET_RAW. SIGINT and SIGTERM \
+    end it; it prints what has passed."
+)]
+pub struct ImpairArgs {
+    /// One interface
+    first: String,
+    /// The other interface
+    second: String,
+    /// Share of frames lost, such as 1% or 0.01
+    #[arg(long, default_value = "0", value_parser = share)]
+    loss: f64,
+    /// Delay of every frame
+    #[arg(long, default_value = "0s", value_parser = parse_ns)]
+    delay: u64,
+    /// The delay differs by up to this much up or down
+    #[arg(long, default_value = "0s", value_parser = parse_ns)]
+    jitter: u64,
+    /// Share of frames that are not delayed and so overtake others
+    #[arg(long, default_value = "0", value_parser = share)]
+    reorder: f64,
+    /// Share of frames sent twice
+    #[arg(long, default_value = "0", value_parser = share)]
+    duplicate: f64,
+    /// Bandwidth of each direction, such as 100Mbit [default: no limit]
+    #[arg(long)]
+    rate: Option<Rate>,
+    /// Bytes that may wait in each direction for the rate and the delay
+    #[arg(long, default_value_t = FaultPlan::default().queue_bytes)]
+    queue: usize,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    pace: Pace,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// An interface cannot be used, or the plan makes no sense.
+pub fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
+    let rate_bps = match args.rate {
+        None => 0,
+        Some(Rate::Bits(bps)) => bps as u64,
+        Some(Rate::Sdus(_)) => {
+            return Err(usage(
+                "--rate: bits per second are expected, such as 100Mbit",
+            ));
+        }
+    };
+    let plan = FaultPlan {
+        loss: args.loss,
+        duplicate: args.duplicate,
+        reorder: args.reorder,
+        delay_ns: args.delay,
+        jitter_ns: args.jitter,
+        rate_bps,
+        queue_bytes: args.queue,
+        seed: args.seed,
+    };
+    plan.check().map_err(usage)?;
+    let back = FaultPlan {
+        seed: args.seed.wrapping_add(1),
+        ..plan
+    };
+    let names = [args.first.as_str(), args.second.as_str()];
+    bridge::run(shared, names, [plan, back], [None, None], &args.pace)
+}
+
+/// Reads `1%` or `0.01`.
+fn share(text: &str) -> Result<f64, String> {
+    let wrong = || format!("{text:?} is no share; 1% or 0.01 are");
+    let value = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
+        None => text.parse().map_err(|_| wrong())?,
+    };
+    match (0.0..=1.0).contains(&value) {
+        true => Ok(value),
+        false => Err(format!("{text} is not between 0 and 100 %")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_read_as_percent_or_fraction() {
+        assert_eq!(share("1%"), Ok(0.01));
+        assert_eq!(share("0.25"), Ok(0.25));
+        assert_eq!(share("100 %"), Ok(1.0));
+        assert!(share("101%").is_err() && share("x").is_err() && share("-1%").is_err());
+    }
+}

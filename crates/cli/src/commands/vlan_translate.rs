@@ -1,0 +1,75 @@
+//! `carina vlan-translate`: joins two interfaces and gives VLAN tags another Ethertype.
+
+use carina_netdev::FaultPlan;
+use carina_netdev::vlan_translate::{TAG_INNER, TAG_USUAL, changes};
+use clap::Args;
+
+use super::bridge::{self, Pace};
+use crate::Shared;
+use crate::failure::{Outcome, usage};
+
+/// Join two Ethernet interfaces and translate the Ethertype of VLAN tags between them
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Example:\n  carina vlan-translate eth1 eth2 --inner 0x7100 --outer 0x8100\n\n\
+    IF1 is in a network that drops frames tagged as usual, so that its systems tag with another \
+    type; IF2 is in one with usual tags. Frames without such a tag pass unchanged. A kernel lets \
+    frames with the usual tag be 4 bytes longer than the MTU, but none with another type: where \
+    systems send frames of full length, IF1 needs an MTU that is 4 larger. Needs CAP_NET_RAW. \
+    SIGINT and SIGTERM end it; it prints what has passed."
+)]
+pub struct VlanTranslateArgs {
+    /// The interface toward the network with other tags
+    #[arg(value_name = "IF1")]
+    first: String,
+    /// The interface toward the network with usual tags
+    #[arg(value_name = "IF2")]
+    second: String,
+    /// Ethertype of tags at IF1
+    #[arg(long, default_value = "0x7100", value_parser = ethertype)]
+    inner: u16,
+    /// Ethertype of tags at IF2
+    #[arg(long, default_value = "0x8100", value_parser = ethertype)]
+    outer: u16,
+    #[command(flatten)]
+    pace: Pace,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// An interface cannot be used, or there is nothing to translate.
+pub fn run(shared: &Shared, args: &VlanTranslateArgs) -> Outcome {
+    if args.inner == args.outer {
+        return Err(usage(
+            "--inner and --outer are the same: nothing to translate",
+        ));
+    }
+    let names = [args.first.as_str(), args.second.as_str()];
+    let plan = FaultPlan::default();
+    let changes = changes(args.inner, args.outer);
+    bridge::run(shared, names, [plan, plan], changes, &args.pace)
+}
+
+/// Reads a type, in hexadecimal with `0x`.
+fn ethertype(text: &str) -> Result<u16, String> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    match u16::from_str_radix(digits, 16) {
+        Ok(value) if value >= 0x0600 => Ok(value),
+        _ => Err(format!(
+            "{text:?} is no Ethertype; 0x0600 to 0xffff are, such as {TAG_INNER:#06x} and {TAG_USUAL:#06x}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ethertypes_are_hexadecimal_and_above_lengths() {
+        assert_eq!(ethertype("0x7100"), Ok(0x7100));
+        assert_eq!(ethertype("88a8"), Ok(0x88a8));
+        assert!(ethertype("0x05ff").is_err() && ethertype("x").is_err());
+    }
+}

@@ -1,0 +1,43 @@
+//! The wish of a person or a service manager that a program ends, as a descriptor.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+/// Readable once SIGINT or SIGTERM has come. Both are blocked for the calling thread and those it
+/// makes afterwards.
+#[derive(Debug)]
+pub struct StopSignal {
+    fd: OwnedFd,
+}
+
+impl StopSignal {
+    /// Waits for the signals from here on.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn new() -> io::Result<StopSignal> {
+        // SAFETY: the set is a local, made empty before signals are added; a null old set is
+        // allowed.
+        let fd = unsafe {
+            let mut set: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&raw mut set);
+            libc::sigaddset(&raw mut set, libc::SIGINT);
+            libc::sigaddset(&raw mut set, libc::SIGTERM);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+            libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the kernel has just given this descriptor to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(StopSignal { fd })
+    }
+}
+
+impl AsFd for StopSignal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
