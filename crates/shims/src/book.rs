@@ -113,9 +113,8 @@ impl Reader {
     }
 
     fn name_of(&self, ip: IpAddr) -> AppName {
-        let is_there = |host: &str| {
-            address_of_host(host, self.port).is_ok_and(|address| address.ip() == ip)
-        };
+        let is_there =
+            |host: &str| address_of_host(host, self.port).is_ok_and(|address| address.ip() == ip);
         let row = self.table.iter().find(|(_, host)| is_there(host));
         row.map(|(name, _)| name.clone())
             .or_else(|| AppName::new(host_of_address(ip)?).ok())

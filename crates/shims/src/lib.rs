@@ -33,6 +33,7 @@ mod ring_flow;
 mod shim;
 mod socket_flow;
 mod tap;
+mod tcp;
 mod udp;
 
 pub use command::{Command, Event, FlowEnd, NewNormal};
@@ -47,4 +48,5 @@ pub use plane::DataPlane;
 pub use shim::{Call, Refusal, Shim};
 pub use socket_flow::SOCKET_SDU_MAX;
 pub use tap::{Batch, Tap, TapReader, Tapped};
+pub use tcp::TcpConfig;
 pub use udp::{UdpConfig, UdpFraming};

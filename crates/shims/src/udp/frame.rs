@@ -169,7 +169,13 @@ mod tests {
     fn examples() -> Vec<(Frame<'static>, &'static [u8])> {
         let name = |text: &str| AppName::new(text).unwrap();
         vec![
-            (Frame::Sdu { flow: 258, sdu: b"x" }, b"\0\x01\x01\x02x"),
+            (
+                Frame::Sdu {
+                    flow: 258,
+                    sdu: b"x",
+                },
+                b"\0\x01\x01\x02x",
+            ),
             (
                 Frame::Request {
                     from: 7,
@@ -179,7 +185,13 @@ mod tests {
                 b"\x01\x01\0\0\0\x07\x01a\x02bc",
             ),
             (Frame::Accept { flow: 7, from: 9 }, b"\x02\x01\0\x07\0\x09"),
-            (Frame::Refuse { flow: 7, reason: "no" }, b"\x03\x01\0\x07\x02no"),
+            (
+                Frame::Refuse {
+                    flow: 7,
+                    reason: "no",
+                },
+                b"\x03\x01\0\x07\x02no",
+            ),
             (
                 Frame::End {
                     flow: 0,

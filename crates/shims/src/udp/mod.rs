@@ -201,7 +201,13 @@ impl DatagramIo {
     }
 
     /// Sends `head` and `body` as one datagram; the reason it was lost, if it was.
-    fn send(&mut self, now: u64, to: SocketAddr, head: &[u8], body: &impl Payload) -> Option<Value> {
+    fn send(
+        &mut self,
+        now: u64,
+        to: SocketAddr,
+        head: &[u8],
+        body: &impl Payload,
+    ) -> Option<Value> {
         let bytes = head.len() + body.len();
         if let Some(fault) = &mut self.fault {
             let mut datagram = Vec::with_capacity(bytes);
@@ -422,9 +428,9 @@ impl Udp {
 
     /// A flow has ended from its application's side, and what it sent is on its way.
     fn flow_ended(&mut self, link: LinkId, links: &mut Links) {
-        let reason = links.closed(link).map_or(String::new(), |close| {
-            close.reason().to_owned()
-        });
+        let reason = links
+            .closed(link)
+            .map_or(String::new(), |close| close.reason().to_owned());
         if let Some(at) = self.board.of_link(link, links) {
             self.say_end(at, &reason);
         }

@@ -232,7 +232,13 @@ impl Udp {
         });
         if let Some(reason) = reason {
             let flow = theirs;
-            return self.say(from, &Frame::Refuse { flow, reason: &reason });
+            return self.say(
+                from,
+                &Frame::Refuse {
+                    flow,
+                    reason: &reason,
+                },
+            );
         }
         let Some(own) = self.native().map(Native::number) else {
             return;
