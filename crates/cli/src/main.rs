@@ -108,6 +108,8 @@ enum Command {
     #[command(subcommand)]
     Bench(commands::bench::BenchCommand),
     Demo(commands::demo::DemoArgs),
+    Impair(commands::impair::ImpairArgs),
+    VlanTranslate(commands::vlan_translate::VlanTranslateArgs),
     #[command(hide = true)]
     BenchPeer(commands::bench_peer::BenchPeerArgs),
 }
@@ -133,6 +135,8 @@ fn run(cli: Cli) -> Outcome {
         Command::Vm(command) => commands::vm::run(shared, command),
         Command::Bench(command) => commands::bench::run(shared, command),
         Command::Demo(args) => commands::demo::run(shared, args),
+        Command::Impair(args) => commands::impair::run(shared, &args),
+        Command::VlanTranslate(args) => commands::vlan_translate::run(shared, &args),
         Command::BenchPeer(args) => commands::bench_peer::run(shared, args),
     }
 }
