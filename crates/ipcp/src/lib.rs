@@ -25,6 +25,7 @@ extern crate alloc;
 
 pub mod api;
 pub mod config;
+pub mod fuzz;
 mod ipcp;
 pub mod manage;
 pub mod policy;

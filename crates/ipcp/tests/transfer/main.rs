@@ -3,6 +3,7 @@
 mod net;
 
 mod channels;
+mod documented;
 mod flows;
 mod hostile;
 mod life;
