@@ -111,7 +111,9 @@ fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
     {
         return Some("no such bound on jitter");
     }
-    if !spec.msg_boundaries && !(cube.in_order && cube.retransmission) {
+    let is_stream = !spec.msg_boundaries;
+    let keeps_streams = cube.in_order && cube.retransmission;
+    if is_stream && !keeps_streams {
         return Some("a stream needs order and no loss");
     }
     None

@@ -9,14 +9,13 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use carina_cdap::{Flag, Message, Opcode, Value};
+use carina_cdap::{Message, Opcode};
 
-use super::access::Deed;
-use super::dialect::{self, Object, Part, Registrants, depth_below, result};
+use super::dialect::{self, Object, Part, Registrants};
+use super::reading::Reader;
 use super::rib::Asker;
-use super::{MS, Management, policies};
-use crate::api::{Event, FlowKey, RibObject, RibOp, Scalar};
-use crate::config::PolicySpec;
+use super::{MS, Management};
+use crate::api::{Event, FlowKey, RibObject, RibOp};
 use crate::seam::DataTransfer;
 
 /// First pause before a question is repeated.
@@ -28,22 +27,11 @@ const REPEAT_MAX_NS: u64 = 4_000 * MS;
 /// How long a member is asked before the next one.
 const GIVE_UP_NS: u64 = 10_000 * MS;
 
-/// How long an answer is kept to be repeated.
-const KEEP_NS: u64 = 10_000 * MS;
-
-/// Questions under way, and answers kept, at most.
+/// Questions under way, at most.
 const QUERIES_MAX: usize = 1024;
-const READERS_MAX: usize = 32;
-
-/// Parts of an answer that are sent at once, and how long after which the next ones go.
-const PARTS_AT_ONCE: usize = 16;
-const PARTS_PAUSE_NS: u64 = 5 * MS;
 
 /// Most bytes of an answer.
-const ANSWER_MAX: usize = 4 << 20;
-
-/// Room that the CDAP message around a part needs.
-const PART_OVERHEAD: usize = 160;
+pub(super) const ANSWER_MAX: usize = 4 << 20;
 
 /// Why a question was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +50,7 @@ pub(super) enum What {
 #[derive(Debug, Default)]
 pub(super) struct Queries {
     asked: BTreeMap<i32, Query>,
-    readers: BTreeMap<(String, i32), Reader>,
+    pub(super) readers: BTreeMap<(String, i32), Reader>,
 }
 
 #[derive(Debug)]
@@ -80,29 +68,13 @@ struct Query {
     total: u32,
 }
 
-#[derive(Debug)]
-struct Reader {
-    address: u64,
-    answer: Message,
-    parts: Vec<Vec<u8>>,
-    next: usize,
-    at: u64,
-    until: u64,
-}
-
 impl Queries {
     pub(super) fn due(&self) -> Option<u64> {
         let asked = self
             .asked
             .values()
             .map(|query| query.repeat_at.min(query.give_up_at));
-        let readers = self.readers.values().map(|reader| {
-            if reader.next < reader.parts.len() {
-                reader.at
-            } else {
-                reader.until
-            }
-        });
+        let readers = self.readers.values().map(Reader::due);
         asked.chain(readers).min()
     }
 }
@@ -264,99 +236,6 @@ impl Management {
         }
     }
 
-    /// M_READ of a member.
-    pub(super) fn on_read(
-        &mut self,
-        now: u64,
-        asker: &Asker,
-        message: &Message,
-        dt: &mut dyn DataTransfer,
-    ) {
-        let key = (asker.name.clone(), message.invoke_id);
-        if let Some(reader) = self.queries.readers.get_mut(&key) {
-            // The same question again: the same answer, once the present round is over.
-            if reader.next >= reader.parts.len() {
-                reader.next = 0;
-                self.send_parts(now, &key, dt);
-            }
-            return;
-        }
-        let objects = match self.select(message, dt) {
-            Ok(objects) => objects,
-            Err(reason) => {
-                return self.reject_to(now, asker, message, result::OBJECT, &reason, dt);
-            }
-        };
-        let bytes = dialect::encode_objects(&objects);
-        if bytes.len() > ANSWER_MAX || self.queries.readers.len() >= READERS_MAX {
-            let reason = "the answer is too long or too many ask at once; read a smaller part";
-            return self.reject_to(now, asker, message, result::ERROR, reason, dt);
-        }
-        let size = dt
-            .management_max()
-            .saturating_sub(PART_OVERHEAD + message.name.len())
-            .max(64);
-        let mut parts: Vec<Vec<u8>> = bytes.chunks(size).map(<[u8]>::to_vec).collect();
-        if parts.is_empty() {
-            parts.push(Vec::new());
-        }
-        let reader = Reader {
-            address: asker.address,
-            answer: message.answer(),
-            parts,
-            next: 0,
-            at: now,
-            until: now + KEEP_NS,
-        };
-        self.queries.readers.insert(key.clone(), reader);
-        self.send_parts(now, &key, dt);
-    }
-
-    fn send_parts(&mut self, now: u64, key: &(String, i32), dt: &mut dyn DataTransfer) {
-        let Some(reader) = self.queries.readers.get_mut(key) else {
-            return;
-        };
-        if reader.at > now && reader.next > 0 {
-            return;
-        }
-        let total = reader.parts.len();
-        let end = (reader.next + PARTS_AT_ONCE).min(total);
-        let mut messages = Vec::new();
-        for index in reader.next..end {
-            let part = Part {
-                index: index as u32,
-                total: total as u32,
-                bytes: reader.parts[index].clone(),
-            };
-            let mut answer = reader.answer.clone();
-            answer.value = Some(Value::Bytes(dialect::encode(&part)));
-            if index + 1 < total {
-                answer.flag = Flag::ReadIncomplete;
-            }
-            messages.push(answer.encode());
-        }
-        reader.next = end;
-        reader.at = now + PARTS_PAUSE_NS;
-        let address = reader.address;
-        for message in messages {
-            self.send_to(now, address, message, dt);
-        }
-    }
-
-    /// M_CANCELREAD: no more parts are sent.
-    pub(super) fn on_cancel(
-        &mut self,
-        now: u64,
-        asker: &Asker,
-        message: &Message,
-        dt: &mut dyn DataTransfer,
-    ) {
-        self.queries
-            .readers
-            .remove(&(asker.name.clone(), message.invoke_id));
-        self.reply_to(now, asker, &message.answer(), dt);
-    }
-
     /// An order of a person or a tool.
     pub(super) fn rib_command(
         &mut self,
@@ -429,129 +308,6 @@ impl Management {
             },
         }
     }
-
-    /// The objects that an M_READ means.
-    fn select(&self, message: &Message, dt: &dyn DataTransfer) -> Result<Vec<RibObject>, String> {
-        let scope = u32::try_from(message.scope).unwrap_or(0);
-        let objects = self.show(&message.name, scope, dt)?;
-        let filter = core::str::from_utf8(&message.filter).map_err(|_| "the filter is no text")?;
-        Ok(objects
-            .into_iter()
-            .filter(|object| passes(object, filter))
-            .collect())
-    }
-
-    /// M_WRITE of a member to a policy of this one.
-    pub(super) fn on_policy_write(
-        &mut self,
-        now: u64,
-        asker: &Asker,
-        name: &str,
-        message: &Message,
-        dt: &mut dyn DataTransfer,
-    ) {
-        if asker.name != self.own && !self.policies.access.allows(&asker.name, Deed::Write) {
-            let reason = "it may not write here; see policy access-control";
-            return self.reject_to(now, asker, message, result::ACCESS, reason, dt);
-        }
-        let objects = dialect::decode_objects(dialect::bytes(message)).unwrap_or_default();
-        let Some(object) = objects.first() else {
-            let reason = "the value is no object";
-            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
-        };
-        match self.set_policy(now, name, &object.fields, dt) {
-            Ok(()) => self.reply_to(now, asker, &message.answer(), dt),
-            Err(reason) => self.reject_to(now, asker, message, result::ERROR, &reason, dt),
-        }
-    }
-
-    /// Changes the policy of a component at this member: field `name` is the policy, the others
-    /// are its parameters.
-    fn set_policy(
-        &mut self,
-        now: u64,
-        name: &str,
-        fields: &[(String, Scalar)],
-        dt: &mut dyn DataTransfer,
-    ) -> Result<(), String> {
-        let Some(member) = &self.member else {
-            return Err("this IPCP is no member; its policies come with the DIF".to_string());
-        };
-        let present = member
-            .config
-            .policies
-            .get(name)
-            .cloned()
-            .unwrap_or_default();
-        let (before, _) = self.catalogue.resolve(name, &present)?;
-        let mut spec = PolicySpec {
-            name: before.name.to_string(),
-            params: present.params,
-        };
-        for (field, value) in fields {
-            let text = match value {
-                Scalar::Text(text) => text.clone(),
-                Scalar::Uint(number) => number.to_string(),
-                Scalar::Int(number) => number.to_string(),
-                Scalar::Bool(flag) => flag.to_string(),
-                Scalar::List(list) => list.join(","),
-            };
-            if field == "name" {
-                if spec.name != text {
-                    spec.params.clear();
-                }
-                spec.name = text;
-            } else {
-                spec.params.insert(field.clone(), text);
-            }
-        }
-        let (descriptor, params) = self.catalogue.resolve(name, &spec)?;
-        if !descriptor.is_live {
-            return Err(format!(
-                "{name}: policy {} cannot be changed while the DIF runs",
-                descriptor.name
-            ));
-        }
-        let values = params.values().clone();
-        let is_same = before.name == spec.name;
-        let mut config = member.config.clone();
-        config.policies.insert(name.to_string(), spec.clone());
-        if name == crate::policy::component::ROUTING && is_same {
-            match &mut self.routing {
-                Some(routing) => routing.set_params(now, &values)?,
-                None => return Err("routing has not begun".to_string()),
-            }
-        } else if name == crate::policy::component::ROUTING {
-            self.change_routing(now, &config, dt)?;
-        } else if policies::is_own(name) {
-            self.policies = policies::Policies::make(&self.catalogue, &config)?;
-        } else {
-            dt.set_policy(now, name, &spec)?;
-        }
-        self.journal.count("policies-changed");
-        if let Some(member) = &mut self.member {
-            member.config = config;
-        }
-        Ok(())
-    }
-
-    /// Another routing policy takes over: it hears of all neighbours again.
-    fn change_routing(
-        &mut self,
-        now: u64,
-        config: &crate::DifConfig,
-        dt: &mut dyn DataTransfer,
-    ) -> Result<(), String> {
-        let mut routing: alloc::boxed::Box<dyn carina_routing::Routing> = self
-            .catalogue
-            .make_for(crate::policy::component::ROUTING, config)?;
-        if let Some(member) = &self.member {
-            routing.set_own(now, member.address, &self.own);
-        }
-        self.routing = Some(routing);
-        self.links_again(now, dt);
-        Ok(())
-    }
 }
 
 impl Query {
@@ -573,36 +329,4 @@ impl Query {
         (self.parts.len() as u64 == u64::from(self.total))
             .then(|| self.parts.values().flatten().copied().collect())
     }
-}
-
-/// A filter is `FIELD=VALUE` or `class=CLASS`, several joined by `&`; an empty one passes all.
-fn passes(object: &RibObject, filter: &str) -> bool {
-    filter
-        .split('&')
-        .filter(|term| !term.is_empty())
-        .all(|term| {
-            let Some((field, wanted)) = term.split_once('=') else {
-                return false;
-            };
-            if field == "class" {
-                return object.class == wanted;
-            }
-            object.fields.iter().any(|(name, value)| {
-                name == field
-                    && match value {
-                        Scalar::Uint(number) => number.to_string() == wanted,
-                        Scalar::Int(number) => number.to_string() == wanted,
-                        Scalar::Text(text) => text == wanted,
-                        Scalar::Bool(flag) => flag.to_string() == wanted,
-                        Scalar::List(list) => list.iter().any(|item| item == wanted),
-                    }
-            })
-        })
-}
-
-/// Objects at `path` and down to `scope` levels below it.
-pub(super) fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<RibObject> {
-    let is_meant =
-        |object: &RibObject| depth_below(path, &object.path).is_some_and(|depth| depth <= scope);
-    objects.into_iter().filter(is_meant).collect()
 }

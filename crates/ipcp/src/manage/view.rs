@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::dialect::{self, MemberValue, Object, class, flow_path, link_path, route_path};
 use super::flows::{Role, State};
 use super::neighbours::{Stage, Up};
-use super::queries::in_scope;
+use super::reading::in_scope;
 use super::replicated::Kind;
 use super::{MS, Management};
 use crate::api::{RibObject, Scalar};

@@ -3,7 +3,10 @@
 //! No other module spells an object name, a class or a field of a value. `docs/management.md` has
 //! the same for people.
 
+mod dif;
 mod names;
+mod objects;
+mod routes;
 mod values;
 
 use alloc::string::ToString;
@@ -11,12 +14,14 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Auth, Message, Opcode, Party, Value};
 
+pub(super) use dif::{decode_dif, encode_dif};
 pub(super) use names::{Object, class, depth_below, flow_path, link_path, route_path};
+pub(super) use objects::{decode_objects, encode_objects};
+pub(super) use routes::{decode_routing, encode_routing};
 pub(super) use values::{
     ChannelEnd, Digests, Enrolling, FlowEnd, FlowObject, Greeting, MemberValue, Part, Piece,
-    Registrants, Rolling, SpecValue, decode, decode_dif, decode_digests, decode_entries,
-    decode_objects, decode_routing, encode, encode_dif, encode_digests, encode_entries,
-    encode_objects, encode_routing,
+    Registrants, Rolling, SpecValue, decode, decode_digests, decode_entries, encode,
+    encode_digests, encode_entries,
 };
 
 /// Version of everything in this module.

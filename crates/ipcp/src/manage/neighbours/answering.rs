@@ -96,6 +96,9 @@ impl Management {
         let is_other_member = greeting.dif_id != 0;
         if self.member.is_none() {
             // Only a member can answer. One that asks shows that it is there now.
+            if let Some(flow) = self.n1s.get_mut(&n1) {
+                flow.is_promising = is_other_member;
+            }
             if is_other_member && !is_asking && self.leaving.is_none() {
                 self.ask(now, n1, dt);
             }

@@ -73,9 +73,10 @@ impl Management {
     /// Begins an attempt over `n1`.
     pub(in super::super) fn ask(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         if self.leaving.is_some() || self.has_other_attempt(n1) {
-            // One enrollment at a time; `start_waiting` wakes the others.
+            // One enrollment at a time; its end wakes the others.
             if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.retry_at = None;
+                flow.is_waiting = true;
             }
             return;
         }
@@ -112,6 +113,7 @@ impl Management {
             return;
         };
         flow.retry_at = None;
+        (flow.asked_at, flow.is_waiting) = (now, false);
         flow.asking = Some(asking);
     }
 
@@ -175,7 +177,8 @@ impl Management {
         if !is_member {
             // The flows that waited for this one have their turn.
             for (other, flow) in &mut self.n1s {
-                if *other != n1 && flow.retry_at.is_none() && !flow.is_told {
+                let is_idle = flow.retry_at.is_none() && !flow.is_told;
+                if *other != n1 && (is_idle || flow.is_waiting) {
                     flow.retry_at = Some(now);
                 }
             }
@@ -365,6 +368,9 @@ impl Management {
         }
         let reason = format!("{} refused: {}", greeting.name, message.reason);
         let is_passing = message.result == result::LATER;
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.is_promising = greeting.dif_id != 0;
+        }
         self.attempt_failed(now, n1, &reason, is_passing, dt);
     }
 

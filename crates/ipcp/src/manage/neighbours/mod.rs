@@ -76,6 +76,12 @@ pub(super) struct N1 {
     retry_ns: u64,
     /// A failed enrollment was told already, and nothing has changed since.
     pub(super) is_told: bool,
+    /// The other end has shown that it is a member.
+    is_promising: bool,
+    /// When this side asked last.
+    asked_at: u64,
+    /// It has its turn when the attempt over another flow is over.
+    is_waiting: bool,
     /// Attempts in a row of which nothing was heard.
     unheard: u32,
     /// The neighbour was lost then, and nothing was heard since.
@@ -148,6 +154,9 @@ impl Management {
                 retry_at: None,
                 retry_ns: RETRY_FIRST_NS,
                 is_told: false,
+                is_promising: false,
+                asked_at: 0,
+                is_waiting: false,
                 unheard: 0,
                 lost_at: None,
             },
@@ -470,8 +479,7 @@ impl Management {
     }
 
     pub(super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
-        for n1 in n1s {
+        for n1 in self.turns() {
             self.asking_timeout(now, n1, dt);
             self.up_timeout(now, n1, dt);
             let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -492,6 +500,19 @@ impl Management {
                 self.ask(now, n1, dt);
             }
         }
+    }
+
+    /// N-1 flows in the order in which they may ask: an IPCP that joins asks over one at a time,
+    /// and none may wait for ever.
+    fn turns(&self) -> Vec<N1Port> {
+        let mut n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
+        if self.member.is_none() {
+            n1s.sort_by_key(|n1| {
+                let flow = &self.n1s[n1];
+                (!flow.is_promising, flow.asked_at)
+            });
+        }
+        n1s
     }
 
     fn up_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
