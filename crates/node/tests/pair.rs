@@ -5,82 +5,11 @@ mod support;
 
 use carina_api::control::{EventKind, HvSide, LinkState};
 use carina_api::ipc::Mode;
-use carina_api::{ErrorCode, FlowSpec, LocalName};
+use carina_api::{ErrorCode, FlowSpec};
 use carina_vmpi::hl::Side;
 use carina_vmpi::ll::memfd::MemfdRegion;
+use support::pair::Pair;
 use support::*;
-
-/// A host and a guest.
-struct Pair {
-    host: House,
-    guest: House,
-    region: MemfdRegion,
-}
-
-impl Pair {
-    fn new(name: &str, toml: &str) -> Self {
-        let named = |name: &str| format!("node.name = \"{name}\"\n{toml}");
-        let host = House::new(&format!("{name}-h"), &named("host"));
-        let guest = House::new(&format!("{name}-g"), &named("guest"));
-        let region = MemfdRegion::create(1 << 20).unwrap();
-        let pair = Self {
-            host,
-            guest,
-            region,
-        };
-        pair.attach(&pair.host, Side::Host);
-        pair.attach(&pair.guest, Side::Guest);
-        pair.wait_up();
-        pair
-    }
-
-    fn attach(&self, house: &House, side: Side) {
-        let name = LocalName::new("shim").unwrap();
-        let device = self.region.device(side).unwrap();
-        house
-            .node
-            .as_ref()
-            .unwrap()
-            .attach(name, dif("hv.x"), device)
-            .unwrap();
-    }
-
-    fn wait_up(&self) {
-        for house in [&self.host, &self.guest] {
-            eventually("the link is up", || {
-                house
-                    .control()
-                    .ipcps()
-                    .unwrap()
-                    .iter()
-                    .all(|i| i.state == LinkState::Up)
-            });
-        }
-    }
-
-    /// Registers at the host and waits until the guest knows.
-    fn register(&self, name: &str) -> Conn {
-        let conn = self.host.register(name);
-        eventually("the name is known at the peer", || {
-            let apps = self.guest.control().apps().unwrap();
-            apps.iter()
-                .any(|app| app.name.as_str() == name && app.via.is_some())
-        });
-        conn
-    }
-
-    fn flow(&self, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
-        let server = self.register("echo");
-        let caller = self.guest.conn();
-        caller.ask_with("echo", None, FlowSpec::reliable(), modes[0]);
-        let request = server.flow_request();
-        assert_eq!(request.dif.as_str(), "hv.x");
-        assert_eq!(request.remote.as_str(), "caller");
-        server.accept(request.request, modes[1]);
-        let theirs = server.flow();
-        (server, caller.flow(), theirs)
-    }
-}
 
 #[test]
 fn flow_crosses_the_region_in_every_mix_of_modes() {

@@ -1,6 +1,8 @@
 //! A node in a scratch directory, and applications that speak `ipc.sock` letter by letter.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
+pub mod pair;
+
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -261,6 +263,48 @@ impl Taken {
             }
             end.rx.disarm();
         }
+    }
+
+    /// Sends an SDU as soon as the ring has room for it.
+    pub fn send_patiently(&mut self, sdu: &[u8]) {
+        let end = self.end.as_mut().expect("a ring");
+        let patience = Instant::now() + Duration::from_secs(30);
+        while end.tx.push(&[sdu], false).is_err() {
+            end.publish();
+            assert!(Instant::now() < patience, "no room for 30 s");
+            std::thread::yield_now();
+        }
+        end.publish();
+    }
+
+    /// The next SDU of any number of pieces; `None` at the end of the flow.
+    pub fn recv_whole(&mut self) -> Option<Vec<u8>> {
+        let mut sdu = Vec::new();
+        loop {
+            let end = self.end.as_mut().expect("a ring");
+            match end.rx.next().unwrap() {
+                Some(lease) => {
+                    let more = lease.more();
+                    sdu.extend_from_slice(&lease.to_vec());
+                    drop(lease);
+                    end.release();
+                    if !more {
+                        return Some(sdu);
+                    }
+                }
+                None if end.rx.ended().unwrap().is_some() => return None,
+                None => self.wait_for_piece(),
+            }
+        }
+    }
+
+    fn wait_for_piece(&mut self) {
+        let end = self.end.as_mut().expect("a ring");
+        if end.rx.arm() {
+            assert!(readable(&end.my_rx_bell, 15_000), "no piece for 15 s");
+            end.my_rx_bell.drain();
+        }
+        end.rx.disarm();
     }
 
     /// Closes as an application should: its stream, then its descriptors.
