@@ -3,6 +3,7 @@
 //! The paths are listed in `docs/control-api.md`. A refusal is [`ErrorReply`] with a fitting HTTP
 //! status.
 
+mod capture;
 mod client;
 mod dif;
 mod medium;
@@ -11,6 +12,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::capture::{CaptureCreate, CaptureEnd, CaptureInfo};
 pub use self::client::{Client, ClientError};
 pub use self::dif::{
     Catalogue, DifCreate, DifRole, MemberInfo, MemberState, N1Info, N1State, ParamInfo,

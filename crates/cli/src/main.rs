@@ -102,6 +102,7 @@ enum Command {
     Perf(commands::perf::PerfArgs),
     Cat(commands::cat::CatArgs),
     Top(commands::top::TopArgs),
+    Capture(commands::capture::CaptureArgs),
     Dissect(commands::dissect::DissectArgs),
     #[command(subcommand)]
     Vm(commands::vm::VmCommand),
@@ -131,6 +132,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Perf(args) => commands::perf::run(shared, args),
         Command::Cat(args) => commands::cat::run(shared, args),
         Command::Top(args) => commands::top::run(shared, &args),
+        Command::Capture(args) => commands::capture::run(shared, &args),
         Command::Dissect(args) => commands::dissect::run(shared, &args),
         Command::Vm(command) => commands::vm::run(shared, command),
         Command::Bench(command) => commands::bench::run(shared, command),

@@ -95,6 +95,7 @@ impl Core {
                 self.remove_ipcp(id, "destroyed by command");
                 Ok(Value::Null)
             }
+            Ask::Capture(name, tap) => json(&self.capture(&name, tap)?),
             Ask::Events(since) => json(&self.journal.since(since)),
             Ask::Apply(text) => {
                 let config = Config::parse(&text, None)

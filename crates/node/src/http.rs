@@ -16,13 +16,15 @@ use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use carina_api::control::ErrorReply;
+use carina_api::control::{CaptureCreate, CaptureInfo, ErrorReply};
 use carina_api::{ErrorBody, ErrorCode, PortId};
 use carina_ipcp::api::RibOp;
+use carina_shims::Tap;
 use carina_sys::EventFd;
 use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 
+use crate::captures::Captures;
 use crate::queries::{Answer, Ask, Order, Query};
 use crate::rib::{RibQuestion, question_of};
 
@@ -34,6 +36,8 @@ pub struct Desk {
     pub bell: EventFd,
     /// The number of the last event.
     pub last_event: watch::Receiver<u64>,
+    /// Captures that run.
+    pub captures: Captures,
 }
 
 /// Serves `listener` until `stop` is told or dropped.
@@ -98,6 +102,8 @@ fn router(desk: Arc<Desk>) -> Router {
             get(|desk: Shared| ask(desk, Ask::Vms)).post(create_vm),
         )
         .route("/v1/vms/{name}", get(vm).delete(destroy_vm))
+        .route("/v1/captures", post(create_capture))
+        .route("/v1/captures/{id}", get(capture).delete(end_capture))
         .route("/v1/events", get(events))
         .route("/v1/apply", post(apply))
         .fallback(unknown_path)
@@ -181,6 +187,75 @@ async fn apply(desk: Shared, body: Bytes) -> Response {
         Ok(text) => ask(desk, Ask::Apply(text)).await,
         Err(_) => refuse(bad("the configuration is not UTF-8".into())),
     }
+}
+
+/// The data plane gets one end of the capture before this thread knows whether there is room for
+/// the other; dropped, it ends the capture.
+async fn create_capture(desk: Shared, body: Bytes) -> Response {
+    let CaptureCreate { ipcp, snap_bytes } = match from_json(&body) {
+        Ok(create) => create,
+        Err(refusal) => return refuse(refusal),
+    };
+    let snap = snap_bytes.map_or(usize::MAX, |bytes| bytes as usize);
+    let (tap, reader) = Tap::new(snap);
+    let info = ask_core(&desk, Ask::Capture(ipcp, tap)).await;
+    let info = info.and_then(|info| from_json::<CaptureInfo>(info.to_string().as_bytes()));
+    let begun = info.and_then(|mut info| {
+        desk.captures.begin(reader, snap_bytes, &mut info)?;
+        serde_json::to_value(info)
+            .map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))
+    });
+    created(begun)
+}
+
+/// The next portion of a capture: waits until there is a packet, or `wait_ms` have passed.
+async fn capture(desk: Shared, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
+    let asked = capture_id(&id).and_then(|id| Ok((id, wait_query(query.as_deref())?)));
+    let (id, wait_ms) = match asked {
+        Ok(asked) => asked,
+        Err(refusal) => return refuse(refusal),
+    };
+    let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
+    loop {
+        let portion = match desk.captures.read(id) {
+            Ok(portion) => portion,
+            Err(refusal) => return refuse(refusal),
+        };
+        if !portion.is_empty() || tokio::time::Instant::now() >= until {
+            let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
+            return (kind, portion).into_response();
+        }
+        // The data plane rings no bell for this: it would cost every packet one.
+        tokio::time::sleep(CAPTURE_LOOK).await;
+    }
+}
+
+async fn end_capture(desk: Shared, Path(id): Path<String>) -> Response {
+    let ended = capture_id(&id).and_then(|id| desk.captures.end(id));
+    match ended {
+        Ok(end) => answer(
+            StatusCode::OK,
+            Ok(serde_json::json!({ "packets": end.packets, "missed": end.missed })),
+        ),
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+fn capture_id(text: &str) -> Result<u64, ErrorBody> {
+    let number = text.parse();
+    number.map_err(|_| bad(format!("{text:?} is not a capture; captures are numbers")))
+}
+
+fn wait_query(query: Option<&str>) -> Result<u64, ErrorBody> {
+    let mut wait_ms = 0;
+    for (key, value) in pairs(query.unwrap_or_default()) {
+        if key != "wait_ms" {
+            return Err(bad(format!("{key:?} is unknown; known is wait_ms")));
+        }
+        let number = value.parse::<u64>();
+        wait_ms = number.map_err(|_| bad(format!("wait_ms={value:?} is not a number")))?;
+    }
+    Ok(wait_ms.min(CAPTURE_WAIT_MS_MAX))
 }
 
 /// The long poll: waits until there is an event after `since`, or `wait_ms` have passed.
@@ -350,6 +425,12 @@ const BODY_BYTES_MAX: usize = crate::config::TEXT_BYTES_MAX;
 /// Longest wait for an event, in milliseconds.
 const EVENT_WAIT_MS_MAX: u64 = 30_000;
 
+/// Longest wait for a packet of a capture, in milliseconds.
+const CAPTURE_WAIT_MS_MAX: u64 = 5_000;
+
+/// Time between two looks for packets of a capture.
+const CAPTURE_LOOK: Duration = Duration::from_millis(10);
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,6 +441,18 @@ mod tests {
         assert_eq!(event_query("since=5&wait_ms=7").unwrap(), (5, 7));
         assert!(event_query("since=-1").unwrap_err().message.contains("-1"));
         assert!(event_query("sinc=1").is_err());
+    }
+
+    #[test]
+    fn capture_query_reads_its_key_only() {
+        assert_eq!(wait_query(None).unwrap(), 0);
+        assert_eq!(wait_query(Some("wait_ms=7")).unwrap(), 7);
+        assert_eq!(
+            wait_query(Some("wait_ms=99999")).unwrap(),
+            CAPTURE_WAIT_MS_MAX
+        );
+        assert!(wait_query(Some("wait=7")).is_err() && wait_query(Some("wait_ms=")).is_err());
+        assert!(capture_id("7").is_ok() && capture_id("-7").is_err());
     }
 
     #[test]

@@ -15,6 +15,7 @@
 
 mod answers;
 mod apps;
+mod captures;
 pub mod config;
 mod conns;
 mod core;

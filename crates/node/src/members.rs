@@ -40,6 +40,8 @@ pub use newdif::NewDif;
 pub struct Membership {
     /// What it was made from.
     pub made_from: NewDif,
+    /// The DIF's configuration, once it is known.
+    pub config: Option<DifConfig>,
     phase: Phase,
     needs: Vec<Need>,
     uses: BTreeMap<u32, Use>,
@@ -88,6 +90,7 @@ impl Membership {
         };
         Membership {
             made_from,
+            config: None,
             phase: Phase::Joining,
             needs,
             uses: BTreeMap::new(),
@@ -100,7 +103,8 @@ impl Membership {
         matches!(self.phase, Phase::Enrolled { .. })
     }
 
-    fn is_over(&self, dif: &DifName) -> bool {
+    /// Whether this DIF is one of its N-1 DIFs.
+    pub fn is_over(&self, dif: &DifName) -> bool {
         self.made_from.over.contains(dif)
     }
 

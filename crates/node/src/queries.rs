@@ -2,6 +2,7 @@
 
 use carina_api::control::{DifCreate, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, LocalName, PortId};
+use carina_shims::Tap;
 use carina_vmpi::ll::VmpiImpl;
 use serde_json::Value;
 use tokio::sync::oneshot;
@@ -43,6 +44,8 @@ pub enum Ask {
     CreateVm(VmCreate),
     /// Destroy the VM port of that name.
     DestroyVm(String),
+    /// Begin a capture at the IPCP or DIF of that name.
+    Capture(String, Tap),
     /// Events after that number.
     Events(u64),
     /// Make the node what this configuration says.

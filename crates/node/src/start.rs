@@ -107,6 +107,7 @@ impl Node {
             orders: orders.clone(),
             bell: twin()?,
             last_event,
+            captures: Default::default(),
         };
         let control_path = run_dir.control_sock();
         let control = UnixListener::bind(&control_path).map_err(at(&control_path))?;

@@ -13,8 +13,9 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::{
-    AppInfo, Applied, Catalogue, DifCreate, DifInfo, ErrorReply, Events, FlowInfo, IpcpCreate,
-    IpcpInfo, NodeInfo, RibObject, RibWrite, VmCreate, VmInfo,
+    AppInfo, Applied, CaptureCreate, CaptureEnd, CaptureInfo, Catalogue, DifCreate, DifInfo,
+    ErrorReply, Events, FlowInfo, IpcpCreate, IpcpInfo, NodeInfo, RibObject, RibWrite, VmCreate,
+    VmInfo,
 };
 use crate::paths::RunDir;
 use crate::{ErrorBody, PortId};
@@ -234,6 +235,33 @@ impl Client {
     /// [`ClientError`].
     pub fn destroy_vm(&self, name: &str) -> Result<(), ClientError> {
         self.delete(&format!("/v1/vms/{}", escape(name)))
+    }
+
+    /// `POST /v1/captures`: begins a capture.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn create_capture(&self, capture: &CaptureCreate) -> Result<CaptureInfo, ClientError> {
+        self.post("/v1/captures", capture)
+    }
+
+    /// `GET /v1/captures/{id}`: the next portion of the capture as pcapng, after waiting up to
+    /// `wait` (at most 5 s) for a packet. A capture that is not asked for ends by itself.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn read_capture(&self, id: u64, wait: Duration) -> Result<Vec<u8>, ClientError> {
+        let target = format!("/v1/captures/{id}?wait_ms={}", wait.as_millis());
+        self.exchange("GET", &target, None)
+    }
+
+    /// `DELETE /v1/captures/{id}`: ends a capture.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn end_capture(&self, id: u64) -> Result<CaptureEnd, ClientError> {
+        let reply = self.exchange("DELETE", &format!("/v1/captures/{id}"), None)?;
+        self.read_json(&reply)
     }
 
     /// `GET /v1/events`: waits up to `wait` (at most 30 s) for an event after number `since`.

@@ -45,13 +45,7 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
     } else {
         Box::new(File::open(&args.file).attempt(format!("opening {name}"))?)
     };
-    let mut show = Show {
-        dissector: Dissector::new(args.dif),
-        names: Vec::new(),
-        start_ns: None,
-        is_json: shared.json,
-        is_verbose: args.verbose,
-    };
+    let mut show = Show::new(args.dif, shared.json, args.verbose);
     let mut reader = Reader::new();
     let mut portion = vec![0; 1 << 16];
     loop {
@@ -82,8 +76,8 @@ fn wrong(name: &str, error: CaptureError) -> Failure {
     failed(format!("{name}: {error}{hint}"))
 }
 
-/// Shows what a file says, item by item.
-struct Show {
+/// Shows what a capture says, item by item.
+pub struct Show {
     dissector: Dissector,
     /// Names of the section's interfaces.
     names: Vec<String>,
@@ -94,7 +88,22 @@ struct Show {
 }
 
 impl Show {
-    fn item(&mut self, item: &Item<'_>) -> Outcome {
+    /// With what holds for interfaces that say nothing of themselves.
+    pub fn new(fallback: Settings, is_json: bool, is_verbose: bool) -> Show {
+        Show {
+            dissector: Dissector::new(fallback),
+            names: Vec::new(),
+            start_ns: None,
+            is_json,
+            is_verbose,
+        }
+    }
+
+    /// Shows a packet, or takes note of anything else.
+    ///
+    /// # Errors
+    /// A closed standard output, or an interface whose description cannot be.
+    pub fn item(&mut self, item: &Item<'_>) -> Outcome {
         match item {
             Item::Section => {
                 self.names.clear();

@@ -5,6 +5,7 @@ pub mod apply;
 pub mod bench;
 pub mod bench_peer;
 mod bridge;
+pub mod capture;
 pub mod cat;
 pub mod demo;
 pub mod dif;

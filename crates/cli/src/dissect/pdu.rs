@@ -8,6 +8,7 @@ use super::{Settings, cdap, delimiting};
 
 /// Adds the layers of a PDU of which `original` bytes came and the first are here.
 pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, pdu: &[u8], original: usize) {
+    let settings = &for_pdu(*settings, pdu);
     match settings.syntax.decode(pdu, original) {
         Ok(header) => known(layers, settings, pdu, original, &header),
         Err(error) => {
@@ -21,6 +22,7 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, pdu: &[u8], 
 
 /// Adds the layers of an SDU that is a PDU of a DIF above, or data of an application.
 pub(super) fn guess(layers: &mut Vec<Layer>, settings: &Settings, sdu: &[u8], original: usize) {
+    let settings = &for_pdu(*settings, sdu);
     let is_padding = |header: &Decoded| {
         let rest = sdu.get(header.pdu_bytes..).unwrap_or_default();
         rest.len() < SHORTEST_FRAME && rest.iter().all(|byte| *byte == 0)
@@ -28,6 +30,15 @@ pub(super) fn guess(layers: &mut Vec<Layer>, settings: &Settings, sdu: &[u8], or
     match settings.syntax.decode(sdu, original) {
         Ok(header) if is_padding(&header) => known(layers, settings, sdu, original, &header),
         _ => content(layers, sdu, original),
+    }
+}
+
+/// What holds for one PDU: those between neighbours, which have hop limit 0, are written with the
+/// default widths and delimiting in every DIF.
+fn for_pdu(settings: Settings, pdu: &[u8]) -> Settings {
+    match settings.syntax.peek(pdu) {
+        Ok(route) if route.hop_limit != 0 => settings,
+        _ => Settings::default(),
     }
 }
 

@@ -161,6 +161,19 @@ fn the_interface_says_how_wide_fields_are() {
     );
     assert_eq!(said, "data 1:5 > 2:7 cube 3 seq 9 DRF, 1 bytes | 1 bytes\n");
 
+    // Neighbours that do not know the DIF yet speak with the default widths.
+    let mut out = [0; PCI_BYTES_MAX];
+    let neighbour = pci(PduType::Data);
+    let length = Syntax::default().encode(&neighbour, None, 2, 0, &mut out);
+    let between = [&out[..length.expect("it fits")], b"\0x"].concat();
+    let said = gist(
+        LinkType::PDU,
+        "carina normal dif=blue address=4 seq=8 delimiting=none",
+        &[&between],
+    );
+    let expected = "data 1:5 > 2:7 cube 3 seq 9 DRF, 2 bytes | whole | 1 bytes\n";
+    assert_eq!(said, expected);
+
     let given: Settings = "address=4,seq=8,delimiting=none".parse().expect("settings");
     assert_eq!(given.syntax, wide);
     for wrong in [

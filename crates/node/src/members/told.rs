@@ -9,7 +9,7 @@ impl Core {
             return;
         };
         match event {
-            Told::Enrolled { address, config } => self.on_enrolled(id, address.0, &config),
+            Told::Enrolled { address, config } => self.on_enrolled(id, address.0, config),
             Told::EnrollFailed { n1, reason } => {
                 self.journal.note(EventKind::EnrollFailed, &name, &reason);
                 self.enroll_failed(id, n1, &reason);
@@ -57,7 +57,7 @@ impl Core {
         }
     }
 
-    fn on_enrolled(&mut self, id: IpcpId, address: u64, _config: &DifConfig) {
+    fn on_enrolled(&mut self, id: IpcpId, address: u64, config: DifConfig) {
         let Some(ipcp) = self.ipcps.get_mut(&id) else {
             return;
         };
@@ -67,6 +67,7 @@ impl Core {
         self.journal.note(EventKind::Enrolled, &ipcp.name, what);
         if let Some(member) = &mut ipcp.member {
             member.phase = Phase::Enrolled { address };
+            member.config = Some(config);
             member.last_error = None;
         }
         self.register_below(id);

@@ -1,0 +1,279 @@
+//! Captures: what an IPCP sends and receives, as pcapng over `control.sock`.
+//!
+//! ```text
+//!   POST /v1/captures            GET /v1/captures/N, again and again         DELETE
+//!   (none) ----------> running ------------------------------------> ... ----------> (none)
+//!                         |  nobody has asked for it for a while
+//!                         +--------------------------------------------> (none)
+//! ```
+//!
+//! The data plane writes copies into a bounded batch ([`carina_shims::Tap`]); each `GET` takes the
+//! batch and answers with a further portion of the file.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use carina_api::control::{CaptureEnd, CaptureInfo, IpcpType};
+use carina_api::{ErrorBody, ErrorCode, IpcpId};
+use carina_ipcp::DifConfig;
+use carina_shims::{Command, Tap, TapReader};
+use carina_sys::monotonic_ns;
+use carina_wire::pcapng::{Interface, LinkType, Packet, Writer};
+
+use crate::core::Core;
+use crate::members::Membership;
+
+/// All captures that run.
+#[derive(Default)]
+pub struct Captures(Mutex<Table>);
+
+#[derive(Default)]
+struct Table {
+    last_id: u64,
+    running: BTreeMap<u64, Capture>,
+}
+
+struct Capture {
+    reader: TapReader,
+    interface: Interface,
+    /// None before the file has begun.
+    writer: Option<Writer>,
+    /// Wall clock less monotonic clock, in nanoseconds.
+    epoch_ns: u64,
+    packets: u64,
+    asked_at: Instant,
+}
+
+impl Captures {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_alive = |capture: &mut Capture| capture.asked_at.elapsed() < FORGOTTEN_AFTER;
+        table.running.retain(|_, capture| is_alive(capture));
+        table
+    }
+
+    /// Takes a capture in whose other end is on the data plane. Completes `info` with its number.
+    ///
+    /// # Errors
+    /// Too many run.
+    pub fn begin(
+        &self,
+        reader: TapReader,
+        snap_bytes: Option<u32>,
+        info: &mut CaptureInfo,
+    ) -> Result<(), ErrorBody> {
+        let mut table = self.table();
+        if table.running.len() >= CAPTURES_MAX {
+            let what = format!("{CAPTURES_MAX} captures run already; end one");
+            return Err(ErrorBody::new(ErrorCode::LimitReached, what));
+        }
+        table.last_id += 1;
+        info.id = table.last_id;
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+        let wall_ns = since_1970.map_or(0, |time| time.as_nanos() as u64);
+        let capture = Capture {
+            reader,
+            interface: Interface {
+                link: LinkType(info.link_type),
+                name: info.ipcp.to_string(),
+                description: info.description.clone(),
+                snap_bytes: snap_bytes.unwrap_or(0),
+            },
+            writer: None,
+            epoch_ns: wall_ns.wrapping_sub(monotonic_ns()),
+            packets: 0,
+            asked_at: Instant::now(),
+        };
+        table.running.insert(info.id, capture);
+        Ok(())
+    }
+
+    /// The next portion of the file; empty when nothing has passed. The first has the head of the
+    /// file in it and is never empty.
+    ///
+    /// # Errors
+    /// There is no such capture.
+    pub fn read(&self, id: u64) -> Result<Vec<u8>, ErrorBody> {
+        let mut table = self.table();
+        let capture = table.running.get_mut(&id).ok_or_else(|| missing(id))?;
+        Ok(capture.portion())
+    }
+
+    /// Ends a capture.
+    ///
+    /// # Errors
+    /// There is no such capture.
+    pub fn end(&self, id: u64) -> Result<CaptureEnd, ErrorBody> {
+        let capture = self.table().running.remove(&id);
+        let capture = capture.ok_or_else(|| missing(id))?;
+        Ok(CaptureEnd {
+            packets: capture.packets,
+            missed: capture.reader.missed(),
+        })
+    }
+}
+
+impl Capture {
+    fn portion(&mut self) -> Vec<u8> {
+        self.asked_at = Instant::now();
+        let mut out = Vec::new();
+        let interface = &self.interface;
+        let writer = self.writer.get_or_insert_with(|| {
+            let mut writer = Writer::begin(&mut out);
+            writer.interface(&mut out, interface);
+            writer
+        });
+        for tapped in self.reader.take().iter() {
+            let packet = Packet {
+                interface: 0,
+                time_ns: tapped.time_ns.wrapping_add(self.epoch_ns),
+                direction: tapped.direction,
+                bytes: tapped.bytes,
+                original_bytes: u32::try_from(tapped.original_bytes).unwrap_or(u32::MAX),
+            };
+            self.packets += u64::from(writer.packet(&mut out, &packet));
+        }
+        out
+    }
+}
+
+fn missing(id: u64) -> ErrorBody {
+    let what = format!("there is no capture {id}, or nobody has asked for it for a while");
+    ErrorBody::new(ErrorCode::NotFound, what)
+}
+
+impl Core {
+    /// Connects a capture with an IPCP, which is named itself or by its DIF.
+    pub fn capture(&mut self, name: &str, tap: Tap) -> Result<CaptureInfo, ErrorBody> {
+        let id = self.captured(name)?;
+        let ipcp = &self.ipcps[&id];
+        let (link, word) = match ipcp.kind {
+            IpcpType::Hv => (LinkType::VMPI, "hv"),
+            IpcpType::Eth => (LinkType::ETHERNET, "eth"),
+            IpcpType::Udp => (LinkType::SDU, "udp"),
+            IpcpType::Tcp => (LinkType::SDU, "tcp"),
+            IpcpType::Normal => (LinkType::PDU, "normal"),
+            IpcpType::Loopback => {
+                let what = format!("IPCP {name} moves nothing itself and cannot be captured");
+                return Err(ErrorBody::new(ErrorCode::Unsupported, what));
+            }
+        };
+        let config = match &ipcp.member {
+            Some(member) => member.config.as_ref(),
+            // What a shim carries are mostly PDUs of a DIF above.
+            None => self
+                .ipcps
+                .values()
+                .filter_map(|upper| upper.member.as_ref())
+                .filter(|member| member.is_over(&ipcp.dif))
+                .find_map(|member: &Membership| member.config.as_ref()),
+        };
+        let mut description = format!("carina {word}");
+        if let Some(config) = config {
+            description += &settings(config);
+        }
+        let info = CaptureInfo {
+            id: 0,
+            ipcp: ipcp.name.clone(),
+            dif: ipcp.dif.clone(),
+            link_type: link.0,
+            description,
+        };
+        self.plane.send(Command::Tap { ipcp: id, tap });
+        Ok(info)
+    }
+
+    fn captured(&self, name: &str) -> Result<IpcpId, ErrorBody> {
+        if let Some(id) = self.ipcp_named(name) {
+            return Ok(id);
+        }
+        let mut in_dif = self
+            .made
+            .iter()
+            .filter(|id| self.ipcps[id].dif.as_str() == name);
+        match (in_dif.next(), in_dif.next()) {
+            (Some(id), None) => Ok(*id),
+            (Some(_), Some(_)) => {
+                let what = format!("DIF {name} has several IPCPs here; name one of them");
+                Err(ErrorBody::new(ErrorCode::Conflict, what))
+            }
+            (None, _) => {
+                let what = format!("there is no IPCP or DIF {name:?} in this system");
+                Err(ErrorBody::new(ErrorCode::NotFound, what))
+            }
+        }
+    }
+}
+
+/// What must be known of a DIF to read its PDUs.
+fn settings(config: &DifConfig) -> String {
+    let widths = config.widths;
+    let mut text = String::new();
+    for (key, width) in [
+        ("address", widths.address),
+        ("cep", widths.cep),
+        ("qos", widths.qos),
+        ("seq", widths.seq),
+        ("ctrl_seq", widths.ctrl_seq),
+        ("length", widths.length),
+        ("rate", widths.rate),
+        ("frame", widths.frame),
+    ] {
+        // Writing to a string does not fail.
+        let _ = write!(text, " {key}={width}");
+    }
+    let delimiting = config.policies.get("delimiting");
+    let delimiting = delimiting.map_or("standard", |policy| policy.name.as_str());
+    text + " delimiting=" + delimiting
+}
+
+/// Captures at a time.
+const CAPTURES_MAX: usize = 16;
+
+/// A capture that nobody asks for ends after this time.
+const FORGOTTEN_AFTER: Duration = Duration::from_secs(15);
+
+#[cfg(test)]
+mod tests {
+    use carina_wire::pcapng::{Item, Reader};
+
+    use super::*;
+
+    fn info() -> CaptureInfo {
+        CaptureInfo {
+            id: 0,
+            ipcp: "blue".parse().expect("a name"),
+            dif: "blue".parse().expect("a name"),
+            link_type: 147,
+            description: "carina normal".into(),
+        }
+    }
+
+    #[test]
+    fn portions_make_one_file() {
+        let captures = Captures::default();
+        let (_tap, reader) = Tap::new(100);
+        let mut info = info();
+        captures.begin(reader, Some(100), &mut info).expect("room");
+        let mut file = Reader::new();
+        file.feed(&captures.read(info.id).expect("it runs"));
+        assert_eq!(file.poll(), Ok(Some(Item::Section)));
+        assert!(matches!(file.poll(), Ok(Some(Item::Interface(i))) if i.name == "blue"));
+        assert_eq!(captures.read(info.id), Ok(Vec::new()));
+        assert_eq!(captures.end(info.id), Ok(CaptureEnd::default()));
+        assert!(captures.read(info.id).is_err() && captures.end(info.id).is_err());
+    }
+
+    #[test]
+    fn only_so_many_run_at_a_time() {
+        let captures = Captures::default();
+        for _ in 0..CAPTURES_MAX {
+            let begun = captures.begin(Tap::new(1).1, None, &mut info());
+            begun.expect("room");
+        }
+        let refused = captures.begin(Tap::new(1).1, None, &mut info());
+        assert_eq!(refused.unwrap_err().code, ErrorCode::LimitReached);
+    }
+}
