@@ -159,10 +159,9 @@ impl<P: Payload> Sender<P> {
 
     pub(crate) fn write(&mut self, mut udf: P) -> Result<(), P> {
         let len = udf.len();
-        let is_full = self.queue.len() >= self.limits.pdus
-            || (self.queue_bytes > 0 && self.queue_bytes + len > self.limits.bytes);
+        // Whoever has asked for room writes one UDF of any length: the last may go beyond the limit.
         // It must outlive the burst, since its acknowledgement will not come sooner.
-        if is_full || (self.is_reliable && !udf.keep()) {
+        if self.room() == 0 || (self.is_reliable && !udf.keep()) {
             return Err(udf);
         }
         self.queue_bytes += len;
