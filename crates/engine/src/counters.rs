@@ -132,6 +132,8 @@ values! {
     DropEfcp = "drop_efcp",
     /// Fragments of an SDU that do not fit together.
     DropDelimiting = "drop_delimiting",
+    /// An SDU of no bytes, where the medium cannot carry one.
+    DropEmpty = "drop_empty",
     /// Lost on purpose, by the fault layer.
     DropImpaired = "drop_impaired",
 }

@@ -69,17 +69,21 @@ impl Bridge {
         let mtu = interfaces[0].mtu.max(interfaces[1].mtu);
         let side = |at: usize, change: Option<Change>| -> Result<Side, NetdevError> {
             let layout = Layout {
-                frame_bytes_max: SEGMENTED_BYTES_MAX,
                 rx_bytes: 16 << 20,
-                tx_bytes: 1 << 20,
+                tx_bytes: 64 << 10,
                 has_vnet_header: true,
+                takes_long: true,
+                ..Layout::for_mtu(mtu)
             };
             let rx = PacketSocket::open(&interfaces[at], layout, None)?;
             let promiscuous = rx.be_promiscuous(&interfaces[at]);
             promiscuous.map_err(|error| {
                 NetdevError::from_io(format!("all frames of {}", names[at]), "CAP_NET_RAW", error)
             })?;
-            let layout = Layout::for_mtu(mtu);
+            let layout = Layout {
+                rx_bytes: 64 << 10,
+                ..Layout::for_mtu(mtu)
+            };
             let tx = PacketSocket::open(&interfaces[at], layout, Some(&Filter::nothing()))?;
             Ok(Side {
                 rx,
@@ -224,9 +228,6 @@ fn with_tag(frame: &[u8], received: &Received<'_>) -> Vec<u8> {
     out.extend_from_slice(&frame[12..]);
     out
 }
-
-/// Longest frame that a kernel makes for segmentation.
-const SEGMENTED_BYTES_MAX: usize = 65_536 + 18;
 
 /// Frames taken in from one side at a time.
 const BURST: usize = 64;

@@ -37,6 +37,9 @@ pub struct Layout {
     /// Frames carry what the kernel has left to the hardware ([`VNET_HEADER_BYTES`] in front of
     /// each, see `virtio_net_hdr`): segmentation and checksums.
     pub has_vnet_header: bool,
+    /// Frames longer than `frame_bytes_max`, up to 64 KiB, are received whole, at the cost of a
+    /// system call for each.
+    pub takes_long: bool,
 }
 
 impl Layout {
@@ -48,6 +51,7 @@ impl Layout {
             rx_bytes: 4 << 20,
             tx_bytes: 2 << 20,
             has_vnet_header: false,
+            takes_long: false,
         }
     }
 
@@ -94,6 +98,8 @@ pub struct PacketSocket {
     layout: Layout,
     rx: Ring,
     tx: Ring,
+    /// The last frame that did not fit into its place.
+    long: Vec<u8>,
 }
 
 #[derive(Debug)]
@@ -163,6 +169,7 @@ impl PacketSocket {
             layout,
             rx: ring(0, layout.rx_bytes),
             tx: ring(layout.rx_bytes, layout.tx_bytes),
+            long: Vec::new(),
         };
         socket.bind(interface)?;
         Ok(socket)
@@ -182,6 +189,13 @@ impl PacketSocket {
                 filter: filter.program.as_ptr().cast_mut(),
             };
             set(fd, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, &program)?;
+        }
+        if layout.takes_long {
+            set_int(fd, libc::SOL_PACKET, libc::PACKET_COPY_THRESH, 1)?;
+            let bytes = layout.rx_bytes as libc::c_int;
+            if set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, bytes).is_err() {
+                set_int(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, bytes)?;
+            }
         }
         // What is on its way counts against the send buffer, which is small by default. Without
         // CAP_NET_ADMIN the system's limit applies and bursts are shorter.
@@ -301,6 +315,17 @@ impl PacketSocket {
                 ethertype: if known { (word >> 16) as u16 } else { 0x8100 },
             }
         });
+        if status & STATUS_COPY != 0 {
+            let (vnet_header, frame) = self.take_long().split_at_checked(vnet).unwrap_or_default();
+            let is_cut = frame.len() < len as usize;
+            return Some(Received {
+                frame,
+                tag,
+                vnet_header,
+                is_cut,
+                at: slot + mac,
+            });
+        }
         // SAFETY: the place is inside the mapping, the bytes inside the place (checked above), and
         // the kernel does not write there until the place is released, which borrows `self` anew.
         let all = unsafe {
@@ -317,6 +342,16 @@ impl PacketSocket {
             is_cut: captured < len || bytes < captured as usize,
             at: slot + mac,
         })
+    }
+
+    /// Takes the frame at the front of the socket's queue, where those lie that fit into no place.
+    fn take_long(&mut self) -> &[u8] {
+        self.long.resize(LONG_BYTES_MAX, 0);
+        let (to, bytes) = (self.long.as_mut_ptr().cast(), self.long.len());
+        // SAFETY: the buffer has that many bytes.
+        let got = unsafe { libc::recv(self.fd.as_raw_fd(), to, bytes, libc::MSG_DONTWAIT) };
+        self.long.truncate(usize::try_from(got).unwrap_or(0));
+        &self.long
     }
 
     /// Whether [`PacketSocket::receive`] would find a frame.
@@ -382,6 +417,11 @@ impl PacketSocket {
         if self.tx.out == 0 {
             return Ok(true);
         }
+        // An interface that was down has left an error behind, which says nothing of now.
+        self.send_all().or_else(|_| self.send_all())
+    }
+
+    fn send_all(&mut self) -> io::Result<bool> {
         // SAFETY: no data is passed; the kernel reads the ring.
         let result = unsafe {
             let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
@@ -494,6 +534,8 @@ pub const VNET_HEADER_BYTES: usize = 10;
 /// What the kernel may put before a frame in a place of the receive ring: the header of the place
 /// and the address of the frame, aligned, with room for an aligned MAC header.
 const RX_HEADER_BYTES_MAX: usize = 96;
+/// The longest frame that a kernel makes for segmentation, with its headers.
+const LONG_BYTES_MAX: usize = 66_000;
 /// Where a frame to be sent begins in its place.
 const TX_DATA_AT: usize = 32;
 /// The kernel allocates rings in blocks of this size, or of one place when that is larger.
@@ -507,6 +549,7 @@ const MAC_AT: usize = 12;
 const TAG_AT: usize = 24;
 const STATUS_KERNEL: u32 = 0;
 const STATUS_USER: u32 = 1;
+const STATUS_COPY: u32 = 1 << 1;
 const STATUS_TAG_VALID: u32 = 1 << 4;
 const STATUS_TAG_ETHERTYPE_VALID: u32 = 1 << 6;
 const STATUS_AVAILABLE: u32 = 0;

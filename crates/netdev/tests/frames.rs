@@ -1,0 +1,303 @@
+//! Frames over real interfaces, in network namespaces.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod room;
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use carina_netdev::{
+    Bridge, BridgeCounts, Change, FaultPlan, Filter, Interface, InterfaceWatch, Layout,
+    PacketSocket, VlanMatch, vlan_translate,
+};
+use carina_sys::monotonic_ns;
+use room::Room;
+
+fn socket(room: &Room, name: &'static str, vlan: VlanMatch) -> PacketSocket {
+    room.run(move || {
+        let interface = Interface::named(name).unwrap();
+        let filter = Filter::ethernet(vlan, &[0xd1f0], &[0x0806], 0xd1f0);
+        PacketSocket::open(&interface, Layout::for_mtu(interface.mtu), Some(&filter)).unwrap()
+    })
+}
+
+/// A broadcast frame with a payload of these bytes.
+fn frame(tag: Option<(u16, u16)>, payload: &[u8]) -> Vec<u8> {
+    let mut frame = vec![0xff; 6];
+    frame.extend_from_slice(&[2, 0, 0, 0, 0, 9]);
+    if let Some((ethertype, vlan)) = tag {
+        frame.extend_from_slice(&ethertype.to_be_bytes());
+        frame.extend_from_slice(&vlan.to_be_bytes());
+    }
+    frame.extend_from_slice(&[0xd1, 0xf0]);
+    frame.extend_from_slice(payload);
+    frame
+}
+
+fn send(socket: &mut PacketSocket, frame: &[u8]) {
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(place) = socket.reserve(frame.len()) {
+            place.copy_from_slice(frame);
+            socket.commit(frame.len());
+            break;
+        }
+        let _ = socket.flush();
+        assert!(Instant::now() < patience, "no place for 10 s");
+    }
+    while !socket.flush().unwrap() {
+        assert!(Instant::now() < patience, "not sent for 10 s");
+    }
+}
+
+fn receive(socket: &mut PacketSocket) -> (Vec<u8>, Option<u16>) {
+    let patience = Instant::now() + Duration::from_secs(10);
+    loop {
+        if let Some(received) = socket.receive() {
+            let got = (received.frame.to_vec(), received.tag.map(|tag| tag.control));
+            assert!(!received.is_cut);
+            socket.release();
+            return got;
+        }
+        assert!(Instant::now() < patience, "no frame for 10 s");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
+fn settle(room: &Room, name: &'static str) {
+    let patience = Instant::now() + Duration::from_secs(10);
+    while !room.run(move || Interface::named(name).unwrap().is_up) {
+        assert!(Instant::now() < patience, "{name} is not up after 10 s");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn frames_of_every_size_pass_and_those_of_other_vlans_do_not() {
+    let (Some(a), Some(b)) = (Room::new(), Room::new()) else {
+        return;
+    };
+    a.join("va", &b, "vb", 9000);
+    settle(&a, "va");
+    let mut out = socket(&a, "va", VlanMatch::Untagged);
+    let mut plain = socket(&b, "vb", VlanMatch::Untagged);
+    let mut tagged = socket(&b, "vb", VlanMatch::Id(10));
+    for size in [1, 46, 1500, 9000] {
+        let payload: Vec<u8> = (0..size).map(|n| n as u8).collect();
+        send(&mut out, &frame(None, &payload));
+        send(&mut out, &frame(Some((0x8100, 11)), &payload));
+        send(&mut out, &frame(Some((0x8100, 10 | 0x6000)), &payload));
+        assert_eq!(receive(&mut plain), (frame(None, &payload), None));
+        let (got, tag) = receive(&mut tagged);
+        assert_eq!((got, tag), (frame(None, &payload), Some(10 | 0x6000)));
+    }
+    // Longer than the interface carries: passed over, and the ring goes on.
+    send(&mut out, &frame(None, &[0; 9001]));
+    send(&mut out, &frame(None, b"after"));
+    assert_eq!(receive(&mut plain).0, frame(None, b"after"));
+    assert!(!plain.has_frame() && !tagged.has_frame());
+    assert_eq!(plain.take_missed(), 0);
+}
+
+#[test]
+fn rings_go_round_many_times_and_a_full_one_counts_what_it_misses() {
+    let (Some(a), Some(b)) = (Room::new(), Room::new()) else {
+        return;
+    };
+    a.join("va", &b, "vb", 1500);
+    settle(&a, "va");
+    let mut out = socket(&a, "va", VlanMatch::Untagged);
+    let mut into = socket(&b, "vb", VlanMatch::Untagged);
+    for n in 0..10_000u32 {
+        send(&mut out, &frame(None, &n.to_be_bytes()));
+        assert_eq!(receive(&mut into).0, frame(None, &n.to_be_bytes()));
+    }
+    let slots = out.rx_bytes() / 2048;
+    for n in 0..slots as u32 + 100 {
+        send(&mut out, &frame(None, &n.to_be_bytes()));
+    }
+    let mut got = 0;
+    while into.receive().is_some() {
+        got += 1;
+    }
+    into.release();
+    assert_eq!((got, into.take_missed()), (slots, 100));
+    send(&mut out, &frame(None, b"on"));
+    assert_eq!(receive(&mut into).0, frame(None, b"on"));
+}
+
+#[test]
+fn an_interface_that_goes_down_is_seen_and_refuses_frames() {
+    let (Some(a), Some(b)) = (Room::new(), Room::new()) else {
+        return;
+    };
+    a.join("va", &b, "vb", 1500);
+    settle(&a, "va");
+    let watch = a.run(|| InterfaceWatch::new().unwrap());
+    let mut out = socket(&a, "va", VlanMatch::Untagged);
+    assert!(!watch.has_changed());
+    a.ip("link set va down");
+    let patience = Instant::now() + Duration::from_secs(10);
+    while !watch.has_changed() {
+        assert!(Instant::now() < patience);
+    }
+    assert!(!a.run(|| Interface::named("va").unwrap().is_up));
+    let place = out.reserve(60).unwrap();
+    place.fill(0);
+    out.commit(60);
+    assert!(out.flush().is_err());
+    assert_eq!(out.discard(), 1);
+    a.ip("link set va up");
+    settle(&a, "va");
+    let mut into = socket(&b, "vb", VlanMatch::Untagged);
+    send(&mut out, &frame(None, b"again"));
+    assert_eq!(receive(&mut into).0, frame(None, b"again"));
+}
+
+/// Runs a bridge between `xa` and `xb` of a room until the result is wanted.
+fn bridge(
+    room: &Room,
+    plan: FaultPlan,
+    changes: [Option<Change>; 2],
+) -> impl FnOnce() -> [BridgeCounts; 2] {
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let thread = room.run(move || {
+        std::thread::spawn(move || {
+            let back = FaultPlan {
+                seed: plan.seed + 1,
+                ..plan
+            };
+            let mut bridge = Bridge::open(["xa", "xb"], [plan, back], changes).unwrap();
+            ready.send(()).unwrap();
+            while !over.load(Ordering::Acquire) {
+                bridge.step(Some(monotonic_ns() + 5_000_000)).unwrap();
+            }
+            bridge.counts()
+        })
+    });
+    is_ready.recv().unwrap();
+    move || {
+        is_over.store(true, Ordering::Release);
+        thread.join().unwrap()
+    }
+}
+
+/// Two rooms with a third between them.
+fn three_rooms(mtu: usize) -> Option<[Room; 3]> {
+    let (a, x, b) = (Room::new()?, Room::new()?, Room::new()?);
+    a.join("va", &x, "xa", mtu);
+    b.join("vb", &x, "xb", mtu);
+    for (room, name) in [(&a, "va"), (&x, "xa"), (&x, "xb"), (&b, "vb")] {
+        settle(room, name);
+    }
+    Some([a, x, b])
+}
+
+#[test]
+fn tags_are_translated_on_the_way_and_back() {
+    let Some([a, x, b]) = three_rooms(1500) else {
+        return;
+    };
+    let plan = FaultPlan::default();
+    let done = bridge(&x, plan, vlan_translate::changes(0x7100, 0x8100));
+    let mut inner = a.run(|| {
+        let interface = Interface::named("va").unwrap();
+        PacketSocket::open(&interface, Layout::for_mtu(1500), None).unwrap()
+    });
+    let mut outer = socket(&b, "vb", VlanMatch::Id(10));
+    send(&mut inner, &frame(Some((0x7100, 10)), b"to the outside"));
+    assert_eq!(
+        receive(&mut outer),
+        (frame(None, b"to the outside"), Some(10))
+    );
+    send(&mut outer, &frame(Some((0x8100, 10)), b"to the inside"));
+    let expected = frame(Some((0x7100, 10)), b"to the inside");
+    // The kernel of the room has neighbours to look for: other frames may come first.
+    while receive(&mut inner) != (expected.clone(), None) {}
+    let [there, back] = done();
+    assert_eq!((there.changed, back.changed), (1, 1), "{there:?} {back:?}");
+}
+
+#[test]
+fn loss_and_duplication_of_frames_follow_the_seed() {
+    let Some([a, x, b]) = three_rooms(1500) else {
+        return;
+    };
+    let plan = FaultPlan {
+        loss: 0.2,
+        duplicate: 0.1,
+        seed: 7,
+        ..FaultPlan::default()
+    };
+    for room in [&a, &x, &b] {
+        // Nothing but the test's frames.
+        for name in ["va", "xa", "xb", "vb"] {
+            let path = format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6");
+            room.run(move || drop(std::fs::write(path, "1")));
+        }
+    }
+    let done = bridge(&x, plan, [None, None]);
+    let mut out = socket(&a, "va", VlanMatch::Untagged);
+    let mut into = socket(&b, "vb", VlanMatch::Untagged);
+    for n in 0..500u16 {
+        send(&mut out, &frame(None, &n.to_be_bytes()));
+    }
+    send(&mut out, &frame(None, b"last"));
+    let mut got = 0u64;
+    let patience = Instant::now() + Duration::from_secs(10);
+    let mut model = carina_netdev::Fault::new(plan);
+    for n in 0..501u64 {
+        model.offer(n, (), 1);
+    }
+    let expected = model.counts();
+    let expected = expected.offered - expected.lost + expected.duplicated;
+    while got < expected {
+        if into.receive().is_some() {
+            got += 1;
+            into.release();
+        }
+        assert!(Instant::now() < patience, "{got} of {expected}");
+    }
+    let [there, _] = done();
+    assert_eq!(there.sent, expected, "{there:?}");
+    assert!(!into.has_frame());
+}
+
+#[test]
+fn tcp_of_the_kernel_passes_whole_whatever_it_leaves_to_the_hardware() {
+    let Some([a, x, b]) = three_rooms(1500) else {
+        return;
+    };
+    a.ip("addr add 10.77.0.1/24 dev va");
+    b.ip("addr add 10.77.0.2/24 dev vb");
+    let plan = FaultPlan {
+        loss: 0.01,
+        delay_ns: 1_000_000,
+        ..FaultPlan::default()
+    };
+    let done = bridge(&x, plan, [None, None]);
+    let listener = b.run(|| TcpListener::bind("10.77.0.2:7000").unwrap());
+    let reader = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    let sent: Vec<u8> = (0..2_000_000u32).map(|n| (n * 7) as u8).collect();
+    let copy = sent.clone();
+    a.run(move || {
+        let mut stream = TcpStream::connect("10.77.0.2:7000").unwrap();
+        stream.write_all(&copy).unwrap();
+    });
+    assert!(reader.join().unwrap() == sent);
+    let [there, _] = done();
+    // Whole frames of 1448 bytes of payload and more of the same: nothing passed unsegmented.
+    assert!(there.received > 2_000_000 / 1460, "{there:?}");
+    assert_eq!((there.unsupported, there.no_room), (0, 0), "{there:?}");
+    assert!(there.fault.lost > 0, "{there:?}");
+}

@@ -1,0 +1,94 @@
+//! Network namespaces for tests: threads with networks of their own, gone when the threads are.
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
+
+use std::process::Command;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::JoinHandle;
+
+use rustix::thread::{UnshareFlags, gettid, unshare_unsafe};
+
+type Work = Box<dyn FnOnce() + Send>;
+
+/// A thread in a network namespace of its own. The namespace has no name, so the kernel removes it
+/// with the last thread and socket in it, however the test ends.
+pub struct Room {
+    work: Option<Sender<Work>>,
+    thread: Option<JoinHandle<()>>,
+    tid: i32,
+}
+
+impl Room {
+    /// `None`, with the reason printed, where namespaces cannot be made.
+    pub fn new() -> Option<Room> {
+        let (work, works) = channel::<Work>();
+        let (told, tid) = channel();
+        let thread = std::thread::spawn(move || {
+            // SAFETY: the network is no matter of memory or of file descriptors in use.
+            let made = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
+            told.send(made.map(|()| gettid().as_raw_nonzero().get())).unwrap();
+            while let Ok(work) = works.recv() {
+                work();
+            }
+        });
+        match tid.recv().unwrap() {
+            Ok(tid) => {
+                let room = Room {
+                    work: Some(work),
+                    thread: Some(thread),
+                    tid,
+                };
+                room.ip("link set lo up").then_some(room)
+            }
+            Err(error) => {
+                println!("SKIP: a network namespace needs CAP_SYS_ADMIN: {error}");
+                None
+            }
+        }
+    }
+
+    /// Runs something in the room; threads that it makes stay there.
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let (done, result) = channel();
+        let work: Work = Box::new(move || drop(done.send(work())));
+        self.work.as_ref().unwrap().send(work).unwrap();
+        result.recv().expect("the work did not panic")
+    }
+
+    /// Runs `ip` in the room; false, with the reason printed, when there is no such program.
+    pub fn ip(&self, arguments: &str) -> bool {
+        let arguments = arguments.to_owned();
+        self.run(move || {
+            let words = arguments.split_whitespace();
+            match Command::new("ip").args(words).output() {
+                Ok(output) => {
+                    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+                    assert!(output.status.success(), "ip {arguments}: {text}");
+                    true
+                }
+                Err(error) => {
+                    println!("SKIP: the program ip (package iproute2): {error}");
+                    false
+                }
+            }
+        })
+    }
+
+    /// Joins two rooms by a pair of interfaces that are up.
+    pub fn join(&self, own: &str, other: &Room, theirs: &str, mtu: usize) {
+        let tid = other.tid;
+        self.ip(&format!(
+            "link add {own} mtu {mtu} type veth peer name {theirs} mtu {mtu} netns {tid}"
+        ));
+        self.ip(&format!("link set {own} up"));
+        other.ip(&format!("link set {theirs} up"));
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        drop(self.work.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

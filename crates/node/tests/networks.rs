@@ -1,0 +1,484 @@
+//! Two nodes joined by networks: Ethernet in namespaces, UDP and TCP over the loopback interface.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod support;
+
+#[path = "../../netdev/tests/room/mod.rs"]
+mod room;
+
+use std::net::UdpSocket;
+use std::time::{Duration, Instant};
+
+use carina_api::FlowSpec;
+use carina_api::control::LinkState;
+use carina_api::ipc::Mode;
+use carina_engine::counters::{self, Value};
+use carina_netdev::{Interface, Layout, PacketSocket};
+use carina_wire::arp::{Arp, Operation};
+use carina_wire::ether::Mac;
+use room::Room;
+use support::*;
+
+/// Two nodes in rooms that are joined by an Ethernet.
+struct Wire {
+    a: House,
+    b: House,
+    rooms: [Room; 2],
+}
+
+impl Wire {
+    fn new(name: &'static str, keys: &'static str, mtu: usize) -> Option<Wire> {
+        let rooms = [Room::new()?, Room::new()?];
+        rooms[0].join("va", &rooms[1], "vb", mtu);
+        let house = |room: &Room, side: &'static str| {
+            room.run(move || {
+                let toml = format!(
+                    "node.name = \"{side}\"\n[[ipcp]]\nname = \"e\"\ntype = \"eth\"\n\
+                     interface = \"v{side}\"\n{keys}"
+                );
+                House::new(&format!("{name}-{side}"), &toml)
+            })
+        };
+        let wire = Wire {
+            a: house(&rooms[0], "a"),
+            b: house(&rooms[1], "b"),
+            rooms,
+        };
+        for house in [&wire.a, &wire.b] {
+            wait_for(house, LinkState::Up);
+        }
+        Some(wire)
+    }
+
+    /// A flow from the first to the second, whose first SDU has arrived there.
+    fn flow(&self, server: &Conn) -> (Taken, Taken) {
+        begin(&self.a, server, "echo")
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // The threads of the nodes live in the rooms.
+        self.a.node.take();
+        self.b.node.take();
+    }
+}
+
+fn wait_for(house: &House, state: LinkState) {
+    eventually("the state of the link", || {
+        let ipcps = house.control().ipcps().unwrap();
+        let found = ipcps.iter().find(|ipcp| ipcp.name.as_str() == "e");
+        found.is_some_and(|ipcp| ipcp.state == state)
+    });
+}
+
+/// Asks for an unreliable flow and accepts it when its first SDU comes.
+fn begin(from: &House, server: &Conn, name: &str) -> (Taken, Taken) {
+    let caller = from.conn();
+    caller.ask_with(name, None, FlowSpec::unreliable(), Mode::Ring);
+    let mut mine = caller.flow();
+    mine.send(b"first");
+    let request = server.flow_request();
+    server.accept(request.request, Mode::Ring);
+    let mut theirs = server.flow();
+    assert_eq!(theirs.recv().unwrap(), b"first");
+    (mine, theirs)
+}
+
+fn counted(house: &House, value: Value) -> u64 {
+    let rows = counters::read(&house.dir().path().join("counters")).unwrap();
+    rows.iter().map(|row| row.get(value)).sum()
+}
+
+#[test]
+fn ethernet_carries_sdus_both_ways_tagged_and_untagged() {
+    for (name, keys, mtu) in [
+        ("eth-u", "dif = \"lan\"", 1500),
+        ("eth-t", "dif = \"10\"", 1500),
+        ("eth-v", "dif = \"lab\"\nvlan = 4094", 1500),
+        ("eth-j", "dif = \"20\"", 9000),
+        ("eth-i", "dif = \"30\"\narp = \"irati\"", 1500),
+    ] {
+        let Some(wire) = Wire::new(name, keys, mtu) else {
+            return;
+        };
+        let server = wire.b.register("echo");
+        let (mut mine, mut theirs) = wire.flow(&server);
+        assert_eq!(theirs.flow.remote.as_str(), "caller");
+        for size in [1, 45, 46, 1400, mtu] {
+            let sdu: Vec<u8> = (0..size).map(|n| n as u8).collect();
+            mine.send(&sdu);
+            assert_eq!(theirs.recv().unwrap(), sdu, "{size} bytes there");
+            theirs.send(&sdu);
+            assert_eq!(mine.recv().unwrap(), sdu, "{size} bytes back");
+        }
+        // What a frame cannot carry is counted, and the flow goes on.
+        mine.send(&vec![1; mtu + 1]);
+        mine.send(b"");
+        mine.send(b"on");
+        assert_eq!(theirs.recv().unwrap(), b"on");
+        assert!(counted(&wire.a, Value::DropTooLong) >= 1);
+        assert_eq!(counted(&wire.a, Value::DropEmpty), 1);
+    }
+}
+
+#[test]
+fn a_station_has_one_flow_and_may_begin_it_anew() {
+    let Some(wire) = Wire::new("eth-1", "dif = \"lan\"\ntimeout_ms = 400", 1500) else {
+        return;
+    };
+    let server = wire.b.register("echo");
+    let (mine, mut theirs) = wire.flow(&server);
+    let second = wire.a.conn();
+    second.ask_with("echo", None, FlowSpec::unreliable(), Mode::Ring);
+    let error = second.error().message;
+    assert!(error.contains("one per pair of stations"), "{error}");
+    let nobody = wire.a.conn();
+    nobody.ask_with("nobody", None, FlowSpec::unreliable(), Mode::Ring);
+    let error = nobody.error().message;
+    assert!(error.contains("nobody on va answered for nobody"), "{error}");
+    let reliable = wire.a.conn();
+    reliable.ask_with("echo", Some("lan"), FlowSpec::reliable(), Mode::Ring);
+    assert!(reliable.error().message.contains("max_loss"));
+    // The other side hears of the end when the station asks anew, a second later at the soonest.
+    mine.close();
+    let patience = Instant::now() + Duration::from_secs(20);
+    let mut again = loop {
+        let caller = wire.a.conn();
+        caller.ask_with("echo", None, FlowSpec::unreliable(), Mode::Ring);
+        let mut again = caller.flow();
+        again.send(b"second");
+        if readable(&server.0, 300) {
+            break again;
+        }
+        // Too soon: it went to the old flow.
+        assert_eq!(theirs.recv().unwrap(), b"second");
+        again.close();
+        assert!(Instant::now() < patience);
+    };
+    server.accept(server.flow_request().request, Mode::Ring);
+    let mut fresh = server.flow();
+    assert_eq!(fresh.recv().unwrap(), b"second");
+    fresh.send(b"answer");
+    assert_eq!(again.recv().unwrap(), b"answer");
+    let (reason, graceful) = theirs.notice().unwrap();
+    assert!(graceful && reason.contains("anew"), "{reason}");
+}
+
+#[test]
+fn flows_fail_when_the_interface_goes_down_and_can_be_made_again() {
+    let Some(wire) = Wire::new("eth-d", "dif = \"lan\"", 1500) else {
+        return;
+    };
+    let server = wire.b.register("echo");
+    let (mine, theirs) = wire.flow(&server);
+    wire.rooms[0].ip("link set va down");
+    wait_for(&wire.a, LinkState::Down);
+    wait_for(&wire.b, LinkState::Down);
+    for end in [&mine, &theirs] {
+        let (reason, graceful) = end.notice().unwrap();
+        assert!(!graceful && reason.contains("is down"), "{reason}");
+    }
+    let caller = wire.a.conn();
+    caller.ask_with("echo", Some("lan"), FlowSpec::unreliable(), Mode::Ring);
+    assert!(caller.error().message.contains("va is down"));
+    wire.rooms[0].ip("link set va up");
+    wait_for(&wire.a, LinkState::Up);
+    wait_for(&wire.b, LinkState::Up);
+    let (mut mine, mut theirs) = wire.flow(&server);
+    theirs.send(b"back");
+    assert_eq!(mine.recv().unwrap(), b"back");
+}
+
+/// A station without a node.
+struct Station {
+    socket: PacketSocket,
+    mac: Mac,
+}
+
+impl Station {
+    fn new(room: &Room, name: &'static str) -> Station {
+        room.run(move || {
+            let interface = Interface::named(name).unwrap();
+            let layout = Layout::for_mtu(interface.mtu);
+            Station {
+                socket: PacketSocket::open(&interface, layout, None).unwrap(),
+                mac: Mac(interface.mac),
+            }
+        })
+    }
+
+    fn send(&mut self, to: Mac, ethertype: u16, payload: &[u8]) {
+        let mut frame = to.0.to_vec();
+        frame.extend_from_slice(&self.mac.0);
+        frame.extend_from_slice(&ethertype.to_be_bytes());
+        frame.extend_from_slice(payload);
+        self.socket.reserve(frame.len()).unwrap().copy_from_slice(&frame);
+        self.socket.commit(frame.len());
+        assert!(self.socket.flush().unwrap());
+    }
+
+    /// The payload of the next frame of this type.
+    fn receive(&mut self, ethertype: u16) -> Vec<u8> {
+        let patience = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(received) = self.socket.receive() {
+                let frame = received.frame.to_vec();
+                self.socket.release();
+                if frame[12..14] == ethertype.to_be_bytes() {
+                    return frame[14..].to_vec();
+                }
+            }
+            assert!(Instant::now() < patience, "no frame for 10 s");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    }
+}
+
+#[test]
+fn hostile_frames_are_counted_and_padding_is_passed_on() {
+    let rooms = match (Room::new(), Room::new()) {
+        (Some(a), Some(b)) => [a, b],
+        _ => return,
+    };
+    rooms[0].join("va", &rooms[1], "vb", 1500);
+    let mut house = rooms[0].run(|| {
+        let toml = "[[ipcp]]\nname = \"e\"\ntype = \"eth\"\ndif = \"lan\"\ninterface = \"va\"";
+        House::new("eth-h", toml)
+    });
+    wait_for(&house, LinkState::Up);
+    let server = house.register("echo");
+    let mut station = Station::new(&rooms[1], "vb");
+    let request = Arp {
+        operation: Operation::Request,
+        sender_mac: station.mac,
+        sender: "them",
+        target_mac: Mac::ZERO,
+        target: "echo",
+    };
+    let good = request.encode().unwrap();
+    for cut in 8..good.len() {
+        station.send(Mac::BROADCAST, 0x0806, &good[..cut]);
+    }
+    let forged = Arp {
+        sender_mac: Mac([2, 9, 9, 9, 9, 9]),
+        ..request
+    };
+    station.send(Mac::BROADCAST, 0x0806, &forged.encode().unwrap());
+    let mut bad_name = good.clone();
+    bad_name[14] = 7;
+    station.send(Mac::BROADCAST, 0x0806, &bad_name);
+    let unasked = Arp {
+        operation: Operation::Reply,
+        ..request
+    };
+    station.send(Mac::BROADCAST, 0x0806, &unasked.encode().unwrap());
+    let bad = (good.len() - 8 + 2) as u64;
+    eventually("the malformed are counted", || {
+        counted(&house, Value::DropMalformed) == bad
+    });
+    // A name that is not here is not answered; one that is here is.
+    let absent = Arp {
+        target: "absent",
+        ..request
+    };
+    station.send(Mac::BROADCAST, 0x0806, &absent.encode().unwrap());
+    station.send(Mac::BROADCAST, 0x0806, &good);
+    let reply = station.receive(0x0806);
+    let reply = Arp::decode(&reply).unwrap();
+    assert_eq!(
+        (reply.operation, reply.sender, reply.target),
+        (Operation::Reply, "echo", "them")
+    );
+    // Three bytes arrive as the 46 that a card makes of them; whoever is above cuts.
+    let mut padded = b"sdu".to_vec();
+    padded.resize(46, 0);
+    station.send(reply.sender_mac, 0xd1f0, &padded);
+    let asked = server.flow_request();
+    assert_eq!(asked.remote.as_str(), "them");
+    server.accept(asked.request, Mode::Ring);
+    let mut flow = server.flow();
+    assert_eq!(flow.recv().unwrap(), padded);
+    flow.send(b"x");
+    assert_eq!(station.receive(0xd1f0), b"x");
+    house.node.take();
+}
+
+#[test]
+fn the_fault_layer_loses_and_duplicates_as_configured() {
+    let keys = "dif = \"lan\"\nfault = { duplicate = 1.0, delay_ms = 1.0 }";
+    let Some(wire) = Wire::new("eth-f", keys, 1500) else {
+        return;
+    };
+    let server = wire.b.register("echo");
+    let (mut mine, mut theirs) = wire.flow(&server);
+    assert_eq!(theirs.recv().unwrap(), b"first");
+    for n in 0..20u8 {
+        mine.send(&[n]);
+        assert_eq!((theirs.recv().unwrap(), theirs.recv().unwrap()), (vec![n], vec![n]));
+    }
+    drop(wire);
+    let keys = "dif = \"lan\"\nfault = { loss = 1.0 }\ntimeout_ms = 300";
+    let Some(wire) = Wire::new("eth-l", keys, 1500) else {
+        return;
+    };
+    let _server = wire.b.register("echo");
+    let caller = wire.a.conn();
+    caller.ask_with("echo", None, FlowSpec::unreliable(), Mode::Ring);
+    assert!(caller.error().message.contains("nobody on va answered"));
+    assert!(counted(&wire.a, Value::DropImpaired) >= 2);
+}
+
+#[test]
+fn an_interface_that_is_not_there_is_refused_with_those_that_are() {
+    let house = House::new("eth-n", "");
+    let create: carina_api::control::IpcpCreate = serde_json::from_str(
+        r#"{"name":"e","type":"eth","dif":"10","interface":"carina-nope"}"#,
+    )
+    .unwrap();
+    let error = house.control().create_ipcp(&create).unwrap_err().to_string();
+    assert!(error.contains("no network interface \"carina-nope\""), "{error}");
+    assert!(error.contains("lo"), "{error}");
+}
+
+/// Two nodes that reach each other over IP, on free ports.
+fn over_ip(name: &str, kind: &str, keys: &str) -> (House, House) {
+    let ports: Vec<UdpSocket> = (0..2)
+        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
+        .collect();
+    let [a, b] = [0, 1].map(|at| ports[at].local_addr().unwrap());
+    drop(ports);
+    let house = |side: &str, listen, peer: &str, address| {
+        let toml = format!(
+            "[[ipcp]]\nname = \"e\"\ntype = \"{kind}\"\ndif = \"inet\"\nlisten = \"{listen}\"\n\
+             {keys}\n[[ipcp.peers]]\nname = \"{peer}\"\naddress = \"{address}\""
+        );
+        House::new(&format!("{name}-{side}"), &toml)
+    };
+    let houses = (house("a", a, "echo", b), house("b", b, "caller", a));
+    wait_for(&houses.0, LinkState::Up);
+    wait_for(&houses.1, LinkState::Up);
+    houses
+}
+
+#[test]
+fn udp_carries_flows_by_name_and_tells_their_ends() {
+    let (a, b) = over_ip("udp", "udp", "sdu_max = 1400");
+    let server = b.register("echo");
+    let ask = |name: &str| {
+        let caller = a.conn();
+        caller.ask_with(name, Some("inet"), FlowSpec::unreliable(), Mode::Ring);
+        caller
+    };
+    let mut flows = Vec::new();
+    for n in 0..3u8 {
+        let caller = ask("echo");
+        let request = server.flow_request();
+        assert_eq!(request.remote.as_str(), "caller");
+        server.accept(request.request, Mode::Ring);
+        let (mut mine, mut theirs) = (caller.flow(), server.flow());
+        mine.send(&[n]);
+        assert_eq!(theirs.recv().unwrap(), [n]);
+        flows.push((mine, theirs));
+    }
+    for (n, (mine, theirs)) in flows.iter_mut().enumerate() {
+        for size in [0, 1, 1400] {
+            theirs.send(&vec![n as u8; size]);
+            assert_eq!(mine.recv().unwrap(), vec![n as u8; size]);
+        }
+        mine.send(&[9; 1401]);
+    }
+    eventually("long SDUs are counted", || {
+        counted(&a, Value::DropTooLong) == 3
+    });
+    let (mine, theirs) = flows.pop().unwrap();
+    mine.close();
+    assert!(theirs.notice().unwrap().1, "a graceful end");
+    let caller = ask("echo");
+    server.deny(server.flow_request().request, "not today");
+    assert!(caller.error().message.contains("not today"));
+    let error = ask("no such host").error().message;
+    assert!(error.contains("`peers`"), "{error}");
+}
+
+#[test]
+fn bare_datagrams_are_flows_by_address() {
+    let (a, b) = over_ip("bare", "udp", "framing = \"rlite\"");
+    let server = b.register("echo");
+    let (mut mine, mut theirs) = begin(&a, &server, "echo");
+    assert_eq!(theirs.flow.remote.as_str(), "caller", "the name of the address");
+    for size in [0, 1, 1452] {
+        mine.send(&vec![5; size]);
+        assert_eq!(theirs.recv().unwrap(), vec![5; size]);
+        theirs.send(&vec![6; size]);
+        assert_eq!(mine.recv().unwrap(), vec![6; size]);
+    }
+}
+
+#[test]
+fn tcp_carries_sdus_of_any_length_and_its_end_is_the_flows() {
+    let (a, b) = over_ip("tcp", "tcp", "");
+    let server = b.register("echo");
+    let ask = || {
+        let caller = a.conn();
+        caller.ask_with("echo", Some("inet"), FlowSpec::reliable(), Mode::Ring);
+        caller
+    };
+    let caller = ask();
+    let request = server.flow_request();
+    assert_eq!(request.remote.as_str(), "caller");
+    server.accept(request.request, Mode::Ring);
+    let (mut mine, mut theirs) = (caller.flow(), server.flow());
+    for size in [0, 1, 10_000, 30_000] {
+        let sdu: Vec<u8> = (0..size).map(|n| n as u8).collect();
+        mine.send_patiently(&sdu);
+        assert!(theirs.recv_whole().unwrap() == sdu, "{size} bytes there");
+        theirs.send_patiently(&sdu);
+        assert!(mine.recv_whole().unwrap() == sdu, "{size} bytes back");
+    }
+    // A reader that waits holds the writer back, and nothing is lost.
+    let writer = std::thread::spawn(move || {
+        for n in 0..2000u32 {
+            mine.send_patiently(&[&n.to_be_bytes()[..], &[7; 5000]].concat());
+        }
+        mine.close();
+    });
+    std::thread::sleep(Duration::from_millis(50));
+    for n in 0..2000u32 {
+        let sdu = theirs.recv_whole().unwrap();
+        assert!(sdu.len() == 5004 && sdu[..4] == n.to_be_bytes(), "SDU {n}");
+    }
+    assert_eq!(theirs.recv_whole(), None);
+    assert!(theirs.notice().unwrap().1, "a graceful end");
+    writer.join().unwrap();
+    let caller = ask();
+    server.deny(server.flow_request().request, "not today");
+    assert!(caller.error().message.contains("not today"));
+    drop(server);
+    let refused = ask();
+    let error = refused.error().message;
+    assert!(error.contains("no application is registered as echo"), "{error}");
+    drop(b);
+    assert!(ask().error().message.contains("refused"));
+}
+
+#[test]
+fn tcp_of_others_has_short_lengths_and_names_from_the_table() {
+    let (a, b) = over_ip("tcps", "tcp", "framing = \"rlite\"");
+    let server = b.register("echo");
+    let caller = a.conn();
+    caller.ask_with("echo", Some("inet"), FlowSpec::reliable(), Mode::Ring);
+    let mut mine = caller.flow();
+    mine.send(b"first");
+    let request = server.flow_request();
+    assert_eq!(request.remote.as_str(), "caller");
+    server.accept(request.request, Mode::Ring);
+    let mut theirs = server.flow();
+    assert_eq!(theirs.recv_whole().unwrap(), b"first");
+    for size in [0, 1, 16_000] {
+        theirs.send_patiently(&vec![3; size]);
+        assert!(mine.recv_whole().unwrap() == vec![3; size]);
+    }
+    theirs.close();
+    assert_eq!(mine.recv_whole(), None);
+}
