@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use carina_api::AppName;
 use carina_engine::{Close, LinkId, Links};
 use carina_netdev::connect_stream;
+use carina_wire::pcapng::Direction;
 
 use super::conn::Phase;
 use super::{OUT_BYTES_MAX, Tcp};
@@ -295,6 +296,7 @@ impl Tcp {
                 None => return false,
             }
         }
+        self.board.taps.note_bytes(Direction::In, payload);
         conn.delivered = 0;
         conn.deframer.consume();
         true

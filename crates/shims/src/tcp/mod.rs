@@ -19,6 +19,7 @@ use carina_engine::counters::Value;
 use carina_engine::{App, Close, LinkId, Links};
 use carina_netdev::{StreamFraming, accept_stream, listen_stream};
 use carina_sys::{Epoll, Interest, Ready};
+use carina_wire::pcapng::Direction;
 
 use self::conn::{Conn, Phase};
 use crate::board::Board;
@@ -420,6 +421,10 @@ impl Tcp {
             framing.put_head(conn.out(), packet.len(), packet.more());
             packet.append_to(conn.out());
             conn.wants_credit = true;
+            // The check of short frames has shown theirs.
+            if framing == StreamFraming::Long {
+                self.board.taps.note(Direction::Out, &[], &packet);
+            }
             match packet.more() {
                 true => self.board.row.add(Value::PiecesOut, 1),
                 false => self.board.row.add(Value::SdusOut, 1),
