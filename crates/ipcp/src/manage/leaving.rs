@@ -94,6 +94,8 @@ impl Management {
             }
         }
         self.member = None;
+        // Whoever did not hear of it must not take the next membership for this one.
+        self.incarnation = self.random.nonce();
         self.routing = None;
         self.lost.clear();
         self.promised.clear();
