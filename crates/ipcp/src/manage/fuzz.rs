@@ -1,62 +1,107 @@
 //! Entry points for fuzzing: what reads the values that other members write.
+//!
+//! The first byte chooses what the others are taken for.
+
+use alloc::collections::BTreeMap;
 
 use carina_cdap::Message;
 
 use super::dialect;
 
 /// Values of the exchange that makes neighbours, of enrollment, of replicated entries, of flows
-/// and of the RIB. What is read is written and read again as the same.
+/// and of the RIB.
 pub fn enrollment(bytes: &[u8]) {
-    if let Ok(message) = Message::decode(bytes) {
-        let _ = dialect::greeting(&message);
-        let _ = dialect::Object::parse(&message.name);
-    }
-    if let Some(object) = core::str::from_utf8(bytes)
-        .ok()
-        .and_then(dialect::Object::parse)
-    {
-        let path = object.path();
-        assert_eq!(
-            dialect::Object::parse(&path).map(|again| again.path()),
-            Some(path)
-        );
-    }
-    if let Some(config) = dialect::decode_dif(bytes) {
-        assert_eq!(
-            dialect::decode_dif(&dialect::encode_dif(&config)),
-            Some(config)
-        );
-    }
-    if let Some(entries) = dialect::decode_entries(bytes) {
-        assert_eq!(
-            dialect::decode_entries(&dialect::encode_entries(&entries)),
-            Some(entries)
-        );
-    }
-    if let Some(digests) = dialect::decode_digests(bytes) {
-        assert_eq!(
-            dialect::decode_digests(&dialect::encode_digests(digests.clone())),
-            Some(digests)
-        );
-    }
-    if let Some(objects) = dialect::decode_objects(bytes) {
-        assert_eq!(
-            dialect::decode_objects(&dialect::encode_objects(&objects)),
-            Some(objects)
-        );
-    }
-    if let Some(flow) = dialect::decode::<dialect::FlowObject>(bytes) {
-        let spec = flow.spec.as_ref().and_then(dialect::SpecValue::read);
-        if let Some(spec) = spec {
-            assert_eq!(dialect::SpecValue::from(spec).read(), Some(spec));
+    let _ = reads_enrollment(bytes);
+}
+
+/// True when the bytes are such a value. What is read is written and read again as the same.
+pub fn reads_enrollment(bytes: &[u8]) -> bool {
+    let Some((kind, bytes)) = bytes.split_first() else {
+        return false;
+    };
+    match kind % 7 {
+        0 => {
+            let message = Message::decode(bytes).ok();
+            message
+                .and_then(|message| dialect::greeting(&message))
+                .is_some()
+        }
+        1 => {
+            let object = core::str::from_utf8(bytes)
+                .ok()
+                .and_then(dialect::Object::parse);
+            let path = object.as_ref().map(dialect::Object::path);
+            let again = path.as_deref().and_then(dialect::Object::parse);
+            assert_eq!(again, object);
+            object.is_some()
+        }
+        2 => {
+            let config = dialect::decode_dif(bytes);
+            let again = config.as_ref().map(dialect::encode_dif);
+            assert_eq!(again.and_then(|again| dialect::decode_dif(&again)), config);
+            config.is_some()
+        }
+        3 => {
+            let entries = dialect::decode_entries(bytes);
+            let again = entries.as_deref().map(dialect::encode_entries);
+            assert_eq!(
+                again.and_then(|again| dialect::decode_entries(&again)),
+                entries
+            );
+            entries.is_some()
+        }
+        4 => {
+            let digests = dialect::decode_digests(bytes);
+            let again = digests.clone().map(dialect::encode_digests);
+            assert_eq!(
+                again.and_then(|again| dialect::decode_digests(&again)),
+                digests
+            );
+            digests.is_some()
+        }
+        5 => {
+            let objects = dialect::decode_objects(bytes);
+            let again = objects.as_deref().map(dialect::encode_objects);
+            assert_eq!(
+                again.and_then(|again| dialect::decode_objects(&again)),
+                objects
+            );
+            objects.is_some()
+        }
+        _ => {
+            let flow = dialect::decode::<dialect::FlowObject>(bytes);
+            let spec = flow.and_then(|flow| flow.spec?.read());
+            if let Some(spec) = spec {
+                assert_eq!(dialect::SpecValue::from(spec).read(), Some(spec));
+            }
+            spec.is_some()
         }
     }
 }
 
-/// Messages of the routing policy.
+/// Messages of the routing policy, and the policy that hears them.
 pub fn link_state(bytes: &[u8]) {
-    if let Some(message) = dialect::decode_routing(bytes) {
-        let again = dialect::decode_routing(&dialect::encode_routing(&message));
-        assert_eq!(again, Some(message));
+    let _ = reads_link_state(bytes);
+}
+
+/// True when the bytes are such a message.
+pub fn reads_link_state(bytes: &[u8]) -> bool {
+    let Some(message) = dialect::decode_routing(bytes) else {
+        return false;
+    };
+    let again = dialect::decode_routing(&dialect::encode_routing(&message));
+    assert_eq!(again.as_ref(), Some(&message));
+    let Ok(mut routing) = carina_routing::policy::make("", &BTreeMap::new()) else {
+        return false;
+    };
+    routing.set_own(0, 1, "own");
+    routing.handle_link_up(0, 2, 1);
+    routing.handle_message(1, 2, message);
+    for now in [1_000_000_000, 60_000_000_000] {
+        routing.handle_timeout(now);
+        while routing.poll_message(now).is_some() {}
+        let _ = routing.poll_routes();
+        assert!(!routing.table().contains_key(&1));
     }
+    true
 }

@@ -74,6 +74,7 @@ impl Management {
     pub(super) fn leaving_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         if let Some(leaving) = self.leaving.take_if(|leaving| leaving.at <= now) {
             self.forget_membership(now, &leaving.reason, dt);
+            self.is_away = true;
             let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
             for n1 in n1s {
                 let reason = leaving.reason.clone();

@@ -99,6 +99,8 @@ pub struct Management {
     /// Address of an earlier membership of this DIF.
     former: u64,
     leaving: Option<Leaving>,
+    /// It left the DIF and has not been told to come back.
+    is_away: bool,
     n1s: BTreeMap<N1Port, N1>,
     channels: BTreeMap<u32, N1Port>,
     last_channel: u32,
@@ -165,6 +167,7 @@ impl Management {
             member: None,
             former: 0,
             leaving: None,
+            is_away: false,
             n1s: BTreeMap::new(),
             channels: BTreeMap::new(),
             last_channel: 0,

@@ -25,6 +25,8 @@ pub struct Wire {
     pub loss: u64,
     kind: Kind,
     sdu_max: usize,
+    /// The member at this end has given it back.
+    is_down: [bool; 2],
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -129,6 +131,7 @@ impl Net {
             ends,
             kind,
             sdu_max,
+            is_down: [false; 2],
             is_cut: false,
             loss: 0,
         });
@@ -169,6 +172,33 @@ impl Net {
                     self.raise(wire, end);
                 }
             }
+        }
+    }
+
+    /// A member gives its end of an N-1 flow back. The other side does not hear of it.
+    fn drop_end(&mut self, name: &str, n1: N1Port) {
+        let is_end = |end: &End| end.0 == name && end.1 == n1;
+        for wire in &mut self.wires {
+            if let Some(index) = wire.ends.iter().position(is_end) {
+                wire.is_down[index] = true;
+            }
+        }
+        let reason = "it was given back".into();
+        self.order(name, Command::N1Down { n1, reason });
+    }
+
+    /// A member asks for the N-1 flow that it had given back or lost.
+    fn raise_again(&mut self, name: &str, remote: &str) {
+        let is_it = |wire: &Wire| {
+            let names = [name, remote];
+            wire.ends.iter().zip(names).all(|(end, name)| end.0 == name)
+                && wire.is_down[0]
+                && !wire.is_cut
+        };
+        if let Some(wire) = self.wires.iter().position(is_it) {
+            self.wires[wire].is_down = [false; 2];
+            self.raise(wire, 1);
+            self.raise(wire, 0);
         }
     }
 
@@ -284,6 +314,11 @@ impl Net {
                 if self.accepts.contains(local) {
                     answers.push(*flow);
                 }
+            }
+            match &event {
+                Event::DropN1 { n1, .. } => self.drop_end(name, *n1),
+                Event::NeedN1 { remote, .. } => self.raise_again(name, &remote.clone()),
+                _ => {}
             }
             self.events.push((name.to_string(), event));
         }

@@ -161,6 +161,7 @@ impl Management {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
+        flow.is_refused = !is_passing;
         let is_news = !core::mem::replace(&mut flow.is_told, true);
         if is_member {
             let remote = flow.props.remote.clone();

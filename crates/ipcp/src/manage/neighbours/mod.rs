@@ -76,6 +76,8 @@ pub(super) struct N1 {
     retry_ns: u64,
     /// A failed enrollment was told already, and nothing has changed since.
     pub(super) is_told: bool,
+    /// The other end has refused for good.
+    is_refused: bool,
     /// The other end has shown that it is a member.
     is_promising: bool,
     /// When this side asked last.
@@ -143,6 +145,7 @@ impl Management {
             self.n1_down(now, n1, "it came up again", dt);
         }
         dt.add_n1(n1, &props);
+        self.is_away = false;
         let starts = self.member.is_none() || props.is_initiator;
         self.n1s.insert(
             n1,
@@ -154,6 +157,7 @@ impl Management {
                 retry_at: None,
                 retry_ns: RETRY_FIRST_NS,
                 is_told: false,
+                is_refused: false,
                 is_promising: false,
                 asked_at: 0,
                 is_waiting: false,
@@ -190,7 +194,8 @@ impl Management {
             return;
         };
         dt.remove_n1(now, n1);
-        if self.member.is_some() && gone.props.is_initiator && !gone.props.remote.is_empty() {
+        let is_wanted = gone.props.is_initiator && !gone.is_refused && !self.is_away;
+        if is_wanted && !gone.props.remote.is_empty() {
             self.seek(now, gone.props.dif, gone.props.remote);
         }
         self.start_waiting(now, dt);
@@ -204,7 +209,9 @@ impl Management {
             return;
         };
         flow.is_told = false;
+        flow.is_refused = false;
         flow.retry_ns = RETRY_FIRST_NS;
+        self.is_away = false;
         if flow.asking.is_none() && flow.up.is_none() {
             self.ask(now, n1, dt);
         }
