@@ -7,6 +7,7 @@ mod carriage;
 mod commands;
 mod dissect;
 mod failure;
+mod lab;
 mod measure;
 mod report;
 mod trial;
@@ -107,6 +108,8 @@ enum Command {
     #[command(subcommand)]
     Vm(commands::vm::VmCommand),
     #[command(subcommand)]
+    Lab(commands::lab::LabCommand),
+    #[command(subcommand)]
     Bench(commands::bench::BenchCommand),
     Demo(commands::demo::DemoArgs),
     Impair(commands::impair::ImpairArgs),
@@ -135,6 +138,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Capture(args) => commands::capture::run(shared, &args),
         Command::Dissect(args) => commands::dissect::run(shared, &args),
         Command::Vm(command) => commands::vm::run(shared, command),
+        Command::Lab(command) => commands::lab::run(shared, command),
         Command::Bench(command) => commands::bench::run(shared, command),
         Command::Demo(args) => commands::demo::run(shared, args),
         Command::Impair(args) => commands::impair::run(shared, &args),

@@ -14,6 +14,7 @@ pub mod flow;
 pub mod impair;
 pub mod ipcp;
 pub mod key;
+pub mod lab;
 pub mod node;
 pub mod perf;
 pub mod ping;

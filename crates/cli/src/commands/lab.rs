@@ -1,0 +1,315 @@
+//! `carina lab`: topologies of systems on one machine.
+
+use std::io::Write;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use carina_api::LocalName;
+use clap::Subcommand;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::lab::{
+    Guest, LabDir, Labs, Options, Plan, Record, Topology, enter, remove_strays, shell_words,
+    status, svg, take_down, up,
+};
+use crate::report::table::Table;
+use crate::report::{print_json, print_line, progress};
+
+/// Make networks of systems on this machine from a file: namespaces, VMs, links, DIFs
+#[derive(Debug, Subcommand)]
+pub enum LabCommand {
+    /// Make all that a file says
+    #[command(
+        after_help = "Examples:\n  carina lab up examples/labs/two-systems.lab\n  \
+        carina lab up examples/labs/vm-to-vm.lab --name vms --keep\n\nThe lab stays until \
+        `carina lab down`. An ordinary user gets it in a user namespace."
+    )]
+    Up(UpArgs),
+    /// Remove a lab and everything in it, also one that was left half made
+    #[command(
+        after_help = "Examples:\n  carina lab down\n  carina lab down two-systems\n  \
+        carina lab down --all"
+    )]
+    Down {
+        /// The lab [default: the only one]
+        name: Option<String>,
+        /// All labs
+        #[arg(long, conflicts_with = "name")]
+        all: bool,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Run a command in a system of a lab; its node is what `carina` then speaks to
+    #[command(
+        after_help = "Examples:\n  carina lab exec a carina ping rina.apps.echotime\n  \
+        carina lab exec --lab two-systems b sh\n\nIn a VM the command has no standard input, and \
+        its output comes when it has ended."
+    )]
+    Exec(ExecArgs),
+    /// Show systems, members, neighbours and applications of a running lab
+    #[command(after_help = "Examples:\n  carina lab status\n  carina lab status vms --json")]
+    Status {
+        /// The lab [default: the only one]
+        name: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// List the labs that are up
+    #[command(after_help = "Example:\n  carina lab list")]
+    List {
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Show what is in a file, as tables or as a picture
+    #[command(
+        after_help = "Examples:\n  carina lab show examples/labs/paper-routing.lab\n  \
+        carina lab show examples/labs/paper-routing.lab --svg routing.svg"
+    )]
+    Show {
+        /// The file
+        file: PathBuf,
+        /// Draw it; to standard output unless a file is given
+        #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
+        svg: Option<PathBuf>,
+    },
+    /// Check a file and print what `up` would do
+    #[command(after_help = "Example:\n  carina lab check examples/labs/recursive.lab --json")]
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+}
+
+/// Where labs are written down.
+#[derive(Debug, clap::Args)]
+pub struct Place {
+    /// Directory of all labs, in memory where there are VMs [default: labs beside the default run
+    /// directory]
+    #[arg(long, value_name = "DIR")]
+    labs: Option<PathBuf>,
+}
+
+/// Options of `carina lab up`.
+#[derive(Debug, clap::Args)]
+pub struct UpArgs {
+    /// The file
+    file: PathBuf,
+    /// Name of the lab [default: that of the file]
+    #[arg(long)]
+    name: Option<LocalName>,
+    /// Leave what was made when something fails, to look at
+    #[arg(long)]
+    keep: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Options of `carina lab exec`.
+#[derive(Debug, clap::Args)]
+pub struct ExecArgs {
+    /// The lab [default: the only one]
+    #[arg(long)]
+    lab: Option<String>,
+    #[command(flatten)]
+    place: Place,
+    /// The system
+    system: String,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
+impl Place {
+    fn labs(self) -> Labs {
+        self.labs.map_or_else(Labs::usual, Labs::at)
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The file is not right, there is no such lab, or something cannot be made or removed.
+pub fn run(shared: &Shared, command: LabCommand) -> Outcome {
+    match command {
+        LabCommand::Up(args) => make(shared, args),
+        LabCommand::Down { name, all, place } => down(shared, &place.labs(), name.as_deref(), all),
+        LabCommand::Exec(args) => exec(args),
+        LabCommand::Status { name, place } => {
+            let (dir, record) = place.labs().find(name.as_deref())?;
+            show_status(shared, &dir, &record)
+        }
+        LabCommand::List { place } => list(shared, &place.labs()),
+        LabCommand::Show { file, svg } => show(shared, &file, svg.as_deref()),
+        LabCommand::Check { file } => check(shared, &file),
+    }
+}
+
+fn load(file: &Path) -> Result<Topology, Failure> {
+    Topology::load(file).map_err(usage)
+}
+
+/// The name of a lab that is given none: that of its file.
+fn stem(file: &Path) -> String {
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    stem.chars()
+        .map(|c| if plain(c) { c } else { '_' })
+        .take(STEM_MAX)
+        .collect()
+}
+
+fn make(shared: &Shared, args: UpArgs) -> Outcome {
+    let topology = load(&args.file)?;
+    for note in &topology.notes {
+        progress(note);
+    }
+    let name = args
+        .name
+        .map_or_else(|| stem(&args.file), |name| name.to_string());
+    let text =
+        std::fs::read_to_string(&args.file).attempt(format!("reading {}", args.file.display()))?;
+    let mut options = Options::new(&name, &args.file.display().to_string(), text)?;
+    options.labs = args.place.labs();
+    options.keep_on_failure = args.keep;
+    if let Some(patience) = shared.wait {
+        options.patience = Duration::from_nanos(patience);
+    }
+    let lab = up(&topology, options)?;
+    let dir = lab.dir().clone();
+    let record = lab.detach();
+    show_status(shared, &dir, &record)
+}
+
+fn down(shared: &Shared, labs: &Labs, name: Option<&str>, all: bool) -> Outcome {
+    let mut gone = Vec::new();
+    let records = match (all, name) {
+        (true, _) => labs.list()?,
+        (false, Some(name)) => {
+            let mut records = labs.list()?;
+            records.retain(|record| record.name == name);
+            records
+        }
+        (false, None) => vec![labs.find(None)?.1],
+    };
+    for record in &records {
+        take_down(&labs.lab(&record.name), record)?;
+        gone.push(record.name.clone());
+    }
+    if let Some(name) = name {
+        let strays = remove_strays(labs, name)?;
+        // A directory without a record is from a process killed at its very beginning.
+        let dir = labs.lab(name);
+        let was_there = dir.path().exists();
+        dir.remove()?;
+        if gone.is_empty() && strays.is_empty() && !was_there {
+            return match shared.json {
+                true => print_json(&serde_json::json!({ "removed": [] })),
+                false => print_line(format!("there is nothing of a lab {name}")),
+            };
+        }
+        if gone.is_empty() {
+            gone.push(name.to_owned());
+        }
+    }
+    match shared.json {
+        true => print_json(&serde_json::json!({ "removed": gone })),
+        false if gone.is_empty() => print_line("no lab is up"),
+        false => print_line(format!("{}: removed", gone.join(", "))),
+    }
+}
+
+fn exec(args: ExecArgs) -> Outcome {
+    let (dir, record) = args.place.labs().find(args.lab.as_deref())?;
+    let topology = dir.topology()?;
+    let Some(system) = topology.system(&args.system) else {
+        let names: Vec<&str> = topology.systems.iter().map(|s| s.name.as_str()).collect();
+        return Err(usage(format!(
+            "lab {} has no system {}; it has: {}",
+            record.name,
+            args.system,
+            names.join(", ")
+        )));
+    };
+    if let Some(vm) = &system.vm {
+        let guest = Guest::reach(&dir, &system.name, vm)?;
+        let output = guest.run(&shell_words(&args.command), EXEC)?;
+        std::io::stdout()
+            .write_all(&output.stdout)
+            .and_then(|()| std::io::stdout().flush())
+            .and_then(|()| std::io::stderr().write_all(&output.stderr))
+            .attempt("writing what the command says")?;
+        std::process::exit(output.status);
+    }
+    let program = match args.command[0].as_str() {
+        "carina" => record.program.clone(),
+        other => PathBuf::from(other),
+    };
+    let error = enter(&record, &dir, &system.name, &program)
+        .args(&args.command[1..])
+        .exec();
+    Err(failed(format!("entering {}: {error}", system.name)))
+}
+
+fn show_status(shared: &Shared, dir: &LabDir, record: &Record) -> Outcome {
+    let status = status(dir, record)?;
+    match shared.json {
+        true => print_json(&status),
+        false => print_line(format!(
+            "lab {}: {}\n\n{}",
+            status.name,
+            status.state,
+            status.text()
+        )),
+    }
+}
+
+fn list(shared: &Shared, labs: &Labs) -> Outcome {
+    let records = labs.list()?;
+    if shared.json {
+        let all = records.iter().map(|record| {
+            serde_json::json!({
+                "name": record.name, "state": record.state(), "file": record.file,
+                "nodes": record.nodes.len(), "directory": labs.lab(&record.name).path(),
+            })
+        });
+        return print_json(&all.collect::<Vec<_>>());
+    }
+    let mut table = Table::new(["LAB", "STATE", "NODES", "FILE"]);
+    for record in &records {
+        let nodes = record.nodes.len().to_string();
+        table.row([&record.name, record.state(), &nodes, &record.file]);
+    }
+    print_line(table.to_string().trim_end())
+}
+
+fn show(shared: &Shared, file: &Path, picture: Option<&Path>) -> Outcome {
+    let topology = load(file)?;
+    let Some(picture) = picture else {
+        return match shared.json {
+            true => print_json(&topology),
+            false => print_line(topology.text()),
+        };
+    };
+    let drawn = svg(&stem(file), &topology);
+    if picture == Path::new("-") {
+        return print_line(drawn.trim_end());
+    }
+    std::fs::write(picture, drawn).attempt(format!("writing {}", picture.display()))
+}
+
+fn check(shared: &Shared, file: &Path) -> Outcome {
+    let topology = load(file)?;
+    let plan = Plan::new(&stem(file), &topology);
+    match shared.json {
+        true => print_json(&plan),
+        false => print_line(plan.text()),
+    }
+}
+
+/// Longest name taken from a file.
+const STEM_MAX: usize = 40;
+
+/// A command in a guest.
+const EXEC: Duration = Duration::from_secs(3600);

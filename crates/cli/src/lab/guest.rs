@@ -1,0 +1,195 @@
+//! Systems that are virtual machines: boot, commands inside, the guest's node.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use carina_api::control::{Client, IpcpInfo, LinkState};
+use carina_vm::shell::{NoAnswer, Shell};
+use carina_vm::{Boot, Cache, Image, Machine, Output, Record};
+
+use super::state::LabDir;
+use super::topology::Vm;
+use crate::failure::{Attempt, Failure, failed};
+
+/// How long a guest may take to boot; under translation it is slow.
+pub const BOOT: Duration = Duration::from_secs(180);
+
+/// A running guest, reached through its second serial port.
+#[derive(Debug)]
+pub struct Guest {
+    name: String,
+    shell: Shell,
+}
+
+/// What all guests of a lab boot.
+#[derive(Debug)]
+pub struct Kit {
+    cache: Cache,
+    boot: Boot,
+}
+
+impl Kit {
+    /// Obtains the kernel and packs the image.
+    ///
+    /// # Errors
+    /// Something is missing.
+    pub fn prepare(program: &Path) -> Result<Self, Failure> {
+        let cache = Cache::default_location().attempt("opening the cache")?;
+        let image = Image::new()
+            .program("/bin/carina", program)
+            .attempt("packing carina")?;
+        let boot = Boot::prepare(&cache, &image).attempt("preparing the guest")?;
+        Ok(Self { cache, boot })
+    }
+
+    /// Starts a machine whose port its host's node has; it goes on by itself.
+    ///
+    /// # Errors
+    /// QEMU does not start.
+    pub fn start(
+        &self,
+        dir: &LabDir,
+        name: &str,
+        vm: &Vm,
+        config: &str,
+    ) -> Result<Record, Failure> {
+        let host = dir.run_dir(&vm.host);
+        let port = Client::new(host.control_sock())
+            .vm(name)
+            .attempt(format!("asking {} for the port of VM {name}", vm.host))?;
+        let running = Machine::new(name, host.vm_dir())
+            .attempt("naming the VM")?
+            .boot(self.boot.clone())
+            .memory_mib(vm.memory_mib)
+            .cpus(vm.cpus)
+            .ivshmem(&port.qemu_socket)
+            .node_config(config)
+            .start(&self.cache)
+            .attempt(format!("starting QEMU for {name}"))?;
+        Ok(running.detach())
+    }
+}
+
+impl Guest {
+    /// Reaches the guest of a running lab.
+    ///
+    /// # Errors
+    /// Its machine does not run.
+    pub fn reach(dir: &LabDir, name: &str, vm: &Vm) -> Result<Self, Failure> {
+        let machines =
+            carina_vm::list(&dir.run_dir(&vm.host).vm_dir()).attempt("listing machines")?;
+        let record = machines.into_iter().find(|record| record.name == name);
+        let record = record.ok_or_else(|| failed(format!("VM {name} does not run any more")))?;
+        let shell = Shell::connect(&record.agent).attempt(format!("reaching VM {name}"))?;
+        let name = name.to_owned();
+        Ok(Self { name, shell })
+    }
+
+    /// Waits until it has booted.
+    ///
+    /// # Errors
+    /// It has not after a while.
+    pub fn wait_ready(&self) -> Result<(), Failure> {
+        self.shell
+            .wait_ready(BOOT)
+            .map_err(|answer| self.explain("waiting for it to boot", answer))
+    }
+
+    /// Runs a shell command in it.
+    ///
+    /// # Errors
+    /// The guest does not answer. That the command fails is no error but its status.
+    pub fn run(&self, command: &str, limit: Duration) -> Result<Output, Failure> {
+        let (status, stdout, stderr) = self
+            .shell
+            .run(command, limit)
+            .map_err(|answer| self.explain(&format!("`{command}`"), answer))?;
+        Ok(Output {
+            status,
+            stdout,
+            stderr,
+        })
+    }
+
+    /// Runs a shell command in it that must succeed.
+    ///
+    /// # Errors
+    /// It does not; its words are in the error.
+    pub fn must_run(&self, command: &str) -> Result<Output, Failure> {
+        let output = self.run(command, COMMAND)?;
+        if output.is_success() {
+            return Ok(output);
+        }
+        Err(failed(format!(
+            "in VM {}: `{command}` ended with {}: {}",
+            self.name,
+            output.status,
+            output.error_text()
+        )))
+    }
+
+    /// Writes a file in it.
+    ///
+    /// # Errors
+    /// The guest does not answer or cannot.
+    pub fn put(&self, path: &str, data: &[u8]) -> Result<(), Failure> {
+        let octal: String = data.iter().map(|byte| format!("\\0{byte:03o}")).collect();
+        self.must_run(&format!("printf '%b' '{octal}' >'{path}'"))
+            .map(drop)
+    }
+
+    /// Has its node become what a configuration says.
+    ///
+    /// # Errors
+    /// The node refuses.
+    pub fn apply(&self, config: &str) -> Result<(), Failure> {
+        self.put("/etc/carina.toml", config.as_bytes())?;
+        self.must_run("carina apply /etc/carina.toml").map(drop)
+    }
+
+    /// The IPCPs of its node.
+    ///
+    /// # Errors
+    /// The node does not answer.
+    pub fn ipcps(&self) -> Result<Vec<IpcpInfo>, Failure> {
+        let output = self.must_run("carina ipcp list --json")?;
+        serde_json::from_slice(&output.stdout)
+            .attempt(format!("reading what the node in VM {} says", self.name))
+    }
+
+    fn explain(&self, what: &str, answer: NoAnswer) -> Failure {
+        failed(match answer {
+            NoAnswer::Timeout => format!("VM {}: {what}: no answer in time", self.name),
+            NoAnswer::Closed => format!(
+                "VM {}: {what}: it has ended, or another process talks to it",
+                self.name
+            ),
+        })
+    }
+}
+
+/// Waits until the node in a guest and that of its host have found each other.
+///
+/// # Errors
+/// They have not after a while.
+pub fn wait_for_link(dir: &LabDir, name: &str, vm: &Vm) -> Result<(), Failure> {
+    let host = Client::new(dir.run_dir(&vm.host).control_sock());
+    let deadline = Instant::now() + BOOT;
+    while Instant::now() < deadline {
+        let port = host
+            .vm(name)
+            .attempt(format!("asking {} for {name}", vm.host))?;
+        if port.state == LinkState::Up {
+            return Ok(());
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    Err(failed(format!(
+        "the node in VM {name} has not attached; see /var/log/carina.log in it"
+    )))
+}
+
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// A command that asks the guest's own node.
+const COMMAND: Duration = Duration::from_secs(60);

@@ -1,0 +1,249 @@
+//! Network namespaces and what connects them, made with `ip`, by root or in a user namespace.
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use super::process::Process;
+use super::topology::{Link, Topology};
+use crate::failure::{Attempt, Failure, failed};
+
+/// Where network namespaces can be made: here by root, for others in a user namespace that a
+/// process keeps.
+#[derive(Debug, Clone, Default)]
+pub struct Ground {
+    keeper: Option<i32>,
+}
+
+impl Ground {
+    /// The ground of root.
+    pub fn bare() -> Self {
+        Self::default()
+    }
+
+    /// The ground that a process keeps.
+    pub fn kept_by(keeper: &Process) -> Self {
+        Self {
+            keeper: Some(keeper.pid),
+        }
+    }
+
+    /// A program that runs on this ground, outside the namespaces of systems.
+    pub fn command(&self, program: &str) -> Command {
+        let Some(keeper) = self.keeper else {
+            return Command::new(program);
+        };
+        let mut command = Command::new("nsenter");
+        command
+            .args([
+                "--preserve-credentials",
+                "--user",
+                "--mount",
+                "--net",
+                "--wd=.",
+                "--target",
+            ])
+            .arg(keeper.to_string())
+            .arg("--")
+            .arg(program);
+        command
+    }
+
+    /// A program that runs in a network namespace.
+    pub fn command_in(&self, namespace: &str, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = self.command("nsenter");
+        command
+            .arg(format!("--net={NETNS}/{namespace}"))
+            .arg("--")
+            .arg(program);
+        command
+    }
+
+    /// Runs `ip` with these words.
+    ///
+    /// # Errors
+    /// `ip` is missing or refuses; its words are in the error.
+    pub fn ip(&self, words: &[String]) -> Result<String, Failure> {
+        let what = format!("ip {}", words.join(" "));
+        let output = self
+            .command("ip")
+            .args(words)
+            .stdin(Stdio::null())
+            .output()
+            .attempt(format!("{what} (`ip` is in the package iproute2)"))?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(failed(format!("{what}: {}", said.trim())))
+    }
+
+    /// The names of the network namespaces there are.
+    ///
+    /// # Errors
+    /// `ip` is missing.
+    pub fn namespaces(&self) -> Result<Vec<String>, Failure> {
+        let text = self.ip(&["netns".to_owned(), "list".to_owned()])?;
+        let names = text
+            .lines()
+            .filter_map(|line| line.split_whitespace().next());
+        Ok(names.map(str::to_owned).collect())
+    }
+
+    /// The processes in a network namespace.
+    pub fn processes_in(&self, namespace: &str) -> Vec<i32> {
+        let words = ["netns", "pids", namespace].map(str::to_owned);
+        let text = self.ip(&words).unwrap_or_default();
+        text.lines()
+            .filter_map(|line| line.trim().parse().ok())
+            .collect()
+    }
+}
+
+/// Enters a user namespace in which an ordinary user may make network namespaces, and has a process
+/// keep it. `directory` lends a place to hang `/run` up while it is arranged.
+///
+/// # Errors
+/// The kernel does not allow it; the error says what to do.
+pub fn keep_ground(directory: &Path) -> Result<Process, Failure> {
+    let ready = directory.join(".ground");
+    let aside = directory.join(".run");
+    std::fs::create_dir_all(&aside).attempt(format!("making {}", aside.display()))?;
+    let log = directory.join(".ground.log");
+    let file = std::fs::File::create(&log).attempt(format!("writing {}", log.display()))?;
+    let mut child: Child = Command::new("unshare")
+        .args([
+            "--user",
+            "--map-root-user",
+            "--mount",
+            "--net",
+            "sh",
+            "-ec",
+            GROUND,
+            "sh",
+        ])
+        .args([&ready, &aside])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(file)
+        .spawn()
+        .attempt("running unshare (package util-linux)")?;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !ready.exists() {
+        let ended = child.try_wait().attempt("looking after unshare")?;
+        if ended.is_some() || Instant::now() > deadline {
+            let _ = child.kill();
+            let _ = child.wait();
+            let said = std::fs::read_to_string(&log).unwrap_or_default();
+            return Err(failed(format!(
+                "an ordinary user needs user namespaces to make a lab, and they are not allowed \
+                 here ({}): run it as root, or allow them \
+                 (sysctl kernel.unprivileged_userns_clone=1, \
+                 kernel.apparmor_restrict_unprivileged_userns=0)",
+                said.trim()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Process::of_child(&child)
+}
+
+/// Makes a place for the names of network namespaces, says so, and stays. Where there is no
+/// `/run/netns` yet, `/run` becomes a copy of itself with one.
+const GROUND: &str = r#"
+ready=$1 aside=$2
+if ! [ -d /run/netns ]; then
+    mount --rbind /run "$aside"
+    mount -t tmpfs run /run
+    for entry in "$aside"/* "$aside"/.[!.]*; do
+        [ -e "$entry" ] || continue
+        here=/run/${entry##*/}
+        if [ -d "$entry" ]; then
+            mkdir "$here"
+            mount --rbind "$entry" "$here"
+        else
+            : > "$here"
+            mount --bind "$entry" "$here"
+        fi
+    done
+    mkdir /run/netns
+fi
+mount -t tmpfs netns /run/netns
+: > "$ready"
+exec sleep infinity
+"#;
+
+/// The namespace of a system.
+pub fn of_system(lab: &str, system: &str) -> String {
+    format!("carina-{lab}-{system}")
+}
+
+/// The namespace of the bridges.
+pub fn of_bridges(lab: &str) -> String {
+    format!("carina-{lab}.links")
+}
+
+/// The names of all namespaces of a lab.
+pub fn names(lab: &str, topology: &Topology) -> Vec<String> {
+    let systems = topology
+        .namespaces()
+        .map(|system| of_system(lab, &system.name));
+    let bridges = topology
+        .links
+        .iter()
+        .any(is_bridged)
+        .then(|| of_bridges(lab));
+    systems.chain(bridges).collect()
+}
+
+/// More than two systems need a bridge.
+pub fn is_bridged(link: &Link) -> bool {
+    link.ends.len() > 2
+}
+
+/// The words for `ip` that make all namespaces and links, in order.
+pub fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
+    let mut all = Vec::new();
+    let mut add = |text: String| all.push(text.split(' ').map(str::to_owned).collect());
+    for name in names(lab, topology) {
+        add(format!("netns add {name}"));
+        add(format!("-n {name} link set dev lo up"));
+    }
+    let bridges = of_bridges(lab);
+    for (index, link) in topology.links.iter().enumerate() {
+        let mtu = link
+            .mtu
+            .map_or_else(String::new, |mtu| format!(" mtu {mtu}"));
+        let places: Vec<(String, &str)> = link
+            .ends
+            .iter()
+            .map(|end| (of_system(lab, &end.system), end.interface.as_str()))
+            .collect();
+        if let [(a, at_a), (b, at_b)] = &places[..] {
+            add(format!(
+                "link add name {at_a}{mtu} netns {a} type veth peer name {at_b}{mtu} netns {b}"
+            ));
+            add(format!("-n {a} link set dev {at_a} up"));
+            add(format!("-n {b} link set dev {at_b} up"));
+            continue;
+        }
+        let bridge = format!("br{index}");
+        add(format!(
+            "-n {bridges} link add name {bridge}{mtu} type bridge"
+        ));
+        add(format!("-n {bridges} link set dev {bridge} up"));
+        for (number, (namespace, interface)) in places.iter().enumerate() {
+            let port = format!("p{index}.{number}");
+            add(format!(
+                "link add name {interface}{mtu} netns {namespace} type veth peer name \
+                 {port}{mtu} netns {bridges}"
+            ));
+            add(format!("-n {bridges} link set dev {port} master {bridge}"));
+            add(format!("-n {bridges} link set dev {port} up"));
+            add(format!("-n {namespace} link set dev {interface} up"));
+        }
+    }
+    all
+}
+
+const NETNS: &str = "/run/netns";

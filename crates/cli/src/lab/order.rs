@@ -1,0 +1,396 @@
+//! Whether the lines of a topology file fit together, and the order in which to make things.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carina_ipcp::{Catalogue, DifConfig, PolicySpec, QosCube};
+use serde_json::{Map, Value};
+
+use super::parse::{Draft, DraftDif, DraftLink, Set, Setting, put};
+use super::topology::{At, Dif, Link, LinkEnd, Member, Topology, Wrong, hv_dif};
+use super::words::{nearest, wrong};
+
+/// Makes a topology of what the lines say.
+///
+/// # Errors
+/// The first thing that does not fit.
+pub fn arrange(draft: Draft) -> Result<Topology, Wrong> {
+    check_systems(&draft)?;
+    let links = draft
+        .links
+        .into_iter()
+        .enumerate()
+        .map(|(index, link)| arrange_link(index, link))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut topology = Topology {
+        systems: draft.systems,
+        links,
+        difs: Vec::new(),
+        apps: draft.apps.into_iter().map(|(app, _)| app).collect(),
+        notes: draft.notes,
+    };
+    check_machines(&topology)?;
+    let mut notes = Vec::new();
+    let configs = configure(&draft.difs, draft.settings, &mut notes)?;
+    topology.notes.append(&mut notes);
+    topology.difs = stack(draft.difs, configs, topology.shims())?;
+    Ok(topology)
+}
+
+fn check_systems(draft: &Draft) -> Result<(), Wrong> {
+    for word in &draft.mentions {
+        if draft.systems.iter().any(|system| system.name == word.text) {
+            continue;
+        }
+        let names = draft.systems.iter().map(|system| system.name.as_str());
+        let meant = nearest(&word.text, names)
+            .map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
+        return Err(word.wrong(format!(
+            "no line `system` or `vm` names {}{meant}",
+            word.text
+        )));
+    }
+    if draft.systems.is_empty() {
+        let at = At { line: 1, column: 1 };
+        return Err(wrong(at, "there is no system; `system a b` makes two"));
+    }
+    Ok(())
+}
+
+fn check_machines(topology: &Topology) -> Result<(), Wrong> {
+    for (vm, needs) in topology.machines() {
+        let host = topology.system(&needs.host);
+        if host.is_none_or(|host| host.vm.is_some()) {
+            return Err(wrong(
+                vm.at,
+                format!(
+                    "VM {} is attached to {}, a VM; VMs in VMs are not made",
+                    vm.name, needs.host
+                ),
+            ));
+        }
+        let on_link = |link: &&Link| link.ends.iter().any(|end| end.system == vm.name);
+        if let Some(link) = topology.links.iter().find(on_link) {
+            return Err(wrong(
+                link.at,
+                format!(
+                    "{} is a VM and has no network card; DIF {} reaches it, and a DIF over that and \
+                     link {} in {} takes it further",
+                    vm.name,
+                    hv_dif(&vm.name),
+                    link.name,
+                    needs.host
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn arrange_link(index: usize, draft: DraftLink) -> Result<Link, Wrong> {
+    let mtu = draft.mtu.unwrap_or(MTU);
+    let interface = interface_name(index, &draft.name);
+    let mut ends = Vec::new();
+    for (number, system) in draft.ends.iter().enumerate() {
+        let mut impairment = draft.impairment;
+        for (on, more) in &draft.netem {
+            if on.as_ref().is_none_or(|on| on == system) {
+                impairment = impairment.with(*more);
+            }
+        }
+        let fault = impairment
+            .fault(number, mtu)
+            .map_err(|what| wrong(draft.at, format!("link {} at {system}: {what}", draft.name)))?;
+        ends.push(LinkEnd {
+            system: system.clone(),
+            interface: interface.clone(),
+            fault,
+        });
+    }
+    Ok(Link {
+        name: draft.name,
+        vlan: draft.vlan,
+        mtu: draft.mtu,
+        ends,
+        at: draft.at,
+    })
+}
+
+/// The link's name where the kernel takes it for an interface.
+fn interface_name(index: usize, link: &str) -> String {
+    let is_taken = matches!(link, "lo" | "all" | "default" | "." | "..");
+    match link.len() <= INTERFACE_BYTES_MAX && !is_taken {
+        true => link.to_owned(),
+        false => format!("link{index}"),
+    }
+}
+
+/// Configurations of DIFs, by name.
+type Configs = BTreeMap<String, (DifConfig, Option<String>)>;
+
+fn configure(
+    difs: &[DraftDif],
+    settings: Vec<Setting>,
+    notes: &mut Vec<String>,
+) -> Result<Configs, Wrong> {
+    let mut configs = Configs::new();
+    let mut tables: BTreeMap<String, (Map<String, Value>, At)> = BTreeMap::new();
+    for setting in settings {
+        let dif = &setting.dif.text;
+        if !difs.iter().any(|known| known.name == *dif) {
+            let names = difs.iter().map(|known| known.name.as_str());
+            let meant = nearest(dif, names)
+                .map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
+            return Err(setting
+                .dif
+                .wrong(format!("no line `dif` makes a DIF {dif}{meant}")));
+        }
+        let at = setting.at;
+        let (config, auth) = configs.entry(dif.clone()).or_default();
+        match setting.what {
+            Set::Auth(text) => *auth = Some(text),
+            Set::Cube(cube) => config.cubes.push(cube_of(cube, at)?),
+            Set::Policy {
+                component,
+                name,
+                params,
+            } => {
+                let spec = PolicySpec { name, params };
+                if let Some((component, spec)) = known_policy(component, spec, at, notes)?
+                    && config.policies.insert(component.clone(), spec).is_some()
+                {
+                    return Err(wrong(
+                        at,
+                        format!("DIF {dif} has a policy for {component} already"),
+                    ));
+                }
+            }
+            Set::Key { path, value } => {
+                let (table, last) = tables.entry(dif.clone()).or_insert((Map::new(), at));
+                put(table, &path, value).map_err(|what| wrong(at, what))?;
+                *last = at;
+                // Unknown keys and wrong values are found while the place is known.
+                read_config(table).map_err(|what| wrong(at, what))?;
+            }
+        }
+    }
+    for (dif, (table, at)) in tables {
+        let mut read = read_config(&table).map_err(|what| wrong(at, what))?;
+        let (config, _) = configs.entry(dif).or_default();
+        read.cubes = std::mem::take(&mut config.cubes);
+        read.policies = std::mem::take(&mut config.policies);
+        *config = read;
+    }
+    Ok(configs)
+}
+
+fn read_config(table: &Map<String, Value>) -> Result<DifConfig, String> {
+    if let Some(key) = ["cubes", "policies"]
+        .iter()
+        .find(|key| table.contains_key(**key))
+    {
+        return Err(format!(
+            "`{key}` is not set; there are lines `cube` and `policy`"
+        ));
+    }
+    serde_json::from_value(Value::Object(table.clone())).map_err(|error| error.to_string())
+}
+
+fn cube_of(cube: Map<String, Value>, at: At) -> Result<QosCube, Wrong> {
+    serde_json::from_value(Value::Object(cube)).map_err(|error| wrong(at, error.to_string()))
+}
+
+/// A policy by the names that it has here, rlite's translated; none when there is no such thing.
+fn known_policy(
+    component: String,
+    spec: PolicySpec,
+    at: At,
+    notes: &mut Vec<String>,
+) -> Result<Option<(String, PolicySpec)>, Wrong> {
+    if RLITE_ONLY.contains(&component.as_str()) {
+        notes.push(format!(
+            "line {}: `{component} {}` of rlite has no like here; the DIF has its default",
+            at.line, spec.name
+        ));
+        return Ok(None);
+    }
+    // What protects and authenticates is known to the node only.
+    if ["authentication", "sdu-protection"].contains(&component.as_str()) {
+        return Ok(Some((component, spec)));
+    }
+    let mut catalogue = Catalogue::standard();
+    carina_ipcp::manage::describe(&mut catalogue);
+    let resolved = catalogue.resolve(&component, &spec).map(drop);
+    resolved.map_err(|what| wrong(at, what))?;
+    Ok(Some((component, spec)))
+}
+
+/// Orders DIFs so that each comes after those it stands on, and members so that each finds one
+/// before it.
+fn stack(
+    drafts: Vec<DraftDif>,
+    mut configs: Configs,
+    mut inside: BTreeMap<String, Vec<String>>,
+) -> Result<Vec<Dif>, Wrong> {
+    for draft in &drafts {
+        if inside.contains_key(&draft.name) {
+            return Err(wrong(
+                draft.at,
+                format!("{} is the name of a link or VM's DIF already", draft.name),
+            ));
+        }
+    }
+    let mut levels: BTreeMap<String, usize> = inside.keys().map(|name| (name.clone(), 0)).collect();
+    let names: Vec<String> = drafts.iter().map(|draft| draft.name.clone()).collect();
+    for draft in &drafts {
+        let systems = draft
+            .members
+            .iter()
+            .map(|(member, _)| member.system.clone());
+        inside.insert(draft.name.clone(), systems.collect());
+    }
+    let mut waiting = drafts;
+    let mut difs = Vec::new();
+    while !waiting.is_empty() {
+        let mut later = Vec::new();
+        let before = waiting.len();
+        for draft in waiting {
+            match level(&draft, &levels, &inside)? {
+                Some(level) => {
+                    levels.insert(draft.name.clone(), level);
+                    let (config, auth) = configs.remove(&draft.name).unwrap_or_default();
+                    difs.push(arrange_dif(draft, level, (config, auth), &inside)?);
+                }
+                None => later.push(draft),
+            }
+        }
+        if later.len() == before {
+            let stuck = later.first().expect("the loop runs while there are some");
+            let all: Vec<&str> = later.iter().map(|draft| draft.name.as_str()).collect();
+            return Err(wrong(
+                stuck.at,
+                format!(
+                    "these DIFs stand on each other in a circle: {}",
+                    all.join(", ")
+                ),
+            ));
+        }
+        waiting = later;
+    }
+    // Among equals the file decides.
+    difs.sort_by_key(|dif| (dif.level, names.iter().position(|name| *name == dif.name)));
+    Ok(difs)
+}
+
+/// The level of a DIF; none while one below has none.
+fn level(
+    draft: &DraftDif,
+    levels: &BTreeMap<String, usize>,
+    inside: &BTreeMap<String, Vec<String>>,
+) -> Result<Option<usize>, Wrong> {
+    let mut highest = Some(0);
+    for (member, lowers) in &draft.members {
+        let mut seen = BTreeSet::new();
+        for lower in lowers {
+            let Some(systems) = inside.get(&lower.text) else {
+                let meant = nearest(&lower.text, inside.keys().map(String::as_str))
+                    .map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
+                return Err(lower.wrong(format!(
+                    "{} is no link, no DIF and no hv.VM{meant}",
+                    lower.text
+                )));
+            };
+            if !systems.contains(&member.system) {
+                return Err(lower.wrong(format!(
+                    "{} is not in {}; in it are: {}",
+                    member.system,
+                    lower.text,
+                    systems.join(", ")
+                )));
+            }
+            if !seen.insert(&lower.text) {
+                return Err(lower.wrong(format!("{} is given twice", lower.text)));
+            }
+            highest = highest.zip(levels.get(&lower.text)).map(|(h, l)| h.max(*l));
+        }
+    }
+    Ok(highest.map(|highest| highest + 1))
+}
+
+fn arrange_dif(
+    draft: DraftDif,
+    level: usize,
+    (config, auth): (DifConfig, Option<String>),
+    inside: &BTreeMap<String, Vec<String>>,
+) -> Result<Dif, Wrong> {
+    let mut waiting: Vec<Member> = draft
+        .members
+        .into_iter()
+        .map(|(member, lowers)| Member {
+            over: lowers.into_iter().map(|word| word.text).collect(),
+            ..member
+        })
+        .collect();
+    for index in 0..waiting.len() {
+        let beside = |other: &&Member| {
+            let shared = other
+                .over
+                .iter()
+                .filter(|dif| waiting[index].over.contains(dif));
+            let mut shared =
+                shared.filter(|dif| inside.get(*dif).is_some_and(|all| all.len() == 2));
+            other.system != waiting[index].system && shared.next().is_some()
+        };
+        let beside = waiting
+            .iter()
+            .filter(beside)
+            .map(|m| m.system.clone())
+            .collect();
+        waiting[index].beside = beside;
+    }
+    let mut members = vec![waiting.remove(0)];
+    while !waiting.is_empty() {
+        let meets = |member: &Member| {
+            let mut met = members.iter().flat_map(|known| &known.over);
+            met.any(|dif| member.over.contains(dif))
+        };
+        let Some(next) = waiting.iter().position(meets) else {
+            let lost = &waiting[0];
+            return Err(wrong(
+                lost.at,
+                format!(
+                    "{} has no DIF below {} in common with {}; no member could admit it",
+                    lost.system,
+                    draft.name,
+                    members
+                        .iter()
+                        .map(|m| m.system.as_str())
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                ),
+            ));
+        };
+        members.push(waiting.remove(next));
+    }
+    Ok(Dif {
+        name: draft.name,
+        level,
+        config,
+        auth,
+        members,
+        at: draft.at,
+    })
+}
+
+/// Components of rlite that are none here.
+const RLITE_ONLY: [&str; 6] = [
+    "addralloc",
+    "dft",
+    "flowalloc",
+    "resalloc",
+    "ribd",
+    "namespace",
+];
+
+/// The kernel's MTU of an Ethernet interface.
+const MTU: u32 = 1500;
+const INTERFACE_BYTES_MAX: usize = 15;

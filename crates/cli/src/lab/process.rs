@@ -1,0 +1,116 @@
+//! Processes that outlive the command that started them.
+
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{Failure, failed};
+
+/// A process by its number, and by when it started: a later one of that number is another.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// The number.
+    pub pid: i32,
+    started_ticks: u64,
+}
+
+impl Process {
+    /// The process of a child.
+    ///
+    /// # Errors
+    /// It has ended already.
+    pub fn of_child(child: &Child) -> Result<Self, Failure> {
+        i32::try_from(child.id())
+            .ok()
+            .and_then(Self::numbered)
+            .ok_or_else(|| failed(format!("process {} ended at once", child.id())))
+    }
+
+    /// The process of a number; none when there is none.
+    pub fn numbered(pid: i32) -> Option<Self> {
+        let started_ticks = start_ticks(pid)?;
+        Some(Self { pid, started_ticks })
+    }
+
+    /// Whether that very process still runs.
+    pub fn is_alive(&self) -> bool {
+        start_ticks(self.pid) == Some(self.started_ticks)
+    }
+
+    /// Sends a signal, unless it has ended.
+    pub fn signal(&self, signal: Signal) {
+        if let Some(pid) = Pid::from_raw(self.pid).filter(|_| self.is_alive()) {
+            // It may end at this very moment.
+            let _ = kill_process(pid, signal);
+        }
+    }
+}
+
+/// Asks processes to end, and makes those that have not after a while.
+pub fn end_all(processes: &[Process], grace: Duration) {
+    for process in processes {
+        process.signal(Signal::TERM);
+    }
+    wait_for_end(processes, grace);
+    for process in processes {
+        process.signal(Signal::KILL);
+    }
+    wait_for_end(processes, AFTER_KILL);
+}
+
+fn wait_for_end(processes: &[Process], limit: Duration) {
+    let deadline = Instant::now() + limit;
+    while processes.iter().any(Process::is_alive) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// When a process started, in clock ticks since boot; none if it is gone or a zombie.
+fn start_ticks(pid: i32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field, the command's name, may hold spaces and parentheses.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    if matches!(*fields.first()?, "Z" | "X") {
+        return None;
+    }
+    // Field 22 of proc(5), counted from the third.
+    fields.get(19)?.parse().ok()
+}
+
+const AFTER_KILL: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_start_too() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let this = Process::numbered(own).unwrap();
+        assert!(this.is_alive());
+        let earlier = Process {
+            started_ticks: this.started_ticks + 1,
+            ..this
+        };
+        assert!(!earlier.is_alive());
+        // Would end the test if it were taken for this one.
+        earlier.signal(Signal::KILL);
+    }
+
+    #[test]
+    fn what_does_not_end_when_asked_is_ended() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "trap '' TERM; echo; while :; do sleep 1; done"])
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut byte = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
+        let process = Process::of_child(&child).unwrap();
+        end_all(&[process.clone()], Duration::from_millis(50));
+        assert!(!process.is_alive());
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,258 @@
+//! What is written down of a running lab, so that any process can find it and take it down.
+//!
+//! ```text
+//!   LABS/NAME/lab.json        the record
+//!   LABS/NAME/topology.lab    the text of the file, as it was
+//!   LABS/NAME/SYSTEM          run directory of the system's node
+//!   LABS/NAME/SYSTEM.toml     its configuration
+//!   LABS/NAME/SYSTEM.log      its standard error
+//!   LABS/NAME/.bin/carina     the program of all systems
+//!   LABS/NAME/SYSTEM.app-N    what its application number N has said
+//! ```
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use carina_api::paths::RunDir;
+use serde::{Deserialize, Serialize};
+
+use super::namespace::Ground;
+use super::process::Process;
+use super::topology::Topology;
+use crate::failure::{Attempt, Failure, failed, usage};
+
+/// The directory of all labs of this user.
+#[derive(Debug, Clone)]
+pub struct Labs(PathBuf);
+
+/// A lab that is up, coming up, or left behind.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// Its name.
+    pub name: String,
+    /// The file it was made from.
+    pub file: String,
+    /// The program that its nodes are.
+    pub program: PathBuf,
+    /// The process that makes it, or made it.
+    pub maker: Process,
+    /// Whether it is complete.
+    pub is_up: bool,
+    /// Keeps the user namespace that all is in, where that was needed.
+    pub keeper: Option<Process>,
+    /// Network namespaces, made or about to be made.
+    pub namespaces: Vec<String>,
+    /// The nodes of systems that are namespaces.
+    pub nodes: BTreeMap<String, Process>,
+    /// The applications.
+    pub apps: Vec<AppRecord>,
+}
+
+/// An application that was started.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AppRecord {
+    /// Its system.
+    pub system: String,
+    /// Its command.
+    pub command: String,
+    /// Its process; none in a VM, where it is not known.
+    pub process: Option<Process>,
+}
+
+/// The directory of one lab.
+#[derive(Debug, Clone)]
+pub struct LabDir(PathBuf);
+
+impl Labs {
+    /// The labs in a directory.
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The usual directory: `labs` beside the default run directory of a node, or in `/dev/shm`
+    /// where that is on a disk: regions of VMs are memory.
+    pub fn usual() -> Self {
+        let uid = rustix::process::geteuid();
+        let xdg = std::env::var_os("XDG_RUNTIME_DIR").filter(|dir| !dir.is_empty());
+        let beside = match xdg {
+            _ if uid.is_root() => PathBuf::from("/run/carina"),
+            Some(dir) => PathBuf::from(dir).join("carina"),
+            None => PathBuf::from(format!("/tmp/carina-{}", uid.as_raw())),
+        };
+        let shared = Path::new("/dev/shm");
+        let is_memory = |path: &Path| {
+            let there = path.ancestors().find(|path| path.is_dir());
+            let kind = there.and_then(|path| rustix::fs::statfs(path).ok());
+            kind.is_some_and(|kind| kind.f_type as u64 == TMPFS_MAGIC)
+        };
+        match !is_memory(&beside) && is_memory(shared) {
+            true => Self(shared.join(format!("carina-labs-{}", uid.as_raw()))),
+            false => Self(beside.join("labs")),
+        }
+    }
+
+    /// The directory of a lab, whether it is there or not.
+    pub fn lab(&self, name: &str) -> LabDir {
+        LabDir(self.0.join(name))
+    }
+
+    /// All labs, by name.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn list(&self) -> Result<Vec<Record>, Failure> {
+        let entries = match std::fs::read_dir(&self.0) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.attempt(format!("reading {}", self.0.display()))?,
+        };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        let mut records: Vec<Record> = paths.filter_map(|path| LabDir(path).read().ok()).collect();
+        records.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(records)
+    }
+
+    /// The lab of that name, or the only one.
+    ///
+    /// # Errors
+    /// There is none, or it is not clear which.
+    pub fn find(&self, name: Option<&str>) -> Result<(LabDir, Record), Failure> {
+        let records = self.list()?;
+        let names: Vec<&str> = records.iter().map(|record| record.name.as_str()).collect();
+        let there = match names.is_empty() {
+            true => "no lab is up".to_owned(),
+            false => format!("there are: {}", names.join(", ")),
+        };
+        let found = match (name, &records[..]) {
+            (Some(name), all) => all
+                .iter()
+                .find(|record| record.name == name)
+                .ok_or_else(|| failed(format!("no lab is called {name}; {there}")))?,
+            (None, [only]) => only,
+            (None, []) => return Err(failed(there)),
+            (None, _) => return Err(usage(format!("name the lab; {there}"))),
+        };
+        Ok((self.lab(&found.name), found.clone()))
+    }
+}
+
+impl LabDir {
+    /// The directory itself.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The run directory of a system's node.
+    pub fn run_dir(&self, system: &str) -> RunDir {
+        RunDir::new(self.0.join(system))
+    }
+
+    /// The configuration of a system's node.
+    pub fn config(&self, system: &str) -> PathBuf {
+        self.0.join(format!("{system}.toml"))
+    }
+
+    /// What a system's node says.
+    pub fn log(&self, system: &str) -> PathBuf {
+        self.0.join(format!("{system}.log"))
+    }
+
+    /// What an application says.
+    pub fn app_log(&self, system: &str, number: usize) -> PathBuf {
+        self.0.join(format!("{system}.app-{number}"))
+    }
+
+    /// Where `carina` is for the systems.
+    pub fn programs(&self) -> PathBuf {
+        self.0.join(".bin")
+    }
+
+    /// Makes the directory and puts the text of the topology and the program into it.
+    ///
+    /// # Errors
+    /// It is there already, or cannot be made.
+    pub fn create(&self, text: &str, program: &Path) -> Result<(), Failure> {
+        use std::os::unix::fs::DirBuilderExt;
+        let what = || format!("making {}", self.0.display());
+        let mut builder = std::fs::DirBuilder::new();
+        builder.mode(0o700);
+        if let Some(parent) = self.0.parent() {
+            builder.recursive(true).create(parent).attempt(what())?;
+        }
+        match builder.recursive(false).create(&self.0) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                let name = self.0.file_name().unwrap_or_default().to_string_lossy();
+                return Err(failed(format!(
+                    "there is a lab {name} already; `carina lab down {name}` takes it down, --name \
+                     gives this one another name"
+                )));
+            }
+            made => made.attempt(what())?,
+        }
+        std::fs::write(self.0.join("topology.lab"), text).attempt(what())?;
+        std::fs::create_dir(self.programs()).attempt(what())?;
+        std::os::unix::fs::symlink(program, self.programs().join("carina")).attempt(what())
+    }
+
+    /// Reads the record.
+    ///
+    /// # Errors
+    /// There is none that can be read.
+    pub fn read(&self) -> Result<Record, Failure> {
+        let path = self.0.join("lab.json");
+        let text = std::fs::read(&path).attempt(format!("reading {}", path.display()))?;
+        serde_json::from_slice(&text).attempt(format!("reading {}", path.display()))
+    }
+
+    /// Writes the record, whole or not at all.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn write(&self, record: &Record) -> Result<(), Failure> {
+        let path = self.0.join("lab.json");
+        let part = self.0.join("lab.json.part");
+        let text = serde_json::to_vec_pretty(record).attempt("writing JSON")?;
+        std::fs::write(&part, text)
+            .and_then(|()| std::fs::rename(&part, &path))
+            .attempt(format!("writing {}", path.display()))
+    }
+
+    /// The topology as it was when the lab was made.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn topology(&self) -> Result<Topology, Failure> {
+        Topology::load(&self.0.join("topology.lab")).attempt("reading the lab's topology")
+    }
+
+    /// Removes the directory.
+    ///
+    /// # Errors
+    /// Something in it cannot be removed.
+    pub fn remove(&self) -> Result<(), Failure> {
+        match std::fs::remove_dir_all(&self.0) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+            removed => removed.attempt(format!("removing {}", self.0.display())),
+        }
+    }
+}
+
+impl Record {
+    /// Where its namespaces are.
+    pub fn ground(&self) -> Ground {
+        self.keeper
+            .as_ref()
+            .map_or_else(Ground::bare, Ground::kept_by)
+    }
+
+    /// `up`, `starting`, or `broken` when something that should run does not.
+    pub fn state(&self) -> &'static str {
+        match self.is_up {
+            false if self.maker.is_alive() => "starting",
+            true if self.nodes.values().all(Process::is_alive) => "up",
+            _ => "broken",
+        }
+    }
+}
+
+/// The magic number of tmpfs in statfs(2).
+const TMPFS_MAGIC: u64 = 0x0102_1994;

@@ -1,0 +1,220 @@
+use carina_node::config::Config;
+
+use super::Topology;
+use super::config::node_config;
+
+fn what(text: &str) -> String {
+    Topology::parse(text).unwrap_err().to_string()
+}
+
+const CHAIN: &str = "\
+system a b c
+vm v1 on a memory=128
+eth ab 100Mbps a b delay=10ms loss=1% vlan=10 mtu=9000   # a comment
+eth bc 0Mbps b c
+netem ab a \"delay 20ms 1ms\"
+dif top v1 low
+dif top c low
+dif low b ab bc
+dif low a ab hv.v1
+dif low c bc
+dif low v1 hv.v1
+policy low routing link-state
+set low max_pdu=1400 widths.address=4
+cube low only id=1 in_order=true window.credit_max=64
+app c wait=echo: carina ping --listen echo
+";
+
+#[test]
+fn difs_are_made_from_below_and_members_find_one_before_them() {
+    let topology = Topology::parse(CHAIN).unwrap();
+    let names: Vec<&str> = topology.systems.iter().map(|s| s.name.as_str()).collect();
+    assert_eq!(names, ["a", "b", "c", "v1"]);
+    let difs: Vec<(&str, usize)> = topology
+        .difs
+        .iter()
+        .map(|d| (d.name.as_str(), d.level))
+        .collect();
+    assert_eq!(difs, [("low", 1), ("top", 2)]);
+    let order: Vec<&str> = topology.difs[0]
+        .members
+        .iter()
+        .map(|m| m.system.as_str())
+        .collect();
+    assert_eq!(order, ["b", "a", "c", "v1"]);
+    assert_eq!(topology.difs[0].members[1].beside, ["b", "v1"]);
+    let ab = &topology.links[0];
+    let delay = |end: usize| ab.ends[end].fault.unwrap().delay_ms;
+    assert_eq!((delay(0), delay(1)), (20.0, 10.0));
+    assert_eq!(ab.ends[0].fault.unwrap().loss, 0.01);
+    assert!(topology.links[1].ends[0].fault.is_none());
+    assert_eq!(topology.apps[0].wait.as_deref(), Some("echo"));
+    assert_eq!(topology.apps[0].command, "carina ping --listen echo");
+}
+
+#[test]
+fn configurations_of_nodes_are_understood_by_nodes() {
+    let topology = Topology::parse(CHAIN).unwrap();
+    let difs: Vec<_> = topology.difs.iter().collect();
+    for system in &topology.systems {
+        let text = node_config(&topology, &system.name, &difs, str::to_owned);
+        Config::parse(&text, None).unwrap_or_else(|e| panic!("{e}\n{text}"));
+    }
+    let text = node_config(&topology, "b", &difs, str::to_owned);
+    let config = Config::parse(&text, None).unwrap();
+    assert_eq!(config.ipcps.len(), 2);
+    let made = config.difs[0].get_ref().config.clone().unwrap();
+    assert_eq!((made.max_pdu, made.widths.address), (1400, 4));
+    assert_eq!(made.cubes[0].window.unwrap().credit_max, 64);
+    assert_eq!(made.policies["routing"].name, "link-state");
+    let guest = node_config(&topology, "v1", &difs[..1], str::to_owned);
+    let guest = Config::parse(&guest, None).unwrap();
+    assert_eq!((guest.ipcps.len(), guest.difs.len()), (1, 1));
+}
+
+#[test]
+fn a_file_of_rlite_is_read() {
+    let text = "\
+eth 110 10Mbps a b
+eth 120 0Mbps b c
+netem 110 b delay 15ms loss 1%
+netem 120 rate 5mbit delay 2ms
+hostfwd a 2222:22
+dif n a 110
+dif n b 110 120
+dif n c 120
+policy n * routing link-state
+policy n a,b addralloc static
+policy n c routing link-state
+";
+    let error = Topology::parse(text).unwrap_err();
+    assert_eq!(error.at.line, 11, "{error}");
+    let topology = Topology::parse(text.rsplit_once("policy").unwrap().0).unwrap();
+    assert_eq!(topology.systems.len(), 3);
+    let fault = topology.links[0].ends[1].fault.unwrap();
+    assert_eq!((fault.rate_bps, fault.delay_ms), (10_000_000, 15.0));
+    assert_eq!(topology.links[0].ends[0].fault.unwrap().delay_ms, 0.0);
+    assert_eq!(topology.links[1].ends[0].fault.unwrap().rate_bps, 5_000_000);
+    assert_eq!(topology.notes.len(), 3, "{:?}", topology.notes);
+}
+
+#[test]
+fn mistakes_are_shown_with_place_and_remedy() {
+    for (text, place, remedy) in [
+        ("", "line 1, column 1", "`system a b`"),
+        ("sytem a\n", "line 1, column 1", "was `system` meant?"),
+        ("eth x fast a b", "line 1, column 7", "100Mbps"),
+        ("eth x 0Mbps a", "line 1, column 5", "two systems or more"),
+        (
+            "eth x 0Mbps a b dly=1ms",
+            "line 1, column 17",
+            "delay, jitter",
+        ),
+        ("eth x 0Mbps a b loss=2", "line 1, column 22", "0% to 100%"),
+        ("eth 5000 0Mbps a b", "line 1, column 5", "1 to 4094"),
+        (
+            "eth 10 0Mbps a b vlan=11",
+            "line 1, column 5",
+            "leave one out",
+        ),
+        (
+            "system a b\neth x 0Mbps a bb",
+            "line 2, column 15",
+            "was `b` meant?",
+        ),
+        (
+            "eth x 0Mbps a b\ndif n a y",
+            "line 2, column 9",
+            "no link, no DIF",
+        ),
+        (
+            "eth x 0Mbps a b\ndif n c x",
+            "line 2, column 9",
+            "c is not in x",
+        ),
+        ("eth x 0Mbps a b\ndif x a x", "line 2, column 5", "already"),
+        ("eth x 0Mbps a b\ndif n a x x", "line 2, column 11", "twice"),
+        (
+            "eth x 0Mbps a b\ndif n a m\ndif m a n",
+            "line 2, column 5",
+            "circle: n, m",
+        ),
+        (
+            "eth x 0Mbps a b\neth y 0Mbps c d\ndif n a x\ndif n c y",
+            "line 4, column 7",
+            "no member could admit it",
+        ),
+        (
+            "eth x 0Mbps a b\ndif n a x\nset n max_pud=1",
+            "line 3, column 7",
+            "max_pdu",
+        ),
+        (
+            "eth x 0Mbps a b\ndif n a x\nset m max_pdu=1",
+            "line 3, column 5",
+            "no line `dif`",
+        ),
+        (
+            "eth x 0Mbps a b\ndif n a x\npolicy n routing rip",
+            "line 3, column 10",
+            "link-state",
+        ),
+        (
+            "system a\napp a carina",
+            "line 2, column 1",
+            "app SYSTEM: COMMAND",
+        ),
+        (
+            "system a\nvm v in a",
+            "line 2, column 6",
+            "`on` is right here",
+        ),
+        (
+            "system a\nvm v on a\nvm w on v",
+            "line 3, column 4",
+            "VMs in VMs",
+        ),
+        (
+            "vm v on a\neth x 0Mbps a v",
+            "line 2, column 5",
+            "no network card",
+        ),
+        ("netem x delay 1ms", "line 1, column 7", "comes before"),
+        (
+            "eth x 0Mbps a b\nnetem x \"delay 1lightyear\"",
+            "line 2, column 15",
+            "no time",
+        ),
+    ] {
+        let error = what(text);
+        assert!(
+            error.starts_with(place) && error.contains(remedy),
+            "{text:?}: {error}"
+        );
+    }
+}
+
+#[test]
+fn any_text_is_an_answer() {
+    let pieces = [
+        "system", "a", "eth", "x", "0Mbps", "\"", "=", ":", "#", "\n", "dif", "n", " ", "vlan=",
+        "é", "app", "netem", "policy", "*", "cube", "id=1", "on", "vm",
+    ];
+    let mut state = 1u64;
+    for _ in 0..20_000 {
+        let mut text = String::new();
+        for _ in 0..12 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            text.push_str(pieces[(state >> 33) as usize % pieces.len()]);
+            if state & 1 << 60 != 0 {
+                text.push(' ');
+            }
+        }
+        if let Err(error) = Topology::parse(&text) {
+            let lines = text.lines().count().max(1);
+            assert!((1..=lines).contains(&error.at.line), "{text:?}: {error}");
+        }
+    }
+}

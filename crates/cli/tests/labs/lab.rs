@@ -1,0 +1,269 @@
+//! A lab of a test: a name and a directory of its own, and nothing left when it is dropped.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// The program under test.
+const CARINA: &str = env!("CARGO_BIN_EXE_carina");
+
+pub struct Lab {
+    name: String,
+    directory: tempfile::TempDir,
+    maker: Option<Child>,
+}
+
+/// Runs `carina`.
+pub fn carina(words: &[&str]) -> Output {
+    Command::new(CARINA).args(words).output().unwrap()
+}
+
+/// All that a command has said.
+pub fn words(output: &Output) -> String {
+    let (out, err) = (&output.stdout, &output.stderr);
+    format!(
+        "{}{}",
+        String::from_utf8_lossy(out),
+        String::from_utf8_lossy(err)
+    )
+}
+
+/// The files of examples.
+pub fn examples() -> Vec<String> {
+    let directory = example("").parent().unwrap().to_owned();
+    let entries = std::fs::read_dir(directory).unwrap();
+    let paths = entries.map(|entry| entry.unwrap().path());
+    let labs = paths.filter(|path| path.extension().is_some_and(|e| e == "lab"));
+    labs.map(|path| path.to_str().unwrap().to_owned()).collect()
+}
+
+fn example(name: &str) -> PathBuf {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    root.join("examples/labs").join(format!("{name}.lab"))
+}
+
+/// Whether a test cannot run for want of a program.
+pub fn skipped(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    if !is_there {
+        eprintln!("skipped: there is no {program}");
+    }
+    !is_there
+}
+
+impl Lab {
+    fn new() -> Lab {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let memory = Path::new("/dev/shm");
+        let base = if memory.is_dir() {
+            memory.to_owned()
+        } else {
+            std::env::temp_dir()
+        };
+        Lab {
+            name: format!("test{}-{number}", std::process::id()),
+            directory: tempfile::Builder::new()
+                .prefix("clab")
+                .tempdir_in(base)
+                .unwrap(),
+            maker: None,
+        }
+    }
+
+    fn labs(&self) -> &str {
+        self.directory.path().to_str().unwrap()
+    }
+
+    fn up_command(&self, file: &Path) -> Command {
+        let mut command = Command::new(CARINA);
+        command
+            .args([
+                "lab",
+                "up",
+                "--name",
+                &self.name,
+                "--labs",
+                self.labs(),
+                "--wait",
+                "120s",
+            ])
+            .arg(file);
+        command
+    }
+
+    /// Makes an example; none when that is not permitted here.
+    pub fn up(name: &str) -> Option<Lab> {
+        Lab::new().made(&example(name))
+    }
+
+    /// Makes what a text says.
+    pub fn up_text(text: &str) -> Option<Lab> {
+        let lab = Lab::new();
+        let file = lab.directory.path().join("file.lab");
+        std::fs::write(&file, text).unwrap();
+        lab.made(&file)
+    }
+
+    fn made(self, file: &Path) -> Option<Lab> {
+        let output = self.up_command(file).output().unwrap();
+        if is_forbidden(&output) {
+            return None;
+        }
+        assert!(output.status.success(), "{}", words(&output));
+        Some(self)
+    }
+
+    /// Makes what a text says, in vain.
+    pub fn fail(text: &str) -> Option<(Lab, Output)> {
+        let lab = Lab::new();
+        let file = lab.directory.path().join("file.lab");
+        std::fs::write(&file, text).unwrap();
+        let output = lab.up_command(&file).output().unwrap();
+        assert!(!output.status.success(), "{}", words(&output));
+        (!is_forbidden(&output)).then_some((lab, output))
+    }
+
+    /// Begins to make an example.
+    pub fn start(name: &str) -> Option<Lab> {
+        // Whether it is permitted at all shows before.
+        drop(Lab::up_text("system only")?);
+        let mut lab = Lab::new();
+        let mut command = lab.up_command(&example(name));
+        let command = command.stdout(Stdio::null()).stderr(Stdio::null());
+        lab.maker = Some(command.spawn().unwrap());
+        Some(lab)
+    }
+
+    pub fn kill_maker_once_there_is_a_node(&mut self) {
+        let record = self.directory.path().join(&self.name).join("lab.json");
+        let until = Instant::now() + Duration::from_secs(20);
+        while !std::fs::read_to_string(&record).is_ok_and(|text| {
+            text.contains("started_ticks\": ")
+                && text
+                    .split("\"nodes\"")
+                    .nth(1)
+                    .is_some_and(|nodes| nodes.contains("pid"))
+        }) {
+            assert!(Instant::now() < until, "no node after 20 s");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let mut maker = self.maker.take().unwrap();
+        maker.kill().unwrap();
+        maker.wait().unwrap();
+    }
+
+    /// Another `up` of the same name.
+    pub fn up_again(&self, name: &str) -> Output {
+        self.up_command(&example(name)).output().unwrap()
+    }
+
+    /// Runs `carina lab VERB ...` on the labs of this test.
+    pub fn carina(&self, words: &[&str]) -> Output {
+        let (verb, rest) = words.split_first().unwrap();
+        let mut all = vec!["lab", verb, "--labs", self.labs()];
+        all.extend(rest);
+        carina(&all)
+    }
+
+    pub fn exec(&self, system: &str, words: &[&str]) -> Output {
+        let mut all = vec!["exec", "--lab", &self.name, system];
+        all.extend(words);
+        self.carina(&all)
+    }
+
+    /// Five echoes, all of which come back.
+    pub fn ping(&self, system: &str, words: &[&str]) {
+        let mut all = vec![
+            "carina",
+            "ping",
+            "--json",
+            "--count",
+            "5",
+            "--interval",
+            "20ms",
+        ];
+        all.extend(words);
+        let output = self.exec(system, &all);
+        assert!(
+            output.status.success(),
+            "{system}: {}",
+            self::words(&output)
+        );
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(result["received"], 5, "{result}");
+    }
+
+    /// All members of all DIFs have an address, and those beside each other are neighbours.
+    pub fn all_enrolled(&self) {
+        let status = self.carina(&["status", "--json", &self.name]);
+        assert!(status.status.success(), "{}", words(&status));
+        let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+        let mut members = 0;
+        for system in status["systems"].as_array().unwrap() {
+            for ipcp in system["ipcps"].as_array().unwrap() {
+                if ipcp["type"] == "normal" {
+                    assert!(ipcp["member"]["address"].is_u64(), "{ipcp}");
+                    let neighbours = ipcp["member"]["neighbours"].as_array().unwrap();
+                    assert!(!neighbours.is_empty(), "{ipcp}");
+                    members += 1;
+                }
+            }
+        }
+        assert!(members > 1, "{status}");
+    }
+
+    /// Takes it down, and finds nothing of it.
+    pub fn down_and_look(&self) {
+        let output = self.carina(&["down", &self.name]);
+        assert!(output.status.success(), "{}", words(&output));
+        self.look();
+    }
+
+    /// Finds nothing of it.
+    pub fn look(&self) {
+        assert!(!self.directory.path().join(&self.name).exists());
+        let names = Command::new("ip").args(["netns", "list"]).output().unwrap();
+        let names = words(&names);
+        let own = [
+            format!("carina-{}-", self.name),
+            format!("carina-{}.", self.name),
+        ];
+        assert!(!own.iter().any(|own| names.contains(own)), "{names}");
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        if let Some(maker) = &mut self.maker {
+            let _ = maker.kill();
+            let _ = maker.wait();
+        }
+        if std::thread::panicking() {
+            // What the nodes have said is worth reading then.
+            let logs = std::fs::read_dir(self.directory.path().join(&self.name));
+            for log in logs.into_iter().flatten().flatten() {
+                if log.path().extension().is_some_and(|e| e == "log") {
+                    let text = std::fs::read_to_string(log.path()).unwrap_or_default();
+                    eprintln!("--- {}\n{text}", log.path().display());
+                }
+            }
+            self.carina(&["down", &self.name]);
+        } else {
+            self.down_and_look();
+        }
+    }
+}
+
+fn is_forbidden(output: &Output) -> bool {
+    let said = words(output);
+    let is_forbidden = said.contains("not allowed here");
+    if is_forbidden {
+        eprintln!("skipped: {said}");
+    }
+    is_forbidden
+}

@@ -1,0 +1,167 @@
+//! The examples of `carina lab`, made, used and taken down again.
+
+mod lab;
+
+use lab::{Lab, examples, skipped};
+
+#[test]
+fn every_example_is_right() {
+    let files = examples();
+    assert!(files.len() >= 8, "{files:?}");
+    for file in files {
+        let plan = lab::carina(&["lab", "check", "--json", &file]);
+        assert!(plan.status.success(), "{file}: {}", lab::words(&plan));
+        let plan: serde_json::Value = serde_json::from_slice(&plan.stdout).unwrap();
+        assert!(!plan["commands"].as_array().unwrap().is_empty());
+        let picture = lab::carina(&["lab", "show", &file, "--svg"]);
+        let picture = String::from_utf8(picture.stdout).unwrap();
+        let boxes = picture.matches("font-weight=\"bold\"").count();
+        assert_eq!(boxes, plan["systems"].as_array().unwrap().len(), "{file}");
+    }
+}
+
+#[test]
+fn two_systems() {
+    let Some(lab) = Lab::up("two-systems") else {
+        return;
+    };
+    lab.all_enrolled();
+    lab.ping("a", &["echo.b"]);
+    let listed = lab.carina(&["list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed[0]["state"], "up");
+    // What a command says and how it ends is passed on.
+    let output = lab.exec("b", &["sh", "-c", "echo $CARINA_SYSTEM; exit 7"]);
+    assert_eq!(output.stdout, b"b\n");
+    assert_eq!(output.status.code(), Some(7));
+    let unknown = lab.exec("c", &["true"]);
+    assert_eq!(unknown.status.code(), Some(2));
+    assert!(lab::words(&unknown).contains("it has: a, b"));
+    let again = lab.up_again("two-systems");
+    assert!(
+        lab::words(&again).contains("carina lab down"),
+        "{}",
+        lab::words(&again)
+    );
+    lab.ping("a", &["echo.b"]);
+}
+
+#[test]
+fn what_a_killed_up_has_left_is_taken_down() {
+    let Some(mut lab) = Lab::start("two-systems") else {
+        return;
+    };
+    lab.kill_maker_once_there_is_a_node();
+    lab.down_and_look();
+    // And once more, when nothing is left.
+    lab.down_and_look();
+}
+
+#[test]
+fn what_fails_leaves_nothing_and_says_why() {
+    let text = "system a b\neth ab 0Mbps a b\ndif n a ab\ndif n b ab\n\
+                app b wait=never.registered: echo not today\n";
+    let Some((lab, output)) = Lab::fail(text) else {
+        return;
+    };
+    let said = lab::words(&output);
+    assert!(
+        said.contains("has ended") && said.contains("not today"),
+        "{said}"
+    );
+    lab.look();
+}
+
+#[test]
+fn figure_16_11_thirteen_systems() {
+    let Some(lab) = Lab::up("paper-routing") else {
+        return;
+    };
+    lab.all_enrolled();
+    for system in ["L", "I", "A"] {
+        lab.ping(system, &["rina.apps.echotime"]);
+    }
+}
+
+#[test]
+fn figure_16_13_goodput_over_dif_upon_dif() {
+    let Some(lab) = Lab::up("paper-performance") else {
+        return;
+    };
+    lab.all_enrolled();
+    for dif in ["one", "two"] {
+        lab.ping("a", &["rina.apps.echotime", "--dif", dif]);
+    }
+    // Ethernet promises nothing.
+    let bare = [
+        "rina.apps.echotime",
+        "--dif",
+        "wire",
+        "--spec",
+        "unreliable",
+    ];
+    lab.ping("a", &bare);
+}
+
+#[test]
+fn figure_16_15_three_systems_one_of_which_moves() {
+    let Some(lab) = Lab::up("paper-mobility") else {
+        return;
+    };
+    lab.all_enrolled();
+    lab.ping("mobile", &["rina.apps.echotime"]);
+}
+
+#[test]
+fn dif_upon_dif_across_a_provider() {
+    let Some(lab) = Lab::up("recursive") else {
+        return;
+    };
+    lab.all_enrolled();
+    lab.ping("a", &["rina.apps.echotime"]);
+}
+
+#[test]
+fn a_file_of_rlites_demonstrator() {
+    let Some(lab) = Lab::up("rlite-style") else {
+        return;
+    };
+    lab.all_enrolled();
+}
+
+#[test]
+fn a_link_of_four_is_a_bridge() {
+    let text = "eth lan 0Mbps a b c d vlan=7\ndif n a lan\ndif n b lan\ndif n c lan\ndif n d lan\n\
+                app d wait=echo.d: carina ping --listen echo.d\n";
+    let Some(lab) = Lab::up_text(text) else {
+        return;
+    };
+    lab.all_enrolled();
+    for system in ["a", "b", "c"] {
+        lab.ping(system, &["echo.d"]);
+    }
+}
+
+#[test]
+fn figure_4b_two_vms_on_a_host() {
+    if skipped("qemu-system-x86_64") {
+        return;
+    }
+    let Some(lab) = Lab::up("vm-to-vm") else {
+        return;
+    };
+    lab.all_enrolled();
+    lab.ping("vm1", &["rina.apps.echotime"]);
+}
+
+#[test]
+fn figure_4c_two_vms_on_two_hosts() {
+    if skipped("qemu-system-x86_64") {
+        return;
+    }
+    let Some(lab) = Lab::up("two-hosts") else {
+        return;
+    };
+    lab.all_enrolled();
+    lab.ping("vm1", &["rina.apps.echotime"]);
+}
