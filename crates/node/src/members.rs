@@ -725,6 +725,7 @@ fn check_config(config: &IpcpConfig, tools: &Tools) -> Result<(), String> {
         return Ok(());
     };
     let mut catalogue = carina_ipcp::Catalogue::standard();
+    carina_ipcp::manage::describe(&mut catalogue);
     catalogue.describe_toolbox(tools);
     catalogue.check(dif_config)
 }

@@ -259,6 +259,7 @@ fn in_force(object: &Object) -> Option<PolicyInForce> {
 
 fn known_policies() -> Vec<PolicyInfo> {
     let mut catalogue = Catalogue::standard();
+    carina_ipcp::manage::describe(&mut catalogue);
     catalogue.describe_toolbox(&Tools::new(Credentials::default()));
     let components: Vec<&'static str> = catalogue.components().collect();
     components

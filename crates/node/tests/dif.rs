@@ -114,7 +114,9 @@ fn layer(pair: &Pair, name: &str, over: &str) {
 fn content(bytes: usize) -> Vec<u8> {
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         (state >> 33) as u8
     };
     (0..bytes).map(|_| next()).collect()
@@ -165,4 +167,144 @@ fn carry(file: &[u8], mut mine: Taken, mut theirs: Taken, depth: u32) {
         assert_eq!(got.len(), file.len(), "depth {depth}");
         assert!(got == file, "depth {depth}");
     });
+}
+
+#[test]
+fn a_joiner_needs_the_password_and_takes_nobody_without() {
+    let pair = Pair::new("password", "");
+    let file = |name: &str, text: &str| {
+        let path = pair.host.scratch.0.join(name);
+        std::fs::write(&path, text).unwrap();
+        Some(format!("password:{}", path.display()))
+    };
+    let mut first = request("safe", DifRole::Create, "hv.x", "safe.host");
+    first.auth = file("right", "open sesame\n");
+    first.config = Some(serde_json::json!({
+        "policies": { "sdu-protection": { "name": "aead" } }
+    }));
+    pair.host.control().create_dif(&first).unwrap();
+    enrolled(&pair.host, "safe.host");
+    let mut second = request("safe", DifRole::Join, "hv.x", "safe.guest");
+    let control = pair.guest.control();
+    for auth in [file("wrong", "open barley"), None, Some("none".to_owned())] {
+        second.auth.clone_from(&auth);
+        control.create_dif(&second).unwrap();
+        eventually("it is refused", || {
+            let info = member(&pair.guest, "safe.guest").member.unwrap();
+            assert_ne!(info.state, MemberState::Enrolled, "{auth:?}");
+            info.last_error.is_some_and(|why| why.contains("enroll"))
+        });
+        control.leave_dif("safe").unwrap();
+    }
+    second.auth = file("right2", "open sesame");
+    control.create_dif(&second).unwrap();
+    enrolled(&pair.guest, "safe.guest");
+    let (_server, mut theirs, mut mine) = flow_in(&pair, "safe", "vault", FlowSpec::reliable());
+    mine.send(b"gold");
+    assert_eq!(theirs.recv().unwrap(), b"gold");
+}
+
+#[test]
+fn a_configuration_makes_members_and_a_restarted_node_rejoins() {
+    let net = |role: &str, rest: &str| {
+        format!("[[dif]]\nname = \"net\"\nrole = \"{role}\"\nover = [\"hv.x\"]\n{rest}")
+    };
+    let mut pair = Pair::new("restart", "");
+    let config = net("create", "ipcp = \"first\"\n[dif.config]\nhop_limit = 7\n");
+    // What is there already and not in the text would go: the shim was attached by hand.
+    let apply = |house: &House, text: &str| house.control().apply(text);
+    let refused = apply(&pair.host, &config.replace("hop_limit", "hop_limt")).unwrap_err();
+    assert!(
+        refused.to_string().contains("line 7") && refused.to_string().contains("hop_limt"),
+        "{refused}"
+    );
+    let mut first = request("net", DifRole::Create, "hv.x", "first");
+    first.config = Some(serde_json::json!({ "hop_limit": 7 }));
+    pair.host.control().create_dif(&first).unwrap();
+    enrolled(&pair.host, "first");
+    let second = request("net", DifRole::Join, "hv.x", "second");
+    pair.guest.control().create_dif(&second).unwrap();
+    enrolled(&pair.guest, "second");
+    let dif_of = |house: &House| {
+        let objects = house.control().rib(Some("net"), None, "/dif", 0).unwrap();
+        objects[0].fields["hop_limit"].clone()
+    };
+    assert_eq!(dif_of(&pair.guest), 7);
+    // The guest's node dies and comes back; the host's member is found again.
+    pair.guest.node.take().unwrap().stop();
+    eventually("the neighbour is gone", || {
+        member(&pair.host, "first")
+            .member
+            .unwrap()
+            .neighbours
+            .is_empty()
+    });
+    pair.guest.node = Some(start(&pair.guest.scratch, "node.name = \"guest\"\n"));
+    pair.attach(&pair.guest, carina_vmpi::hl::Side::Guest);
+    pair.guest.control().create_dif(&second).unwrap();
+    enrolled(&pair.guest, "second");
+    let (_server, mut theirs, mut mine) = flow_in_net(&pair);
+    mine.send(b"again");
+    assert_eq!(theirs.recv().unwrap(), b"again");
+}
+
+fn flow_in_net(pair: &Pair) -> (Conn, Taken, Taken) {
+    let server = pair.host.conn();
+    server.register("phoenix", Some("net")).unwrap();
+    known(&pair.guest, "net", "phoenix");
+    routed(&pair.guest, "net", "first");
+    let caller = pair.guest.conn();
+    caller.ask_with("phoenix", Some("net"), FlowSpec::reliable(), Mode::Ring);
+    server.accept(server.flow_request().request, Mode::Ring);
+    let theirs = server.flow();
+    (server, theirs, caller.flow())
+}
+
+#[test]
+fn members_of_a_configuration_join_when_somebody_is_there() {
+    let house = House::new(
+        "config-dif",
+        "[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"local\"]\nipcp = \"one\"\n\
+         [[dif]]\nname = \"net\"\nrole = \"join\"\nover = [\"local\"]\nipcp = \"two\"\n\
+         [[dif]]\nname = \"top\"\nrole = \"create\"\nover = [\"net\"]\n",
+    );
+    enrolled(&house, "one");
+    enrolled(&house, "two");
+    let node = house.control().node().unwrap().name;
+    enrolled(&house, &format!("top.{node}"));
+    let same = house
+        .control()
+        .apply("[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"local\"]\nipcp = \"one\"\n");
+    let applied = same.unwrap();
+    assert_eq!(applied.unchanged.len(), 2, "{applied:?}");
+    assert_eq!(applied.destroyed.len(), 2, "{applied:?}");
+    house.control().leave_dif("net").unwrap();
+    assert!(house.control().leave_dif("net").is_err());
+    eventually("no flow is left", || {
+        house.control().flows().unwrap().is_empty()
+    });
+}
+
+#[test]
+fn impossible_members_are_refused_with_a_reason() {
+    let house = House::new("refused", "");
+    let refusal = |create: &DifCreate| house.control().create_dif(create).unwrap_err().to_string();
+    let base = request("net", DifRole::Create, "local", "a");
+    let with = |change: &dyn Fn(&mut DifCreate)| {
+        let mut create = base.clone();
+        change(&mut create);
+        refusal(&create)
+    };
+    assert!(with(&|c| c.over = vec![dif("atlantis")]).contains("atlantis"));
+    assert!(with(&|c| c.over.clear()).contains("over"));
+    assert!(with(&|c| c.over = vec![dif("net")]).contains("own N-1"));
+    assert!(with(&|c| c.name = dif("local")).contains("local"));
+    assert!(with(&|c| c.auth = Some("magic:x".into())).contains("magic"));
+    assert!(with(&|c| c.auth = Some("password:/nowhere/x".into())).contains("/nowhere/x"));
+    assert!(with(&|c| c.config = Some(serde_json::json!({"colour": 1}))).contains("colour"));
+    let policy = serde_json::json!({"policies": {"routing": {"name": "carrier-pigeon"}}});
+    assert!(with(&|c| c.config = Some(policy.clone())).contains("carrier-pigeon"));
+    house.control().create_dif(&base).unwrap();
+    assert!(refusal(&base).contains("named a"));
+    assert!(with(&|c| c.via = Some(app("b"))).contains("via"));
 }

@@ -136,7 +136,10 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
     let nobody = wire.a.conn();
     nobody.ask_with("nobody", None, FlowSpec::unreliable(), Mode::Ring);
     let error = nobody.error().message;
-    assert!(error.contains("nobody on va answered for nobody"), "{error}");
+    assert!(
+        error.contains("nobody on va answered for nobody"),
+        "{error}"
+    );
     let reliable = wire.a.conn();
     reliable.ask_with("echo", Some("lan"), FlowSpec::reliable(), Mode::Ring);
     assert!(reliable.error().message.contains("max_loss"));
@@ -213,7 +216,10 @@ impl Station {
         frame.extend_from_slice(&self.mac.0);
         frame.extend_from_slice(&ethertype.to_be_bytes());
         frame.extend_from_slice(payload);
-        self.socket.reserve(frame.len()).unwrap().copy_from_slice(&frame);
+        self.socket
+            .reserve(frame.len())
+            .unwrap()
+            .copy_from_slice(&frame);
         self.socket.commit(frame.len());
         assert!(self.socket.flush().unwrap());
     }
@@ -315,7 +321,10 @@ fn the_fault_layer_loses_and_duplicates_as_configured() {
     assert_eq!(theirs.recv().unwrap(), b"first");
     for n in 0..20u8 {
         mine.send(&[n]);
-        assert_eq!((theirs.recv().unwrap(), theirs.recv().unwrap()), (vec![n], vec![n]));
+        assert_eq!(
+            (theirs.recv().unwrap(), theirs.recv().unwrap()),
+            (vec![n], vec![n])
+        );
     }
     drop(wire);
     let keys = "dif = \"lan\"\nfault = { loss = 1.0 }\ntimeout_ms = 300";
@@ -332,12 +341,18 @@ fn the_fault_layer_loses_and_duplicates_as_configured() {
 #[test]
 fn an_interface_that_is_not_there_is_refused_with_those_that_are() {
     let house = House::new("eth-n", "");
-    let create: carina_api::control::IpcpCreate = serde_json::from_str(
-        r#"{"name":"e","type":"eth","dif":"10","interface":"carina-nope"}"#,
-    )
-    .unwrap();
-    let error = house.control().create_ipcp(&create).unwrap_err().to_string();
-    assert!(error.contains("no network interface \"carina-nope\""), "{error}");
+    let create: carina_api::control::IpcpCreate =
+        serde_json::from_str(r#"{"name":"e","type":"eth","dif":"10","interface":"carina-nope"}"#)
+            .unwrap();
+    let error = house
+        .control()
+        .create_ipcp(&create)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("no network interface \"carina-nope\""),
+        "{error}"
+    );
     assert!(error.contains("lo"), "{error}");
 }
 
@@ -406,7 +421,11 @@ fn bare_datagrams_are_flows_by_address() {
     let (a, b) = over_ip("bare", "udp", "framing = \"rlite\"");
     let server = b.register("echo");
     let (mut mine, mut theirs) = begin(&a, &server, "echo");
-    assert_eq!(theirs.flow.remote.as_str(), "caller", "the name of the address");
+    assert_eq!(
+        theirs.flow.remote.as_str(),
+        "caller",
+        "the name of the address"
+    );
     for size in [0, 1, 1452] {
         mine.send(&vec![5; size]);
         assert_eq!(theirs.recv().unwrap(), vec![5; size]);
@@ -457,7 +476,10 @@ fn tcp_carries_sdus_of_any_length_and_its_end_is_the_flows() {
     drop(server);
     let refused = ask();
     let error = refused.error().message;
-    assert!(error.contains("no application is registered as echo"), "{error}");
+    assert!(
+        error.contains("no application is registered as echo"),
+        "{error}"
+    );
     drop(b);
     assert!(ask().error().message.contains("refused"));
 }

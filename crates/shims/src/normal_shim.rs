@@ -3,12 +3,22 @@
 use std::collections::BTreeSet;
 
 use carina_api::{AppName, IpcpId, PortId};
-use carina_ipcp::{DifConfig, QosCube};
+use carina_ipcp::DifConfig;
+use carina_ipcp::policy::component::DIRECTORY;
 
 use crate::command::{Command, Event, FlowEnd};
 use crate::mailbox::Mailbox;
 use crate::offered::Offered;
 use crate::shim::{Call, Refusal, Shim};
+
+/// How much of the DIF's directory a member has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Directory {
+    /// All of it.
+    Whole,
+    /// Names are looked up when they are called.
+    OnDemand,
+}
 
 /// A normal DIF, seen from one member.
 pub struct NormalShim {
@@ -17,8 +27,8 @@ pub struct NormalShim {
     names: BTreeSet<AppName>,
     /// Names that the DIF's directory has, those of this system among them.
     known: BTreeSet<AppName>,
-    /// What the DIF can promise while this is a member of it, else why it is none.
-    cubes: Result<Vec<QosCube>, String>,
+    /// Whether every name is known here while this is a member of the DIF, else why it is none.
+    membership: Result<Directory, String>,
 }
 
 impl NormalShim {
@@ -30,7 +40,7 @@ impl NormalShim {
             commands,
             names: BTreeSet::new(),
             known: BTreeSet::new(),
-            cubes: Err("it is not enrolled yet".to_owned()),
+            membership: Err("it is not enrolled yet".to_owned()),
         }
     }
 
@@ -45,10 +55,10 @@ impl NormalShim {
             }
             Event::Member { ipcp, event } if *ipcp == self.ipcp => match event {
                 carina_ipcp::Event::Enrolled { config, .. } => {
-                    self.cubes = Ok(cubes_of(config));
+                    self.membership = Ok(directory_of(config));
                 }
                 carina_ipcp::Event::Left { reason } => {
-                    self.cubes = Err(reason.clone());
+                    self.membership = Err(reason.clone());
                     self.known.clear();
                 }
                 _ => {}
@@ -69,9 +79,15 @@ impl NormalShim {
     }
 }
 
-/// The cubes in force: a configuration without any means the standard ones.
-fn cubes_of(config: &DifConfig) -> Vec<QosCube> {
-    config.cubes.clone()
+fn directory_of(config: &DifConfig) -> Directory {
+    match config
+        .policies
+        .get(DIRECTORY)
+        .map(|spec| spec.name.as_str())
+    {
+        None | Some("" | "replicated") => Directory::Whole,
+        Some(_) => Directory::OnDemand,
+    }
 }
 
 impl Shim for NormalShim {
@@ -112,12 +128,17 @@ impl Shim for NormalShim {
     }
 
     fn reaches(&self, name: &AppName) -> bool {
-        self.cubes.is_ok() && (self.known.contains(name) || self.names.contains(name))
+        match self.membership {
+            Ok(Directory::Whole) => self.known.contains(name) || self.names.contains(name),
+            // The DIF says no when it turns out that nobody has the name.
+            Ok(Directory::OnDemand) => true,
+            Err(_) => false,
+        }
     }
 
     fn allocate(&mut self, call: Call, end: Option<FlowEnd>) -> Result<(), Refusal> {
         self.offered().meets(&call.spec).map_err(Refusal::Quality)?;
-        if let Err(reason) = &self.cubes {
+        if let Err(reason) = &self.membership {
             return Err(Refusal::LinkDown(reason.clone()));
         }
         if !self.reaches(&call.remote) {

@@ -84,12 +84,13 @@ impl NewDif {
         self.via.clone().unwrap_or_else(by_dif)
     }
 
-    /// The configuration for the first member.
+    /// The configuration for the first member. Those that join learn theirs, except that they
+    /// take no other authentication than their own.
     pub fn dif_config(&self, authentication: Option<PolicySpec>) -> Option<DifConfig> {
-        let mut config = match self.role {
-            DifRole::Create => self.config.clone().unwrap_or_default(),
-            DifRole::Join => return None,
-        };
+        if self.role == DifRole::Join && authentication.is_none() {
+            return None;
+        }
+        let mut config = self.config.clone().unwrap_or_default();
         if let Some(policy) = authentication {
             let slot = config.policies.entry(AUTHENTICATION.to_owned());
             // Parameters that the configuration gives for the same policy stay.

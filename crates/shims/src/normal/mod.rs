@@ -115,7 +115,7 @@ impl Normal {
     /// # Errors
     /// What is wrong with the configuration.
     pub fn new(parts: Parts, new: NewNormal) -> Result<Normal, String> {
-        let member = Ipcp::new(new.config, new.tools, Catalogue::standard(), new.seed)?;
+        let member = Ipcp::new(new.config, new.tools, Catalogue::empty(), new.seed)?;
         Ok(Normal {
             id: parts.id,
             ipcp: new.ipcp,
