@@ -135,7 +135,7 @@ fn data_and_management_are_as_documented() {
         ecn: false,
         seq: 0,
     };
-    check(Syntax::default(), "management", pci, None, 1, b"cdap");
+    check(Syntax::default(), "management", pci, None, 0, b"cdap");
 }
 
 #[test]
