@@ -1,9 +1,10 @@
-//! What comes through an N-1 flow or an Ethernet: PCI, CDAP, RINA ARP, frames.
+//! What comes through an N-1 flow or an Ethernet: PCI, CDAP, RINA ARP, frames; files of captures.
 
 use carina_cdap::{Connection, Limits, Message, Rules};
 use carina_wire::arp::{Arp, Dialect, Name};
 use carina_wire::dif::{PCI_BYTES_MAX, PduType, Syntax, Widths};
 use carina_wire::ether::{HEADER_BYTES_MAX, Header, TPID_CUSTOMER, TPID_PRISTINE, TPID_PROVIDER};
+use carina_wire::pcapng::{Item, Reader};
 
 /// PCI: see [`reads_pci`].
 pub fn pci(data: &[u8]) {
@@ -130,4 +131,34 @@ pub fn reads_frame(data: &[u8]) -> bool {
     assert_eq!(header.encode(&mut out), length);
     assert_eq!(out[..length], data[..length]);
     true
+}
+
+/// Capture files: see [`reads_pcapng`].
+pub fn pcapng(data: &[u8]) {
+    reads_pcapng(data);
+}
+
+/// True for a capture file that ends with a block. In portions it says the same as at once.
+pub fn reads_pcapng(data: &[u8]) -> bool {
+    let count = |step: usize| {
+        let (mut reader, mut packets) = (Reader::new(), 0);
+        for portion in data.chunks(step) {
+            reader.feed(portion);
+            loop {
+                match reader.poll() {
+                    Ok(Some(Item::Packet(packet))) => {
+                        assert!(packet.bytes.len() <= data.len());
+                        packets += 1;
+                    }
+                    Ok(Some(_)) => {}
+                    Ok(None) => break,
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok((packets, reader.rest()))
+    };
+    let whole = count(data.len().max(1));
+    assert_eq!(count(7), whole);
+    whole.is_ok_and(|(packets, rest)| packets > 0 && rest == 0)
 }

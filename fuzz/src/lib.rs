@@ -13,7 +13,9 @@ mod sockets;
 mod text;
 
 pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
-pub use headers::{arp, cdap, frame, pci, reads_arp, reads_cdap, reads_frame, reads_pci};
+pub use headers::{
+    arp, cdap, frame, pcapng, pci, reads_arp, reads_cdap, reads_frame, reads_pcapng, reads_pci,
+};
 pub use efcp::efcp;
 pub use memory::{ring_consumer, vmpi_control, vmpi_endpoint};
 pub use sockets::ivshmem_server;

@@ -97,6 +97,12 @@ fn arp_survives_its_corpus() {
 }
 
 #[test]
+fn pcapng_survives_its_corpus() {
+    replay("pcapng", carina_fuzz::pcapng, 5 * MUTATIONS);
+    accepts_what_is_good("pcapng", carina_fuzz::reads_pcapng);
+}
+
+#[test]
 fn frame_survives_its_corpus() {
     replay("frame", carina_fuzz::frame, 5 * MUTATIONS);
     accepts_what_is_good("frame", carina_fuzz::reads_frame);
