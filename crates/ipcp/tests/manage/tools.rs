@@ -77,7 +77,7 @@ fn another_member_shows_its_rib_by_name_and_by_address_also_over_loss() {
     assert!(all.len() > 40, "{}", all.len());
     assert_eq!(
         field(
-            &all.iter().find(|object| object.path == "/dif").expect("it"),
+            all.iter().find(|object| object.path == "/dif").expect("it"),
             "member"
         ),
         Scalar::Text("c".into())
