@@ -18,7 +18,7 @@ local OPCODES = {
   "M_STOP_R",
 }
 local VMPI_TYPES = {
-  [1] = "HELLO", "REGISTER", "UNREGISTER", "ALLOCATE", "ALLOCATE_RESPONSE", "DEALLOCATE", "CREDIT",
+  "HELLO", "REGISTER", "UNREGISTER", "ALLOCATE", "ALLOCATE_RESPONSE", "DEALLOCATE", "CREDIT",
 }
 
 local function number(name, label)
@@ -190,9 +190,10 @@ local function dissect_cdap(buffer, info, tree)
     if item.field == 2 then
       sub:add(c.opcode, item.range, opcode)
     elseif item.value then
-      sub:add(c.number, item.range, tostring(item.value)):prepend_text(label)
+      sub:add(c.number, item.range, tostring(item.value)):set_text(label .. tostring(item.value))
     elseif item.content and CDAP_TEXTS[item.field] then
-      sub:add(c.text, item.range, item.content:string(ENC_UTF_8)):prepend_text(label)
+      local text = item.content:string(ENC_UTF_8)
+      sub:add(c.text, item.range, text):set_text(label .. text)
     elseif item.content then
       sub:add(c.bytes, item.content):prepend_text(label)
     end
@@ -257,8 +258,12 @@ end
 local function control_part(at, widths)
   at:take(f.ctrl_seq, widths.ctrl_seq)
   at:take(f.last_ctrl_seq, widths.ctrl_seq)
-  local parts = at:take(f.parts, 1)
-  parts = parts and parts:tonumber() or 0
+  if at.at >= at.buffer:len() then
+    return " cut"
+  end
+  local parts = at.buffer(at.at, 1):uint()
+  at.tree:add(f.parts, at.buffer(at.at, 1))
+  at.at = at.at + 1
   local text = ""
   if parts % 2 == 1 then
     local next_expected = at:take(f.next, widths.seq)
