@@ -28,8 +28,12 @@ pub fn translate(frame: &mut [u8], from: u16, to: u16) -> bool {
 #[must_use]
 pub fn changes(inner: u16, outer: u16) -> [Option<Change>; 2] {
     [
-        Some(Box::new(move |frame: &mut [u8]| translate(frame, inner, outer))),
-        Some(Box::new(move |frame: &mut [u8]| translate(frame, outer, inner))),
+        Some(Box::new(move |frame: &mut [u8]| {
+            translate(frame, inner, outer)
+        })),
+        Some(Box::new(move |frame: &mut [u8]| {
+            translate(frame, outer, inner)
+        })),
     ]
 }
 

@@ -333,7 +333,11 @@ impl<X> Board<X> {
         if links.push(to_flow, packet).is_err() {
             self.row.add(Value::DropFlowEnded, 1);
         } else {
-            let value = if is_last { Value::SdusIn } else { Value::PiecesIn };
+            let value = if is_last {
+                Value::SdusIn
+            } else {
+                Value::PiecesIn
+            };
             self.row.add(value, 1);
             self.row.add(Value::BytesIn, piece as u64);
         }
@@ -341,7 +345,7 @@ impl<X> Board<X> {
     }
 
     /// Whether a packet of the application is an SDU that fits into `sdu_bytes_max`; one that does
-    /// not comes in pieces, and each is counted as lost.
+    /// not comes in pieces, and is counted as lost with the last.
     #[inline]
     pub fn fits(&mut self, at: usize, packet: &Packet, sdu_bytes_max: usize) -> bool {
         let Some(line) = self.slots.get_mut(at).and_then(Option::as_mut) else {
@@ -351,7 +355,8 @@ impl<X> Board<X> {
         let fits = is_start && !packet.more() && packet.len() <= sdu_bytes_max;
         match fits {
             true => self.taps.note(Direction::Out, &[], packet),
-            false => self.row.add(Value::DropTooLong, 1),
+            // Once for each SDU, however many pieces it came in.
+            false => self.row.add(Value::DropTooLong, u64::from(!packet.more())),
         }
         fits
     }

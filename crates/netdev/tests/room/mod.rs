@@ -25,7 +25,8 @@ impl Room {
         let thread = std::thread::spawn(move || {
             // SAFETY: the network is no matter of memory or of file descriptors in use.
             let made = unsafe { unshare_unsafe(UnshareFlags::NEWNET) };
-            told.send(made.map(|()| gettid().as_raw_nonzero().get())).unwrap();
+            told.send(made.map(|()| gettid().as_raw_nonzero().get()))
+                .unwrap();
             while let Ok(work) = works.recv() {
                 work();
             }

@@ -204,7 +204,7 @@ pub struct Taken {
 }
 
 impl Taken {
-    fn new(flow: Flow, mut fds: Vec<OwnedFd>) -> Self {
+    pub fn new(flow: Flow, mut fds: Vec<OwnedFd>) -> Self {
         let expected = if flow.mode == Mode::Ring {
             ipc::RING_FDS
         } else {

@@ -238,11 +238,15 @@ impl Nic {
     /// Sends an SDU to a station.
     pub fn send(&mut self, now: u64, to: Mac, sdu: &Packet) -> Sent {
         let head = self.head(to, ETHERTYPE_RINA);
-        let bytes = head + sdu.len();
+        let bytes = (head + sdu.len()).max(match self.config.vlan {
+            0 => 0,
+            _ => TAGGED_BYTES_MIN,
+        });
         if let Some(fault) = &mut self.fault {
             let mut frame = Vec::with_capacity(bytes);
             frame.extend_from_slice(&self.header.0[..head]);
             sdu.append_to(&mut frame);
+            frame.resize(bytes, 0);
             return match fault.offer(now, frame, bytes) {
                 true => Sent::Yes,
                 false => Sent::Impaired,
@@ -252,7 +256,8 @@ impl Nic {
             return Sent::NoRoom;
         };
         place[..head].copy_from_slice(&self.header.0[..head]);
-        Payload::copy_prefix(sdu, &mut place[head..]);
+        let copied = Payload::copy_prefix(sdu, &mut place[head..]);
+        place[head + copied..].fill(0);
         self.socket.commit(bytes);
         self.has_committed = true;
         Sent::Yes
@@ -336,6 +341,10 @@ impl Nic {
 pub(super) fn offered_order(plan: Option<&FaultPlan>) -> bool {
     plan.is_none_or(|plan| plan.reorder == 0.0 && plan.jitter_ns == 0)
 }
+
+/// Shortest tagged frame that is sent, in bytes: network cards pad to 60, but between virtual
+/// interfaces nobody does, and kernels drop tagged frames with less than two bytes of payload.
+const TAGGED_BYTES_MIN: usize = HEADER_BYTES_MAX + 2;
 
 /// Shortest MTU that carries PDUs with their headers and something in them.
 const MTU_MIN: usize = 256;

@@ -159,7 +159,10 @@ impl Tcp {
         for id in 0..self.conns.len() {
             let Some(conn) = self.conn(id) else { continue };
             let is_it = conn.phase == Phase::Expecting
-                && conn.stream.peer_addr().is_ok_and(|a| a.ip().to_canonical() == ip.to_canonical());
+                && conn
+                    .stream
+                    .peer_addr()
+                    .is_ok_and(|a| a.ip().to_canonical() == ip.to_canonical());
             if !is_it {
                 continue;
             }

@@ -159,7 +159,11 @@ impl Tcp {
             self.conns.len() - 1
         });
         let token = id as u64 + FIRST_CONN;
-        if self.epoll.add(&stream, token, Interest::ReadWriteEdge).is_err() {
+        if self
+            .epoll
+            .add(&stream, token, Interest::ReadWriteEdge)
+            .is_err()
+        {
             self.free.push(id);
             return None;
         }
@@ -414,7 +418,8 @@ impl Tcp {
             if is_too_long {
                 // A reliable flow cannot leave an SDU out and go on.
                 let limit = framing.piece_bytes_max();
-                let reason = format!("an SDU of more than {limit} bytes, the most this shim carries");
+                let reason =
+                    format!("an SDU of more than {limit} bytes, the most this shim carries");
                 self.fail(id, &reason, links);
                 break;
             }
