@@ -125,6 +125,23 @@ fn efcp_survives_its_corpus() {
     replay("efcp", carina_fuzz::efcp, 5 * MUTATIONS);
 }
 
+#[test]
+fn ipcp_survives_its_corpus() {
+    replay("ipcp", carina_fuzz::ipcp, MUTATIONS);
+}
+
+#[test]
+fn enrollment_survives_its_corpus() {
+    replay("enrollment", carina_fuzz::enrollment, 5 * MUTATIONS);
+    accepts_what_is_good("enrollment", carina_fuzz::reads_enrollment);
+}
+
+#[test]
+fn link_state_survives_its_corpus() {
+    replay("link_state", carina_fuzz::link_state, 5 * MUTATIONS);
+    accepts_what_is_good("link_state", carina_fuzz::reads_link_state);
+}
+
 fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
     let files = corpus(target);
     for (number, file) in files.iter().enumerate() {

@@ -21,6 +21,7 @@ const BURSTS: usize = 20_000;
 const SDU: usize = 1400;
 
 thread_local! {
+    #[expect(clippy::vec_box, reason = "what is moved in and out is the box")]
     static HEADS: RefCell<Vec<Box<Head>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -57,7 +58,9 @@ impl Handle {
     }
 
     fn head(&self) -> &[u8] {
-        self.head.as_ref().map_or(&[], |head| &head.bytes[head.start..])
+        self.head
+            .as_ref()
+            .map_or(&[], |head| &head.bytes[head.start..])
     }
 }
 
@@ -187,7 +190,13 @@ fn line() -> [Transfer<Handle>; 3] {
             member.add_n1(N1Port(port), &props);
             member.set_neighbour(0, Address(neighbour), &[N1Port(port)]);
         }
-        let next = |dst: u64| Address(if dst > address { address + 1 } else { address - 1 });
+        let next = |dst: u64| {
+            Address(if dst > address {
+                address + 1
+            } else {
+                address - 1
+            })
+        };
         let routes: Vec<_> = (1..=3)
             .filter(|dst| *dst != address)
             .map(|dst| Route {

@@ -10,7 +10,7 @@ use carina_wire::{Bytes, FlowSpec, Payload};
 
 use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, RibOp};
 use crate::config::{Config, DifConfig, PolicySpec};
-use crate::seal::{AuthStep, Authenticator, Sealer, Toolbox};
+use crate::seal::{AuthStep, Authenticator, PolicyRow, Sealer, Toolbox};
 use crate::{Catalogue, Ipcp};
 
 /// Gives a member of a DIF what the bytes say: PDUs as they are, PDUs with a good header around
@@ -64,7 +64,12 @@ fn member() -> Option<Ipcp<Bytes>> {
     };
     let mut member = Ipcp::new(config, Box::new(Open), Catalogue::standard(), 1).ok()?;
     member.handle(1, Command::Bootstrap);
-    member.handle(1, Command::Register { name: "echo".into() });
+    member.handle(
+        1,
+        Command::Register {
+            name: "echo".into(),
+        },
+    );
     for n1 in [0, 1] {
         member.handle(1, up(n1, n1 == 1));
     }
@@ -99,13 +104,7 @@ fn step(member: &mut Ipcp<Bytes>, now: &mut u64, op: u8, arg: u8, bytes: &[u8]) 
         4 => member.on_sdu(*now, flow, Bytes::from(bytes.to_vec()), arg & 16 != 0),
         5 => *now += u64::from(arg) * SECOND / 16,
         6 => {
-            member.handle(
-                *now,
-                Command::N1Down {
-                    n1,
-                    reason: text(),
-                },
-            );
+            member.handle(*now, Command::N1Down { n1, reason: text() });
             member.handle(*now, up(n1.0, arg & 2 != 0));
         }
         7 => {
@@ -215,7 +214,12 @@ fn works_still(member: &mut Ipcp<Bytes>, now: u64) {
     if member.address().is_none() {
         return;
     }
-    member.handle(now, Command::Register { name: "last".into() });
+    member.handle(
+        now,
+        Command::Register {
+            name: "last".into(),
+        },
+    );
     let key = match member.allocate(now, "first", "last", FlowSpec::default()) {
         Ok(key) => key,
         Err(error) => panic!("a flow within the member cannot be had: {error}"),
@@ -276,13 +280,7 @@ impl Toolbox for Open {
         Ok(None)
     }
 
-    fn list(
-        &self,
-    ) -> Vec<(
-        &'static str,
-        &'static str,
-        Vec<(&'static str, &'static str, &'static str)>,
-    )> {
+    fn list(&self) -> Vec<PolicyRow> {
         vec![
             ("authentication", "none", vec![]),
             ("sdu-protection", "none", vec![]),
@@ -299,7 +297,9 @@ mod tests {
         for round in 0..60u8 {
             let mut script = Vec::new();
             for step in 0..80u8 {
-                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                state = state
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1);
                 let random = state.to_le_bytes();
                 script.extend([random[7].wrapping_add(step), random[6], 0, random[5] % 9]);
                 script.extend(random.iter().cycle().take(usize::from(random[5] % 9)));

@@ -102,11 +102,13 @@ pub trait Toolbox {
 
     /// Policies that this toolbox has, for the catalogue: component, name, parameters with their
     /// defaults and meaning.
-    fn list(
-        &self,
-    ) -> Vec<(
-        &'static str,
-        &'static str,
-        Vec<(&'static str, &'static str, &'static str)>,
-    )>;
+    fn list(&self) -> Vec<PolicyRow>;
 }
+
+/// A policy as [`Toolbox::list`] tells of it: component, name, and for each parameter its name, its
+/// default and its meaning.
+pub type PolicyRow = (
+    &'static str,
+    &'static str,
+    Vec<(&'static str, &'static str, &'static str)>,
+);

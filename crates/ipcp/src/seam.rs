@@ -140,7 +140,8 @@ pub struct Open {
     pub cube: QosCube,
     /// Boundaries of SDUs are kept.
     pub msg_boundaries: bool,
-    /// PDUs go through this N-1 flow only (management channels between neighbours).
+    /// PDUs go through this N-1 flow only (management channels between neighbours). Channels look
+    /// the same in every DIF, as PDUs to [`Target::N1`] do, and need no addresses.
     pub pinned: Option<N1Port>,
 }
 

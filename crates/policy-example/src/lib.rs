@@ -92,7 +92,7 @@ impl Scheduler for LongestQueue {
     fn choose(&mut self, classes: &[Class], waiting: u64) -> usize {
         self.count += 1;
         let all = || (0..classes.len()).filter(|index| waiting & (1 << index) != 0);
-        let choice = if self.count % self.every == 0 {
+        let choice = if self.count.is_multiple_of(self.every) {
             all().min_by_key(|index| classes[*index].head_arrival)
         } else {
             // Of equals the first, whatever `max_by_key` prefers.

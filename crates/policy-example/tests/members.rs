@@ -1,8 +1,10 @@
 //! IPC processes that run with the policies of this crate.
 
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
 use carina_ipcp::api::N1Properties;
 use carina_ipcp::config::{QosCube, WindowConfig};
-use carina_ipcp::seal::{AuthStep, Authenticator, Sealer, Toolbox};
+use carina_ipcp::seal::{AuthStep, Authenticator, PolicyRow, Sealer, Toolbox};
 use carina_ipcp::seam::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::{
     Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec, Transfer,
@@ -44,13 +46,7 @@ impl Toolbox for Trusting {
         Ok(None)
     }
 
-    fn list(
-        &self,
-    ) -> Vec<(
-        &'static str,
-        &'static str,
-        Vec<(&'static str, &'static str, &'static str)>,
-    )> {
+    fn list(&self) -> Vec<PolicyRow> {
         vec![
             ("authentication", "none", vec![]),
             ("sdu-protection", "none", vec![]),

@@ -57,7 +57,7 @@ impl<P: Payload> Transfer<P> {
         let route = match self.rmt.syntax.peek(prefix) {
             Ok(route) if route.hop_limit != NEIGHBOUR => route,
             // Its PCI has other widths than this DIF.
-            _ => return self.from_neighbour(n1, prefix, pdu),
+            _ => return self.on_neighbour_pdu(n1, prefix, pdu),
         };
         if route.pdu_bytes > pdu.len() || route.pdu_bytes < self.rmt.syntax.base_bytes() {
             return self.refuse(n1, DropReason::HeaderLength);
@@ -110,7 +110,7 @@ impl<P: Payload> Transfer<P> {
 
     /// A PDU that does not look like one of the DIF: perhaps one between neighbours, which has the
     /// default widths whatever the DIF has.
-    fn from_neighbour(&mut self, n1: N1Port, prefix: &[u8], mut pdu: P) {
+    fn on_neighbour_pdu(&mut self, n1: N1Port, prefix: &[u8], mut pdu: P) {
         let syntax = Syntax::default();
         let header = match syntax.decode(prefix, pdu.len()) {
             Ok(header) if header.hop_limit == NEIGHBOUR => header,
@@ -217,7 +217,7 @@ impl<P: Payload> Transfer<P> {
         let Some(stream) = self.streams.get(owner) else {
             return;
         };
-        let wants = stream.delimiter.len() > 0
+        let wants = stream.has_udfs()
             || !stream.pending.is_empty()
             || stream.is_finishing
             || stream.is_switching;

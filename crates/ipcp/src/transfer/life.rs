@@ -322,7 +322,7 @@ impl<P: Payload> Transfer<P> {
         let wants = self
             .streams
             .get(owner)
-            .is_some_and(|stream| stream.delimiter.len() > 0 || !stream.pending.is_empty());
+            .is_some_and(|stream| stream.has_udfs() || !stream.pending.is_empty());
         if wants {
             self.drive(owner, None);
         }

@@ -83,7 +83,7 @@ impl<P: Payload> Transfer<P> {
         loop {
             give_udfs(&mut self.rmt, end, stream);
             let is_boundary = !stream.is_inside;
-            if stream.delimiter.len() > 0 || (is_boundary && stream.is_switching) {
+            if stream.has_udfs() || (is_boundary && stream.is_switching) {
                 break;
             }
             let (port, room) = end.queue_room(&self.rmt);
@@ -246,7 +246,7 @@ pub(super) fn give_udfs<P: Payload>(
 ) {
     loop {
         let mut is_full = false;
-        while stream.delimiter.len() > 0 {
+        while stream.has_udfs() {
             if end.efcp.room() == 0 {
                 is_full = true;
                 break;

@@ -102,6 +102,16 @@ impl<P: Payload> Stream<P> {
             .filter(|cep| cep.0 != 0)
     }
 
+    /// UDFs are there, besides what waits for company.
+    #[inline]
+    #[expect(
+        clippy::len_zero,
+        reason = "`is_empty` counts what waits for company too"
+    )]
+    pub(super) fn has_udfs(&self) -> bool {
+        self.delimiter.len() > 0
+    }
+
     pub(super) fn push_pending(&mut self, sdu: P, more: bool) {
         self.pending_bytes += sdu.len();
         self.pending.push_back((sdu, more));

@@ -103,9 +103,23 @@ fn neighbours_talk_before_they_have_common_widths_and_addresses() {
     net.members[1].set_address(Address(70_000));
     net.members[1].write_channel(now, 6, b"thanks".to_vec());
     net.settle();
-    assert_eq!(net.events, [(0, TransferEvent::Channel { channel: 6, message: b"thanks".to_vec() })]);
+    assert_eq!(
+        net.events,
+        [(
+            0,
+            TransferEvent::Channel {
+                channel: 6,
+                message: b"thanks".to_vec()
+            }
+        )]
+    );
     for member in &net.members {
-        assert_eq!(member.counters().dropped_total(), 0, "{:?}", member.counters());
+        assert_eq!(
+            member.counters().dropped_total(),
+            0,
+            "{:?}",
+            member.counters()
+        );
     }
 }
 
@@ -126,7 +140,10 @@ fn a_channel_survives_loss() {
         net.members[0].write_channel(now, 1, sdu(number, number * 300));
     }
     net.run_until(now + 4_000_000_000);
-    let got: Vec<_> = messages(&mut net).into_iter().map(|(.., message)| message).collect();
+    let got: Vec<_> = messages(&mut net)
+        .into_iter()
+        .map(|(.., message)| message)
+        .collect();
     let sent: Vec<_> = (0..40).map(|number| sdu(number, number * 300)).collect();
     assert!(got == sent, "{} of {}", got.len(), sent.len());
 }
@@ -181,11 +198,17 @@ struct Toy {
 
 impl Toy {
     fn new(key: u8) -> Box<Toy> {
-        Box::new(Toy { out: 0, seen: 0, key })
+        Box::new(Toy {
+            out: 0,
+            seen: 0,
+            key,
+        })
     }
 
     fn check(&self, bytes: &[u8]) -> u8 {
-        bytes.iter().fold(self.key, |sum, byte| sum.wrapping_mul(31) ^ byte)
+        bytes
+            .iter()
+            .fold(self.key, |sum, byte| sum.wrapping_mul(31) ^ byte)
     }
 }
 
@@ -207,7 +230,9 @@ impl Sealer for Toy {
             return Err(Reject::Forged);
         }
         let at = pdu.len().checked_sub(8).ok_or(Reject::Short)?;
-        let number = pdu[at..].iter().fold(0, |n, byte| n << 8 | u64::from(*byte));
+        let number = pdu[at..]
+            .iter()
+            .fold(0, |n, byte| n << 8 | u64::from(*byte));
         if number <= self.seen {
             return Err(Reject::Replayed);
         }
@@ -239,7 +264,12 @@ fn protection_covers_all_but_management_between_neighbours() {
     net.settle();
     assert_eq!(net.events.len(), 2);
     for member in &net.members {
-        assert_eq!(member.counters().dropped_total(), 0, "{:?}", member.counters());
+        assert_eq!(
+            member.counters().dropped_total(),
+            0,
+            "{:?}",
+            member.counters()
+        );
     }
 
     // A replay, a change, and another key.

@@ -16,7 +16,11 @@ fn every_policy_is_documented() {
         };
         let section = section.split("\n## ").next().unwrap_or_default();
         for policy in catalogue.policies(component) {
-            let note = if policy.is_live { "" } else { " *Not on a living DIF.*" };
+            let note = if policy.is_live {
+                ""
+            } else {
+                " *Not on a living DIF.*"
+            };
             let mut rows = vec![format!("| `{}` | | | {}{note} |", policy.name, policy.help)];
             rows.extend(policy.params.iter().map(|param| {
                 let default = match param.default {
@@ -28,5 +32,9 @@ fn every_policy_is_documented() {
             missing.extend(rows.into_iter().filter(|row| !section.contains(row)));
         }
     }
-    assert!(missing.is_empty(), "docs/policies.md lacks:\n{}", missing.join("\n"));
+    assert!(
+        missing.is_empty(),
+        "docs/policies.md lacks:\n{}",
+        missing.join("\n")
+    );
 }

@@ -30,8 +30,16 @@ fn pdus() -> impl Strategy<Value = Vec<u8>> {
         Just(PduType::Rendezvous),
     ];
     let payload = proptest::collection::vec(any::<u8>(), 0..80);
-    let shaped = (kinds, 0..5u64, 0..5u64, 0..7u32, 0..7u32, any::<[u8; 4]>(), payload).prop_map(
-        |(kind, dst, src, dst_cep, src_cep, more, payload)| {
+    let shaped = (
+        kinds,
+        0..5u64,
+        0..5u64,
+        0..7u32,
+        0..7u32,
+        any::<[u8; 4]>(),
+        payload,
+    )
+        .prop_map(|(kind, dst, src, dst_cep, src_cep, more, payload)| {
             let pci = Pci {
                 kind: PduType::Data,
                 dst: Address(dst),
@@ -55,8 +63,7 @@ fn pdus() -> impl Strategy<Value = Vec<u8>> {
                 PduType::Rendezvous => 0xcf,
             };
             bytes
-        },
-    );
+        });
     prop_oneof![
         3 => shaped,
         1 => proptest::collection::vec(any::<u8>(), 0..120),

@@ -4,8 +4,8 @@
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::seam::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::{DropReason, Transfer};
-use carina_wire::dif::Address;
 use carina_wire::Bytes;
+use carina_wire::dif::Address;
 
 use crate::net::{Net, config, cube, cubes, sdu};
 
@@ -20,7 +20,9 @@ fn two_applications_of_one_member_need_no_n1_flow() {
         }
         net.run_until(net.now + 1_000_000_000);
         for (key, add) in [(2, 0), (1, 1)] {
-            let expected: Vec<_> = (0..200).map(|number| sdu(number + add, number * 30)).collect();
+            let expected: Vec<_> = (0..200)
+                .map(|number| sdu(number + add, number * 30))
+                .collect();
             assert!(net.take_read(0, key) == expected, "{}", cube.name);
         }
         let counters = net.members[0].counters();
@@ -74,7 +76,11 @@ fn what_has_come_is_read_after_the_close() {
         net.settle();
         read.extend(net.take_read(1, 3));
     }
-    assert!(read.len() >= 4, "the window let more out than was read: {}", read.len());
+    assert!(
+        read.len() >= 4,
+        "the window let more out than was read: {}",
+        read.len()
+    );
     let expected: Vec<_> = (0..read.len()).map(|number| sdu(number, 900)).collect();
     assert_eq!(read, expected);
 }
@@ -154,7 +160,9 @@ fn sequence_numbers_of_two_bytes_ask_for_a_new_connection() {
         }
     }
     net.settle();
-    let rollover = TransferEvent::Rollover { owner: Owner::Flow(FlowKey(1)) };
+    let rollover = TransferEvent::Rollover {
+        owner: Owner::Flow(FlowKey(1)),
+    };
     assert_eq!(net.events, [(0, rollover)]);
     assert_eq!(net.take_read(1, 1).len(), 50_000);
 }
@@ -168,7 +176,14 @@ fn a_peer_that_says_nothing_fails_a_reliable_flow() {
     net.write(0, 3, b"anybody?");
     net.run_until(net.now + 120_000_000_000);
     let failed = net.events.iter().any(|(member, event)| {
-        *member == 0 && matches!(event, TransferEvent::Failed { owner: Owner::Flow(FlowKey(3)), .. })
+        *member == 0
+            && matches!(
+                event,
+                TransferEvent::Failed {
+                    owner: Owner::Flow(FlowKey(3)),
+                    ..
+                }
+            )
     });
     assert!(failed, "{:?}", net.events);
 }

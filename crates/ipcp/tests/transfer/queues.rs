@@ -23,7 +23,9 @@ fn stopped_line(config: &DifConfig) -> Net {
 fn with(component: &str, name: &str, params: &[(&str, &str)]) -> DifConfig {
     let mut config = config();
     config.concatenation = false;
-    config.policies.insert(component.into(), policy(name, params));
+    config
+        .policies
+        .insert(component.into(), policy(name, params));
     config
 }
 
@@ -36,7 +38,11 @@ fn drain(net: &mut Net, member: usize, port: u32) -> Vec<(u16, usize)> {
     while net.members[member].poll_n1() == Some(n1) {
         let pdu = net.members[member].take_transmit(now, n1).unwrap();
         let route = Syntax::default().peek(pdu.as_slice()).unwrap();
-        let qos = if route.kind == PduType::Management { 0 } else { route.qos.0 };
+        let qos = if route.kind == PduType::Management {
+            0
+        } else {
+            route.qos.0
+        };
         order.push((qos, pdu.as_slice().len()));
     }
     order
@@ -59,7 +65,10 @@ fn fill(net: &mut Net, rounds: usize) {
 fn fifo_keeps_the_order_of_arrival() {
     let mut net = stopped_line(&with("rmt-scheduling", "fifo", &[]));
     fill(&mut net, 4);
-    let order: Vec<_> = drain(&mut net, 1, 1).into_iter().map(|(qos, _)| qos).collect();
+    let order: Vec<_> = drain(&mut net, 1, 1)
+        .into_iter()
+        .map(|(qos, _)| qos)
+        .collect();
     assert_eq!(order, [1, 2, 5, 1, 2, 5, 1, 2, 5, 1, 2, 5]);
 }
 
@@ -69,13 +78,20 @@ fn strict_priority_serves_the_urgent_first_and_management_before() {
     fill(&mut net, 4);
     let now = net.now;
     net.members[1].send_management(now, Target::Address(Address(3)), b"first");
-    let order: Vec<_> = drain(&mut net, 1, 1).into_iter().map(|(qos, _)| qos).collect();
+    let order: Vec<_> = drain(&mut net, 1, 1)
+        .into_iter()
+        .map(|(qos, _)| qos)
+        .collect();
     assert_eq!(order, [0, 5, 5, 5, 5, 1, 2, 1, 2, 1, 2, 1, 2]);
 }
 
 #[test]
 fn weighted_fair_shares_bytes_by_weight() {
-    let mut net = stopped_line(&with("rmt-scheduling", "weighted-fair", &[("quantum", "1020")]));
+    let mut net = stopped_line(&with(
+        "rmt-scheduling",
+        "weighted-fair",
+        &[("quantum", "1020")],
+    ));
     fill(&mut net, 60);
     let order = drain(&mut net, 1, 1);
     assert_eq!(order.len(), 180);
@@ -271,18 +287,31 @@ fn queueing_and_scheduling_change_while_pdus_wait() {
         .set_policy(now, "rmt-scheduling", &policy("strict-priority", &[]))
         .unwrap();
     relay
-        .set_policy(now, "rmt-queue", &policy("tail-drop", &[("limit-pdus", "2")]))
+        .set_policy(
+            now,
+            "rmt-queue",
+            &policy("tail-drop", &[("limit-pdus", "2")]),
+        )
         .unwrap();
     let error = relay
-        .set_policy(now, "rmt-queue", &policy("tail-drop", &[("limit-pdus", "none")]))
+        .set_policy(
+            now,
+            "rmt-queue",
+            &policy("tail-drop", &[("limit-pdus", "none")]),
+        )
         .unwrap_err();
     assert!(error.contains("limit-pdus"), "{error}");
-    let error = relay.set_policy(now, "delimiting", &policy("none", &[])).unwrap_err();
+    let error = relay
+        .set_policy(now, "delimiting", &policy("none", &[]))
+        .unwrap_err();
     assert!(error.contains("while the DIF runs"), "{error}");
     net.write(0, 5, b"too many");
     net.settle();
     assert_eq!(net.dropped(1, DropReason::QueueFull), 1);
-    let order: Vec<_> = drain(&mut net, 1, 1).into_iter().map(|(qos, _)| qos).collect();
+    let order: Vec<_> = drain(&mut net, 1, 1)
+        .into_iter()
+        .map(|(qos, _)| qos)
+        .collect();
     assert_eq!(order, [5, 5, 5, 1, 2, 1, 2, 1, 2]);
 }
 
@@ -298,8 +327,8 @@ fn a_payload_that_is_longer_than_the_n1_flow_carries_is_counted() {
     net.members[0].on_sdu(now, FlowKey(1), Bytes::from(vec![0; 1400]), false);
     net.settle();
     assert_eq!(net.dropped(0, DropReason::TooLong), 1);
-    let notices = net.events.iter().filter(|(_, event)| {
-        matches!(event, TransferEvent::Notice { text } if text.contains("1000"))
-    });
+    let notices = net.events.iter().filter(
+        |(_, event)| matches!(event, TransferEvent::Notice { text } if text.contains("1000")),
+    );
     assert_eq!(notices.count(), 2);
 }

@@ -146,7 +146,13 @@ fn impossible_sources_and_unknown_destinations_are_counted() {
     give(data(1, 77, 1), 0);
     give(data(1, 2, 1), 0);
     give(data(1, 3, 1), 40);
-    give(Pci { qos: QosId(99), ..data(1, 3, 1) }, 0);
+    give(
+        Pci {
+            qos: QosId(99),
+            ..data(1, 3, 1)
+        },
+        0,
+    );
     assert_eq!(net.dropped(1, DropReason::Forged), 2);
     assert_eq!(net.dropped(1, DropReason::UnknownDestination), 1);
     assert_eq!(net.dropped(1, DropReason::UnknownCep), 1);
@@ -164,7 +170,10 @@ fn data_from_another_address_than_the_flow_has_is_forged() {
     let mut net = line(&config());
     let (_, cep) = net.flow(0, 2, 1, &cubes()[0]);
     let now = net.now;
-    let forged = Pci { dst_cep: cep, ..data(2, 3, 1) };
+    let forged = Pci {
+        dst_cep: cep,
+        ..data(2, 3, 1)
+    };
     net.members[2].on_pdu(now, N1Port(0), pdu(&forged, 9, b"\0x"));
     net.settle();
     assert_eq!(net.dropped(2, DropReason::Forged), 1);
@@ -199,7 +208,9 @@ fn connections_spread_over_equal_paths_and_keep_theirs() {
 #[test]
 fn the_policy_single_uses_the_first_next_hop() {
     let mut config = config();
-    config.policies.insert("forwarding".into(), policy("single", &[]));
+    config
+        .policies
+        .insert("forwarding".into(), policy("single", &[]));
     let mut net = diamond(&config);
     for key in 0..32 {
         net.flow(0, 3, key, &cubes()[0]);
@@ -223,7 +234,10 @@ fn queued_pdus_move_when_an_n1_flow_ends() {
     net.settle();
     net.cut((0, 0));
     let moved = net.members[0].counters().pdus_moved;
-    assert!((1..16).contains(&moved), "{moved} were on the N-1 flow that ended");
+    assert!(
+        (1..16).contains(&moved),
+        "{moved} were on the N-1 flow that ended"
+    );
     net.resume(0, 1);
     net.settle();
     for key in 0..16 {
