@@ -1,0 +1,113 @@
+//! Scenarios by seed. A failure prints the seed, the scenario and how to run it again.
+
+use carina_sim::birth;
+use carina_sim::scenario::{Outcome, Scenario, Wanted};
+
+/// Runs a seed; a panic says all that is needed to see it again.
+fn holds(seed: u64, wanted: Wanted) -> Outcome {
+    let scenario = Scenario::new(seed, wanted);
+    let outcome = scenario.run(birth(), None);
+    if !outcome.failures.is_empty() {
+        let members = match wanted.members {
+            Some(members) => format!(" --members {members}"),
+            None => String::new(),
+        };
+        panic!(
+            "{}\n{scenario}{}\nagain: CARINA_SIM_SEED={seed} cargo test -p carina-sim --test seeds -- --nocapture\n   or: carina sim run --seed {seed}{members}",
+            outcome.failures.join("\n"),
+            outcome.state,
+        );
+    }
+    outcome
+}
+
+/// The seeds of one quarter of the run; one alone when a person asks for it.
+fn quarter(number: u64) {
+    if let Ok(seed) = std::env::var("CARINA_SIM_SEED") {
+        let seed = seed.parse().expect("CARINA_SIM_SEED is a number");
+        if number == 0 {
+            let scenario = Scenario::new(seed, Wanted::default());
+            println!("{scenario}");
+            let sink = Box::new(|line: &str| println!("{line}"));
+            let outcome = scenario.run(birth(), Some(sink));
+            assert!(
+                outcome.failures.is_empty(),
+                "{:?}\n{}",
+                outcome.failures,
+                outcome.state
+            );
+        }
+        return;
+    }
+    for seed in (0..SEEDS).filter(|seed| seed % 4 == number) {
+        holds(seed, Wanted::default());
+    }
+}
+
+#[test]
+fn first_quarter_of_the_seeds_holds() {
+    quarter(0);
+}
+
+#[test]
+fn second_quarter_of_the_seeds_holds() {
+    quarter(1);
+}
+
+#[test]
+fn third_quarter_of_the_seeds_holds() {
+    quarter(2);
+}
+
+#[test]
+fn fourth_quarter_of_the_seeds_holds() {
+    quarter(3);
+}
+
+#[test]
+fn seeds_that_once_failed_hold() {
+    for (seed, members) in ONCE_FAILED {
+        let wanted = Wanted {
+            members: *members,
+            is_calm: false,
+        };
+        holds(*seed, wanted);
+    }
+}
+
+#[test]
+fn same_seed_is_the_same_run_whatever_lies_in_memory() {
+    for seed in [3, 11] {
+        let first = holds(seed, Wanted::default());
+        // Other addresses, other free lists: nothing may depend on where things lie.
+        let ballast: Vec<Vec<u8>> = (1..2_000).map(|len| vec![0; 7 * len]).collect();
+        let holes: Vec<&Vec<u8>> = ballast.iter().step_by(3).collect();
+        let second = holds(seed, Wanted::default());
+        assert_eq!(holes.len(), 667);
+        assert_eq!(
+            (first.hash, first.events),
+            (second.hash, second.events),
+            "seed {seed}"
+        );
+        drop(ballast);
+        let third = holds(seed, Wanted::default());
+        assert_eq!(first.hash, third.hash, "seed {seed}");
+    }
+    let hashes = [3, 11].map(|seed| holds(seed, Wanted::default()).hash);
+    assert_ne!(hashes[0], hashes[1]);
+}
+
+/// Seeds of every run of the tests.
+const SEEDS: u64 = 200;
+
+/// Seeds, with the number of members when it was not the seed's, that found something wrong.
+const ONCE_FAILED: &[(u64, Option<usize>)] = &[
+    // N-1 flows whose other end had started anew unnoticed were asked over for ever.
+    (48, None),
+    (54, None),
+    (59, None),
+    // A member came back as the same after leaving: flows of before stayed open at the other end.
+    (40, None),
+    // An IPCP that joins asked over some of its many N-1 flows only.
+    (72, None),
+];
