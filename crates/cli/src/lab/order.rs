@@ -33,6 +33,10 @@ pub fn arrange(draft: Draft) -> Result<Topology, Wrong> {
     let configs = configure(&draft.difs, draft.settings, &mut notes)?;
     topology.notes.append(&mut notes);
     topology.difs = stack(draft.difs, configs, topology.shims())?;
+    let longest = topology.links.iter().map(longest_sdu).collect();
+    for dif in &mut topology.difs {
+        fit_pdus(dif, &longest);
+    }
     Ok(topology)
 }
 
@@ -390,6 +394,28 @@ const RLITE_ONLY: [&str; 6] = [
     "ribd",
     "namespace",
 ];
+
+/// A link and the longest SDU that its shim takes.
+fn longest_sdu(link: &Link) -> (String, u32) {
+    (link.name.clone(), link.mtu.unwrap_or(MTU))
+}
+
+/// Bounds the PDUs of a DIF that stands on links and on what carries more than those. It would
+/// otherwise take the bound from whatever the first neighbour is reached through.
+fn fit_pdus(dif: &mut Dif, longest: &BTreeMap<String, u32>) {
+    let lowers = dif.members.iter().flat_map(|member| &member.over);
+    let bounds: BTreeSet<Option<u32>> = lowers.map(|name| longest.get(name).copied()).collect();
+    let Some(least) = bounds.iter().flatten().min() else {
+        return;
+    };
+    if dif.config.max_pdu == 0 && bounds.len() > 1 {
+        let is_protected = dif.config.policies.contains_key("sdu-protection");
+        dif.config.max_pdu = least - if is_protected { PROTECTION_BYTES } else { 0 };
+    }
+}
+
+/// Room for what SDU protection adds to a PDU.
+const PROTECTION_BYTES: u32 = 64;
 
 /// The kernel's MTU of an Ethernet interface.
 const MTU: u32 = 1500;

@@ -134,12 +134,26 @@ impl Topology {
             parts.push(links.to_string());
         }
         if !self.difs.is_empty() {
-            let mut difs = Table::new(["DIF", "LEVEL", "MEMBERS IN ORDER OF ENROLLMENT"]);
+            let mut difs = Table::new([
+                "DIF",
+                "LEVEL",
+                "LONGEST PDU",
+                "MEMBERS IN ORDER OF ENROLLMENT",
+            ]);
             for dif in &self.difs {
                 let member =
                     |m: &super::topology::Member| format!("{} ({})", m.system, m.over.join(", "));
                 let members: Vec<String> = dif.members.iter().map(member).collect();
-                difs.row([dif.name.clone(), dif.level.to_string(), members.join(", ")]);
+                let longest = match dif.config.max_pdu {
+                    0 => "as below".to_owned(),
+                    bytes => bytes.to_string(),
+                };
+                difs.row([
+                    dif.name.clone(),
+                    dif.level.to_string(),
+                    longest,
+                    members.join(", "),
+                ]);
             }
             parts.push(difs.to_string());
         }

@@ -157,6 +157,22 @@ impl Running {
         for words in namespace::commands(&self.record.name, &self.topology) {
             ground.ip(&words).map_err(|failure| not_allowed(&failure))?;
         }
+        self.wait_for_carrier()
+    }
+
+    /// The kernel tells programs of the other end of a link some time after it is there.
+    fn wait_for_carrier(&self) -> Outcome {
+        let ground = self.ground();
+        for system in self.topology.namespaces() {
+            let namespace = namespace::of_system(&self.record.name, &system.name);
+            let words = ["-n", &namespace, "-o", "link", "show"].map(str::to_owned);
+            self.wait(&format!("the links of {} to be up", system.name), || {
+                let said = ground.ip(&words)?;
+                Ok(!said.lines().any(|line| {
+                    line.contains("state DOWN") || line.contains("state LOWERLAYERDOWN")
+                }))
+            })?;
+        }
         Ok(())
     }
 

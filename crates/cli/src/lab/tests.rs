@@ -99,6 +99,23 @@ policy n c routing link-state
 }
 
 #[test]
+fn pdus_fit_the_narrowest_link() {
+    let longest = |text: &str| Topology::parse(text).unwrap().difs[0].config.max_pdu;
+    let links = "eth x 0Mbps a b mtu=9000\neth y 0Mbps b c\nvm v on c\n";
+    assert_eq!(longest(&format!("{links}dif n a x\ndif n b x\n")), 0);
+    assert_eq!(
+        longest(&format!("{links}dif n a x\ndif n b x y\ndif n c y\n")),
+        1500
+    );
+    assert_eq!(longest(&format!("{links}dif n v hv.v\ndif n c hv.v\n")), 0);
+    let mixed = format!("{links}dif n b y\ndif n c y hv.v\n");
+    assert_eq!(longest(&mixed), 1500);
+    assert_eq!(longest(&format!("{mixed}set n max_pdu=700\n")), 700);
+    let protected = format!("{mixed}policy n sdu-protection crc32\n");
+    assert_eq!(longest(&protected), 1436);
+}
+
+#[test]
 fn mistakes_are_shown_with_place_and_remedy() {
     for (text, place, remedy) in [
         ("", "line 1, column 1", "`system a b`"),
