@@ -111,6 +111,8 @@ enum Command {
     Lab(commands::lab::LabCommand),
     #[command(subcommand)]
     Bench(commands::bench::BenchCommand),
+    #[command(subcommand)]
+    Sim(commands::sim::SimCommand),
     Demo(commands::demo::DemoArgs),
     Impair(commands::impair::ImpairArgs),
     VlanTranslate(commands::vlan_translate::VlanTranslateArgs),
@@ -140,6 +142,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Vm(command) => commands::vm::run(shared, command),
         Command::Lab(command) => commands::lab::run(shared, command),
         Command::Bench(command) => commands::bench::run(shared, command),
+        Command::Sim(command) => commands::sim::run(shared, command),
         Command::Demo(args) => commands::demo::run(shared, args),
         Command::Impair(args) => commands::impair::run(shared, &args),
         Command::VlanTranslate(args) => commands::vlan_translate::run(shared, &args),

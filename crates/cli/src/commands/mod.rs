@@ -21,6 +21,7 @@ pub mod ping;
 pub mod policy;
 pub mod register;
 pub mod rib;
+pub mod sim;
 pub mod top;
 pub mod vlan_translate;
 pub mod vm;

@@ -1,0 +1,241 @@
+//! `carina sim scale`: what a flat DIF and a recursive arrangement of the same systems cost.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use carina_sim::scale::{Arrangement, Report, Size, measure};
+use serde::Serialize;
+
+use super::figure;
+use crate::Shared;
+use crate::failure::{Outcome, failed, usage};
+use crate::report::rows::machine;
+use crate::report::table::{Table, short};
+use crate::report::{print_json, print_line, progress};
+
+/// Options of `carina sim scale`.
+#[derive(Debug, clap::Args)]
+pub struct ScaleArgs {
+    /// Systems
+    #[arg(long, default_value_t = 1_000)]
+    systems: usize,
+    /// Regions that they are in
+    #[arg(long, default_value_t = 32)]
+    regions: usize,
+    /// Systems of each region that talk to other regions, its border included
+    #[arg(long, default_value_t = 4)]
+    above: usize,
+    /// The seed of the first run
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How often, each time with another seed
+    #[arg(long, default_value_t = 1)]
+    runs: usize,
+    /// The figure
+    #[arg(long, value_name = "FILE", default_value = "scale.svg")]
+    svg: PathBuf,
+}
+
+/// One measured figure.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Row {
+    pub case: &'static str,
+    /// There are no SDUs here; the field is there for all benches to be read by one program.
+    pub sdu: u64,
+    pub system: &'static str,
+    pub metric: &'static str,
+    pub median: f64,
+    pub low: f64,
+    pub high: f64,
+    pub runs: usize,
+}
+
+#[derive(Debug, Serialize)]
+struct Document {
+    bench: &'static str,
+    machine: String,
+    notes: Vec<String>,
+    rows: Vec<Row>,
+}
+
+pub(super) const SYSTEMS: [(&str, Arrangement); 2] = [
+    ("flat", Arrangement::Flat),
+    ("recursive", Arrangement::Recursive),
+];
+
+/// Runs the command.
+pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {
+    if args.regions < 2 || args.systems < 3 * args.regions || args.runs == 0 {
+        return Err(usage(
+            "at least two regions of three systems each, and one run",
+        ));
+    }
+    let mut rows = Vec::new();
+    for (system, arrangement) in SYSTEMS {
+        let mut reports = Vec::new();
+        for run in 0..args.runs {
+            let size = Size {
+                systems: args.systems,
+                regions: args.regions,
+                above: args.above,
+                seed: args.seed + run as u64,
+            };
+            let began = Instant::now();
+            let report = measure(arrangement, size, carina_sim::birth(), progress);
+            let report =
+                report.map_err(|what| failed(format!("{system}, seed {}: {what}", size.seed)))?;
+            progress(format!(
+                "{system}: {:.0} s of real time",
+                began.elapsed().as_secs_f64()
+            ));
+            reports.push(report);
+        }
+        rows.extend(rows_of(system, &reports));
+    }
+    figure::draw(&rows, args.systems, &args.svg)?;
+    let document = Document {
+        bench: "sim-scale",
+        machine: machine(),
+        notes: notes(args),
+        rows,
+    };
+    if shared.json {
+        return print_json(&document);
+    }
+    print_line(table(&document.rows))?;
+    for note in &document.notes {
+        print_line(note)?;
+    }
+    print_line(format!("figure: {}", args.svg.display()))
+}
+
+fn rows_of(system: &'static str, reports: &[Report]) -> Vec<Row> {
+    let row = |case, metric, mut values: Vec<f64>, runs| {
+        values.sort_by(f64::total_cmp);
+        Row {
+            case,
+            sdu: 0,
+            system,
+            metric,
+            median: values[values.len() / 2],
+            low: values[0],
+            high: values[values.len() - 1],
+            runs,
+        }
+    };
+    let per_run = |case, metric, pick: fn(&Report) -> f64| {
+        row(
+            case,
+            metric,
+            reports.iter().map(pick).collect(),
+            reports.len(),
+        )
+    };
+    // Over the systems of all runs: the spread is that between systems.
+    let per_system = |case, metric, pick: fn(&Report) -> &[u64]| {
+        let values = reports.iter().flat_map(pick).map(|value| *value as f64);
+        row(case, metric, values.collect(), reports.len())
+    };
+    vec![
+        per_run("arrangement", "ipcps", |report| report.ipcps as f64),
+        per_run("arrangement", "difs", |report| report.difs as f64),
+        per_run("join", "convergence_s", |report| {
+            report.converged_ns as f64 / 1e9
+        }),
+        per_run("join", "messages", |report| report.messages as f64),
+        per_run("join", "bytes", |report| report.bytes as f64),
+        per_system("hold", "rib_objects_per_system", |report| &report.objects),
+        per_system("hold", "forwarding_entries_per_system", |report| {
+            &report.routes
+        }),
+        per_run("rest", "messages_per_minute", |report| {
+            report.idle_messages as f64
+        }),
+        per_run("one cable cut", "messages", |report| {
+            report.cut_messages as f64
+        }),
+    ]
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new(["case", "metric", "flat", "recursive", "flat/recursive"]);
+    for row in rows.iter().filter(|row| row.system == SYSTEMS[0].0) {
+        let same = |other: &&Row| {
+            other.system == SYSTEMS[1].0 && (other.case, other.metric) == (row.case, row.metric)
+        };
+        let other = rows.iter().find(same);
+        let show = |row: &Row| match row.low == row.high {
+            true => short(row.median),
+            false => format!(
+                "{} [{}..{}]",
+                short(row.median),
+                short(row.low),
+                short(row.high)
+            ),
+        };
+        let factor = other.filter(|other| other.median > 0.0).map_or_else(
+            || "-".to_owned(),
+            |other| format!("×{}", short(row.median / other.median)),
+        );
+        let cells = [
+            row.case.to_owned(),
+            row.metric.to_owned(),
+            show(row),
+            other.map_or_else(String::new, show),
+            factor,
+        ];
+        table.row(cells);
+    }
+    table
+}
+
+/// What is compared, honestly.
+fn notes(args: &ScaleArgs) -> Vec<String> {
+    let ScaleArgs {
+        systems,
+        regions,
+        above,
+        ..
+    } = args;
+    vec![
+        format!(
+            "flat: one DIF of {systems} members over all cables; any system reaches any other through it."
+        ),
+        format!(
+            "recursive: the same systems and cables; a DIF in each of {regions} regions, a backbone DIF of the {regions} border systems, and one DIF above these for {above} systems of each region, the border included."
+        ),
+        "Within a region any system reaches any other; to another region only those that are in the DIF above. \
+         The more systems are in it, the smaller the difference; with all of them it holds as many members as the flat one."
+            .to_owned(),
+        "Messages and bytes are PDUs on cables, of all layers together, acknowledgements and keep-alives included; times are virtual."
+            .to_owned(),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn table_sets_both_arrangements_side_by_side() {
+        let report = |messages, objects: &[u64]| Report {
+            ipcps: 10,
+            difs: 1,
+            converged_ns: 2_000_000_000,
+            messages,
+            bytes: 100 * messages,
+            objects: objects.to_vec(),
+            routes: objects.to_vec(),
+            idle_messages: 5,
+            cut_messages: 7,
+        };
+        let mut rows = rows_of("flat", &[report(300, &[5, 6, 7]), report(100, &[6, 6, 9])]);
+        rows.extend(rows_of("recursive", &[report(50, &[3])]));
+        let text = table(&rows).to_string();
+        assert!(
+            text.contains("300 [100..300]") && text.contains("×6.00"),
+            "{text}"
+        );
+        assert!(text.contains("6.00 [5.00..9.00]"), "{text}");
+    }
+}
