@@ -234,16 +234,7 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         if message.opcode == Opcode::DeleteR {
-            let is_ours = |ending: &Exchange| ending.address == asker.address;
-            if self
-                .flows
-                .endings
-                .get(&message.invoke_id)
-                .is_some_and(is_ours)
-            {
-                self.flows.endings.remove(&message.invoke_id);
-            }
-            return;
+            return self.flow_end_known(asker, message.invoke_id);
         }
         let Some(Object::Flow(Some(name))) = Object::parse(&message.name) else {
             return;
@@ -296,6 +287,14 @@ impl Management {
             flow: key,
             result: Ok(()),
         });
+    }
+
+    /// The other side knows of a flow's end.
+    fn flow_end_known(&mut self, asker: &Asker, invoke: i32) {
+        let ending = self.flows.endings.get(&invoke);
+        if ending.is_some_and(|ending| ending.address == asker.address) {
+            self.flows.endings.remove(&invoke);
+        }
     }
 
     pub(super) fn flows_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
