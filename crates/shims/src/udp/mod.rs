@@ -515,7 +515,8 @@ impl App for Udp {
         links.set_room(self.board.id, room);
     }
 
-    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
+        self.now = now;
         if self.is_removed {
             return false;
         }
@@ -529,7 +530,9 @@ impl App for Udp {
         moved > 0
     }
 
-    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, now: u64, links: &mut Links) -> bool {
+        // An app that a link has woken within a breath was not prepared in it.
+        self.now = now;
         let mut moved = false;
         while let Some(link) = links.next_ready(self.board.id) {
             moved |= self.drain(link, links);
