@@ -71,10 +71,10 @@ impl Kit {
 }
 
 impl Guest {
-    /// Reaches the guest of a running lab.
+    /// Reaches the guest of a running lab, once it has booted.
     ///
     /// # Errors
-    /// Its machine does not run.
+    /// Its machine does not run, or does not answer.
     pub fn reach(dir: &LabDir, name: &str, vm: &Vm) -> Result<Self, Failure> {
         let machines =
             carina_vm::list(&dir.run_dir(&vm.host).vm_dir()).attempt("listing machines")?;
@@ -82,17 +82,13 @@ impl Guest {
         let record = record.ok_or_else(|| failed(format!("VM {name} does not run any more")))?;
         let shell = Shell::connect(&record.agent).attempt(format!("reaching VM {name}"))?;
         let name = name.to_owned();
-        Ok(Self { name, shell })
-    }
-
-    /// Waits until it has booted.
-    ///
-    /// # Errors
-    /// It has not after a while.
-    pub fn wait_ready(&self) -> Result<(), Failure> {
-        self.shell
+        let guest = Self { name, shell };
+        // The first bytes of a connection may be lost; these are sent until they are answered.
+        guest
+            .shell
             .wait_ready(BOOT)
-            .map_err(|answer| self.explain("waiting for it to boot", answer))
+            .map_err(|answer| guest.explain("waiting for it to answer", answer))?;
+        Ok(guest)
     }
 
     /// Runs a shell command in it.
@@ -100,15 +96,23 @@ impl Guest {
     /// # Errors
     /// The guest does not answer. That the command fails is no error but its status.
     pub fn run(&self, command: &str, limit: Duration) -> Result<Output, Failure> {
-        let (status, stdout, stderr) = self
-            .shell
-            .run(command, limit)
-            .map_err(|answer| self.explain(&format!("`{command}`"), answer))?;
-        Ok(Output {
-            status,
-            stdout,
-            stderr,
-        })
+        let mut attempts = 0;
+        loop {
+            let (status, stdout, stderr) = self
+                .shell
+                .run(command, limit)
+                .map_err(|answer| self.explain(&format!("`{command}`"), answer))?;
+            attempts += 1;
+            // The serial port has lost the text of the command, so that nothing was run.
+            let is_lost = status == 2 && String::from_utf8_lossy(&stderr).contains(LOST);
+            if !is_lost || attempts == ATTEMPTS {
+                return Ok(Output {
+                    status,
+                    stdout,
+                    stderr,
+                });
+            }
+        }
     }
 
     /// Runs a shell command in it that must succeed.
@@ -128,14 +132,24 @@ impl Guest {
         )))
     }
 
-    /// Writes a file in it.
+    /// Writes a text file in it, in commands so short that none outruns the serial port.
     ///
     /// # Errors
     /// The guest does not answer or cannot.
-    pub fn put(&self, path: &str, data: &[u8]) -> Result<(), Failure> {
-        let octal: String = data.iter().map(|byte| format!("\\0{byte:03o}")).collect();
-        self.must_run(&format!("printf '%b' '{octal}' >'{path}'"))
-            .map(drop)
+    pub fn put(&self, path: &str, text: &str) -> Result<(), Failure> {
+        self.must_run(&format!(": >'{path}'"))?;
+        let mut rest = text;
+        while !rest.is_empty() {
+            let mut end = rest.len().min(PUT_BYTES);
+            while !rest.is_char_boundary(end) {
+                end -= 1;
+            }
+            let (part, after) = rest.split_at(end);
+            let quoted = part.replace('\'', "'\\''");
+            self.must_run(&format!("printf '%s' '{quoted}' >>'{path}'"))?;
+            rest = after;
+        }
+        Ok(())
     }
 
     /// Has its node become what a configuration says.
@@ -143,7 +157,7 @@ impl Guest {
     /// # Errors
     /// The node refuses.
     pub fn apply(&self, config: &str) -> Result<(), Failure> {
-        self.put("/etc/carina.toml", config.as_bytes())?;
+        self.put("/etc/carina.toml", config)?;
         self.must_run("carina apply /etc/carina.toml").map(drop)
     }
 
@@ -190,6 +204,13 @@ pub fn wait_for_link(dir: &LabDir, name: &str, vm: &Vm) -> Result<(), Failure> {
 }
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+/// What the guest's shell says of a command that did not reach it.
+const LOST: &str = "can't open '/run/agent/";
+const ATTEMPTS: u32 = 5;
+
+/// Bytes of a file in one command.
+const PUT_BYTES: usize = 800;
 
 /// A command that asks the guest's own node.
 const COMMAND: Duration = Duration::from_secs(60);

@@ -9,6 +9,10 @@
 //! Links are pairs of virtual interfaces, or a bridge in a namespace of its own where there are more
 //! than two systems. What exists is written down in a directory, so that any other process can take
 //! it down, also after a crash.
+//!
+//! Other parts of this program make systems with [`Topology::parse`] and [`up`]; what [`Running`]
+//! gives them is [`Running::exec`], [`Running::command`] and [`Running::control`], and all is gone
+//! when it is dropped.
 
 mod config;
 mod down;

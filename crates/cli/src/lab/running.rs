@@ -234,7 +234,7 @@ impl Running {
                 std::thread::sleep(LOOK_AGAIN);
                 guest = Guest::reach(&self.dir, name, vm);
             }
-            guest?.wait_ready()?;
+            guest?;
             wait_for_link(&self.dir, name, vm)?;
             progress(format!("VM {name} is attached to {}", vm.host));
         }
@@ -291,8 +291,8 @@ impl Running {
         let guest = Guest::reach(&self.dir, system, vm)?;
         if let Some((_, files)) = dif.auth.as_deref().and_then(|auth| auth.split_once(':')) {
             for file in files.split(',') {
-                let data = std::fs::read(file).attempt(format!("reading {file}"))?;
-                guest.put(&guest_path(file), &data)?;
+                let text = std::fs::read_to_string(file).attempt(format!("reading {file}"))?;
+                guest.put(&guest_path(file), &text)?;
             }
         }
         guest.apply(text)
