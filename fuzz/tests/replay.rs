@@ -42,6 +42,12 @@ fn configuration_survives_its_corpus() {
     accepts_what_is_good("configuration", carina_fuzz::reads_configuration);
 }
 
+#[test]
+fn shim_frames_survives_its_corpus() {
+    replay("shim_frames", carina_fuzz::shim_frames, 5 * MUTATIONS);
+    accepts_what_is_good("shim_frames", carina_fuzz::reads_shim_frames);
+}
+
 /// Checks that every file is accepted, unless its name begins with `bad-`, and that mutations of
 /// good ones are now and then: else they would test nothing behind the syntax.
 fn accepts_what_is_good(target: &str, accepts: fn(&[u8]) -> bool) {

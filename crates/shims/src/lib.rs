@@ -18,6 +18,7 @@ mod book;
 mod command;
 mod eth;
 mod flow;
+pub mod fuzz;
 mod hub;
 mod hv;
 mod hv_shim;
