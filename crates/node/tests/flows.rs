@@ -1,0 +1,97 @@
+//! Many flows at once through one DIF, and what they cost.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod support;
+
+use std::time::Instant;
+
+use carina_api::control::{DifCreate, DifRole, MemberState};
+use carina_api::ipc::Mode;
+use carina_api::{FlowSpec, LocalName};
+use support::pair::Pair;
+use support::*;
+
+/// Every limit on flows and what comes with them is configuration.
+const LIMITS: &str = "[limits]\nflows_per_uid = 100000\nring_bytes_per_uid = 1099511627776\n";
+
+fn make(house: &House, role: DifRole, name: &str) {
+    let create = DifCreate {
+        name: dif("net"),
+        role,
+        over: vec![dif("hv.x")],
+        ipcp: Some(LocalName::new(name).unwrap()),
+        via: None,
+        auth: None,
+        config: None,
+    };
+    house.control().create_dif(&create).unwrap();
+    eventually("it is enrolled", || {
+        let ipcps = house.control().ipcps().unwrap();
+        let found = ipcps.into_iter().find(|ipcp| ipcp.name.as_str() == name);
+        found.and_then(|ipcp| ipcp.member).unwrap().state == MemberState::Enrolled
+    });
+}
+
+/// Resident memory of this process, in bytes.
+fn resident() -> u64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = text.split_whitespace().nth(1).unwrap().parse().unwrap();
+    pages * 4096
+}
+
+/// Opens `count` flows, uses the first, the last and some between, and closes all.
+fn many(count: usize) {
+    let pair = Pair::new("many", LIMITS);
+    make(&pair.host, DifRole::Create, "host");
+    make(&pair.guest, DifRole::Join, "guest");
+    let server = pair.host.conn();
+    server.register("sink", Some("net")).unwrap();
+    eventually("the name can be reached", || {
+        let read = |path| pair.guest.control().rib(Some("net"), None, path, 0);
+        let routed = read("/members/host").is_ok_and(|o| o[0].fields["is_reachable"] == true);
+        routed && read("/directory/sink").is_ok()
+    });
+    let caller = pair.guest.conn();
+    let (before, start) = (resident(), Instant::now());
+    let mut flows = Vec::with_capacity(count);
+    for _ in 0..count {
+        caller.ask_with("sink", Some("net"), FlowSpec::reliable(), Mode::Socket);
+        server.accept(server.flow_request().request, Mode::Socket);
+        flows.push((server.flow(), caller.flow()));
+    }
+    let took = start.elapsed();
+    println!(
+        "{count} flows at once: {:.0} allocations/s, {} bytes of both nodes and applications a flow",
+        count as f64 / took.as_secs_f64(),
+        (resident().saturating_sub(before)) / count as u64
+    );
+    let info = pair.host.control().node().unwrap();
+    // Beside them: the N-1 flow.
+    assert_eq!(info.flows as usize, count + 1);
+    for n in (0..count).step_by(count.div_ceil(50)).chain([count - 1]) {
+        let (theirs, mine) = &mut flows[n];
+        let sdu = format!("flow {n}");
+        mine.send(sdu.as_bytes());
+        assert_eq!(theirs.recv().unwrap(), sdu.as_bytes());
+        theirs.send(b"heard");
+        assert_eq!(mine.recv().unwrap(), b"heard", "flow {n}");
+    }
+    drop(flows);
+    eventually("all flows are gone", || {
+        let left = |house: &House| house.control().node().unwrap().flows;
+        left(&pair.host) == 1 && left(&pair.guest) == 1
+    });
+}
+
+#[test]
+fn three_hundred_flows_at_once() {
+    many(300);
+}
+
+#[test]
+#[ignore = "takes a minute, and 16,000 open files"]
+fn four_thousand_flows_at_once() {
+    let limit = carina_sys::raise_nofile_limit().unwrap();
+    assert!(limit >= 17_000, "{limit} open files are allowed");
+    many(4000);
+}
