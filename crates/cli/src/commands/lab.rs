@@ -27,6 +27,12 @@ pub enum LabCommand {
         `carina lab down`. An ordinary user gets it in a user namespace."
     )]
     Up(UpArgs),
+    /// Make a lab, run one command in it, and remove it again
+    #[command(
+        after_help = "Example:\n  carina lab run examples/labs/paper-routing.lab A \
+        carina ping rina.apps.echotime\n\nThe exit code is that of the command."
+    )]
+    Run(RunArgs),
     /// Remove a lab and everything in it, also one that was left half made
     #[command(
         after_help = "Examples:\n  carina lab down\n  carina lab down two-systems\n  \
@@ -106,6 +112,20 @@ pub struct UpArgs {
     place: Place,
 }
 
+/// Options of `carina lab run`.
+#[derive(Debug, clap::Args)]
+pub struct RunArgs {
+    #[command(flatten)]
+    place: Place,
+    /// The file
+    file: PathBuf,
+    /// The system
+    system: String,
+    /// The command and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    command: Vec<String>,
+}
+
 /// Options of `carina lab exec`.
 #[derive(Debug, clap::Args)]
 pub struct ExecArgs {
@@ -134,6 +154,7 @@ impl Place {
 pub fn run(shared: &Shared, command: LabCommand) -> Outcome {
     match command {
         LabCommand::Up(args) => make(shared, args),
+        LabCommand::Run(args) => run_once(shared, args),
         LabCommand::Down { name, all, place } => down(shared, &place.labs(), name.as_deref(), all),
         LabCommand::Exec(args) => exec(args),
         LabCommand::Status { name, place } => {
@@ -162,24 +183,70 @@ fn stem(file: &Path) -> String {
 
 fn make(shared: &Shared, args: UpArgs) -> Outcome {
     let topology = load(&args.file)?;
-    for note in &topology.notes {
-        progress(note);
+    let mut options = options(shared, &args.file, &topology, args.place.labs())?;
+    if let Some(name) = args.name {
+        options.name = name.to_string();
     }
-    let name = args
-        .name
-        .map_or_else(|| stem(&args.file), |name| name.to_string());
-    let text =
-        std::fs::read_to_string(&args.file).attempt(format!("reading {}", args.file.display()))?;
-    let mut options = Options::new(&name, &args.file.display().to_string(), text)?;
-    options.labs = args.place.labs();
     options.keep_on_failure = args.keep;
-    if let Some(patience) = shared.wait {
-        options.patience = Duration::from_nanos(patience);
-    }
     let lab = up(&topology, options)?;
     let dir = lab.dir().clone();
     let record = lab.detach();
     show_status(shared, &dir, &record)
+}
+
+/// Says what the file asks in vain, and how its lab is made.
+fn options(
+    shared: &Shared,
+    file: &Path,
+    topology: &Topology,
+    labs: Labs,
+) -> Result<Options, Failure> {
+    for note in &topology.notes {
+        progress(note);
+    }
+    let text = std::fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
+    let mut options = Options::new(&stem(file), &file.display().to_string(), text)?;
+    options.labs = labs;
+    if let Some(patience) = shared.wait {
+        options.patience = Duration::from_nanos(patience);
+    }
+    Ok(options)
+}
+
+fn run_once(shared: &Shared, args: RunArgs) -> Outcome {
+    let topology = load(&args.file)?;
+    check_system("the file", &topology, &args.system)?;
+    let mut options = options(shared, &args.file, &topology, args.place.labs())?;
+    options.name = format!("{}-{}", options.name, std::process::id());
+    let lab = up(&topology, options)?;
+    let words: Vec<&str> = args.command.iter().map(String::as_str).collect();
+    let output = lab.exec(&args.system, &words)?;
+    drop(lab);
+    pass_on(&output.stdout, &output.stderr)?;
+    match output.status.code() {
+        Some(0) => Ok(()),
+        Some(code) => std::process::exit(code),
+        None => Err(failed(format!("the command ended with {}", output.status))),
+    }
+}
+
+fn check_system(what: &str, topology: &Topology, system: &str) -> Outcome {
+    if topology.system(system).is_some() {
+        return Ok(());
+    }
+    let names: Vec<&str> = topology.systems.iter().map(|s| s.name.as_str()).collect();
+    Err(usage(format!(
+        "{what} has no system {system}; it has: {}",
+        names.join(", ")
+    )))
+}
+
+fn pass_on(stdout: &[u8], stderr: &[u8]) -> Outcome {
+    std::io::stdout()
+        .write_all(stdout)
+        .and_then(|()| std::io::stdout().flush())
+        .and_then(|()| std::io::stderr().write_all(stderr))
+        .attempt("writing what the command says")
 }
 
 fn down(shared: &Shared, labs: &Labs, name: Option<&str>, all: bool) -> Outcome {
@@ -223,33 +290,25 @@ fn down(shared: &Shared, labs: &Labs, name: Option<&str>, all: bool) -> Outcome 
 fn exec(args: ExecArgs) -> Outcome {
     let (dir, record) = args.place.labs().find(args.lab.as_deref())?;
     let topology = dir.topology()?;
-    let Some(system) = topology.system(&args.system) else {
-        let names: Vec<&str> = topology.systems.iter().map(|s| s.name.as_str()).collect();
-        return Err(usage(format!(
-            "lab {} has no system {}; it has: {}",
-            record.name,
-            args.system,
-            names.join(", ")
-        )));
-    };
-    if let Some(vm) = &system.vm {
-        let guest = Guest::reach(&dir, &system.name, vm)?;
+    check_system(&format!("lab {}", record.name), &topology, &args.system)?;
+    let system = &args.system;
+    let vm = topology
+        .system(system)
+        .and_then(|system| system.vm.as_ref());
+    if let Some(vm) = vm {
+        let guest = Guest::reach(&dir, system, vm)?;
         let output = guest.run(&shell_words(&args.command), EXEC)?;
-        std::io::stdout()
-            .write_all(&output.stdout)
-            .and_then(|()| std::io::stdout().flush())
-            .and_then(|()| std::io::stderr().write_all(&output.stderr))
-            .attempt("writing what the command says")?;
+        pass_on(&output.stdout, &output.stderr)?;
         std::process::exit(output.status);
     }
     let program = match args.command[0].as_str() {
         "carina" => record.program.clone(),
         other => PathBuf::from(other),
     };
-    let error = enter(&record, &dir, &system.name, &program)
+    let error = enter(&record, &dir, system, &program)
         .args(&args.command[1..])
         .exec();
-    Err(failed(format!("entering {}: {error}", system.name)))
+    Err(failed(format!("entering {system}: {error}")))
 }
 
 fn show_status(shared: &Shared, dir: &LabDir, record: &Record) -> Outcome {

@@ -10,8 +10,8 @@
 //! than two systems. What exists is written down in a directory, so that any other process can take
 //! it down, also after a crash.
 //!
-//! Other parts of this program make systems with [`Topology::parse`] and [`up`]; what [`Running`]
-//! gives them is [`Running::exec`], [`Running::command`] and [`Running::control`], and all is gone
+//! Other parts of this program make systems with [`Topology::parse`] and [`up`]; what [`running::Running`]
+//! gives them is `exec`, `command` and `control`, and all is gone
 //! when it is dropped.
 
 mod config;
@@ -37,7 +37,7 @@ pub use down::{remove_strays, take_down};
 pub use guest::Guest;
 pub use picture::svg;
 pub use plan::Plan;
-pub use running::{Options, Running, enter, shell_words, up};
+pub use running::{Options, enter, shell_words, up};
 pub use state::{LabDir, Labs, Record};
 pub use status::status;
 pub use topology::Topology;

@@ -475,16 +475,6 @@ impl Running {
         }
     }
 
-    /// The topology.
-    pub fn topology(&self) -> &Topology {
-        &self.topology
-    }
-
-    /// The record.
-    pub fn record(&self) -> &Record {
-        &self.record
-    }
-
     /// The directory.
     pub fn dir(&self) -> &LabDir {
         &self.dir

@@ -1,5 +1,8 @@
 //! The examples of `carina lab`, made, used and taken down again.
 
+// Helpers of tests may panic as tests may.
+#![allow(clippy::unwrap_used)]
+
 mod lab;
 
 use lab::{Lab, examples, skipped};
@@ -70,6 +73,37 @@ fn what_fails_leaves_nothing_and_says_why() {
         "{said}"
     );
     lab.look();
+}
+
+#[test]
+fn one_command_in_a_lab_of_its_own() {
+    let Some(lab) = Lab::up_text("system only") else {
+        return;
+    };
+    let file = examples()
+        .into_iter()
+        .find(|file| file.ends_with("two-systems.lab"))
+        .unwrap();
+    let ping = [
+        "carina",
+        "ping",
+        "echo.b",
+        "--count",
+        "2",
+        "--interval",
+        "10ms",
+    ];
+    let output = lab.carina(&[&["run", &file, "a"], &ping[..]].concat());
+    let said = lab::words(&output);
+    assert!(
+        output.status.success() && said.contains("2 answered"),
+        "{said}"
+    );
+    let output = lab.carina(&["run", &file, "a", "sh", "-c", "exit 9"]);
+    assert_eq!(output.status.code(), Some(9));
+    let listed = lab.carina(&["list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(listed.as_array().unwrap().len(), 1, "{listed}");
 }
 
 #[test]
