@@ -1,5 +1,10 @@
-//! `carina dif`: the DIFs of which this system is a member.
+//! `carina dif`: makes, joins, leaves and shows DIFs.
 
+mod make;
+mod map;
+mod show;
+
+use carina_api::DifName;
 use clap::Subcommand;
 
 use super::ipcp::kind_word;
@@ -8,20 +13,61 @@ use crate::failure::{Attempt, Outcome};
 use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
-/// Show distributed IPC facilities
+/// Make, join, leave and show distributed IPC facilities
 #[derive(Debug, Subcommand)]
 pub enum DifCommand {
+    /// Make a normal DIF: this system has its first member
+    #[command(
+        after_help = "Examples:\n  carina dif create net --over hv.vm1,eth0\n  \
+        carina dif create net --over local --policy routing=link-state --address-bytes 4\n  \
+        carina dif create safe --over udp0 --auth password:/etc/carina/net.password \\\n      \
+        --policy sdu-protection=aead,cipher=aes-256-gcm"
+    )]
+    Create(make::CreateArgs),
+    /// Join a normal DIF: a member in this system asks another one for admission
+    #[command(after_help = "Examples:\n  carina dif join net --over hv.vm1\n  \
+        carina dif join net --over udp0 --via net.host --auth password:net.password\n  \
+        carina --wait 1min dif join net --over hv.vm1\n\nWithout --wait the first failed attempt \
+        ends it and takes the member away again.")]
+    Join(make::JoinArgs),
+    /// Leave a normal DIF; flows over it end
+    #[command(after_help = "Example:\n  carina dif leave net")]
+    Leave {
+        /// The DIF
+        name: DifName,
+    },
     /// List the DIFs of this system in the order in which they are searched
     #[command(after_help = "Example:\n  carina dif list")]
     List,
+    /// Show what a member of a normal DIF knows: members, neighbours, routes, names, cubes, policies
+    #[command(
+        after_help = "Examples:\n  carina dif show net\n  carina dif show net --member net.host2"
+    )]
+    Show(show::ShowArgs),
+    /// Draw members and links of a normal DIF
+    #[command(
+        after_help = "Examples:\n  carina dif map net\n  carina dif map net --svg net.svg\n  \
+        carina dif map net --dot | dot -Tpng > net.png"
+    )]
+    Map(map::MapArgs),
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// The node does not run.
+/// The node refuses or does not run.
 pub fn run(shared: &Shared, command: &DifCommand) -> Outcome {
-    let DifCommand::List = command;
+    match command {
+        DifCommand::Create(args) => make::create(shared, args),
+        DifCommand::Join(args) => make::join(shared, args),
+        DifCommand::Leave { name } => make::leave(shared, name),
+        DifCommand::List => list(shared),
+        DifCommand::Show(args) => show::run(shared, args),
+        DifCommand::Map(args) => map::run(shared, args),
+    }
+}
+
+fn list(shared: &Shared) -> Outcome {
     let difs = shared.control().difs().attempt("listing DIFs")?;
     if shared.json {
         return print_json(&difs);

@@ -1,0 +1,249 @@
+//! `carina dif create`, `join` and `leave`.
+
+use std::time::{Duration, Instant};
+
+use carina_api::control::{Client, DifCreate, DifRole, IpcpInfo, MemberInfo, MemberState};
+use carina_api::{AppName, DifName, LocalName};
+use serde_json::{Map, Value, json};
+
+use crate::Shared;
+use crate::commands::policy::Choice;
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::report::{print_json, print_line, progress};
+
+/// Options of `carina dif create`.
+#[derive(Debug, clap::Args)]
+pub struct CreateArgs {
+    #[command(flatten)]
+    member: MemberArgs,
+    /// Longest PDU in bytes [default: what the N-1 flow to the first neighbour carries]
+    #[arg(long, value_name = "BYTES")]
+    max_pdu: Option<u32>,
+    /// Bytes of an address: 1, 2, 4 or 8 [default: 2]
+    #[arg(long, value_name = "BYTES")]
+    address_bytes: Option<u8>,
+    /// A policy for a component, with parameters; see `carina policy list`. Repeat for more
+    #[arg(long = "policy", value_name = "COMPONENT=NAME[,PARAM=VALUE..]")]
+    policies: Vec<Choice>,
+    /// Hops that a PDU may take [default: 64]
+    #[arg(long, value_name = "COUNT")]
+    hop_limit: Option<u8>,
+    /// Interval of signs of life between neighbours in milliseconds [default: 5000]
+    #[arg(long, value_name = "MS")]
+    keepalive_ms: Option<u32>,
+}
+
+/// Options of `carina dif join`.
+#[derive(Debug, clap::Args)]
+pub struct JoinArgs {
+    #[command(flatten)]
+    member: MemberArgs,
+    /// The member to ask [default: whoever answers to the DIF's name]
+    #[arg(long, value_name = "IPCP")]
+    via: Option<AppName>,
+}
+
+/// What both have.
+#[derive(Debug, clap::Args)]
+struct MemberArgs {
+    /// The DIF
+    name: DifName,
+    /// The N-1 DIFs, of which this system must be a member
+    #[arg(long, value_delimiter = ',', required = true, value_name = "DIF,..")]
+    over: Vec<DifName>,
+    /// Name of the member, unique in the DIF [default: DIF.SYSTEM]
+    #[arg(long, value_name = "NAME")]
+    ipcp: Option<LocalName>,
+    /// How members prove who they are: none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE
+    #[arg(long, value_name = "KIND:FILE")]
+    auth: Option<String>,
+}
+
+impl MemberArgs {
+    fn request(&self, role: DifRole) -> Result<DifCreate, Failure> {
+        Ok(DifCreate {
+            name: self.name.clone(),
+            role,
+            over: self.over.clone(),
+            ipcp: self.ipcp.clone(),
+            via: None,
+            auth: self.auth.as_deref().map(absolute).transpose()?,
+            config: None,
+        })
+    }
+}
+
+/// Makes the first member.
+///
+/// # Errors
+/// The node refuses or does not run.
+pub fn create(shared: &Shared, args: &CreateArgs) -> Outcome {
+    let mut request = args.member.request(DifRole::Create)?;
+    let mut config = Map::new();
+    let mut put = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            config.insert(key.to_owned(), value);
+        }
+    };
+    put("max_pdu", args.max_pdu.map(Value::from));
+    put("hop_limit", args.hop_limit.map(Value::from));
+    put("keepalive_ms", args.keepalive_ms.map(Value::from));
+    put(
+        "widths",
+        args.address_bytes.map(|bytes| json!({ "address": bytes })),
+    );
+    if !args.policies.is_empty() {
+        let mut policies = Map::new();
+        for choice in &args.policies {
+            if policies.contains_key(&choice.component) {
+                return Err(usage(format!("{} is given twice", choice.component)));
+            }
+            let spec = json!({ "name": choice.name, "params": choice.params });
+            policies.insert(choice.component.clone(), spec);
+        }
+        put("policies", Some(Value::Object(policies)));
+    }
+    request.config = (!config.is_empty()).then_some(Value::Object(config));
+    let node = shared.control();
+    let made = node
+        .create_dif(&request)
+        .attempt(format!("creating DIF {}", request.name))?;
+    let patience = Instant::now() + BOOTSTRAP;
+    let member = wait(&node, &made, patience, false)?;
+    report(shared, &made, &member, "is the first member of")
+}
+
+/// Makes a member that asks for admission, and waits for it.
+///
+/// # Errors
+/// The node refuses or does not run, or nobody admits the member.
+pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
+    let mut request = args.member.request(DifRole::Join)?;
+    request.via.clone_from(&args.via);
+    let node = shared.control();
+    let made = node
+        .create_dif(&request)
+        .attempt(format!("joining DIF {}", request.name))?;
+    let patience = shared.wait.map_or(ONE_ATTEMPT, Duration::from_nanos);
+    let joined = wait(
+        &node,
+        &made,
+        Instant::now() + patience,
+        shared.wait.is_some(),
+    );
+    match joined {
+        Ok(member) => report(shared, &made, &member, "is a member of"),
+        Err(failure) => {
+            // What did not come about is not left behind.
+            let _ = node.destroy_ipcp(made.name.as_str());
+            Err(failure)
+        }
+    }
+}
+
+/// Waits until a member is enrolled; with `is_patient` through failed attempts as well.
+fn wait(
+    node: &Client,
+    made: &IpcpInfo,
+    until: Instant,
+    is_patient: bool,
+) -> Result<MemberInfo, Failure> {
+    let mut said = String::new();
+    loop {
+        let ipcps = node.ipcps().attempt("asking how far it is")?;
+        let found = ipcps.into_iter().find(|ipcp| ipcp.name == made.name);
+        let Some(member) = found.and_then(|ipcp| ipcp.member) else {
+            return Err(failed(format!("{} is gone", made.name)));
+        };
+        let why = member.last_error.clone();
+        match member.state {
+            MemberState::Enrolled => return Ok(member),
+            MemberState::Left => return Err(failed(format!("DIF {}: {}", made.dif, member.step))),
+            MemberState::Joining => {}
+        }
+        if !is_patient && let (1.., Some(why)) = (member.failures, &why) {
+            return Err(failed(format!("DIF {}: {why}", made.dif)));
+        }
+        if Instant::now() >= until {
+            let why = why.unwrap_or_else(|| "nobody has answered yet".to_owned());
+            return Err(failed(format!(
+                "DIF {}: still {} ({why})",
+                made.dif, member.step
+            )));
+        }
+        let says = match &why {
+            Some(why) => format!("{} ({why})", member.step),
+            None => member.step,
+        };
+        if says != said {
+            progress(format!("{}: {says}", made.name));
+            said = says;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+fn report(shared: &Shared, made: &IpcpInfo, member: &MemberInfo, what: &str) -> Outcome {
+    if shared.json {
+        let mut value = serde_json::to_value(made).attempt("writing JSON")?;
+        value["state"] = json!("up");
+        value["member"] = serde_json::to_value(member).attempt("writing JSON")?;
+        return print_json(&value);
+    }
+    let address = member
+        .address
+        .map_or_else(String::new, |address| format!(" with address {address}"));
+    print_line(format!("{} {what} DIF {}{address}", made.name, made.dif))
+}
+
+/// Ends the members of a DIF in this system.
+///
+/// # Errors
+/// There is none, or the node does not run.
+pub fn leave(shared: &Shared, name: &DifName) -> Outcome {
+    shared
+        .control()
+        .leave_dif(name.as_str())
+        .attempt(format!("leaving DIF {name}"))?;
+    match shared.json {
+        true => print_json(&json!({ "left": name })),
+        false => print_line(format!("this system has left DIF {name}")),
+    }
+}
+
+/// The node does not share this directory: files get their full names.
+fn absolute(auth: &str) -> Result<String, Failure> {
+    let Some((kind, files)) = auth.split_once(':') else {
+        return Ok(auth.to_owned());
+    };
+    let mut full = Vec::new();
+    for file in files.split(',') {
+        let path = std::path::absolute(file).attempt(format!("--auth {auth}"))?;
+        let path = path.to_str().map(str::to_owned);
+        full.push(path.ok_or_else(|| usage(format!("--auth {auth}: not UTF-8")))?);
+    }
+    Ok(format!("{kind}:{}", full.join(",")))
+}
+
+/// A first member asks nobody.
+const BOOTSTRAP: Duration = Duration::from_secs(10);
+
+/// Longer than one attempt can take.
+const ONE_ATTEMPT: Duration = Duration::from_secs(60);
+
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_credentials_get_full_names() {
+        assert_eq!(absolute("none").unwrap(), "none");
+        let full = absolute("ed25519:key,/etc/allowed").unwrap();
+        assert!(
+            full.starts_with("ed25519:/") && full.ends_with("/key,/etc/allowed"),
+            "{full}"
+        );
+    }
+}

@@ -1,0 +1,261 @@
+//! `carina dif map`: members and links of a DIF as text, dot or SVG.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::f64::consts::TAU;
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use carina_api::DifName;
+use carina_api::control::RibObject;
+use serde::Serialize;
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome};
+use crate::report::table::Table;
+use crate::report::{print_json, print_line};
+
+/// Options of `carina dif map`.
+#[derive(Debug, clap::Args)]
+pub struct MapArgs {
+    /// The DIF
+    name: DifName,
+    /// The member whose view is drawn [default: that of this system]
+    #[arg(long)]
+    member: Option<String>,
+    /// Write a picture
+    #[arg(long, value_name = "FILE", conflicts_with = "dot")]
+    svg: Option<PathBuf>,
+    /// Print it in the language of Graphviz
+    #[arg(long)]
+    dot: bool,
+}
+
+/// What is drawn.
+#[derive(Debug, Default, PartialEq, Serialize)]
+struct Picture {
+    /// Names by address.
+    members: BTreeMap<u64, String>,
+    /// Pairs of addresses, the lower first, and the cost.
+    links: BTreeMap<Pair, u64>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Pair(u64, u64);
+
+impl Serialize for Pair {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(&format_args!("{}-{}", self.0, self.1))
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There is no such DIF or member, or the file cannot be written.
+pub fn run(shared: &Shared, args: &MapArgs) -> Outcome {
+    let node = shared.control();
+    let read = |path: &str| {
+        node.rib(Some(args.name.as_str()), args.member.as_deref(), path, 1)
+            .attempt(format!("reading {path} of DIF {}", args.name))
+    };
+    let picture = Picture::new(&read("/members")?, &read("/routing/links")?);
+    if let Some(file) = &args.svg {
+        std::fs::write(file, picture.svg(args.name.as_str()))
+            .attempt(format!("writing {}", file.display()))?;
+        return match shared.json {
+            true => print_json(&picture),
+            false => print_line(format!(
+                "{}: {} members, {} links",
+                file.display(),
+                picture.members.len(),
+                picture.links.len()
+            )),
+        };
+    }
+    match (shared.json, args.dot) {
+        (true, _) => print_json(&picture),
+        (_, true) => print_line(picture.dot(args.name.as_str())),
+        _ => print_line(picture.text()),
+    }
+}
+
+impl Picture {
+    fn new(members: &[RibObject], links: &[RibObject]) -> Picture {
+        let mut picture = Picture::default();
+        for object in members {
+            let Some(name) = object.path.strip_prefix("/members/") else {
+                continue;
+            };
+            let name = name.replace("%2F", "/").replace("%25", "%");
+            if let Some(address) = object.fields.get("address").and_then(|a| a.as_u64()) {
+                picture.members.insert(address, name);
+            }
+        }
+        for object in links {
+            let ends = object.path.strip_prefix("/routing/links/");
+            let ends = ends.and_then(|ends| ends.split_once('-'));
+            let Some((Ok(a), Ok(b))) = ends.map(|(a, b)| (a.parse(), b.parse())) else {
+                continue;
+            };
+            let cost = object.fields.get("cost").and_then(|cost| cost.as_u64());
+            let pair = Pair(u64::min(a, b), u64::max(a, b));
+            picture.links.insert(pair, cost.unwrap_or(1));
+        }
+        picture
+    }
+
+    fn name(&self, address: u64) -> String {
+        let known = self.members.get(&address).cloned();
+        known.unwrap_or_else(|| format!("address {address}"))
+    }
+
+    /// Everybody who is a member or at the end of a link.
+    fn addresses(&self) -> BTreeSet<u64> {
+        let ends = self.links.keys().flat_map(|pair| [pair.0, pair.1]);
+        self.members.keys().copied().chain(ends).collect()
+    }
+
+    fn text(&self) -> String {
+        let mut table = Table::new(["ADDRESS", "MEMBER", "NEIGHBOURS"]);
+        for address in self.addresses() {
+            let mut neighbours = Vec::new();
+            for (pair, cost) in &self.links {
+                let other = match *pair {
+                    Pair(a, b) if a == address => b,
+                    Pair(a, b) if b == address => a,
+                    Pair(..) => continue,
+                };
+                let cost = match cost {
+                    1 => String::new(),
+                    cost => format!(" (cost {cost})"),
+                };
+                neighbours.push(format!("{}{cost}", self.name(other)));
+            }
+            let neighbours = neighbours.join(", ");
+            table.row([address.to_string(), self.name(address), neighbours]);
+        }
+        table.to_string()
+    }
+
+    fn dot(&self, dif: &str) -> String {
+        let mut text = format!("graph \"{}\" {{\n", quoted(dif));
+        for address in self.addresses() {
+            let label = format!("{}\\n{address}", quoted(&self.name(address)));
+            let _ = writeln!(text, "  {address} [label=\"{label}\"];");
+        }
+        for (Pair(a, b), cost) in &self.links {
+            let _ = writeln!(text, "  {a} -- {b} [label=\"{cost}\"];");
+        }
+        text + "}"
+    }
+
+    /// Members on a circle, links between them.
+    fn svg(&self, dif: &str) -> String {
+        let addresses = self.addresses();
+        let count = addresses.len().max(1) as f64;
+        let radius = (count * SPACING / TAU).max(SPACING);
+        let size = 2.0 * (radius + MARGIN);
+        let place = |index: usize| {
+            let angle = TAU * index as f64 / count - TAU / 4.0;
+            let middle = size / 2.0;
+            (middle + radius * angle.cos(), middle + radius * angle.sin())
+        };
+        let places: BTreeMap<u64, (f64, f64)> = addresses
+            .iter()
+            .enumerate()
+            .map(|(index, address)| (*address, place(index)))
+            .collect();
+        let mut text = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {size:.0} {size:.0}\" \
+             font-family=\"sans-serif\" font-size=\"13\">\n<title>DIF {}</title>\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n",
+            escaped(dif)
+        );
+        for (Pair(a, b), cost) in &self.links {
+            let ((ax, ay), (bx, by)) = (places[a], places[b]);
+            let width = 1.0 + 2.0 / (*cost).max(1) as f64;
+            let _ = writeln!(
+                text,
+                "<line x1=\"{ax:.1}\" y1=\"{ay:.1}\" x2=\"{bx:.1}\" y2=\"{by:.1}\" \
+                 stroke=\"#607080\" stroke-width=\"{width:.1}\"><title>cost {cost}</title></line>"
+            );
+        }
+        for (address, (x, y)) in &places {
+            let name = escaped(&self.name(*address));
+            let below = y + 30.0;
+            let _ = writeln!(
+                text,
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"14\" fill=\"#2060a0\"/>\
+                 <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\" fill=\"white\" \
+                 font-size=\"11\">{address}</text>\
+                 <text x=\"{x:.1}\" y=\"{below:.1}\" text-anchor=\"middle\">{name}</text>",
+                y + 4.0
+            );
+        }
+        text + "</svg>\n"
+    }
+}
+
+fn quoted(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"")
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+}
+
+/// Distance of two members on the circle, and room around it, in units of the picture.
+const SPACING: f64 = 110.0;
+const MARGIN: f64 = 90.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn object(path: &str, field: &str, value: u64) -> RibObject {
+        RibObject {
+            path: path.to_owned(),
+            class: String::new(),
+            fields: [(field.to_owned(), value.into())].into(),
+        }
+    }
+
+    fn picture() -> Picture {
+        let members = [
+            object("/members/a%2F1", "address", 1),
+            object("/members/b<2>", "address", 2),
+        ];
+        let links = [
+            object("/routing/links/1-2", "cost", 1),
+            object("/routing/links/2-1", "cost", 1),
+            object("/routing/links/2-3", "cost", 5),
+        ];
+        Picture::new(&members, &links)
+    }
+
+    #[test]
+    fn links_are_drawn_once_and_strangers_by_address() {
+        let picture = picture();
+        assert_eq!(picture.links.len(), 2);
+        let text = picture.text();
+        assert!(text.contains("a/1, address 3 (cost 5)"), "{text}");
+        let dot = picture.dot("n\"et");
+        assert!(dot.starts_with("graph \"n\\\"et\" {"), "{dot}");
+        assert!(dot.contains("1 -- 2"), "{dot}");
+    }
+
+    #[test]
+    fn a_picture_is_well_formed_whatever_the_names() {
+        let svg = picture().svg("a&b");
+        assert!(
+            svg.contains("b&lt;2&gt;") && svg.contains("DIF a&amp;b"),
+            "{svg}"
+        );
+        assert_eq!(svg.matches("<circle").count(), 3);
+        assert_eq!(svg.matches("<line").count(), 2);
+        assert!(Picture::default().svg("empty").ends_with("</svg>\n"));
+    }
+}

@@ -1,0 +1,104 @@
+//! `carina dif show`: what one member knows of its DIF, read from its RIB.
+
+use std::fmt::Write;
+
+use carina_api::DifName;
+use carina_api::control::RibObject;
+use serde_json::{Map, Value};
+
+use crate::Shared;
+use crate::commands::rib::objects_table;
+use crate::failure::{Attempt, Outcome};
+use crate::report::table::Table;
+use crate::report::{print_json, print_line};
+
+/// Options of `carina dif show`.
+#[derive(Debug, clap::Args)]
+pub struct ShowArgs {
+    /// The DIF
+    name: DifName,
+    /// The member, by name or address [default: that of this system]
+    #[arg(long)]
+    member: Option<String>,
+}
+
+/// Title in text, key in JSON, object, depth.
+const SECTIONS: [(&str, &str, &str, u32); 8] = [
+    ("DIF", "dif", "/dif", 0),
+    ("Members", "members", "/members", 1),
+    ("Neighbours", "neighbours", "/neighbours", 1),
+    ("N-1 flows", "n1", "/transfer/n1", 1),
+    ("Forwarding table", "forwarding", "/transfer/forwarding", 1),
+    ("Directory", "directory", "/directory", 1),
+    ("QoS cubes", "cubes", "/dif/cubes", 1),
+    ("Policies", "policies", "/policies", 1),
+];
+
+/// Components and the policies in force; each has parameters of its own.
+fn policies_table(objects: &[RibObject]) -> Table {
+    let mut table = Table::new(["COMPONENT", "POLICY", "PARAMETERS"]);
+    for object in objects {
+        let text = |value: &Value| match value {
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        let is_param = |name: &str| !matches!(name, "name" | "choices" | "is_live");
+        let params: Vec<String> = object
+            .fields
+            .iter()
+            .filter(|(name, _)| is_param(name))
+            .map(|(name, value)| format!("{name}={}", text(value)))
+            .collect();
+        let component = object.path.strip_prefix("/policies/");
+        table.row([
+            component.unwrap_or(&object.path).to_owned(),
+            object.fields.get("name").map_or_else(String::new, text),
+            params.join(","),
+        ]);
+    }
+    table
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There is no such DIF or member, or it does not answer.
+pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
+    let node = shared.control();
+    let (mut text, mut all) = (String::new(), Map::new());
+    for (title, key, path, scope) in SECTIONS {
+        let objects = node
+            .rib(
+                Some(args.name.as_str()),
+                args.member.as_deref(),
+                path,
+                scope,
+            )
+            .attempt(format!("reading {path} of DIF {}", args.name))?;
+        let below: Vec<_> = objects
+            .into_iter()
+            .filter(|object| scope == 0 || object.path != path)
+            .collect();
+        if shared.json {
+            all.insert(
+                key.to_owned(),
+                serde_json::to_value(&below).attempt("writing JSON")?,
+            );
+            continue;
+        }
+        let gap = if text.is_empty() { "" } else { "\n\n" };
+        let table = match key {
+            "policies" => policies_table(&below),
+            _ => objects_table(&below, path),
+        };
+        let shown = match below.is_empty() {
+            true => "  none".to_owned(),
+            false => table.to_string(),
+        };
+        let _ = write!(text, "{gap}{title}\n{shown}");
+    }
+    match shared.json {
+        true => print_json(&Value::Object(all)),
+        false => print_line(text),
+    }
+}

@@ -1,0 +1,55 @@
+//! `carina key`: keys with which members of a DIF prove who they are.
+
+use std::path::PathBuf;
+
+use clap::Subcommand;
+
+use crate::Shared;
+use crate::failure::{Attempt, Outcome};
+use crate::report::{print_json, print_line};
+
+/// Make keys for members of normal DIFs
+#[derive(Debug, Subcommand)]
+pub enum KeyCommand {
+    /// Make a private key, and print the line that lets it in elsewhere
+    #[command(
+        after_help = "Example:\n  carina key generate /etc/carina/host.key --name host\n\nThe line \
+        printed goes into the ALLOWEDFILE of --auth ed25519:KEYFILE,ALLOWEDFILE of the others."
+    )]
+    Generate {
+        /// The new file, which only its owner may read
+        file: PathBuf,
+        /// One word that stands for the key [default: the name of the file without its ending]
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Print the public line of a private key
+    #[command(after_help = "Example:\n  carina key show /etc/carina/host.key")]
+    Show {
+        /// The private key
+        file: PathBuf,
+    },
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The file is there already or cannot be written, or holds no key.
+pub fn run(shared: &Shared, command: &KeyCommand) -> Outcome {
+    let (file, public) = match command {
+        KeyCommand::Generate { file, name } => {
+            let stem = file.file_stem().map(|stem| stem.to_string_lossy());
+            let name = name.clone().or(stem.map(|stem| stem.into_owned()));
+            let made = carina_node::key::generate(file, &name.unwrap_or_default());
+            (file, made.attempt("making a key")?)
+        }
+        KeyCommand::Show { file } => {
+            let read = carina_node::key::public_line(file);
+            (file, read.attempt("reading a key")?)
+        }
+    };
+    match shared.json {
+        true => print_json(&serde_json::json!({ "file": file, "public": public })),
+        false => print_line(public),
+    }
+}

@@ -1,0 +1,190 @@
+//! `carina policy`: the policies that there are, those in force, and a change of one.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+
+use carina_api::DifName;
+use carina_api::control::RibWrite;
+use clap::Subcommand;
+use serde_json::Value;
+
+use crate::Shared;
+use crate::commands::rib::objects_table;
+use crate::failure::{Attempt, Outcome};
+use crate::report::table::Table;
+use crate::report::{print_json, print_line};
+
+/// List and change the policies of normal DIFs
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// List the policies of every component, with parameters and defaults
+    #[command(after_help = "Examples:\n  carina policy list\n  carina policy list --dif net")]
+    List {
+        /// Show which are in force in this DIF
+        #[arg(long)]
+        dif: Option<DifName>,
+    },
+    /// Change the policy of a component, or its parameters, while the DIF runs
+    #[command(
+        after_help = "Examples:\n  carina policy set rmt-scheduling=weighted-fair --dif net\n  \
+        carina policy set rmt-queue=red,min=50,max=200 --dif net --member net.host2\n\n\
+        It holds for one member: that of this system, or --member."
+    )]
+    Set {
+        /// Component, policy and parameters
+        #[arg(value_name = "COMPONENT=NAME[,PARAM=VALUE..]")]
+        choice: Choice,
+        /// The DIF
+        #[arg(long)]
+        dif: Option<DifName>,
+        /// The member, by name or address [default: that of this system]
+        #[arg(long)]
+        member: Option<String>,
+    },
+}
+
+/// A policy for a component, as a command line names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Choice {
+    /// The component.
+    pub component: String,
+    /// The policy.
+    pub name: String,
+    /// Its parameters.
+    pub params: BTreeMap<String, String>,
+}
+
+impl FromStr for Choice {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Choice, String> {
+        let form = "it has the form COMPONENT=NAME,PARAM=VALUE";
+        let mut parts = text.split(',');
+        let first = parts.next().and_then(|part| part.split_once('='));
+        let (component, name) = first.ok_or(form)?;
+        if component.is_empty() || name.is_empty() {
+            return Err(form.to_owned());
+        }
+        let mut params = BTreeMap::new();
+        for part in parts {
+            let (param, value) = part.split_once('=').ok_or(form)?;
+            if params.insert(param.to_owned(), value.to_owned()).is_some() {
+                return Err(format!("{param} is given twice"));
+            }
+        }
+        Ok(Choice {
+            component: component.to_owned(),
+            name: name.to_owned(),
+            params,
+        })
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// There is no such DIF, member, policy or parameter, or it cannot be changed.
+pub fn run(shared: &Shared, command: &PolicyCommand) -> Outcome {
+    match command {
+        PolicyCommand::List { dif } => list(shared, dif.as_ref()),
+        PolicyCommand::Set {
+            choice,
+            dif,
+            member,
+        } => set(shared, choice, dif.as_ref(), member.as_deref()),
+    }
+}
+
+fn list(shared: &Shared, dif: Option<&DifName>) -> Outcome {
+    let catalogue = shared
+        .control()
+        .policies(dif.map(DifName::as_str))
+        .attempt("listing policies")?;
+    if shared.json {
+        return print_json(&catalogue);
+    }
+    let mut table = Table::new([
+        "COMPONENT",
+        "POLICY",
+        "USE",
+        "LIVE",
+        "PARAMETERS",
+        "WHAT IT DOES",
+    ]);
+    let mut last = "";
+    for policy in &catalogue.policies {
+        let is_default = policy.component != last;
+        last = &policy.component;
+        let in_force = catalogue
+            .in_force
+            .iter()
+            .find(|used| used.component == policy.component && used.name == policy.name);
+        let usage = match (in_force, is_default) {
+            (Some(_), _) => "in force",
+            (None, true) => "default",
+            (None, false) => "",
+        };
+        let params: Vec<String> = policy
+            .params
+            .iter()
+            .map(|param| {
+                let value = in_force.and_then(|used| used.params.get(&param.name));
+                format!("{}={}", param.name, value.unwrap_or(&param.default))
+            })
+            .collect();
+        table.row([
+            policy.component.as_str(),
+            &policy.name,
+            usage,
+            if policy.live { "yes" } else { "no" },
+            &params.join(","),
+            &policy.help,
+        ]);
+    }
+    print_line(table)
+}
+
+fn set(shared: &Shared, choice: &Choice, dif: Option<&DifName>, member: Option<&str>) -> Outcome {
+    let text = |value: &String| Value::String(value.clone());
+    let mut fields: BTreeMap<String, Value> = choice
+        .params
+        .iter()
+        .map(|(name, value)| (name.clone(), text(value)))
+        .collect();
+    fields.insert("name".to_owned(), text(&choice.name));
+    let write = RibWrite {
+        dif: dif.cloned(),
+        member: member.map(str::to_owned),
+        path: format!("/policies/{}", choice.component),
+        fields,
+    };
+    let objects = shared
+        .control()
+        .write_rib(&write)
+        .attempt(format!("setting {}", choice.component))?;
+    match shared.json {
+        true => print_json(&objects),
+        false => print_line(objects_table(&objects, "/policies")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_are_read_with_their_parameters() {
+        let choice: Choice = "rmt-queue=red,min=5,max=".parse().unwrap();
+        assert_eq!(
+            (choice.component.as_str(), choice.name.as_str()),
+            ("rmt-queue", "red")
+        );
+        assert_eq!(
+            (choice.params["min"].as_str(), choice.params["max"].as_str()),
+            ("5", "")
+        );
+        for wrong in ["", "a", "=b", "a=", "a=b,c", "a=b,c=1,c=2"] {
+            assert!(wrong.parse::<Choice>().is_err(), "{wrong}");
+        }
+    }
+}
