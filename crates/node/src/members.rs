@@ -132,6 +132,7 @@ impl Membership {
         match &self.phase {
             Phase::Enrolled { .. } => "a member".to_owned(),
             Phase::Left(reason) => format!("left: {reason}"),
+            Phase::Joining if self.made_from.role == DifRole::Create => "starting".to_owned(),
             Phase::Joining if self.uses.values().any(|n1| n1.is_up) => "enrolling".to_owned(),
             Phase::Joining if !self.uses.is_empty() => "allocating an N-1 flow".to_owned(),
             Phase::Joining => "waiting to try again".to_owned(),

@@ -235,7 +235,7 @@ fn shown(object: Object) -> RibObject {
     }
 }
 
-/// A policy object: its field `policy` or `name`, and its parameters.
+/// A policy object: its field `name`, and its parameters.
 fn in_force(object: &Object) -> Option<PolicyInForce> {
     let component = object.path.strip_prefix("/policies/")?.to_owned();
     let mut name = None;
@@ -246,7 +246,9 @@ fn in_force(object: &Object) -> Option<PolicyInForce> {
             other => other.to_string(),
         };
         match field.as_str() {
-            "name" | "policy" => name = Some(text),
+            "name" => name = Some(text),
+            // What the catalogue says as well.
+            "choices" | "is_live" => {}
             _ => drop(params.insert(field.clone(), text)),
         }
     }
