@@ -130,7 +130,7 @@ fn figure_16_13_goodput_over_dif_upon_dif() {
     let bare = [
         "rina.apps.echotime",
         "--dif",
-        "wire",
+        "bare",
         "--spec",
         "unreliable",
     ];
