@@ -3,7 +3,7 @@
 
 mod support;
 
-use carina_api::control::{EventKind, HvSide, LinkState};
+use carina_api::control::{EventKind, HvSide};
 use carina_api::ipc::Mode;
 use carina_api::{ErrorCode, FlowSpec};
 use carina_vmpi::hl::Side;

@@ -165,10 +165,7 @@ impl Normal {
                 .get(n1.0 as usize)
                 .and_then(Option::as_ref)
                 .map(|line| line.wires.output);
-            loop {
-                let Some(len) = self.member.peek_transmit(n1) else {
-                    break;
-                };
+            while let Some(len) = self.member.peek_transmit(n1) {
                 let Some(output) = output.filter(|output| links.may_push(*output, len)) else {
                     self.member.block_n1(n1);
                     self.blocked.push(n1);
