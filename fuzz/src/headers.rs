@@ -73,8 +73,8 @@ pub fn cdap(data: &[u8]) {
     reads_cdap(data);
 }
 
-/// True for a message. What decodes encodes to something that decodes to the same, and no message brings
-/// a connection's machine into disorder.
+/// True for a message. What decodes encodes to something that decodes to the same, and no message
+/// brings a connection's machine into disorder.
 pub fn reads_cdap(data: &[u8]) -> bool {
     let Ok(message) = Message::decode(data) else {
         return false;
@@ -99,7 +99,8 @@ pub fn arp(data: &[u8]) {
     reads_arp(data);
 }
 
-/// True for RINA ARP. What decodes encodes to the same bytes, padding aside; names survive both dialects.
+/// True for RINA ARP. What decodes encodes to the same bytes, padding aside; names survive both
+/// dialects.
 pub fn reads_arp(data: &[u8]) -> bool {
     let Ok(message) = Arp::decode(data) else {
         return false;

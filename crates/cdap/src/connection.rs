@@ -10,7 +10,8 @@
 //!        |  |                                          v
 //!        |  |      M_RELEASE without invoke id    +-----------+---+ operations;
 //!        |  +------------------------------------ | CONNECTED |   | receive M_CONNECT again:
-//!        |                                        +-----------+<--+ same id: repeated, another: reset
+//!        |                                        +-----------+<--+ same id: repeated,
+//!        |                                              |               another: reset
 //!        |                                             |
 //!        |   M_RELEASE_R, M_RELEASE,                   | M_RELEASE with invoke id
 //!        |   time is up            +------------+      |

@@ -9,8 +9,10 @@
 //!  +------+--------+----------------------+--------+
 //!
 //!  section header 0A0D0D0A   magic 1A2B3C4D, version 1.0, section length; begins everything anew
-//!  interface      00000001   link type 2, 0 2, snap length 4; options: name 2, description 3, time unit 9
-//!  packet         00000006   interface 4, time 8 (high, low), captured 4, original 4, bytes; option: flags 2
+//!  interface      00000001   link type 2, 0 2, snap length 4
+//!                            options: 2 name, 3 description, 9 time unit
+//!  packet         00000006   interface 4, time 8 (high, low), captured 4, original 4, bytes
+//!                            option: 2 flags
 //! ```
 //!
 //! [`Writer`] writes little endian and nanoseconds. [`Reader`] takes either byte order and any time

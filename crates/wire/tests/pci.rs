@@ -382,8 +382,9 @@ proptest! {
         prop_assert!(is_control || decoded.header_bytes == header);
         let route = syntax.peek(&out[..syntax.base_bytes()]).unwrap();
         prop_assert_eq!((route.kind, route.dst, route.src), (pci.kind, pci.dst, pci.src));
-        prop_assert_eq!((route.qos, route.dst_cep, route.src_cep), (pci.qos, pci.dst_cep, pci.src_cep));
-        prop_assert_eq!((route.hop_limit, route.ecn, route.pdu_bytes), (hop_limit, pci.ecn, header + user));
+        prop_assert_eq!((route.dst_cep, route.src_cep), (pci.dst_cep, pci.src_cep));
+        prop_assert_eq!((route.qos, route.hop_limit, route.ecn), (pci.qos, hop_limit, pci.ecn));
+        prop_assert_eq!(route.pdu_bytes, header + user);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Captured packets in words.
 //!
 //! A packet is taken apart from the outside in: a frame holds ARP or a PDU, a VMPI record a control
-//! message or a piece of an SDU, a PDU delimited SDUs, an SDU perhaps a CDAP message. Each becomes a
-//! [`Layer`]. What a packet cannot say of itself, the field widths of its DIF, comes from the
+//! message or a piece of an SDU, a PDU delimited SDUs, an SDU perhaps a CDAP message. Each becomes
+//! a [`Layer`]. What a packet cannot say of itself, the field widths of its DIF, comes from the
 //! description of its interface in the capture file: [`Settings`].
 
 mod cdap;

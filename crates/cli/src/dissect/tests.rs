@@ -1,3 +1,5 @@
+//! What is said of packets made by hand, and that no packet panics.
+
 use std::fmt::Write;
 
 use carina_cdap::{Message, Opcode, Party, Value};

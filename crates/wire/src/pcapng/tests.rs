@@ -1,3 +1,5 @@
+//! Files written and read again, foreign files, damaged files.
+
 use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
