@@ -11,7 +11,7 @@
 //!        |  |      M_RELEASE without invoke id    +-----------+---+ operations;
 //!        |  +------------------------------------ | CONNECTED |   | receive M_CONNECT again:
 //!        |                                        +-----------+<--+ same id: repeated,
-//!        |                                              |               another: reset
+//!        |                                             |            another: reset
 //!        |                                             |
 //!        |   M_RELEASE_R, M_RELEASE,                   | M_RELEASE with invoke id
 //!        |   time is up            +------------+      |
