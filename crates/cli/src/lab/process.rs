@@ -109,7 +109,7 @@ mod tests {
         let mut byte = [0];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
         let process = Process::of_child(&child).unwrap();
-        end_all(&[process.clone()], Duration::from_millis(50));
+        end_all(std::slice::from_ref(&process), Duration::from_millis(50));
         assert!(!process.is_alive());
         child.wait().unwrap();
     }
