@@ -12,15 +12,18 @@ use crate::failure::{Attempt, Failure, failed};
 pub struct FlowCarriage {
     sender: Option<FlowSender>,
     receiver: FlowReceiver,
+    is_lossy: bool,
 }
 
 impl FlowCarriage {
     /// Carries SDUs over `flow`.
     pub fn new(flow: Flow) -> Self {
+        let is_lossy = flow.info().spec.max_loss > 0;
         let (sender, receiver) = flow.split();
         Self {
             sender: Some(sender),
             receiver,
+            is_lossy,
         }
     }
 }
@@ -54,6 +57,10 @@ impl Carriage for FlowCarriage {
         // Dropping the sending half closes its ring; the peer drains what is queued first.
         self.sender = None;
         Ok(())
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.is_lossy
     }
 }
 

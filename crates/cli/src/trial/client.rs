@@ -78,7 +78,16 @@ impl TrialClient {
     /// # Errors
     /// The node refuses the flow.
     pub fn open(route: Route) -> Result<Self, Failure> {
-        let mut control = Control::new(route.allocate()?);
+        let control = route.clone();
+        Self::open_apart(&control, route)
+    }
+
+    /// Opens the control channel on a way of its own; the flows of jobs take `route`.
+    ///
+    /// # Errors
+    /// The node refuses the flow.
+    pub fn open_apart(control: &Route, route: Route) -> Result<Self, Failure> {
+        let mut control = Control::new(control.allocate()?);
         control.say(&Message::Control { version: VERSION })?;
         // Unlikely to be the ticket of another client of the same server.
         let next_ticket = (u64::from(std::process::id()) << 32) ^ carina_sys::monotonic_ns();
