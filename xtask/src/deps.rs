@@ -92,8 +92,13 @@ fn duplicates(metadata: &Value) -> Vec<String> {
         .map(|(id, _)| *id)
         .collect();
     let mut seen = BTreeSet::new();
+    // What runs in the compiler is not in the data path.
+    let macros: BTreeSet<&str> = list(metadata, "packages")
+        .filter(|package| list(package, "targets").any(is_macro))
+        .map(|package| text(package, "id"))
+        .collect();
     while let Some(id) = todo.pop() {
-        if !seen.insert(id) {
+        if macros.contains(id) || !seen.insert(id) {
             continue;
         }
         let normal = list(nodes[id], "deps").filter(|dependency| {
@@ -113,6 +118,10 @@ fn duplicates(metadata: &Value) -> Vec<String> {
         .filter(|(_, versions)| versions.len() > 1)
         .map(|(name, versions)| format!("{name}: {versions:?} are all in the data path"))
         .collect()
+}
+
+fn is_macro(target: &Value) -> bool {
+    list(target, "kind").any(|kind| kind == "proc-macro")
 }
 
 fn is_model(target: &str) -> bool {

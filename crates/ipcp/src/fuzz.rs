@@ -17,8 +17,8 @@ use crate::{Catalogue, Ipcp};
 /// what is said, SDUs, orders, time. Whatever comes, the member must not panic, must come to rest,
 /// and must still make a flow between two of its own applications.
 ///
-/// A script is a list of steps: operation (1 byte), argument (1 byte), length (2 bytes, network byte
-/// order), bytes.
+/// A script is a list of steps: operation (1 byte), argument (1 byte), length (2 bytes, network
+/// byte order), bytes.
 pub fn ipcp(script: &[u8]) {
     let Some(mut member) = member() else { return };
     let mut now = SECOND;

@@ -44,8 +44,9 @@ pub trait DataTransfer {
 
     /// Sends a management PDU without delivery guarantee: to the neighbour behind `n1`, or through
     /// the forwarding table; a message to this member's own address comes back as an event. PDUs
-    /// to [`Target::N1`] look the same in every DIF ([`Widths::default`](carina_wire::dif::Widths)),
-    /// because an IPCP that joins does not know the DIF's widths yet. At most [`DataTransfer::management_max`] bytes.
+    /// to [`Target::N1`] look the same in every DIF
+    /// ([`Widths::default`](carina_wire::dif::Widths)), because an IPCP that joins does not know
+    /// the DIF's widths yet. At most [`DataTransfer::management_max`] bytes.
     fn send_management(&mut self, now: u64, to: Target, message: &[u8]);
 
     /// Longest management message in bytes that fits in one PDU everywhere in the DIF.

@@ -110,8 +110,8 @@ impl ChannelMemory {
     }
 
     /// The descriptors another process needs to be one end, in the order that
-    /// [`Endpoint::from_fds`] takes: memory, my_rx, my_tx, peer_rx, peer_tx. The bells are open files
-    /// of their own, so that the receiver cannot make this process wait.
+    /// [`Endpoint::from_fds`] takes: memory, my_rx, my_tx, peer_rx, peer_tx. The bells are open
+    /// files of their own, so that the receiver cannot make this process wait.
     ///
     /// # Errors
     /// The kernel's refusal, usually that the process has too many open files.

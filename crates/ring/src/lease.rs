@@ -37,7 +37,8 @@ impl Lease {
         }
     }
 
-    /// A view of `len` bytes from byte `at` of memory that is no ring ([`RingMap::foreign`]). Whoever
+    /// A view of `len` bytes from byte `at` of memory that is no ring ([`RingMap::foreign`]).
+    /// Whoever
     /// fills the memory must leave these bytes alone while the lease is used.
     ///
     /// # Panics

@@ -305,7 +305,8 @@ impl<X> Board<X> {
     }
 
     /// Gives the application the first bytes of a frame, as many as its room and its link's piece
-    /// allow; `more` when more of the SDU follows behind the frame. `None` when there is no room: the
+    /// allow; `more` when more of the SDU follows behind the frame. `None` when there is no room:
+    /// the
     /// IPCP is visited again when there is.
     pub fn deliver_piece(
         &mut self,

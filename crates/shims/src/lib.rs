@@ -8,7 +8,8 @@
 //!   that the application holds the other end of;
 //! - a normal IPCP is an app around [`carina_ipcp`]; its N-1 flows end in it without a ring, so
 //!   that DIFs stack to any depth within one breath;
-//! - a shim over a network (`eth`, `udp`, `tcp`) is an app over its sockets, with flow apps as above;
+//! - a shim over a network (`eth`, `udp`, `tcp`) is an app over its sockets, with flow apps as
+//!   above;
 //! - the loopback shim joins two applications of one system and moves nothing; only two ends of
 //!   different kinds are relayed by the data plane.
 #![forbid(unsafe_code)]

@@ -127,14 +127,19 @@ proptest! {
     }
 
     #[test]
-    fn orders_in_any_sequence(ops in proptest::collection::vec((0..9u8, 0..6u32, any::<u8>()), 1..120)) {
+    fn orders_in_any_sequence(
+        ops in proptest::collection::vec((0..9u8, 0..6u32, any::<u8>()), 1..120)
+    ) {
         let mut net = victim();
         for (op, key, arg) in ops {
             let now = net.now;
             let member = &mut net.members[0];
             let flow = FlowKey(key);
             match op {
-                0 => member.on_sdu(now, flow, Bytes::from(vec![arg; usize::from(arg) * 20]), arg & 1 != 0),
+                0 => {
+                    let sdu = Bytes::from(vec![arg; usize::from(arg) * 20]);
+                    member.on_sdu(now, flow, sdu, arg & 1 != 0)
+                }
                 1 => member.finish(now, flow),
                 2 => member.close(now, carina_ipcp::seam::Owner::Flow(flow)),
                 3 => member.set_delivery_room(now, flow, usize::from(arg) * 30),

@@ -8,7 +8,8 @@
 //!  +-------+-------+---------------+ kind 2  ACCEPT:  flow of sender u16
 //!                                    kind 3  REFUSE:  reason
 //!                                    kind 4  END:     flow of sender u16, reason
-//!  text: length u8, then UTF-8. Numbers in network byte order. A REQUEST has flow 0, and so has the
+//!  text: length u8, then UTF-8. Numbers in network byte order. A REQUEST has flow 0, and so has
+//!  the
 //!  END for a flow that the sender does not know: then `flow of sender` is what the SDU had.
 //! ```
 //!
