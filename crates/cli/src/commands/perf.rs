@@ -25,7 +25,8 @@ pub const PERF_SERVER: &str = "rina.apps.perf";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina perf --listen\n  carina perf -s 1400 -t 10s\n  \
-    carina perf --echo -s 64 -c 100000\n  carina perf --sweep 0..4000:250 -t 1s --json\n  \
+    carina perf --echo -s 64 -c 100000\n  carina perf --dif 10 --spec unreliable --control-dif inet -s 1400 --rate 50kpps\n  \
+    carina perf --sweep 0..4000:250 -t 1s --json\n  \
     carina perf -s uniform:64..1500 --rate 10kpps --arrivals poisson -t 30s --interval 1s\n\n\
     SDUs of 16 bytes or more carry a sequence number, from which the receiver counts loss, \
     duplicates and reordering; shorter ones are only counted. The exit code is 1 when a reliable \
@@ -80,6 +81,10 @@ pub struct PerfArgs {
     /// The DIF [default: the first that knows the name; all with --listen]
     #[arg(long)]
     dif: Option<DifName>,
+    /// The DIF of the flow that controls the measurement, where it cannot be the measured one: a
+    /// shim over Ethernet carries one flow, and what is not reliable loses control messages
+    #[arg(long)]
+    control_dif: Option<DifName>,
     /// The name under which to ask
     #[arg(long, default_value = "rina.apps.perf.client")]
     local: AppName,
@@ -231,7 +236,17 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
         dif: args.dif.clone(),
         spec: args.spec.spec(),
     };
-    let mut client = TrialClient::open(route)?;
+    let mut client = match &args.control_dif {
+        None => TrialClient::open(route)?,
+        Some(dif) => {
+            let control = Route {
+                dif: Some(dif.clone()),
+                spec: FlowSpec::reliable(),
+                ..route.clone()
+            };
+            TrialClient::open_apart(&control, route)?
+        }
+    };
     let sizes = match &args.sweep {
         Some(sweep) => sweep.0.iter().map(|bytes| Sizes::Fixed(*bytes)).collect(),
         None => vec![args.size],
