@@ -9,9 +9,11 @@ mod dissect;
 mod failure;
 mod lab;
 mod measure;
+mod reach;
 mod report;
 mod trial;
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -45,7 +47,7 @@ pub struct Shared {
     /// $XDG_RUNTIME_DIR/carina]
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
-    /// Wait so long for a node that is still starting, or for a DIF to join
+    /// Wait so long for a node that is still starting, a DIF to join, a name to become known
     #[arg(long, global = true, value_name = "TIME", value_parser = measure::duration::parse_ns)]
     pub wait: Option<u64>,
 }
@@ -56,9 +58,20 @@ impl Shared {
         self.run.as_ref().map_or_else(RunDir::from_env, RunDir::new)
     }
 
-    /// A client of the node's control socket.
+    /// How long to wait for what is not there yet.
+    pub fn patience(&self) -> Duration {
+        Duration::from_nanos(self.wait.unwrap_or(0))
+    }
+
+    /// A client of the node's control socket, which is waited for within the patience.
     pub fn control(&self) -> Client {
-        Client::new(self.run_dir().control_sock())
+        let socket = self.run_dir().control_sock();
+        let deadline = Instant::now() + self.patience();
+        // Who still hears nobody learns why from the first request.
+        while UnixStream::connect(&socket).is_err() && Instant::now() < deadline {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Client::new(socket)
     }
 
     /// The node as applications see it.
@@ -67,7 +80,7 @@ impl Shared {
     /// No node runs.
     pub fn node(&self) -> Result<Node, Failure> {
         let socket = self.run_dir().ipc_sock();
-        let deadline = Instant::now() + Duration::from_nanos(self.wait.unwrap_or(0));
+        let deadline = Instant::now() + self.patience();
         loop {
             match Node::connect_to(&socket) {
                 Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),

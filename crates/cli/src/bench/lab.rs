@@ -175,6 +175,7 @@ impl Lab {
             remote: peer.clone(),
             dif: None,
             spec: FlowSpec::reliable(),
+            patience: Duration::ZERO,
         };
         let opened = ready.and_then(|()| TrialClient::open(route));
         let mut client = opened.map_err(|failure| explain(&failure, &vm, &household))?;

@@ -1,6 +1,7 @@
 //! Two processes of one host: flows beside a bare ring and the kernel's own means.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
 use carina_api::AppName;
 use carina_client::FlowSpec;
@@ -50,6 +51,7 @@ pub fn run(options: &LocalOptions) -> Result<Results, Failure> {
         remote: peer,
         dif: None,
         spec: FlowSpec::reliable(),
+        patience: Duration::ZERO,
     };
     let mut client = TrialClient::open(route)?;
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);

@@ -8,6 +8,7 @@ use carina_client::{Error, Flow, FlowReceiver, FlowSender, FlowSpec};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::measure::traffic::{SDU_MAX, bytes};
+use crate::reach::{self, Wanted};
 use crate::report::progress;
 
 /// Carry standard input to a flow and the flow to standard output, both ways at once
@@ -86,9 +87,13 @@ fn open(shared: &Shared, args: &CatArgs) -> Result<Flow, Failure> {
     let node = shared.node()?;
     if !args.listen {
         let spec = FlowSpec::reliable();
-        return node
-            .allocate(&args.local, &args.name, args.dif.as_ref(), &spec)
-            .attempt(format!("allocating a flow to {}", args.name));
+        let wanted = Wanted {
+            local: &args.local,
+            remote: &args.name,
+            dif: args.dif.as_ref(),
+            spec: &spec,
+        };
+        return reach::allocate(&node, wanted, shared.patience());
     }
     let registered = node.register(&args.name, args.dif.as_ref());
     let mut registration = registered.attempt(format!("registering {}", args.name))?;

@@ -297,9 +297,7 @@ fn exec(args: ExecArgs) -> Outcome {
         .and_then(|system| system.vm.as_ref());
     if let Some(vm) = vm {
         let guest = Guest::reach(&dir, system, vm)?;
-        let output = guest.run(&shell_words(&args.command), EXEC)?;
-        pass_on(&output.stdout, &output.stderr)?;
-        std::process::exit(output.status);
+        return exec_in_guest(&guest, &args.command);
     }
     let program = match args.command[0].as_str() {
         "carina" => record.program.clone(),
@@ -309,6 +307,16 @@ fn exec(args: ExecArgs) -> Outcome {
         .args(&args.command[1..])
         .exec();
     Err(failed(format!("entering {system}: {error}")))
+}
+
+/// Runs a command in a guest and ends as it does.
+///
+/// # Errors
+/// The guest does not answer.
+pub fn exec_in_guest(guest: &Guest, command: &[String]) -> Outcome {
+    let output = guest.run(&shell_words(command), EXEC)?;
+    pass_on(&output.stdout, &output.stderr)?;
+    std::process::exit(output.status);
 }
 
 fn show_status(shared: &Shared, dir: &LabDir, record: &Record) -> Outcome {

@@ -235,6 +235,7 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
         remote: args.name.clone(),
         dif: args.dif.clone(),
         spec: args.spec.spec(),
+        patience: shared.patience(),
     };
     let mut client = match &args.control_dif {
         None => TrialClient::open(route)?,

@@ -15,6 +15,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::measure::duration::parse_ns;
 use crate::measure::summary::Summary;
 use crate::measure::traffic::{SDU_MAX, bytes};
+use crate::reach::{self, Wanted};
 use crate::report::table::short;
 use crate::report::{print_json, print_line, progress};
 use crate::trial::payload::Payload;
@@ -96,10 +97,13 @@ pub fn run(shared: &Shared, args: PingArgs) -> Outcome {
 
 fn ask(shared: &Shared, args: &PingArgs) -> Outcome {
     let spec = args.spec.spec();
-    let flow = shared
-        .node()?
-        .allocate(&args.local, &args.name, args.dif.as_ref(), &spec)
-        .attempt(format!("allocating a flow to {}", args.name))?;
+    let wanted = Wanted {
+        local: &args.local,
+        remote: &args.name,
+        dif: args.dif.as_ref(),
+        spec: &spec,
+    };
+    let flow = reach::allocate(&shared.node()?, wanted, shared.patience())?;
     let dif = flow.info().dif.clone();
     if !shared.json && !args.quiet {
         print_line(format!(

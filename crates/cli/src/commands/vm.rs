@@ -10,8 +10,10 @@ use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo};
 use carina_vm::{Boot, Cache, Image, Machine};
 use clap::Subcommand;
 
+use super::lab::exec_in_guest;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::lab::Guest;
 use crate::measure::duration::parse_ns;
 use crate::report::table::Table;
 use crate::report::{print_json, print_line, progress};
@@ -32,6 +34,17 @@ pub enum VmCommand {
     Console {
         /// The VM
         name: LocalName,
+    },
+    /// Run a command in a VM that Carina has booted, and end as it does
+    #[command(after_help = "Examples:\n  carina vm exec a carina ping echo.host\n  \
+        carina vm exec a sh -c 'carina ping --listen >/tmp/echo.log 2>&1 &'\n\nThe command has no \
+        standard input, and its output comes when it has ended.")]
+    Exec {
+        /// The VM
+        name: LocalName,
+        /// The command and its arguments
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
     },
     /// List VMs: those that run and those whose ports the node has
     #[command(after_help = "Example:\n  carina vm list --json")]
@@ -119,6 +132,10 @@ pub fn run(shared: &Shared, command: VmCommand) -> Outcome {
     match command {
         VmCommand::Run(args) => boot(shared, args),
         VmCommand::Console { name } => console(shared, &name),
+        VmCommand::Exec { name, command } => {
+            let guest = Guest::reach_machine(&shared.run_dir().vm_dir(), name.as_str())?;
+            exec_in_guest(&guest, &command)
+        }
         VmCommand::List => list(shared),
         VmCommand::Stop {
             name,

@@ -76,10 +76,17 @@ impl Guest {
     /// # Errors
     /// Its machine does not run, or does not answer.
     pub fn reach(dir: &LabDir, name: &str, vm: &Vm) -> Result<Self, Failure> {
-        let machines =
-            carina_vm::list(&dir.run_dir(&vm.host).vm_dir()).attempt("listing machines")?;
+        Self::reach_machine(&dir.run_dir(&vm.host).vm_dir(), name)
+    }
+
+    /// Reaches the guest of a machine that is written down in `directory`, once it has booted.
+    ///
+    /// # Errors
+    /// It does not run, or does not answer.
+    pub fn reach_machine(directory: &Path, name: &str) -> Result<Self, Failure> {
+        let machines = carina_vm::list(directory).attempt("listing machines")?;
         let record = machines.into_iter().find(|record| record.name == name);
-        let record = record.ok_or_else(|| failed(format!("VM {name} does not run any more")))?;
+        let record = record.ok_or_else(|| failed(format!("no VM {name} started by Carina runs here")))?;
         let shell = Shell::connect(&record.agent).attempt(format!("reaching VM {name}"))?;
         let name = name.to_owned();
         let guest = Self { name, shell };

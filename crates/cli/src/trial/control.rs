@@ -6,6 +6,7 @@ use carina_client::{AppName, DifName, Error, Flow, FlowSpec, Node};
 
 use super::job::Message;
 use crate::failure::{Attempt, Failure, failed};
+use crate::reach::{self, Wanted};
 
 /// The largest control message in bytes.
 const MESSAGE_BYTES_MAX: usize = 64 << 10;
@@ -71,6 +72,8 @@ pub struct Route {
     pub dif: Option<DifName>,
     /// What is asked of the flows.
     pub spec: FlowSpec,
+    /// How long to wait for the server's name to become known.
+    pub patience: Duration,
 }
 
 impl Route {
@@ -79,8 +82,12 @@ impl Route {
     /// # Errors
     /// The node refuses.
     pub fn allocate(&self) -> Result<Flow, Failure> {
-        self.node
-            .allocate(&self.local, &self.remote, self.dif.as_ref(), &self.spec)
-            .attempt(format!("allocating a flow to {}", self.remote))
+        let wanted = Wanted {
+            local: &self.local,
+            remote: &self.remote,
+            dif: self.dif.as_ref(),
+            spec: &self.spec,
+        };
+        reach::allocate(&self.node, wanted, self.patience)
     }
 }
