@@ -86,7 +86,8 @@ impl Guest {
     pub fn reach_machine(directory: &Path, name: &str) -> Result<Self, Failure> {
         let machines = carina_vm::list(directory).attempt("listing machines")?;
         let record = machines.into_iter().find(|record| record.name == name);
-        let record = record.ok_or_else(|| failed(format!("no VM {name} started by Carina runs here")))?;
+        let record =
+            record.ok_or_else(|| failed(format!("no VM {name} started by Carina runs here")))?;
         let shell = Shell::connect(&record.agent).attempt(format!("reaching VM {name}"))?;
         let name = name.to_owned();
         let guest = Self { name, shell };
