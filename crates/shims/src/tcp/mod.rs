@@ -10,7 +10,6 @@
 mod conn;
 mod flows;
 
-use std::collections::VecDeque;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -110,7 +109,6 @@ impl Boot for TcpBoot {
             ready: Vec::new(),
             conns: Vec::new(),
             free: Vec::new(),
-            busy: VecDeque::new(),
             may_accept: true,
             is_told: false,
             is_removed: false,
@@ -133,8 +131,6 @@ pub(super) struct Tcp {
     ready: Vec<Ready>,
     conns: Vec<Option<Conn>>,
     free: Vec<usize>,
-    /// Connections with something to do; each at most once.
-    busy: VecDeque<usize>,
     may_accept: bool,
     is_told: bool,
     is_removed: bool,
@@ -144,12 +140,6 @@ pub(super) struct Tcp {
 impl Tcp {
     fn conn(&mut self, id: usize) -> Option<&mut Conn> {
         self.conns.get_mut(id)?.as_mut()
-    }
-
-    fn mark_busy(&mut self, id: usize) {
-        if !self.busy.contains(&id) {
-            self.busy.push_back(id);
-        }
     }
 
     /// Takes a connection in.
@@ -171,7 +161,6 @@ impl Tcp {
         conn.until = Some(self.now.saturating_add(self.timeout_ns));
         conn.is_writable = phase != Phase::Connecting;
         self.conns[id] = Some(conn);
-        self.mark_busy(id);
         Some(id)
     }
 
@@ -215,7 +204,6 @@ impl Tcp {
                         let Some(conn) = self.conn(id) else { continue };
                         conn.is_readable |= event.readable || event.hangup;
                         conn.is_writable |= event.writable || event.hangup;
-                        self.mark_busy(id);
                     }
                 }
             }
@@ -367,7 +355,6 @@ impl App for Tcp {
     }
 
     fn settle(&mut self, _now: u64, links: &mut Links) {
-        self.busy.clear();
         for id in 0..self.conns.len() {
             self.write(id, links);
         }
