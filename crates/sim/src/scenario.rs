@@ -21,6 +21,7 @@ use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
 use crate::random::{Random, mix};
 use crate::stream::Lengths;
 use crate::topology::Shape;
+use crate::trace::Sink;
 use crate::traffic::{Ending, Reader, Wish};
 use crate::world::World;
 
@@ -167,7 +168,7 @@ impl Scenario {
     }
 
     /// Runs it with IPCPs that `birth` makes; `sink` gets a line per event.
-    pub fn run(&self, birth: Birth, sink: Option<Box<dyn FnMut(&str)>>) -> Outcome {
+    pub fn run(&self, birth: Birth, sink: Option<Sink>) -> Outcome {
         let mut world = self.play(birth, sink);
         let failures = world.take_failures();
         let state = match failures.is_empty() {
@@ -185,7 +186,7 @@ impl Scenario {
     }
 
     /// Runs it and gives the world as it is then, for a closer look.
-    pub fn play(&self, birth: Birth, sink: Option<Box<dyn FnMut(&str)>>) -> World {
+    pub fn play(&self, birth: Birth, sink: Option<Sink>) -> World {
         let mut run = Run::new(self, birth);
         if let Some(sink) = sink {
             run.world.trace().show(sink);

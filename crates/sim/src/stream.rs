@@ -220,10 +220,8 @@ impl Stream {
         if is_double && (self.promise.in_order || self.promise.loses_nothing) {
             return Err(format!("SDU {number} arrives twice"));
         }
-        if self.promise.in_order {
-            if self.latest.is_some_and(|latest| number < latest) {
-                return Err(format!("SDU {number} arrives after {:?}", self.latest));
-            }
+        if self.promise.in_order && self.latest.is_some_and(|latest| number < latest) {
+            return Err(format!("SDU {number} arrives after {:?}", self.latest));
         }
         self.latest = self.latest.max(Some(number));
         if !is_double {

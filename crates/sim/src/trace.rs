@@ -7,8 +7,11 @@ use std::fmt;
 pub struct Trace {
     hash: u64,
     events: u64,
-    sink: Option<Box<dyn FnMut(&str)>>,
+    sink: Option<Sink>,
 }
+
+/// Gets every event as a line.
+pub type Sink = Box<dyn FnMut(&str)>;
 
 impl Trace {
     /// A trace that nobody reads.

@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::Instant;
 
 use carina_sim::scenario::{Outcome as Run, Scenario, Wanted};
+use carina_sim::trace::Sink;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -94,8 +95,8 @@ fn run_one(shared: &Shared, args: &RunArgs) -> Outcome {
     if args.trace {
         print_line(&scenario)?;
     }
-    let sink: Option<Box<dyn FnMut(&str)>> = args.trace.then(|| {
-        let sink: Box<dyn FnMut(&str)> = Box::new(|line: &str| {
+    let sink: Option<Sink> = args.trace.then(|| {
+        let sink: Sink = Box::new(|line: &str| {
             // A reader that went away shows at the end.
             let _ = print_line(line);
         });
