@@ -3,6 +3,8 @@
 //! It understands what the node sends (a `Content-Length` or a chunked body) and refuses answers
 //! beyond [`REPLY_BYTES_MAX`].
 
+mod dif;
+
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -13,9 +15,8 @@ use serde::de::DeserializeOwned;
 use thiserror::Error;
 
 use super::{
-    AppInfo, Applied, CaptureCreate, CaptureEnd, CaptureInfo, Catalogue, DifCreate, DifInfo,
-    ErrorReply, Events, FlowInfo, IpcpCreate, IpcpInfo, NodeInfo, RibObject, RibWrite, VmCreate,
-    VmInfo,
+    AppInfo, Applied, CaptureCreate, CaptureEnd, CaptureInfo, DifInfo, ErrorReply, Events,
+    FlowInfo, IpcpCreate, IpcpInfo, NodeInfo, VmCreate, VmInfo,
 };
 use crate::paths::RunDir;
 use crate::{ErrorBody, PortId};
@@ -146,63 +147,6 @@ impl Client {
     /// [`ClientError`].
     pub fn difs(&self) -> Result<Vec<DifInfo>, ClientError> {
         self.get("/v1/difs")
-    }
-
-    /// `POST /v1/difs`: makes an IPCP that creates or joins a normal DIF. Joining goes on after the
-    /// answer; `GET /v1/ipcps` tells how far it is.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn create_dif(&self, dif: &DifCreate) -> Result<IpcpInfo, ClientError> {
-        self.post("/v1/difs", dif)
-    }
-
-    /// `DELETE /v1/difs/{name}`: all members in this system leave a normal DIF.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn leave_dif(&self, name: &str) -> Result<(), ClientError> {
-        self.delete(&format!("/v1/difs/{}", escape(name)))
-    }
-
-    /// `GET /v1/rib`: the object at `path` and what is below it to a depth of `scope`, of the
-    /// member of `dif` in this system (of its only normal DIF) or of another one.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn rib(
-        &self,
-        dif: Option<&str>,
-        member: Option<&str>,
-        path: &str,
-        scope: u32,
-    ) -> Result<Vec<RibObject>, ClientError> {
-        let mut target = format!("/v1/rib?path={}&scope={scope}", escape(path));
-        for (key, value) in [("dif", dif), ("member", member)] {
-            if let Some(value) = value {
-                target += &format!("&{key}={}", escape(value));
-            }
-        }
-        self.get(&target)
-    }
-
-    /// `POST /v1/rib`: sets fields of an object; answers with what it is then.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn write_rib(&self, write: &RibWrite) -> Result<Vec<RibObject>, ClientError> {
-        self.post("/v1/rib", write)
-    }
-
-    /// `GET /v1/policies`: the catalogue, and what is in force in `dif`.
-    ///
-    /// # Errors
-    /// [`ClientError`].
-    pub fn policies(&self, dif: Option<&str>) -> Result<Catalogue, ClientError> {
-        match dif {
-            Some(dif) => self.get(&format!("/v1/policies?dif={}", escape(dif))),
-            None => self.get("/v1/policies"),
-        }
     }
 
     /// `GET /v1/vms`.

@@ -39,7 +39,7 @@ pub enum DifCommand {
     /// List the DIFs of this system in the order in which they are searched
     #[command(after_help = "Example:\n  carina dif list")]
     List,
-    /// Show what a member of a normal DIF knows: members, neighbours, routes, names, cubes, policies
+    /// Show what a member of a normal DIF knows: members, routes, names, cubes, policies
     #[command(
         after_help = "Examples:\n  carina dif show net\n  carina dif show net --member net.host2"
     )]

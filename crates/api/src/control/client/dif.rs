@@ -1,0 +1,63 @@
+//! What concerns normal DIFs.
+
+use super::{Client, ClientError, escape};
+use crate::control::{Catalogue, DifCreate, IpcpInfo, RibObject, RibWrite};
+
+impl Client {
+    /// `POST /v1/difs`: makes an IPCP that creates or joins a normal DIF. Joining goes on after the
+    /// answer; `GET /v1/ipcps` tells how far it is.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn create_dif(&self, dif: &DifCreate) -> Result<IpcpInfo, ClientError> {
+        self.post("/v1/difs", dif)
+    }
+
+    /// `DELETE /v1/difs/{name}`: all members in this system leave a normal DIF.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn leave_dif(&self, name: &str) -> Result<(), ClientError> {
+        self.delete(&format!("/v1/difs/{}", escape(name)))
+    }
+
+    /// `GET /v1/rib`: the object at `path` and what is below it to a depth of `scope`, of the
+    /// member of `dif` in this system (of its only normal DIF) or of another one.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn rib(
+        &self,
+        dif: Option<&str>,
+        member: Option<&str>,
+        path: &str,
+        scope: u32,
+    ) -> Result<Vec<RibObject>, ClientError> {
+        let mut target = format!("/v1/rib?path={}&scope={scope}", escape(path));
+        for (key, value) in [("dif", dif), ("member", member)] {
+            if let Some(value) = value {
+                target += &format!("&{key}={}", escape(value));
+            }
+        }
+        self.get(&target)
+    }
+
+    /// `POST /v1/rib`: sets fields of an object; answers with what it is then.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn write_rib(&self, write: &RibWrite) -> Result<Vec<RibObject>, ClientError> {
+        self.post("/v1/rib", write)
+    }
+
+    /// `GET /v1/policies`: the catalogue, and what is in force in `dif`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn policies(&self, dif: Option<&str>) -> Result<Catalogue, ClientError> {
+        match dif {
+            Some(dif) => self.get(&format!("/v1/policies?dif={}", escape(dif))),
+            None => self.get("/v1/policies"),
+        }
+    }
+}
