@@ -1,0 +1,214 @@
+//! `docs/tutorial.md`, followed line by line: its commands run in one shell, and what it shows is
+//! looked for in what they say.
+//!
+//! The shell has a network, a `/run` and process numbers of its own, so that it meets nothing that
+//! is there and nothing stays behind, however it ends.
+
+use std::fs::File;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The program under test.
+const CARINA: &str = env!("CARGO_BIN_EXE_carina");
+
+/// For a machine that is very busy. Nothing is judged by it; it ends what hangs.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What stands for any text in what the tutorial shows.
+const ANYTHING: &str = "...";
+
+/// In front of the number of a step, in the output.
+const STEP: &str = "@@ line ";
+
+/// A block of commands of the tutorial, and what it shows after it.
+#[derive(Debug, PartialEq, Eq)]
+struct Step {
+    /// The line of the page on which it begins.
+    line: usize,
+    shown: Vec<String>,
+}
+
+#[test]
+fn the_tutorial_is_as_it_says() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tutorial.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let (script, steps) = read(&page);
+    assert!(steps.len() > 10, "{steps:?}");
+    if let Err(why) = permitted() {
+        println!("SKIP: no namespaces here: {why}");
+        return;
+    }
+    let output = follow(&script);
+    let mut said = output.split(STEP).skip(1);
+    for step in &steps {
+        let Some(said) = said.next() else {
+            panic!("the step at line {} was not reached:\n{output}", step.line);
+        };
+        let (line, said) = said.split_once('\n').unwrap();
+        assert_eq!(line, step.line.to_string());
+        if let Some(missing) = missing(&step.shown, said) {
+            panic!("line {line} shows `{missing}`; what was said there:\n{said}");
+        }
+    }
+    assert!(output.ends_with(&format!("{STEP}end\n")), "{output}");
+}
+
+/// The commands of a page, on the lines on which they are there, and its steps.
+fn read(page: &str) -> (String, Vec<Step>) {
+    let mut script = String::new();
+    let mut steps: Vec<Step> = Vec::new();
+    let mut inside = None;
+    for (index, line) in page.lines().enumerate() {
+        let line_number = index + 1;
+        match (inside, line.strip_prefix("```")) {
+            (None, Some("sh")) => {
+                inside = Some("sh");
+                steps.push(Step {
+                    line: line_number,
+                    shown: Vec::new(),
+                });
+                script += &format!("printf '\\n{STEP}{line_number}\\n'");
+            }
+            (None, Some(other)) => inside = Some(if other == "text" { "text" } else { "other" }),
+            (Some(_), Some(_)) => inside = None,
+            (Some("sh"), None) => script += line,
+            (Some("text"), None) => {
+                let step = steps
+                    .last_mut()
+                    .expect("commands come before what they say");
+                step.shown.push(line.to_owned());
+            }
+            (_, None) => {}
+        }
+        script.push('\n');
+    }
+    (script + &format!("printf '\\n{STEP}end\\n'\n"), steps)
+}
+
+/// The first line shown that was not said, in the order shown.
+fn missing<'a>(shown: &'a [String], said: &str) -> Option<&'a str> {
+    let mut said = said.lines();
+    let lines = shown.iter().filter(|line| {
+        let line = line.trim();
+        !line.is_empty() && line != ANYTHING
+    });
+    for line in lines {
+        if !said.any(|said| fits(line, said)) {
+            return Some(line);
+        }
+    }
+    None
+}
+
+/// Whether a line is what was shown; white space counts as one space, `...` as anything.
+fn fits(shown: &str, said: &str) -> bool {
+    let plain = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let (shown, said) = (plain(shown), plain(said));
+    let mut parts = shown.split(ANYTHING);
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = said.strip_prefix(first) else {
+        return false;
+    };
+    let mut parts = parts.peekable();
+    if parts.peek().is_none() {
+        return rest.is_empty();
+    }
+    while let Some(part) = parts.next() {
+        if parts.peek().is_none() {
+            return rest.ends_with(part);
+        }
+        match rest.find(part) {
+            Some(at) => rest = &rest[at + part.len()..],
+            None => return false,
+        }
+    }
+    true
+}
+
+/// A command in a world of its own, which ends with it, and with this test.
+fn apart(command: &str) -> Command {
+    let mut all = Command::new("setpriv");
+    all.args(["--pdeathsig", "KILL", "unshare"]);
+    if !rustix::process::geteuid().is_root() {
+        all.arg("--map-root-user");
+    }
+    all.args(["--net", "--mount", "--pid", "--fork", "--kill-child"]);
+    all.args(["--mount-proc", "bash", "-c"]);
+    all.arg(format!("mount -t tmpfs tmpfs /run && {command}"));
+    all.stdin(Stdio::null());
+    all
+}
+
+/// Whether namespaces can be made here.
+fn permitted() -> Result<(), String> {
+    let attempt = "ip netns add attempt && ip netns exec attempt true && ip netns del attempt";
+    let output = apart(attempt).output().map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+    }
+}
+
+/// Runs the commands and returns all that they say; panics when one fails.
+fn follow(script: &str) -> String {
+    let directory = tempfile::tempdir().unwrap();
+    let (page, said) = (directory.path().join("page"), directory.path().join("said"));
+    std::fs::write(&page, script).unwrap();
+    let mut path = Path::new(CARINA).parent().unwrap().as_os_str().to_owned();
+    path.push(":");
+    path.push(std::env::var_os("PATH").unwrap_or_default());
+    let output = File::create(&said).unwrap();
+    let mut shell = apart("exec bash -e \"$PAGE\"")
+        .env("PAGE", &page)
+        .env("PATH", path)
+        .env_remove("CARINA_RUN")
+        .current_dir(directory.path())
+        .stdout(output.try_clone().unwrap())
+        .stderr(output)
+        .spawn()
+        .unwrap();
+    let until = Instant::now() + PATIENCE;
+    let status = loop {
+        if let Some(status) = shell.try_wait().unwrap() {
+            break Some(status);
+        }
+        if Instant::now() > until {
+            shell.kill().unwrap();
+            shell.wait().unwrap();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let said = std::fs::read(&said).unwrap();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    match status {
+        Some(status) if status.success() => said,
+        Some(status) => panic!("the step failed ({status}) that is the last here:\n{said}"),
+        None => panic!("the step hangs that is the last here:\n{said}"),
+    }
+}
+
+#[test]
+fn commands_stay_on_their_lines() {
+    let page = "a\n```sh\nb\nc\n```\n\n```text\nd\n```\n```toml\ne\n```\n";
+    let (script, steps) = read(page);
+    let lines: Vec<&str> = script.lines().collect();
+    assert_eq!(lines[..5], ["", "printf '\\n@@ line 2\\n'", "b", "c", ""]);
+    assert!(!script.contains(['d', 'e'].map(|c| format!("\n{c}\n")).as_slice()[0].as_str()));
+    assert_eq!(steps.len(), 1);
+    assert_eq!(
+        (steps[0].line, &steps[0].shown[..]),
+        (2, &["d".to_owned()][..])
+    );
+}
+
+#[test]
+fn dots_stand_for_anything_and_nothing_else_does() {
+    assert!(fits("a  b", "a b") && fits("a ... c", "a b c") && fits("a=...", "a=1"));
+    assert!(fits("... b ... d", "a b c d") && !fits("... b ... d", "a c b"));
+    assert!(!fits("a", "a b") && !fits("b", "a b") && !fits("a ... a", "a"));
+    let shown: Vec<String> = ["b", "...", "d"].map(str::to_owned).to_vec();
+    assert_eq!(missing(&shown, "a\nb\nc\nd"), None);
+    assert_eq!(missing(&shown, "d\nb"), Some("d"));
+}
