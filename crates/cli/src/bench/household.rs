@@ -25,15 +25,25 @@ pub struct Servant {
 }
 
 impl Servant {
-    /// Starts this very program with other arguments. Its standard error goes to `log`.
-    ///
-    /// # Errors
-    /// The program or the log cannot be opened.
-    pub fn start(arguments: &[&str], log: &Path) -> Result<Self, Failure> {
+    fn start_in(within: &Within, arguments: &[&str], log: &Path) -> Result<Self, Failure> {
         let program = std::env::current_exe().attempt("finding this program")?;
         let what = format!("carina {}", arguments.join(" "));
         let log = std::fs::File::create(log).attempt(format!("writing {}", log.display()))?;
-        let child = Command::new(program)
+        let mut command = match within {
+            Within::Here => Command::new(program),
+            // Both become the program itself: the child's number is the program's.
+            Within::NewNamespace => {
+                let mut command = Command::new("unshare");
+                command.arg("--net").arg("--").arg(program);
+                command
+            }
+            Within::NamespaceOf(pid) => {
+                let mut command = Command::new("nsenter");
+                command.arg(namespace_of(*pid)).arg("--").arg(program);
+                command
+            }
+        };
+        let child = command
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -70,6 +80,21 @@ impl Drop for Servant {
     }
 }
 
+/// In which network namespace something runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Within {
+    /// That of the bench.
+    Here,
+    /// One of its own, which ends with it.
+    NewNamespace,
+    /// That of a process.
+    NamespaceOf(u32),
+}
+
+fn namespace_of(pid: u32) -> String {
+    format!("--net=/proc/{pid}/ns/net")
+}
+
 /// A node of its own in a directory of its own, both gone when dropped.
 #[derive(Debug)]
 pub struct Household {
@@ -77,6 +102,7 @@ pub struct Household {
     servants: Vec<Servant>,
     node: Servant,
     directory: Directory,
+    within: Within,
 }
 
 #[derive(Debug)]
@@ -95,6 +121,14 @@ impl Household {
     /// # Errors
     /// The node does not start; the end of its log is in the error.
     pub fn start(name: &str) -> Result<Self, Failure> {
+        Self::start_in(name, Within::Here)
+    }
+
+    /// The same in a certain network namespace, which is that of its applications as well.
+    ///
+    /// # Errors
+    /// The node does not start; the end of its log is in the error.
+    pub fn start_in(name: &str, within: Within) -> Result<Self, Failure> {
         // On tmpfs where there is one: the memory of rings and regions lies in these files.
         let base = ["/dev/shm", "/tmp"]
             .map(PathBuf::from)
@@ -105,11 +139,16 @@ impl Household {
         std::fs::create_dir_all(&path).attempt(format!("making {}", path.display()))?;
         let directory = Directory(path.clone());
         let run = path.to_string_lossy().into_owned();
-        let node = Servant::start(&["node", "--run", &run], &path.join("node.log"))?;
+        let node = Servant::start_in(&within, &["node", "--run", &run], &path.join("node.log"))?;
+        let within = match within {
+            Within::NewNamespace => Within::NamespaceOf(node.child.id()),
+            other => other,
+        };
         let mut household = Self {
             servants: Vec::new(),
             node,
             directory,
+            within,
         };
         let control = household.control();
         household.wait("the node to answer", || control.node().is_ok())?;
@@ -139,11 +178,36 @@ impl Household {
     /// # Errors
     /// It does not start.
     pub fn start_peer(&mut self, name: &AppName) -> Result<(), Failure> {
-        let run = self.path().to_string_lossy().into_owned();
-        let log = self.path().join("peer.log");
-        let peer = Servant::start(&["bench-peer", name.as_str(), "--run", &run], &log)?;
-        self.servants.push(peer);
+        self.start_servant(&["bench-peer", name.as_str(), "--stay"], "peer.log")?;
         self.wait_for_name(name, START)
+    }
+
+    /// Starts an application of this node, with its log in the node's directory.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn start_servant(&mut self, arguments: &[&str], log: &str) -> Result<(), Failure> {
+        let run = self.path().to_string_lossy().into_owned();
+        let arguments: Vec<&str> = arguments.iter().copied().chain(["--run", &run]).collect();
+        let log = self.path().join(log);
+        let servant = Servant::start_in(&self.within, &arguments, &log)?;
+        self.servants.push(servant);
+        Ok(())
+    }
+
+    /// Ends the application that was started last.
+    pub fn stop_last_servant(&mut self) {
+        self.servants.pop();
+    }
+
+    /// Number of the node's process.
+    pub fn pid(&self) -> u32 {
+        self.node.child.id()
+    }
+
+    /// The argument of `nsenter` for the node's network namespace.
+    pub fn namespace_argument(&self) -> String {
+        namespace_of(self.pid())
     }
 
     /// Waits until a name is registered, here or at a peer.

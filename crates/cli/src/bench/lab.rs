@@ -120,6 +120,20 @@ pub fn enter_network(inside: bool) -> Result<Network, Failure> {
     Err(failed(format!("entering a network namespace: {error}")))
 }
 
+/// As [`enter_network`], for who has no use for another network.
+///
+/// # Errors
+/// No namespace can be made.
+pub fn require_network(inside: bool) -> Outcome {
+    match enter_network(inside)? {
+        Network::Bridge => Ok(()),
+        Network::User => Err(failed(
+            "no network namespaces with taps can be made here: run as root, or allow user \
+             namespaces",
+        )),
+    }
+}
+
 /// The VM, its host's node and a client of the application in it. All end when dropped.
 #[derive(Debug)]
 pub struct Lab {

@@ -5,4 +5,5 @@ pub mod household;
 pub mod hv;
 pub mod lab;
 pub mod local;
+pub mod paper;
 pub mod plan;

@@ -8,6 +8,8 @@ use crate::Shared;
 use crate::bench::hv::{self, HvOptions};
 use crate::bench::lab;
 use crate::bench::local::{self, LocalOptions};
+use crate::bench::paper::order::Order;
+use crate::bench::paper::{self, Case, PaperOptions};
 use crate::bench::plan::Pin;
 use crate::failure::{Outcome, usage};
 use crate::measure::duration::parse_ns;
@@ -27,6 +29,44 @@ pub enum BenchCommand {
     #[command(after_help = "Examples:\n  carina bench local --json > local.json\n  \
         carina bench local --sizes 64,4000 --runs 9")]
     Local(LocalArgs),
+    /// The measurements of the papers on RINA: VMs on one host and on two, what a DIF costs,
+    /// routing, mobility, a bad network
+    #[command(after_help = "Examples:\n  carina bench paper --json > paper.json\n  \
+        carina bench paper --cases fig16.14 --runs 7 --out figures\n\nAs root, or where user \
+        namespaces are allowed: every system is a network namespace or a VM.")]
+    Paper(PaperArgs),
+    /// The client of `carina bench paper` in another system: carries out an order in JSON and prints
+    /// each result as a line of JSON
+    #[command(hide = true)]
+    Client {
+        /// The order
+        order: String,
+    },
+}
+
+/// Options of `carina bench paper`.
+#[derive(Debug, clap::Args)]
+pub struct PaperArgs {
+    /// The cases [default: all]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    cases: Vec<Case>,
+    /// How often everything is repeated
+    #[arg(long, default_value_t = 5)]
+    runs: usize,
+    /// How long each measurement sends
+    #[arg(long, default_value = "300ms", value_parser = parse_ns)]
+    time: u64,
+    /// SDU sizes in bytes [default: those of each figure]
+    #[arg(long, value_delimiter = ',', value_parser = bytes)]
+    sizes: Vec<u64>,
+    /// Write tables, figures (SVG) and results.json into this directory
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// The carina program for guests [default: this one]
+    #[arg(long)]
+    guest_program: Option<PathBuf>,
+    #[arg(long, hide = true)]
+    in_network_namespace: bool,
 }
 
 /// Options of `carina bench hv`.
@@ -79,6 +119,26 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
             let network = lab::enter_network(args.in_network_namespace)?;
             let results = hv::run(&options, network)?;
             show(shared, &results, &hv::TABLES, &lab::SYSTEMS)
+        }
+        BenchCommand::Paper(args) => {
+            lab::require_network(args.in_network_namespace)?;
+            let options = PaperOptions {
+                cases: match args.cases.is_empty() {
+                    true => Case::ALL.to_vec(),
+                    false => args.cases,
+                },
+                runs: args.runs.max(1),
+                time_ns: args.time,
+                sizes: args.sizes,
+                guest_program: args.guest_program,
+            };
+            let found = paper::run(&options);
+            paper::show::show(shared, &found, args.out.as_deref())
+        }
+        BenchCommand::Client { order } => {
+            let order: Order = serde_json::from_str(&order)
+                .map_err(|error| usage(format!("the order: {error}")))?;
+            order.carry_out(&shared.node()?, &mut |finding| print_json(finding))
         }
         BenchCommand::Local(args) => {
             let sizes = if args.sizes.is_empty() {

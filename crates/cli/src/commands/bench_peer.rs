@@ -17,6 +17,9 @@ pub struct BenchPeerArgs {
     /// The DIF [default: all]
     #[arg(long)]
     dif: Option<DifName>,
+    /// Serve one client after the other, instead of ending with the first
+    #[arg(long)]
+    stay: bool,
 }
 
 /// Runs the command.
@@ -28,7 +31,7 @@ pub fn run(shared: &Shared, args: BenchPeerArgs) -> Outcome {
     let registration = registered.attempt(format!("registering {}", args.name))?;
     serve(
         registration,
-        true,
+        !args.stay,
         Scope::Bench,
         Arc::new(|_: crate::trial::server::Note<'_>| {}),
     )

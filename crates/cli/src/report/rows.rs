@@ -19,6 +19,10 @@ pub enum Metric {
     MsgsPerS,
     /// CPU time of both applications per SDU received, in nanoseconds.
     CpuNsPerSdu,
+    /// SDUs that were sent and never received, of a hundred.
+    LossPercent,
+    /// How long nothing arrived, in seconds.
+    GapS,
 }
 
 /// One measured system in one case at one SDU size.

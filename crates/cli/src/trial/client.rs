@@ -4,6 +4,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use carina_sys::{connect_seqpacket, pin_to_cpu};
+use serde::{Deserialize, Serialize};
 
 use super::control::{Control, Route};
 use super::job::{Direction, Job, Message, Seen, VERSION, Via};
@@ -20,7 +21,7 @@ use crate::failure::{Attempt, Failure, failed};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What both sides saw of one job.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Trial {
     /// What was asked.
     pub direction: Direction,
@@ -69,6 +70,8 @@ impl Trial {
 pub struct TrialClient {
     control: Control,
     route: Route,
+    /// Of the flows that carry SDUs, where it is not that of the control channel.
+    carried_over: Option<Route>,
     next_ticket: u64,
 }
 
@@ -94,6 +97,7 @@ impl TrialClient {
         Ok(Self {
             control,
             route,
+            carried_over: None,
             next_ticket,
         })
     }
@@ -102,6 +106,11 @@ impl TrialClient {
     pub fn ticket(&mut self) -> u64 {
         self.next_ticket = self.next_ticket.wrapping_add(1);
         self.next_ticket
+    }
+
+    /// Sets the way of the flows that carry SDUs; `None` for that of the control channel.
+    pub fn carry_over(&mut self, route: Option<Route>) {
+        self.carried_over = route;
     }
 
     /// Asks the server for anything but a job and waits for `Done`.
@@ -132,7 +141,8 @@ impl TrialClient {
         };
         let client = match &job.via {
             Via::Flow { ticket } => {
-                let mut control = Control::new(self.route.allocate()?);
+                let route = self.carried_over.as_ref().unwrap_or(&self.route);
+                let mut control = Control::new(route.allocate()?);
                 control.say(&Message::Data { ticket: *ticket })?;
                 self.begin(FlowCarriage::new(control.into_flow()), None, job, tell)?
             }

@@ -1,0 +1,209 @@
+//! Figure 16.12: thirteen systems in one normal DIF, every link an Ethernet of its own; round-trip
+//! times to the server on M by the number of hops.
+//!
+//! ```text
+//!   hops to M:  0: M   1: L K   2: J I H   3: G F E   4: D C B   5: A
+//! ```
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Write as _;
+
+use carina_api::control::DifRole;
+use carina_client::{FlowSpec, Node};
+
+use super::place::{Place, app_name, dif_name, wire};
+use super::{CaseFound, PaperOptions};
+use crate::carriage::flow::FlowCarriage;
+use crate::failure::{Attempt, Failure};
+use crate::measure::summary::regression;
+use crate::measure::traffic::{Arrivals, Rate, Sizes};
+use crate::report::progress;
+use crate::report::rows::{Metric, Row};
+use crate::report::table::{Table, short};
+use crate::trial::job::{Direction, Job, Via};
+use crate::trial::run::ping;
+
+/// Name of the case.
+pub const CASE: &str = "fig16.12";
+/// The systems.
+pub const SYSTEMS: [&str; 13] = [
+    "A", "B", "C", "D", "E", "F", "G", "H", "I", "J", "K", "L", "M",
+];
+const LINKS: [&str; 16] = [
+    "AB", "AC", "BD", "BE", "CE", "CF", "DG", "EH", "FI", "GJ", "HI", "HK", "IK", "JL", "KM", "LM",
+];
+const SERVER: &str = "rina.apps.echotime";
+/// Pings of each node in each run.
+const PINGS: u64 = 50;
+/// Bytes of each.
+const PING_BYTES: u64 = 64;
+
+/// Measures.
+///
+/// # Errors
+/// No namespaces can be made, or somebody does not join or answer.
+pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
+    let mut places = start()?;
+    let server = places.last_mut().expect("there are thirteen systems");
+    server.start_servant(&["ping", "--listen", SERVER, "--quiet"], "echo.log")?;
+    for place in &places {
+        place.reaches("net", SERVER)?;
+    }
+    let mut found = CaseFound::default();
+    for run in 1..=options.runs {
+        progress(format!("{CASE}: run {run} of {}", options.runs));
+        for place in &places {
+            let rtt = round_trip_us(place)?;
+            let samples = &mut found.samples;
+            samples.add(CASE, PING_BYTES, &place.name, Metric::RttUs, rtt);
+        }
+    }
+    found.notes = vec![format!(
+        "thirteen nodes in as many network namespaces, {} links of veth pairs, one normal DIF with \
+         link-state routing; {PINGS} pings of {PING_BYTES} bytes, one each 2 ms, over a reliable \
+         flow from each system; a run's value is their median",
+        LINKS.len()
+    )];
+    found.text = fit(&found.samples.rows());
+    Ok(found)
+}
+
+fn start() -> Result<Vec<Place>, Failure> {
+    progress("starting thirteen systems");
+    let places: Result<Vec<Place>, Failure> = SYSTEMS.iter().map(|n| Place::start(n)).collect();
+    let places = places?;
+    let place = |letter: &str| {
+        let found = places.iter().find(|place| place.name == letter);
+        found.expect("every link names two of the systems")
+    };
+    for link in LINKS {
+        let (one, other) = link.split_at(1);
+        wire(place(one), link, place(other), link)?;
+        place(one).eth(link, link, None)?;
+        place(other).eth(link, link, None)?;
+    }
+    // From the server outwards, so that everyone has somebody to ask.
+    for (index, place) in places.iter().rev().enumerate() {
+        let over: Vec<&str> = LINKS
+            .into_iter()
+            .filter(|link| link.contains(&place.name))
+            .collect();
+        let role = match index {
+            0 => DifRole::Create,
+            _ => DifRole::Join,
+        };
+        place.member(role, "net", &over)?;
+    }
+    Ok(places)
+}
+
+fn round_trip_us(place: &Place) -> Result<f64, Failure> {
+    let socket = carina_api::paths::RunDir::new(place.path()).ipc_sock();
+    let node = Node::connect_to(socket).attempt("reaching a node")?;
+    let (local, remote) = (app_name("carina.bench")?, app_name(SERVER)?);
+    let dif = dif_name("net")?;
+    let flow = node.allocate(&local, &remote, Some(&dif), &FlowSpec::reliable());
+    let flow = flow.attempt(format!("allocating a flow from {}", place.name))?;
+    let job = Job {
+        direction: Direction::Echo,
+        via: Via::Flow { ticket: 0 },
+        sizes: Sizes::Fixed(PING_BYTES),
+        rate: Some(Rate::Sdus(500.0)),
+        arrivals: Arrivals::Constant,
+        duration_ns: 0,
+        count: PINGS,
+        seed: 1,
+        verify: true,
+        interval_ns: 0,
+        pin: None,
+    };
+    let seen = ping(&mut FlowCarriage::new(flow), &job, &mut |_| {})?;
+    let rtt = seen.rtt_us.map(|summary| summary.p50);
+    rtt.ok_or_else(|| Failure::Failed(format!("{} got no answer", place.name)))
+}
+
+/// Hops from each system to the server.
+fn hops() -> BTreeMap<&'static str, usize> {
+    let mut hops = BTreeMap::from([("M", 0)]);
+    let mut queue = VecDeque::from(["M"]);
+    while let Some(at) = queue.pop_front() {
+        let so_far = hops[at];
+        for link in LINKS.into_iter().filter(|link| link.contains(at)) {
+            let (one, other) = link.split_at(1);
+            let next = if one == at { other } else { one };
+            if !hops.contains_key(next) {
+                hops.insert(next, so_far + 1);
+                queue.push_back(next);
+            }
+        }
+    }
+    hops
+}
+
+/// Round-trip time by hops, and how far each system is off the straight line through all of them.
+fn fit(rows: &[Row]) -> String {
+    let hops = hops();
+    let points: Vec<(&str, f64, f64)> = rows
+        .iter()
+        .filter_map(|row| {
+            let hops = *hops.get(row.system.as_str())?;
+            Some((row.system.as_str(), hops as f64, row.median))
+        })
+        .collect();
+    let plane: Vec<(f64, f64)> = points.iter().map(|(_, x, y)| (*x, *y)).collect();
+    let Some((slope, intercept)) = regression(&plane) else {
+        return String::new();
+    };
+    let mut table = Table::new(["SYSTEM", "HOPS", "RTT µs", "LINE µs", "RESIDUAL µs"]);
+    let mut sorted = points.clone();
+    sorted.sort_by(|a, b| a.1.total_cmp(&b.1).then(a.0.cmp(b.0)));
+    for (system, x, y) in sorted {
+        let line = intercept + slope * x;
+        let cells = [short(x), short(y), short(line), short(y - line)];
+        table.row([system.to_owned()].into_iter().chain(cells));
+    }
+    let mean = plane.iter().map(|p| p.1).sum::<f64>() / plane.len() as f64;
+    let off: f64 = plane
+        .iter()
+        .map(|(x, y)| (y - intercept - slope * x).powi(2))
+        .sum();
+    let spread: f64 = plane.iter().map(|(_, y)| (y - mean).powi(2)).sum();
+    let mut text = String::new();
+    let _ = write!(
+        text,
+        "{CASE}: round-trip time = {} µs + {} µs per hop; r² {:.3}\n{table}",
+        short(intercept),
+        short(slope),
+        1.0 - off / spread.max(f64::MIN_POSITIVE)
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::rows::Samples;
+
+    #[test]
+    fn systems_are_as_far_as_the_picture_says() {
+        let hops = hops();
+        assert_eq!(hops.len(), SYSTEMS.len());
+        for (system, want) in [("L", 1), ("I", 2), ("E", 3), ("B", 4), ("A", 5)] {
+            assert_eq!(hops[system], want, "{system}");
+        }
+    }
+
+    #[test]
+    fn line_goes_through_times_that_grow_with_hops() {
+        let mut samples = Samples::default();
+        for (system, hops) in hops() {
+            let rtt = 10.0 + 20.0 * hops as f64;
+            samples.add(CASE, 64, system, Metric::RttUs, rtt);
+        }
+        let text = fit(&samples.rows());
+        assert!(
+            text.contains("10.0 µs + 20.0 µs per hop; r² 1.000"),
+            "{text}"
+        );
+    }
+}

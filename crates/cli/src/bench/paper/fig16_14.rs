@@ -1,0 +1,157 @@
+//! Figure 16.14: two systems on one Ethernet; the application directly over the shim DIF, over one
+//! normal DIF and over two, beside UDP and TCP over the same wire.
+//!
+//! ```text
+//!   n2    a ------------------ b
+//!   n1    a ------------------ b
+//!   e     a ------------------ b     shim DIF for Ethernet
+//!   veth0 a ------------------ b     UDP and TCP as well
+//!
+//!   e0    a ------------------ b     shim DIF for Ethernet, for the application itself: such a
+//!   veth1 a ------------------ b     DIF has one flow per pair of stations
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use carina_api::control::DifRole;
+use carina_client::FlowSpec;
+
+use super::order::{Means, System, Way};
+use super::place::{Place, dif_name, wire};
+use super::verdict::{Verdict, ratios};
+use super::{CaseFound, PaperOptions, flow_controlled, order, sizes_or};
+use crate::failure::Failure;
+use crate::report::progress;
+use crate::report::rows::Results;
+
+/// Name of the case.
+pub const CASE: &str = "fig16.14";
+/// SDU sizes in bytes.
+const SIZES: [u64; 9] = [1, 64, 200, 400, 600, 800, 1000, 1200, 1400];
+/// What fits into a frame under two normal DIFs.
+const SDU_MAX: u64 = 1 << 16;
+/// The systems in the order of the tables.
+pub const SYSTEMS: [&str; 7] = [
+    "normal-0",
+    "normal-1",
+    "normal-2",
+    "normal-1-fc",
+    "normal-2-fc",
+    "udp",
+    "tcp",
+];
+const PEER: &str = "carina.bench.peer";
+
+/// Two systems on a wire with a stack of DIFs.
+struct Lab {
+    a: Place,
+    b: Place,
+}
+
+impl Lab {
+    fn start() -> Result<Self, Failure> {
+        progress("starting two systems on one Ethernet");
+        let a = Place::start("a")?;
+        let mut b = Place::start("b")?;
+        for interface in ["veth0", "veth1"] {
+            wire(&a, interface, &b, interface)?;
+        }
+        for (place, host) in [(&a, 1), (&b, 2)] {
+            let address = format!("10.78.0.{host}/24");
+            place.ip(&["addr", "add", &address, "dev", "veth0"])?;
+            place.eth("veth0", "e", None)?;
+            place.eth("veth1", "e0", None)?;
+        }
+        for (dif, over) in [("n1", "e"), ("n2", "n1")] {
+            a.member(DifRole::Create, dif, &[over])?;
+            b.member(DifRole::Join, dif, &[over])?;
+        }
+        b.start_peer(PEER)?;
+        for dif in ["n1", "n2"] {
+            a.reaches(dif, PEER)?;
+        }
+        Ok(Self { a, b })
+    }
+}
+
+fn systems() -> Result<Vec<System>, Failure> {
+    let [client, server] = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(10, 78, 0, host)));
+    let flow = |dif: &str, spec: FlowSpec| {
+        Ok(Means::Flow(Way {
+            dif: dif_name(dif)?,
+            spec,
+        }))
+    };
+    let unreliable = FlowSpec::unreliable();
+    let means: [Result<Means, Failure>; 7] = [
+        flow("e0", unreliable),
+        flow("n1", unreliable),
+        flow("n2", unreliable),
+        flow("n1", flow_controlled()),
+        flow("n2", flow_controlled()),
+        Ok(Means::Udp { server, client }),
+        Ok(Means::Tcp(server)),
+    ];
+    SYSTEMS
+        .into_iter()
+        .zip(means)
+        .map(|(name, means)| {
+            Ok(System {
+                name: name.to_owned(),
+                means: means?,
+                sdu_max: if name == "normal-0" { 1450 } else { SDU_MAX },
+            })
+        })
+        .collect()
+}
+
+/// Measures.
+///
+/// # Errors
+/// No namespaces can be made, or a measurement fails.
+pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
+    let lab = Lab::start()?;
+    let mut found = CaseFound::default();
+    let control = Way {
+        dif: dif_name("n1")?,
+        spec: FlowSpec::reliable(),
+    };
+    let mut order = order(options, PEER, control)?;
+    order.systems = systems()?;
+    order.sizes = sizes_or(options, &SIZES);
+    for run in 1..=options.runs {
+        progress(format!("{CASE}: run {run} of {}", options.runs));
+        let findings = lab.a.carry_out(&order);
+        let findings = findings.map_err(|failure| {
+            Failure::Failed(format!("{failure}\n{}\n{}", lab.a.logs(), lab.b.logs()))
+        })?;
+        found.add(CASE, &findings);
+    }
+    found.notes.extend([
+        "two network namespaces joined by a veth pair, a node in each; normal-0 is a flow of the \
+         Ethernet shim, normal-1 and -2 flows of one and two normal DIFs on top of it, without any \
+         flow control, as UDP; -fc with flow control (QoS cube 2)"
+            .to_owned(),
+        "goodput is what the receiving application got; what was lost on the way does not count"
+            .to_owned(),
+    ]);
+    Ok(found)
+}
+
+/// Whether each normal DIF costs at most a tenth of goodput.
+pub fn verdicts(results: &Results) -> Vec<Verdict> {
+    [("normal-1", "normal-0"), ("normal-2", "normal-1")]
+        .into_iter()
+        .filter_map(|(over, under)| {
+            let at = ratios(results, CASE, over, under);
+            let (_, ratio) = at.into_iter().find(|(sdu, _)| *sdu == 1400)?;
+            let goal = format!("{over} at least 0.9 of {under} at 1400 bytes");
+            Some(Verdict::new(
+                CASE,
+                goal,
+                format!("{ratio:.3}"),
+                ratio >= 0.9,
+            ))
+        })
+        .collect()
+}

@@ -1,0 +1,124 @@
+//! Figure 16.15: the server moves from one system to another; the client, which knows only its
+//! name, reaches it again.
+//!
+//! ```text
+//!   s1 (client) ---- s2 (server, then and now) ---- s3 (server, then and now)
+//! ```
+
+use std::time::{Duration, Instant};
+
+use carina_api::control::DifRole;
+use carina_client::{Flow, FlowSpec, Node};
+
+use super::place::{Place, app_name, dif_name, wire};
+use super::{CaseFound, PaperOptions};
+use crate::failure::{Attempt, Failure, failed};
+use crate::report::progress;
+use crate::report::rows::Metric;
+
+/// Name of the case.
+pub const CASE: &str = "fig16.15";
+/// The systems of the table: which way the server moved.
+pub const SYSTEMS: [&str; 2] = ["3 to 2", "2 to 3"];
+const SERVER: &str = "rina.apps.echotime";
+/// Bytes of an SDU.
+const SDU: usize = 64;
+/// How long an answer may take until the client asks for another flow.
+const ANSWER: Duration = Duration::from_millis(100);
+/// How long the server may be away.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Moves at least.
+const MOVES_MIN: usize = 5;
+
+/// Measures.
+///
+/// # Errors
+/// No namespaces can be made, or the client does not find the server again.
+pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
+    progress("starting three systems");
+    let s1 = Place::start("s1")?;
+    let mut s2 = Place::start("s2")?;
+    let mut s3 = Place::start("s3")?;
+    wire(&s1, "e12", &s2, "e12")?;
+    wire(&s2, "e23", &s3, "e23")?;
+    for (place, link) in [(&s1, "e12"), (&s2, "e12"), (&s2, "e23"), (&s3, "e23")] {
+        place.eth(link, link, None)?;
+    }
+    s1.member(DifRole::Create, "net", &["e12"])?;
+    s2.member(DifRole::Join, "net", &["e12", "e23"])?;
+    s3.member(DifRole::Join, "net", &["e23"])?;
+    serve(&mut s3)?;
+    s1.reaches("net", SERVER)?;
+    let mut client = Client::new(&s1)?;
+    client.ask_until_answered()?;
+    let mut found = CaseFound::default();
+    for run in 0..options.runs.max(MOVES_MIN) * 2 {
+        let (from, to, way) = match run % 2 {
+            0 => (&mut s3, &mut s2, SYSTEMS[0]),
+            _ => (&mut s2, &mut s3, SYSTEMS[1]),
+        };
+        let last = client.ask_until_answered()?;
+        from.stop_last_servant();
+        serve(to)?;
+        let first = client.ask_until_answered()?;
+        let gap = first.duration_since(last).as_secs_f64();
+        progress(format!("{CASE}: the server moved, {way}: {gap:.3} s"));
+        found.samples.add(CASE, SDU as u64, way, Metric::GapS, gap);
+    }
+    found.notes = vec![
+        "three systems in a row, one normal DIF; the gap is the time from the last answer of the \
+         server in one system to the first of that in the other, with the end of one process and \
+         the start of the other; the client asks for a flow to the same name again when an answer \
+         does not come"
+            .to_owned(),
+    ];
+    Ok(found)
+}
+
+fn serve(place: &mut Place) -> Result<(), Failure> {
+    place.start_servant(&["ping", "--listen", SERVER, "--quiet"], "echo.log")
+}
+
+/// A client that knows a name.
+struct Client {
+    node: Node,
+    flow: Option<Flow>,
+}
+
+impl Client {
+    fn new(place: &Place) -> Result<Self, Failure> {
+        let socket = carina_api::paths::RunDir::new(place.path()).ipc_sock();
+        let node = Node::connect_to(socket).attempt("reaching a node")?;
+        Ok(Self { node, flow: None })
+    }
+
+    /// Asks until there is an answer, and says when it came.
+    fn ask_until_answered(&mut self) -> Result<Instant, Failure> {
+        let deadline = Instant::now() + PATIENCE;
+        let (local, remote) = (app_name("carina.bench")?, app_name(SERVER)?);
+        let dif = dif_name("net")?;
+        while Instant::now() < deadline {
+            if self.flow.is_none() {
+                let spec = FlowSpec::reliable();
+                match self.node.allocate(&local, &remote, Some(&dif), &spec) {
+                    Ok(flow) => self.flow = Some(flow),
+                    // It is on its way.
+                    Err(_) => std::thread::sleep(Duration::from_millis(1)),
+                }
+            }
+            let Some(flow) = &mut self.flow else { continue };
+            let mut answer = [0; SDU];
+            let answered = flow
+                .send(&[7; SDU])
+                .and_then(|()| flow.recv_timeout(&mut answer, ANSWER));
+            match answered {
+                Ok(Some(SDU)) if answer == [7; SDU] => return Ok(Instant::now()),
+                Ok(Some(_)) => return Err(failed("the answer is not what was asked")),
+                Ok(None) | Err(_) => self.flow = None,
+            }
+        }
+        Err(failed(format!(
+            "{SERVER} was not found again in {PATIENCE:?}"
+        )))
+    }
+}

@@ -1,0 +1,107 @@
+//! A reliable flow through a network that loses, delays, reorders and duplicates, beside TCP
+//! through the same; every byte is checked.
+//!
+//! ```text
+//!   a ---- veth ---- (impair) ---- veth ---- b
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use carina_api::control::DifRole;
+use carina_client::FlowSpec;
+
+use super::order::{Means, System, Way};
+use super::place::{Place, dif_name, wire};
+use super::{CaseFound, PaperOptions, order, sizes_or};
+use crate::failure::{Attempt, Failure, failed};
+use crate::report::progress;
+use crate::report::rows::OURS;
+
+/// Name of the case.
+pub const CASE: &str = "impaired";
+/// The systems in the order of the tables.
+pub const SYSTEMS: [&str; 2] = [OURS, "tcp"];
+const PEER: &str = "carina.bench.peer";
+/// A measurement takes so many times longer than elsewhere: round trips are long.
+const TIMES: u64 = 10;
+/// Seeds and chances of everything that happens to a frame, in each direction.
+const IMPAIRMENT: [&str; 8] = [
+    "--loss",
+    "1%",
+    "--delay",
+    "10ms",
+    "--reorder",
+    "0.5%",
+    "--duplicate",
+    "0.5%",
+];
+
+/// Measures.
+///
+/// # Errors
+/// No namespaces can be made, a measurement fails, or a byte was wrong.
+pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
+    progress("starting two systems and a bad network");
+    let a = Place::start("a")?;
+    let mut b = Place::start("b")?;
+    let mut middle = Place::start("middle")?;
+    wire(&a, "veth0", &middle, "left")?;
+    wire(&b, "veth0", &middle, "right")?;
+    let mut arguments = vec!["impair", "left", "right"];
+    arguments.extend(IMPAIRMENT);
+    middle.start_servant(&arguments, "impair.log")?;
+    for (place, host) in [(&a, 1), (&b, 2)] {
+        let address = format!("10.78.1.{host}/24");
+        place.ip(&["addr", "add", &address, "dev", "veth0"])?;
+        place.eth("veth0", "e", None)?;
+    }
+    a.member(DifRole::Create, "net", &["e"])?;
+    b.member(DifRole::Join, "net", &["e"])?;
+    b.start_peer(PEER)?;
+    a.reaches("net", PEER)?;
+    let way = Way {
+        dif: dif_name("net")?,
+        spec: FlowSpec::reliable(),
+    };
+    let mut order = order(options, PEER, way.clone())?;
+    order.time_ns = options.time_ns.saturating_mul(TIMES);
+    order.verify = true;
+    order.sizes = sizes_or(options, &[1400]);
+    let system = |name: &str, means| System {
+        name: name.to_owned(),
+        means,
+        sdu_max: 1 << 20,
+    };
+    order.systems = vec![
+        system(OURS, Means::Flow(way)),
+        system("tcp", Means::Tcp(IpAddr::V4(Ipv4Addr::new(10, 78, 1, 2)))),
+    ];
+    let mut found = CaseFound::default();
+    for run in 1..=options.runs {
+        progress(format!("{CASE}: run {run} of {}", options.runs));
+        let findings = a
+            .carry_out(&order)
+            .map_err(|failure| failed(format!("{failure}\n{}", b.logs())))?;
+        found.add(CASE, &findings);
+        for finding in &findings {
+            let trial = finding.trial.as_ref();
+            let bad = trial.map_or(0, |trial| trial.receiver().damaged + trial.lost());
+            if bad > 0 {
+                let system = &finding.system;
+                return Err(failed(format!("{system}: {bad} SDUs were lost or damaged")));
+            }
+        }
+    }
+    let path = "/proc/sys/net/ipv4/tcp_congestion_control";
+    let tcp = std::fs::read_to_string(path).attempt(format!("reading {path}"))?;
+    found.notes.extend([
+        format!(
+            "two network namespaces, a third between them that runs `carina impair {}`; a reliable \
+             flow (QoS cube 3) of a normal DIF over the Ethernet shim, and TCP ({})",
+            IMPAIRMENT.join(" "),
+            tcp.trim()
+        ),
+        "every byte of every SDU was compared with what was sent".to_owned(),
+    ]);
+    Ok(found)
+}
