@@ -147,11 +147,17 @@ impl<P: Payload> Transfer<P> {
         let Some(end) = self.ends.get_mut(stream.current) else {
             return;
         };
-        if end.is_connected && end.efcp.room() >= UDFS_FEW && end.queue_room(&self.rmt).1 > 0 {
-            stream.is_short = false;
-            stream.is_room_listed = true;
-            self.rooms.push_back(key);
+        if !end.is_connected || end.efcp.room() < UDFS_FEW {
+            return;
         }
+        let (port, room) = end.queue_room(&self.rmt);
+        if room == 0 {
+            // A window that has opened may have filled the queue, and no other may open soon.
+            return hold(&mut self.rmt, end, stream, port);
+        }
+        stream.is_short = false;
+        stream.is_room_listed = true;
+        self.rooms.push_back(key);
     }
 
     /// What a burst left undone for one connection.
