@@ -332,3 +332,31 @@ fn a_payload_that_is_longer_than_the_n1_flow_carries_is_counted() {
     );
     assert_eq!(notices.count(), 2);
 }
+
+#[test]
+fn a_writer_hears_of_room_after_an_opened_window_has_filled_the_queue() {
+    let mut net = Net::new(2, &config());
+    net.wire((0, 0), (1, 0));
+    net.flow(0, 1, 2, &cubes()[1]);
+    let (flow, now) = (FlowKey(2), net.now);
+    net.members[1].set_delivery_room(now, flow, 0);
+    // The window closes, and what waits behind it fills up.
+    let mut written = 0;
+    while net.members[0].room(flow) > 0 {
+        net.write(0, 2, &sdu(written, 1400));
+        net.settle();
+        written += 1;
+    }
+    while net.members[0].poll_room().is_some() {}
+    // The window opens while the N-1 flow takes nothing.
+    net.stopped = vec![(0, 0)];
+    net.members[1].set_delivery_room(now, flow, 1 << 24);
+    net.settle();
+    let early = net.members[0].poll_room();
+    net.resume(0, 0);
+    net.settle();
+    let told = early.or_else(|| net.members[0].poll_room());
+    assert_eq!(told, Some(flow));
+    assert!(net.members[0].room(flow) > 0);
+    assert_eq!(net.take_read(1, 2).len(), written);
+}
