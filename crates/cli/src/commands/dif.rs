@@ -27,7 +27,7 @@ pub enum DifCommand {
     /// Join a normal DIF: a member in this system asks another one for admission
     #[command(after_help = "Examples:\n  carina dif join net --over hv.vm1\n  \
         carina dif join net --over udp0 --via net.host --auth password:net.password\n  \
-        carina --wait 1min dif join net --over hv.vm1\n\nWithout --wait the first failed attempt \
+        carina --wait 1m dif join net --over hv.vm1\n\nWithout --wait the first failed attempt \
         ends it and takes the member away again.")]
     Join(make::JoinArgs),
     /// Leave a normal DIF; flows over it end

@@ -9,7 +9,7 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use crate::Shared;
-use crate::commands::rib::objects_table;
+use crate::commands::rib::fields_text;
 use crate::failure::{Attempt, Outcome};
 use crate::report::table::Table;
 use crate::report::{print_json, print_line};
@@ -158,13 +158,16 @@ fn set(shared: &Shared, choice: &Choice, dif: Option<&DifName>, member: Option<&
         path: format!("/policies/{}", choice.component),
         fields,
     };
-    let objects = shared
-        .control()
-        .write_rib(&write)
+    let node = shared.control();
+    node.write_rib(&write)
         .attempt(format!("setting {}", choice.component))?;
+    // A member that was written to says that it is done, not what it has now.
+    let objects = node
+        .rib(dif.map(DifName::as_str), member, &write.path, 0)
+        .attempt(format!("reading {}", write.path))?;
     match shared.json {
         true => print_json(&objects),
-        false => print_line(objects_table(&objects, "/policies")),
+        false => print_line(fields_text(&objects)),
     }
 }
 

@@ -64,14 +64,7 @@ pub fn run(shared: &Shared, command: &RibCommand) -> Outcome {
         return print_json(&objects);
     }
     if scope == 0 {
-        let mut lines = Vec::new();
-        for object in &objects {
-            lines.push(format!("{} ({})", object.path, object.class));
-            for (name, value) in &object.fields {
-                lines.push(format!("  {name}: {}", value_text(value)));
-            }
-        }
-        return print_line(lines.join("\n"));
+        return print_line(fields_text(&objects));
     }
     let mut table = Table::new(["OBJECT", "CLASS", "FIELDS"]);
     for object in &objects {
@@ -83,6 +76,18 @@ pub fn run(shared: &Shared, command: &RibCommand) -> Outcome {
         table.row([object.path.clone(), object.class.clone(), fields.join(" ")]);
     }
     print_line(table)
+}
+
+/// Objects with a line for each field.
+pub fn fields_text(objects: &[RibObject]) -> String {
+    let mut lines = Vec::new();
+    for object in objects {
+        lines.push(format!("{} ({})", object.path, object.class));
+        for (name, value) in &object.fields {
+            lines.push(format!("  {name}: {}", value_text(value)));
+        }
+    }
+    lines.join("\n")
 }
 
 /// Objects of one kind: a line each, a column for each field. `parent` is cut off their names.
