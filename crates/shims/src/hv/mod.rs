@@ -318,7 +318,8 @@ impl App for Hv {
         links.set_room(self.id, free.saturating_sub(2 * CONTROL_ROOM) as u64);
     }
 
-    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
+        self.now = now;
         if self.is_removed || !self.is_connected {
             return false;
         }
@@ -349,7 +350,9 @@ impl App for Hv {
         true
     }
 
-    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, now: u64, links: &mut Links) -> bool {
+        // An app that a link has woken within a breath was not prepared in it.
+        self.now = now;
         let mut moved = false;
         while let Some(link) = links.next_ready(self.id) {
             let channel = Channel::new(links.tag(link) as u16);

@@ -331,7 +331,8 @@ impl App for Tcp {
         links.set_room(self.board.id, u64::MAX / 2);
     }
 
-    fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn pull(&mut self, now: u64, links: &mut Links) -> bool {
+        self.now = now;
         if self.is_removed {
             return false;
         }
@@ -342,7 +343,9 @@ impl App for Tcp {
         moved
     }
 
-    fn push(&mut self, _now: u64, links: &mut Links) -> bool {
+    fn push(&mut self, now: u64, links: &mut Links) -> bool {
+        // An app that a link has woken within a breath was not prepared in it.
+        self.now = now;
         let mut moved = false;
         while let Some(link) = links.next_ready(self.board.id) {
             moved |= self.drain(link, links);
