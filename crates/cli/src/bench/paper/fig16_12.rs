@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
+use std::time::{Duration, Instant};
 
 use carina_api::control::DifRole;
 use carina_client::{FlowSpec, Node};
@@ -35,6 +36,8 @@ const LINKS: [&str; 16] = [
 const SERVER: &str = "rina.apps.echotime";
 /// Pings of each node in each run.
 const PINGS: u64 = 50;
+/// How long a flow to the server is asked for.
+const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of each.
 const PING_BYTES: u64 = 64;
 
@@ -102,8 +105,14 @@ fn round_trip_us(place: &Place) -> Result<f64, Failure> {
     let node = Node::connect_to(socket).attempt("reaching a node")?;
     let (local, remote) = (app_name("carina.bench")?, app_name(SERVER)?);
     let dif = dif_name("net")?;
-    let flow = node.allocate(&local, &remote, Some(&dif), &FlowSpec::reliable());
-    let flow = flow.attempt(format!("allocating a flow from {}", place.name))?;
+    // A name may be known to the node a little before the DIF can call it.
+    let deadline = Instant::now() + PATIENCE;
+    let flow = loop {
+        match node.allocate(&local, &remote, Some(&dif), &FlowSpec::reliable()) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
+            flow => break flow.attempt(format!("allocating a flow from {}", place.name))?,
+        }
+    };
     let job = Job {
         direction: Direction::Echo,
         via: Via::Flow { ticket: 0 },

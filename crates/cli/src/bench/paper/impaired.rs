@@ -13,7 +13,7 @@ use carina_client::FlowSpec;
 use super::order::{Means, System, Way};
 use super::place::{Place, dif_name, wire};
 use super::{CaseFound, PaperOptions, order, sizes_or};
-use crate::failure::{Attempt, Failure, failed};
+use crate::failure::{Failure, failed};
 use crate::report::progress;
 use crate::report::rows::OURS;
 
@@ -36,6 +36,9 @@ const IMPAIRMENT: [&str; 8] = [
     "0.5%",
 ];
 
+/// The congestion control of TCP in a network namespace.
+const TCP_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
+
 /// Measures.
 ///
 /// # Errors
@@ -51,6 +54,9 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
     arguments.extend(IMPAIRMENT);
     middle.start_servant(&arguments, "impair.log")?;
     for (place, host) in [(&a, 1), (&b, 2)] {
+        // Of each namespace. Not every kernel lets a namespace have it; the notes tell which it was.
+        let cubic = format!("echo cubic >{TCP_CONGESTION} || true");
+        place.inside("sh", &["-c", &cubic])?;
         let address = format!("10.78.1.{host}/24");
         place.ip(&["addr", "add", &address, "dev", "veth0"])?;
         place.eth("veth0", "e", None)?;
@@ -92,8 +98,7 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
             }
         }
     }
-    let path = "/proc/sys/net/ipv4/tcp_congestion_control";
-    let tcp = std::fs::read_to_string(path).attempt(format!("reading {path}"))?;
+    let tcp = a.inside("cat", &[TCP_CONGESTION])?;
     found.notes.extend([
         format!(
             "two network namespaces, a third between them that runs `carina impair {}`; a reliable \
