@@ -64,7 +64,7 @@ pub enum DropReason {
     HopLimit,
     /// No route to its destination.
     UnknownDestination,
-    /// A route, but no N-1 flow to any neighbour on it.
+    /// A route, but no N-1 flow to any neighbour on it; or it came from an IPCP that is none.
     NoNeighbour,
     /// No connection has its CEP-id.
     UnknownCep,

@@ -66,6 +66,10 @@ impl<P: Payload> Transfer<P> {
         if own == Address::NONE {
             return self.rmt.counters.drop_one(DropReason::NotMember);
         }
+        // Without a neighbour there is no protection either: whoever is there has proved nothing.
+        if !self.rmt.port_mut(n1.0).is_some_and(|port| port.is_neighbours) {
+            return self.rmt.counters.drop_one(DropReason::NoNeighbour);
+        }
         if route.src == own || route.src == Address::NONE {
             return self.refuse(n1, DropReason::Forged);
         }

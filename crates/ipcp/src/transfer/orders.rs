@@ -117,6 +117,7 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         self.rmt.now = now;
         let ports = n1s.iter().map(|n1| n1.0).collect();
         self.rmt.table.set_neighbour(neighbour, ports);
+        self.rmt.mark_neighbours();
         self.rmt.epoch += 1;
         self.wake_all();
     }

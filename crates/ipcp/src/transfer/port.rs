@@ -22,6 +22,8 @@ pub(super) struct Port<P> {
     pub(super) sealer: Option<Box<dyn Sealer>>,
     /// Kinds of notices that were given: one bit per [`DropReason`].
     pub(super) noticed: u64,
+    /// A neighbour is at its other end: what is for members is taken from it.
+    pub(super) is_neighbours: bool,
     /// The N-1 flow has no credit.
     pub(super) is_blocked: bool,
     /// In the list of N-1 flows that have something to send.
@@ -99,6 +101,7 @@ impl<P: Payload> Port<P> {
             props,
             sealer: None,
             noticed: 0,
+            is_neighbours: false,
             is_blocked: false,
             is_listed: false,
             is_unkept: false,

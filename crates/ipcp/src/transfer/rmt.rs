@@ -102,6 +102,13 @@ impl<P: Payload> Rmt<P> {
         self.ports.get_mut(index as usize)?.as_deref_mut()
     }
 
+    /// Notes which N-1 flows lead to neighbours.
+    pub(super) fn mark_neighbours(&mut self) {
+        for port in self.ports.iter_mut().flatten() {
+            port.is_neighbours = self.table.neighbour_of(port.n1.0).is_some();
+        }
+    }
+
     pub(super) fn ports(&self) -> impl Iterator<Item = &Port<P>> {
         self.ports.iter().filter_map(Option::as_deref)
     }
