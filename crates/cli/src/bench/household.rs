@@ -124,11 +124,23 @@ impl Household {
         Self::start_in(name, Within::Here)
     }
 
+    /// The same with a configuration of its own, in TOML.
+    ///
+    /// # Errors
+    /// The node does not start; the end of its log is in the error.
+    pub fn start_with(name: &str, config: &str) -> Result<Self, Failure> {
+        Self::start_node(name, Within::Here, Some(config))
+    }
+
     /// The same in a certain network namespace, which is that of its applications as well.
     ///
     /// # Errors
     /// The node does not start; the end of its log is in the error.
     pub fn start_in(name: &str, within: Within) -> Result<Self, Failure> {
+        Self::start_node(name, within, None)
+    }
+
+    fn start_node(name: &str, within: Within, config: Option<&str>) -> Result<Self, Failure> {
         // On tmpfs where there is one: the memory of rings and regions lies in these files.
         let base = ["/dev/shm", "/tmp"]
             .map(PathBuf::from)
@@ -139,7 +151,14 @@ impl Household {
         std::fs::create_dir_all(&path).attempt(format!("making {}", path.display()))?;
         let directory = Directory(path.clone());
         let run = path.to_string_lossy().into_owned();
-        let node = Servant::start_in(&within, &["node", "--run", &run], &path.join("node.log"))?;
+        let mut arguments = vec!["node", "--run", &run];
+        let file = path.join("node.toml");
+        let file_name = file.to_string_lossy();
+        if let Some(config) = config {
+            std::fs::write(&file, config).attempt(format!("writing {}", file.display()))?;
+            arguments.extend(["--config", &file_name]);
+        }
+        let node = Servant::start_in(&within, &arguments, &path.join("node.log"))?;
         let within = match within {
             Within::NewNamespace => Within::NamespaceOf(node.child.id()),
             other => other,

@@ -1,5 +1,6 @@
 //! The benches: Carina beside other systems, side by side, interleaved.
 
+pub mod flows;
 pub mod guest_network;
 pub mod household;
 pub mod hv;

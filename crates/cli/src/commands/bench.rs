@@ -2,9 +2,11 @@
 
 use std::path::PathBuf;
 
+use carina_api::AppName;
 use clap::Subcommand;
 
 use crate::Shared;
+use crate::bench::flows::{self, FlowsArgs};
 use crate::bench::hv::{self, HvOptions};
 use crate::bench::lab;
 use crate::bench::local::{self, LocalOptions};
@@ -29,6 +31,16 @@ pub enum BenchCommand {
     #[command(after_help = "Examples:\n  carina bench local --json > local.json\n  \
         carina bench local --sizes 64,4000 --runs 9")]
     Local(LocalArgs),
+    /// Many flows open at once through one normal DIF: how quickly they come and go, and their memory
+    #[command(after_help = "Examples:\n  carina bench flows --json > flows.json\n  \
+        carina bench flows --flows 1000 --askers 1 --runs 5")]
+    Flows(FlowsArgs),
+    /// The server of `carina bench flows`
+    #[command(hide = true)]
+    FlowsHolder {
+        /// The name to register
+        name: AppName,
+    },
     /// The measurements of the papers on RINA: VMs on one host and on two, what a DIF costs,
     /// routing, mobility, a bad network
     #[command(after_help = "Examples:\n  carina bench paper --json > paper.json\n  \
@@ -120,6 +132,8 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
             let results = hv::run(&options, network)?;
             show(shared, &results, &hv::TABLES, &lab::SYSTEMS)
         }
+        BenchCommand::Flows(args) => flows::run(shared, &args),
+        BenchCommand::FlowsHolder { name } => flows::hold(shared, &name),
         BenchCommand::Paper(args) => {
             lab::require_network(args.in_network_namespace)?;
             let options = PaperOptions {

@@ -23,6 +23,14 @@ pub enum Metric {
     LossPercent,
     /// How long nothing arrived, in seconds.
     GapS,
+    /// Flows that came to be, per second.
+    AllocationsPerS,
+    /// Flows that ended, per second.
+    DeallocationsPerS,
+    /// Resident memory of a node that a flow takes, in bytes.
+    BytesPerFlow,
+    /// Open files of a node that a flow takes.
+    FilesPerFlow,
 }
 
 /// One measured system in one case at one SDU size.
