@@ -261,6 +261,28 @@ fn flow_in_net(pair: &Pair) -> (Conn, Taken, Taken) {
 }
 
 #[test]
+fn a_member_that_leaves_is_known_no_more() {
+    let pair = Pair::new("leaving", "");
+    layer(&pair, "net", "hv.x");
+    let server = pair.guest.conn();
+    server.register("short.lived", Some("net")).unwrap();
+    known(&pair.host, "net", "short.lived");
+    let objects = |path: &str| pair.host.control().rib(Some("net"), None, path, 1).unwrap();
+    let paths = |path: &str| -> Vec<String> {
+        let objects = objects(path).into_iter();
+        objects.map(|object| object.path).collect()
+    };
+    let before = paths("/members");
+    pair.guest.control().leave_dif("net").unwrap();
+    // Who only lost sight of it would know the name for a minute, and the member for ten.
+    eventually("it is forgotten with its names", || {
+        let is_named = |path: &String| path.contains("short.lived");
+        paths("/members").len() == before.len() - 1
+            && !paths("/directory").iter().any(is_named)
+    });
+}
+
+#[test]
 fn members_of_a_configuration_join_when_somebody_is_there() {
     let house = House::new(
         "config-dif",

@@ -150,6 +150,10 @@ impl Normal {
                 _ => self.request_ended(flow, DESTROYED, links),
             }
         }
+        // Neighbours hear of it, and with them the DIF, unless this is lost on the way: then they
+        // find out by themselves.
+        self.member.handle(self.now, Command::Leave);
+        self.pass_on(links);
         self.drop_all_n1s(links);
         self.is_removed = true;
         links.finish(self.id);
