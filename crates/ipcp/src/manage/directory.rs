@@ -287,14 +287,15 @@ impl Management {
         self.directory.cache.remove(name);
     }
 
-    /// Members that can be reached, nearest first; of equally near ones by name.
+    /// Members, nearest first, of equally near ones by name; last those that have no route yet, as
+    /// just after one has joined.
     fn by_distance(&self, members: Vec<String>) -> Vec<String> {
         let mut near: Vec<(u64, String)> = members
             .into_iter()
             .take(1024)
             .filter_map(|member| {
-                let distance = self.distance(self.address_of(&member)?)?;
-                Some((distance, member))
+                let distance = self.distance(self.address_of(&member)?);
+                Some((distance.unwrap_or(u64::MAX), member))
             })
             .collect();
         near.sort();

@@ -187,13 +187,17 @@ impl Flow {
             _ => None,
         };
         let rolling = self.rolling.as_ref().map(Exchange::due);
-        let unreachable = self.unreachable.map(|since| since + self.patience_ns());
-        [state, rolling, unreachable].into_iter().flatten().min()
+        [state, rolling, self.lost_at()].into_iter().flatten().min()
     }
 
-    /// How long the other member may be unreachable: R of delta-t.
-    pub(super) fn patience_ns(&self) -> u64 {
-        u64::from(self.cube.retransmit_ms) * 1_000_000
+    /// When the flow is over because the other member cannot be reached: after R of delta-t. A
+    /// member that has not answered yet may be one whose routes are still on their way: it is
+    /// asked as long as any other that is silent.
+    pub(super) fn lost_at(&self) -> Option<u64> {
+        match &self.state {
+            State::Asking { exchange, .. } if !exchange.is_pending => None,
+            _ => Some(self.unreachable? + u64::from(self.cube.retransmit_ms) * 1_000_000),
+        }
     }
 }
 

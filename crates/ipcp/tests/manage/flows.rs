@@ -337,3 +337,27 @@ fn sequence_numbers_that_run_out_do_not_end_a_flow() {
     assert_eq!((received, net.closed("b", other)), (expected, None));
     assert!(expected > 70_000_000, "{expected}");
 }
+
+#[test]
+fn a_request_waits_for_a_route_to_the_only_member_that_has_the_name() {
+    let (mut net, _, _) = net(31);
+    net.end_wire(1);
+    net.run(SECOND);
+    let key = net.allocate("a", "client", "server", FlowSpec::unreliable());
+    net.run(2 * SECOND);
+    assert_eq!(net.allocated("a", key), None);
+    net.wire("b", "c");
+    net.run(2 * SECOND);
+    assert_eq!(net.allocated("a", key), Some(Ok(())));
+}
+
+#[test]
+fn a_request_without_a_route_ends_with_words_about_it() {
+    let (mut net, _, _) = net(32);
+    net.end_wire(1);
+    net.run(SECOND);
+    let key = net.allocate("a", "client", "server", FlowSpec::reliable());
+    net.run(12 * SECOND);
+    let error = net.allocated("a", key).expect("a result").unwrap_err();
+    assert!(error.contains("no route to c"), "{error}");
+}

@@ -180,6 +180,7 @@ impl Management {
         };
         let invoke = self.invoke();
         let source_address = self.member.as_ref().map_or(0, |member| member.address);
+        let is_reachable = self.distance(address).is_some();
         let (incarnation, own) = (self.incarnation, self.own.clone());
         let Some(flow) = self.flows.flows.get_mut(&key) else {
             return;
@@ -200,6 +201,7 @@ impl Management {
         message.invoke_id = invoke;
         flow.member = member;
         flow.address = address;
+        flow.unreachable = (!is_reachable).then_some(now);
         let bytes = message.encode();
         flow.state = State::Asking {
             exchange: exchange(now, address, message),
@@ -323,10 +325,7 @@ impl Management {
         let Some(flow) = self.flows.flows.get_mut(&key) else {
             return;
         };
-        if flow
-            .unreachable
-            .is_some_and(|since| since + flow.patience_ns() <= now)
-        {
+        if flow.lost_at().is_some_and(|at| at <= now) {
             let reason = format!("member {} cannot be reached", flow.member);
             self.journal.count("flows-failed");
             return self.close_flow(now, key, false, reason, dt);
@@ -334,7 +333,10 @@ impl Management {
         match &mut flow.state {
             State::Asking { exchange, others } if exchange.give_up_at <= now => {
                 let others = core::mem::take(others);
-                let reason = format!("{} does not answer", flow.member);
+                let reason = match flow.unreachable {
+                    None => format!("{} does not answer", flow.member),
+                    Some(_) => format!("there is no route to {}, which has it", flow.member),
+                };
                 let (address, name) = (flow.address, flow.name.clone());
                 // It may have answered all the same.
                 self.end_remote(now, address, &name, false, &reason, dt);
@@ -380,6 +382,14 @@ impl Management {
         for (key, address) in keys {
             let is_reachable = self.distance(address).is_some();
             if let Some(flow) = self.flows.flows.get_mut(&key) {
+                if is_reachable
+                    && flow.unreachable.is_some()
+                    && let State::Asking { exchange, .. } = &mut flow.state
+                {
+                    // What was sent without a route has not arrived.
+                    exchange.repeat_at = now;
+                    exchange.repeat_ns = REPEAT_NS / 2;
+                }
                 flow.unreachable = match (is_reachable, flow.unreachable) {
                     (true, _) => None,
                     (false, since) => Some(since.unwrap_or(now)),
