@@ -80,8 +80,14 @@ impl<P: Payload> Transfer<P> {
             return;
         };
         let mut first = first;
+        let was_broken = stream.broken.is_some();
         loop {
             give_udfs(&mut self.rmt, end, stream);
+            if stream.broken.is_some() {
+                let lost = u64::from(first.take().is_some());
+                self.rmt.counters.drop_many(DropReason::NoFlow, lost);
+                break;
+            }
             let is_boundary = !stream.is_inside;
             if stream.has_udfs() || (is_boundary && stream.is_switching) {
                 break;
@@ -102,6 +108,14 @@ impl<P: Payload> Transfer<P> {
                     Refusal::TooLong => DropReason::SduTooLong,
                     Refusal::NoBuffer => DropReason::NoBuffer,
                 });
+                broke(
+                    end,
+                    stream,
+                    match refusal {
+                        Refusal::TooLong => "an SDU of a reliable flow is too long for its PDUs",
+                        Refusal::NoBuffer => NO_BUFFER,
+                    },
+                );
             }
         }
         let is_left = first.is_some();
@@ -110,8 +124,11 @@ impl<P: Payload> Transfer<P> {
             stream.push_pending(sdu, more);
         }
         let is_over = stream.is_finishing && stream.pending.is_empty();
-        if !stream.is_inside && (is_over || stream.is_switching) {
+        if !stream.is_inside && (is_over || stream.is_switching) && stream.broken.is_none() {
             conclude(&mut self.rmt, end, stream);
+        }
+        if let Some(reason) = stream.broken.filter(|_| !was_broken) {
+            self.events.push_back(failed(owner, reason));
         }
         if !end.is_dirty {
             end.is_dirty = true;
@@ -168,9 +185,11 @@ impl<P: Payload> Transfer<P> {
         };
         end.is_dirty = false;
         if let Some(stream) = self.streams.get(end.owner) {
+            let was_broken = stream.broken.is_some();
             if stream.current == cep && !stream.delimiter.is_empty() {
                 if stream.delimiter.flush().is_err() {
                     self.rmt.counters.drop_one(DropReason::NoBuffer);
+                    broke(end, stream, NO_BUFFER);
                 }
                 give_udfs(&mut self.rmt, end, stream);
             }
@@ -178,8 +197,15 @@ impl<P: Payload> Transfer<P> {
                 let credit = end.credit(stream.room_left());
                 end.efcp.set_credit(now, credit);
             }
-            let lost = u64::from(stream.delimiter.keep().is_err());
-            self.rmt.counters.drop_many(DropReason::NoBuffer, lost);
+            if stream.delimiter.keep().is_err() {
+                self.rmt.counters.drop_one(DropReason::NoBuffer);
+                if stream.current == cep {
+                    broke(end, stream, NO_BUFFER);
+                }
+            }
+            if let Some(reason) = stream.broken.filter(|_| !was_broken) {
+                self.events.push_back(failed(end.owner, reason));
+            }
         }
         end.efcp.end_of_burst(now);
         end.assembler.keep();
@@ -230,16 +256,29 @@ impl<P: Payload> Transfer<P> {
         let Some(stream) = self.streams.flow(key) else {
             return;
         };
-        let is_reliable = self
-            .ends
-            .get(stream.current)
-            .is_some_and(|end| end.is_reliable);
-        if is_reliable {
-            self.events.push_back(TransferEvent::Failed {
-                owner: Owner::Flow(key),
-                reason: "no buffer for an SDU of a reliable flow".into(),
-            });
+        if let Some(end) = self.ends.get_mut(stream.current) {
+            broke(end, stream, NO_BUFFER);
         }
+        if let Some(reason) = stream.broken {
+            self.events.push_back(failed(Owner::Flow(key), reason));
+        }
+    }
+}
+
+const NO_BUFFER: &str = "no buffer for an SDU of a reliable flow";
+
+/// Something that was written is lost. A reliable flow rather ends than goes on without it.
+#[cold]
+fn broke<P: Payload>(end: &End<P>, stream: &mut Stream<P>, reason: &'static str) {
+    if end.is_reliable {
+        stream.broken.get_or_insert(reason);
+    }
+}
+
+fn failed(owner: Owner, reason: &str) -> TransferEvent {
+    TransferEvent::Failed {
+        owner,
+        reason: reason.into(),
     }
 }
 
@@ -252,7 +291,7 @@ pub(super) fn give_udfs<P: Payload>(
 ) {
     loop {
         let mut is_full = false;
-        while stream.has_udfs() {
+        while stream.has_udfs() && stream.broken.is_none() {
             if end.efcp.room() == 0 {
                 is_full = true;
                 break;
@@ -262,6 +301,7 @@ pub(super) fn give_udfs<P: Payload>(
             };
             if end.efcp.write(rmt.now, udf).is_err() {
                 rmt.counters.drop_one(DropReason::NoBuffer);
+                broke(end, stream, NO_BUFFER);
             }
         }
         end.transmit(rmt);
@@ -293,9 +333,10 @@ fn hold<P: Payload>(
 fn conclude<P: Payload>(rmt: &mut super::Rmt<P>, end: &mut End<P>, stream: &mut Stream<P>) {
     if stream.delimiter.flush().is_err() {
         rmt.counters.drop_one(DropReason::NoBuffer);
+        broke(end, stream, NO_BUFFER);
     }
     give_udfs(rmt, end, stream);
-    if stream.delimiter.is_empty() {
+    if stream.broken.is_none() && stream.delimiter.is_empty() {
         end.efcp.finish(rmt.now);
         end.transmit(rmt);
     }

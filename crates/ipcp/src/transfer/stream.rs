@@ -47,6 +47,8 @@ pub(super) struct Stream<P> {
     pub(super) message: Vec<u8>,
     /// Pieces of the present SDU are dropped, for lack of room.
     pub(super) is_skipping: bool,
+    /// A reliable flow has lost what was written: nothing that was written after it is sent.
+    pub(super) broken: Option<&'static str>,
     /// In the list of flows that have something for their readers.
     pub(super) is_listed: bool,
     /// In the list of flows whose memory may be the burst's.
@@ -84,6 +86,7 @@ impl<P: Payload> Stream<P> {
             room: usize::MAX,
             message: Vec::new(),
             is_skipping: false,
+            broken: None,
             is_listed: false,
             is_unkept: false,
             is_held: false,
