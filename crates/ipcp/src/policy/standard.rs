@@ -63,12 +63,12 @@ fn queueing(catalogue: &mut Catalogue) {
         let mut params = vec![
             param(
                 "limit-pdus",
-                "1024",
+                "4096",
                 "Longest queue of a class in PDUs, 2 to 1000000.",
             ),
             param(
                 "limit-bytes",
-                "1048576",
+                "4194304",
                 "Longest queue of a class in bytes, 4096 to 2^32.",
             ),
             param(
