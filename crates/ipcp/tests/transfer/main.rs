@@ -10,3 +10,4 @@ mod life;
 mod net;
 mod queues;
 mod relaying;
+mod scarce;
