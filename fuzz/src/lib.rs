@@ -6,8 +6,8 @@
 
 #![forbid(unsafe_code)]
 
-mod headers;
 mod efcp;
+mod headers;
 mod memory;
 mod sockets;
 mod text;
@@ -16,10 +16,10 @@ pub use carina_ipcp::fuzz::ipcp;
 pub use carina_ipcp::manage::fuzz::{enrollment, link_state, reads_enrollment, reads_link_state};
 pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use carina_shims::fuzz::{reads_shim_frames, shim_frames};
+pub use efcp::efcp;
 pub use headers::{
     arp, cdap, frame, pcapng, pci, reads_arp, reads_cdap, reads_frame, reads_pcapng, reads_pci,
 };
-pub use efcp::efcp;
 pub use memory::{ring_consumer, vmpi_control, vmpi_endpoint};
 pub use sockets::ivshmem_server;
 pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};

@@ -113,8 +113,7 @@ const HARD_LINES: usize = 1000;
 const COLUMNS: usize = 100;
 
 const UNSAFE_CRATES: [&str; 2] = ["crates/sys", "crates/ring"];
-const PARTLY_UNSAFE_CRATES: [&str; 4] =
-    ["crates/vmpi", "crates/client", "crates/netdev", "fuzz"];
+const PARTLY_UNSAFE_CRATES: [&str; 4] = ["crates/vmpi", "crates/client", "crates/netdev", "fuzz"];
 
 const BANNED_NAMES: [&str; 8] = [
     "util", "utils", "common", "manager", "helper", "helpers", "misc", "data",

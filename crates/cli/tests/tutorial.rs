@@ -4,6 +4,9 @@
 //! The shell has a network, a `/run` and process numbers of its own, so that it meets nothing that
 //! is there and nothing stays behind, however it ends.
 
+// Helpers of tests may panic as tests may.
+#![allow(clippy::unwrap_used)]
+
 use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -89,16 +92,11 @@ fn read(page: &str) -> (String, Vec<Step>) {
 /// The first line shown that was not said, in the order shown.
 fn missing<'a>(shown: &'a [String], said: &str) -> Option<&'a str> {
     let mut said = said.lines();
-    let lines = shown.iter().filter(|line| {
+    let mut lines = shown.iter().map(String::as_str).filter(|line| {
         let line = line.trim();
         !line.is_empty() && line != ANYTHING
     });
-    for line in lines {
-        if !said.any(|said| fits(line, said)) {
-            return Some(line);
-        }
-    }
-    None
+    lines.find(|line| !said.any(|said| fits(line, said)))
 }
 
 /// Whether a line is what was shown; white space counts as one space, `...` as anything.

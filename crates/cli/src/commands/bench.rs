@@ -31,7 +31,7 @@ pub enum BenchCommand {
     #[command(after_help = "Examples:\n  carina bench local --json > local.json\n  \
         carina bench local --sizes 64,4000 --runs 9")]
     Local(LocalArgs),
-    /// Many flows open at once through one normal DIF: how quickly they come and go, and their memory
+    /// Many flows open at once through one normal DIF: their pace and their memory
     #[command(after_help = "Examples:\n  carina bench flows --json > flows.json\n  \
         carina bench flows --flows 1000 --askers 1 --runs 5")]
     Flows(FlowsArgs),
@@ -47,8 +47,8 @@ pub enum BenchCommand {
         carina bench paper --cases fig16.14 --runs 7 --out figures\n\nAs root, or where user \
         namespaces are allowed: every system is a network namespace or a VM.")]
     Paper(PaperArgs),
-    /// The client of `carina bench paper` in another system: carries out an order in JSON and prints
-    /// each result as a line of JSON
+    /// The client of `carina bench paper` in another system: carries out an order in JSON and
+    /// prints each result as a line of JSON
     #[command(hide = true)]
     Client {
         /// The order

@@ -25,7 +25,8 @@ pub const PERF_SERVER: &str = "rina.apps.perf";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina perf --listen\n  carina perf -s 1400 -t 10s\n  \
-    carina perf --echo -s 64 -c 100000\n  carina perf --dif 10 --spec unreliable --control-dif inet -s 1400 --rate 50kpps\n  \
+    carina perf --echo -s 64 -c 100000\n  carina perf --dif 10 --spec unreliable \
+    --control-dif inet -s 1400 --rate 50kpps\n  \
     carina perf --sweep 0..4000:250 -t 1s --json\n  \
     carina perf -s uniform:64..1500 --rate 10kpps --arrivals poisson -t 30s --interval 1s\n\n\
     SDUs of 16 bytes or more carry a sequence number, from which the receiver counts loss, \

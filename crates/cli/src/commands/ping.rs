@@ -27,7 +27,8 @@ pub const ECHO_SERVER: &str = "rina.apps.echotime";
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina ping --listen\n  carina ping rina.apps.echotime -c 10 -s 1400\n  \
-    carina ping --flood -c 100000 -q\n  carina ping --dif 10 --spec unreliable\n\nEvery byte of every answer is compared with what was sent. \
+    carina ping --flood -c 100000 -q\n  carina ping --dif 10 --spec unreliable\n\n\
+    Every byte of every answer is compared with what was sent. \
     The exit code is 1 when an answer was missing or damaged."
 )]
 pub struct PingArgs {

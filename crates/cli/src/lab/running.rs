@@ -1,7 +1,7 @@
 //! From a topology to systems that run.
 //!
 //! ```text
-//!   directory, record --> namespaces, links --> nodes --> VMs --> DIFs, member by member --> applications
+//!   directory, record --> namespaces, links --> nodes --> VMs --> DIFs by member --> applications
 //! ```
 //!
 //! The record names everything before it is made: whatever happens, `down` finds it.
@@ -138,8 +138,8 @@ impl Running {
         })
     }
 
-    /// Runs a program in a system to its end, with `CARINA_RUN` set. The program `carina` is that of
-    /// the lab.
+    /// Runs a program in a system to its end, with `CARINA_RUN` set. The program `carina` is
+    /// that of the lab.
     ///
     /// # Errors
     /// It cannot be started. That it fails is no error but its status.
@@ -166,8 +166,8 @@ impl Running {
             .attempt(format!("running {program} in {system}"))
     }
 
-    /// A program in a system that is a namespace, not started yet. It is a process group of its own,
-    /// so that an interrupt at the terminal does not reach it.
+    /// A program in a system that is a namespace, not started yet. It is a process group of its
+    /// own, so that an interrupt at the terminal does not reach it.
     ///
     /// # Errors
     /// The system is a VM, or there is none of that name.

@@ -1,3 +1,5 @@
+//! Lines of lab files, and what they become.
+
 use carina_node::config::Config;
 
 use super::Topology;

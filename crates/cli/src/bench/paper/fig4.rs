@@ -173,8 +173,8 @@ pub fn run(options: &PaperOptions, hosts: Hosts) -> Result<CaseFound, Failure> {
             lab.v1.accelerator()
         ),
         "carina: QoS cube 2 of one normal DIF from VM to VM (flow control without \
-         retransmission), carina-reliable: cube 3; virtio-net and e1000: UDP through taps and Linux \
-         bridges, MTU 1500; goodput is what the receiving application got"
+         retransmission), carina-reliable: cube 3; virtio-net and e1000: UDP through taps and \
+         Linux bridges, MTU 1500; goodput is what the receiving application got"
             .to_owned(),
     ]);
     Ok(found)

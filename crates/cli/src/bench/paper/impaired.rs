@@ -54,7 +54,8 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
     arguments.extend(IMPAIRMENT);
     middle.start_servant(&arguments, "impair.log")?;
     for (place, host) in [(&a, 1), (&b, 2)] {
-        // Of each namespace. Not every kernel lets a namespace have it; the notes tell which it was.
+        // Of each namespace. Not every kernel lets a namespace have it; the notes tell which it
+        // was.
         let cubic = format!("echo cubic >{TCP_CONGESTION} || true");
         place.inside("sh", &["-c", &cubic])?;
         let address = format!("10.78.1.{host}/24");
