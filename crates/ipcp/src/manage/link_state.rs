@@ -14,6 +14,9 @@ use super::replicated::Kind;
 use crate::api::{Event, N1Port, N1Properties};
 use crate::seam::{DataTransfer, Route};
 
+/// How soon after a change of routes it is looked who can be reached.
+const REFRESH_SOON_NS: u64 = 100_000_000;
+
 /// First pause before the N-1 flow to a lost neighbour is asked for.
 const SEEK_FIRST_NS: u64 = 1_000_000_000;
 
@@ -149,7 +152,8 @@ impl Management {
                 })
                 .collect();
             dt.set_forwarding(&table);
-            self.refresh(now, dt);
+            // Routes that change come in crowds, and this looks at every member.
+            self.refresh_at = self.refresh_at.min(now + REFRESH_SOON_NS);
         }
     }
 
@@ -277,5 +281,9 @@ impl Management {
         self.directory.is_stale |= self.store.refresh(now, is_reachable);
         self.check_reachability(now, dt);
         self.end_bans(now, dt);
+        let members = self.member_names().into_iter().collect();
+        if self.must_readdress(&members) {
+            self.readdress(now, dt);
+        }
     }
 }

@@ -154,23 +154,18 @@ impl Management {
             self.drop_expelled_later(now);
         }
         if !members.is_empty() {
-            if self.must_readdress() {
+            if self.must_readdress(&members) {
                 self.readdress(now, dt);
             }
             self.follow_members(now, &members, dt);
         }
     }
 
-    /// Another member has this one's address, and the lower name.
-    fn must_readdress(&self) -> bool {
-        let Some(member) = &self.member else {
-            return false;
-        };
-        self.store.visible(Kind::Member).any(|(origin, _, value)| {
-            origin < self.own.as_str()
-                && dialect::decode::<MemberValue>(value)
-                    .is_some_and(|value| value.address == member.address)
-        })
+    /// One of these members has this one's address, and the lower name.
+    pub(super) fn must_readdress(&self, members: &BTreeSet<String>) -> bool {
+        let own = self.member.as_ref().map(|member| member.address);
+        let mut lower = members.iter().take_while(|name| **name < self.own);
+        lower.any(|name| own.is_some() && self.address_of(name) == own)
     }
 
     /// Compares with all neighbours.
