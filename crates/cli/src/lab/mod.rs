@@ -5,11 +5,10 @@
 //!                                         \--plan--> what would be done
 //! ```
 //!
-//! A system is a network namespace with a node in it, or a virtual machine attached to such a
-//! node.
-//! Links are pairs of virtual interfaces, or a bridge in a namespace of its own where there are more
-//! than two systems. What exists is written down in a directory, so that any other process can take
-//! it down, also after a crash.
+//! A system is a network namespace with a node in it, or a virtual machine attached to such a node.
+//! Links are pairs of virtual interfaces, or a bridge in a namespace of its own where there are
+//! more than two systems. What exists is written down in a directory, so that any other process can
+//! take it down, also after a crash.
 //!
 //! Other parts of this program make systems with [`Topology::parse`] and [`up`]; what
 //! [`running::Running`] gives them is `exec`, `command` and `control`, and all is gone
