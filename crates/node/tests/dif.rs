@@ -277,8 +277,7 @@ fn a_member_that_leaves_is_known_no_more() {
     // Who only lost sight of it would know the name for a minute, and the member for ten.
     eventually("it is forgotten with its names", || {
         let is_named = |path: &String| path.contains("short.lived");
-        paths("/members").len() == before.len() - 1
-            && !paths("/directory").iter().any(is_named)
+        paths("/members").len() == before.len() - 1 && !paths("/directory").iter().any(is_named)
     });
 }
 

@@ -67,7 +67,11 @@ impl<P: Payload> Transfer<P> {
             return self.rmt.counters.drop_one(DropReason::NotMember);
         }
         // Without a neighbour there is no protection either: whoever is there has proved nothing.
-        if !self.rmt.port_mut(n1.0).is_some_and(|port| port.is_neighbours) {
+        if !self
+            .rmt
+            .port_mut(n1.0)
+            .is_some_and(|port| port.is_neighbours)
+        {
             return self.rmt.counters.drop_one(DropReason::NoNeighbour);
         }
         if route.src == own || route.src == Address::NONE {

@@ -100,7 +100,7 @@ impl Place {
     /// The node refuses.
     pub fn eth(&self, interface: &str, dif: &str, fault: Option<FaultSpec>) -> Outcome {
         self.ip(&["link", "set", "dev", interface, "up"])?;
-        let name = LocalName::new(&format!("eth.{interface}")).attempt("naming an IPCP")?;
+        let name = LocalName::new(format!("eth.{interface}")).attempt("naming an IPCP")?;
         let mut create = IpcpCreate::new(name, IpcpType::Eth, dif_name(dif)?);
         create.interface = Some(interface.to_owned());
         create.vlan = Some(0);
@@ -125,7 +125,7 @@ impl Place {
     /// The node refuses.
     pub fn begin_member(&self, role: DifRole, dif: &str, over: &[&str]) -> Outcome {
         let over: Result<Vec<DifName>, Failure> = over.iter().map(|dif| dif_name(dif)).collect();
-        let ipcp = LocalName::new(&format!("{dif}.{}", self.name)).attempt("naming an IPCP")?;
+        let ipcp = LocalName::new(format!("{dif}.{}", self.name)).attempt("naming an IPCP")?;
         let create = DifCreate {
             name: dif_name(dif)?,
             role,
