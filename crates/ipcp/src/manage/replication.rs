@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use carina_cdap::Opcode;
 
 use super::Management;
-use super::dialect::{self, Digests, MemberValue, Object};
+use super::dialect::{self, Digests, Object};
 use super::neighbours::Stage;
 use super::replicated::{Entry, Fate, Kind};
 use crate::api::N1Port;
