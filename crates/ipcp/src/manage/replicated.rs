@@ -166,12 +166,10 @@ impl Store {
             return Fate::Refused;
         }
         if let Some(held) = self.entries.get(&key) {
+            // An own one too: saying it anew, with another number, for each old copy that is still
+            // on its way would never end.
             if held.seq > seq {
-                return if key.origin == self.own {
-                    Fate::Disputed
-                } else {
-                    Fate::Outdated
-                };
+                return Fate::Outdated;
             }
             if held.seq == seq && (key.origin != self.own || held.value == value) {
                 if value.is_some() && key.origin != self.own {
