@@ -427,7 +427,8 @@ impl Store {
     }
 }
 
-/// FNV-1a over everything that makes a version.
+/// FNV-1a over everything that makes a version, and mixed: the sum over the versions of a restarted
+/// member would often be that of its old ones, since FNV passes the last bits on as they are.
 fn hash(key: &Key, seq: u64) -> u64 {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     let mut eat = |bytes: &[u8]| {
@@ -439,7 +440,9 @@ fn hash(key: &Key, seq: u64) -> u64 {
     eat(key.name.as_bytes());
     eat(&[0]);
     eat(&seq.to_be_bytes());
-    hash
+    hash = (hash ^ (hash >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    hash = (hash ^ (hash >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    hash ^ (hash >> 31)
 }
 
 #[cfg(test)]
@@ -485,6 +488,23 @@ mod tests {
         let seen: Vec<_> = b.visible(Kind::Application).collect();
         assert_eq!(seen, [("a", "y", &[2][..])]);
         assert_eq!(a.digests(), b.digests());
+    }
+
+    #[test]
+    fn digests_of_other_versions_differ() {
+        let digest = |first: u64, second: u64| {
+            let key = |kind, name: &str| Key {
+                origin: "m2".into(),
+                kind,
+                name: name.into(),
+            };
+            let member = hash(&key(Kind::Member, "m2"), first);
+            member.wrapping_add(hash(&key(Kind::Application, "app2"), second))
+        };
+        let mut seen = BTreeSet::new();
+        for seq in 1..2_000 {
+            assert!(seen.insert(digest(seq, seq + 1)), "{seq}");
+        }
     }
 
     #[test]
