@@ -174,6 +174,8 @@ impl Management {
         }
         if is_passing {
             self.retry_later(now, n1);
+        } else if is_member {
+            self.retry_rarely(now, n1);
         }
         if !is_member {
             // The flows that waited for this one have their turn.

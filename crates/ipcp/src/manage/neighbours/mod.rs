@@ -467,6 +467,15 @@ impl Management {
         }
     }
 
+    /// As above, after a refusal that was meant for good: what was refused may have been damaged on
+    /// its way, since nothing is protected yet.
+    fn retry_rarely(&mut self, now: u64, n1: N1Port) {
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.retry_ns = self.policies.enrollment.retry_max_ns;
+        }
+        self.retry_later(now, n1);
+    }
+
     pub(super) fn neighbours_due(&self) -> Option<u64> {
         let due = |flow: &N1| {
             let asking = flow.asking.as_ref().map(Asking::due);
