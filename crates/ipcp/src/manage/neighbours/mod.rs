@@ -507,8 +507,16 @@ impl Management {
                 .is_some_and(|answering| answering.until <= now)
             {
                 flow.answering = None;
+                let is_idle = flow.up.is_none() && flow.asking.is_none();
                 self.journal.count("connect-abandoned");
+                // This side may have given up its own attempt for the other's.
+                if is_idle {
+                    self.retry_later(now, n1);
+                }
             }
+            let Some(flow) = self.n1s.get_mut(&n1) else {
+                continue;
+            };
             let is_abandoned = flow.lost_at.is_some_and(|at| at + ABANDONED_NS <= now);
             if is_abandoned || flow.unheard >= UNHEARD_MAX {
                 self.give_back(now, n1, dt);
