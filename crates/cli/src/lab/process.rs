@@ -17,15 +17,19 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process of a child.
+    /// The process of a child, which may have ended already: its number is its own until somebody
+    /// waits for it.
     ///
     /// # Errors
-    /// It has ended already.
+    /// Somebody has waited for it.
     pub fn of_child(child: &Child) -> Result<Self, Failure> {
         i32::try_from(child.id())
             .ok()
-            .and_then(Self::numbered)
-            .ok_or_else(|| failed(format!("process {} ended at once", child.id())))
+            .and_then(|pid| {
+                let (_, started_ticks) = status(pid)?;
+                Some(Self { pid, started_ticks })
+            })
+            .ok_or_else(|| failed(format!("there is no process {}", child.id())))
     }
 
     /// The process of a number; none when there is none.
@@ -69,14 +73,20 @@ fn wait_for_end(processes: &[Process], limit: Duration) {
 
 /// When a process started, in clock ticks since boot; none if it is gone or a zombie.
 fn start_ticks(pid: i32) -> Option<u64> {
+    let (state, started_ticks) = status(pid)?;
+    (!matches!(state, 'Z' | 'X')).then_some(started_ticks)
+}
+
+/// The state of a process, and when it started.
+fn status(pid: i32) -> Option<(char, u64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field, the command's name, may hold spaces and parentheses.
     let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    if matches!(*fields.first()?, "Z" | "X") {
-        return None;
-    }
     // Field 22 of proc(5), counted from the third.
-    fields.get(19)?.parse().ok()
+    Some((
+        fields.first()?.chars().next()?,
+        fields.get(19)?.parse().ok()?,
+    ))
 }
 
 const AFTER_KILL: Duration = Duration::from_secs(2);
@@ -97,6 +107,19 @@ mod tests {
         assert!(!earlier.is_alive());
         // Would end the test if it were taken for this one.
         earlier.signal(Signal::KILL);
+    }
+
+    #[test]
+    fn a_child_that_has_ended_is_known_and_not_alive() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let process = Process::of_child(&child).unwrap();
+        while process.is_alive() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let ended = Process::of_child(&child).unwrap();
+        assert!(!ended.is_alive());
+        assert_eq!(ended, process);
+        child.wait().unwrap();
     }
 
     #[test]
