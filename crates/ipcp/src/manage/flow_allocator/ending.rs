@@ -9,8 +9,9 @@ use carina_cdap::{Message, Opcode};
 use super::super::Management;
 use super::super::dialect::{self, FlowEnd, Object, result};
 use super::super::flows::{self, Role, State};
+use super::super::replicated::FORGET_NS;
 use super::super::rib::Asker;
-use super::{LINGER_NS, SILENCE_NS, exchange};
+use super::{LINGER_NS, exchange};
 use crate::api::{Event, FlowKey};
 use crate::seam::{DataTransfer, Owner};
 
@@ -101,8 +102,9 @@ impl Management {
         message.invoke_id = self.invoke();
         self.send_to(now, address, message.encode(), dt);
         let mut exchange = exchange(now, address, message);
-        // Longer than R of any cube that is of use: an end that is cut off fails by itself.
-        exchange.give_up_at = now + 4 * SILENCE_NS;
+        // As long as the other member remembers this one: a flow without retransmission, or one
+        // that is idle, does not fail by itself when it is cut off.
+        exchange.give_up_at = now + FORGET_NS;
         if self.flows.endings.len() < flows::FLOWS_MAX {
             self.flows
                 .endings
