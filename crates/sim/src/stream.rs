@@ -104,6 +104,11 @@ impl Stream {
         Some((Bytes::from(bytes), more))
     }
 
+    /// The writer is another one: what was written so far went nowhere.
+    pub fn begin_again(&mut self) {
+        *self = Stream::new(self.seed, self.total, self.lengths, self.promise);
+    }
+
     /// True when all SDUs have been written.
     #[must_use]
     pub fn is_written(&self) -> bool {

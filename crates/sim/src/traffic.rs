@@ -191,8 +191,12 @@ impl World {
                 return self.fail(format!("{name}: session {number} is offered twice"));
             }
         }
-        if session.ends[1].is_some() {
+        // A request that is repeated reaches the member that took the place of a dead one, too.
+        if session.ends[1].as_ref().is_some_and(End::is_live) {
             session.strays += 1;
+        }
+        if session.ends[1].is_some() {
+            session.streams[1].begin_again();
         }
         let reader = session.wish.readers[1];
         session.ends[1] = Some(End::new(id, incarnation, flow, State::Asking, &reader));

@@ -110,4 +110,15 @@ const ONCE_FAILED: &[(u64, Option<usize>)] = &[
     (40, None),
     // An IPCP that joins asked over some of its many N-1 flows only.
     (72, None),
+    // PDUs for members were taken from an IPCP that was no neighbour, hence without protection.
+    (633, None),
+    // Each old copy of a replicated entry made its owner say a new one: a storm.
+    (1072, None),
+    // Digests of a restarted member's entries were those of its old ones.
+    (1502, None),
+    // A damaged refusal, and a damaged configuration, left two members beside each other for ever.
+    (2319, None),
+    (2448, None),
+    // The end of a flow was not told for long enough.
+    (2889, None),
 ];
