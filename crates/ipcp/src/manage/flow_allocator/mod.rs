@@ -328,7 +328,10 @@ impl Management {
         if flow.lost_at().is_some_and(|at| at <= now) {
             let reason = format!("member {} cannot be reached", flow.member);
             self.journal.count("flows-failed");
-            return self.close_flow(now, key, false, reason, dt);
+            let (address, name) = (flow.address, flow.name.clone());
+            self.close_flow(now, key, false, reason.clone(), dt);
+            // The way back may be there, or be there again: then it hears of it.
+            return self.end_remote(now, address, &name, false, &reason, dt);
         }
         match &mut flow.state {
             State::Asking { exchange, others } if exchange.give_up_at <= now => {
