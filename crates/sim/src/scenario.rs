@@ -535,7 +535,11 @@ impl<'a> Run<'a> {
     }
 
     fn is_lossy(&self) -> bool {
-        self.scenario.profile.loss >= 100
+        // A damaged PDU is a lost one.
+        let Profile {
+            loss, corruption, ..
+        } = self.scenario.profile;
+        loss + corruption >= 50
     }
 
     /// All flows end, and nothing stays behind.
