@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use carina_wire::dif::Widths;
+use carina_wire::dif::{Dialect, Widths};
 use serde::{Deserialize, Serialize};
 
 /// What one IPCP is told at its birth.
@@ -14,7 +14,10 @@ pub struct Config {
     pub name: String,
     /// Name of the DIF.
     pub dif: String,
-    /// The DIF's configuration: given to the first member, learned by all others at enrollment.
+    /// What the DIF's members speak: decides the layout of PDUs and the whole of layer management.
+    pub dialect: Dialect,
+    /// The DIF's configuration: given to the first member, learned by all others at enrollment
+    /// (in [`Dialect::Irati`] every member is given its own).
     pub dif_config: Option<DifConfig>,
 }
 

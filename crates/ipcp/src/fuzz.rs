@@ -5,7 +5,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
+use carina_wire::dif::{Address, CepId, Dialect, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 use carina_wire::{Bytes, FlowSpec, Payload};
 
 use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, RibOp};
@@ -57,6 +57,7 @@ fn member() -> Option<Ipcp<Bytes>> {
     let config = Config {
         name: "fuzzed".into(),
         dif: "fuzz.DIF".into(),
+        dialect: Dialect::Native,
         dif_config: Some(DifConfig {
             max_pdu: 1400,
             ..DifConfig::default()

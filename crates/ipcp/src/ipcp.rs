@@ -9,7 +9,8 @@ use carina_wire::{FlowSpec, Payload};
 
 use crate::api::{Command, Delivery, Event, FlowKey, N1Port, Watch};
 use crate::config::Config;
-use crate::manage::{self, Management};
+use crate::layer::{self, LayerManagement};
+use crate::manage;
 use crate::policy::Catalogue;
 use crate::seal::Toolbox;
 use crate::seam::DataTransfer;
@@ -34,7 +35,7 @@ use crate::transfer::{Counters, Transfer};
 /// ```
 pub struct Ipcp<P: Payload> {
     transfer: Transfer<P>,
-    management: Management,
+    management: Box<dyn LayerManagement>,
     /// Ends of flows that are not told yet, since their readers have not taken everything.
     withheld: Vec<Event>,
 }
@@ -55,9 +56,10 @@ impl<P: Payload> Ipcp<P> {
         manage::describe(&mut all);
         all.extend(catalogue);
         all.describe_toolbox(&*toolbox);
-        let management = Management::new(config, toolbox, all.clone(), seed)?;
+        let dialect = config.dialect;
+        let management = layer::management(config, toolbox, all.clone(), seed)?;
         Ok(Ipcp {
-            transfer: Transfer::new(all, seed.rotate_left(32)),
+            transfer: Transfer::of_dialect(all, dialect, seed.rotate_left(32)),
             management,
             withheld: Vec::new(),
         })

@@ -17,6 +17,9 @@
 //!               |        v
 //!             N-1 flows (N1Port)
 //! ```
+//!
+//! What a DIF's members speak is its [`Dialect`](carina_wire::dif::Dialect): the layout of PDUs
+//! behind [`Syntax`](carina_wire::dif::Syntax), layer management behind [`LayerManagement`].
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -27,6 +30,7 @@ pub mod api;
 pub mod config;
 pub mod fuzz;
 mod ipcp;
+pub mod layer;
 pub mod manage;
 pub mod policy;
 pub mod seal;
@@ -36,5 +40,6 @@ pub mod transfer;
 pub use api::{Command, Delivery, Event, FlowKey, N1Port, N1Properties, Passage, Watch};
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
 pub use ipcp::Ipcp;
+pub use layer::LayerManagement;
 pub use policy::Catalogue;
 pub use transfer::{Counters, DropReason, Transfer};

@@ -23,6 +23,7 @@ use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, Local
 use carina_ipcp::{Config as IpcpConfig, DifConfig, Event as Told, N1Port, N1Properties};
 use carina_protect::Tools;
 use carina_shims::{Command, NewNormal, NormalShim};
+use carina_wire::dif::Dialect;
 
 use crate::core::Core;
 use crate::ends::{End, Live, Owner, Stage, Wiring};
@@ -248,6 +249,7 @@ impl Core {
         let config = IpcpConfig {
             name: own.into(),
             dif: new.name.as_str().to_owned(),
+            dialect: Dialect::Native,
             dif_config: new.dif_config(authentication),
         };
         let tools = Tools::new(credentials);

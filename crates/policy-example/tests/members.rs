@@ -10,7 +10,7 @@ use carina_ipcp::{
     Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec, Transfer,
 };
 use carina_wire::Bytes;
-use carina_wire::dif::{Address, PduType, Syntax};
+use carina_wire::dif::{Address, Dialect, PduType, Syntax};
 
 /// No authentication and no protection.
 struct Trusting;
@@ -181,6 +181,7 @@ fn a_dif_begins_with_the_policies() {
     let config = Config {
         name: "a.example".into(),
         dif: "example.DIF".into(),
+        dialect: Dialect::Native,
         dif_config: Some(config()),
     };
     let mut ipcp: Ipcp<Bytes> =

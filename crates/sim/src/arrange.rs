@@ -1,6 +1,7 @@
 //! Arrangements of DIFs over systems and cables: one flat DIF, stacks, and DIFs by region.
 
 use carina_ipcp::{Config, DifConfig};
+use carina_wire::dif::Dialect;
 
 use crate::link::Profile;
 use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
@@ -32,6 +33,7 @@ impl Layer<'_> {
             let config = Config {
                 name: format!("{}.{}", self.dif, world.system_name(*system)),
                 dif: self.dif.to_owned(),
+                dialect: Dialect::Native,
                 dif_config: Some(self.config.clone()),
             };
             let born = if at == 0 {

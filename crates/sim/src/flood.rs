@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use carina_ipcp::{Command, Config, Delivery, DifConfig, Event, FlowKey, N1Port};
-use carina_wire::dif::Address;
+use carina_wire::dif::{Address, Dialect};
 use carina_wire::{Bytes, FlowSpec};
 
 use crate::member::Member;
@@ -283,6 +283,7 @@ mod tests {
         Config {
             name: name.to_owned(),
             dif: dif.to_owned(),
+            dialect: Dialect::Native,
             dif_config: Some(DifConfig::default()),
         }
     }

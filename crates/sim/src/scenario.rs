@@ -14,6 +14,7 @@ use std::fmt;
 
 use carina_ipcp::{Config, DifConfig, PolicySpec};
 use carina_wire::FlowSpec;
+use carina_wire::dif::Dialect;
 
 use crate::link::Profile;
 use crate::member::Birth;
@@ -292,6 +293,7 @@ impl<'a> Run<'a> {
                 let config = Config {
                     name: format!("m{at}"),
                     dif: DIF.to_owned(),
+                    dialect: Dialect::Native,
                     dif_config: Some(scenario.config.clone()),
                 };
                 let born = start + random.below(3 * SECOND);

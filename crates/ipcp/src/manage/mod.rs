@@ -60,6 +60,7 @@ pub use qos::{BestFit, FirstFit, QosSelection};
 
 use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig};
+use crate::layer::LayerManagement;
 use crate::policy::{Catalogue, component};
 use crate::seal::Toolbox;
 use crate::seam::{DataTransfer, Owner, Target, TransferEvent};
@@ -82,7 +83,7 @@ const COMPARE_NS: u64 = 30_000 * MS;
 
 /// Management of one IPC process.
 ///
-/// After each call, drain [`Management::poll_event`] and read [`Management::poll_timeout`] again.
+/// See [`LayerManagement`].
 pub struct Management {
     own: String,
     dif: String,
@@ -185,130 +186,6 @@ impl Management {
             compare_at: 0,
             due: None,
         })
-    }
-
-    /// Acts on an order.
-    pub fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer) {
-        match command {
-            Command::Bootstrap => self.bootstrap(now, dt),
-            Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
-            Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
-            Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
-            Command::Leave => self.leave(now, "it was told to leave", dt),
-            Command::Expel { member } => self.expel(now, &member, dt),
-            Command::Register { name } => self.register(now, name, dt),
-            Command::Unregister { name } => self.unregister(now, &name, dt),
-            Command::Respond { flow, answer } => self.respond(now, flow, answer, dt),
-            Command::Deallocate { flow, reason } => self.deallocate(now, flow, reason, dt),
-            Command::Rib { id, member, op } => self.rib_command(now, id, member, op, dt),
-        }
-        self.settle(now, dt);
-    }
-
-    /// Asks for a flow from application `local` to application `remote`. The result follows as
-    /// [`Event::Allocated`].
-    ///
-    /// # Errors
-    /// Why there is not even a request: no member, no cube for the specification, too many flows.
-    pub fn allocate(
-        &mut self,
-        now: u64,
-        local: &str,
-        remote: &str,
-        spec: FlowSpec,
-        dt: &mut dyn DataTransfer,
-    ) -> Result<FlowKey, String> {
-        let key = self.allocate_flow(now, local, remote, spec, dt);
-        self.settle(now, dt);
-        key
-    }
-
-    /// Acts on what data transfer tells. To be called with everything that
-    /// [`DataTransfer::poll`] gives.
-    pub fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
-        match event {
-            TransferEvent::Management { n1, src, message } => {
-                self.on_plain(now, n1, src, &message, dt);
-            }
-            TransferEvent::Channel { channel, message } => {
-                self.on_channel(now, channel, &message, dt);
-            }
-            TransferEvent::Failed {
-                owner: Owner::Channel(channel),
-                reason,
-            } => {
-                if let Some(n1) = self.channels.get(&channel).copied() {
-                    let reason = alloc::format!("the management channel failed: {reason}");
-                    self.neighbour_lost(now, n1, &reason, dt);
-                }
-            }
-            TransferEvent::Failed {
-                owner: Owner::Flow(flow),
-                reason,
-            } => {
-                self.flow_failed(now, flow, &reason, dt);
-            }
-            TransferEvent::Drained { flow } => self.flow_drained(now, flow, dt),
-            TransferEvent::Rollover {
-                owner: Owner::Flow(flow),
-            } => {
-                self.flow_rollover(now, flow, dt);
-            }
-            TransferEvent::Rollover {
-                owner: Owner::Channel(channel),
-            } => {
-                self.channel_rollover(now, channel, dt);
-            }
-            TransferEvent::Stuck { n1 } => self.n1_stuck(now, n1, dt),
-            TransferEvent::Notice { text } => self.events.push_back(Event::Notice { text }),
-        }
-        self.settle(now, dt);
-    }
-
-    /// To be called at the time that [`Management::poll_timeout`] gave, or later.
-    pub fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        self.neighbours_timeout(now, dt);
-        self.reconnect_timeout(now);
-        self.leaving_timeout(now, dt);
-        if self.member.is_some() {
-            self.keepalive_timeout(now, dt);
-            self.flows_timeout(now, dt);
-            self.queries_timeout(now, dt);
-            self.directory_timeout(now, dt);
-            if let Some(routing) = &mut self.routing
-                && routing.poll_timeout().is_some_and(|at| at <= now)
-            {
-                routing.handle_timeout(now);
-            }
-            if self.refresh_at <= now {
-                self.refresh_at = now + REFRESH_NS;
-                self.refresh(now, dt);
-            }
-            if self.compare_at <= now {
-                self.compare_at = now + self.random.about(COMPARE_NS);
-                self.compare_all(now, dt);
-            }
-        }
-        self.settle(now, dt);
-    }
-
-    /// When [`Management::handle_timeout`] is due, in nanoseconds; may lie in the past. May change
-    /// after every other call.
-    #[must_use]
-    pub fn poll_timeout(&self) -> Option<u64> {
-        self.due
-    }
-
-    /// What has happened, in order. May change after every other call.
-    #[must_use]
-    pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
-    }
-
-    /// The address of this member; `None` when it is none.
-    #[must_use]
-    pub fn address(&self) -> Option<Address> {
-        self.member.as_ref().map(|member| Address(member.address))
     }
 
     /// Everything that follows from what has just happened: messages to this member itself,
@@ -424,6 +301,116 @@ impl Management {
         self.publish_member(now, dt);
         self.publish_registrations(now, dt);
         Ok(())
+    }
+}
+
+impl LayerManagement for Management {
+    fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer) {
+        match command {
+            Command::Bootstrap => self.bootstrap(now, dt),
+            Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
+            Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
+            Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
+            Command::Leave => self.leave(now, "it was told to leave", dt),
+            Command::Expel { member } => self.expel(now, &member, dt),
+            Command::Register { name } => self.register(now, name, dt),
+            Command::Unregister { name } => self.unregister(now, &name, dt),
+            Command::Respond { flow, answer } => self.respond(now, flow, answer, dt),
+            Command::Deallocate { flow, reason } => self.deallocate(now, flow, reason, dt),
+            Command::Rib { id, member, op } => self.rib_command(now, id, member, op, dt),
+        }
+        self.settle(now, dt);
+    }
+
+    fn allocate(
+        &mut self,
+        now: u64,
+        local: &str,
+        remote: &str,
+        spec: FlowSpec,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<FlowKey, String> {
+        let key = self.allocate_flow(now, local, remote, spec, dt);
+        self.settle(now, dt);
+        key
+    }
+
+    fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
+        match event {
+            TransferEvent::Management { n1, src, message } => {
+                self.on_plain(now, n1, src, &message, dt);
+            }
+            TransferEvent::Channel { channel, message } => {
+                self.on_channel(now, channel, &message, dt);
+            }
+            TransferEvent::Failed {
+                owner: Owner::Channel(channel),
+                reason,
+            } => {
+                if let Some(n1) = self.channels.get(&channel).copied() {
+                    let reason = alloc::format!("the management channel failed: {reason}");
+                    self.neighbour_lost(now, n1, &reason, dt);
+                }
+            }
+            TransferEvent::Failed {
+                owner: Owner::Flow(flow),
+                reason,
+            } => {
+                self.flow_failed(now, flow, &reason, dt);
+            }
+            TransferEvent::Drained { flow } => self.flow_drained(now, flow, dt),
+            TransferEvent::Rollover {
+                owner: Owner::Flow(flow),
+            } => {
+                self.flow_rollover(now, flow, dt);
+            }
+            TransferEvent::Rollover {
+                owner: Owner::Channel(channel),
+            } => {
+                self.channel_rollover(now, channel, dt);
+            }
+            TransferEvent::Stuck { n1 } => self.n1_stuck(now, n1, dt),
+            TransferEvent::Notice { text } => self.events.push_back(Event::Notice { text }),
+        }
+        self.settle(now, dt);
+    }
+
+    fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.neighbours_timeout(now, dt);
+        self.reconnect_timeout(now);
+        self.leaving_timeout(now, dt);
+        if self.member.is_some() {
+            self.keepalive_timeout(now, dt);
+            self.flows_timeout(now, dt);
+            self.queries_timeout(now, dt);
+            self.directory_timeout(now, dt);
+            if let Some(routing) = &mut self.routing
+                && routing.poll_timeout().is_some_and(|at| at <= now)
+            {
+                routing.handle_timeout(now);
+            }
+            if self.refresh_at <= now {
+                self.refresh_at = now + REFRESH_NS;
+                self.refresh(now, dt);
+            }
+            if self.compare_at <= now {
+                self.compare_at = now + self.random.about(COMPARE_NS);
+                self.compare_all(now, dt);
+            }
+        }
+        self.settle(now, dt);
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        self.due
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn address(&self) -> Option<Address> {
+        self.member.as_ref().map(|member| Address(member.address))
     }
 }
 

@@ -47,7 +47,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use carina_wire::Payload;
-use carina_wire::dif::CepId;
+use carina_wire::dif::{CepId, Dialect};
 
 use crate::api::{Delivery, FlowKey, N1Port, Watch};
 use crate::config::{DifConfig, QosCube};
@@ -129,8 +129,14 @@ impl<P: Payload> Transfer<P> {
     /// and the random choices of policies.
     #[must_use]
     pub fn new(catalogue: Catalogue, seed: u64) -> Transfer<P> {
+        Transfer::of_dialect(catalogue, Dialect::Native, seed)
+    }
+
+    /// The same for a DIF of any dialect.
+    #[must_use]
+    pub fn of_dialect(catalogue: Catalogue, dialect: Dialect, seed: u64) -> Transfer<P> {
         Transfer {
-            rmt: Rmt::new(seed),
+            rmt: Rmt::new(dialect, seed),
             ends: Ends {
                 flows: Ceps::of_flows(DifConfig::default().widths.cep),
                 channels: Ceps::of_channels(),

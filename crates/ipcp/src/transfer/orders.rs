@@ -7,9 +7,7 @@ use alloc::vec::Vec;
 
 use carina_efcp::{CongestionControl, RttEstimator};
 use carina_wire::Payload;
-use carina_wire::dif::{
-    Address, CepId, Dialect, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax, Widths,
-};
+use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax, Widths};
 
 use super::Transfer;
 use super::ceps::Ceps;
@@ -46,8 +44,9 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         self.config = config.clone();
         self.cubes.clone_from(&config.cubes);
         self.is_configured = true;
+        let syntax = self.syntax_of(config);
         let rmt = &mut self.rmt;
-        rmt.syntax = syntax_of(config);
+        rmt.syntax = syntax;
         rmt.hop_limit = config.hop_limit.max(1);
         rmt.patience = u64::from(config.keepalive_ms.max(1)) * 1_000_000 * STUCK_INTERVALS;
         rmt.set_cubes(&self.cubes);
@@ -326,9 +325,16 @@ impl<P: Payload> DataTransfer for Transfer<P> {
 const CHANNEL_BYTES_MAX: usize = 16 << 20;
 
 impl<P: Payload> Transfer<P> {
+    fn syntax_of(&self, config: &DifConfig) -> Syntax {
+        Syntax {
+            dialect: self.rmt.syntax.dialect,
+            widths: Widths::from(config.widths),
+        }
+    }
+
     /// What is wrong with a configuration, also against the one in force.
     fn check(&self, config: &DifConfig) -> Result<(), String> {
-        syntax_of(config).check()?;
+        self.syntax_of(config).check()?;
         self.catalogue.check(config)?;
         if config.cubes.is_empty() || config.cubes.len() > CUBES_MAX {
             return Err(format!("a DIF has 1 to {CUBES_MAX} QoS cubes"));
@@ -348,7 +354,7 @@ impl<P: Payload> Transfer<P> {
             }
         }
         let max_pdu = config.max_pdu as usize;
-        let most = syntax_of(config).pdu_bytes_max();
+        let most = self.syntax_of(config).pdu_bytes_max();
         if max_pdu != 0 && !(PDU_LEAST..=most).contains(&max_pdu) {
             return Err(format!("max-pdu is {PDU_LEAST} to {most} bytes, or 0"));
         }
@@ -471,13 +477,6 @@ impl<P: Payload> Transfer<P> {
         for cep in ceps.into_iter().flatten() {
             self.hear(cep);
         }
-    }
-}
-
-fn syntax_of(config: &DifConfig) -> Syntax {
-    Syntax {
-        dialect: Dialect::Native,
-        widths: Widths::from(config.widths),
     }
 }
 

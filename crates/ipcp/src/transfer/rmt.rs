@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use carina_wire::Payload;
-use carina_wire::dif::{Address, Pci, Route, Syntax};
+use carina_wire::dif::{Address, Dialect, Pci, Route, Syntax, Widths};
 
 use super::counters::{Counters, DropReason};
 use super::deadlines::{Deadlines, Timer};
@@ -69,10 +69,13 @@ const NO_CLASS: u8 = u8::MAX;
 const PORTS_MAX: usize = 1 << 20;
 
 impl<P: Payload> Rmt<P> {
-    pub(super) fn new(seed: u64) -> Rmt<P> {
+    pub(super) fn new(dialect: Dialect, seed: u64) -> Rmt<P> {
         Rmt {
             now: 0,
-            syntax: Syntax::default(),
+            syntax: Syntax {
+                dialect,
+                widths: Widths::DEFAULT,
+            },
             address: Address::NONE,
             hop_limit: 1,
             counters: Counters::default(),

@@ -7,6 +7,7 @@ use carina_ipcp::seal::{AuthStep, Authenticator, Reject, Sealer, Toolbox};
 use carina_ipcp::{
     Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec,
 };
+use carina_wire::dif::Dialect;
 use carina_wire::{Bytes, FlowSpec};
 
 pub const MS: u64 = 1_000_000;
@@ -90,6 +91,7 @@ impl Net {
         let config = Config {
             name: name.into(),
             dif: dif.into(),
+            dialect: Dialect::Native,
             dif_config,
         };
         let toolbox = Box::new(Words {

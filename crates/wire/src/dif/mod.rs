@@ -122,4 +122,32 @@ pub enum Dialect {
     /// Carina's own, in network byte order.
     #[default]
     Native,
+    /// That of rlite: 28 bytes, little-endian, acknowledgements name what is expected next.
+    Rlite,
+    /// That of IRATI: 19 bytes with the widths of its template, little-endian, acknowledgements
+    /// name what was received last.
+    Irati,
+}
+
+impl Dialect {
+    /// All of them.
+    pub const ALL: [Dialect; 3] = [Dialect::Native, Dialect::Rlite, Dialect::Irati];
+
+    /// Its name in configurations.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::Native => "native",
+            Dialect::Rlite => "rlite",
+            Dialect::Irati => "irati",
+        }
+    }
+
+    /// The dialect of this name.
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Dialect> {
+        Dialect::ALL
+            .into_iter()
+            .find(|dialect| dialect.name() == name)
+    }
 }

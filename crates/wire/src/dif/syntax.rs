@@ -133,7 +133,7 @@ impl Syntax {
     #[must_use]
     pub fn base_bytes(&self) -> usize {
         match self.dialect {
-            Dialect::Native => native::base_bytes(self.widths),
+            _ => native::base_bytes(self.widths),
         }
     }
 
@@ -142,7 +142,7 @@ impl Syntax {
     #[must_use]
     pub fn pci_bytes(&self, kind: PduType) -> usize {
         match self.dialect {
-            Dialect::Native => native::pci_bytes(self.widths, kind),
+            _ => native::pci_bytes(self.widths, kind),
         }
     }
 
@@ -187,9 +187,7 @@ impl Syntax {
             Dialect::Native if self.widths == Widths::DEFAULT => {
                 native::encode(Widths::DEFAULT, pci, control, payload_len, hop_limit, out)
             }
-            Dialect::Native => {
-                native::encode(self.widths, pci, control, payload_len, hop_limit, out)
-            }
+            _ => native::encode(self.widths, pci, control, payload_len, hop_limit, out),
         }
     }
 
@@ -204,7 +202,7 @@ impl Syntax {
             Dialect::Native if self.widths == Widths::DEFAULT => {
                 native::decode(Widths::DEFAULT, prefix, present)
             }
-            Dialect::Native => native::decode(self.widths, prefix, present),
+            _ => native::decode(self.widths, prefix, present),
         }
     }
 
@@ -215,7 +213,7 @@ impl Syntax {
     /// Why it is to be discarded.
     pub fn decode_control(&self, prefix: &[u8], header: &Decoded) -> Result<Control, PciError> {
         match self.dialect {
-            Dialect::Native => native::decode_control(self.widths, prefix, header),
+            _ => native::decode_control(self.widths, prefix, header),
         }
     }
 
@@ -230,7 +228,7 @@ impl Syntax {
             Dialect::Native if self.widths == Widths::DEFAULT => {
                 native::peek(Widths::DEFAULT, prefix)
             }
-            Dialect::Native => native::peek(self.widths, prefix),
+            _ => native::peek(self.widths, prefix),
         }
     }
 
@@ -239,7 +237,7 @@ impl Syntax {
     #[must_use]
     pub fn mark_bytes(&self) -> usize {
         match self.dialect {
-            Dialect::Native => native::MARK_BYTES,
+            _ => native::MARK_BYTES,
         }
     }
 
@@ -248,7 +246,7 @@ impl Syntax {
     #[inline]
     pub fn mark(&self, prefix: &mut [u8], hop_limit: u8, ecn: bool) {
         match self.dialect {
-            Dialect::Native => native::mark(prefix, hop_limit, ecn),
+            _ => native::mark(prefix, hop_limit, ecn),
         }
     }
 }
