@@ -98,6 +98,8 @@ pub enum SpecName {
     Reliable,
     /// Whatever there is.
     Unreliable,
+    /// In order, and the receiver is not overrun; what is lost on the way stays lost.
+    FlowControlled,
 }
 
 impl SpecName {
@@ -106,6 +108,10 @@ impl SpecName {
         match self {
             SpecName::Reliable => FlowSpec::reliable(),
             SpecName::Unreliable => FlowSpec::unreliable(),
+            SpecName::FlowControlled => FlowSpec {
+                in_order: true,
+                ..FlowSpec::unreliable()
+            },
         }
     }
 }

@@ -226,7 +226,7 @@ fn answer(
     loop {
         let left = deadline.saturating_sub(monotonic_ns());
         match carriage.recv(buffer, Duration::from_nanos(left))? {
-            Arrival::Sdu(len) if args.spec == SpecName::Unreliable => {
+            Arrival::Sdu(len) if args.spec != SpecName::Reliable => {
                 if len >= size && payload.matches(&buffer[..size], seq) {
                     return Ok(Arrival::Sdu(size));
                 }

@@ -26,7 +26,7 @@ pub(super) struct Line {
     held_bytes: usize,
     /// What was delivered since the reader's room was stated last: payload and ring bytes.
     recent: (u64, u64),
-    /// Room that was stated last.
+    /// Room that was stated last, less what was delivered since: what the machine goes by.
     stated: usize,
     /// How the flow ends once `held` is delivered.
     ending: Option<Close>,
@@ -248,6 +248,7 @@ impl Normal {
         if self.touched.last() != Some(&flow) {
             self.touched.push(flow);
         }
+        line.stated = line.stated.saturating_sub(packet.len());
         let Some(wires) = line.wires else {
             return self.row.add(Value::DropFlowEnded, 1);
         };
