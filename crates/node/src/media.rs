@@ -112,6 +112,7 @@ fn open_eth(create: &IpcpCreate) -> Result<(Medium, Offered), String> {
     config.mtu = create.sdu_max;
     config.dialect = match create.arp.unwrap_or_default() {
         ArpDialect::Native => Dialect::NATIVE,
+        ArpDialect::Rlite => Dialect::RLITE,
         ArpDialect::Irati => Dialect::IRATI,
     };
     if let Some(ms) = create.timeout_ms {

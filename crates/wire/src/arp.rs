@@ -37,15 +37,24 @@ pub struct Dialect {
     pub is_minimised: bool,
     /// MAC address of the target in a request.
     pub unknown: Mac,
+    /// A `/` in an application's name separates its parts; else the name is the first part.
+    pub has_parts: bool,
 }
 
 impl Dialect {
-    /// Carina's own, which is rlite's too.
+    /// Carina's own.
     pub const NATIVE: Dialect = Dialect {
         ethertype: ETHERTYPE_ARP,
         separator: b'|',
         is_minimised: true,
         unknown: Mac::ZERO,
+        has_parts: false,
+    };
+
+    /// rlite's. Names without parts look as in [`Dialect::NATIVE`].
+    pub const RLITE: Dialect = Dialect {
+        has_parts: true,
+        ..Dialect::NATIVE
     };
 
     /// IRATI's. Its frame type is that of another protocol in the public registry.
@@ -54,6 +63,7 @@ impl Dialect {
         separator: b'/',
         is_minimised: false,
         unknown: Mac::BROADCAST,
+        has_parts: true,
     };
 }
 

@@ -8,9 +8,11 @@ use crate::AppName;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArpDialect {
-    /// Ethertype 0x0806, names without empty parts; rlite's too.
+    /// Ethertype 0x0806, a name as it is.
     #[default]
     Native,
+    /// Ethertype 0x0806, the parts of a name with `|` between, empty ones at the end left out.
+    Rlite,
     /// Ethertype 0x4305, names with all separators.
     Irati,
 }

@@ -19,6 +19,7 @@ pub enum IpcpCommand {
         after_help = "Examples:\n  carina ipcp create lo --type loopback --dif local\n  \
         carina ipcp create hv0 --type hv --side guest --dif hv.a\n  \
         carina ipcp create e10 --type eth --interface eth0 --dif 10\n  \
+        carina ipcp create e --type eth --interface eth0 --dif lan --arp rlite\n  \
         carina ipcp create u --type udp --dif inet --peer b.ipcp=192.0.2.7"
     )]
     Create(CreateArgs),
@@ -83,6 +84,7 @@ struct NetworkArgs {
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Arp {
     Native,
+    Rlite,
     Irati,
 }
 
@@ -202,6 +204,7 @@ impl From<CreateArgs> for IpcpCreate {
             vlan: args.network.vlan,
             arp: args.network.arp.map(|arp| match arp {
                 Arp::Native => ArpDialect::Native,
+                Arp::Rlite => ArpDialect::Rlite,
                 Arp::Irati => ArpDialect::Irati,
             }),
             listen: args.network.listen,
