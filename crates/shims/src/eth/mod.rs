@@ -140,7 +140,7 @@ impl Eth {
         let is_first = !std::mem::replace(&mut self.has_looked, true);
         let looked = match is_first {
             true => self.nic.look_now().map(|()| true),
-            false => self.nic.look(),
+            false => self.nic.look(self.now),
         };
         match looked {
             Ok(true) if !self.is_up => {
@@ -418,7 +418,9 @@ impl App for Eth {
         true
     }
 
-    fn disarm(&mut self) {}
+    fn disarm(&mut self) {
+        self.nic.look_soon();
+    }
 
     fn next_deadline(&self) -> Option<u64> {
         if self.is_removed {
@@ -441,11 +443,19 @@ impl App for Eth {
 
 /// The text of a name on the wire; `None` for one that the dialect cannot write.
 fn to_text(name: &AppName, dialect: &Dialect) -> Option<String> {
-    let parts = match dialect.is_minimised {
-        true => Name::of(name.as_str()),
-        false => Name::parse(name.as_str(), dialect).ok()?,
+    if !dialect.has_parts {
+        return Name::of(name.as_str()).to_text(dialect).ok();
+    }
+    let mut parts = name.as_str().split('/');
+    let mut next = || parts.next().unwrap_or_default();
+    let name = Name {
+        ap: next(),
+        api: next(),
+        ae: next(),
+        aei: next(),
     };
-    parts.to_text(dialect).ok()
+    // A fifth part would be lost.
+    parts.next().is_none().then(|| name.to_text(dialect).ok())?
 }
 
 /// The name that a text on the wire means: its parts with `/` between, empty ones at the end left
@@ -477,6 +487,9 @@ mod tests {
         for (app, dialect, text) in [
             ("b.ipcp", Dialect::NATIVE, "b.ipcp"),
             ("org/app", Dialect::NATIVE, "org/app"),
+            ("b.ipcp", Dialect::RLITE, "b.ipcp"),
+            ("rinaperf-data/server", Dialect::RLITE, "rinaperf-data|server"),
+            ("a//b", Dialect::RLITE, "a||b"),
             ("test1.normal.DIF/1", Dialect::IRATI, "test1.normal.DIF/1//"),
             ("plain", Dialect::IRATI, "plain///"),
         ] {
@@ -485,5 +498,8 @@ mod tests {
         }
         assert_eq!(from_text("a|1", &Dialect::NATIVE), Some(name("a/1")));
         assert_eq!(from_text("", &Dialect::NATIVE), None);
+        for dialect in [Dialect::RLITE, Dialect::IRATI] {
+            assert_eq!(to_text(&name("a/b/c/d/e"), &dialect), None);
+        }
     }
 }

@@ -24,6 +24,8 @@ pub(super) struct Nic {
     /// The receive ring once more, for packets that stay in it until the end of the breath.
     ring: Arc<RingMap>,
     watch: InterfaceWatch,
+    /// When to ask the watch again, in ns.
+    look_at: u64,
     fault: Option<Fault<Vec<u8>>>,
     /// Header of the frames to the station that was written to last.
     header: ([u8; HEADER_BYTES_MAX], usize),
@@ -104,6 +106,7 @@ impl Nic {
             socket,
             ring: Arc::new(ring),
             watch,
+            look_at: 0,
             fault: plan.map(Fault::new),
             header: ([0; HEADER_BYTES_MAX], 0),
             header_to: None,
@@ -151,15 +154,25 @@ impl Nic {
         }
     }
 
-    /// Looks whether the interface has changed; true when it was looked at anew.
+    /// Looks whether the interface has changed, at most once in [`LOOK_NS`]; true when it was
+    /// looked at anew.
     ///
     /// # Errors
     /// Why frames cannot be sent any more.
-    pub fn look(&mut self) -> Result<bool, String> {
+    pub fn look(&mut self, now: u64) -> Result<bool, String> {
+        if now < self.look_at {
+            return Ok(false);
+        }
+        self.look_at = now + LOOK_NS;
         if !self.watch.has_changed() {
             return Ok(false);
         }
         self.look_now().map(|()| true)
+    }
+
+    /// Something woke the shim: perhaps the watch.
+    pub fn look_soon(&mut self) {
+        self.look_at = 0;
     }
 
     /// Looks at the interface.
@@ -348,6 +361,10 @@ const TAGGED_BYTES_MIN: usize = HEADER_BYTES_MAX + 2;
 
 /// Shortest MTU that carries PDUs with their headers and something in them.
 const MTU_MIN: usize = 256;
+
+/// Asking the kernel costs as much as a frame: a busy shim does it once in this time, in ns. One
+/// that is woken does it at once.
+const LOOK_NS: u64 = 200_000;
 
 /// Time after which frames that the kernel did not take are offered again, in ns.
 const RETRY_NS: u64 = 50_000;
