@@ -55,6 +55,18 @@ impl Rules {
         party_bytes_max: 255,
     };
 
+    /// Those of IRATI: almost every field is written whatever it holds, an authentication travels
+    /// between M_CONNECT and its answer, and answers may go without class and name.
+    pub const IRATI: Rules = Rules {
+        abstract_syntax: 115,
+        always: bits(&[
+            1, 3, 5, 6, 7, 9, 10, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
+        ]),
+        operations_while_connecting: true,
+        result_in_requests: true,
+        ..Rules::NATIVE
+    };
+
     /// Writes a message.
     #[must_use]
     pub fn encode(&self, message: &Message) -> Vec<u8> {
@@ -219,6 +231,17 @@ impl Rules {
             version: long(28, message.version),
         }
     }
+}
+
+/// A set of field numbers, each below 32.
+const fn bits(fields: &[u32]) -> u32 {
+    let mut all = 0;
+    let mut at = 0;
+    while at < fields.len() {
+        all |= 1 << fields[at];
+        at += 1;
+    }
+    all
 }
 
 fn from_proto(proto: CdapMessage) -> Result<Message, CdapError> {

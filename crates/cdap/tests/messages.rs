@@ -85,15 +85,7 @@ fn other_dialects_differ_in_their_rules_only() {
         ),
     );
 
-    let irati = Rules {
-        abstract_syntax: 115,
-        always: bits(&[
-            1, 3, 5, 6, 7, 9, 10, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
-        ]),
-        operations_while_connecting: true,
-        result_in_requests: true,
-        ..Rules::NATIVE
-    };
+    let irati = Rules::IRATI;
     let party = |ap: &str| Party {
         ap: ap.into(),
         api: "1".into(),
