@@ -29,6 +29,7 @@ extern crate alloc;
 pub mod api;
 pub mod config;
 pub mod fuzz;
+mod foreign;
 mod ipcp;
 pub mod layer;
 pub mod manage;

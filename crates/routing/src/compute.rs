@@ -65,9 +65,21 @@ impl Computation {
         database: &Database,
         pairs: BTreeSet<(Address, Address)>,
     ) -> BTreeSet<Address> {
-        let mut changes = Vec::new();
-        for (a, b) in pairs {
+        let links = pairs.into_iter().map(|(a, b)| {
             let costs = database.cost(a, b).zip(database.cost(b, a));
+            ((a, b), costs)
+        });
+        self.apply(links)
+    }
+
+    /// Makes links look so: the costs from the first end and from the second, or no link, for
+    /// whoever has a database of its own. Returns the destinations whose routes may be others now.
+    pub fn apply(
+        &mut self,
+        links: impl IntoIterator<Item = ((Address, Address), Option<(u32, u32)>)>,
+    ) -> BTreeSet<Address> {
+        let mut changes = Vec::new();
+        for ((a, b), costs) in links {
             changes.extend(self.graph.set(a, b, costs));
         }
         let touched = match &mut self.from_root {

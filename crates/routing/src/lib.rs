@@ -26,7 +26,7 @@ extern crate alloc;
 extern crate std;
 
 mod alternates;
-mod compute;
+pub mod compute;
 pub mod database;
 mod flood;
 mod graph;

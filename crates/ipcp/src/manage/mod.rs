@@ -37,7 +37,7 @@ mod policies;
 mod policy_change;
 mod qos;
 mod queries;
-mod random;
+pub(crate) mod random;
 mod reading;
 mod replicated;
 mod replication;

@@ -2,14 +2,14 @@
 
 /// SplitMix64. Not for keys: those come from the toolbox.
 #[derive(Clone, Debug)]
-pub(super) struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub(super) fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,7 +18,7 @@ impl Random {
     }
 
     /// A number that is not 0: 0 means "none" in messages.
-    pub(super) fn nonce(&mut self) -> u64 {
+    pub(crate) fn nonce(&mut self) -> u64 {
         loop {
             let nonce = self.next();
             if nonce != 0 {
@@ -28,12 +28,12 @@ impl Random {
     }
 
     /// Uniform enough in `0..end`; `end` must not be 0.
-    pub(super) fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end
     }
 
     /// `time` plus or minus up to an eighth, so that members do not act in step.
-    pub(super) fn about(&mut self, time: u64) -> u64 {
+    pub(crate) fn about(&mut self, time: u64) -> u64 {
         let span = time / 4;
         time - time / 8 + if span == 0 { 0 } else { self.below(span) }
     }

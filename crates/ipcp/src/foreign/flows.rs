@@ -1,0 +1,544 @@
+//! The flow allocator.
+//!
+//! ```text
+//!   caller                                              called
+//!
+//!   allocate            -- request -------------->      offer
+//!   ASKING                                              DECIDING      Event::Incoming
+//!     |                                                    | respond
+//!     | answer          <- acceptance or refusal --        |
+//!     v                                                    v
+//!   OPEN  Event::Allocated                              OPEN
+//!     |                                                    |
+//!     | deallocate                                         |
+//!     v                                                    |
+//!   FINISHING: what was written goes out                   |
+//!     | drained                                            v
+//!     x                 -- end ------------------>      LINGERING: what came is delivered
+//!                                                          | a little later
+//!                                                          x          Event::Closed
+//! ```
+//!
+//! Either side may be the one that ends a flow. Nothing is repeated: a request without an answer
+//! fails after a while (ASKING), and when its answer comes all the same, the flow that the other
+//! side believes in is ended (GIVEN UP). What the messages look like is a [`Codec`]'s business.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::format;
+use alloc::string::{String, ToString};
+use core::fmt::Debug;
+
+use carina_cdap::Message;
+use carina_wire::FlowSpec;
+use carina_wire::dif::{Address, CepId};
+
+use crate::api::{Event, FlowKey};
+use crate::config::QosCube;
+use crate::seam::{DataTransfer, Open, Owner};
+
+/// Writes the messages about flows of one dialect. Invoke ids are filled in by [`Flows`].
+pub(crate) trait Codec {
+    /// What is kept of a request so that it can be answered.
+    type Request: Clone + Debug;
+
+    /// Asks for a flow.
+    fn request(&self, flow: &Flow<Self::Request>) -> Message;
+
+    /// Accepts one; both CEP-ids and port-ids are known.
+    fn accept(&self, flow: &Flow<Self::Request>, request: &Self::Request) -> Message;
+
+    /// Refuses one.
+    fn refuse(&self, request: &Self::Request, reason: &str) -> Message;
+
+    /// Ends one.
+    fn end(&self, flow: &Flow<Self::Request>) -> Message;
+}
+
+/// What a dialect lays down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Habits {
+    /// First port-id; they are the lowest free ones from there on.
+    pub(crate) first_port: u32,
+    /// First invoke id.
+    pub(crate) first_invoke_id: i32,
+    /// The end of a flow has an invoke id too.
+    pub(crate) ends_are_numbered: bool,
+    /// How long an answer may take, in nanoseconds.
+    pub(crate) answer: u64,
+    /// How long an application may take to decide.
+    pub(crate) decision: u64,
+    /// How long the end of a flow waits for PDUs that are behind it.
+    pub(crate) linger: u64,
+    /// How long a port-id rests, so that a late word about the old flow is not taken for one about
+    /// the new.
+    pub(crate) rest: u64,
+    /// Flows at most.
+    pub(crate) flows: usize,
+}
+
+/// Which end of a flow this member has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Role {
+    Caller,
+    Called,
+}
+
+/// A flow of this member.
+#[derive(Clone, Debug)]
+pub(crate) struct Flow<R> {
+    pub(crate) role: Role,
+    /// Application here, and at the other end.
+    pub(crate) local: String,
+    pub(crate) remote: String,
+    pub(crate) spec: FlowSpec,
+    pub(crate) cube: QosCube,
+    /// Port-ids here and there; the other one is 0 as long as it is not known.
+    pub(crate) port: u32,
+    pub(crate) remote_port: u32,
+    pub(crate) local_cep: CepId,
+    pub(crate) remote_cep: CepId,
+    /// The member at the other end.
+    pub(crate) member: String,
+    pub(crate) address: u64,
+    /// Of the request.
+    pub(crate) invoke_id: i32,
+    pub(crate) state: State<R>,
+    /// When the request came or went.
+    pub(crate) since: u64,
+    /// Since when the other member cannot be reached.
+    pub(crate) unreachable: Option<u64>,
+}
+
+/// How far a flow is.
+#[derive(Clone, Debug)]
+pub(crate) enum State<R> {
+    /// The other member has been asked.
+    Asking { until: u64 },
+    /// Whoever wanted it does not any more; its answer may still come.
+    GivenUp { until: u64 },
+    /// The application here decides.
+    Deciding { request: R, until: u64 },
+    /// It carries data.
+    Open,
+    /// The application has ended it; what it wrote is on its way.
+    Finishing,
+    /// The other side has ended it; what it wrote may still be on its way.
+    Lingering { until: u64 },
+}
+
+/// A flow that an application here wants.
+#[derive(Clone, Debug)]
+pub(crate) struct Wish {
+    pub(crate) local: String,
+    pub(crate) remote: String,
+    pub(crate) spec: FlowSpec,
+    pub(crate) cube: QosCube,
+    /// The member that holds `remote`, and its address.
+    pub(crate) member: String,
+    pub(crate) address: u64,
+}
+
+/// A flow that another member asks for. Its sender has been checked.
+#[derive(Clone, Debug)]
+pub(crate) struct Offer<R> {
+    /// Application here, and at the other end.
+    pub(crate) local: String,
+    pub(crate) remote: String,
+    pub(crate) spec: FlowSpec,
+    pub(crate) cube: QosCube,
+    pub(crate) remote_port: u32,
+    pub(crate) remote_cep: CepId,
+    pub(crate) member: String,
+    pub(crate) address: u64,
+    pub(crate) invoke_id: i32,
+    pub(crate) request: R,
+}
+
+/// What an acceptance says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accepted {
+    pub(crate) remote_port: u32,
+    pub(crate) remote_cep: CepId,
+}
+
+/// A message to the member with this address, which may be this one's own.
+#[derive(Clone, Debug)]
+pub(crate) struct Outgoing {
+    pub(crate) address: u64,
+    pub(crate) message: Message,
+}
+
+/// All flows of one member. The key of a flow is its port-id.
+#[derive(Debug)]
+pub(crate) struct Flows<C: Codec> {
+    pub(crate) codec: C,
+    habits: Habits,
+    pub(super) flows: BTreeMap<FlowKey, Flow<C::Request>>,
+    asked: BTreeMap<i32, FlowKey>,
+    /// Flows of others by their address and port-id.
+    called: BTreeMap<(u64, u32), FlowKey>,
+    deadlines: BTreeSet<(u64, FlowKey)>,
+    due_of: BTreeMap<FlowKey, u64>,
+    free: BTreeSet<u32>,
+    resting: VecDeque<(u64, u32)>,
+    next_port: u32,
+    next_invoke_id: i32,
+    outbox: VecDeque<Outgoing>,
+    pub(super) events: VecDeque<Event>,
+}
+
+/// A second request for the same flow within this time is the first one again, duplicated below.
+const DUPLICATE_NS: u64 = 5_000 * super::MS;
+
+impl<C: Codec> Flows<C> {
+    /// No flows.
+    pub(crate) fn new(codec: C, habits: Habits) -> Flows<C> {
+        Flows {
+            codec,
+            habits,
+            flows: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            called: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            due_of: BTreeMap::new(),
+            free: BTreeSet::new(),
+            resting: VecDeque::new(),
+            next_port: habits.first_port,
+            next_invoke_id: habits.first_invoke_id,
+            outbox: VecDeque::new(),
+            events: VecDeque::new(),
+        }
+    }
+
+    /// The next message to send.
+    pub(crate) fn poll_message(&mut self) -> Option<Outgoing> {
+        self.outbox.pop_front()
+    }
+
+    /// The next event.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`Flows::handle_timeout`] is due.
+    pub(crate) fn due(&self) -> Option<u64> {
+        self.deadlines.first().map(|(at, _)| *at)
+    }
+
+    /// A flow by its key.
+    pub(crate) fn get(&self, key: FlowKey) -> Option<&Flow<C::Request>> {
+        self.flows.get(&key)
+    }
+
+    /// All flows.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FlowKey, &Flow<C::Request>)> {
+        self.flows.iter().map(|(key, flow)| (*key, flow))
+    }
+
+    /// The flow that another member asked for, by its address and port-id.
+    pub(crate) fn called_by(&self, address: u64, remote_port: u32) -> Option<FlowKey> {
+        self.called.get(&(address, remote_port)).copied()
+    }
+
+    /// Asks the member that holds an application for a flow to it. [`Event::Allocated`] follows.
+    ///
+    /// # Errors
+    /// Too many flows, or data transfer has no connection for it.
+    pub(crate) fn allocate(
+        &mut self,
+        now: u64,
+        wish: Wish,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<FlowKey, String> {
+        let Some(key) = self.free_key(now) else {
+            return Err("this member has as many flows as it can".to_string());
+        };
+        let open = Open {
+            owner: Owner::Flow(key),
+            cube: wish.cube.clone(),
+            msg_boundaries: wish.spec.msg_boundaries,
+            pinned: None,
+        };
+        let local_cep = match dt.open(now, open) {
+            Ok(cep) => cep,
+            Err(reason) => {
+                self.free.insert(key.0);
+                return Err(reason);
+            }
+        };
+        let flow = Flow {
+            role: Role::Caller,
+            local: wish.local,
+            remote: wish.remote,
+            spec: wish.spec,
+            cube: wish.cube,
+            port: key.0,
+            remote_port: 0,
+            local_cep,
+            remote_cep: CepId(0),
+            member: wish.member,
+            address: wish.address,
+            invoke_id: self.invoke_id(),
+            state: State::Asking {
+                until: now + self.habits.answer,
+            },
+            since: now,
+            unreachable: None,
+        };
+        let mut message = self.codec.request(&flow);
+        message.invoke_id = flow.invoke_id;
+        self.asked.insert(flow.invoke_id, key);
+        self.send(flow.address, message);
+        self.flows.insert(key, flow);
+        self.reckon(key);
+        Ok(key)
+    }
+
+    /// Another member asks for a flow. [`Event::Incoming`] follows.
+    ///
+    /// # Errors
+    /// The name under which the request is to be counted as discarded.
+    pub(crate) fn offer(
+        &mut self,
+        now: u64,
+        offer: Offer<C::Request>,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        if let Some(old) = self.called_by(offer.address, offer.remote_port) {
+            let is_again = self.flows.get(&old).is_some_and(|flow| {
+                flow.invoke_id == offer.invoke_id && now < flow.since + DUPLICATE_NS
+            });
+            if is_again {
+                return Err("flow-asked-again");
+            }
+            let reason = format!("{} uses the port-id for a new flow", offer.member);
+            self.close(now, old, false, reason, dt);
+        }
+        let Some(key) = self.free_key(now) else {
+            self.refuse(&offer, "this member has as many flows as it can");
+            return Err("too-many-flows");
+        };
+        let Offer { local, remote, .. } = &offer;
+        self.events.push_back(Event::Incoming {
+            flow: key,
+            local: local.clone(),
+            remote: remote.clone(),
+            spec: offer.spec,
+        });
+        self.called.insert((offer.address, offer.remote_port), key);
+        let flow = Flow {
+            role: Role::Called,
+            local: offer.local,
+            remote: offer.remote,
+            spec: offer.spec,
+            cube: offer.cube,
+            port: key.0,
+            remote_port: offer.remote_port,
+            local_cep: CepId(0),
+            remote_cep: offer.remote_cep,
+            member: offer.member,
+            address: offer.address,
+            invoke_id: offer.invoke_id,
+            state: State::Deciding {
+                request: offer.request,
+                until: now + self.habits.decision,
+            },
+            since: now,
+            unreachable: None,
+        };
+        self.flows.insert(key, flow);
+        self.reckon(key);
+        Ok(())
+    }
+
+    /// Refuses a flow that is not even offered to an application.
+    pub(crate) fn refuse(&mut self, offer: &Offer<C::Request>, reason: &str) {
+        let mut message = self.codec.refuse(&offer.request, reason);
+        message.invoke_id = offer.invoke_id;
+        self.send(offer.address, message);
+    }
+
+    /// The answer to a request, from the member with address `from`.
+    ///
+    /// # Errors
+    /// The name under which the answer is to be counted as discarded.
+    pub(crate) fn answer(
+        &mut self,
+        now: u64,
+        from: u64,
+        invoke_id: i32,
+        answer: Result<Accepted, String>,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        let key = *self.asked.get(&invoke_id).ok_or("answer-unasked")?;
+        let flow = self.flows.get_mut(&key).ok_or("answer-unasked")?;
+        if flow.address != from {
+            return Err("answer-of-another");
+        }
+        self.asked.remove(&invoke_id);
+        let is_wanted = matches!(flow.state, State::Asking { .. });
+        match answer {
+            Ok(accepted) => {
+                flow.remote_port = accepted.remote_port;
+                flow.remote_cep = accepted.remote_cep;
+                if is_wanted {
+                    flow.state = State::Open;
+                    dt.connect(now, flow.local_cep, Address(from), accepted.remote_cep);
+                    let result = Ok(());
+                    self.events
+                        .push_back(Event::Allocated { flow: key, result });
+                    self.reckon(key);
+                } else {
+                    self.end(now, key, dt);
+                }
+            }
+            Err(reason) => {
+                let reason = match reason.is_empty() {
+                    true => format!("{} refused the flow", flow.member),
+                    false => reason,
+                };
+                self.close(now, key, false, reason, dt);
+            }
+        }
+        Ok(())
+    }
+
+    /// The application has decided.
+    pub(crate) fn respond(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        answer: Result<(), String>,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        let State::Deciding { request, .. } = &flow.state else {
+            return;
+        };
+        let request = request.clone();
+        let open = Open {
+            owner: Owner::Flow(key),
+            cube: flow.cube.clone(),
+            msg_boundaries: flow.spec.msg_boundaries,
+            pinned: None,
+        };
+        let opened = answer.and_then(|()| {
+            dt.open(now, open).inspect_err(|reason| {
+                let reason = format!("no connection: {reason}");
+                self.events.push_back(Event::Closed {
+                    flow: key,
+                    is_graceful: false,
+                    reason,
+                });
+            })
+        });
+        let (address, invoke_id) = (flow.address, flow.invoke_id);
+        let mut message = match opened {
+            Ok(cep) => {
+                flow.local_cep = cep;
+                flow.state = State::Open;
+                dt.connect(now, cep, Address(address), flow.remote_cep);
+                self.codec.accept(flow, &request)
+            }
+            Err(reason) => {
+                self.remove(now, key);
+                self.codec.refuse(&request, &reason)
+            }
+        };
+        message.invoke_id = invoke_id;
+        self.send(address, message);
+        self.reckon(key);
+    }
+
+    pub(super) fn send(&mut self, address: u64, message: Message) {
+        self.outbox.push_back(Outgoing { address, message });
+    }
+
+    pub(super) fn habits(&self) -> &Habits {
+        &self.habits
+    }
+
+    /// A fresh invoke id.
+    pub(super) fn invoke_id(&mut self) -> i32 {
+        loop {
+            let id = self.next_invoke_id;
+            self.next_invoke_id = id.checked_add(1).unwrap_or(self.habits.first_invoke_id);
+            if !self.asked.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// The lowest port-id that is free and has rested.
+    fn free_key(&mut self, now: u64) -> Option<FlowKey> {
+        while let Some((_, port)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
+            self.free.insert(port);
+        }
+        if self.flows.len() >= self.habits.flows {
+            return None;
+        }
+        let port = self.free.pop_first().unwrap_or_else(|| {
+            self.next_port += 1;
+            self.next_port - 1
+        });
+        Some(FlowKey(port))
+    }
+
+    pub(super) fn remove(&mut self, now: u64, key: FlowKey) -> Option<Flow<C::Request>> {
+        let flow = self.flows.remove(&key)?;
+        match flow.role {
+            Role::Caller => {
+                self.asked.remove(&flow.invoke_id);
+            }
+            Role::Called => {
+                self.called.remove(&(flow.address, flow.remote_port));
+            }
+        }
+        self.resting.push_back((now + self.habits.rest, key.0));
+        self.reckon(key);
+        Some(flow)
+    }
+
+    /// Flows whose deadline is over, each with its deadline taken off.
+    pub(super) fn overdue(&mut self, now: u64) -> Option<FlowKey> {
+        let (at, key) = *self.deadlines.first()?;
+        if at > now {
+            return None;
+        }
+        self.deadlines.remove(&(at, key));
+        self.due_of.remove(&key);
+        Some(key)
+    }
+
+    /// Works the deadline of a flow out anew.
+    pub(super) fn reckon(&mut self, key: FlowKey) {
+        if let Some(at) = self.due_of.remove(&key) {
+            self.deadlines.remove(&(at, key));
+        }
+        if let Some(at) = self.flows.get(&key).and_then(Flow::due) {
+            self.due_of.insert(key, at);
+            self.deadlines.insert((at, key));
+        }
+    }
+}
+
+impl<R> Flow<R> {
+    /// When something has to happen to it without a word from anybody.
+    fn due(&self) -> Option<u64> {
+        let state = match &self.state {
+            State::Asking { until }
+            | State::GivenUp { until }
+            | State::Deciding { until, .. }
+            | State::Lingering { until } => Some(*until),
+            State::Open | State::Finishing => None,
+        };
+        [state, self.lost_at()].into_iter().flatten().min()
+    }
+
+    /// When the flow is over because the other member cannot be reached: after R of delta-t.
+    pub(super) fn lost_at(&self) -> Option<u64> {
+        Some(self.unreachable? + u64::from(self.cube.retransmit_ms) * super::MS)
+    }
+}

@@ -1,0 +1,25 @@
+//! What the layer managements of other implementations' dialects have in common, as components
+//! without I/O and without a word of any dialect.
+//!
+//! ```text
+//!   a dialect's machine: object names, values, enrollment, neighbours
+//!      |            |               |             |
+//!      v            v               v             v
+//!   flows        links          directory       show
+//!   allocator    who reports    who holds       the RIB as
+//!   with port-   which link,    which           tools see it
+//!   ids          routes         application
+//! ```
+//!
+//! Each component says what its caller has to send or to tell; nothing here writes a message.
+
+pub(crate) mod directory;
+pub(crate) mod ending;
+pub(crate) mod flows;
+pub(crate) mod journal;
+pub(crate) mod links;
+pub(crate) mod names;
+pub(crate) mod show;
+
+/// Milliseconds in nanoseconds.
+pub(crate) const MS: u64 = 1_000_000;

@@ -1,0 +1,77 @@
+//! Names in four parts, and the one text that the rest of this system calls an application by.
+
+use alloc::string::{String, ToString};
+use core::fmt;
+
+use carina_cdap::Party;
+
+/// A name of an application process or entity.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Name {
+    /// Application process name.
+    pub(crate) ap: String,
+    /// Application process instance.
+    pub(crate) api: String,
+    /// Application entity name.
+    pub(crate) ae: String,
+    /// Application entity instance.
+    pub(crate) aei: String,
+}
+
+impl Name {
+    /// Reads `ap|api|ae|aei`, where empty parts at the end and their bars may be left out. A
+    /// fifth part and what follows belongs to the fourth.
+    pub(crate) fn of(text: &str) -> Name {
+        let mut parts = text.splitn(4, '|').map(ToString::to_string);
+        let mut next = || parts.next().unwrap_or_default();
+        Name {
+            ap: next(),
+            api: next(),
+            ae: next(),
+            aei: next(),
+        }
+    }
+}
+
+impl fmt::Display for Name {
+    /// `ap|api|ae|aei` without empty parts at the end.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let parts = [&self.ap, &self.api, &self.ae, &self.aei];
+        let used = parts.iter().rposition(|part| !part.is_empty());
+        for (index, part) in parts.iter().enumerate().take(used.map_or(0, |at| at + 1)) {
+            if index > 0 {
+                f.write_str("|")?;
+            }
+            f.write_str(part)?;
+        }
+        Ok(())
+    }
+}
+
+impl From<Name> for Party {
+    fn from(name: Name) -> Party {
+        let Name { ap, api, ae, aei } = name;
+        Party { ap, api, ae, aei }
+    }
+}
+
+impl From<Party> for Name {
+    fn from(party: Party) -> Name {
+        let Party { ap, api, ae, aei } = party;
+        Name { ap, api, ae, aei }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_parts_are_the_same_name() {
+        for text in ["", "a", "a|1", "a||e", "a|1|e|2", "|1"] {
+            assert_eq!(Name::of(text).to_string(), text);
+        }
+        assert_eq!(Name::of("a|||").to_string(), "a");
+        assert_eq!(Name::of("a|b|c|d|e").aei, "d|e");
+    }
+}
