@@ -118,6 +118,12 @@ impl DatagramSocket {
         DATAGRAMS - self.queued.len()
     }
 
+    /// Datagrams that wait for a flush.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queued.len()
+    }
+
     /// A place for a datagram of `bytes` to `to`, to be filled; sent by the next flush. `None` when
     /// there is no room or the datagram is too long.
     pub fn queue(&mut self, to: SocketAddr, bytes: usize) -> Option<&mut [u8]> {

@@ -4,6 +4,7 @@
 //! ([`frame`]). The other is that of rlite and IRATI: a datagram is an SDU and nothing else, a pair
 //! of addresses is a flow, and the names of both come from the address book.
 
+mod doors;
 pub(crate) mod frame;
 mod native;
 mod rlite;
@@ -15,10 +16,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use carina_api::AppName;
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, LinkId, Links};
-use carina_netdev::{DatagramSocket, Fault, FaultPlan};
+use carina_netdev::{DatagramSocket, FaultPlan};
 use carina_sys::Interest;
-use carina_wire::Payload;
 
+use self::doors::{Door, Doors};
 use self::frame::SDU_HEADER_BYTES;
 use self::native::Native;
 use self::rlite::Rlite;
@@ -130,11 +131,8 @@ impl Boot for UdpBoot {
             name: format!("ipcp-{}", parts.ipcp),
             label: address.to_string(),
             board: Board::new(parts),
-            io: DatagramIo {
-                socket: self.socket,
-                fault: plan.map(Fault::new),
-                retry_at: None,
-            },
+            io: Doors::new(self.socket, plan)
+                .map_err(|error| format!("the UDP sockets: {error}"))?,
             book: self.book,
             retries: Retries::new(self.config.timeout_ns),
             dialect: match self.config.framing {
@@ -155,12 +153,12 @@ impl Boot for UdpBoot {
 pub(super) struct Peer {
     /// Its address; `None` while the book is asked.
     address: Option<SocketAddr>,
+    /// The socket that it knows.
+    door: Door,
     /// This side's number of the flow (native).
     own: u16,
     /// The other side's number of the flow (native), once known.
     theirs: Option<u16>,
-    /// Something has come from there.
-    is_heard: bool,
 }
 
 enum Speech {
@@ -168,19 +166,12 @@ enum Speech {
     Rlite(Rlite),
 }
 
-/// The socket and the impaired line before it.
-pub(super) struct DatagramIo {
-    socket: DatagramSocket,
-    fault: Option<Fault<(SocketAddr, Vec<u8>)>>,
-    retry_at: Option<u64>,
-}
-
 /// The app.
 pub(super) struct Udp {
     name: String,
     label: String,
     board: Board<Peer>,
-    io: DatagramIo,
+    io: Doors,
     book: Book,
     retries: Retries,
     dialect: Speech,
@@ -189,72 +180,6 @@ pub(super) struct Udp {
     is_removed: bool,
     now: u64,
     stalled: VecDeque<LinkId>,
-}
-
-impl DatagramIo {
-    /// Datagrams that can be sent now.
-    fn room(&self) -> usize {
-        match self.fault {
-            Some(_) => usize::MAX,
-            None => self.socket.room(),
-        }
-    }
-
-    /// Sends `head` and `body` as one datagram; the reason it was lost, if it was.
-    fn send(
-        &mut self,
-        now: u64,
-        to: SocketAddr,
-        head: &[u8],
-        body: &impl Payload,
-    ) -> Option<Value> {
-        let bytes = head.len() + body.len();
-        if let Some(fault) = &mut self.fault {
-            let mut datagram = Vec::with_capacity(bytes);
-            datagram.extend_from_slice(head);
-            body.append_to(&mut datagram);
-            let is_passed = fault.offer(now, (to, datagram), bytes);
-            return (!is_passed).then_some(Value::DropImpaired);
-        }
-        if self.socket.room() == 0 {
-            self.flush(now);
-        }
-        match self.socket.queue(to, bytes) {
-            Some(place) => {
-                place[..head.len()].copy_from_slice(head);
-                body.copy_prefix(&mut place[head.len()..]);
-                None
-            }
-            None => Some(Value::DropNoBuffer),
-        }
-    }
-
-    /// Moves what has come to the end of the impaired line to the socket.
-    fn move_due(&mut self, now: u64) -> u64 {
-        let mut lost = 0;
-        while let Some((to, datagram)) = self.fault.as_mut().and_then(|f| f.take_due(now)) {
-            if self.socket.room() == 0 {
-                self.flush(now);
-            }
-            match self.socket.queue(to, datagram.len()) {
-                Some(place) => place.copy_from_slice(&datagram),
-                None => lost += 1,
-            }
-        }
-        lost
-    }
-
-    /// Returns how many datagrams the kernel refused for good.
-    fn flush(&mut self, now: u64) -> usize {
-        let (lost, is_stuck) = self.socket.flush();
-        self.retry_at = is_stuck.then_some(now + RETRY_NS);
-        lost
-    }
-
-    fn next_deadline(&self) -> Option<u64> {
-        let due = self.fault.as_ref().and_then(Fault::next_due);
-        [due, self.retry_at].into_iter().flatten().min()
-    }
 }
 
 impl Udp {
@@ -278,9 +203,9 @@ impl Udp {
                     self.book.ask_where(port, &names.remote);
                     let peer = Peer {
                         address: None,
+                        door: Door::LISTEN,
                         own: 0,
                         theirs: None,
-                        is_heard: false,
                     };
                     self.board.ask(self.now, (port, names, wires), peer, links);
                 }
@@ -366,10 +291,12 @@ impl Udp {
     }
 
     fn receive(&mut self, links: &mut Links) -> usize {
-        let count = self.io.socket.receive();
+        let Some((door, count)) = self.io.receive() else {
+            return 0;
+        };
         for at in 0..count {
             // The datagram is copied out because what it says may make this side send.
-            let Some((datagram, from)) = self.io.socket.datagram(at) else {
+            let Some((datagram, from)) = self.io.datagram(door, at) else {
                 self.board.row.add(Value::DropTooLong, 1);
                 continue;
             };
@@ -380,7 +307,7 @@ impl Udp {
             buffer.as_mut_slice().copy_from_slice(datagram);
             match self.dialect {
                 Speech::Native(_) => self.receive_native(from, buffer, links),
-                Speech::Rlite(_) => self.receive_rlite(from, buffer, links),
+                Speech::Rlite(_) => self.receive_rlite((door, from), buffer, links),
             }
         }
         count
@@ -401,9 +328,9 @@ impl Udp {
         };
         let mut moved = false;
         loop {
-            if self.io.room() == 0 {
+            if self.io.room(peer.door) == 0 {
                 self.io.flush(self.now);
-                if self.io.room() == 0 {
+                if self.io.room(peer.door) == 0 {
                     break;
                 }
             }
@@ -414,7 +341,7 @@ impl Udp {
             if !self.board.fits(at, &packet, self.sdu_max) {
                 continue;
             }
-            match self.io.send(self.now, to, header, &packet) {
+            match self.io.send(self.now, (peer.door, to), header, &packet) {
                 None => self.board.count_sent(packet.len()),
                 Some(reason) => self.board.row.add(reason, 1),
             }
@@ -480,6 +407,8 @@ impl Udp {
             Speech::Native(native) => native.forget(peer),
             Speech::Rlite(rlite) => rlite.forget(peer, self.now),
         }
+        let lost = self.io.close(peer.door);
+        self.board.row.add(Value::DropNoBuffer, lost);
     }
 }
 
@@ -500,6 +429,7 @@ impl App for Udp {
         if self.is_removed {
             return;
         }
+        self.io.hear();
         self.hear_book(links);
         self.ask(links);
         let lost = self.io.move_due(now);
@@ -568,10 +498,11 @@ impl App for Udp {
     }
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
-        vec![
-            (self.io.socket.as_fd(), Interest::ReadEdge),
-            (self.book.as_fd(), Interest::ReadEdge),
-        ]
+        let [listen, calls] = self.io.wait_fds();
+        let book = self.book.as_fd();
+        [listen, calls, book]
+            .map(|fd| (fd, Interest::ReadEdge))
+            .to_vec()
     }
 }
 

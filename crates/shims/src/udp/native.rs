@@ -8,6 +8,7 @@ use carina_engine::{Buffer, Close, Links, Packet};
 use carina_wire::Bytes;
 
 use super::frame::{Frame, SDU_HEADER_BYTES};
+use super::doors::Door;
 use super::{Peer, Speech, Udp};
 use crate::board::{Names, Stage};
 
@@ -53,7 +54,7 @@ impl Udp {
     fn say(&mut self, to: SocketAddr, frame: &Frame<'_>) {
         let mut datagram = Vec::new();
         frame.encode(&mut datagram);
-        match self.io.send(self.now, to, &datagram, &Bytes::default()) {
+        match self.io.send(self.now, (Door::LISTEN, to), &datagram, &Bytes::default()) {
             None => self.board.row.add(Value::ControlOut, 1),
             Some(reason) => self.board.row.add(reason, 1),
         }
@@ -245,9 +246,9 @@ impl Udp {
         };
         let peer = Peer {
             address: Some(from),
+            door: Door::LISTEN,
             own,
             theirs: Some(theirs),
-            is_heard: true,
         };
         if let Some(at) = self.board.offer(now, names, peer)
             && let Some(native) = self.native()

@@ -7,13 +7,17 @@ use carina_api::AppName;
 use carina_engine::counters::Value;
 use carina_engine::{Buffer, Close, Links, Packet};
 
+use super::doors::Door;
 use super::{Peer, Speech, Udp};
-use crate::board::{Names, Stage};
+use crate::board::Names;
 
 /// What this framing remembers.
 #[derive(Default)]
 pub(super) struct Rlite {
+    /// The flows begun by others, by where these are; they come to the socket that listens.
     places: HashMap<SocketAddr, usize>,
+    /// The flows asked for from here, each with a socket of its own.
+    calls: HashMap<Door, usize>,
     /// Until when datagrams from there are late ones of a flow that has ended, in ns.
     ended: HashMap<SocketAddr, u64>,
     /// Datagrams from addresses whose name is being asked for.
@@ -23,6 +27,10 @@ pub(super) struct Rlite {
 impl Rlite {
     pub fn forget(&mut self, peer: Peer, now: u64) {
         let Some(address) = peer.address else { return };
+        if peer.door != Door::LISTEN {
+            self.calls.remove(&peer.door);
+            return;
+        }
         self.places.remove(&address);
         if self.ended.len() >= STRANGERS_MAX {
             self.ended.retain(|_, until| *until > now);
@@ -43,30 +51,37 @@ impl Udp {
 
     /// The book has found where the called application is, which is all there is to allocate.
     pub(super) fn found_rlite(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
-        let Some(rlite) = self.rlite() else { return };
-        if rlite.places.contains_key(&address) {
-            let reason = format!(
-                "there is a flow with {address} already; this framing has one per pair of addresses"
-            );
-            return self.end(at, Close::Refused(reason), links);
-        }
-        rlite.places.insert(address, at);
-        rlite.ended.remove(&address);
+        let door = match self.io.open() {
+            Ok(door) => door,
+            Err(reason) => return self.end(at, Close::Refused(reason), links),
+        };
         if let Some(line) = self.board.line(at) {
             line.peer.address = Some(address);
+            line.peer.door = door;
+        }
+        if let Some(rlite) = self.rlite() {
+            rlite.calls.insert(door, at);
         }
         let credit = self.credit();
         self.board.answered(self.now, at, credit, links);
     }
 
     /// Delivers a datagram.
-    pub(super) fn receive_rlite(&mut self, from: SocketAddr, buffer: Buffer, links: &mut Links) {
+    pub(super) fn receive_rlite(
+        &mut self,
+        (door, from): (Door, SocketAddr),
+        buffer: Buffer,
+        links: &mut Links,
+    ) {
         let packet = Packet::from_buffer(buffer, false);
         let now = self.now;
-        if let Some(at) = self.place_of(from) {
-            if let Some(line) = self.board.line(at) {
-                line.peer.is_heard = true;
-            }
+        if door != Door::LISTEN {
+            return match self.answering(door, from) {
+                Some(at) => self.board.deliver(at, packet, links),
+                None => self.board.row.add(Value::DropUnknownChannel, 1),
+            };
+        }
+        if let Some(at) = self.rlite().and_then(|rlite| rlite.places.get(&from).copied()) {
             return self.board.deliver(at, packet, links);
         }
         let is_served = !self.board.names.is_empty();
@@ -92,33 +107,16 @@ impl Udp {
         }
     }
 
-    /// The flow with an address. The server side of rlite answers from another port than it was
-    /// asked at: a flow that has heard nothing yet follows it.
-    fn place_of(&mut self, from: SocketAddr) -> Option<usize> {
-        if let Some(at) = self.rlite()?.places.get(&from).copied() {
-            return Some(at);
+    /// The flow asked for from here whose socket this is. The server side of rlite answers from
+    /// another port than it was asked at, and wants to be spoken to where it was last heard from.
+    fn answering(&mut self, door: Door, from: SocketAddr) -> Option<usize> {
+        let at = self.rlite()?.calls.get(&door).copied()?;
+        let peer = &mut self.board.line(at)?.peer;
+        if peer.address?.ip() != from.ip() {
+            return None;
         }
-        let known = |address: &SocketAddr| address.ip() == from.ip();
-        let candidates: Vec<_> = self
-            .rlite()?
-            .places
-            .iter()
-            .filter(|(address, _)| known(address))
-            .map(|(address, at)| (*address, *at))
-            .collect();
-        for (address, at) in candidates {
-            let Some(line) = self.board.line(at) else {
-                continue;
-            };
-            if !line.is_passive && !line.peer.is_heard && line.stage == Stage::Open {
-                line.peer.address = Some(from);
-                let rlite = self.rlite()?;
-                rlite.places.remove(&address);
-                rlite.places.insert(from, at);
-                return Some(at);
-            }
-        }
-        None
+        peer.address = Some(from);
+        Some(at)
     }
 
     /// The book says who is at an address: its first datagrams begin flows.
@@ -128,7 +126,7 @@ impl Udp {
             return;
         };
         for (from, packet) in waiting {
-            if let Some(at) = self.place_of(from) {
+            if let Some(at) = self.rlite().and_then(|rlite| rlite.places.get(&from).copied()) {
                 self.board.deliver(at, packet, links);
                 continue;
             }
@@ -142,9 +140,9 @@ impl Udp {
             };
             let peer = Peer {
                 address: Some(from),
+                door: Door::LISTEN,
                 own: 0,
                 theirs: None,
-                is_heard: true,
             };
             let Some(at) = self.board.offer(now, names, peer) else {
                 continue;
