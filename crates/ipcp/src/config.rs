@@ -1,11 +1,14 @@
 //! Configuration of a DIF and of one member.
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
+use alloc::string::{String, ToString};
+use alloc::vec;
 use alloc::vec::Vec;
 
 use carina_wire::dif::{Dialect, Widths};
 use serde::{Deserialize, Serialize};
+
+use crate::policy::component;
 
 /// What one IPCP is told at its birth.
 #[derive(Clone, Debug, PartialEq)]
@@ -48,7 +51,8 @@ pub struct DifConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FieldWidths {
-    /// Addresses: 1, 2, 4 or 8 bytes.
+    /// Addresses: 1, 2, 4 or 8 bytes. (For all of these the native widths are given; rlite has 1,
+    /// 2, 4 or 8 everywhere and IRATI 1, 2 or 4, with control sequence numbers as wide as others.)
     pub address: u8,
     /// CEP-ids: 1, 2 or 4.
     pub cep: u8,
@@ -160,8 +164,124 @@ impl Default for DifConfig {
     }
 }
 
+impl DifConfig {
+    /// What a DIF of this dialect has unless configured otherwise. In the native one the standard
+    /// cubes come with the first member's bootstrap; the others are what rlite's modules and
+    /// IRATI's `default.dif` say.
+    #[must_use]
+    pub fn of_dialect(dialect: Dialect) -> DifConfig {
+        let native = DifConfig {
+            widths: dialect.widths().into(),
+            ..DifConfig::default()
+        };
+        let bare = PolicySpec {
+            name: "none".to_string(),
+            params: BTreeMap::new(),
+        };
+        let policies = BTreeMap::from([(component::DELIMITING.to_string(), bare)]);
+        match dialect {
+            Dialect::Rlite => DifConfig {
+                max_pdu_lifetime_ms: 4_000,
+                concatenation: false,
+                keepalive_ms: 20_000,
+                cubes: rlite_cubes(),
+                policies,
+                ..native
+            },
+            Dialect::Irati => DifConfig {
+                max_pdu: 1_470,
+                max_pdu_lifetime_ms: 60_000,
+                concatenation: false,
+                cubes: irati_cubes(),
+                policies,
+                ..native
+            },
+            _ => native,
+        }
+    }
+}
+
+/// rlite has no cubes, only policies of each flow: these are the two that its flow allocator makes
+/// of a specification. Both have QoS-id 0 on the wire.
+fn rlite_cubes() -> Vec<QosCube> {
+    vec![
+        QosCube {
+            initial_a_ms: 0,
+            ..QosCube::plain(1, "best-effort")
+        },
+        QosCube {
+            in_order: true,
+            retransmission: true,
+            window: Some(WindowConfig {
+                credit_max: 512,
+                initial_credit: 512,
+            }),
+            max_sdu_gap: Some(0),
+            // 10 times the initial timeout of a second.
+            retransmit_ms: 10_000,
+            ..QosCube::plain(2, "reliable")
+        },
+    ]
+}
+
+/// The cubes of IRATI's `default.dif`.
+fn irati_cubes() -> Vec<QosCube> {
+    let window = Some(WindowConfig {
+        credit_max: 50,
+        initial_credit: 50,
+    });
+    vec![
+        QosCube {
+            in_order: true,
+            window,
+            initial_a_ms: 300,
+            ..QosCube::plain(1, "unreliablewithflowcontrol")
+        },
+        QosCube {
+            in_order: true,
+            retransmission: true,
+            window,
+            max_sdu_gap: Some(0),
+            initial_a_ms: 300,
+            // Five times in a second with its back-off: 1 + 2 + 5 + 10 + 17 seconds.
+            retransmit_ms: 35_000,
+            ..QosCube::plain(2, "reliablewithflowcontrol")
+        },
+    ]
+}
+
+impl QosCube {
+    /// A cube that promises nothing, with the defaults of every field.
+    #[must_use]
+    pub fn plain(id: u16, name: &str) -> QosCube {
+        QosCube {
+            id,
+            name: name.to_string(),
+            in_order: false,
+            retransmission: false,
+            window: None,
+            rate: None,
+            max_sdu_gap: None,
+            partial_delivery: false,
+            priority: default_priority(),
+            weight: default_weight(),
+            ecn: false,
+            initial_a_ms: default_a(),
+            retransmit_ms: default_r(),
+            max_delay_us: 0,
+            max_loss: default_loss(),
+        }
+    }
+}
+
 impl Default for FieldWidths {
     fn default() -> FieldWidths {
+        Widths::default().into()
+    }
+}
+
+impl From<Widths> for FieldWidths {
+    fn from(widths: Widths) -> FieldWidths {
         let Widths {
             address,
             cep,
@@ -171,7 +291,7 @@ impl Default for FieldWidths {
             length,
             rate,
             frame,
-        } = Widths::default();
+        } = widths;
         FieldWidths {
             address,
             cep,

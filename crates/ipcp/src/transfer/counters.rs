@@ -182,7 +182,7 @@ impl From<PciError> for DropReason {
         match error {
             PciError::Short => DropReason::HeaderShort,
             PciError::Version => DropReason::HeaderVersion,
-            PciError::Type => DropReason::HeaderType,
+            PciError::Type | PciError::ReservedType(_) => DropReason::HeaderType,
             PciError::Reserved => DropReason::HeaderReserved,
             _ => DropReason::HeaderLength,
         }

@@ -1,4 +1,4 @@
-//! Whole numbers of 1, 2, 4 or 8 bytes in network byte order.
+//! Whole numbers of 1, 2, 4 or 8 bytes, in network byte order or little-endian.
 
 /// A cursor that reads fields off the front of bytes that anyone may have written.
 pub(super) struct Reader<'a> {
@@ -19,6 +19,18 @@ impl<'a> Reader<'a> {
             2 => u64::from(u16::from_be_bytes(self.chunk()?)),
             4 => u64::from(u32::from_be_bytes(self.chunk()?)),
             8 => u64::from_be_bytes(self.chunk()?),
+            _ => return None,
+        })
+    }
+
+    /// The next field, little-endian.
+    #[inline(always)]
+    pub(super) fn take_le(&mut self, width: u8) -> Option<u64> {
+        Some(match width {
+            1 => u64::from(u8::from_le_bytes(self.chunk()?)),
+            2 => u64::from(u16::from_le_bytes(self.chunk()?)),
+            4 => u64::from(u32::from_le_bytes(self.chunk()?)),
+            8 => u64::from_le_bytes(self.chunk()?),
             _ => return None,
         })
     }
@@ -65,12 +77,38 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Writes the low `width` bytes of a value, little-endian.
+    #[inline(always)]
+    pub(super) fn put_le(&mut self, width: u8, value: u64) -> Option<()> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "the low bytes are asked for"
+        )]
+        match width {
+            1 => self.chunk((value as u8).to_le_bytes()),
+            2 => self.chunk((value as u16).to_le_bytes()),
+            4 => self.chunk((value as u32).to_le_bytes()),
+            8 => self.chunk(value.to_le_bytes()),
+            _ => None,
+        }
+    }
+
     #[inline(always)]
     fn chunk<const N: usize>(&mut self, bytes: [u8; N]) -> Option<()> {
         let end = self.at + N;
         self.out.get_mut(self.at..end)?.copy_from_slice(&bytes);
         self.at = end;
         Some(())
+    }
+}
+
+/// The low `width` bytes of a value.
+#[inline(always)]
+pub(super) const fn cut(value: u64, width: u8) -> u64 {
+    if width >= 8 {
+        value
+    } else {
+        value & ((1 << (8 * width as u32)) - 1)
     }
 }
 

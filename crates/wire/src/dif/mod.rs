@@ -3,9 +3,12 @@
 //! What a field *means* is the same in every DIF; how it is laid out is the DIF's [`Syntax`]. The
 //! layouts are drawn byte by byte in `docs/pci.md`.
 
+mod checksum;
 mod field;
+mod irati;
 mod native;
 mod pci;
+mod rlite;
 mod syntax;
 
 pub use pci::{Ack, Control, Pci, PduType, SACK_RANGES_MAX, Sack, Window};
@@ -18,7 +21,8 @@ use core::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub u64);
 
-/// One end of a connection, chosen by the IPCP that has it. 0 is none.
+/// One end of a connection, chosen by the IPCP that has it. 0 is none, but for the peers in an
+/// rlite DIF, which begin to count there.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CepId(pub u32);
 
@@ -52,8 +56,8 @@ impl fmt::Display for QosId {
 /// Longest header of any PDU in any DIF, in bytes. Data and management PDUs have at most 42.
 pub const PCI_BYTES_MAX: usize = 209;
 
-/// Widths of the PCI's fields in bytes: each 1, 2, 4 or 8 (8 for addresses and sequence numbers
-/// only). [`Syntax::check`] knows which are possible.
+/// Widths of the PCI's fields in bytes: each 1, 2, 4 or 8. [`Syntax::check`] knows which of them a
+/// dialect has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Widths {
     /// Addresses.
@@ -80,6 +84,31 @@ impl Widths {
         address: 2,
         cep: 2,
         qos: 1,
+        seq: 4,
+        ctrl_seq: 4,
+        length: 2,
+        rate: 4,
+        frame: 4,
+    };
+
+    /// What an rlite DIF has unless its modules were compiled otherwise: 28 bytes in front of user
+    /// data. Rates and time frames are not on the wire.
+    pub const RLITE: Widths = Widths {
+        address: 4,
+        cep: 2,
+        qos: 2,
+        seq: 4,
+        ctrl_seq: 4,
+        length: 2,
+        rate: 4,
+        frame: 4,
+    };
+
+    /// What the template of an IRATI DIF has unless it was changed: 19 bytes in front of user data.
+    pub const IRATI: Widths = Widths {
+        address: 2,
+        cep: 2,
+        qos: 2,
         seq: 4,
         ctrl_seq: 4,
         length: 2,
@@ -115,6 +144,17 @@ pub struct Syntax {
     pub widths: Widths,
 }
 
+impl Syntax {
+    /// A dialect with the widths that it usually has.
+    #[must_use]
+    pub const fn of_dialect(dialect: Dialect) -> Syntax {
+        Syntax {
+            dialect,
+            widths: dialect.widths(),
+        }
+    }
+}
+
 /// Families of layouts: byte order, field order, PDU type values, base of acknowledgements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -132,6 +172,16 @@ pub enum Dialect {
 impl Dialect {
     /// All of them.
     pub const ALL: [Dialect; 3] = [Dialect::Native, Dialect::Rlite, Dialect::Irati];
+
+    /// The widths of a DIF that is not configured otherwise.
+    #[must_use]
+    pub const fn widths(self) -> Widths {
+        match self {
+            Dialect::Native => Widths::DEFAULT,
+            Dialect::Rlite => Widths::RLITE,
+            Dialect::Irati => Widths::IRATI,
+        }
+    }
 
     /// Its name in configurations.
     #[must_use]

@@ -1,7 +1,8 @@
 //! Encoding and decoding of PCI in the layout of one DIF.
 
 use super::{
-    Address, CepId, Control, Dialect, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax, Widths, native,
+    Address, CepId, Control, Dialect, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax, Widths, irati,
+    native, rlite,
 };
 use core::fmt;
 
@@ -10,7 +11,7 @@ use core::fmt;
 pub struct Decoded {
     /// The header. Sequence numbers are as on the wire: truncated to [`Syntax::seq_bits`].
     pub pci: Pci,
-    /// Relays that the PDU may still pass.
+    /// Relays that the PDU may still pass; 255 also for more, and where the dialect has no limit.
     pub hop_limit: u8,
     /// Length of the header in bytes. The user data begin here, or what a control or rendezvous
     /// PDU says: [`Syntax::decode_control`].
@@ -34,13 +35,35 @@ pub struct Route {
     pub dst_cep: CepId,
     /// CEP-id at the source.
     pub src_cep: CepId,
-    /// Relays that the PDU may still pass.
+    /// Relays that the PDU may still pass; 255 also for more, and where the dialect has no limit.
     pub hop_limit: u8,
     /// A relay before met congestion.
     pub ecn: bool,
     /// Length of the PDU in bytes, header included, as the header says; not yet compared with what
     /// came.
     pub pdu_bytes: usize,
+}
+
+impl Route {
+    /// With what the rest of the header says. Only data PDUs have a sequence number.
+    pub(super) fn decoded(&self, drf: bool, seq: u64, header_bytes: usize) -> Decoded {
+        Decoded {
+            pci: Pci {
+                kind: self.kind,
+                dst: self.dst,
+                src: self.src,
+                qos: self.qos,
+                dst_cep: self.dst_cep,
+                src_cep: self.src_cep,
+                drf,
+                ecn: self.ecn,
+                seq: if self.kind == PduType::Data { seq } else { 0 },
+            },
+            hop_limit: self.hop_limit,
+            header_bytes,
+            pdu_bytes: self.pdu_bytes,
+        }
+    }
 }
 
 /// Why bytes are no PDU of this DIF.
@@ -53,8 +76,12 @@ pub enum PciError {
     Version,
     /// The PDU type is unknown.
     Type,
+    /// The PDU type has a name in this dialect, but no implementation sends it.
+    ReservedType(&'static str),
     /// Reserved bits are set, or an acknowledgement has no place for what it announces.
     Reserved,
+    /// A CEP-id or a QoS-id is larger than any that can be in use.
+    Range,
     /// The length is smaller than the header, larger than what came, or a control PDU has user
     /// data.
     Length,
@@ -91,6 +118,11 @@ impl Syntax {
     /// # Errors
     /// The field whose width is not possible, in words.
     pub fn check(&self) -> Result<(), &'static str> {
+        match self.dialect {
+            Dialect::Native => {}
+            Dialect::Rlite => return rlite::check(self.widths),
+            Dialect::Irati => return irati::check(self.widths),
+        }
         let Widths {
             address,
             cep,
@@ -133,7 +165,9 @@ impl Syntax {
     #[must_use]
     pub fn base_bytes(&self) -> usize {
         match self.dialect {
-            _ => native::base_bytes(self.widths),
+            Dialect::Native => native::base_bytes(self.widths),
+            Dialect::Rlite => rlite::base_bytes(self.widths),
+            Dialect::Irati => irati::base_bytes(self.widths),
         }
     }
 
@@ -142,7 +176,9 @@ impl Syntax {
     #[must_use]
     pub fn pci_bytes(&self, kind: PduType) -> usize {
         match self.dialect {
-            _ => native::pci_bytes(self.widths, kind),
+            Dialect::Native => native::pci_bytes(self.widths, kind),
+            Dialect::Rlite => rlite::pci_bytes(self.widths, kind),
+            Dialect::Irati => irati::pci_bytes(self.widths, kind),
         }
     }
 
@@ -162,10 +198,10 @@ impl Syntax {
     /// The longest PDU that the length field can express, in bytes.
     #[must_use]
     pub fn pdu_bytes_max(&self) -> usize {
-        if self.widths.length < 4 {
-            usize::from(u16::MAX)
-        } else {
-            u32::MAX as usize
+        match self.widths.length {
+            1 => usize::from(u8::MAX),
+            2 => usize::from(u16::MAX),
+            _ => u32::MAX as usize,
         }
     }
 
@@ -187,7 +223,11 @@ impl Syntax {
             Dialect::Native if self.widths == Widths::DEFAULT => {
                 native::encode(Widths::DEFAULT, pci, control, payload_len, hop_limit, out)
             }
-            _ => native::encode(self.widths, pci, control, payload_len, hop_limit, out),
+            Dialect::Native => {
+                native::encode(self.widths, pci, control, payload_len, hop_limit, out)
+            }
+            Dialect::Rlite => rlite::encode(self.widths, pci, control, payload_len, hop_limit, out),
+            Dialect::Irati => irati::encode(self.widths, pci, control, payload_len, out),
         }
     }
 
@@ -202,7 +242,9 @@ impl Syntax {
             Dialect::Native if self.widths == Widths::DEFAULT => {
                 native::decode(Widths::DEFAULT, prefix, present)
             }
-            _ => native::decode(self.widths, prefix, present),
+            Dialect::Native => native::decode(self.widths, prefix, present),
+            Dialect::Rlite => rlite::decode(self.widths, prefix, present),
+            Dialect::Irati => irati::decode(self.widths, prefix, present),
         }
     }
 
@@ -213,7 +255,9 @@ impl Syntax {
     /// Why it is to be discarded.
     pub fn decode_control(&self, prefix: &[u8], header: &Decoded) -> Result<Control, PciError> {
         match self.dialect {
-            _ => native::decode_control(self.widths, prefix, header),
+            Dialect::Native => native::decode_control(self.widths, prefix, header),
+            Dialect::Rlite => rlite::decode_control(self.widths, prefix, header),
+            Dialect::Irati => irati::decode_control(self.widths, prefix, header),
         }
     }
 
@@ -228,7 +272,9 @@ impl Syntax {
             Dialect::Native if self.widths == Widths::DEFAULT => {
                 native::peek(Widths::DEFAULT, prefix)
             }
-            _ => native::peek(self.widths, prefix),
+            Dialect::Native => native::peek(self.widths, prefix),
+            Dialect::Rlite => rlite::peek(self.widths, prefix),
+            Dialect::Irati => irati::peek(self.widths, prefix),
         }
     }
 
@@ -237,17 +283,44 @@ impl Syntax {
     #[must_use]
     pub fn mark_bytes(&self) -> usize {
         match self.dialect {
-            _ => native::MARK_BYTES,
+            Dialect::Native => native::MARK_BYTES,
+            Dialect::Rlite => rlite::MARK_BYTES,
+            Dialect::Irati => irati::mark_bytes(self.widths),
         }
     }
 
-    /// Rewrites the hop limit in the first [`Syntax::mark_bytes`] of a PDU, and sets the ECN flag
-    /// when `ecn` (it is never taken away). Fewer bytes stay as they are.
+    /// Rewrites the hop limit (where the dialect has one) in the first [`Syntax::mark_bytes`] of a
+    /// PDU, and sets the ECN flag when `ecn` (it is never taken away). A checksum that the PDU has
+    /// is changed with them. Fewer bytes stay as they are.
     #[inline]
     pub fn mark(&self, prefix: &mut [u8], hop_limit: u8, ecn: bool) {
         match self.dialect {
-            _ => native::mark(prefix, hop_limit, ecn),
+            Dialect::Native => native::mark(prefix, hop_limit, ecn),
+            Dialect::Rlite => rlite::mark(prefix, hop_limit, ecn),
+            Dialect::Irati => irati::mark(self.widths, prefix, ecn),
         }
+    }
+
+    /// The PCI has a place for a checksum of the PDU. Its use is a matter of the DIF:
+    /// [`Syntax::seal`], [`Syntax::is_sealed`].
+    #[must_use]
+    pub fn has_checksum(&self) -> bool {
+        self.dialect == Dialect::Rlite
+    }
+
+    /// Writes the checksum (RFC 1071) of a whole PDU into its PCI. Without effect in a dialect
+    /// that has none.
+    pub fn seal(&self, pdu: &mut [u8]) {
+        if self.has_checksum() {
+            rlite::seal(pdu);
+        }
+    }
+
+    /// True when a whole PDU, without padding, has the right checksum in its PCI; one without a
+    /// checksum has not.
+    #[must_use]
+    pub fn is_sealed(&self, pdu: &[u8]) -> bool {
+        self.has_checksum() && rlite::is_sealed(pdu)
     }
 }
 
@@ -259,7 +332,9 @@ impl PciError {
             PciError::Short => "short",
             PciError::Version => "version",
             PciError::Type => "type",
+            PciError::ReservedType(_) => "reserved-type",
             PciError::Reserved => "reserved",
+            PciError::Range => "range",
             PciError::Length => "length",
             PciError::Widths => "widths",
         }
@@ -269,6 +344,10 @@ impl PciError {
 impl fmt::Display for PciError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            PciError::ReservedType(name) => {
+                return write!(f, "PDUs of the reserved type {name} are not understood");
+            }
+            PciError::Range => "a CEP-id or QoS-id is larger than any in use",
             PciError::Short => "the PDU ends within its header",
             PciError::Version => "the version of the PCI is unknown",
             PciError::Type => "the PDU type is unknown",
