@@ -1,5 +1,6 @@
 //! Leaving by will and by order.
 
+use carina_ipcp::api::Scalar;
 use carina_ipcp::{Command, Event};
 use carina_wire::FlowSpec;
 
@@ -35,6 +36,44 @@ fn flows_of_a_member_that_leaves_end_with_the_reason() {
         matches!(event, Event::DropN1 { .. }).then_some(())
     });
     assert_eq!(dropped.len(), 1);
+}
+
+/// Whether a member holds each of the links between `b` and `c` for up, `b`'s word first.
+fn links_of_the_end(net: &mut Net, at: &str) -> Vec<bool> {
+    let mut words: Vec<(String, bool)> = Vec::new();
+    for link in net.read_rib(at, "/routing/links", 1) {
+        let field = |name: &str| link.fields.iter().find(|(key, _)| key == name);
+        let (Some((_, Scalar::Text(from))), Some((_, Scalar::Bool(is_up)))) =
+            (field("name"), field("is_up"))
+        else {
+            continue;
+        };
+        let ends = link.path.trim_start_matches("/routing/links/");
+        if !ends.split('-').any(|end| end == "1") {
+            words.push((from.clone(), *is_up));
+        }
+    }
+    words.sort();
+    words.into_iter().map(|(_, is_up)| is_up).collect()
+}
+
+#[test]
+fn links_of_a_member_that_leaves_or_dies_are_taken_back() {
+    let mut net = chain(5, &["a", "b", "c"], config());
+    assert_eq!(links_of_the_end(&mut net, "a"), [true, true]);
+    net.order("c", Command::Leave);
+    net.run(SECOND);
+    assert_eq!(links_of_the_end(&mut net, "a"), [false, false]);
+
+    let mut net = chain(6, &["a", "b", "c"], config());
+    // Nothing below tells the end.
+    net.members.remove("c");
+    // Three signs of life of a second each are missed; the dead cannot take its own word back.
+    net.run(6 * SECOND);
+    assert_eq!(links_of_the_end(&mut net, "a"), [false, true]);
+    let members = net.read_rib("a", "/members/c", 0);
+    let reachable = ("is_reachable".to_string(), Scalar::Bool(false));
+    assert!(members[0].fields.contains(&reachable), "{members:?}");
 }
 
 #[test]

@@ -35,7 +35,10 @@ pub struct MapArgs {
 struct Picture {
     /// Names by address.
     members: BTreeMap<u64, String>,
-    /// Pairs of addresses, the lower first, and the cost.
+    /// Members to which no way is known: they have ended without leaving, or are cut off.
+    unreachable: BTreeSet<u64>,
+    /// Pairs of addresses, the lower first, and the cost. Links that both ends report as up: what a
+    /// member that is gone has said of its own stays in the others' RIBs for a while.
     links: BTreeMap<Pair, u64>,
 }
 
@@ -89,8 +92,12 @@ impl Picture {
             let name = name.replace("%2F", "/").replace("%25", "%");
             if let Some(address) = object.fields.get("address").and_then(|a| a.as_u64()) {
                 picture.members.insert(address, name);
+                if is_false(object, "is_reachable") {
+                    picture.unreachable.insert(address);
+                }
             }
         }
+        let mut reported: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         for object in links {
             let ends = object.path.strip_prefix("/routing/links/");
             let ends = ends.and_then(|ends| ends.split_once('-'));
@@ -98,15 +105,25 @@ impl Picture {
                 continue;
             };
             let cost = object.fields.get("cost").and_then(|cost| cost.as_u64());
-            let pair = Pair(u64::min(a, b), u64::max(a, b));
-            picture.links.insert(pair, cost.unwrap_or(1));
+            if !is_false(object, "is_up") {
+                reported.insert((a, b), cost.unwrap_or(1));
+            }
+        }
+        for ((a, b), there) in &reported {
+            if let (true, Some(back)) = (a < b, reported.get(&(*b, *a))) {
+                picture.links.insert(Pair(*a, *b), *there.max(back));
+            }
         }
         picture
     }
 
     fn name(&self, address: u64) -> String {
         let known = self.members.get(&address).cloned();
-        known.unwrap_or_else(|| format!("address {address}"))
+        let name = known.unwrap_or_else(|| format!("address {address}"));
+        match self.unreachable.contains(&address) {
+            true => format!("{name} (unreachable)"),
+            false => name,
+        }
     }
 
     /// Everybody who is a member or at the end of a link.
@@ -196,6 +213,11 @@ impl Picture {
     }
 }
 
+/// Whether the object says that something is not so. What it does not say is so.
+fn is_false(object: &RibObject, field: &str) -> bool {
+    object.fields.get(field).and_then(|flag| flag.as_bool()) == Some(false)
+}
+
 fn quoted(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
@@ -223,6 +245,12 @@ mod tests {
         }
     }
 
+    fn flagged(path: &str, field: (&str, u64), flag: (&str, bool)) -> RibObject {
+        let mut object = object(path, field.0, field.1);
+        object.fields.insert(flag.0.to_owned(), flag.1.into());
+        object
+    }
+
     fn picture() -> Picture {
         let members = [
             object("/members/a%2F1", "address", 1),
@@ -232,8 +260,42 @@ mod tests {
             object("/routing/links/1-2", "cost", 1),
             object("/routing/links/2-1", "cost", 1),
             object("/routing/links/2-3", "cost", 5),
+            object("/routing/links/3-2", "cost", 4),
         ];
         Picture::new(&members, &links)
+    }
+
+    /// What a member of a line of three sees: `third` was killed, or has left in order.
+    fn line_of_three(third: Option<&str>) -> Picture {
+        let reachable = |path: &str, address: u64, is_reachable: bool| {
+            flagged(path, ("address", address), ("is_reachable", is_reachable))
+        };
+        let link = |path: &str, is_up: bool| flagged(path, ("cost", 1), ("is_up", is_up));
+        let mut members = vec![
+            reachable("/members/n.a", 1, true),
+            reachable("/members/n.b", 16, true),
+        ];
+        members.extend(third.map(|name| reachable(&format!("/members/{name}"), 256, false)));
+        let links = [
+            link("/routing/links/1-16", true),
+            link("/routing/links/16-1", true),
+            // The neighbour has noticed; a member that was killed says nothing any more.
+            link("/routing/links/16-256", false),
+            link("/routing/links/256-16", third.is_some()),
+        ];
+        Picture::new(&members, &links)
+    }
+
+    #[test]
+    fn links_of_a_member_that_left_or_died_are_not_drawn() {
+        let left = line_of_three(None);
+        assert_eq!(left.links, [(Pair(1, 16), 1)].into());
+        assert_eq!(left.addresses(), [1, 16].into());
+        let died = line_of_three(Some("n.c"));
+        assert_eq!(died.links, [(Pair(1, 16), 1)].into());
+        assert_eq!(died.unreachable, [256].into());
+        assert!(died.text().contains("n.c (unreachable)"), "{}", died.text());
+        assert!(!left.text().contains("256"), "{}", left.text());
     }
 
     #[test]
