@@ -22,6 +22,8 @@ pub struct Rules {
     pub version_everywhere: bool,
     /// Fields that are written even when they are 0 or empty: bit N for field number N.
     pub always: u32,
+    /// A party that has a name at all is written with all four parts, empty ones too.
+    pub whole_parties: bool,
     /// Class and name of an object go together, also in answers.
     pub class_with_name: bool,
     /// A request may carry a result.
@@ -47,12 +49,24 @@ impl Rules {
         version: 1,
         version_everywhere: false,
         always: 0,
+        whole_parties: false,
         class_with_name: false,
         result_in_requests: false,
         operations_while_connecting: false,
         bytes_max: 65_536,
         text_bytes_max: 1024,
         party_bytes_max: 255,
+    };
+
+    /// Those of rlite: the version is in every message of a connection, class and name of an object
+    /// are written even when there is none, and names with all their parts.
+    pub const RLITE: Rules = Rules {
+        abstract_syntax: 73,
+        version_everywhere: true,
+        always: bits(&[1, 4, 5, 6, 9, 28]),
+        whole_parties: true,
+        class_with_name: true,
+        ..Rules::NATIVE
     };
 
     /// Those of IRATI: almost every field is written whatever it holds, an authentication travels
@@ -200,6 +214,10 @@ impl Rules {
         let long = |field, value: i64| (value != 0 || always(field)).then_some(value);
         let text = |field, text: &String| (!text.is_empty() || always(field)).then(|| text.clone());
         let Message { src, dst, auth, .. } = message;
+        let part = |field, party: &Party, text: &String| {
+            let is_whole = self.whole_parties && !party.is_empty();
+            (is_whole || !text.is_empty() || always(field)).then(|| text.clone())
+        };
         let auth_value = auth.clone().or_else(|| always(18).then(Auth::default));
         CdapMessage {
             abstract_syntax: int(1, message.abstract_syntax),
@@ -219,14 +237,14 @@ impl Rules {
                 texts: auth.texts,
                 value: (!auth.value.is_empty()).then_some(auth.value),
             }),
-            dst_ae_instance: text(19, &dst.aei),
-            dst_ae: text(20, &dst.ae),
-            dst_ap_instance: text(21, &dst.api),
-            dst_ap: text(22, &dst.ap),
-            src_ae_instance: text(23, &src.aei),
-            src_ae: text(24, &src.ae),
-            src_ap_instance: text(25, &src.api),
-            src_ap: text(26, &src.ap),
+            dst_ae_instance: part(19, dst, &dst.aei),
+            dst_ae: part(20, dst, &dst.ae),
+            dst_ap_instance: part(21, dst, &dst.api),
+            dst_ap: part(22, dst, &dst.ap),
+            src_ae_instance: part(23, src, &src.aei),
+            src_ae: part(24, src, &src.ae),
+            src_ap_instance: part(25, src, &src.api),
+            src_ap: part(26, src, &src.ap),
             reason: text(27, &message.reason),
             version: long(28, message.version),
         }

@@ -63,14 +63,7 @@ fn messages_are_as_documented() {
 /// without a change.
 #[test]
 fn other_dialects_differ_in_their_rules_only() {
-    let bits = |fields: &[u32]| fields.iter().fold(0, |all, field| all | 1 << field);
-    let rlite = Rules {
-        abstract_syntax: 73,
-        version_everywhere: true,
-        always: bits(&[1, 4, 5, 6, 9, 28]),
-        class_with_name: true,
-        ..Rules::NATIVE
-    };
+    let rlite = Rules::RLITE;
     let stop = Message {
         invoke_id: 6,
         version: 1,
@@ -82,6 +75,19 @@ fn other_dialects_differ_in_their_rules_only() {
         &hex(
             "08001010180620002a0a656e726f6c6c6d656e7432102f6d676d742f656e726f6c6c6d656e74\
              4204320218014800e00101",
+        ),
+    );
+    let connect = Message {
+        invoke_id: 2,
+        abstract_syntax: 73,
+        ..Message::connect(Party::of("xnorm.IPCP"), Party::of("ynorm.IPCP"))
+    };
+    golden(
+        &rlite,
+        &connect,
+        &hex(
+            "08491000180220002a00320048009a0100a20100aa0100b2010a796e6f726d2e49504350ba0100c20100\
+             ca0100d2010a786e6f726d2e49504350e00101",
         ),
     );
 
