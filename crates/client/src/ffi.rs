@@ -23,6 +23,7 @@ use crate::ipc::{self, Connection};
 use crate::node::Node;
 
 mod errno;
+mod mark;
 mod switchboard;
 mod talk;
 
@@ -221,17 +222,12 @@ pub unsafe extern "C" fn rina_flow_spec_unreliable(spec: *mut RinaFlowSpec) {
 /// The largest SDU in bytes that one write to the flow takes, 0 when `fd` is not a flow.
 #[unsafe(no_mangle)]
 pub extern "C" fn rina_flow_mss_get(fd: c_int) -> c_uint {
-    let size = borrowed(fd).and_then(rustix::net::sockopt::socket_send_buffer_size);
-    match size {
-        Ok(size) => size
-            .saturating_sub(KERNEL_RESERVE)
-            .try_into()
-            .unwrap_or(c_uint::MAX),
-        Err(error) => {
+    borrowed(fd)
+        .and_then(mark::sdu_max_of)
+        .unwrap_or_else(|error| {
             set_errno(error);
             0
-        }
-    }
+        })
 }
 
 fn name_call(
@@ -281,6 +277,7 @@ fn allocated_on(socket: BorrowedFd<'_>) -> Result<RawFd, Errno> {
     talk::wait_readable(socket)?;
     let answer = Connection::hear_on(socket).map_err(|error| of_allocation(&error))?;
     let flow = ipc::socket_flow(answer).map_err(|error| of_allocation(&error))?;
+    mark::mark(&flow)?;
     Ok(flow.socket.into_raw_fd())
 }
 
@@ -384,10 +381,6 @@ fn set_errno(error: Errno) {
     // SAFETY: the location of this thread's errno is always valid.
     unsafe { *libc::__errno_location() = error.raw_os_error() };
 }
-
-/// Bytes of a socket's send buffer that the kernel keeps for itself in each message
-/// (`unix_dgram_sendmsg`).
-const KERNEL_RESERVE: usize = 32;
 
 const _: () = assert!(
     size_of::<RinaFlowSpec>() == 32,

@@ -17,6 +17,7 @@ use rustix::io::Errno;
 use rustix::net::{SendFlags, send};
 
 use super::errno::of_error;
+use super::mark::{mark, never_restarts};
 use super::talk::{self, Call, Token, errno};
 use crate::node::Node;
 use crate::registration::{FlowRequest, Registration};
@@ -24,6 +25,7 @@ use crate::registration::{FlowRequest, Registration};
 /// Makes a control descriptor and starts its switchboard.
 pub(super) fn open(node: &Node) -> Result<OwnedFd, Errno> {
     let (control, mine) = socketpair_seqpacket().map_err(errno)?;
+    never_restarts(control.as_fd())?;
     let mut switchboard = Switchboard {
         node: node.clone(),
         holder: mine,
@@ -130,11 +132,12 @@ impl Switchboard {
                 let (registration, request) = self.take_pending(handle)?;
                 // As with accept(2): who asked has given up meanwhile.
                 let flow = registration.accept_request_socket(&request);
-                flow.map(|flow| Some(flow.socket))
-                    .map_err(|error| match of_error(&error) {
-                        Errno::CONNRESET => Errno::CONNRESET,
-                        _ => Errno::CONNABORTED,
-                    })
+                let flow = flow.map_err(|error| match of_error(&error) {
+                    Errno::CONNRESET => Errno::CONNRESET,
+                    _ => Errno::CONNABORTED,
+                })?;
+                mark(&flow)?;
+                Ok(Some(flow.socket))
             }
             Call::Refuse { handle, response } => {
                 let (registration, request) = self.take_pending(handle)?;
