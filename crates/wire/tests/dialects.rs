@@ -452,7 +452,7 @@ proptest! {
                 cause: cut(next.wrapping_sub(1), w.seq),
                 ..Ack::default()
             }),
-            window: has_window.then(|| Window {
+            window: has_window.then_some(Window {
                 left: if is_irati && !has_ack { 0 } else { next },
                 right,
                 my_left: if my_left == 0 { 1 } else { my_left },

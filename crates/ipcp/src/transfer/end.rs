@@ -7,6 +7,7 @@ use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Synta
 
 use super::counters::DropReason;
 use super::deadlines::Timer;
+use super::dialect::NEIGHBOUR;
 use super::port::Lane;
 use super::rmt::{Hop, Rmt};
 use crate::config::QosCube;
@@ -46,11 +47,6 @@ pub(super) struct End<P> {
     way_epoch: u32,
 }
 
-/// The hop limit of PDUs to the neighbour at the other end of an N-1 flow: such a PDU is never
-/// relayed, and its PCI has the default widths in every DIF, because two IPCPs that connect need
-/// not know the DIF's yet.
-pub(super) const NEIGHBOUR: u8 = 0;
-
 /// What an end needs at its birth.
 pub(super) struct EndConfig<'a, P> {
     pub(super) efcp: Connection<P>,
@@ -58,9 +54,12 @@ pub(super) struct EndConfig<'a, P> {
     pub(super) owner: Owner,
     pub(super) cep: CepId,
     pub(super) cube: &'a QosCube,
+    pub(super) qos: QosId,
     pub(super) lane: Lane,
     pub(super) pinned: Option<u32>,
     pub(super) quarantine: u64,
+    /// PDUs that its window has at most.
+    pub(super) credit_max: u32,
 }
 
 /// Headers up to this length may be put in front of a payload.
@@ -76,7 +75,7 @@ impl<P: Payload> End<P> {
             cep: config.cep,
             remote: Address::NONE,
             remote_cep: CepId(0),
-            qos: QosId(cube.id),
+            qos: config.qos,
             lane: config.lane,
             pinned: config.pinned,
             has_window: cube.window.is_some() || cube.retransmission,
@@ -85,7 +84,7 @@ impl<P: Payload> End<P> {
             is_dirty: false,
             mean: 1024,
             quarantine: config.quarantine,
-            credit_max: cube.window.unwrap_or_default().credit_max,
+            credit_max: config.credit_max,
             armed: 0,
             close_at: 0,
             heard_at: 0,

@@ -10,7 +10,7 @@ use carina_wire::dif::{
 
 use super::Transfer;
 use super::counters::DropReason;
-use super::end::NEIGHBOUR;
+use super::dialect::{NEIGHBOUR, has_channels};
 use super::port::Port;
 use crate::api::{N1Port, Passage};
 use crate::seal::Reject;
@@ -29,13 +29,14 @@ impl<P: Payload> Transfer<P> {
         let counters = &mut self.rmt.counters;
         counters.pdus_received += 1;
         counters.bytes_received += pdu.len() as u64;
+        let syntax = self.rmt.syntax;
         let Some(port) = self.rmt.port_mut(n1.0) else {
             return self.rmt.counters.drop_one(DropReason::UnknownN1);
         };
         port.received.0 += 1;
         port.received.1 += pdu.len() as u64;
         let mut pdu = pdu;
-        if port.sealer.is_some() && !is_bare(&pdu) {
+        if port.sealer.is_some() && !is_bare(syntax, &pdu) {
             pdu = match unseal(port, now, &pdu) {
                 Ok(Some(open)) => open,
                 Ok(None) => return self.rmt.counters.drop_one(DropReason::NoBuffer),
@@ -55,16 +56,17 @@ impl<P: Payload> Transfer<P> {
         let count = pdu.copy_prefix(&mut prefix);
         let prefix = &prefix[..count];
         let route = match self.rmt.syntax.peek(prefix) {
-            Ok(route) if route.hop_limit != NEIGHBOUR => route,
+            Ok(route) if u16::from(route.hop_limit) != self.rmt.hops.neighbour => route,
             // Its PCI has other widths than this DIF.
             _ => return self.on_neighbour_pdu(n1, prefix, pdu),
         };
         if route.pdu_bytes > pdu.len() || route.pdu_bytes < self.rmt.syntax.base_bytes() {
             return self.refuse(n1, DropReason::HeaderLength);
         }
+        pdu.truncate(route.pdu_bytes);
         let own = self.rmt.address;
         if own == Address::NONE {
-            return self.rmt.counters.drop_one(DropReason::NotMember);
+            return self.stray(n1, &route, prefix, pdu, DropReason::NotMember);
         }
         // Without a neighbour there is no protection either: whoever is there has proved nothing.
         if !self
@@ -72,16 +74,34 @@ impl<P: Payload> Transfer<P> {
             .port_mut(n1.0)
             .is_some_and(|port| port.is_neighbours)
         {
-            return self.rmt.counters.drop_one(DropReason::NoNeighbour);
+            return self.stray(n1, &route, prefix, pdu, DropReason::NoNeighbour);
         }
         if route.src == own || route.src == Address::NONE {
-            return self.refuse(n1, DropReason::Forged);
+            return self.stray(n1, &route, prefix, pdu, DropReason::Forged);
         }
-        pdu.truncate(route.pdu_bytes);
-        if route.dst == own || route.dst == Address::NONE {
+        if route.dst == own {
             self.terminate(Some(n1), prefix, pdu);
+        } else if route.dst == Address::NONE {
+            self.stray(n1, &route, prefix, pdu, DropReason::UnknownDestination);
         } else {
             self.rmt.relay(&route, pdu);
+        }
+    }
+
+    /// A PDU without a destination, or from an IPCP that is no member or nobody's neighbour. In
+    /// native DIFs the exchange between neighbours has a form of its own; elsewhere it is
+    /// management to address 0, whoever says to have sent it.
+    #[cold]
+    fn stray(&mut self, n1: N1Port, route: &Route, prefix: &[u8], pdu: P, reason: DropReason) {
+        let is_native = has_channels(self.rmt.syntax.dialect);
+        let is_taken = match reason {
+            DropReason::UnknownDestination if is_native => true,
+            _ => !is_native && route.dst == Address::NONE && route.kind == PduType::Management,
+        };
+        match reason {
+            _ if is_taken => self.terminate(Some(n1), prefix, pdu),
+            DropReason::Forged => self.refuse(n1, reason),
+            _ => self.rmt.counters.drop_one(reason),
         }
     }
 
@@ -119,6 +139,9 @@ impl<P: Payload> Transfer<P> {
     /// A PDU that does not look like one of the DIF: perhaps one between neighbours, which has the
     /// default widths whatever the DIF has.
     fn on_neighbour_pdu(&mut self, n1: N1Port, prefix: &[u8], mut pdu: P) {
+        if !has_channels(self.rmt.syntax.dialect) {
+            return self.refuse(n1, self.error_of(prefix));
+        }
         let syntax = Syntax::default();
         let header = match syntax.decode(prefix, pdu.len()) {
             Ok(header) if header.hop_limit == NEIGHBOUR => header,
@@ -285,7 +308,10 @@ impl<P: Payload> Transfer<P> {
 }
 
 /// A management PDU between neighbours, which is never protected.
-fn is_bare<P: Payload>(pdu: &P) -> bool {
+fn is_bare<P: Payload>(syntax: Syntax, pdu: &P) -> bool {
+    if !has_channels(syntax.dialect) {
+        return false;
+    }
     let mut prefix = [0; PREFIX];
     let count = pdu.copy_prefix(&mut prefix);
     let route: Result<Route, PciError> = Syntax::default().peek(&prefix[..count]);

@@ -14,6 +14,7 @@ use carina_wire::dif::{Address, CepId, PduType, Syntax};
 
 use super::Transfer;
 use super::ceps::Ceps;
+use super::dialect;
 use super::end::{End, EndConfig};
 use super::port::Lane;
 use super::reading::MESSAGE_BYTES_MAX;
@@ -40,6 +41,11 @@ impl<P: Payload> Transfer<P> {
     pub(super) fn begin(&mut self, open: &Open) -> Result<CepId, String> {
         let now = self.rmt.now;
         let pinned = open.pinned.map(|n1| n1.0);
+        let family = self.rmt.syntax.dialect;
+        let is_channel = pinned.is_some() || matches!(open.owner, Owner::Channel(_));
+        if is_channel && !dialect::has_channels(family) {
+            return Err(format!("{} has no management channels", family.name()));
+        }
         let config = self.connection_config(&open.cube, pinned.is_some())?;
         config.check()?;
         let delimiting = self.delimiting(pinned.is_some())?;
@@ -55,6 +61,7 @@ impl<P: Payload> Transfer<P> {
             ));
         }
         let in_order = config.in_order;
+        let credit_max = config.window.unwrap_or_default().credit_max;
         let quarantine = 2 * (config.mpl_ns + config.r_ns + config.a_ns);
         let assembler = AssemblerConfig {
             policy: delimiting,
@@ -78,9 +85,11 @@ impl<P: Payload> Transfer<P> {
                 owner: open.owner,
                 cep,
                 cube: &open.cube,
+                qos: dialect::qos(family, open.cube.id),
                 lane,
                 pinned,
                 quarantine,
+                credit_max,
             }))
         };
         let table: &mut Ceps<_> = match open.owner {
@@ -147,9 +156,10 @@ impl<P: Payload> Transfer<P> {
         } else {
             (1u64 << seq_bits >> 3) as u32
         };
+        let pdus = |credit| dialect::window_of(syntax.dialect, credit).min(most);
         let window = cube.window.map(|window| WindowControl {
-            credit_max: window.credit_max.min(most),
-            initial_credit: window.initial_credit.min(window.credit_max).min(most),
+            credit_max: pdus(window.credit_max),
+            initial_credit: pdus(window.initial_credit.min(window.credit_max)),
         });
         let config = &self.config;
         Ok(ConnectionConfig {

@@ -28,6 +28,7 @@
 mod ceps;
 mod counters;
 mod deadlines;
+mod dialect;
 mod end;
 mod inbound;
 mod life;
@@ -135,15 +136,16 @@ impl<P: Payload> Transfer<P> {
     /// The same for a DIF of any dialect.
     #[must_use]
     pub fn of_dialect(catalogue: Catalogue, dialect: Dialect, seed: u64) -> Transfer<P> {
+        let config = DifConfig::of_dialect(dialect);
         Transfer {
             rmt: Rmt::new(dialect, seed),
             ends: Ends {
-                flows: Ceps::of_flows(DifConfig::default().widths.cep),
+                flows: Ceps::of_flows(config.widths.cep),
                 channels: Ceps::of_channels(),
             },
             streams: Streams::new(),
             catalogue,
-            config: DifConfig::default(),
+            config,
             cubes: Vec::new(),
             is_configured: false,
             max_pdu: 0,

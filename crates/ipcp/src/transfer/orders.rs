@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 
 use carina_efcp::{CongestionControl, RttEstimator};
 use carina_wire::Payload;
-use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax, Widths};
+use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, Syntax, Widths};
 
 use super::Transfer;
 use super::ceps::Ceps;
 use super::counters::DropReason;
-use super::end::NEIGHBOUR;
+use super::dialect::{NEIGHBOUR, has_channels, management_qos};
 use super::port::Lane;
 use super::reading::MESSAGE_BYTES_MAX;
 use super::rmt::Hop;
@@ -129,20 +129,25 @@ impl<P: Payload> DataTransfer for Transfer<P> {
 
     fn send_management(&mut self, now: u64, to: Target, message: &[u8]) {
         self.rmt.now = now;
-        let (syntax, dst, hop_limit) = match to {
-            Target::N1(_) => (Syntax::default(), Address::NONE, NEIGHBOUR),
-            Target::Address(address) => (self.rmt.syntax, address, self.rmt.hop_limit),
+        let dialect = self.rmt.syntax.dialect;
+        let (syntax, hop_limit, lane) = match to {
+            Target::N1(_) if has_channels(dialect) => (Syntax::default(), NEIGHBOUR, Lane::Bare),
+            _ => (self.rmt.syntax, self.rmt.hop_limit, Lane::Management),
         };
-        let src = match to {
+        let dst = match to {
+            Target::N1(_) => Address::NONE,
+            Target::Address(address) => address,
+        };
+        let src = match lane {
             // The default widths have no room for a large one; the message says who it is from.
-            Target::N1(_) if self.rmt.address.0 > u64::from(u16::MAX) => Address::NONE,
+            Lane::Bare if self.rmt.address.0 > u64::from(u16::MAX) => Address::NONE,
             _ => self.rmt.address,
         };
         let pci = Pci {
             kind: PduType::Management,
             dst,
             src,
-            qos: QosId(0),
+            qos: management_qos(dialect),
             dst_cep: CepId(0),
             src_cep: CepId(0),
             drf: false,
@@ -160,25 +165,24 @@ impl<P: Payload> DataTransfer for Transfer<P> {
             return self.rmt.counters.drop_one(DropReason::NoBuffer);
         };
         match to {
-            Target::N1(n1) => self.rmt.queue(n1.0, Lane::Bare, pdu, true),
+            Target::N1(n1) => self.rmt.queue(n1.0, lane, pdu, true),
             Target::Address(_) => match self.rmt.way(&pci) {
                 Ok(Hop::Here) => {
                     self.rmt.counters.pdus_looped += 1;
                     self.rmt.looped.push_back(pdu);
                     self.loop_back();
                 }
-                Ok(Hop::Port(port)) => self.rmt.queue(port, Lane::Management, pdu, true),
+                Ok(Hop::Port(port)) => self.rmt.queue(port, lane, pdu, true),
                 Err(reason) => self.rmt.counters.drop_one(reason),
             },
         }
     }
 
     fn management_max(&self) -> usize {
-        let pci = self
-            .rmt
-            .syntax
-            .pci_bytes(PduType::Management)
-            .max(Syntax::default().pci_bytes(PduType::Management));
+        let mut pci = self.rmt.syntax.pci_bytes(PduType::Management);
+        if has_channels(self.rmt.syntax.dialect) {
+            pci = pci.max(Syntax::default().pci_bytes(PduType::Management));
+        }
         let whole = match self.max_pdu {
             0 => Syntax::default().pdu_bytes_max(),
             known => known,

@@ -5,11 +5,11 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use carina_wire::Payload;
-use carina_wire::dif::{Address, Dialect, Pci, Route, Syntax, Widths};
+use carina_wire::dif::{Address, Dialect, Pci, Route, Syntax};
 
 use super::counters::{Counters, DropReason};
 use super::deadlines::{Deadlines, Timer};
-use super::end::NEIGHBOUR;
+use super::dialect::{Hops, hops};
 use super::port::{Lane, Port};
 use super::table::{Table, mix};
 use crate::api::{FlowKey, N1Port, N1Properties, Watch};
@@ -24,6 +24,7 @@ pub(super) struct Rmt<P> {
     pub(super) syntax: Syntax,
     pub(super) address: Address,
     pub(super) hop_limit: u8,
+    pub(super) hops: Hops,
     pub(super) counters: Counters,
     pub(super) table: Table,
     pub(super) deadlines: Deadlines,
@@ -72,12 +73,10 @@ impl<P: Payload> Rmt<P> {
     pub(super) fn new(dialect: Dialect, seed: u64) -> Rmt<P> {
         Rmt {
             now: 0,
-            syntax: Syntax {
-                dialect,
-                widths: Widths::DEFAULT,
-            },
+            syntax: Syntax::of_dialect(dialect),
             address: Address::NONE,
-            hop_limit: 1,
+            hop_limit: hops(dialect).initial,
+            hops: hops(dialect),
             counters: Counters::default(),
             table: Table::default(),
             deadlines: Deadlines::default(),
@@ -173,8 +172,17 @@ impl<P: Payload> Rmt<P> {
     /// The class of a cube.
     #[inline]
     pub(super) fn class(&self, qos: u16) -> Option<u8> {
-        let class = *self.class_of.get(usize::from(qos))?;
-        (class != NO_CLASS).then_some(class)
+        match self.class_of.get(usize::from(qos)) {
+            Some(&class) if class != NO_CLASS => Some(class),
+            _ => self.stray_class(),
+        }
+    }
+
+    /// The class of QoS-ids that no cube has: in a dialect without cubes on the wire, the first.
+    #[cold]
+    fn stray_class(&self) -> Option<u8> {
+        let is_foreign = self.syntax.dialect != Dialect::Native;
+        (is_foreign && !self.class_of.is_empty()).then_some(0)
     }
 
     /// PDUs of a connection need not stay on the N-1 flow that was chosen for the first.
@@ -271,7 +279,7 @@ impl<P: Payload> Rmt<P> {
     /// Sends on a PDU that is not for this IPCP.
     #[inline]
     pub(super) fn relay(&mut self, route: &Route, mut pdu: P) {
-        if route.hop_limit <= 1 {
+        if route.hop_limit <= self.hops.last {
             return self.counters.drop_one(DropReason::HopLimit);
         }
         let mixed = mix(
@@ -320,7 +328,10 @@ impl<P: Payload> Rmt<P> {
         let count = pdu.copy_prefix(&mut prefix);
         let port = match self.syntax.peek(&prefix[..count]) {
             // PDUs between neighbours belong to the N-1 flow that has ended.
-            Ok(route) if route.hop_limit != NEIGHBOUR => {
+            Ok(route)
+                if u16::from(route.hop_limit) != self.hops.neighbour
+                    && route.dst != Address::NONE =>
+            {
                 let (src, dst) = (route.src, route.dst);
                 let mixed = mix(self.address.0, dst, src, route.dst_cep, route.src_cep);
                 self.next_port(dst, mixed).ok()
@@ -501,4 +512,4 @@ impl<P: Payload> Rmt<P> {
 }
 
 /// Room for [`Syntax::mark_bytes`] of any dialect.
-const MARK_MAX: usize = 16;
+const MARK_MAX: usize = 32;
