@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
-use carina_wire::dif::{Dialect, Widths};
+use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 use serde::{Deserialize, Serialize};
 
 use crate::policy::component;
@@ -30,8 +30,9 @@ pub struct Config {
 pub struct DifConfig {
     /// Field widths in bytes.
     pub widths: FieldWidths,
-    /// Longest PDU in bytes, PCI included, SDU protection not; 0 to take what the N-1 flow of the
-    /// first neighbour carries, at most 65,535.
+    /// Longest PDU in bytes, PCI included, SDU protection not; 0 to take what fits. An IPC manager
+    /// that knows the N-1 DIFs settles it before the DIF begins; what is 0 then becomes what the
+    /// N-1 flow of the first neighbour carries, at most 65,535.
     pub max_pdu: u32,
     /// Longest life of a PDU in milliseconds: MPL of delta-t.
     pub max_pdu_lifetime_ms: u32,
@@ -198,6 +199,29 @@ impl DifConfig {
             },
             _ => native,
         }
+    }
+}
+
+impl DifConfig {
+    /// Whether flows of the DIF carry SDUs that are longer than one PDU.
+    #[must_use]
+    pub fn fragments(&self) -> bool {
+        let spec = self.policies.get(component::DELIMITING);
+        spec.is_none_or(|spec| spec.name != "none")
+    }
+
+    /// Longest SDU in bytes that goes in one PDU, where the longest PDU has `max_pdu` bytes.
+    #[must_use]
+    pub fn sdu_in_one_pdu(&self, dialect: Dialect, max_pdu: usize) -> usize {
+        let syntax = Syntax {
+            dialect,
+            widths: self.widths.into(),
+        };
+        let header = match self.fragments() {
+            true => carina_efcp::delimiting::WHOLE_HEADER,
+            false => 0,
+        };
+        max_pdu.saturating_sub(syntax.pci_bytes(PduType::Data) + header)
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use carina_api::control::{EventKind, HvSide, IpcpCreate, IpcpType, LinkState};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, LocalName};
 use carina_shims::{Command, Event, HvShim, Loopback, MediumShim, NormalShim, Shim};
-use carina_vmpi::hl::Side;
+use carina_vmpi::hl::{Config as HlConfig, Side};
 use carina_vmpi::ll::VmpiImpl;
 use carina_vmpi::ll::ivshmem::{GuestDevice, Interrupts, PciAddress, guest_devices};
 
@@ -24,6 +24,8 @@ pub struct Ipcp {
     /// What it was made from; none for one that was made from a device.
     pub made_from: Option<IpcpCreate>,
     pub carrier: Carrier,
+    /// Longest piece of an SDU in bytes that its medium takes at a time.
+    pub piece_bytes_max: usize,
     pub state: LinkState,
     pub reason: Option<String>,
     pub peer: Option<String>,
@@ -152,6 +154,7 @@ impl Core {
         self.check_free(&name)?;
         let id = self.free_ipcp()?;
         let side = device.side();
+        let config = HlConfig::new(side, String::new(), device.record_bytes_max());
         self.plane.send(Command::AddHv {
             ipcp: id,
             device,
@@ -161,6 +164,7 @@ impl Core {
         let carrier = Carrier::Hv(HvShim::new(id, self.plane.commands()));
         self.add_ipcp(id, name, dif, carrier, made_from);
         if let Some(ipcp) = self.ipcps.get_mut(&id) {
+            ipcp.piece_bytes_max = config.piece_bytes_max as usize;
             ipcp.side = Some(if side == Side::Host {
                 HvSide::Host
             } else {
@@ -212,6 +216,7 @@ impl Core {
             side: None,
             made_from,
             carrier,
+            piece_bytes_max: usize::MAX,
             state,
             reason: None,
             peer: None,

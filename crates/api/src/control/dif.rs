@@ -103,6 +103,8 @@ pub struct N1Info {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum N1State {
+    /// Of no use: the N-1 DIF does not carry the longest PDU of the DIF.
+    Refused,
     /// Asked for again after a pause.
     Wanted,
     /// Asked for.

@@ -92,6 +92,9 @@ const LAST: u8 = 0x10;
 /// Longest header of a UDF, in bytes.
 pub const HEADER_MAX: usize = SCATTERED_HEADER;
 
+/// Header of a UDF that holds a whole SDU, in bytes.
+pub const WHOLE_HEADER: usize = 1;
+
 const ORDERED_HEADER: usize = 2;
 const SCATTERED_HEADER: usize = 9;
 

@@ -1,0 +1,243 @@
+//! The longest PDU of a DIF, by what the DIFs below carry.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod support;
+
+use std::net::UdpSocket;
+
+use carina_api::FlowSpec;
+use carina_api::control::{DifCreate, DifRole, MemberInfo, MemberState, N1State};
+use carina_api::ipc::Mode;
+use carina_vmpi::hl::Side;
+use serde_json::json;
+use support::pair::Pair;
+use support::*;
+
+/// A host and a guest that are joined by `hv.x` and by `wire`, which is UDP.
+fn doubly_joined(name: &str, sdu_max: usize) -> Pair {
+    let ports = [(); 2].map(|()| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.local_addr().unwrap().port()
+    });
+    let house = |side: &str, own: u16, other: u16| {
+        let peer = |name: &str| format!("{{ name = \"{name}\", address = \"127.0.0.1:{other}\" }}");
+        let peers: Vec<String> = ["net", "net.host", "net.guest"].map(peer).into();
+        let toml = format!(
+            "node.name = \"{side}\"\n[[ipcp]]\nname = \"u\"\ntype = \"udp\"\ndif = \"wire\"\n\
+             listen = \"127.0.0.1:{own}\"\nsdu_max = {sdu_max}\npeers = [{}]\n",
+            peers.join(", ")
+        );
+        House::new(&format!("{name}-{side}"), &toml)
+    };
+    let pair = Pair {
+        host: house("host", ports[0], ports[1]),
+        guest: house("guest", ports[1], ports[0]),
+        region: carina_vmpi::ll::memfd::MemfdRegion::create(1 << 20).unwrap(),
+    };
+    pair.attach(&pair.host, Side::Host);
+    pair.attach(&pair.guest, Side::Guest);
+    pair.wait_up();
+    pair
+}
+
+fn request(role: DifRole, name: &str, over: &[&str], ipcp: &str) -> DifCreate {
+    let value = json!({"name": name, "role": role, "over": over, "ipcp": ipcp});
+    serde_json::from_value(value).unwrap()
+}
+
+fn make(house: &House, request: &DifCreate) {
+    house.control().create_dif(request).unwrap();
+}
+
+fn member(house: &House, name: &str) -> MemberInfo {
+    let ipcps = house.control().ipcps().unwrap();
+    let found = ipcps.into_iter().find(|ipcp| ipcp.name.as_str() == name);
+    found.unwrap().member.unwrap()
+}
+
+fn enrolled(house: &House, name: &str) {
+    eventually_or(&format!("{name} is enrolled"), || {
+        let info = member(house, name);
+        match info.state {
+            MemberState::Enrolled => Ok(()),
+            _ => Err(format!("{info:?}")),
+        }
+    });
+}
+
+fn max_pdu(house: &House, name: &str) -> u64 {
+    let objects = house.control().rib(Some(name), None, "/dif", 0).unwrap();
+    objects[0].fields["max_pdu"].as_u64().unwrap()
+}
+
+#[test]
+fn a_dif_over_memory_and_a_network_works_in_either_order_of_joining() {
+    for over in ["hv.x", "wire"] {
+        let pair = doubly_joined("either", 1400);
+        make(
+            &pair.host,
+            &request(DifRole::Create, "net", &["hv.x", "wire"], "net.host"),
+        );
+        enrolled(&pair.host, "net.host");
+        assert_eq!(max_pdu(&pair.host, "net"), 1400, "before anybody has come");
+        make(
+            &pair.guest,
+            &request(DifRole::Join, "net", &[over], "net.guest"),
+        );
+        enrolled(&pair.guest, "net.guest");
+        assert_eq!(max_pdu(&pair.guest, "net"), 1400);
+        pair.guest.control().leave_dif("net").unwrap();
+        let other = if over == "wire" { "hv.x" } else { "wire" };
+        make(
+            &pair.guest,
+            &request(DifRole::Join, "net", &[other], "net.guest"),
+        );
+        enrolled(&pair.guest, "net.guest");
+    }
+}
+
+#[test]
+fn protection_has_its_room_where_others_can_listen() {
+    let pair = doubly_joined("protected", 1400);
+    for (over, most) in [("wire", 1400 - 64), ("hv.x", 65_530)] {
+        let mut create = request(DifRole::Create, "net", &[over], "net.host");
+        create.config = Some(json!({"policies": {"sdu-protection": {"name": "crc32"}}}));
+        make(&pair.host, &create);
+        enrolled(&pair.host, "net.host");
+        assert_eq!(max_pdu(&pair.host, "net"), most, "{over}");
+        make(
+            &pair.guest,
+            &request(DifRole::Join, "net", &[over], "net.guest"),
+        );
+        enrolled(&pair.guest, "net.guest");
+        for house in [&pair.host, &pair.guest] {
+            house.control().leave_dif("net").unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_cannot_carry_the_longest_pdu_is_refused_in_words() {
+    let pair = doubly_joined("refused", 1400);
+    let mut create = request(DifRole::Create, "net", &["hv.x", "wire"], "net.host");
+    create.config = Some(json!({"max_pdu": 9000}));
+    let refusal = pair.host.control().create_dif(&create).unwrap_err();
+    let refusal = refusal.to_string();
+    assert!(
+        refusal.contains("wire carries 1400 bytes") && refusal.contains("has 9000"),
+        "{refusal}"
+    );
+    create.over = vec![dif("hv.x")];
+    make(&pair.host, &create);
+    enrolled(&pair.host, "net.host");
+    // Over both: the one that does not fit is told, and not asked for again and again.
+    let both = request(DifRole::Join, "net", &["wire", "hv.x"], "net.guest");
+    make(&pair.guest, &both);
+    enrolled(&pair.guest, "net.guest");
+    let of_wire = |info: MemberInfo| info.n1.into_iter().find(|n1| n1.dif == dif("wire"));
+    let n1 = of_wire(member(&pair.guest, "net.guest")).unwrap();
+    assert_eq!(n1.state, N1State::Refused, "{n1:?}");
+    assert!(n1.reason.unwrap().contains("wire carries 1400 bytes"));
+}
+
+#[test]
+fn the_words_of_a_member_that_refuses_arrive() {
+    let pair = Pair::new("words", "");
+    make(&pair.host, &request(DifRole::Create, "net", &["hv.x"], "a"));
+    enrolled(&pair.host, "a");
+    make(&pair.guest, &request(DifRole::Join, "net", &["hv.x"], "a"));
+    let refused = |info: &MemberInfo| info.failures > 1;
+    eventually("it has tried more than once", || {
+        refused(&member(&pair.guest, "a"))
+    });
+    // The end of the N-1 flow that follows a refusal does not take its place.
+    let why = member(&pair.guest, "a").last_error.unwrap();
+    assert!(why.contains("is the name of this IPCP"), "{why}");
+}
+
+/// One more DIF over `over`, with a member on each side.
+fn layer(pair: &Pair, name: &str, over: &str, config: serde_json::Value) {
+    let names = ["host", "guest"].map(|side| format!("{name}.{side}"));
+    let mut first = request(DifRole::Create, name, &[over], &names[0]);
+    first.config = Some(config);
+    make(&pair.host, &first);
+    enrolled(&pair.host, &names[0]);
+    make(
+        &pair.guest,
+        &request(DifRole::Join, name, &[over], &names[1]),
+    );
+    enrolled(&pair.guest, &names[1]);
+}
+
+#[test]
+fn pdus_of_an_upper_dif_fit_those_of_the_lower_one_each() {
+    let pair = Pair::new("upper", "");
+    layer(&pair, "one", "hv.x", json!({"max_pdu": 1400}));
+    // 19 bytes of PCI and one of delimiting are in front of an SDU.
+    layer(&pair, "two", "one", json!({}));
+    assert_eq!(max_pdu(&pair.guest, "two"), 1380);
+    let bare = json!({"policies": {"delimiting": {"name": "none"}}, "widths": {"address": 4}});
+    layer(&pair, "three", "two", bare);
+    assert_eq!(max_pdu(&pair.guest, "three"), 1360);
+    layer(&pair, "four", "three", json!({}));
+    assert_eq!(max_pdu(&pair.guest, "four"), 1337);
+    let n1 = pair.host.control();
+    let n1 = n1.rib(Some("two"), None, "/transfer/n1", 1).unwrap();
+    let carried: Vec<u64> = n1
+        .iter()
+        .filter_map(|flow| flow.fields.get("sdu-max")?.as_u64())
+        .collect();
+    assert_eq!(carried, [1380]);
+    // What was configured holds: DIF one cuts, DIF three cannot.
+    layer(&pair, "wide", "one", json!({"max_pdu": 9000}));
+    assert_eq!(max_pdu(&pair.guest, "wide"), 9000);
+    let server = pair.host.conn();
+    server.register("sink", Some("wide")).unwrap();
+    eventually("the sink is known", || {
+        let difs = pair.guest.control().difs().unwrap();
+        let wide = difs.iter().find(|found| found.name == dif("wide"));
+        wide.unwrap().names.contains(&app("sink"))
+    });
+    let caller = pair.guest.conn();
+    caller.ask_with("sink", Some("wide"), FlowSpec::reliable(), Mode::Ring);
+    server.accept(server.flow_request().request, Mode::Ring);
+    let (mut theirs, mut mine) = (server.flow(), caller.flow());
+    mine.send_patiently(&[7; 8000]);
+    assert_eq!(theirs.recv_whole().unwrap(), [7; 8000]);
+    let mut wide = request(DifRole::Create, "wider", &["three"], "wider.host");
+    wide.config = Some(json!({"max_pdu": 9000}));
+    let refusal = pair.host.control().create_dif(&wide).unwrap_err();
+    assert!(refusal.to_string().contains("three carries 1337 bytes"));
+}
+
+#[test]
+fn a_dif_begins_when_its_system_is_in_the_dif_below() {
+    let pair = Pair::new("waiting", "");
+    make(
+        &pair.guest,
+        &request(DifRole::Join, "low", &["hv.x"], "low.guest"),
+    );
+    make(
+        &pair.guest,
+        &request(DifRole::Create, "top", &["low"], "top.guest"),
+    );
+    let waiting = member(&pair.guest, "top.guest");
+    assert_eq!(waiting.step, "waiting until this system is a member of low");
+    let server = pair.guest.conn();
+    server.register("early", Some("top")).unwrap();
+    let mut low = request(DifRole::Create, "low", &["hv.x"], "low.host");
+    low.config = Some(json!({"max_pdu": 1000}));
+    make(&pair.host, &low);
+    enrolled(&pair.guest, "top.guest");
+    assert_eq!(max_pdu(&pair.guest, "top"), 980);
+    make(
+        &pair.host,
+        &request(DifRole::Join, "top", &["low"], "top.host"),
+    );
+    enrolled(&pair.host, "top.host");
+    eventually("what was registered before is known", || {
+        let objects = pair.host.control().rib(Some("top"), None, "/directory", 1);
+        let paths = objects.unwrap_or_default();
+        paths.iter().any(|object| object.path.ends_with("/early"))
+    });
+}
