@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
 use crate::congestion::{self, CongestionControl};
+use crate::habits::Habits;
 use crate::rtt::{self, RttEstimator};
 
 /// The features of a connection: both ends must agree on all but the queue limits, the
@@ -40,6 +41,8 @@ pub struct ConnectionConfig {
     /// The sequence number at which [`ConnEvent::Rollover`](crate::ConnEvent::Rollover) is due;
     /// `None` for three quarters of the space.
     pub rollover: Option<u64>,
+    /// What both ends are used to.
+    pub habits: Habits,
     /// When the receiver acknowledges.
     pub ack: AckPolicy,
     /// Bounds of the closed-window queue.
@@ -132,6 +135,7 @@ impl Default for ConnectionConfig {
             ctrl_seq_bits: 32,
             ecn: false,
             rollover: None,
+            habits: Habits::default(),
             ack: AckPolicy::default(),
             queue: QueueLimits::default(),
             reorder_max: 1024,
@@ -167,6 +171,9 @@ impl ConnectionConfig {
             && (rate.pdus == 0 || rate.frame_ms == 0)
         {
             return Err("a rate of 0 PDUs, or in a frame of 0 ms, sends nothing".to_string());
+        }
+        if self.habits.control_first > 1 {
+            return Err("control PDUs are numbered from 0 or from 1".to_string());
         }
         if self.queue.pdus == 0 || self.reorder_max == 0 {
             return Err("a queue holds at least one PDU".to_string());

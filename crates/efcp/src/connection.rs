@@ -11,13 +11,14 @@ use carina_wire::dif::{Control, Pci, PduType};
 use crate::config::{ConnectionConfig, RateControl};
 use crate::congestion::CongestionControl;
 use crate::counters::{Counters, Discard};
+use crate::habits::Habits;
 use crate::receiver::{NEVER, Receiver};
 use crate::rtt::RttEstimator;
 use crate::sender::Sender;
 use crate::seq::{self, Random};
-use control::ControlNumbers;
 
 pub use crate::receiver::Delivered;
+pub(crate) use control::ControlNumbers;
 
 /// A PDU to send: what its PCI must say, and its user-data field.
 #[derive(Debug)]
@@ -113,6 +114,7 @@ pub struct Connection<P> {
     counters: Counters,
     events: VecDeque<ConnEvent>,
     numbers: ControlNumbers,
+    habits: Habits,
     is_finished: bool,
     is_drained: bool,
     is_failed: bool,
@@ -122,17 +124,28 @@ impl<P: Payload> Connection<P> {
     /// A connection with empty state. The seed decides initial sequence numbers only.
     #[must_use]
     pub fn new(now: u64, config: ConnectionConfig, seed: u64) -> Connection<P> {
+        let (habits, receiver) = (config.habits, Receiver::new(&config));
+        let numbers = ControlNumbers::new(config.ctrl_seq_bits, &habits);
+        let (mut sender, mut random) = (Sender::new(now, config), Random::new(seed));
+        sender.prepare(&mut random);
         Connection {
-            receiver: Receiver::new(&config),
-            numbers: ControlNumbers::new(config.ctrl_seq_bits),
-            sender: Sender::new(now, config),
-            random: Random::new(seed),
+            receiver,
+            numbers,
+            sender,
+            random,
+            habits,
             counters: Counters::default(),
             events: VecDeque::new(),
             is_finished: false,
             is_drained: false,
             is_failed: false,
         }
+    }
+
+    /// Begins the first run with this number.
+    #[cfg(test)]
+    pub(crate) fn begin_with(&mut self, number: u64) {
+        self.sender.prepared = Some(number);
     }
 
     /// Counters since birth.
@@ -210,10 +223,13 @@ impl<P: Payload> Connection<P> {
             (PduType::Control, Some(control), _) => self.on_control(now, control),
             (PduType::Rendezvous, control, _) => {
                 self.counters.rendezvous_received += 1;
-                let left = control
-                    .and_then(|control| control.window)
-                    .map(|w| w.my_left);
-                self.receiver.on_rendezvous(now, left, &mut self.counters);
+                let window = control.and_then(|control| control.window);
+                // Its window is closed: all below the right edge was sent.
+                let sent = window.map(|window| match self.habits.selective {
+                    true => window.my_left,
+                    false => window.my_right,
+                });
+                self.receiver.on_rendezvous(now, sent, &mut self.counters);
                 Ok(())
             }
             _ => Err(Discard::Malformed),
@@ -252,34 +268,27 @@ impl<P: Payload> Connection<P> {
         if sender.is_reliable && sender.has_flight() {
             let lost = sender.take_lost(now, &mut self.counters);
             if let Some((number, udf)) = lost {
-                let is_first = number == sender.start;
-                return Some(Transmit::of_data(
-                    seq::truncate(number, bits),
-                    is_first,
-                    udf,
-                ));
+                let drf = number == sender.start || sender.flags_every();
+                return Some(Transmit::of_data(seq::truncate(number, bits), drf, udf));
             }
         }
         if sender.queued() == 0 {
             return None;
         }
-        sender.begin_when_silent(now, &mut self.random, &mut self.counters);
+        let numbers = &mut self.numbers;
+        sender.begin_when_silent(now, &mut self.random, numbers, &mut self.counters);
         let Some((number, udf)) = sender.take_new(now) else {
             if sender.is_exhausted {
                 self.fail(FailReason::Exhausted);
             }
             return None;
         };
-        let is_first = number == sender.start;
+        let drf = number == sender.start || sender.flags_every();
         self.counters.sent += 1;
         if self.sender.rolls_over() {
             self.events.push_back(ConnEvent::Rollover);
         }
-        Some(Transmit::of_data(
-            seq::truncate(number, bits),
-            is_first,
-            udf,
-        ))
+        Some(Transmit::of_data(seq::truncate(number, bits), drf, udf))
     }
 
     fn fail(&mut self, reason: FailReason) {

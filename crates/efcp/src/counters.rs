@@ -100,7 +100,7 @@ pub struct Counters {
     pub probes: u64,
     /// Control PDUs sent, rendezvous not included.
     pub control_sent: u64,
-    /// Rendezvous PDUs sent.
+    /// Rendezvous PDUs sent, or repetitions that stand for them.
     pub rendezvous_sent: u64,
     /// Data PDUs received, discarded ones included.
     pub received: u64,

@@ -26,6 +26,7 @@ use carina_wire::dif::{Ack, Sack, Window};
 use crate::config::{AckPolicy, ConnectionConfig, RateControl, WindowControl};
 use crate::connection::FailReason;
 use crate::counters::Counters;
+use crate::habits::{Habits, Stall};
 use ranges::Ranges;
 
 /// A UDF for the reader.
@@ -81,7 +82,18 @@ pub(crate) struct Receiver<P> {
     bits: u8,
     reorder_max: u64,
     ack_policy: AckPolicy,
+    habits: Habits,
+    /// A control PDU answers every data PDU.
+    answers_every: bool,
+    /// A control PDU answers a duplicate.
+    answers_old: bool,
+    /// What numbers of the wire are counted from: room for those that come before the first.
+    base: u64,
 
+    /// There was a run.
+    has_run: bool,
+    /// A run began with the data run flag, and no control PDU was sent since.
+    is_new_run: bool,
     is_running: bool,
     /// The first sequence number of the run is known: its DRF was seen.
     is_start_known: bool,
@@ -143,6 +155,7 @@ pub(crate) const NEVER: u64 = u64::MAX;
 impl<P: Payload> Receiver<P> {
     pub(crate) fn new(config: &ConnectionConfig) -> Receiver<P> {
         let window = config.window_in_force();
+        let is_controlled = window.is_some() || config.rate.is_some();
         Receiver {
             is_in_order: config.in_order,
             is_reliable: config.retransmission,
@@ -154,6 +167,16 @@ impl<P: Payload> Receiver<P> {
             bits: config.seq_bits,
             reorder_max: (config.reorder_max as u64).min(config.space() / 8),
             ack_policy: config.ack,
+            habits: config.habits,
+            answers_every: config.habits.answers_every && is_controlled,
+            answers_old: config.retransmission
+                || (is_controlled && config.habits.stall == Stall::Repeat),
+            base: match config.seq_bits {
+                ..64 if config.habits.wraps => config.space(),
+                _ => 0,
+            },
+            has_run: false,
+            is_new_run: false,
             is_running: false,
             is_start_known: false,
             start: 0,
@@ -257,6 +280,11 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
+    /// True once after a run has begun.
+    pub(crate) fn takes_new_run(&mut self) -> bool {
+        core::mem::take(&mut self.is_new_run)
+    }
+
     /// What a control PDU says of this half.
     pub(crate) fn report(&mut self, now: u64) -> Option<(Option<Ack>, Window)> {
         if !self.is_running || (self.window.is_none() && self.rate.is_none()) {
@@ -266,7 +294,9 @@ impl<P: Payload> Receiver<P> {
         self.right = self.right_now();
         let ack = self.is_reliable.then(|| {
             let mut sack = Sack::default();
-            self.ranges.report(self.left, &mut sack);
+            if self.habits.selective {
+                self.ranges.report(self.left, &mut sack);
+            }
             Ack {
                 next: self.left,
                 sack,

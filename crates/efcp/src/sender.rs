@@ -17,12 +17,15 @@ mod loss;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::vec::Vec;
 
 use carina_wire::Payload;
 
 use crate::config::{ConnectionConfig, QueueLimits, WindowControl};
 use crate::congestion::CongestionControl;
+use crate::connection::ControlNumbers;
 use crate::counters::Counters;
+use crate::habits::{FirstNumber, Habits, Stall};
 use crate::pacing::Bucket;
 use crate::receiver::NEVER;
 use crate::rtt::RttEstimator;
@@ -64,6 +67,18 @@ pub(crate) struct Sender<P> {
     limits: QueueLimits,
     pub(crate) bits: u8,
     pub(crate) ecn: bool,
+    habits: Habits,
+    /// The first number of the first run, where it is known before.
+    pub(crate) prepared: Option<u64>,
+    /// Most PDUs in flight whatever congestion control says: 1 while the other side may take any
+    /// for the first of the run.
+    flight_max: u64,
+    /// After such a silence either side may have forgotten the run.
+    silence: u64,
+    /// A UDF is sent as a copy: it may have to be sent again.
+    copies: bool,
+    /// The last UDF, to be repeated where that stands for a rendezvous PDU.
+    last: Option<P>,
     a_ns: u64,
     r_ns: u64,
     delta_t: u64,
@@ -113,6 +128,7 @@ impl<P: Payload> Sender<P> {
     pub(crate) fn new(now: u64, config: ConnectionConfig) -> Sender<P> {
         let space = config.space();
         let (window, delta_t) = (config.window_in_force(), config.delta_t());
+        let repeats = config.habits.stall == Stall::Repeat;
         let timeout_ns = config.rtt.timeout_ns().saturating_add(config.a_ns);
         Sender {
             is_reliable: config.retransmission,
@@ -120,14 +136,28 @@ impl<P: Payload> Sender<P> {
             limits: config.queue,
             bits: config.seq_bits,
             ecn: config.ecn,
+            habits: config.habits,
+            prepared: None,
+            flight_max: u64::MAX,
+            silence: delta_t.saturating_mul(if config.habits.takes_any_first { 2 } else { 3 }),
+            copies: config.retransmission || (repeats && window.is_some()),
+            last: None,
             a_ns: config.a_ns,
             r_ns: config.r_ns,
             delta_t,
-            rollover: config.rollover.unwrap_or(space / 4 * 3),
-            end: space - 1,
+            rollover: match config.rollover {
+                _ if config.habits.wraps => u64::MAX,
+                Some(number) => number,
+                None => space / 4 * 3,
+            },
+            end: if config.habits.wraps {
+                u64::MAX
+            } else {
+                space - 1
+            },
             congestion: config.congestion,
             rtt: config.rtt,
-            loss: Loss::new(timeout_ns),
+            loss: Loss::new(timeout_ns, !config.habits.selective),
             queue: VecDeque::new(),
             queue_bytes: 0,
             queue_kept: 0,
@@ -175,21 +205,62 @@ impl<P: Payload> Sender<P> {
         &mut self,
         now: u64,
         random: &mut Random,
+        numbers: &mut ControlNumbers,
         counters: &mut Counters,
     ) {
-        let is_silent = now >= self.active_at.saturating_add(3 * self.delta_t);
+        let is_silent = now >= self.active_at.saturating_add(self.silence);
         if self.is_running && !(is_silent && self.sent.is_empty()) {
             return;
         }
+        self.be_careful();
+        if self.is_running && now < self.active_at.saturating_add(3 * self.delta_t) {
+            // The run goes on, although the other side may have forgotten it.
+            return;
+        }
         self.is_running = true;
-        self.start = random.initial(self.bits);
-        (self.left, self.next) = (self.start, self.start);
-        let initial = self.window.map_or(0, |window| window.initial_credit);
-        self.right = self.start + u64::from(initial);
+        let start = self.prepared.take();
+        let start = start.unwrap_or_else(|| self.first_number(random));
+        self.place(start);
+        numbers.on_own_run();
         self.is_rolled_over = false;
         self.rendezvous_at = NEVER;
         self.loss.restart();
         counters.runs += 1;
+    }
+
+    /// Chooses the numbers of the first run at birth, where control PDUs tell of them before it
+    /// begins.
+    pub(crate) fn prepare(&mut self, random: &mut Random) {
+        if self.habits.first != FirstNumber::Random {
+            let start = self.first_number(random);
+            self.place(start);
+            self.prepared = Some(start);
+        }
+    }
+
+    fn first_number(&self, random: &mut Random) -> u64 {
+        match self.habits.first {
+            FirstNumber::Random => random.initial(self.bits),
+            FirstNumber::Zero => 0,
+            FirstNumber::AfterRandom => random.after(self.bits),
+        }
+    }
+
+    fn place(&mut self, start: u64) {
+        (self.start, self.left, self.next) = (start, start, start);
+        let initial = self.window.map_or(0, |window| window.initial_credit);
+        self.right = start.saturating_add(u64::from(initial));
+    }
+
+    fn be_careful(&mut self) {
+        if self.habits.takes_any_first && self.is_reliable {
+            self.flight_max = 1;
+        }
+    }
+
+    /// The first PDU has arrived, so that the other side knows the run.
+    fn be_quick(&mut self) {
+        self.flight_max = u64::MAX;
     }
 
     /// UDFs that were written and not sent.
@@ -214,7 +285,8 @@ impl<P: Payload> Sender<P> {
 
     /// Congestion control allows another PDU.
     pub(crate) fn has_flight(&self) -> bool {
-        !self.is_reliable || self.loss.is_urgent || self.loss.in_flight < self.congestion.window()
+        let most = self.congestion.window().min(self.flight_max);
+        !self.is_reliable || self.loss.is_urgent || self.loss.in_flight < most
     }
 
     /// The rate allows another PDU; if not, `retry_at` tells when it does.
@@ -243,7 +315,7 @@ impl<P: Payload> Sender<P> {
             }
             let slot = self.queue.front_mut()?;
             let copy = match slot {
-                Some(udf) if self.is_reliable => {
+                Some(udf) if self.copies => {
                     let copy = udf.share();
                     if copy.is_none() {
                         self.retry_at = now.saturating_add(RETRY_NS);
@@ -267,6 +339,7 @@ impl<P: Payload> Sender<P> {
                 self.outstanding(now, copy);
             } else {
                 self.left = self.next;
+                self.last = copy;
             }
             if let Some(bucket) = &mut self.bucket {
                 bucket.spend(now);
@@ -324,6 +397,33 @@ impl<P: Payload> Sender<P> {
         self.is_rendezvous_due = true;
     }
 
+    /// The PDU that stands for a rendezvous PDU where there is none: the last one again, so that
+    /// the other side answers a duplicate. What is known to have arrived has no user data any more.
+    pub(crate) fn repeat(&mut self) -> Option<(u64, P)> {
+        if self.next == self.start {
+            return None;
+        }
+        let udf = match &mut self.last {
+            _ if self.is_reliable => P::from_vec(Vec::new()),
+            Some(last) => last.share(),
+            None => None,
+        };
+        Some((self.next - 1, udf?))
+    }
+
+    /// Every data PDU has the data run flag.
+    pub(crate) fn flags_every(&self) -> bool {
+        self.habits.drf_on_every
+    }
+
+    /// What it tells of its left edge: 0 while nothing was acknowledged, where that is usual.
+    pub(crate) fn told_left(&self) -> u64 {
+        match self.left == self.start && !self.habits.selective {
+            true => 0,
+            false => self.left,
+        }
+    }
+
     /// When the next timer of this half is due.
     pub(crate) fn next_timeout(&self) -> u64 {
         let mut at = self.rendezvous_at.min(self.retry_at);
@@ -370,6 +470,7 @@ impl<P: Payload> Sender<P> {
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
         self.sent.clear();
+        self.last = None;
         self.queue_bytes = 0;
         self.queue_kept = 0;
         self.rendezvous_at = NEVER;

@@ -44,6 +44,12 @@ impl Random {
     pub(crate) fn initial(&mut self, bits: u8) -> u64 {
         1 + self.next() % (space(bits) / 4 - 1)
     }
+
+    /// The number after a random one that is not 0.
+    pub(crate) fn after(&mut self, bits: u8) -> u64 {
+        let random = 1 + self.next() % (space(bits) - 1);
+        truncate(random.wrapping_add(1), bits)
+    }
 }
 
 #[cfg(test)]

@@ -11,12 +11,17 @@ use carina_wire::dif::{Control, PduType, Window};
 use super::{Connection, Transmit};
 use crate::config::RateControl;
 use crate::counters::Discard;
+use crate::habits::{Habits, Stall};
 use crate::seq;
 
 /// What is known of the numbers of the other side's control PDUs.
 #[derive(Debug)]
-pub(super) struct ControlNumbers {
+pub(crate) struct ControlNumbers {
     bits: u8,
+    /// What numbers are less by on the wire: here they begin with 1, there perhaps with 0.
+    less: u64,
+    /// Both sides begin anew with each run of data.
+    restarts: bool,
     /// Number of the next control PDU of this side.
     next: u64,
     /// Highest number received; 0 for none.
@@ -39,16 +44,37 @@ enum Place {
 }
 
 impl ControlNumbers {
-    pub(super) fn new(bits: u8) -> ControlNumbers {
+    pub(super) fn new(bits: u8, habits: &Habits) -> ControlNumbers {
         ControlNumbers {
             bits,
+            less: 1_u64.saturating_sub(habits.control_first),
+            restarts: habits.control_restarts,
             next: 1,
             last: 0,
             candidate: None,
         }
     }
 
+    /// A run of this side begins: the other side's control PDUs may begin anew.
+    pub(crate) fn on_own_run(&mut self) {
+        if self.restarts {
+            (self.last, self.candidate) = (0, None);
+        }
+    }
+
+    /// A run of the other side has begun.
+    fn on_other_run(&mut self) {
+        if self.restarts {
+            self.next = 1;
+        }
+    }
+
+    fn to_wire(&self, number: u64) -> u64 {
+        seq::truncate(number.saturating_sub(self.less), self.bits)
+    }
+
     fn place(&mut self, wire: u64) -> Place {
+        let wire = wire.wrapping_add(self.less);
         let Some(number) = seq::extend(wire, self.last, self.bits) else {
             return Place::Old { is_far: true };
         };
@@ -100,7 +126,8 @@ impl<P: Payload> Connection<P> {
             Place::Old { is_far } if is_news => {
                 if is_far {
                     // It tells news under an old number: the other side counts anew.
-                    self.numbers.last = seq::truncate(control.seq, self.numbers.bits);
+                    let number = control.seq.wrapping_add(self.numbers.less);
+                    self.numbers.last = seq::truncate(number, self.numbers.bits);
                 }
                 Ok(())
             }
@@ -156,6 +183,9 @@ impl<P: Payload> Connection<P> {
             return None;
         }
         let (ack, window) = self.receiver.report(now)?;
+        if self.receiver.takes_new_run() {
+            self.numbers.on_other_run();
+        }
         self.counters.control_sent += 1;
         let control = self.number(Control {
             ack,
@@ -170,9 +200,24 @@ impl<P: Payload> Connection<P> {
         if !self.sender.takes_rendezvous(now) {
             return None;
         }
+        if self.habits.stall == Stall::Repeat {
+            let (number, udf) = self.sender.repeat()?;
+            self.counters.rendezvous_sent += 1;
+            let drf = number == self.sender.start || self.sender.flags_every();
+            let wire = seq::truncate(number, self.sender.bits);
+            return Some(Transmit::of_data(wire, drf, udf));
+        }
         self.counters.rendezvous_sent += 1;
+        let window = match self.habits.selective {
+            true => Window::default(),
+            false => Window {
+                left: self.receiver.left(),
+                right: self.receiver.right(),
+                ..Window::default()
+            },
+        };
         let control = self.number(Control {
-            window: Some(Window::default()),
+            window: Some(window),
             ..Control::default()
         });
         Some(Transmit::without_data(PduType::Rendezvous, control))
@@ -182,13 +227,13 @@ impl<P: Payload> Connection<P> {
     fn number(&mut self, mut control: Control) -> Control {
         let bits = self.sender.bits;
         let cut = |value| seq::truncate(value, bits);
-        control.seq = seq::truncate(self.numbers.next, self.numbers.bits);
-        control.last_seq = seq::truncate(self.numbers.last, self.numbers.bits);
+        control.seq = self.numbers.to_wire(self.numbers.next);
+        control.last_seq = self.numbers.to_wire(self.numbers.last);
         self.numbers.next += 1;
         if let Some(window) = &mut control.window {
             window.left = cut(window.left);
             window.right = cut(window.right);
-            window.my_left = cut(self.sender.left);
+            window.my_left = cut(self.sender.told_left());
             window.my_right = cut(self.sender.right);
         }
         if let Some(ack) = &mut control.ack {

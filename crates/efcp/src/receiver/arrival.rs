@@ -4,6 +4,7 @@ use carina_wire::Payload;
 
 use super::{Delivered, EARLY_MAX, JUMP, LOOK_BACK, NEVER, Previous, Receiver, Slot};
 use crate::counters::{Counters, Discard};
+use crate::habits::FirstNumber;
 use crate::seq;
 
 impl<P: Payload> Receiver<P> {
@@ -27,7 +28,7 @@ impl<P: Payload> Receiver<P> {
             return self.on_first(now, wire, drf, ecn, udf, counters);
         }
         let Some(number) = number else {
-            return self.doubt(now, seq::truncate(wire, self.bits), ecn, udf, counters);
+            return self.doubt(now, self.home(wire), ecn, udf, counters);
         };
         if self.is_previous(now, number) {
             return Err(Discard::StaleRun);
@@ -120,7 +121,8 @@ impl<P: Payload> Receiver<P> {
         }
         if self.is_reliable {
             // A new gap, or one that is filled: the sender should know at once.
-            self.is_ack_due |= self.ranges.add(number) || index == 0;
+            let is_news = self.ranges.add(number) || index == 0;
+            self.is_ack_due |= is_news || !self.habits.selective;
         }
         if index == 0 || is_first || number == self.gap_end {
             self.advance(now, counters);
@@ -155,6 +157,7 @@ impl<P: Payload> Receiver<P> {
             self.marks = self.marks.wrapping_add(1);
             counters.marks_received += 1;
         }
+        self.is_ack_due |= self.answers_every;
         if self.is_reliable {
             self.cause = number;
             self.cause_at = now;
@@ -180,7 +183,7 @@ impl<P: Payload> Receiver<P> {
         if !self.is_reliable && self.left - number > JUMP.max(self.reorder_max) {
             return self.doubt(now, number, ecn, udf, counters);
         }
-        if self.is_reliable && number >= self.start {
+        if self.answers_old && number >= self.start {
             // The acknowledgement was lost, or the sender was impatient: tell it.
             self.heard_at = now;
             self.cause = number;
@@ -202,6 +205,12 @@ impl<P: Payload> Receiver<P> {
         };
         if self.is_previous(now, number) {
             return Err(Discard::StaleRun);
+        }
+        if self.habits.drf_on_every {
+            return Ok(self.is_far(number));
+        }
+        if self.habits.first == FirstNumber::Zero && self.is_begun_again(now, number) {
+            return Ok(true);
         }
         if !self.is_start_known && number < self.gap_end.max(self.left + 1) {
             if number < self.left && self.left - number > JUMP {
@@ -227,6 +236,25 @@ impl<P: Payload> Receiver<P> {
         Ok(!(self.start..end).contains(&number))
     }
 
+    /// Where every PDU has the data run flag: this one cannot be of the present run.
+    fn is_far(&self, number: u64) -> bool {
+        let reach = JUMP.min(seq::space(self.bits) / 8);
+        let end = self.right.max(self.highest);
+        number.saturating_add(reach) < self.left || number >= end.saturating_add(reach)
+    }
+
+    /// Where every run begins with 0: this one is no late copy of the present run's first, for
+    /// which there was silence for too long.
+    fn is_begun_again(&self, now: u64, number: u64) -> bool {
+        let is_first = seq::truncate(number, self.bits) == 0;
+        is_first && number < self.left && now >= self.heard_at.saturating_add(self.delta_t)
+    }
+
+    /// A number of the wire as a run begins to count with it.
+    fn home(&self, wire: u64) -> u64 {
+        self.base.saturating_add(seq::truncate(wire, self.bits))
+    }
+
     fn is_previous(&mut self, now: u64, number: u64) -> bool {
         let Some(previous) = self.previous else {
             return false;
@@ -240,7 +268,7 @@ impl<P: Payload> Receiver<P> {
 
     /// Leaves the present run, which is remembered so that its stragglers are known.
     fn begin(&mut self, now: u64, wire: u64, is_start_known: bool) {
-        let start = seq::truncate(wire, self.bits);
+        let start = self.home(wire);
         let previous = Previous {
             start: self.start,
             end: self.highest.max(self.right),
@@ -288,11 +316,11 @@ impl<P: Payload> Receiver<P> {
         mut udf: P,
         counters: &mut Counters,
     ) -> Result<(), Discard> {
-        let number = seq::truncate(wire, self.bits);
+        let number = self.home(wire);
         if self.is_previous(now, number) {
             return Err(Discard::StaleRun);
         }
-        if !drf && self.is_reliable {
+        if !drf && self.is_reliable && !self.is_first_enough(wire) {
             if self.early.len() >= EARLY_MAX {
                 return Err(Discard::TooEarly);
             }
@@ -306,21 +334,25 @@ impl<P: Payload> Receiver<P> {
             self.early.push((number, udf));
             return Ok(());
         }
-        let look_back = if drf {
+        let is_start = drf || self.is_reliable;
+        let look_back = if is_start {
             0
         } else {
             let most = self
                 .window
                 .map_or(u64::MAX, |w| u64::from(w.initial_credit));
-            LOOK_BACK.min(most).min(self.reorder_max / 2).min(number)
+            let lowest = seq::truncate(wire, self.bits);
+            LOOK_BACK.min(most).min(self.reorder_max / 2).min(lowest)
         };
-        self.enter(number - look_back, drf);
-        if !drf && let Some(window) = self.window {
+        self.enter(number - look_back, is_start);
+        self.is_new_run = drf;
+        let is_middle = !drf || self.habits.drf_on_every;
+        if is_middle && let Some(window) = self.window {
             // The sender may have been granted as much as this before its state was lost here.
             let most = window.credit_max.max(window.initial_credit);
             self.right = number.saturating_add(u64::from(most));
         }
-        self.is_gap = !drf && look_back == 0 && self.is_in_order;
+        self.is_gap = !is_start && look_back == 0 && self.is_in_order;
         self.marks = 0;
         self.take(now, number, udf, counters)?;
         self.took(now, number, ecn, counters);
@@ -340,8 +372,22 @@ impl<P: Payload> Receiver<P> {
         Ok(())
     }
 
+    /// A PDU without the data run flag is taken for the first of a run all the same. Where runs
+    /// begin with 0 and there was none yet, only one that the sender could not have sent in the
+    /// first window.
+    fn is_first_enough(&self, wire: u64) -> bool {
+        let number = seq::truncate(wire, self.bits);
+        let window = self.window.map_or(0, |window| window.initial_credit);
+        match self.habits.first {
+            _ if !self.habits.takes_any_first => false,
+            FirstNumber::Zero if !self.has_run => number == 0 || number >= u64::from(window),
+            _ => true,
+        }
+    }
+
     fn enter(&mut self, left: u64, is_start_known: bool) {
         self.is_running = true;
+        self.has_run = true;
         self.is_start_known = is_start_known;
         (self.start, self.left, self.highest) = (left, left, left);
         self.gap_end = left;
@@ -359,7 +405,7 @@ impl<P: Payload> Receiver<P> {
         if !self.is_running {
             if !self.is_reliable && self.window.is_some() {
                 // All of the run so far was lost: it goes on from here.
-                self.enter(seq::truncate(wire, self.bits), false);
+                self.enter(self.home(wire), false);
                 self.heard_at = now;
                 self.is_gap = self.is_in_order;
                 self.is_ack_due = true;
@@ -395,7 +441,7 @@ impl<P: Payload> Receiver<P> {
             return;
         }
         self.begin(now, wire, false);
-        self.enter(seq::truncate(wire, self.bits), false);
+        self.enter(self.home(wire), false);
         self.heard_at = now;
         self.is_gap = self.is_in_order;
         self.is_ack_due = true;

@@ -40,6 +40,10 @@ pub(crate) struct Loss {
     is_timeout: bool,
     /// Timeouts in a row.
     backoff: u32,
+    /// Acknowledgements tell nothing but what is expected next.
+    is_blind: bool,
+    /// Acknowledgements in a row that told nothing new, in spite of what is outstanding.
+    repeats: u32,
     /// Repairing losses until the left edge reaches this number.
     repair_until: Option<u64>,
     /// One PDU may be sent whatever the congestion window says.
@@ -59,7 +63,7 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
-    pub(crate) fn new(timeout_ns: u64) -> Loss {
+    pub(crate) fn new(timeout_ns: u64, is_blind: bool) -> Loss {
         Loss {
             in_flight: 0,
             queue: VecDeque::new(),
@@ -71,6 +75,8 @@ impl Loss {
             tail_at: NEVER,
             is_timeout: true,
             backoff: 0,
+            is_blind,
+            repeats: 0,
             repair_until: None,
             is_urgent: false,
             progress_at: 0,
@@ -87,7 +93,7 @@ impl Loss {
     pub(super) fn restart(&mut self) {
         let (timeout_ns, probe_ns, reordering) = (self.timeout_ns, self.probe_ns, self.reordering);
         let queue = core::mem::take(&mut self.queue);
-        *self = Loss::new(timeout_ns);
+        *self = Loss::new(timeout_ns, self.is_blind);
         (self.probe_ns, self.reordering, self.queue) = (probe_ns, reordering, queue);
         self.queue.clear();
     }
@@ -164,21 +170,34 @@ impl<P: Payload> Sender<P> {
             self.on_range(now, next, start, end, &mut news, counters);
         }
         if news.count == 0 && !news.is_progress {
+            if self.loss.is_blind && is_newest && next == self.left {
+                self.on_repeat(now, counters);
+            }
             return Ok(false);
         }
+        self.be_quick();
         self.after_ack(now, ack, is_newest, in_flight, &news, counters);
         Ok(true)
     }
 
     /// A round-trip time, when the PDU that caused the acknowledgement was sent only once.
     fn sample(&mut self, now: u64, ack: &Ack) {
-        let cause = seq::extend(ack.cause, self.left, self.bits);
+        let cause = match self.loss.is_blind {
+            true => ack.next.wrapping_sub(1),
+            false => ack.cause,
+        };
+        let cause = seq::extend(cause, self.left, self.bits);
         let index = cause.and_then(|cause| cause.checked_sub(self.left));
         let index = index.and_then(|index| usize::try_from(index).ok());
         let Some(sent) = index.and_then(|index| self.sent.get(index)) else {
             return;
         };
         if sent.is_resent || sent.udf.is_none() {
+            return;
+        }
+        // Without its cause, an acknowledgement may have waited for one before to be sent again.
+        let is_vague = self.sent.front().is_some_and(|first| first.is_resent);
+        if self.loss.is_blind && (is_vague || self.loss.is_repairing()) {
             return;
         }
         let elapsed = now.saturating_sub(sent.sent_at);
@@ -281,6 +300,7 @@ impl<P: Payload> Sender<P> {
     ) {
         if news.is_progress {
             self.loss.progress_at = now;
+            self.loss.repeats = 0;
             self.loss.backoff = 0;
         }
         let mut marks = 0;
@@ -372,6 +392,10 @@ impl<P: Payload> Sender<P> {
                 continue;
             }
             let number = self.left + index as u64;
+            if index > 0 && self.loss.is_blind {
+                // Of what is behind the first nothing is known.
+                break;
+            }
             index += 1;
             if slot.is_lost {
                 continue;
@@ -388,14 +412,38 @@ impl<P: Payload> Sender<P> {
                 continue;
             }
             slot.is_lost = true;
-            self.loss.queue.push_back(number);
-            counters.lost += 1;
-            if self.loss.repair_until.is_none() {
-                self.begin_repair(0);
-                self.congestion.on_loss(now, self.loss.in_flight);
-            }
-            self.loss.declared += 1;
-            self.loss.in_flight -= 1;
+            self.declare(now, number, counters);
+        }
+    }
+
+    fn declare(&mut self, now: u64, number: u64, counters: &mut Counters) {
+        self.loss.queue.push_back(number);
+        counters.lost += 1;
+        if self.loss.repair_until.is_none() {
+            self.begin_repair(0);
+            self.congestion.on_loss(now, self.loss.in_flight);
+        }
+        self.loss.declared += 1;
+        self.loss.in_flight -= 1;
+    }
+
+    /// An acknowledgement of nothing new, where it cannot tell what has arrived instead: several
+    /// mean that what is expected next is lost.
+    fn on_repeat(&mut self, now: u64, counters: &mut Counters) {
+        let is_repairing = self.loss.is_repairing();
+        let number = self.left;
+        let Some(first) = self.sent.front_mut().filter(|first| !first.is_lost) else {
+            return;
+        };
+        let is_late = now >= first.sent_at.saturating_add(self.rtt.min_ns());
+        if !is_late || is_repairing {
+            return;
+        }
+        self.loss.repeats += 1;
+        if self.loss.repeats >= REPEATS {
+            first.is_lost = true;
+            self.loss.repeats = 0;
+            self.declare(now, number, counters);
         }
     }
 
@@ -467,7 +515,7 @@ impl<P: Payload> Sender<P> {
     /// run is acknowledged the first, without which the other side says nothing.
     fn probe(&mut self) {
         let is_open = |slot: &Sent<P>| slot.udf.is_some() && !slot.is_lost;
-        let found = match self.left == self.start {
+        let found = match self.left == self.start || self.loss.is_blind {
             true => self.sent.iter().position(is_open),
             false => self.sent.iter().rposition(is_open),
         };
@@ -496,6 +544,9 @@ fn index_of(number: u64, left: u64) -> usize {
 
 /// So many PDUs that arrive after a missing one mean a loss, until reordering was seen.
 const DUPLICATES: u64 = 3;
+
+/// So many repeated acknowledgements mean a loss.
+const REPEATS: u32 = 3;
 
 /// After so many repairs without error the reordering window is the smallest again.
 const CALM: u32 = 16;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use carina_efcp::{ConnEvent, Connection, ConnectionConfig, Delivered, Transmit};
-use carina_wire::dif::{Address, CepId, Control, Pci, PduType, QosId};
+use carina_wire::dif::{Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 use carina_wire::{Bytes, Payload};
 
 pub const US: u64 = 1_000;
@@ -96,6 +96,8 @@ pub struct World {
     pub pdu_ns: u64,
     busy_until: [u64; 2],
     pub drop_tail: usize,
+    /// PDUs are written and read again in this layout.
+    pub syntax: Option<Syntax>,
 }
 
 impl World {
@@ -119,6 +121,7 @@ impl World {
             pdu_ns: 0,
             busy_until: [0; 2],
             drop_tail: usize::MAX,
+            syntax: None,
         }
     }
 
@@ -138,6 +141,9 @@ impl World {
             delay_ns,
             mark_percent,
         } = self.weather;
+        if let Some(syntax) = self.syntax {
+            pdu = through(syntax, pdu);
+        }
         self.note(pdu.pci.seq ^ (to as u64) << 60 ^ self.now);
         let copies = 1 + u64::from(self.random.percent(repeat_percent));
         for _ in 0..copies {
@@ -286,6 +292,24 @@ impl World {
             .iter()
             .map(|d| number(&d.udf))
             .collect()
+    }
+}
+
+/// What is left of a PDU's header when it was written and read again.
+fn through(syntax: Syntax, pdu: Pdu) -> Pdu {
+    let mut bytes = [0; PCI_BYTES_MAX];
+    let user = pdu.udf.as_ref().map_or(0, Payload::len);
+    let control = pdu.control.as_ref();
+    let length = syntax
+        .encode(&pdu.pci, control, user, 64, &mut bytes)
+        .expect("a PDU that the layout has");
+    let bytes = &bytes[..length];
+    let header = syntax.decode(bytes, length + user).expect("a PDU");
+    let control = control.map(|_| syntax.decode_control(bytes, &header).expect("control"));
+    Pdu {
+        pci: header.pci,
+        control,
+        udf: pdu.udf,
     }
 }
 

@@ -4,4 +4,5 @@ mod channel;
 mod control;
 mod crash;
 mod delivery;
+mod habits;
 mod throughput;

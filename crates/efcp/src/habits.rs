@@ -1,0 +1,155 @@
+//! What implementations of EFCP do differently although their features are the same: how a run is
+//! numbered and recognised, what an acknowledgement tells, who speaks when the window is closed.
+//! Both ends must agree, and neither says so on the wire.
+
+/// See the module. The default is what this implementation does among its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Habits {
+    /// Which sequence number a run begins with.
+    pub first: FirstNumber,
+    /// Every data PDU has the data run flag, not only the first of a run. A receiver takes it for
+    /// a new run only when its number is far from the window; one below it is a duplicate.
+    pub drf_on_every: bool,
+    /// A receiver without a run takes the first PDU that comes for the first of the run, with the
+    /// data run flag or without. With retransmission control a sender therefore sends nothing
+    /// else before that one is acknowledged, at the start of a run and after a silence of 2Δt; and a
+    /// receiver of runs that begin with 0 does not believe that of a PDU behind it, as long as
+    /// there was none.
+    pub takes_any_first: bool,
+    /// An acknowledgement tells what arrived beyond a gap, which PDU caused it and how long ago,
+    /// and counts congestion marks. Without, it tells what is expected next and nothing else: the
+    /// sender finds losses by repeated acknowledgements and by the timeout, and takes round-trip
+    /// times from the highest PDU that is acknowledged when none below was sent again.
+    pub selective: bool,
+    /// A control PDU answers every data PDU at once, also where only the window is to be told.
+    pub answers_every: bool,
+    /// What a sender does whose window stays closed with nothing outstanding.
+    pub stall: Stall,
+    /// Number of the first control PDU, 0 or 1.
+    pub control_first: u64,
+    /// Control PDUs are numbered from the beginning again when the data run flag of a new run
+    /// comes, and their sender is believed to do so.
+    pub control_restarts: bool,
+    /// Sequence numbers go on after the last one with 0, and the connection with them. Without, a
+    /// new connection must take over before: [`ConnEvent::Rollover`](crate::ConnEvent::Rollover).
+    pub wraps: bool,
+}
+
+/// Which sequence number a run begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FirstNumber {
+    /// A random one in the first quarter of the number space.
+    Random,
+    /// 0.
+    Zero,
+    /// The one after a random number that is not 0, anywhere in the number space.
+    AfterRandom,
+}
+
+/// What a sender does whose window stays closed with nothing outstanding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stall {
+    /// It sends rendezvous PDUs.
+    Rendezvous,
+    /// There are none: it repeats its last data PDU (without user data when that is known to have
+    /// arrived), since duplicates are answered with a control PDU.
+    Repeat,
+}
+
+impl Default for Habits {
+    fn default() -> Habits {
+        Habits {
+            first: FirstNumber::Random,
+            drf_on_every: false,
+            takes_any_first: false,
+            selective: true,
+            answers_every: false,
+            stall: Stall::Rendezvous,
+            control_first: 1,
+            control_restarts: false,
+            wraps: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Connection, ConnectionConfig, WindowControl};
+    use alloc::vec::Vec;
+    use carina_wire::dif::{Address, CepId, Pci, QosId};
+    use carina_wire::{Bytes, Payload};
+
+    fn connection(first: FirstNumber, drf_on_every: bool) -> Connection<Bytes> {
+        let config = ConnectionConfig {
+            window: Some(WindowControl {
+                credit_max: 50,
+                initial_credit: 50,
+            }),
+            habits: Habits {
+                first,
+                drf_on_every,
+                takes_any_first: true,
+                selective: false,
+                wraps: true,
+                ..Habits::default()
+            },
+            ..ConnectionConfig::default()
+        };
+        Connection::new(0, config, 1)
+    }
+
+    /// Moves everything from one end to the other; returns the sequence numbers on the wire.
+    fn pass(from: &mut Connection<Bytes>, to: &mut Connection<Bytes>) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while let Some(pdu) = from.poll_transmit(0) {
+            if pdu.udf.is_some() {
+                numbers.push(pdu.seq);
+            }
+            let pci = Pci {
+                kind: pdu.kind,
+                dst: Address(1),
+                src: Address(2),
+                qos: QosId(0),
+                dst_cep: CepId(1),
+                src_cep: CepId(1),
+                drf: pdu.drf,
+                ecn: false,
+                seq: pdu.seq,
+            };
+            to.receive(0, &pci, pdu.control.as_ref(), pdu.udf)
+                .expect("all is in order");
+        }
+        numbers
+    }
+
+    #[test]
+    fn numbers_of_32_bits_wrap_within_a_run() {
+        for (first, drf_on_every) in [(FirstNumber::Zero, false), (FirstNumber::AfterRandom, true)]
+        {
+            let mut sender = connection(first, drf_on_every);
+            let mut receiver = connection(first, drf_on_every);
+            sender.begin_with(u64::from(u32::MAX) - 99);
+            let mut numbers = Vec::new();
+            let mut delivered = 0;
+            for number in 0..1000_u64 {
+                let udf = Bytes::from(number.to_be_bytes().to_vec());
+                sender.write(0, udf).expect("room");
+                numbers.extend(pass(&mut sender, &mut receiver));
+                receiver.end_of_burst(0);
+                assert!(pass(&mut receiver, &mut sender).is_empty());
+                while let Some(udf) = receiver.poll_deliver() {
+                    let mut bytes = [0; 8];
+                    assert_eq!(udf.udf.copy_prefix(&mut bytes), 8);
+                    assert_eq!(u64::from_be_bytes(bytes), delivered);
+                    delivered += 1;
+                }
+            }
+            assert_eq!(delivered, 1000);
+            assert_eq!(numbers.len(), 1000);
+            assert_eq!(numbers[99..102], [0xffff_ffff, 0, 1]);
+            assert_eq!(sender.poll_event(), None, "no rollover");
+            assert_eq!(sender.counters().runs, 1);
+        }
+    }
+}

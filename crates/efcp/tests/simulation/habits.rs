@@ -1,0 +1,396 @@
+//! Connections with the habits of other implementations, their PDUs written and read in the layouts
+//! of those.
+
+use std::collections::BTreeSet;
+
+use carina_efcp::{
+    AckPolicy, ConnEvent, ConnectionConfig, Discard, FirstNumber, Habits, Stall, WindowControl,
+    congestion,
+};
+use carina_wire::Bytes;
+use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
+
+use crate::channel::{MS, Pdu, Random, S, Weather, World, pdu};
+
+/// Runs begin with 0, and who finds the window closed has no PDU to say so.
+pub const ZERO: Habits = Habits {
+    first: FirstNumber::Zero,
+    drf_on_every: false,
+    takes_any_first: true,
+    selective: false,
+    answers_every: false,
+    stall: Stall::Repeat,
+    control_first: 0,
+    control_restarts: true,
+    wraps: true,
+};
+
+/// Every PDU has the data run flag, and is answered.
+pub const FLAGGED: Habits = Habits {
+    first: FirstNumber::AfterRandom,
+    drf_on_every: true,
+    takes_any_first: true,
+    selective: false,
+    answers_every: true,
+    stall: Stall::Rendezvous,
+    control_first: 1,
+    control_restarts: false,
+    wraps: true,
+};
+
+fn syntax(habits: Habits, seq: u8) -> Syntax {
+    let dialect = match habits.stall {
+        Stall::Repeat => Dialect::Rlite,
+        Stall::Rendezvous => Dialect::Irati,
+    };
+    let widths = Widths {
+        seq,
+        ctrl_seq: seq,
+        ..dialect.widths()
+    };
+    Syntax { dialect, widths }
+}
+
+/// A connection with features as the bits of `features` say.
+fn config(habits: Habits, features: u64) -> ConnectionConfig {
+    let policy = ["none", "cubic"][(features >> 4) as usize % 2];
+    let bits = [16, 32][(features >> 5) as usize % 2];
+    ConnectionConfig {
+        in_order: features & 1 != 0,
+        retransmission: features & 2 != 0,
+        window: (features & 4 != 0).then_some(WindowControl {
+            credit_max: 50,
+            initial_credit: 50,
+        }),
+        max_sdu_gap: [None, Some(0)][(features >> 3) as usize % 2],
+        seq_bits: bits,
+        ctrl_seq_bits: bits,
+        mpl_ns: 200 * MS,
+        r_ns: 40 * S,
+        habits,
+        ack: AckPolicy {
+            every: if habits.answers_every { 1 } else { 64 },
+            ..AckPolicy::default()
+        },
+        congestion: congestion::by_name(policy, &Default::default()).expect("a policy"),
+        ..ConnectionConfig::default()
+    }
+}
+
+fn weather(random: &mut Random) -> Weather {
+    Weather {
+        loss_percent: random.below(25),
+        repeat_percent: random.below(20),
+        reorder_percent: random.below(50),
+        jitter_ns: random.below(30) * MS,
+        delay_ns: random.below(20) * MS,
+        mark_percent: 0,
+    }
+}
+
+fn world(seed: u64, habits: Habits, features: u64, weather: Weather) -> World {
+    let config = || config(habits, features);
+    let mut world = World::new(seed, weather, config);
+    world.syntax = Some(syntax(habits, config().seq_bits / 8));
+    world
+}
+
+/// Writes in both directions through bad weather, then through good, with pauses that let either
+/// side forget; checks what came.
+fn scenario(seed: u64, habits: Habits) -> World {
+    let mut random = Random(seed);
+    let features = random.next() % 64;
+    let weather = weather(&mut random);
+    let context = format!("seed {seed}, {:?}, {weather:?}", config(habits, features));
+    let mut world = world(seed, habits, features, weather);
+    let first = 200 + random.below(200);
+    let half = world.write(0, 0, first, 40 * S);
+    let back = world.write(1, 0, 50, 10 * S);
+    world.run(random.below(3) * S);
+    world.weather = Weather {
+        delay_ns: weather.delay_ns,
+        ..Weather::default()
+    };
+    let end = world.write(0, half, first + 100, 240 * S);
+    assert_eq!(end, first + 100, "the writer is stuck: {context}");
+    world.run(random.below(300) * S);
+    let last = world.write(0, end, end + 60, 120 * S);
+    world.run(30 * S);
+    world.ends[0].conn.finish(world.now);
+    world.run(10 * S);
+    assert!(world.ends[0].conn.is_drained(), "not drained: {context}");
+    check(&world, features, [last, back], &context);
+    world
+}
+
+fn check(world: &World, features: u64, written: [u64; 2], context: &str) {
+    let (in_order, reliable) = (features & 1 != 0, features & 2 != 0);
+    for side in 0..2 {
+        let failed = |event: &ConnEvent| matches!(event, ConnEvent::Failed(_));
+        let events = &world.ends[side].events;
+        assert!(!events.iter().any(failed), "{events:?}: {context}");
+        let got = world.numbers(1 - side);
+        let distinct: BTreeSet<u64> = got.iter().copied().collect();
+        assert_eq!(distinct.len(), got.len(), "repeated: {context}");
+        assert!(
+            got.iter().all(|n| *n < written[side]),
+            "invented: {context}"
+        );
+        if in_order {
+            assert!(got.is_sorted(), "out of order {got:?}: {context}");
+        }
+        if reliable {
+            assert_eq!(got.len() as u64, written[side], "incomplete: {context}");
+        } else if side == 0 {
+            let good = distinct.range(written[0] - 60..).count();
+            assert!(good >= 55, "{good} of 60 in good weather: {context}");
+        }
+        let counters = world.ends[side].conn.counters();
+        let beyond = counters.discarded(Discard::BeyondWindow);
+        assert_eq!(beyond, 0, "window overrun: {context}");
+        assert!(world.ends[side].conn.status().held <= 1024, "{context}");
+    }
+}
+
+fn many(habits: Habits) {
+    let mut seen = [0; 5];
+    for seed in 0..300 {
+        let world = scenario(seed, habits);
+        for end in &world.ends {
+            let counters = end.conn.counters();
+            for (sum, count) in seen.iter_mut().zip([
+                counters.retransmitted,
+                counters.timeouts,
+                counters.lost,
+                counters.rendezvous_sent,
+                counters.discarded(Discard::Duplicate),
+            ]) {
+                *sum += count;
+            }
+        }
+    }
+    // The weather was bad enough for every mechanism to be needed.
+    assert!(seen.iter().all(|sum| *sum > 100), "{seen:?}");
+}
+
+#[test]
+fn runs_from_zero_deliver_what_they_promise() {
+    many(ZERO);
+}
+
+#[test]
+fn runs_with_the_flag_on_every_pdu_deliver_what_they_promise() {
+    many(FLAGGED);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_trace() {
+    for habits in [ZERO, FLAGGED] {
+        let traces = || (0..10).map(|seed| scenario(seed, habits).trace);
+        assert!(traces().eq(traces()));
+    }
+}
+
+/// Sequence numbers wrap many times while nobody notices.
+#[test]
+fn a_run_goes_on_when_its_numbers_begin_anew() {
+    let weather = Weather {
+        loss_percent: 2,
+        repeat_percent: 2,
+        reorder_percent: 5,
+        jitter_ns: 2 * MS,
+        delay_ns: MS,
+        ..Weather::default()
+    };
+    for habits in [ZERO, FLAGGED] {
+        for features in [0b01_0111, 0b01_0101] {
+            let mut world = world(9, habits, features, weather);
+            let written = world.write(0, 0, 150_000, 4000 * S);
+            assert_eq!(written, 150_000);
+            world.run(20 * S);
+            let counters = world.ends[0].conn.counters();
+            assert_eq!(counters.runs, 1);
+            assert!(!world.ends[0].events.contains(&ConnEvent::Rollover));
+            let got = world.numbers(1);
+            assert!(got.is_sorted());
+            if features & 2 != 0 {
+                assert_eq!(got.len(), 150_000);
+            } else {
+                assert!(got.len() > 140_000, "{}", got.len());
+            }
+        }
+    }
+}
+
+/// Takes what an end sends at once.
+fn sent(world: &mut World, side: usize) -> Vec<Pdu> {
+    let now = world.now;
+    let conn = &mut world.ends[side].conn;
+    std::iter::from_fn(|| conn.poll_transmit(now))
+        .map(pdu)
+        .collect()
+}
+
+fn write(world: &mut World, side: usize, count: u64) -> Vec<Pdu> {
+    for number in 0..count {
+        let udf = Bytes::from(number.to_be_bytes().to_vec());
+        world.ends[side].conn.write(world.now, udf).expect("room");
+    }
+    sent(world, side)
+}
+
+fn give(world: &mut World, side: usize, pdu: &Pdu) -> Result<(), Discard> {
+    let (now, control) = (world.now, pdu.control.as_ref());
+    let conn = &mut world.ends[side].conn;
+    conn.receive(now, &pdu.pci, control, pdu.udf.clone())
+        .map(|_| ())
+}
+
+const RELIABLE: u64 = 0b10_1111;
+const WINDOWED: u64 = 0b10_1101;
+
+#[test]
+fn the_first_pdu_goes_alone_until_it_is_acknowledged() {
+    for (habits, is_flagged) in [(ZERO, false), (FLAGGED, true)] {
+        let mut world = world(3, habits, RELIABLE, Weather::default());
+        let first = write(&mut world, 0, 20);
+        assert_eq!(first.len(), 1);
+        assert!(first[0].pci.drf);
+        assert_eq!(first[0].pci.seq == 0, !is_flagged);
+        give(&mut world, 1, &first[0]).expect("the first");
+        let answer = sent(&mut world, 1);
+        assert_eq!(answer.len(), 1);
+        let control = answer[0].control.expect("control");
+        assert_eq!(control.seq, u64::from(is_flagged));
+        assert_eq!(control.last_seq, 0);
+        give(&mut world, 0, &answer[0]).expect("an acknowledgement");
+        let rest = sent(&mut world, 0);
+        assert_eq!(rest.len(), 19);
+        assert!(rest.iter().all(|pdu| pdu.pci.drf == is_flagged));
+        // Without acknowledgements nothing need wait.
+        let mut world = self::world(3, habits, WINDOWED, Weather::default());
+        assert_eq!(write(&mut world, 0, 20).len(), 20);
+    }
+}
+
+#[test]
+fn flagged_pdus_below_and_inside_the_window_belong_to_the_run() {
+    let mut world = world(4, FLAGGED, WINDOWED, Weather::default());
+    let mut pdus = write(&mut world, 0, 20);
+    assert!(pdus.iter().all(|pdu| pdu.pci.drf));
+    let late = pdus.remove(0);
+    for pdu in &pdus {
+        give(&mut world, 1, pdu).expect("of the run");
+        let answers = sent(&mut world, 1);
+        let kinds: Vec<_> = answers.iter().map(|pdu| pdu.pci.kind).collect();
+        assert_eq!(kinds, [PduType::Control], "each is answered");
+        assert_eq!(answers[0].control.expect("control").ack, None);
+    }
+    // Came after the second, which the other side has taken for the first.
+    assert_eq!(give(&mut world, 1, &late), Err(Discard::Duplicate));
+    assert_eq!(give(&mut world, 1, &pdus[3]), Err(Discard::Duplicate));
+    assert_eq!(world.ends[1].conn.status().held, 19);
+    // Far away it is another run.
+    let mut other = pdus[5].clone();
+    other.pci.seq = other.pci.seq.wrapping_add(1 << 20) & 0xffff_ffff;
+    give(&mut world, 1, &other).expect("a new run");
+    let left = world.ends[1].conn.status().receiver_left;
+    assert_eq!(left & 0xffff_ffff, (other.pci.seq + 1) & 0xffff_ffff);
+}
+
+#[test]
+fn a_first_pdu_without_the_flag_begins_a_run() {
+    let mut world = world(5, ZERO, RELIABLE, Weather::default());
+    let mut first = write(&mut world, 0, 1).remove(0);
+    first.pci.drf = false;
+    give(&mut world, 1, &first).expect("number 0");
+    assert_eq!(world.ends[1].conn.status().receiver_left & 0xffff, 1);
+    // In the middle of a run that was forgotten, any will do.
+    world.run(200 * S);
+    first.pci.seq = 7;
+    give(&mut world, 1, &first).expect("after a silence");
+    assert_eq!(world.ends[1].conn.status().receiver_left & 0xffff, 8);
+    world.drain(1);
+    assert_eq!(world.ends[1].delivered.len(), 2);
+}
+
+#[test]
+fn a_second_pdu_that_overtakes_the_first_waits_for_it() {
+    let mut world = world(5, ZERO, RELIABLE, Weather::default());
+    let first = write(&mut world, 0, 1).remove(0);
+    let mut second = first.clone();
+    (second.pci.seq, second.pci.drf) = (1, false);
+    give(&mut world, 1, &second).expect("early");
+    assert!(sent(&mut world, 1).is_empty());
+    give(&mut world, 1, &first).expect("the first");
+    let answer = sent(&mut world, 1).remove(0);
+    let ack = answer.control.and_then(|control| control.ack);
+    assert_eq!(ack.map(|ack| ack.next), Some(2));
+    world.drain(1);
+    assert_eq!(world.ends[1].delivered.len(), 2);
+}
+
+/// A peer whose timers are shorter begins its run again before this side has forgotten the old.
+#[test]
+fn a_run_from_zero_begins_again_after_a_silence() {
+    let mut world = world(6, ZERO, RELIABLE, Weather::default());
+    let first = write(&mut world, 0, 1).remove(0);
+    give(&mut world, 1, &first).expect("the first");
+    let answer = sent(&mut world, 1).remove(0);
+    give(&mut world, 0, &answer).expect("an acknowledgement");
+    assert_eq!(give(&mut world, 1, &first), Err(Discard::Duplicate));
+    assert_eq!(sent(&mut world, 1).len(), 1, "a duplicate is acknowledged");
+    // Δt is 40.22 s here.
+    world.run(41 * S);
+    give(&mut world, 1, &first).expect("a new run");
+    let control = sent(&mut world, 1).remove(0).control.expect("control");
+    assert_eq!(control.seq, 0, "control PDUs are numbered anew");
+    world.drain(1);
+    assert_eq!(world.ends[1].delivered.len(), 2);
+}
+
+#[test]
+fn repeated_control_pdus_are_counted_and_change_nothing() {
+    for habits in [ZERO, FLAGGED] {
+        let mut world = world(7, habits, RELIABLE, Weather::default());
+        let first = write(&mut world, 0, 5).remove(0);
+        give(&mut world, 1, &first).expect("the first");
+        let answer = sent(&mut world, 1).remove(0);
+        give(&mut world, 0, &answer).expect("news");
+        assert_eq!(give(&mut world, 0, &answer), Err(Discard::OldControl));
+        assert_eq!(world.ends[0].conn.status().outstanding, 0);
+    }
+}
+
+/// The reader stops; the news that it reads again is lost.
+#[test]
+fn a_window_whose_opening_was_lost_opens_all_the_same() {
+    for (habits, features) in [
+        (ZERO, RELIABLE),
+        (ZERO, WINDOWED),
+        (FLAGGED, RELIABLE),
+        (FLAGGED, WINDOWED),
+    ] {
+        let calm = Weather {
+            delay_ns: MS,
+            ..Weather::default()
+        };
+        let mut world = world(8, habits, features, calm);
+        world.ends[1].appetite = Some(0);
+        world.write(0, 0, 200, S);
+        world.run(S);
+        assert_eq!(world.ends[0].conn.status().credit, 0);
+        world.ends[1].appetite = None;
+        world.weather.loss_percent = 100;
+        world.drain(1);
+        world.run(S);
+        world.weather.loss_percent = 0;
+        let written = world.write(0, 200, 400, 60 * S);
+        assert_eq!(written, 400, "{habits:?} {features:b}");
+        world.run(20 * S);
+        let got = world.numbers(1);
+        assert!(got.is_sorted());
+        assert!(world.ends[0].conn.counters().rendezvous_sent > 0);
+        assert!(got.len() >= 399, "{} {habits:?} {features:b}", got.len());
+    }
+}
