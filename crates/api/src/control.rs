@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use self::capture::{CaptureCreate, CaptureEnd, CaptureInfo};
 pub use self::client::{Client, ClientError};
 pub use self::dif::{
-    Catalogue, DifCreate, DifRole, MemberInfo, MemberState, N1Info, N1State, ParamInfo,
+    Catalogue, Dialect, DifCreate, DifRole, MemberInfo, MemberState, N1Info, N1State, ParamInfo,
     PolicyInForce, PolicyInfo, RibObject, RibWrite,
 };
 pub use self::medium::{ArpDialect, FaultSpec, Framing, PeerAddress};
@@ -271,6 +271,9 @@ pub struct DifInfo {
     /// The type of its IPCPs.
     #[serde(rename = "type")]
     pub kind: IpcpType,
+    /// What the members of a normal DIF speak.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dialect: Option<Dialect>,
     /// This system's members.
     pub ipcps: Vec<LocalName>,
     /// Names known to be registered in it, here or at a peer.

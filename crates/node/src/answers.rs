@@ -243,9 +243,12 @@ impl Core {
         }
         let info = |dif: &DifName| {
             let (kind, ipcps, names) = difs.get(dif)?.clone();
+            let mut members = self.ipcps.values().filter(|ipcp| ipcp.dif == *dif);
+            let dialect = members.find_map(|ipcp| Some(ipcp.member.as_ref()?.made_from.dialect));
             Some(DifInfo {
                 name: dif.clone(),
                 kind,
+                dialect,
                 ipcps,
                 names: names.into_iter().collect(),
             })

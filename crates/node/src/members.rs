@@ -20,9 +20,12 @@ use carina_api::control::{
 };
 use carina_api::ipc::Mode;
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, LocalName, PortId};
-use carina_ipcp::{Config as IpcpConfig, DifConfig, Event as Told, N1Port, N1Properties};
-use carina_protect::Tools;
+use carina_ipcp::{
+    Catalogue, Config as IpcpConfig, DifConfig, Event as Told, Ipcp, N1Port, N1Properties,
+};
+use carina_protect::{Credentials, Tools};
 use carina_shims::{Command, NewNormal, NormalShim};
+use carina_wire::Bytes;
 use carina_wire::dif::Dialect;
 
 use crate::core::Core;
@@ -32,13 +35,11 @@ use crate::ipcps::{Carrier, Registrant};
 use crate::rules::Action;
 
 mod auth;
-mod below;
+mod dialect;
 mod n1;
 mod names;
 mod newdif;
 mod told;
-
-use self::below::Waiting;
 
 pub use newdif::NewDif;
 
@@ -48,15 +49,8 @@ pub struct Membership {
     pub made_from: NewDif,
     /// The DIF's configuration, once it is known.
     pub config: Option<DifConfig>,
-    dialect: Dialect,
-    /// What the first member was given, its longest PDU settled.
-    given: Option<DifConfig>,
-    /// It has not begun.
-    waiting: Option<Waiting>,
     phase: Phase,
     needs: Vec<Need>,
-    /// N-1 DIFs that do not carry the DIF's longest PDU, and why.
-    unfit: BTreeMap<DifName, String>,
     uses: BTreeMap<u32, Use>,
     failures: u32,
     last_error: Option<String>,
@@ -89,12 +83,10 @@ struct Use {
     /// The IPCP itself lets it go.
     is_dropped: bool,
     neighbour: Option<AppName>,
-    /// Why nobody was enrolled through it.
-    failure: Option<String>,
 }
 
 impl Membership {
-    fn new(made_from: NewDif, dialect: Dialect, now: Instant) -> Membership {
+    fn new(made_from: NewDif, now: Instant) -> Membership {
         let needs = match made_from.role {
             DifRole::Create => Vec::new(),
             DifRole::Join => {
@@ -106,12 +98,8 @@ impl Membership {
         Membership {
             made_from,
             config: None,
-            dialect,
-            given: None,
-            waiting: None,
             phase: Phase::Joining,
             needs,
-            unfit: BTreeMap::new(),
             uses: BTreeMap::new(),
             failures: 0,
             last_error: None,
@@ -125,6 +113,11 @@ impl Membership {
     /// Whether this DIF is one of its N-1 DIFs.
     pub fn is_over(&self, dif: &DifName) -> bool {
         self.made_from.over.contains(dif)
+    }
+
+    /// How a member of this DIF is called in the DIFs below.
+    fn name_below(&self, member: &AppName) -> AppName {
+        dialect::name_below(self.made_from.dialect, member)
     }
 
     fn free_n1(&self) -> N1Port {
@@ -151,12 +144,7 @@ impl Membership {
         match &self.phase {
             Phase::Enrolled { .. } => "a member".to_owned(),
             Phase::Left(reason) => format!("left: {reason}"),
-            Phase::Joining if self.made_from.role == DifRole::Create => match &self.waiting {
-                Some(waiting) => {
-                    format!("waiting until this system is a member of {}", waiting.dif)
-                }
-                None => "starting".to_owned(),
-            },
+            Phase::Joining if self.made_from.role == DifRole::Create => "starting".to_owned(),
             Phase::Joining if self.uses.values().any(|n1| n1.is_up) => "enrolling".to_owned(),
             Phase::Joining if !self.uses.is_empty() => "allocating an N-1 flow".to_owned(),
             Phase::Joining => "waiting to try again".to_owned(),
@@ -191,14 +179,6 @@ impl Membership {
             state: N1State::Wanted,
             reason: need.reason.clone(),
         });
-        let unfit = self.unfit.iter().map(|(dif, what)| N1Info {
-            dif: dif.clone(),
-            remote: self.made_from.first_contact(),
-            neighbour: None,
-            port: None,
-            state: N1State::Refused,
-            reason: Some(what.clone()),
-        });
         let mut neighbours: Vec<AppName> = self
             .uses
             .values()
@@ -208,6 +188,7 @@ impl Membership {
         neighbours.dedup();
         MemberInfo {
             role: self.made_from.role,
+            dialect: self.made_from.dialect,
             over: self.made_from.over.clone(),
             state,
             step: self.step(),
@@ -215,7 +196,7 @@ impl Membership {
             last_error: self.last_error.clone(),
             address,
             neighbours,
-            n1: used.chain(wanted).chain(unfit).collect(),
+            n1: used.chain(wanted).collect(),
         }
     }
 }
@@ -275,40 +256,29 @@ impl Core {
             |what| ErrorBody::new(ErrorCode::BadRequest, format!("DIF {}: {what}", new.name));
         let (authentication, credentials) = auth::load(new.auth.as_deref()).map_err(wrong)?;
         let id = self.free_ipcp()?;
-        let mut config = IpcpConfig {
+        let config = IpcpConfig {
             name: own.into(),
             dif: new.name.as_str().to_owned(),
-            dialect: Dialect::Native,
-            dif_config: new.dif_config(authentication),
+            dialect: dialect::on_the_wire(new.dialect),
+            dif_config: new.dif_config(authentication).map_err(wrong)?,
         };
         let tools = Tools::new(credentials);
         check_config(&config, &tools).map_err(wrong)?;
-        let awaited = match &mut config.dif_config {
-            Some(dif_config) => self.settle_max_pdu(&new, dif_config).map_err(wrong)?,
-            None => None,
-        };
-        let mut member = Membership::new(new, config.dialect, Instant::now());
-        let settled = |config: &DifConfig| config.max_pdu != 0;
-        member.given = config.dif_config.clone().filter(settled);
         let seed = random_seed();
-        let begun = Box::new(NewNormal {
+        self.plane.send(Command::AddNormal(Box::new(NewNormal {
             ipcp: id,
             config,
             tools: Box::new(tools),
             seed,
-        });
-        match awaited {
-            None => self.plane.send(Command::AddNormal(begun)),
-            Some(dif) => member.waiting = Some(Waiting { new: begun, dif }),
-        }
+        })));
         let shim = NormalShim::new(id, self.plane.commands());
-        if member.made_from.role == DifRole::Create && member.waiting.is_none() {
+        if new.role == DifRole::Create {
             shim.order(carina_ipcp::Command::Bootstrap);
         }
-        let dif = member.made_from.name.clone();
+        let dif = new.name.clone();
         self.add_ipcp(id, name, dif, Carrier::Normal(shim), None);
         if let Some(ipcp) = self.ipcps.get_mut(&id) {
-            ipcp.member = Some(member);
+            ipcp.member = Some(Membership::new(new, Instant::now()));
         }
         self.tend_members(Instant::now());
         Ok(id)
@@ -402,7 +372,6 @@ impl Use {
             is_up: false,
             is_dropped: false,
             neighbour: None,
-            failure: None,
         }
     }
 }
@@ -412,12 +381,18 @@ fn app_name(name: &LocalName) -> AppName {
     AppName::new(name.as_str()).expect("LocalName allows less than AppName")
 }
 
-/// Checks policies and parameters before the data plane is bothered.
+/// Checks a configuration before the data plane is bothered.
 fn check_config(config: &IpcpConfig, tools: &Tools) -> Result<(), String> {
+    if config.dialect != Dialect::Native {
+        // Other dialects have policies of their own; their layer management knows them.
+        let toolbox = Box::new(Tools::new(Credentials::default()));
+        let trial = Ipcp::<Bytes>::new(config.clone(), toolbox, Catalogue::empty(), 0);
+        return trial.map(drop);
+    }
     let Some(dif_config) = &config.dif_config else {
         return Ok(());
     };
-    let mut catalogue = carina_ipcp::Catalogue::standard();
+    let mut catalogue = Catalogue::standard();
     carina_ipcp::manage::describe(&mut catalogue);
     catalogue.describe_toolbox(tools);
     catalogue.check(dif_config)

@@ -30,6 +30,7 @@ fn member(house: &House, role: DifRole, ipcp: &str) {
         ipcp: Some(ipcp.parse().unwrap()),
         via: None,
         auth: None,
+        dialect: Default::default(),
         config: (role == DifRole::Create).then_some(config),
     };
     house.control().create_dif(&create).unwrap();

@@ -17,6 +17,7 @@ fn request(name: &str, role: DifRole, over: &str, ipcp: &str) -> DifCreate {
         ipcp: Some(ipcp.parse().unwrap()),
         via: None,
         auth: None,
+        dialect: Default::default(),
         config: None,
     }
 }

@@ -22,6 +22,7 @@ fn make(house: &House, role: DifRole, name: &str) {
         ipcp: Some(LocalName::new(name).unwrap()),
         via: None,
         auth: None,
+        dialect: Default::default(),
         config: None,
     };
     house.control().create_dif(&create).unwrap();

@@ -27,9 +27,61 @@ pub struct DifCreate {
     /// Authentication between members: `KIND:FILE`, the same kind at all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// What all members agree on, as in `docs/configuration.md`; for the first member only.
+    /// What the members speak; the same at all of them.
+    #[serde(default, skip_serializing_if = "Dialect::is_native")]
+    pub dialect: Dialect,
+    /// What all members agree on, as in `docs/configuration.md`; for the first member only, except
+    /// in [`Dialect::Irati`], where every member has its own. What it does not say is as usual in
+    /// the dialect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config: Option<Value>,
+}
+
+/// What the members of a normal DIF speak: the layout of their PDUs and all layer management.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Dialect {
+    /// Carina's own.
+    #[default]
+    Native,
+    /// That of rlite.
+    Rlite,
+    /// That of IRATI.
+    Irati,
+}
+
+impl Dialect {
+    /// Whether it is Carina's own.
+    #[must_use]
+    pub fn is_native(&self) -> bool {
+        *self == Dialect::Native
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Dialect::Native => "native",
+            Dialect::Rlite => "rlite",
+            Dialect::Irati => "irati",
+        }
+    }
+}
+
+/// By its name, as on a command line.
+impl std::str::FromStr for Dialect {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Dialect, String> {
+        match text {
+            "native" => Ok(Dialect::Native),
+            "rlite" => Ok(Dialect::Rlite),
+            "irati" => Ok(Dialect::Irati),
+            other => Err(format!(
+                "{other:?} is no dialect; there are native, rlite and irati"
+            )),
+        }
+    }
 }
 
 /// What an IPCP does when it is made.
@@ -47,6 +99,9 @@ pub enum DifRole {
 pub struct MemberInfo {
     /// What it was made for.
     pub role: DifRole,
+    /// What it speaks.
+    #[serde(default)]
+    pub dialect: Dialect,
     /// Its N-1 DIFs.
     pub over: Vec<DifName>,
     /// How far it is.

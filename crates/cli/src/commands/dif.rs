@@ -21,13 +21,15 @@ pub enum DifCommand {
         after_help = "Examples:\n  carina dif create net --over hv.vm1,eth0\n  \
         carina dif create net --over local --policy routing=link-state --address-bytes 4\n  \
         carina dif create safe --over udp0 --auth password:/etc/carina/net.password \\\n      \
-        --policy sdu-protection=aead,cipher=aes-256-gcm"
+        --policy sdu-protection=aead,cipher=aes-256-gcm\n  \
+        carina dif create udp.DIF --over inet --ipcp a.IPCP --dialect rlite"
     )]
     Create(make::CreateArgs),
     /// Join a normal DIF: a member in this system asks another one for admission
     #[command(after_help = "Examples:\n  carina dif join net --over hv.vm1\n  \
         carina dif join net --over udp0 --via net.host --auth password:net.password\n  \
-        carina --wait 1m dif join net --over hv.vm1\n\nWithout --wait the first failed attempt \
+        carina --wait 1m dif join net --over hv.vm1\n  \
+        carina dif join udp.DIF --over inet --ipcp b.IPCP --via a.IPCP --dialect rlite\n\nWithout --wait the first failed attempt \
         ends it and takes the member away again.")]
     Join(make::JoinArgs),
     /// Leave a normal DIF; flows over it end
@@ -72,12 +74,19 @@ fn list(shared: &Shared) -> Outcome {
     if shared.json {
         return print_json(&difs);
     }
-    let mut table = Table::new(["DIF", "TYPE", "IPCPS", "NAMES"]);
+    let mut table = Table::new(["DIF", "TYPE", "DIALECT", "IPCPS", "NAMES"]);
     for dif in difs {
         let ipcps: Vec<String> = dif.ipcps.iter().map(ToString::to_string).collect();
         let names: Vec<String> = dif.names.iter().map(ToString::to_string).collect();
         let kind = kind_word(dif.kind).to_owned();
-        table.row([dif.name.to_string(), kind, ipcps.join(","), names.join(",")]);
+        let dialect = dif.dialect.map_or("-", |dialect| dialect.name()).to_owned();
+        table.row([
+            dif.name.to_string(),
+            kind,
+            dialect,
+            ipcps.join(","),
+            names.join(","),
+        ]);
     }
     print_line(table)
 }

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use carina_api::control::FaultSpec;
+use carina_api::control::{Dialect, FaultSpec};
+use carina_ipcp::DifConfig;
 use serde_json::Value;
 
 use super::topology::{Dif, Topology, hv_dif};
@@ -38,6 +39,9 @@ pub fn node_config(
         if let Some(vlan) = link.vlan {
             let _ = writeln!(text, "vlan = {vlan}");
         }
+        if let Some(dialect) = arp(topology, &link.name) {
+            let _ = writeln!(text, "arp = \"{dialect}\"");
+        }
         if let Some(fault) = &end.fault {
             let _ = writeln!(text, "fault = {}", fault_table(fault));
         }
@@ -62,13 +66,51 @@ pub fn node_config(
             if let Some(credentials) = &dif.auth {
                 let _ = writeln!(text, "auth = {}", quoted(&auth(credentials)));
             }
-            if place == 0 && dif.config != carina_ipcp::DifConfig::default() {
-                let config = serde_json::to_value(&dif.config).unwrap_or(Value::Null);
+            if dif.dialect != Dialect::Native {
+                let _ = writeln!(text, "dialect = \"{}\"", dif.dialect.name());
+            }
+            let config = settings(&dif.config);
+            let has_own = place == 0 || dif.dialect == Dialect::Irati;
+            if has_own && config.as_object().is_some_and(|fields| !fields.is_empty()) {
                 let _ = writeln!(text, "config = {}", inline(&config));
             }
         }
     }
     text
+}
+
+/// How names are written in ARP on a link: as the DIF above it does, unless that is the usual way.
+fn arp(topology: &Topology, link: &str) -> Option<&'static str> {
+    let stands = |dif: &&Dif| {
+        let mut lowers = dif.members.iter().flat_map(|member| &member.over);
+        lowers.any(|lower| lower == link)
+    };
+    let dialect = topology.difs.iter().find(stands)?.dialect;
+    (dialect != Dialect::Native).then(|| dialect.name())
+}
+
+/// What a configuration says beyond the defaults; the rest is the dialect's.
+fn settings(config: &DifConfig) -> Value {
+    let (Ok(mut given), Ok(usual)) = (
+        serde_json::to_value(config),
+        serde_json::to_value(DifConfig::default()),
+    ) else {
+        return Value::Null;
+    };
+    keep_different(&mut given, &usual);
+    given
+}
+
+fn keep_different(given: &mut Value, usual: &Value) {
+    let (Some(fields), Some(usual)) = (given.as_object_mut(), usual.as_object()) else {
+        return;
+    };
+    fields.retain(|key, value| usual.get(key) != Some(value));
+    for (key, value) in fields.iter_mut() {
+        if key == "widths" {
+            keep_different(value, &usual[key]);
+        }
+    }
 }
 
 fn fault_table(fault: &FaultSpec) -> String {

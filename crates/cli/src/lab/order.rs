@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use carina_api::control::Dialect;
 use carina_ipcp::{Catalogue, DifConfig, PolicySpec, QosCube};
 use serde_json::{Map, Value};
 
@@ -159,7 +160,14 @@ fn configure(
                 params,
             } => {
                 let spec = PolicySpec { name, params };
-                if let Some((component, spec)) = known_policy(component, spec, at, notes)?
+                let dialect = difs.iter().find(|known| known.name == *dif);
+                let dialect = dialect.and_then(|dif| dif.dialect).unwrap_or_default();
+                let known = match dialect {
+                    Dialect::Native => known_policy(component, spec, at, notes)?,
+                    // The node knows those of other dialects.
+                    _ => Some((name_here(dialect, component), spec)),
+                };
+                if let Some((component, spec)) = known
                     && config.policies.insert(component.clone(), spec).is_some()
                 {
                     return Err(wrong(
@@ -226,6 +234,16 @@ fn known_policy(
     let resolved = catalogue.resolve(&component, &spec).map(drop);
     resolved.map_err(|what| wrong(at, what))?;
     Ok(Some((component, spec)))
+}
+
+/// The name that a component of rlite has here.
+fn name_here(dialect: Dialect, component: String) -> String {
+    let here = match (dialect, component.as_str()) {
+        (Dialect::Rlite, "addralloc") => "address-assignment",
+        (Dialect::Rlite, "dft") => "directory",
+        _ => return component,
+    };
+    here.to_owned()
 }
 
 /// Orders DIFs so that each comes after those it stands on, and members so that each finds one
@@ -378,6 +396,7 @@ fn arrange_dif(
     Ok(Dif {
         name: draft.name,
         level,
+        dialect: draft.dialect.unwrap_or_default(),
         config,
         auth,
         members,
@@ -408,11 +427,21 @@ fn fit_pdus(dif: &mut Dif, longest: &BTreeMap<String, u32>) {
     let Some(least) = bounds.iter().flatten().min() else {
         return;
     };
+    if dif.dialect == Dialect::Irati && dif.config.max_pdu == 0 {
+        // Members of this dialect are not told how long PDUs may be, and have a bound of their own.
+        if *least < IRATI_PDU {
+            dif.config.max_pdu = *least;
+        }
+        return;
+    }
     if dif.config.max_pdu == 0 && bounds.len() > 1 {
         let is_protected = dif.config.policies.contains_key("sdu-protection");
         dif.config.max_pdu = least - if is_protected { PROTECTION_BYTES } else { 0 };
     }
 }
+
+/// Longest PDU of a DIF of dialect irati unless configured.
+const IRATI_PDU: u32 = 1470;
 
 /// Room for what SDU protection adds to a PDU.
 const PROTECTION_BYTES: u32 = 64;

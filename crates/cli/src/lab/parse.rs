@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use carina_api::control::Dialect;
 use serde_json::{Map, Value};
 
 use super::netem::Impairment;
@@ -41,6 +42,8 @@ pub struct DraftLink {
 pub struct DraftDif {
     pub name: String,
     pub at: At,
+    /// What it speaks, when a line says so.
+    pub dialect: Option<Dialect>,
     /// Members, and the words that name the DIFs below.
     pub members: Vec<(Member, Vec<Word>)>,
 }
@@ -82,7 +85,7 @@ const FORMS: [(&str, &str); 12] = [
         "netem",
         "netem LINK [SYSTEM] delay T [T] | loss P% | rate R | ...",
     ),
-    ("dif", "dif DIF SYSTEM LOWER.."),
+    ("dif", "dif DIF SYSTEM LOWER.. [dialect=NAME]"),
     (
         "policy",
         "policy DIF [*] COMPONENT POLICY [PARAMETER=VALUE]..",
@@ -168,6 +171,28 @@ fn app_line(text: &str) -> Option<usize> {
     colon
         .into_iter()
         .find(|at| text[*at..].starts_with([' ', '\t']) || *at == text.len())
+}
+
+impl DraftDif {
+    /// Takes an option of a line `dif`.
+    fn take(&mut self, option: &Word) -> Result<(), Wrong> {
+        let Some(("dialect", value)) = option.pair() else {
+            return Err(option.wrong(format!(
+                "`{}` is no option of a DIF here; there is dialect=NAME, and for all else lines \
+                 `set`",
+                option.text
+            )));
+        };
+        let dialect: Dialect = value.text.parse().map_err(|what| value.wrong(what))?;
+        match self.dialect.replace(dialect) {
+            Some(other) if other != dialect => Err(option.wrong(format!(
+                "DIF {} has dialect {} on a line above; all members speak one",
+                self.name,
+                other.name()
+            ))),
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Draft {
@@ -330,7 +355,11 @@ impl Draft {
     }
 
     fn dif(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
-        let [name, system, lowers @ ..] = words else {
+        let (options, words): (Vec<Word>, Vec<Word>) = words
+            .iter()
+            .cloned()
+            .partition(|word| word.pair().is_some());
+        let [name, system, lowers @ ..] = &words[..] else {
             return Err(form(verb));
         };
         if lowers.is_empty() {
@@ -350,11 +379,15 @@ impl Draft {
                 self.difs.push(DraftDif {
                     name: dif.clone(),
                     at,
+                    dialect: None,
                     members: Vec::new(),
                 });
                 self.difs.len() - 1
             }
         };
+        for option in &options {
+            self.difs[index].take(option)?;
+        }
         let members = &mut self.difs[index].members;
         if members
             .iter()

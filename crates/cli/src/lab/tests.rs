@@ -65,7 +65,7 @@ fn configurations_of_nodes_are_understood_by_nodes() {
     let text = node_config(&topology, "b", &difs, str::to_owned);
     let config = Config::parse(&text, None).unwrap();
     assert_eq!(config.ipcps.len(), 2);
-    let made = config.difs[0].get_ref().config.clone().unwrap();
+    let made = config.difs[0].get_ref().dif_config(None).unwrap().unwrap();
     assert_eq!((made.max_pdu, made.widths.address), (1400, 4));
     assert_eq!(made.cubes[0].window.unwrap().credit_max, 64);
     assert_eq!(made.policies["routing"].name, "link-state");
@@ -236,4 +236,27 @@ fn any_text_is_an_answer() {
             assert!((1..=lines).contains(&error.at.line), "{text:?}: {error}");
         }
     }
+}
+
+#[test]
+fn a_dif_speaks_what_its_lines_say_and_so_do_the_links_below_it() {
+    let text = "eth l 0Mbps a b\ndif d a l dialect=irati\ndif d b l\nset d widths.address=4";
+    let topology = Topology::parse(text).unwrap();
+    let difs: Vec<_> = topology.difs.iter().collect();
+    for (system, role) in [("a", "create"), ("b", "join")] {
+        let text = node_config(&topology, system, &difs, str::to_owned);
+        let config = Config::parse(&text, None).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        assert!(text.contains("arp = \"irati\""), "{text}");
+        let new = config.difs[0].get_ref();
+        assert!(text.contains(&format!("role = \"{role}\"")), "{text}");
+        let made = new.dif_config(None).unwrap().unwrap();
+        assert_eq!((made.widths.address, made.max_pdu), (4, 1470));
+    }
+    let wrong = |text: &str| Topology::parse(text).unwrap_err().to_string();
+    let two = wrong("eth l 0Mbps a b\ndif d a l dialect=irati\ndif d b l dialect=rlite");
+    assert!(two.contains("has dialect irati on a line above"), "{two}");
+    let none = wrong("eth l 0Mbps a b\ndif d a l dialect=x");
+    assert!(none.contains("there are native, rlite and irati"), "{none}");
+    let other = wrong("eth l 0Mbps a b\ndif d a l size=1");
+    assert!(other.contains("there is dialect=NAME"), "{other}");
 }

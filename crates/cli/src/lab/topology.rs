@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
+use carina_api::control::Dialect;
 use carina_api::control::FaultSpec;
 use carina_ipcp::DifConfig;
 use serde::Serialize;
@@ -80,7 +81,10 @@ pub struct Dif {
     pub name: String,
     /// 1 when it stands on links and VMs only, else one more than the highest below.
     pub level: usize,
-    /// What all members agree on.
+    /// What the members speak.
+    pub dialect: Dialect,
+    /// What all members agree on. In other dialects than the native one what is as in
+    /// [`DifConfig::default`] is left to the dialect.
     pub config: DifConfig,
     /// `KIND:FILE` of authentication.
     pub auth: Option<String>,

@@ -6,12 +6,6 @@ impl Core {
     /// Asks for N-1 flows whose time has come.
     pub fn tend_members(&mut self, now: Instant) {
         for id in self.made.clone() {
-            if let Some(member) = self.member_mut(id) {
-                member.drop_met_needs();
-            }
-            if self.due_need(id, now).is_some() {
-                self.check_fit(id);
-            }
             while let Some((at, dif, remote)) = self.due_need(id, now) {
                 let asked = self.allocate_n1(id, at, &dif, &remote);
                 if let Err(error) = asked
@@ -58,7 +52,10 @@ impl Core {
         let spec = FlowSpec::unreliable();
         let candidates = self.candidates(uid, remote, Some(dif), &spec)?;
         let gone = || ErrorBody::new(ErrorCode::NotFound, "the IPCP is gone");
-        let local = app_name(&self.ipcps.get(&upper).ok_or_else(gone)?.name);
+        let asking = self.ipcps.get(&upper).ok_or_else(gone)?;
+        let own = app_name(&asking.name);
+        let local = asking.member.as_ref().map(|member| member.name_below(&own));
+        let local = local.unwrap_or(own);
         let port = self.free_port();
         let until = Instant::now() + Duration::from_millis(self.limits.answer_ms) + ANSWER_SLACK;
         let mut refusal = None;
@@ -168,10 +165,15 @@ impl Core {
         let offered = below.carrier.shim_ref().offered();
         // What a normal DIF gives depends on the cube, and an N-1 flow asks for nothing.
         let is_reliable = below.member.is_none() && offered.loss == 0 && offered.gap == 0;
+        let member = self.ipcps.get(&upper).and_then(|ipcp| ipcp.member.as_ref());
+        let remote = match member {
+            Some(member) => dialect::member_of(member.made_from.dialect, &remote),
+            None => remote.into(),
+        };
         let props = N1Properties {
             dif: below.dif.as_str().to_owned(),
-            remote: remote.into(),
-            sdu_max: self.n1_sdu_max(below, upper),
+            remote,
+            sdu_max: 0,
             is_reliable: is_reliable && offered.in_order,
             is_exposed: below.is_exposed(),
             is_initiator,
@@ -198,15 +200,12 @@ impl Core {
         let Some(used) = member.uses.remove(&n1.0) else {
             return;
         };
-        // What went wrong in an enrollment says more than the end of the flow that followed.
-        let is_told = used.failure.is_some();
-        let reason = match (used.failure, used.is_up) {
-            (Some(failure), _) => failure,
-            (None, true) => format!(
+        let reason = match used.is_up {
+            true => format!(
                 "N-1 flow to {} in {} ended: {reason}",
                 used.remote, used.dif
             ),
-            (None, false) => format!("N-1 flow to {} in {}: {reason}", used.remote, used.dif),
+            false => format!("N-1 flow to {} in {}: {reason}", used.remote, used.dif),
         };
         if let Some(need) = member.needs.iter_mut().find(|need| need.n1 == Some(n1)) {
             need.put_off(&reason, now);
@@ -215,10 +214,7 @@ impl Core {
             need.put_off(&reason, now);
             member.needs.push(need);
         }
-        member.drop_met_needs();
-        if !is_told {
-            member.note_failure(reason);
-        }
+        member.note_failure(reason);
     }
 
     /// Asks again at once for N-1 flows through an IPCP that has news.

@@ -36,6 +36,10 @@ impl Core {
             return;
         };
         let (own, dif_name) = (app_name(&ipcp.name), ipcp.dif.as_str().to_owned());
+        let own = match &ipcp.member {
+            Some(member) => member.name_below(&own),
+            None => own,
+        };
         let Ok(dif_name) = AppName::new(dif_name) else {
             return;
         };

@@ -2,11 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use carina_api::control::{DifCreate, DifRole};
+use carina_api::control::{Dialect, DifCreate, DifRole};
 use carina_api::{AppName, DifName, LocalName};
 use carina_ipcp::policy::component::AUTHENTICATION;
 use carina_ipcp::{DifConfig, PolicySpec};
 use serde::Deserialize;
+
+use super::dialect::{self, Given};
 
 /// `[[dif]]` in the configuration, and [`DifCreate`] with its configuration understood.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -27,9 +29,12 @@ pub struct NewDif {
     /// Authentication.
     #[serde(default)]
     pub auth: Option<String>,
-    /// What all members agree on.
+    /// What the members speak.
     #[serde(default)]
-    pub config: Option<DifConfig>,
+    pub dialect: Dialect,
+    /// What all members agree on, or in [`Dialect::Irati`] this member's own.
+    #[serde(default)]
+    pub config: Option<Given>,
 }
 
 impl TryFrom<DifCreate> for NewDif {
@@ -45,6 +50,7 @@ impl TryFrom<DifCreate> for NewDif {
             ipcp: create.ipcp,
             via: create.via,
             auth: create.auth,
+            dialect: create.dialect,
             config,
         })
     }
@@ -71,33 +77,48 @@ impl NewDif {
             DifRole::Create if self.via.is_some() => Err(format!(
                 "DIF {name}: `via` is for those that join; the first member asks nobody"
             )),
-            DifRole::Join if self.config.is_some() => Err(format!(
-                "DIF {name}: `config` is for the first member; those that join learn it"
+            _ if !dialect::knows_auth(self.dialect, self.auth.as_deref()) => Err(format!(
+                "DIF {name}: `auth` is {:?}; dialect {} has {}",
+                self.auth.as_deref().unwrap_or_default(),
+                self.dialect.name(),
+                dialect::AUTH_OF_OTHERS
             )),
-            _ => Ok(()),
+            _ => dialect::configure(self.dialect, self.role, self.config.as_ref())
+                .map(drop)
+                .map_err(|what| format!("DIF {name}: {what}")),
         }
     }
 
     /// Whom to ask for admission.
     pub fn first_contact(&self) -> AppName {
-        let by_dif = || AppName::new(self.name.as_str()).expect("both names have the same form");
-        self.via.clone().unwrap_or_else(by_dif)
+        match &self.via {
+            Some(member) => dialect::name_below(self.dialect, member),
+            None => AppName::new(self.name.as_str()).expect("both names have the same form"),
+        }
     }
 
-    /// The configuration for the first member. Those that join learn theirs, except that they
-    /// take no other authentication than their own.
-    pub fn dif_config(&self, authentication: Option<PolicySpec>) -> Option<DifConfig> {
-        if self.role == DifRole::Join && authentication.is_none() {
-            return None;
-        }
-        let mut config = self.config.clone().unwrap_or_default();
-        if let Some(policy) = authentication {
-            let slot = config.policies.entry(AUTHENTICATION.to_owned());
-            // Parameters that the configuration gives for the same policy stay.
-            slot.and_modify(|given| given.name.clone_from(&policy.name))
-                .or_insert(policy);
-        }
-        Some(config)
+    /// The configuration that the member starts with. Those that join learn theirs, except that
+    /// they take no other authentication than their own.
+    ///
+    /// # Errors
+    /// What the dialect cannot do.
+    pub fn dif_config(
+        &self,
+        authentication: Option<PolicySpec>,
+    ) -> Result<Option<DifConfig>, String> {
+        let config = dialect::configure(self.dialect, self.role, self.config.as_ref())?;
+        let Some(policy) = authentication else {
+            return Ok(config);
+        };
+        let Some(policy) = dialect::auth_policy(self.dialect, policy) else {
+            return Ok(config);
+        };
+        let mut config = config.unwrap_or_default();
+        let slot = config.policies.entry(AUTHENTICATION.to_owned());
+        // Parameters that the configuration gives for the same policy stay.
+        slot.and_modify(|given| given.name.clone_from(&policy.name))
+            .or_insert(policy);
+        Ok(Some(config))
     }
 }
 

@@ -488,7 +488,11 @@ mod tests {
             ("b.ipcp", Dialect::NATIVE, "b.ipcp"),
             ("org/app", Dialect::NATIVE, "org/app"),
             ("b.ipcp", Dialect::RLITE, "b.ipcp"),
-            ("rinaperf-data/server", Dialect::RLITE, "rinaperf-data|server"),
+            (
+                "rinaperf-data/server",
+                Dialect::RLITE,
+                "rinaperf-data|server",
+            ),
             ("a//b", Dialect::RLITE, "a||b"),
             ("test1.normal.DIF/1", Dialect::IRATI, "test1.normal.DIF/1//"),
             ("plain", Dialect::IRATI, "plain///"),

@@ -7,8 +7,8 @@ use carina_engine::counters::Value;
 use carina_engine::{Buffer, Close, Links, Packet};
 use carina_wire::Bytes;
 
-use super::frame::{Frame, SDU_HEADER_BYTES};
 use super::doors::Door;
+use super::frame::{Frame, SDU_HEADER_BYTES};
 use super::{Peer, Speech, Udp};
 use crate::board::{Names, Stage};
 
@@ -54,7 +54,10 @@ impl Udp {
     fn say(&mut self, to: SocketAddr, frame: &Frame<'_>) {
         let mut datagram = Vec::new();
         frame.encode(&mut datagram);
-        match self.io.send(self.now, (Door::LISTEN, to), &datagram, &Bytes::default()) {
+        match self
+            .io
+            .send(self.now, (Door::LISTEN, to), &datagram, &Bytes::default())
+        {
             None => self.board.row.add(Value::ControlOut, 1),
             Some(reason) => self.board.row.add(reason, 1),
         }

@@ -81,7 +81,10 @@ impl Udp {
                 None => self.board.row.add(Value::DropUnknownChannel, 1),
             };
         }
-        if let Some(at) = self.rlite().and_then(|rlite| rlite.places.get(&from).copied()) {
+        if let Some(at) = self
+            .rlite()
+            .and_then(|rlite| rlite.places.get(&from).copied())
+        {
             return self.board.deliver(at, packet, links);
         }
         let is_served = !self.board.names.is_empty();
@@ -126,7 +129,10 @@ impl Udp {
             return;
         };
         for (from, packet) in waiting {
-            if let Some(at) = self.rlite().and_then(|rlite| rlite.places.get(&from).copied()) {
+            if let Some(at) = self
+                .rlite()
+                .and_then(|rlite| rlite.places.get(&from).copied())
+            {
                 self.board.deliver(at, packet, links);
                 continue;
             }

@@ -133,6 +133,7 @@ impl Place {
             ipcp: Some(ipcp),
             via: None,
             auth: None,
+            dialect: Default::default(),
             config: None,
         };
         let made = self.control().create_dif(&create);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use carina_api::control::{Client, DifCreate, DifRole, IpcpInfo, MemberInfo, MemberState, N1State};
+use carina_api::control::{Client, Dialect, DifCreate, DifRole, IpcpInfo, MemberInfo, MemberState};
 use carina_api::{AppName, DifName, LocalName};
 use serde_json::{Map, Value, json};
 
@@ -16,10 +16,31 @@ use crate::report::{print_json, print_line, progress};
 pub struct CreateArgs {
     #[command(flatten)]
     member: MemberArgs,
-    /// Longest PDU in bytes [default: what all N-1 DIFs carry without cutting it]
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// Options of `carina dif join`.
+#[derive(Debug, clap::Args)]
+pub struct JoinArgs {
+    #[command(flatten)]
+    member: MemberArgs,
+    /// The member to ask [default: whoever answers to the DIF's name]
+    #[arg(long, value_name = "IPCP")]
+    via: Option<AppName>,
+    // For dialects in which a member has a configuration of its own.
+    #[command(flatten)]
+    config: ConfigArgs,
+}
+
+/// The configuration: the first member's, or with `--dialect irati` each member's own.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Configuration, for the first member (dialect irati: for each)")]
+struct ConfigArgs {
+    /// Longest PDU in bytes [default: what the N-1 flow to the first neighbour carries]
     #[arg(long, value_name = "BYTES")]
     max_pdu: Option<u32>,
-    /// Bytes of an address: 1, 2, 4 or 8 [default: 2]
+    /// Bytes of an address: 1, 2, 4 or 8 [default: 2, dialect rlite: 4]
     #[arg(long, value_name = "BYTES")]
     address_bytes: Option<u8>,
     /// A policy for a component, with parameters; see `carina policy list`. Repeat for more
@@ -33,14 +54,35 @@ pub struct CreateArgs {
     keepalive_ms: Option<u32>,
 }
 
-/// Options of `carina dif join`.
-#[derive(Debug, clap::Args)]
-pub struct JoinArgs {
-    #[command(flatten)]
-    member: MemberArgs,
-    /// The member to ask [default: whoever answers to the DIF's name]
-    #[arg(long, value_name = "IPCP")]
-    via: Option<AppName>,
+impl ConfigArgs {
+    /// What was given; `None` when nothing was.
+    fn to_config(&self) -> Result<Option<Value>, Failure> {
+        let mut config = Map::new();
+        let mut put = |key: &str, value: Option<Value>| {
+            if let Some(value) = value {
+                config.insert(key.to_owned(), value);
+            }
+        };
+        put("max_pdu", self.max_pdu.map(Value::from));
+        put("hop_limit", self.hop_limit.map(Value::from));
+        put("keepalive_ms", self.keepalive_ms.map(Value::from));
+        put(
+            "widths",
+            self.address_bytes.map(|bytes| json!({ "address": bytes })),
+        );
+        if !self.policies.is_empty() {
+            let mut policies = Map::new();
+            for choice in &self.policies {
+                if policies.contains_key(&choice.component) {
+                    return Err(usage(format!("{} is given twice", choice.component)));
+                }
+                let spec = json!({ "name": choice.name, "params": choice.params });
+                policies.insert(choice.component.clone(), spec);
+            }
+            put("policies", Some(Value::Object(policies)));
+        }
+        Ok((!config.is_empty()).then_some(Value::Object(config)))
+    }
 }
 
 /// What both have.
@@ -57,6 +99,9 @@ struct MemberArgs {
     /// How members prove who they are: none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE
     #[arg(long, value_name = "KIND:FILE")]
     auth: Option<String>,
+    /// What the members speak: native, rlite or irati; the same at all of them
+    #[arg(long, default_value = "native", value_name = "NAME")]
+    dialect: Dialect,
 }
 
 impl MemberArgs {
@@ -68,6 +113,7 @@ impl MemberArgs {
             ipcp: self.ipcp.clone(),
             via: None,
             auth: self.auth.as_deref().map(absolute).transpose()?,
+            dialect: self.dialect,
             config: None,
         })
     }
@@ -79,31 +125,7 @@ impl MemberArgs {
 /// The node refuses or does not run.
 pub fn create(shared: &Shared, args: &CreateArgs) -> Outcome {
     let mut request = args.member.request(DifRole::Create)?;
-    let mut config = Map::new();
-    let mut put = |key: &str, value: Option<Value>| {
-        if let Some(value) = value {
-            config.insert(key.to_owned(), value);
-        }
-    };
-    put("max_pdu", args.max_pdu.map(Value::from));
-    put("hop_limit", args.hop_limit.map(Value::from));
-    put("keepalive_ms", args.keepalive_ms.map(Value::from));
-    put(
-        "widths",
-        args.address_bytes.map(|bytes| json!({ "address": bytes })),
-    );
-    if !args.policies.is_empty() {
-        let mut policies = Map::new();
-        for choice in &args.policies {
-            if policies.contains_key(&choice.component) {
-                return Err(usage(format!("{} is given twice", choice.component)));
-            }
-            let spec = json!({ "name": choice.name, "params": choice.params });
-            policies.insert(choice.component.clone(), spec);
-        }
-        put("policies", Some(Value::Object(policies)));
-    }
-    request.config = (!config.is_empty()).then_some(Value::Object(config));
+    request.config = args.config.to_config()?;
     let node = shared.control();
     let made = node
         .create_dif(&request)
@@ -120,6 +142,7 @@ pub fn create(shared: &Shared, args: &CreateArgs) -> Outcome {
 pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
     let mut request = args.member.request(DifRole::Join)?;
     request.via.clone_from(&args.via);
+    request.config = args.config.to_config()?;
     let node = shared.control();
     let made = node
         .create_dif(&request)
@@ -131,22 +154,13 @@ pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
         Instant::now() + patience,
         shared.wait.is_some(),
     );
-    match joined.and_then(usable) {
+    match joined {
         Ok(member) => report(shared, &made, &member, "is a member of"),
         Err(failure) => {
             // What did not come about is not left behind.
             let _ = node.destroy_ipcp(made.name.as_str());
             Err(failure)
         }
-    }
-}
-
-/// Whoever asks for several N-1 DIFs wants all of them to be of use.
-fn usable(member: MemberInfo) -> Result<MemberInfo, Failure> {
-    let refused = member.n1.iter().find(|n1| n1.state == N1State::Refused);
-    match refused.and_then(|n1| n1.reason.clone()) {
-        Some(reason) => Err(failed(reason)),
-        None => Ok(member),
     }
 }
 
@@ -245,22 +259,6 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_member_that_cannot_use_one_of_its_difs_is_none() {
-        let with = |n1: serde_json::Value| {
-            let info = json!({
-                "role": "join", "over": ["hv.vm1", "lan"], "state": "enrolled", "step": "a member",
-                "failures": 0, "neighbours": [], "n1": [n1],
-            });
-            usable(serde_json::from_value(info).unwrap())
-        };
-        let up = json!({"dif": "hv.vm1", "remote": "net", "state": "up"});
-        assert!(with(up).is_ok());
-        let why = "lan carries 1500 bytes";
-        let refused = json!({"dif": "lan", "remote": "net", "state": "refused", "reason": why});
-        assert!(with(refused).unwrap_err().to_string().contains(why));
-    }
 
     #[test]
     fn files_of_credentials_get_full_names() {

@@ -65,7 +65,11 @@ fn policies_table(objects: &[RibObject]) -> Table {
 /// There is no such DIF or member, or it does not answer.
 pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
     let node = shared.control();
-    let (mut text, mut all) = (String::new(), Map::new());
+    let difs = node.difs().attempt("listing DIFs")?;
+    let dialect = difs.iter().find(|dif| dif.name == args.name);
+    let dialect = dialect.and_then(|dif| dif.dialect).unwrap_or_default();
+    let (mut text, mut all) = (format!("Dialect\n  {}", dialect.name()), Map::new());
+    all.insert("dialect".to_owned(), dialect.name().into());
     for (title, key, path, scope) in SECTIONS {
         let objects = node
             .rib(
@@ -86,7 +90,6 @@ pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
             );
             continue;
         }
-        let gap = if text.is_empty() { "" } else { "\n\n" };
         let table = match key {
             "policies" => policies_table(&below),
             _ => objects_table(&below, path),
@@ -95,7 +98,7 @@ pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
             true => "  none".to_owned(),
             false => table.to_string(),
         };
-        let _ = write!(text, "{gap}{title}\n{shown}");
+        let _ = write!(text, "\n\n{title}\n{shown}");
     }
     match shared.json {
         true => print_json(&Value::Object(all)),
