@@ -11,6 +11,7 @@ mod lab;
 mod measure;
 mod reach;
 mod report;
+mod splice;
 mod trial;
 
 use std::os::unix::net::UnixStream;
@@ -115,6 +116,7 @@ enum Command {
     Ping(commands::ping::PingArgs),
     Perf(commands::perf::PerfArgs),
     Cat(commands::cat::CatArgs),
+    Bridge(commands::bridge::BridgeArgs),
     Top(commands::top::TopArgs),
     Capture(commands::capture::CaptureArgs),
     Dissect(commands::dissect::DissectArgs),
@@ -149,6 +151,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Ping(args) => commands::ping::run(shared, args),
         Command::Perf(args) => commands::perf::run(shared, args),
         Command::Cat(args) => commands::cat::run(shared, args),
+        Command::Bridge(args) => commands::bridge::run(shared, args),
         Command::Top(args) => commands::top::run(shared, &args),
         Command::Capture(args) => commands::capture::run(shared, &args),
         Command::Dissect(args) => commands::dissect::run(shared, &args),

@@ -1,123 +1,387 @@
-//! What `impair` and `vlan-translate` have in common: a bridge that runs until it is stopped, and
-//! its counters.
+//! `carina bridge`: flows of one DIF go on in another one.
 
+use std::collections::{BTreeMap, HashMap};
 use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, channel};
 
-use carina_netdev::{Bridge, BridgeCounts, Change, FaultPlan, StopSignal};
-use carina_sys::monotonic_ns;
+use carina_api::{AppName, DifName};
+use carina_client::{Allocation, Error, Flow, FlowRequest, Node, Registration};
+use carina_netdev::StopSignal;
+use carina_sys::{Epoll, EventFd, Interest, monotonic_ns};
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::failure::{Attempt, Outcome};
-use crate::measure::duration::parse_ns;
-use crate::report::table::Table;
+use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::report::{print_json, print_line};
+use crate::splice::{self, Counts, Desk, Ended, Ending};
 
-/// How long to run and how often to tell.
+/// Take flows to a name in one DIF on to a name in another, also one of another dialect
 #[derive(Debug, clap::Args)]
-pub struct Pace {
-    /// Run for so long [default: until stopped]
-    #[arg(long, short = 't', value_parser = parse_ns)]
-    duration: Option<u64>,
-    /// Print what has passed so far in these intervals
-    #[arg(long, short, value_parser = parse_ns)]
-    interval: Option<u64>,
+#[command(
+    after_help = "Examples:\n  carina bridge --listen echo --listen-dif rlite.DIF --to echo \
+    --to-dif irati.DIF\n  carina bridge --listen files --register-as files/backup --to files.store \
+    --to-dif net --local gate\n\nEvery flow that comes is asked for anew with the same \
+    specification; when that is refused, so is the\nflow that came. SDUs stay what they are, and \
+    whoever reads slowly holds back whoever writes.\nTwo bridges, one each way, make a name of \
+    either DIF known in the other."
+)]
+pub struct BridgeArgs {
+    /// The name to register
+    #[arg(long, value_name = "NAME")]
+    listen: AppName,
+    /// The DIF to register in [default: all]
+    #[arg(long, value_name = "DIF")]
+    listen_dif: Option<DifName>,
+    /// The name to which flows go on
+    #[arg(long, value_name = "NAME")]
+    to: AppName,
+    /// The DIF in which it is [default: the first that knows it]
+    #[arg(long, value_name = "DIF")]
+    to_dif: Option<DifName>,
+    /// A further name to register; may be repeated
+    #[arg(long, value_name = "NAME")]
+    register_as: Vec<AppName>,
+    /// The name under which to ask [default: that of whoever asked here]
+    #[arg(long, value_name = "NAME")]
+    local: Option<AppName>,
+    /// Flows at a time; more are refused
+    #[arg(long, value_name = "COUNT", default_value_t = 256)]
+    flows_max: usize,
+    /// End after the first flow
+    #[arg(long)]
+    once: bool,
 }
 
-/// Runs a bridge until it is stopped or its time is over, and prints its counters.
+/// Runs the command.
 ///
 /// # Errors
-/// An interface cannot be used.
-pub fn run(
-    shared: &Shared,
-    names: [&str; 2],
-    plans: [FaultPlan; 2],
-    changes: [Option<Change>; 2],
-    pace: &Pace,
-) -> Outcome {
+/// The node refuses a name, or has gone.
+pub fn run(shared: &Shared, args: BridgeArgs) -> Outcome {
+    let is_loop = args.listen == args.to || args.register_as.contains(&args.to);
+    if is_loop && (args.listen_dif.is_none() || args.listen_dif == args.to_dif) {
+        return Err(usage(format!(
+            "{} would go on to itself; --listen-dif and --to-dif must be different DIFs",
+            args.to
+        )));
+    }
+    // Before any thread is made, so that all of them leave the signals to it.
     let stop = StopSignal::new().attempt("waiting for signals")?;
-    let opened = Bridge::open(names, plans, changes);
-    let mut bridge = opened.attempt(format!("joining {} and {}", names[0], names[1]))?;
-    bridge.watch(stop.as_fd()).attempt("waiting for signals")?;
-    match shared.json {
-        true => print_json(&json!({ "joined": names }))?,
-        false => print_line(format!("{} and {} are joined", names[0], names[1]))?,
-    }
-    let start = monotonic_ns();
-    let end = pace.duration.map(|ns| start.saturating_add(ns));
-    let mut report = pace.interval.map(|ns| start.saturating_add(ns));
-    loop {
-        let now = monotonic_ns();
-        let deadline = end.into_iter().chain(report).min();
-        let is_stopped = bridge.step(deadline).attempt("moving frames")?;
-        if is_stopped || end.is_some_and(|end| now >= end) {
-            break;
+    let mut bridge = Bridge::new(shared, args, &stop)?;
+    bridge.serve()?;
+    bridge.finish()
+}
+
+/// Flows that came and wait for the answer of the one that they go on to.
+struct Asked {
+    door: usize,
+    request: FlowRequest,
+    allocation: Allocation,
+}
+
+/// A pair of flows.
+struct Pair {
+    caller: AppName,
+    since: u64,
+    ways: [Option<(Ending, Counts)>; 2],
+}
+
+#[derive(Default)]
+struct Totals {
+    pairs: u64,
+    refused: u64,
+    failed: u64,
+    ways: [Counts; 2],
+}
+
+struct Bridge<'a> {
+    shared: &'a Shared,
+    args: BridgeArgs,
+    node: Node,
+    doors: Vec<Registration>,
+    epoll: Epoll,
+    asked: BTreeMap<u64, Asked>,
+    pairs: HashMap<u64, Pair>,
+    desk: Desk,
+    ends: Receiver<Ended>,
+    next: u64,
+    totals: Totals,
+}
+
+impl<'a> Bridge<'a> {
+    fn new(shared: &'a Shared, args: BridgeArgs, stop: &StopSignal) -> Result<Self, Failure> {
+        let node = shared.node()?;
+        let epoll = Epoll::new().attempt("waiting for flows")?;
+        let bell = Arc::new(EventFd::new().attempt("waiting for flows")?);
+        let watch = |fd: &dyn AsFd, token| {
+            let added = epoll.add(fd.as_fd(), token, Interest::Read);
+            added.attempt("waiting for flows")
+        };
+        watch(stop, STOP)?;
+        watch(&*bell, ENDED)?;
+        let mut doors = Vec::new();
+        for name in std::iter::once(&args.listen).chain(&args.register_as) {
+            let registered = node.register(name, args.listen_dif.as_ref());
+            let door = registered.attempt(format!("registering {name}"))?;
+            watch(&door, FIRST_DOOR + doors.len() as u64)?;
+            doors.push(door);
         }
-        if let (Some(at), Some(every)) = (report, pace.interval)
-            && now >= at
+        let (ended, ends) = channel();
+        let stop = Arc::new(AtomicBool::new(false));
+        let bridge = Bridge {
+            shared,
+            args,
+            node,
+            doors,
+            epoll,
+            asked: BTreeMap::new(),
+            pairs: HashMap::new(),
+            desk: Desk { ended, bell, stop },
+            ends,
+            next: FIRST_PAIR,
+            totals: Totals::default(),
+        };
+        for door in &bridge.doors {
+            let difs: Vec<String> = door.difs().iter().map(ToString::to_string).collect();
+            let words = format!("{} is registered in {}", door.name(), difs.join(", "));
+            let event = json!({ "event": "registered", "name": door.name(), "difs": difs });
+            bridge.tell(words, event)?;
+        }
+        Ok(bridge)
+    }
+
+    /// Serves until it is stopped, or with `--once` until the first pair has ended.
+    fn serve(&mut self) -> Outcome {
+        let mut ready = Vec::new();
+        loop {
+            self.epoll
+                .wait(&mut ready, None)
+                .attempt("waiting for flows")?;
+            for event in ready.clone() {
+                match event.token {
+                    STOP => return Ok(()),
+                    ENDED => {
+                        self.desk.bell.drain();
+                        self.hear_ends()?;
+                    }
+                    token if token >= FIRST_PAIR => self.hear_answer(token)?,
+                    token => self.hear_door((token - FIRST_DOOR) as usize)?,
+                }
+            }
+            let is_idle = self.pairs.is_empty() && self.asked.is_empty();
+            if self.args.once && self.totals.pairs > 0 && is_idle {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes what is asked for at a name.
+    fn hear_door(&mut self, door: usize) -> Outcome {
+        while let Some(request) = self.doors[door]
+            .try_next_request()
+            .attempt("waiting for flows")?
         {
-            report = Some(at.saturating_add(every).max(now));
-            show(shared, names, &mut bridge)?;
+            if self.asked.len() + self.pairs.len() >= self.args.flows_max {
+                let limit = self.args.flows_max;
+                self.refuse(door, &request, &format!("the bridge carries {limit} flows"))?;
+                continue;
+            }
+            let local = self.args.local.as_ref().unwrap_or(&request.remote);
+            let (to, dif) = (&self.args.to, self.args.to_dif.as_ref());
+            let allocation = match self.node.start_allocate(local, to, dif, &request.spec) {
+                Ok(allocation) => allocation,
+                Err(error) => {
+                    self.refuse(door, &request, &error.to_string())?;
+                    continue;
+                }
+            };
+            let token = self.next;
+            self.next += 1;
+            self.epoll
+                .add(&allocation, token, Interest::Read)
+                .attempt("waiting for flows")?;
+            let asked = Asked {
+                door,
+                request,
+                allocation,
+            };
+            self.asked.insert(token, asked);
+        }
+        Ok(())
+    }
+
+    /// Takes the answer of the one to which a flow goes on.
+    fn hear_answer(&mut self, token: u64) -> Outcome {
+        let Some(asked) = self.asked.get_mut(&token) else {
+            return Ok(());
+        };
+        let answer = match asked.allocation.try_finish() {
+            Ok(None) => return Ok(()),
+            Ok(Some(flow)) => Ok(flow),
+            Err(error) => Err(error),
+        };
+        let Some(asked) = self.asked.remove(&token) else {
+            return Ok(());
+        };
+        let _ = self.epoll.del(&asked.allocation);
+        match answer {
+            Ok(flow) => self.splice(token, &asked, flow)?,
+            Err(Error::NodeGone) => return Err(Error::NodeGone).attempt("allocating a flow"),
+            Err(Error::Refused(body)) => self.refuse(asked.door, &asked.request, &body.message)?,
+            Err(error) => self.refuse(asked.door, &asked.request, &error.to_string())?,
+        }
+        // Accepting may have taken others off the socket.
+        self.hear_door(asked.door)
+    }
+
+    fn splice(&mut self, pair: u64, asked: &Asked, called: Flow) -> Outcome {
+        let request = &asked.request;
+        let caller = match self.doors[asked.door].accept_request(request) {
+            Ok(flow) => flow,
+            // Whoever asked gave up meanwhile; the other flow ends with `called`.
+            Err(Error::Refused(_)) => return Ok(()),
+            Err(error) => return Err(error).attempt("accepting a flow"),
+        };
+        let to = called.info().clone();
+        self.totals.pairs += 1;
+        let waits = Pair {
+            caller: request.remote.clone(),
+            since: monotonic_ns(),
+            ways: [None, None],
+        };
+        self.pairs.insert(pair, waits);
+        let words = format!(
+            "{} in {} goes on to {} in {}",
+            request.remote, request.dif, to.remote, to.dif
+        );
+        let event = json!({
+            "event": "joined", "pair": number(pair), "caller": request.remote,
+            "name": request.local, "dif": request.dif, "to": to.remote, "to_dif": to.dif,
+            "ports": [caller.info().port, to.port], "spec": request.spec,
+        });
+        self.tell(words, event)?;
+        splice::join(pair, caller, called, &self.desk).attempt("joining two flows")
+    }
+
+    fn refuse(&mut self, door: usize, request: &FlowRequest, reason: &str) -> Outcome {
+        self.totals.refused += 1;
+        self.doors[door]
+            .refuse(request, reason)
+            .attempt("refusing a flow")?;
+        let words = format!("refused {} in {}: {reason}", request.remote, request.dif);
+        let event = json!({
+            "event": "refused", "caller": request.remote, "dif": request.dif, "reason": reason,
+        });
+        self.tell(words, event)
+    }
+
+    /// Takes the ends of directions.
+    fn hear_ends(&mut self) -> Outcome {
+        while let Ok(ended) = self.ends.try_recv() {
+            let Some(pair) = self.pairs.get_mut(&ended.pair) else {
+                continue;
+            };
+            if let Ending::Failed { other, .. } = &ended.ending {
+                // Only its own end would make a failure look like an orderly one.
+                let _ = self.shared.control().deallocate_flow(*other);
+            }
+            let total = &mut self.totals.ways[usize::from(!ended.is_forward)];
+            total.sdus += ended.counts.sdus;
+            total.bytes += ended.counts.bytes;
+            total.too_large += ended.counts.too_large;
+            pair.ways[usize::from(!ended.is_forward)] = Some((ended.ending, ended.counts));
+            if pair.ways.iter().all(Option::is_some)
+                && let Some(pair) = self.pairs.remove(&ended.pair)
+            {
+                self.tell_end(ended.pair, &pair)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn tell_end(&mut self, number_of: u64, pair: &Pair) -> Outcome {
+        let mut endings = pair.ways.iter().flatten().map(|(ending, _)| ending);
+        let failure = endings.find_map(|ending| match ending {
+            Ending::Failed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        });
+        self.totals.failed += u64::from(failure.is_some());
+        let counts = |at: usize| {
+            pair.ways[at]
+                .as_ref()
+                .map_or_else(Counts::default, |way| way.1)
+        };
+        let (there, back) = (counts(0), counts(1));
+        let how = match &failure {
+            Some(reason) => format!("failed: {reason}"),
+            None => "ended".to_owned(),
+        };
+        let words = format!(
+            "{} has {how}; {} SDUs there, {} back",
+            pair.caller, there.sdus, back.sdus
+        );
+        let event = json!({
+            "event": "ended", "pair": number(number_of), "caller": pair.caller,
+            "failure": failure, "there": way(&there), "back": way(&back),
+            "seconds": monotonic_ns().saturating_sub(pair.since) as f64 / 1e9,
+        });
+        self.tell(words, event)
+    }
+
+    /// Ends what is left, and prints the counters.
+    fn finish(mut self) -> Outcome {
+        self.desk.stop();
+        let until = monotonic_ns() + GRACE_NS;
+        while !self.pairs.is_empty() && monotonic_ns() < until {
+            let left = until.saturating_sub(monotonic_ns());
+            let mut ready = Vec::new();
+            self.epoll
+                .wait(&mut ready, Some(left.min(100_000_000)))
+                .attempt("waiting for the ends of flows")?;
+            self.desk.bell.drain();
+            self.hear_ends()?;
+        }
+        let Totals {
+            pairs,
+            refused,
+            failed,
+            ways: [there, back],
+        } = &self.totals;
+        let words = format!(
+            "{pairs} flows carried, {refused} refused, {failed} failed\n\
+             there: {} SDUs, {} bytes, {} too large\nback: {} SDUs, {} bytes, {} too large",
+            there.sdus, there.bytes, there.too_large, back.sdus, back.bytes, back.too_large
+        );
+        let event = json!({
+            "event": "totals", "flows": pairs, "refused": refused, "failed": failed,
+            "there": way(there), "back": way(back),
+        });
+        self.tell(words, event)
+    }
+
+    fn tell(&self, words: String, event: Value) -> Outcome {
+        match self.shared.json {
+            true => print_json(&event),
+            false => print_line(words),
         }
     }
-    show(shared, names, &mut bridge)
 }
 
-fn show(shared: &Shared, names: [&str; 2], bridge: &mut Bridge) -> Outcome {
-    let counts = bridge.counts();
-    if shared.json {
-        let ways = [(0, 1), (1, 0)].map(|(from, to)| way(names[from], names[to], &counts[from]));
-        return print_json(&json!({ "ways": ways }));
-    }
-    let mut table = Table::new([
-        "FROM",
-        "TO",
-        "FRAMES",
-        "BYTES",
-        "CHANGED",
-        "LOST",
-        "DUP",
-        "REORDERED",
-        "SENT",
-        "DROPPED",
-    ]);
-    for (from, to) in [(0, 1), (1, 0)] {
-        let one = &counts[from];
-        table.row([
-            names[from].to_owned(),
-            names[to].to_owned(),
-            one.received.to_string(),
-            one.received_bytes.to_string(),
-            one.changed.to_string(),
-            one.fault.lost.to_string(),
-            one.fault.duplicated.to_string(),
-            one.fault.reordered.to_string(),
-            one.sent.to_string(),
-            dropped(one).to_string(),
-        ]);
-    }
-    print_line(table)
+/// Pairs are numbered from 1.
+fn number(token: u64) -> u64 {
+    token - FIRST_PAIR + 1
 }
 
-/// Frames lost that nobody asked to lose.
-fn dropped(counts: &BridgeCounts) -> u64 {
-    counts.no_room + counts.unsupported + counts.missed + counts.fault.overflowed
+fn way(counts: &Counts) -> Value {
+    json!({ "sdus": counts.sdus, "bytes": counts.bytes, "too_large": counts.too_large })
 }
 
-fn way(from: &str, to: &str, counts: &BridgeCounts) -> Value {
-    json!({
-        "from": from,
-        "to": to,
-        "received": counts.received,
-        "received_bytes": counts.received_bytes,
-        "changed": counts.changed,
-        "sent": counts.sent,
-        "lost": counts.fault.lost,
-        "duplicated": counts.fault.duplicated,
-        "reordered": counts.fault.reordered,
-        "drop_queue": counts.fault.overflowed,
-        "drop_no_room": counts.no_room,
-        "drop_unsupported": counts.unsupported,
-        "drop_missed": counts.missed,
-    })
-}
+const STOP: u64 = 0;
+const ENDED: u64 = 1;
+const FIRST_DOOR: u64 = 2;
+/// More names than descriptors are no names that can be registered.
+const FIRST_PAIR: u64 = 1 << 32;
+
+/// How long flows have to end when the bridge is stopped.
+const GRACE_NS: u64 = 2_000_000_000;

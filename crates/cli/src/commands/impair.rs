@@ -3,7 +3,7 @@
 use carina_netdev::FaultPlan;
 use clap::Args;
 
-use super::bridge::{self, Pace};
+use super::wire_bridge::{self, Pace};
 use crate::Shared;
 use crate::failure::{Outcome, usage};
 use crate::measure::duration::parse_ns;
@@ -83,7 +83,7 @@ pub fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
         ..plan
     };
     let names = [args.first.as_str(), args.second.as_str()];
-    bridge::run(shared, names, [plan, back], [None, None], &args.pace)
+    wire_bridge::run(shared, names, [plan, back], [None, None], &args.pace)
 }
 
 /// Reads `1%` or `0.01`.

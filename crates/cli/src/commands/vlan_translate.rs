@@ -4,7 +4,7 @@ use carina_netdev::FaultPlan;
 use carina_netdev::vlan_translate::{TAG_INNER, TAG_USUAL, changes};
 use clap::Args;
 
-use super::bridge::{self, Pace};
+use super::wire_bridge::{self, Pace};
 use crate::Shared;
 use crate::failure::{Outcome, usage};
 
@@ -48,7 +48,7 @@ pub fn run(shared: &Shared, args: &VlanTranslateArgs) -> Outcome {
     let names = [args.first.as_str(), args.second.as_str()];
     let plan = FaultPlan::default();
     let changes = changes(args.inner, args.outer);
-    bridge::run(shared, names, [plan, plan], changes, &args.pace)
+    wire_bridge::run(shared, names, [plan, plan], changes, &args.pace)
 }
 
 /// Reads a type, in hexadecimal with `0x`.

@@ -1,0 +1,115 @@
+//! One direction of two flows made one.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use carina_client::{Error, FlowReceiver, FlowSender, PortId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::measure::traffic::SDU_MAX;
+
+/// What has passed in one direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// SDUs passed on.
+    pub sdus: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// SDUs that the other flow cannot carry.
+    pub too_large: u64,
+}
+
+/// Why a direction has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// Its writer closed the flow; everything was passed on.
+    Closed,
+    /// Its reader closed the flow.
+    Unread,
+    /// One of the flows broke; the other one, with this number, is to fail as well.
+    Failed {
+        /// What is known of it.
+        reason: String,
+        /// The flow that is still there.
+        other: PortId,
+    },
+    /// It was told to end.
+    Stopped,
+}
+
+/// Carries SDUs until a flow ends or `stop` is set.
+pub fn carry(mut from: FlowReceiver, mut to: FlowSender, stop: &AtomicBool) -> (Ending, Counts) {
+    let mut counts = Counts::default();
+    let ending = loop {
+        if stop.load(Ordering::Acquire) {
+            break Ending::Stopped;
+        }
+        let sdu = match from.try_recv_vec(SDU_MAX as usize) {
+            Ok(Some(sdu)) => sdu,
+            Ok(None) => match await_sdu(&mut from) {
+                Ok(()) => continue,
+                Err(error) => break ending(error, to.info().port, true),
+            },
+            // The rest of it is lost, and the flow goes on.
+            Err(Error::SduTooLarge { .. }) => {
+                counts.too_large += 1;
+                continue;
+            }
+            Err(error) => break ending(error, to.info().port, true),
+        };
+        match pass(&mut to, &sdu, stop) {
+            Ok(true) => {
+                counts.sdus += 1;
+                counts.bytes += sdu.len() as u64;
+            }
+            Ok(false) => break Ending::Stopped,
+            Err(Error::SduTooLarge { .. }) => counts.too_large += 1,
+            Err(error) => break ending(error, from.info().port, false),
+        }
+    };
+    (ending, counts)
+}
+
+/// Waits until something has come, for a while.
+fn await_sdu(from: &mut FlowReceiver) -> Result<(), Error> {
+    if from.arm()? {
+        wait(from.poll_fd()?);
+    }
+    Ok(())
+}
+
+/// Sends an SDU as soon as there is room; false when it was told to end before that.
+fn pass(to: &mut FlowSender, sdu: &[u8], stop: &AtomicBool) -> Result<bool, Error> {
+    while !to.try_send(sdu)? {
+        if stop.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        if to.arm(sdu.len())? {
+            wait(to.space_fd());
+        }
+    }
+    Ok(true)
+}
+
+/// Sleeps until a descriptor rings, or until it is time to see whether all is to end.
+fn wait(fd: BorrowedFd<'_>) {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    // An interrupted wait is as good as one that is over.
+    let _ = poll(&mut fds, Some(&LOOK_AGAIN));
+}
+
+fn ending(error: Error, other: PortId, is_source: bool) -> Ending {
+    match error {
+        Error::Closed if is_source => Ending::Closed,
+        Error::Closed => Ending::Unread,
+        error => Ending::Failed {
+            reason: error.to_string(),
+            other,
+        },
+    }
+}
+
+const LOOK_AGAIN: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 200_000_000,
+};
