@@ -6,8 +6,8 @@ use alloc::string::{String, ToString};
 
 use carina_efcp::delimiting::{Assembler, AssemblerConfig, Delimiter, DelimiterConfig, Delimiting};
 use carina_efcp::{
-    AckPolicy, CongestionControl, ConnEvent, Connection, ConnectionConfig, QueueLimits,
-    RateControl, RttEstimator, WindowControl,
+    CongestionControl, ConnEvent, Connection, ConnectionConfig, QueueLimits, RateControl,
+    RttEstimator, WindowControl,
 };
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, PduType, Syntax};
@@ -45,6 +45,13 @@ impl<P: Payload> Transfer<P> {
         let is_channel = pinned.is_some() || matches!(open.owner, Owner::Channel(_));
         if is_channel && !dialect::has_channels(family) {
             return Err(format!("{} has no management channels", family.name()));
+        }
+        if open.cube.rate.is_some() && !dialect::has_rates(family) {
+            return Err(format!(
+                "QoS cube {}: {} has no flow control by rate",
+                open.cube.name,
+                family.name()
+            ));
         }
         let config = self.connection_config(&open.cube, pinned.is_some())?;
         config.check()?;
@@ -178,7 +185,8 @@ impl<P: Payload> Transfer<P> {
             ctrl_seq_bits: syntax.ctrl_seq_bits() as u8,
             ecn: cube.ecn,
             rollover: None,
-            ack: AckPolicy::default(),
+            habits: dialect::habits(syntax.dialect),
+            ack: dialect::acknowledgements(syntax.dialect),
             queue: CLOSED_WINDOW,
             reorder_max: REORDER_MAX,
             congestion: self
