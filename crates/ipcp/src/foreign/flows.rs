@@ -183,6 +183,7 @@ pub(crate) struct Flows<C: Codec> {
     resting: VecDeque<(u64, u32)>,
     next_port: u32,
     next_invoke_id: i32,
+    reuses_invoke_ids: bool,
     outbox: VecDeque<Outgoing>,
     pub(super) events: VecDeque<Event>,
 }
@@ -205,9 +206,17 @@ impl<C: Codec> Flows<C> {
             resting: VecDeque::new(),
             next_port: habits.first_port,
             next_invoke_id: habits.first_invoke_id,
+            reuses_invoke_ids: false,
             outbox: VecDeque::new(),
             events: VecDeque::new(),
         }
+    }
+
+    /// Invoke ids are the smallest that no unanswered request has, instead of ever new ones.
+    #[must_use]
+    pub(crate) fn reusing_invoke_ids(mut self) -> Flows<C> {
+        self.reuses_invoke_ids = true;
+        self
     }
 
     /// The next message to send.
@@ -358,6 +367,17 @@ impl<C: Codec> Flows<C> {
         self.send(offer.address, message);
     }
 
+    /// A request of this member was passed on to another than it was meant for, which answers it
+    /// instead. To be said before [`Flows::answer`].
+    pub(crate) fn answered_by(&mut self, key: FlowKey, address: u64, member: &str) {
+        if let Some(flow) = self.flows.get_mut(&key)
+            && matches!(flow.state, State::Asking { .. } | State::GivenUp { .. })
+        {
+            flow.address = address;
+            flow.member = member.to_string();
+        }
+    }
+
     /// The answer to a request, from the member with address `from`.
     ///
     /// # Errors
@@ -462,6 +482,9 @@ impl<C: Codec> Flows<C> {
 
     /// A fresh invoke id.
     pub(super) fn invoke_id(&mut self) -> i32 {
+        if self.reuses_invoke_ids {
+            self.next_invoke_id = self.habits.first_invoke_id;
+        }
         loop {
             let id = self.next_invoke_id;
             self.next_invoke_id = id.checked_add(1).unwrap_or(self.habits.first_invoke_id);

@@ -1,0 +1,248 @@
+//! Who has which address: a table that every member is given, and ranges by part of a name.
+//!
+//! ```text
+//!  name in `addresses`?  ---yes---> that address
+//!        | no
+//!  part of it in `prefixes`? -yes-> any address of the range, the IPCP's own or the first free one
+//!        | no                       from a place that its name decides
+//!  refused, with the entry that is missing
+//! ```
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::policy::{Catalogue, Descriptor, Param, Params, component};
+
+/// Name of the policy.
+pub(super) const KNOWN_ADDRESSES: &str = "known-addresses";
+
+/// A policy of component `address-assignment`: addresses by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KnownAddresses {
+    /// Addresses by name, or by name and instance with `|` between.
+    by_name: BTreeMap<String, u64>,
+    ranges: Vec<Range>,
+}
+
+/// Addresses of all members whose name has a certain part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Range {
+    part: String,
+    first: u64,
+    last: u64,
+}
+
+/// Adds the policy to a catalogue.
+pub fn describe(catalogue: &mut Catalogue) {
+    let param = |name, default, help| Param {
+        name,
+        default,
+        help,
+    };
+    let descriptor = Descriptor {
+        component: component::ADDRESS_ASSIGNMENT,
+        name: KNOWN_ADDRESSES,
+        help: "Dialect irati: a table that every member is given.",
+        params: alloc::vec![
+            param(
+                "addresses",
+                "",
+                "NAME=ADDRESS of members, separated by commas; NAME|INSTANCE is possible too.",
+            ),
+            param(
+                "prefixes",
+                "*=1-65535",
+                "PART=FIRST-LAST, separated by commas: addresses of members whose name has PART in it; `*` is in every name.",
+            ),
+        ],
+        is_live: false,
+    };
+    catalogue.register::<KnownAddresses>(descriptor, KnownAddresses::new);
+}
+
+impl KnownAddresses {
+    /// Reads the parameters.
+    ///
+    /// # Errors
+    /// The first entry that is none, with what it should look like.
+    pub fn new(params: &Params) -> Result<KnownAddresses, String> {
+        let mut known = KnownAddresses::default();
+        for entry in entries(params.text("addresses")) {
+            let pair = entry.rsplit_once('=');
+            let pair = pair.and_then(|(name, address)| Some((name, read(address)?)));
+            let Some((name, address)) = pair.filter(|(name, _)| !name.trim().is_empty()) else {
+                return Err(format!(
+                    "known-addresses: {entry:?} in `addresses` is not NAME=ADDRESS"
+                ));
+            };
+            let name = name.trim().to_string();
+            if known.by_name.values().any(|other| *other == address) {
+                return Err(format!(
+                    "known-addresses: address {address} is there twice in `addresses`"
+                ));
+            }
+            known.by_name.insert(name, address);
+        }
+        for entry in entries(params.text("prefixes")) {
+            let range = entry.rsplit_once('=').and_then(|(part, range)| {
+                let (first, last) = range.split_once('-')?;
+                let part = part.trim().to_string();
+                let (first, last) = (read(first)?, read(last)?);
+                (first <= last && !part.is_empty()).then_some(Range { part, first, last })
+            });
+            let Some(range) = range else {
+                return Err(format!(
+                    "known-addresses: {entry:?} in `prefixes` is not PART=FIRST-LAST"
+                ));
+            };
+            known.ranges.push(range);
+        }
+        Ok(known)
+    }
+
+    /// The address that the table has for a name and its instance.
+    fn listed(&self, name: &str, instance: &str) -> Option<u64> {
+        let whole = self.by_name.get(&format!("{name}|{instance}"));
+        whole.or_else(|| self.by_name.get(name)).copied()
+    }
+
+    fn range(&self, name: &str) -> Option<&Range> {
+        let has = |range: &&Range| range.part == "*" || name.contains(&range.part);
+        self.ranges.iter().find(has)
+    }
+
+    /// The address that an IPCP configures for itself; `None` when a member is to choose one.
+    pub(super) fn own(&self, name: &str, instance: &str) -> Option<u64> {
+        self.listed(name, instance)
+    }
+
+    /// An address for the IPCP `name`, which has `wanted` now (0 for none). `taken` are addresses
+    /// of others; `last` is the highest that the DIF's width allows.
+    ///
+    /// # Errors
+    /// Why it gets none: the entry that is missing, or who has its address.
+    pub(super) fn assign(
+        &self,
+        name: &str,
+        instance: &str,
+        wanted: u64,
+        last: u64,
+        taken: &BTreeMap<u64, String>,
+    ) -> Result<u64, String> {
+        if let Some(address) = self.listed(name, instance) {
+            return match taken.get(&address) {
+                _ if address > last => Err(format!(
+                    "address {address} of {name:?} is wider than the DIF's addresses"
+                )),
+                Some(owner) => Err(format!(
+                    "address {address} of {name:?} belongs to {owner:?} at present"
+                )),
+                None => Ok(address),
+            };
+        }
+        let Some(range) = self.range(name) else {
+            return Err(format!(
+                "no address is known for {name:?}: policy address-assignment has no entry \
+                 `{name}=ADDRESS` in `addresses` and no part of that name in `prefixes`"
+            ));
+        };
+        let (first, end) = (range.first, range.last.min(last));
+        let listed: Vec<u64> = self.by_name.values().copied().collect();
+        let is_free = |address: u64| !taken.contains_key(&address) && !listed.contains(&address);
+        if (first..=end).contains(&wanted) && is_free(wanted) {
+            return Ok(wanted);
+        }
+        let none = || format!("no address from {first} to {end} is free for {name:?}");
+        let size = end.checked_sub(first).ok_or_else(none)?.saturating_add(1);
+        // By name, so that two members that cannot talk to each other choose the same.
+        let start = mix(name) % size;
+        // As many are taken as are looked at in vain.
+        let tries = (taken.len() + listed.len()) as u64 + 1;
+        (0..size.min(tries))
+            .map(|step| first + (start + step) % size)
+            .find(|address| is_free(*address))
+            .ok_or_else(none)
+    }
+}
+
+/// Highest address of a width in bytes.
+pub(super) fn last(width: u8) -> u64 {
+    match width {
+        1 => u8::MAX.into(),
+        2 => u16::MAX.into(),
+        _ => u32::MAX.into(),
+    }
+}
+
+fn entries(text: &str) -> impl Iterator<Item = &str> {
+    text.split(',').map(str::trim).filter(|one| !one.is_empty())
+}
+
+fn read(address: &str) -> Option<u64> {
+    address.trim().parse().ok().filter(|address| *address != 0)
+}
+
+/// FNV-1a.
+fn mix(name: &str) -> u64 {
+    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, step)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::PolicySpec;
+
+    fn known(addresses: &str, prefixes: &str) -> Result<KnownAddresses, String> {
+        let mut catalogue = Catalogue::empty();
+        describe(&mut catalogue);
+        let pair = |name: &str, value: &str| (name.to_string(), value.to_string());
+        let params = [pair("addresses", addresses), pair("prefixes", prefixes)];
+        let spec = PolicySpec {
+            name: KNOWN_ADDRESSES.into(),
+            params: params.into(),
+        };
+        catalogue.make(component::ADDRESS_ASSIGNMENT, &spec)
+    }
+
+    #[test]
+    fn the_table_decides_and_a_refusal_names_the_missing_entry() {
+        let known = known("a=16, b|2=17", "org=100-101").unwrap();
+        let none = BTreeMap::new();
+        let assign = |name, instance, wanted| known.assign(name, instance, wanted, 255, &none);
+        assert_eq!(assign("a", "1", 0), Ok(16));
+        assert_eq!(assign("a", "1", 99), Ok(16));
+        assert_eq!(assign("b", "2", 17), Ok(17));
+        assert!(assign("b", "1", 17).unwrap_err().contains("`b=ADDRESS`"));
+        assert_eq!(assign("x.org.y", "1", 101), Ok(101));
+        let taken = BTreeMap::from([(16, "c".to_string())]);
+        let error = known.assign("a", "1", 16, 255, &taken).unwrap_err();
+        assert!(error.contains("belongs to \"c\""), "{error}");
+        assert_eq!((known.own("a", "1"), known.own("z", "1")), (Some(16), None));
+    }
+
+    #[test]
+    fn a_range_is_used_up_and_nothing_is_given_twice() {
+        let known = known("a=3", "*=1-9").unwrap();
+        let mut taken = BTreeMap::new();
+        for member in 0..8 {
+            let name = format!("m{member}");
+            let address = known.assign(&name, "1", 0, 255, &taken).unwrap();
+            assert!((1..=9).contains(&address) && address != 3);
+            assert_eq!(taken.insert(address, name), None);
+        }
+        let error = known.assign("m8", "1", 0, 255, &taken).unwrap_err();
+        assert!(error.contains("from 1 to 9"), "{error}");
+    }
+
+    #[test]
+    fn a_bad_entry_is_named() {
+        for (addresses, prefixes) in [("a", ""), ("a=0", ""), ("", "p=5-4"), ("", "=1-2")] {
+            let error = known(addresses, prefixes).unwrap_err();
+            assert!(error.contains("is not"), "{error}");
+        }
+        assert!(known("a=1,b=1", "").unwrap_err().contains("twice"));
+    }
+}

@@ -1,0 +1,173 @@
+//! Who may connect: nobody is asked, or a text comes back under the password.
+//!
+//! ```text
+//!   joining                                        admitting
+//!     M_CONNECT {PSOC_authentication-password} -->
+//!     <--  M_WRITE challenge request {text}        as long as the password, drawn at random
+//!     M_WRITE challenge reply {text xor password} -->
+//!     <--  M_CONNECT_R
+//! ```
+//!
+//! Whoever listens learns the password, and the member proves nothing. It is here because the
+//! other implementation has it.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+
+use super::Irati;
+use super::enrollment::{STEP_NS, context};
+use super::neighbours::Stage;
+use super::objects::{self, result};
+use super::values::{self, Text};
+use crate::api::N1Port;
+use crate::config::PolicySpec;
+use crate::seal::{AuthStep, Authenticator, Toolbox};
+use crate::seam::DataTransfer;
+
+/// The policy `xor-password` of a toolbox.
+const PASSWORD: &str = "xor-password";
+/// Longest text of a challenge that is answered.
+const CHALLENGE_MAX: usize = 1024;
+
+/// The policy of this IPCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Authentication {
+    None,
+    Password(PolicySpec),
+}
+
+/// An authentication that has begun, and the text for the other side.
+type Begun = (Box<dyn Authenticator>, Vec<u8>);
+
+impl Authentication {
+    /// # Errors
+    /// The dialect has no such policy.
+    pub(super) fn new(spec: &PolicySpec) -> Result<Authentication, String> {
+        match spec.name.as_str() {
+            "" | "none" => Ok(Authentication::None),
+            PASSWORD => Ok(Authentication::Password(spec.clone())),
+            other => Err(format!(
+                "authentication: dialect irati has no policy {other:?}; it has: none, {PASSWORD}"
+            )),
+        }
+    }
+
+    /// What M_CONNECT calls it.
+    pub(super) fn wire_name(&self) -> &'static str {
+        match self {
+            Authentication::None => "PSOC_authentication-none",
+            Authentication::Password(_) => "PSOC_authentication-password",
+        }
+    }
+
+    /// Begins at the member; `None` when nobody is asked.
+    ///
+    /// # Errors
+    /// The toolbox cannot, for want of a password for example.
+    pub(super) fn challenge(
+        &self,
+        toolbox: &mut dyn Toolbox,
+        now: u64,
+        context: &[u8],
+    ) -> Result<Option<Begun>, String> {
+        let Authentication::Password(spec) = self else {
+            return Ok(None);
+        };
+        let mut auth = toolbox.authenticator(spec, false, context)?;
+        match auth.step(now, Some(&[])) {
+            AuthStep::Send(text) => Ok(Some((auth, text))),
+            AuthStep::Fail(reason) => Err(reason),
+            AuthStep::Done { .. } => Err("authentication: there is no challenge".into()),
+        }
+    }
+}
+
+/// The challenge.
+pub(super) fn request(text: Vec<u8>) -> Message {
+    let (name, value) = (objects::CHALLENGE, Text { text });
+    objects::request(Opcode::Write, name, name, &value)
+}
+
+impl Irati {
+    /// The challenge, at the IPCP that joins.
+    pub(super) fn on_challenge(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        let Authentication::Password(spec) = self.authentication.clone() else {
+            return self.discard(n1, "challenge-unasked");
+        };
+        if !matches!(flow.stage, Stage::Connecting { auth: None }) {
+            return self.discard(n1, "challenge-unasked");
+        }
+        let text = values::read::<Text>(message).map(|value| value.text);
+        let Some(text) = text.ok().filter(|text| text.len() <= CHALLENGE_MAX) else {
+            return self.discard(n1, "challenge-unreadable");
+        };
+        let context = context(&self.dif, &self.own, flow.called());
+        let mut auth = match self.toolbox.authenticator(&spec, true, &context) {
+            Ok(auth) => auth,
+            Err(reason) => return self.attempt_failed(now, n1, &reason, true, dt),
+        };
+        match auth.step(now, Some(&text)) {
+            AuthStep::Send(text)
+            | AuthStep::Done {
+                last: Some(text), ..
+            } => {
+                if let Some(flow) = self.n1s.get_mut(&n1) {
+                    flow.stage = Stage::Connecting { auth: Some(auth) };
+                    flow.until = now + STEP_NS;
+                }
+                let (name, value) = (objects::CHALLENGE_REPLY, Text { text });
+                let reply = objects::request(Opcode::Write, name, name, &value);
+                self.tell(now, n1, &reply, dt);
+            }
+            AuthStep::Done { last: None, .. } => self.discard(n1, "challenge-unanswered"),
+            AuthStep::Fail(reason) => self.attempt_failed(now, n1, &reason, true, dt),
+        }
+    }
+
+    /// The reply, at the member.
+    pub(super) fn on_challenge_reply(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let Stage::Challenging { auth, connect } = &mut flow.stage else {
+            return self.discard(n1, "challenge-unasked");
+        };
+        let connect = connect.clone();
+        let text = values::read::<Text>(message).map_or_else(|_| Vec::new(), |value| value.text);
+        match auth.step(now, Some(&text)) {
+            AuthStep::Done { .. } => self.admit(now, n1, &connect, dt),
+            step => {
+                let reason: String = match step {
+                    AuthStep::Fail(reason) => reason,
+                    _ => "the reply leads to another challenge".into(),
+                };
+                let text = format!("{:?} was not admitted: {reason}", connect.src.ap);
+                self.journal.notice("authentication", &text);
+                self.journal.count("admissions-refused");
+                let words = "authentication failed";
+                let answer = connect.answer().with_error(result::REJECTED, words);
+                self.tell(now, n1, &answer, dt);
+                self.part(now, n1, words, false, dt);
+            }
+        }
+    }
+}

@@ -1,0 +1,600 @@
+//! How an IPCP joins a DIF, or becomes the neighbour of another member.
+//!
+//! ```text
+//!   joining                                              admitting (a member)
+//!
+//!   CONNECTING    M_CONNECT {policy, versions}  ------->
+//!                 <-------  M_WRITE challenge request {text}      CHALLENGING (password only)
+//!                 M_WRITE challenge reply {text}  ----->
+//!                 <-------  M_CONNECT_R                           ADMITTING
+//!   STARTING      M_START enrollment {own address}  --->
+//!                 <-------  M_START_R {address, if given}         STOPPING
+//!   LEARNING      <-------  M_CREATE constants, cubes             (if one was given)
+//!                 <-------  M_CREATE directory, neighbours
+//!                 <-------  M_STOP enrollment {token}
+//!   (READING)     M_READ neighbours, if they did not come  -->
+//!   STOPPED       M_STOP_R  ---------------------------->
+//!                 <-------  M_START operation                     CONFIRMING
+//!   UP            M_START_R {own name, token}  --------->         UP
+//!
+//!   any but UP: nothing for 10 s, a refusal, M_RELEASE  -->  IDLE, and perhaps again
+//!   UP: M_RELEASE, the N-1 flow ends, no sign of life   -->  IDLE
+//! ```
+//!
+//! Every request that is answered has invoke id 1: the smallest that is free. Nothing is repeated;
+//! an attempt that failed begins again with M_CONNECT.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Auth, Message, Opcode};
+use carina_wire::check_name;
+
+use super::neighbours::{Peer, Stage};
+use super::objects::{self, class, result};
+use super::values::{self, EnrollmentInformation, Neighbour, Neighbours};
+use super::{Irati, MS};
+use crate::api::N1Port;
+use crate::manage::Deed;
+use crate::seam::DataTransfer;
+
+/// How long a step may take.
+pub(super) const STEP_NS: u64 = 10_000 * MS;
+/// Objects that an IPCP that joins remembers until it is a member.
+const LEARNED_MAX: usize = 256;
+
+impl Irati {
+    /// M_CONNECT.
+    pub(super) fn connect(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        // Whoever is called by the DIF's name knows itself.
+        let remote = match flow.props.remote.as_str() {
+            "" => self.dif.clone(),
+            name => name.to_string(),
+        };
+        flow.stage = Stage::Connecting { auth: None };
+        flow.until = now + STEP_NS;
+        let message = Message {
+            auth: Some(Auth {
+                name: self.authentication.wire_name().into(),
+                texts: alloc::vec!["1".to_string()],
+                ..Auth::default()
+            }),
+            ..objects::connect(&self.own, &remote)
+        };
+        self.tell(now, n1, &message, dt);
+    }
+
+    /// M_CONNECT_R, at the IPCP that joins.
+    pub(super) fn on_connected(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        src: u64,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if !matches!(flow.stage, Stage::Connecting { .. }) {
+            return self.discard(n1, "unasked");
+        }
+        if message.result != result::SUCCESS {
+            let reason = refusal("the connection", message);
+            return self.attempt_failed(now, n1, &reason, true, dt);
+        }
+        let name = &message.src.ap;
+        if *name == self.own || check_name(name).is_err() {
+            let reason = format!("the other end calls itself {name:?}");
+            return self.attempt_failed(now, n1, &reason, true, dt);
+        }
+        flow.peer = Peer {
+            name: name.clone(),
+            instance: message.src.api.clone(),
+            address: src,
+        };
+        flow.stage = Stage::Starting;
+        flow.until = now + STEP_NS;
+        let value = self.information(n1, String::new());
+        let start = objects::request(
+            Opcode::Start,
+            class::ENROLLMENT,
+            objects::ENROLLMENT,
+            &value,
+        );
+        self.tell(now, n1, &objects::awaited(start), dt);
+    }
+
+    /// What this IPCP says of itself.
+    fn information(&self, n1: N1Port, token: String) -> EnrollmentInformation {
+        let dif = self.n1s.get(&n1).map(|flow| flow.props.dif.clone());
+        EnrollmentInformation {
+            address: self.address,
+            supporting_difs: dif.into_iter().collect(),
+            starts_early: false,
+            token,
+        }
+    }
+
+    /// M_START, at the member.
+    pub(super) fn on_start(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        if !matches!(flow.stage, Stage::Admitting) {
+            let reason = "no enrollment is under way";
+            return self.refuse(now, n1, message, result::UNSUPPORTED, reason, dt);
+        }
+        let Ok(wanted) = values::read::<EnrollmentInformation>(message) else {
+            let reason = "the value of the enrollment cannot be read";
+            return self.refuse(now, n1, message, result::UNREADABLE, reason, dt);
+        };
+        let peer = flow.peer.clone();
+        let address = match self.assign(&peer, wanted.address) {
+            Ok(address) => address,
+            Err(reason) => {
+                let text = format!("{:?} was not admitted: {reason}", peer.name);
+                self.journal.notice("admission", &text);
+                self.refuse(now, n1, message, result::ERROR, &reason, dt);
+                return self.part(now, n1, &reason, false, dt);
+            }
+        };
+        let token = (self.random() >> 33).to_string();
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.peer.address = address;
+            flow.until = now + STEP_NS;
+            flow.stage = Stage::Stopping {
+                token: token.clone(),
+            };
+        }
+        let value = EnrollmentInformation {
+            address,
+            token,
+            ..wanted
+        };
+        let is_new = wanted.address != address;
+        let answer = Message {
+            value: is_new.then(|| {
+                values::value(&EnrollmentInformation {
+                    token: String::new(),
+                    ..value.clone()
+                })
+            }),
+            ..message.answer()
+        };
+        self.tell(now, n1, &answer, dt);
+        if is_new {
+            self.tell_constants(now, n1, dt);
+        }
+        self.tell_directory(now, n1, dt);
+        let own = self.own_neighbour(n1);
+        let own = objects::request(
+            Opcode::Create,
+            class::NEIGHBOURS,
+            objects::NEIGHBOURS,
+            &own,
+        );
+        self.tell(now, n1, &own, dt);
+        let stop = objects::request(
+            Opcode::Stop,
+            class::ENROLLMENT,
+            objects::ENROLLMENT,
+            &value,
+        );
+        self.tell(now, n1, &objects::awaited(stop), dt);
+    }
+
+    /// This member as a neighbour of whoever is behind an N-1 flow.
+    pub(super) fn own_neighbour(&self, n1: N1Port) -> Neighbours {
+        let dif = self.n1s.get(&n1).map(|flow| flow.props.dif.clone());
+        Neighbours {
+            all: alloc::vec![Neighbour {
+                ap: self.own.clone(),
+                api: objects::INSTANCE.to_string(),
+                ae: String::new(),
+                aei: String::new(),
+                address: self.address,
+                supporting_difs: dif.into_iter().collect(),
+            }],
+        }
+    }
+
+    /// M_START_R, at the IPCP that joins.
+    pub(super) fn on_started(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if message.result != result::SUCCESS {
+            let reason = refusal("the enrollment", message);
+            return self.attempt_failed(now, n1, &reason, true, dt);
+        }
+        if message.value.is_some() {
+            let Ok(given) = values::read::<EnrollmentInformation>(message) else {
+                let reason = "the answer to M_START of the enrollment cannot be read";
+                return self.attempt_failed(now, n1, reason, false, dt);
+            };
+            if let Err(reason) = self.take_address(given.address, dt) {
+                return self.attempt_failed(now, n1, &reason, true, dt);
+            }
+        } else if self.address == 0 {
+            let reason = "the member gave no address, and this IPCP has none: \
+                          policy address-assignment, parameter `addresses`";
+            return self.attempt_failed(now, n1, reason, true, dt);
+        }
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.stage = Stage::Learning {
+                learned: Vec::new(),
+            };
+            flow.until = now + STEP_NS;
+        }
+    }
+
+    /// An object that comes while this IPCP joins; true when it does.
+    pub(super) fn learn(&mut self, n1: N1Port, message: &Message) -> bool {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return false;
+        };
+        match &mut flow.stage {
+            Stage::Learning { learned }
+            | Stage::Reading { learned, .. }
+            | Stage::Stopped { learned, .. } => {
+                if learned.len() < LEARNED_MAX {
+                    learned.push(message.clone());
+                } else {
+                    self.discard(n1, "learned-too-much");
+                }
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// M_STOP, at the IPCP that joins.
+    pub(super) fn on_stop(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let stage = self.n1s.get_mut(&n1).map(|flow| &mut flow.stage);
+        let Some(Stage::Learning { learned }) = stage else {
+            let reason = "no enrollment is under way";
+            return self.refuse(now, n1, message, result::UNSUPPORTED, reason, dt);
+        };
+        let learned = core::mem::take(learned);
+        let token = match values::read::<EnrollmentInformation>(message) {
+            Ok(stop) => stop.token,
+            Err(_) => {
+                let reason = "M_STOP of the enrollment cannot be read";
+                self.refuse(now, n1, message, result::UNREADABLE, reason, dt);
+                return self.attempt_failed(now, n1, reason, false, dt);
+            }
+        };
+        let is_introduced = learned.iter().any(|one| one.name == objects::NEIGHBOURS);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.until = now + STEP_NS;
+        if is_introduced {
+            flow.stage = Stage::Stopped { learned, token };
+            return self.answer_stop(now, n1, dt);
+        }
+        flow.stage = Stage::Reading { learned, token };
+        let read = Message::object(Opcode::Read, class::NEIGHBOURS, objects::NEIGHBOURS);
+        self.tell(now, n1, &objects::awaited(read), dt);
+    }
+
+    /// M_READ_R of the neighbours, at the IPCP that joins. A member that cannot tell is known by
+    /// the source address of what it sends.
+    pub(super) fn on_neighbours_read(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        match core::mem::replace(&mut flow.stage, Stage::Idle) {
+            Stage::Reading { mut learned, token } => {
+                if message.result == result::SUCCESS && learned.len() < LEARNED_MAX {
+                    learned.push(Message {
+                        name: objects::NEIGHBOURS.into(),
+                        ..message.clone()
+                    });
+                }
+                flow.until = now + STEP_NS;
+                flow.stage = Stage::Stopped { learned, token };
+                self.answer_stop(now, n1, dt);
+            }
+            other => {
+                flow.stage = other;
+                self.discard(n1, "unasked");
+            }
+        }
+    }
+
+    fn answer_stop(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let answer = Message {
+            invoke_id: objects::FIRST_ID,
+            ..Message::new(Opcode::StopR)
+        };
+        self.tell(now, n1, &answer, dt);
+    }
+
+    /// M_STOP_R, at the member.
+    pub(super) fn on_stopped(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let Stage::Stopping { token } = &flow.stage else {
+            return self.discard(n1, "unasked");
+        };
+        if message.result != result::SUCCESS {
+            let reason = refusal("the end of the enrollment", message);
+            return self.part(now, n1, &reason, true, dt);
+        }
+        flow.stage = Stage::Confirming {
+            token: token.clone(),
+        };
+        flow.until = now + STEP_NS;
+        let start = Message::object(Opcode::Start, class::STATUS, objects::STATUS);
+        self.tell(now, n1, &objects::awaited(start), dt);
+    }
+
+    /// M_START of the operation, at the IPCP that joins: it is a member now.
+    pub(super) fn on_start_operation(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let stage = self.n1s.get_mut(&n1).map(|flow| &mut flow.stage);
+        let Some(Stage::Stopped { learned, token }) = stage else {
+            let reason = "no enrollment is under way";
+            return self.refuse(now, n1, message, result::UNSUPPORTED, reason, dt);
+        };
+        let (learned, token) = (core::mem::take(learned), core::mem::take(token));
+        self.learn_peer(n1, &learned);
+        let peer = self.n1s.get(&n1).map(|flow| flow.peer.address);
+        if peer.is_none_or(|address| address == 0 || address == self.address) {
+            let reason = "the member has not said which address it has";
+            self.refuse(now, n1, message, result::ERROR, reason, dt);
+            return self.attempt_failed(now, n1, reason, false, dt);
+        }
+        let confirmation = Neighbour {
+            ap: self.own.clone(),
+            api: objects::INSTANCE.to_string(),
+            ae: objects::party("").ae,
+            aei: token,
+            address: 0,
+            supporting_difs: Vec::new(),
+        };
+        let answer = Message {
+            value: Some(values::value(&confirmation)),
+            ..message.answer()
+        };
+        self.tell(now, n1, &answer, dt);
+        self.become_member(dt);
+        self.neighbour_up(now, n1, dt);
+        for message in learned {
+            self.on_object(now, n1, &message, dt);
+        }
+    }
+
+    /// Who the member at the other end is, by what it has told.
+    fn learn_peer(&mut self, n1: N1Port, learned: &[Message]) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let told = learned
+            .iter()
+            .filter(|one| one.name == objects::NEIGHBOURS)
+            .filter_map(|one| values::read::<Neighbours>(one).ok());
+        let itself = told
+            .flat_map(|told| told.all)
+            .find(|one| one.ap == flow.peer.name && one.address != 0);
+        if let Some(itself) = itself {
+            flow.peer.address = itself.address;
+        }
+    }
+
+    /// M_START_R of the operation, at the member.
+    pub(super) fn on_confirmed(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        let Stage::Confirming { token } = &flow.stage else {
+            return self.discard(n1, "unasked");
+        };
+        let said = values::read::<Neighbour>(message);
+        let is_right = message.result == result::SUCCESS
+            && said.is_ok_and(|said| said.ap == flow.peer.name && said.aei == *token);
+        if is_right {
+            self.journal.count("enrolled-others");
+            return self.neighbour_up(now, n1, dt);
+        }
+        let reason = "its name or token at the end of the enrollment is wrong";
+        let text = format!("{:?} was not admitted: {reason}", flow.peer.name);
+        self.journal.notice("admission", &text);
+        self.part(now, n1, reason, true, dt);
+    }
+
+    /// M_CONNECT, at a member or at an IPCP that is none.
+    pub(super) fn on_connect(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let name = message.src.ap.clone();
+        if self.is_member && flow.stage.is_joining() {
+            // Both ask at once: of two members, the one with the lower name goes on. One that is
+            // no member refuses the other, whose turn this is then.
+            if self.own < name {
+                flow.called = Some(message.clone());
+                return;
+            }
+            self.part(now, n1, "the other side asks", false, dt);
+        }
+        if let Err(reason) = self.check_caller(now, n1, message, dt) {
+            self.journal.count("admissions-refused");
+            let answer = message.answer().with_error(result::REJECTED, &reason);
+            return self.tell(now, n1, &answer, dt);
+        }
+        let challenge = match self.authentication.challenge(
+            &mut *self.toolbox,
+            now,
+            &context(&self.dif, &name, &self.own),
+        ) {
+            Ok(challenge) => challenge,
+            Err(reason) => {
+                self.journal.notice("authentication", &reason);
+                let reason = "this member cannot authenticate anybody";
+                let answer = message.answer().with_error(result::REJECTED, reason);
+                return self.tell(now, n1, &answer, dt);
+            }
+        };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.retry_never();
+        flow.until = now + STEP_NS;
+        flow.peer = Peer {
+            name,
+            instance: message.src.api.clone(),
+            address: 0,
+        };
+        match challenge {
+            None => self.admit(now, n1, message, dt),
+            Some((auth, text)) => {
+                flow.stage = Stage::Challenging {
+                    auth,
+                    connect: message.clone(),
+                };
+                self.tell(now, n1, &super::authentication::request(text), dt);
+            }
+        }
+    }
+
+    /// Whoever connects may do so.
+    pub(super) fn admit(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        connect: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.stage = Stage::Admitting;
+            flow.until = now + STEP_NS;
+        }
+        let answer = connect.answer();
+        self.tell(now, n1, &answer, dt);
+    }
+
+    /// Whether somebody may connect.
+    fn check_caller(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), String> {
+        let name = &message.src.ap;
+        if !self.is_member {
+            return Err(format!("{} is no member of a DIF", self.own));
+        }
+        if *name == self.own || check_name(name).is_err() {
+            return Err(format!("{name:?} cannot be the name of a neighbour"));
+        }
+        if self.expelled.contains(name) {
+            return Err(format!("{name:?} was told to leave the DIF"));
+        }
+        if !self.access.allows(name, Deed::Join) {
+            return Err(format!("{name:?} may not join; see policy access-control"));
+        }
+        let offered = message.auth.as_ref().map_or("", |auth| auth.name.as_str());
+        let wanted = self.authentication.wire_name();
+        if offered != wanted {
+            return Err(format!("authentication is {wanted}, not {offered:?}"));
+        }
+        dt.carries(n1)?;
+        // An N-1 flow like those of Ethernet does not end when the neighbour does.
+        let old = self.n1_of(name);
+        let suspect = match self.n1s.get(&n1) {
+            Some(flow) if flow.is_up() => Some(n1),
+            _ => old,
+        };
+        let Some(suspect) = suspect else {
+            return Ok(());
+        };
+        if let Some(flow) = self.n1s.get_mut(&suspect) {
+            flow.suspect_until.get_or_insert(now + STEP_NS / 2);
+        }
+        self.ask_for_life(now, suspect, dt);
+        Err(format!("{name:?} is a neighbour already"))
+    }
+
+    /// Answers a request with an error, if it wants an answer.
+    pub(super) fn refuse(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        code: i32,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.discard(n1, "refused");
+        if message.invoke_id != 0 {
+            let answer = message.answer().with_error(code, reason);
+            self.tell(now, n1, &answer, dt);
+        }
+    }
+}
+
+/// What an authentication is bound to.
+pub(super) fn context(dif: &str, joining: &str, admitting: &str) -> Vec<u8> {
+    [dif, joining, admitting].join("\n").into_bytes()
+}
+
+/// What an answer that refuses says.
+fn refusal(what: &str, message: &Message) -> String {
+    match message.reason.as_str() {
+        "" => format!("the other side refused {what}: result {}", message.result),
+        reason => format!("the other side refused {what}: {reason}"),
+    }
+}

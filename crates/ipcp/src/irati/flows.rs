@@ -1,0 +1,429 @@
+//! Flows: messages about them, and the way of these messages from member to member.
+//!
+//! ```text
+//!   17                            20                            16
+//!    a_data {17 -> 16, M_CREATE Flow key=17-2 {ports, CEP-ids of 17}}
+//!   ---------------------------->  looks up the next hop  ------->
+//!                                                                   Event::Incoming
+//!    <----------------------------  likewise  <--------------------
+//!    a_data {16 -> 17, M_CREATE_R Flow key=17-2 {ports, CEP-ids as 16 sees them}}
+//!   ================================ data ========================
+//!    a_data {M_DELETE Flow key=17-2}, from whichever side ends the flow
+//! ```
+//!
+//! Such a message goes from neighbour to neighbour, since its PCI has no destination.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use carina_cdap::{Message, Opcode};
+use carina_wire::{FlowSpec, check_name};
+
+use super::Irati;
+use super::flow_object::{self, FlowObject, Sketch};
+use super::objects::{self, class, result};
+use super::values::{self, AData};
+use crate::api::{FlowKey, N1Port};
+use crate::foreign::MS;
+use crate::foreign::flows::{Accepted, Codec, Flow, Habits, Offer, Outgoing, Role, Wish};
+use crate::manage::Deed;
+use crate::seam::DataTransfer;
+
+/// Times and numbers of the flow allocator.
+pub(super) const HABITS: Habits = Habits {
+    // Port-ids are those of the system; the first N-1 flow has 1.
+    first_port: 2,
+    first_invoke_id: objects::FIRST_ID,
+    ends_are_numbered: false,
+    answer: 10_000 * MS,
+    decision: 120_000 * MS,
+    linger: 100 * MS,
+    rest: 10_000 * MS,
+    flows: 16_384,
+};
+
+/// Writes the messages about flows.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    /// This member's address.
+    pub(super) own: u64,
+}
+
+/// What is kept of a request.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    name: String,
+    object: FlowObject,
+}
+
+impl Writer {
+    fn object(&self, flow: &Flow<Request>, spec: &FlowSpec) -> FlowObject {
+        FlowObject::new(&Sketch {
+            local: &flow.local,
+            remote: &flow.remote,
+            ports: (flow.port, flow.remote_port),
+            addresses: (self.own, flow.address),
+            ceps: (flow.local_cep.0, flow.remote_cep.0),
+            spec,
+            cube: &flow.cube,
+        })
+    }
+
+    /// The name of a flow: that of whoever asked for it.
+    fn name(&self, flow: &Flow<Request>) -> String {
+        match flow.role {
+            Role::Caller => objects::flow(self.own, flow.port),
+            Role::Called => objects::flow(flow.address, flow.remote_port),
+        }
+    }
+}
+
+impl Codec for Writer {
+    type Request = Request;
+
+    fn request(&self, flow: &Flow<Request>) -> Message {
+        let object = self.object(flow, &flow.spec);
+        objects::request(
+            Opcode::Create,
+            class::FLOW,
+            &self.name(flow),
+            &object,
+        )
+    }
+
+    fn accept(&self, flow: &Flow<Request>, request: &Request) -> Message {
+        // The other implementation loses the order on its way back, and nobody looks at it.
+        let spec = FlowSpec {
+            in_order: false,
+            ..flow.spec
+        };
+        let object = FlowObject {
+            retries_max: request.object.retries_max,
+            hops: request.object.hops,
+            ..self.object(flow, &spec)
+        };
+        objects::request(Opcode::CreateR, class::FLOW, &request.name, &object)
+    }
+
+    fn refuse(&self, request: &Request, reason: &str) -> Message {
+        objects::request(Opcode::CreateR, class::FLOW, &request.name, &request.object)
+            .with_error(result::ERROR, reason)
+    }
+
+    fn end(&self, flow: &Flow<Request>) -> Message {
+        Message::object(Opcode::Delete, class::FLOW, &self.name(flow))
+    }
+}
+
+impl Irati {
+    pub(super) fn allocate_flow(
+        &mut self,
+        now: u64,
+        local: &str,
+        remote: &str,
+        spec: FlowSpec,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<FlowKey, String> {
+        if !self.is_member {
+            return Err(format!("this IPCP is no member of DIF {:?}", self.dif));
+        }
+        check_name(local).map_err(|error| error.to_string())?;
+        check_name(remote).map_err(|error| error.to_string())?;
+        let cube = flow_object::choose(&spec, &self.config.cubes)?.clone();
+        let holders = self.directory.holders(remote);
+        if holders.is_empty() {
+            return Err(format!("no member of DIF {:?} has {remote:?}", self.dif));
+        }
+        let cost = |holder: &u64| match *holder == self.address {
+            true => Some(0),
+            false => self.topology.routes.get(holder).map(|(_, cost)| *cost),
+        };
+        let reached = holders
+            .iter()
+            .filter_map(|holder| Some((cost(holder)?, *holder)));
+        let Some((_, address)) = reached.min() else {
+            return Err(format!(
+                "the member with {remote:?} cannot be reached: there is no route to address {}",
+                holders[0]
+            ));
+        };
+        let wish = Wish {
+            local: local.to_string(),
+            remote: remote.to_string(),
+            spec,
+            cube,
+            member: self.name_of(address),
+            address,
+        };
+        self.flows.allocate(now, wish, dt)
+    }
+
+    /// The name of the member with an address; its digits when it has not been heard of.
+    pub(super) fn name_of(&self, address: u64) -> String {
+        if address == self.address {
+            return self.own.clone();
+        }
+        let mut members = self.topology.members.iter();
+        let found = members.find(|(_, all)| all.contains(&address));
+        found.map_or_else(|| address.to_string(), |(name, _)| name.clone())
+    }
+
+    /// Sends what the flow allocator has to say, and tells what has happened to flows.
+    pub(super) fn drain_flows(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        while let Some(Outgoing { address, message }) = self.flows.poll_message() {
+            let data = AData {
+                src: self.address,
+                dst: address,
+                message: objects::RULES.encode(&message),
+            };
+            if address == self.address {
+                self.own_messages.push_back(data);
+                continue;
+            }
+            let message =
+                objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
+            self.pass_on(now, None, address, &message, dt);
+        }
+        while let Some(event) = self.flows.poll_event() {
+            self.journal.tell(event);
+        }
+    }
+
+    /// Gives a message to the neighbour that leads to a member, but not back to where it came
+    /// from.
+    fn pass_on(
+        &mut self,
+        now: u64,
+        from: Option<N1Port>,
+        address: u64,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let route = self.topology.routes.get(&address);
+        let next = route
+            .and_then(|(next, _)| {
+                let mut n1s = next.iter().filter_map(|next| self.n1_to(*next));
+                n1s.find(|n1| Some(*n1) != from)
+            })
+            .or_else(|| self.n1_to(address).filter(|n1| Some(*n1) != from));
+        match next {
+            Some(n1) => self.tell(now, n1, message, dt),
+            None => self.journal.count("a-data-without-route"),
+        }
+    }
+
+    /// A message for this member or another; `outer` is the one that it came in.
+    pub(super) fn on_a_data(
+        &mut self,
+        now: u64,
+        from: Option<N1Port>,
+        data: AData,
+        outer: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if data.dst != self.address {
+            self.journal.count("a-data-passed-on");
+            return self.pass_on(now, from, data.dst, outer, dt);
+        }
+        let peer = self.name_of(data.src);
+        let message = match objects::RULES.decode(&data.message) {
+            Ok(message) => message,
+            Err(error) => return self.journal.discard(&peer, error.name()),
+        };
+        let Some(key) = objects::flow_key(&message.name) else {
+            return self.journal.discard(&peer, "a-data-of-no-flow");
+        };
+        let done = match message.opcode {
+            Opcode::Create => self.on_flow_wanted(now, data.src, key, message, dt),
+            Opcode::CreateR => self.on_flow_answer(now, data.src, key, &message, dt),
+            Opcode::Delete => self.on_flow_ended(now, data.src, key, dt),
+            _ => Err("a-data-unsupported"),
+        };
+        if let Err(what) = done {
+            self.journal.discard(&peer, what);
+        }
+    }
+
+    fn on_flow_wanted(
+        &mut self,
+        now: u64,
+        src: u64,
+        key: (u64, u32),
+        message: Message,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        let object = values::read::<FlowObject>(&message).map_err(|_| "flow-unreadable")?;
+        let asked = (object.source_address, object.source_port);
+        let is_sound = object.is_sound() && asked == (key.0, key.1.into()) && key.0 == src;
+        let naming = object.source.as_ref().zip(object.destination.as_ref());
+        let (Some((source, destination)), Some(spec), Some(ids)) =
+            (naming, object.spec.as_ref(), object.connection())
+        else {
+            return Err("flow-unsound");
+        };
+        let (remote, local) = (source.text(), destination.text());
+        let are_names = check_name(&remote).is_ok() && check_name(&local).is_ok();
+        if !is_sound || !are_names || message.invoke_id == 0 {
+            return Err("flow-unsound");
+        }
+        let cube = self.config.cubes.iter();
+        let cube = cube.clone().find(|cube| u32::from(cube.id) == ids.qos);
+        let refused = self.check_flow(&local, &remote, cube.is_some(), ids.qos);
+        let spec = spec.read();
+        let fallback = crate::config::QosCube::plain(0, "");
+        let offer = Offer {
+            local: local.clone(),
+            remote,
+            spec,
+            cube: object.adapt(cube.unwrap_or(&fallback)),
+            remote_port: key.1,
+            remote_cep: carina_wire::dif::CepId(ids.source_cep),
+            member: self.name_of(src),
+            address: src,
+            invoke_id: message.invoke_id,
+            request: Request {
+                name: message.name.clone(),
+                object,
+            },
+        };
+        match refused {
+            Ok(()) => self.flows.offer(now, offer, dt),
+            Err(_) if self.moved_to(&offer).is_some() => {
+                let holder = self.moved_to(&offer).unwrap_or_default();
+                self.pass_flow_on(now, holder, offer, message, dt);
+                Ok(())
+            }
+            Err(reason) => {
+                self.journal.count("flows-refused");
+                self.flows.refuse(&offer, &reason);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether a flow may be offered to an application.
+    fn check_flow(
+        &self,
+        local: &str,
+        remote: &str,
+        has_cube: bool,
+        qos: u32,
+    ) -> Result<(), String> {
+        if !self.directory.is_registered(local) {
+            return Err(format!("{local:?} is not registered at {}", self.own));
+        }
+        if !self.access.allows(remote, Deed::Flow { to: local }) {
+            return Err(format!(
+                "{remote:?} may not call {local:?}; see policy access-control"
+            ));
+        }
+        if !has_cube {
+            return Err(format!("{} has no QoS cube {qos}", self.own));
+        }
+        Ok(())
+    }
+
+    /// Where the called application is now, if it is known to be elsewhere and the request may
+    /// still be passed on.
+    fn moved_to(&self, offer: &Offer<Request>) -> Option<u64> {
+        if self.directory.is_registered(&offer.local) || offer.request.object.hops == 0 {
+            return None;
+        }
+        let holders = self.directory.holders(&offer.local);
+        holders
+            .into_iter()
+            .find(|holder| *holder != offer.address && self.topology.routes.contains_key(holder))
+    }
+
+    fn pass_flow_on(
+        &mut self,
+        now: u64,
+        holder: u64,
+        offer: Offer<Request>,
+        message: Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.journal.count("flows-passed-on");
+        let mut object = offer.request.object;
+        object.hops -= 1;
+        object.destination_address = holder;
+        let inner = Message {
+            value: Some(values::value(&object)),
+            ..message
+        };
+        let data = AData {
+            src: offer.address,
+            dst: holder,
+            message: objects::RULES.encode(&inner),
+        };
+        let outer =
+            objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
+        // Back to where it came from is a way here: the request has another destination now.
+        self.pass_on(now, None, holder, &outer, dt);
+    }
+
+    fn on_flow_answer(
+        &mut self,
+        now: u64,
+        src: u64,
+        key: (u64, u32),
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        let flow = self.flows.get(FlowKey(key.1));
+        let is_asked = key.0 == self.address
+            && flow.is_some_and(|flow| {
+                flow.role == Role::Caller && flow.invoke_id == message.invoke_id
+            });
+        if !is_asked {
+            return Err("answer-unasked");
+        }
+        let answer = match message.result {
+            result::SUCCESS => {
+                let object = values::read::<FlowObject>(message).map_err(|_| "flow-unreadable")?;
+                let ids = object.connection().ok_or("flow-unsound")?;
+                let is_sound = object.is_sound() && ids.source_cep != 0;
+                let cep = carina_wire::dif::CepId(ids.source_cep);
+                let accepted = Accepted {
+                    remote_port: u32::try_from(object.source_port).map_err(|_| "flow-unsound")?,
+                    remote_cep: cep,
+                };
+                if !is_sound || object.source_address != src {
+                    return Err("flow-unsound");
+                }
+                // The application may have moved, and the request with it.
+                let member = self.name_of(src);
+                self.flows.answered_by(FlowKey(key.1), src, &member);
+                Ok(accepted)
+            }
+            code => Err(match message.reason.as_str() {
+                "" => format!("{} refused the flow: result {code}", self.name_of(src)),
+                reason => format!("{}: {reason}", self.name_of(src)),
+            }),
+        };
+        if answer.is_err() {
+            let member = self.name_of(src);
+            self.flows.answered_by(FlowKey(key.1), src, &member);
+        }
+        self.flows.answer(now, src, message.invoke_id, answer, dt)
+    }
+
+    fn on_flow_ended(
+        &mut self,
+        now: u64,
+        src: u64,
+        key: (u64, u32),
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        let called = self.flows.called_by(key.0, key.1);
+        let caller = (key.0 == self.address).then_some(FlowKey(key.1));
+        let is_caller = |key: &FlowKey| {
+            let flow = self.flows.get(*key);
+            flow.is_some_and(|flow| flow.role == Role::Caller && flow.address == src)
+        };
+        // Both ends may be here: the one that said it is gone already.
+        let ended = caller.filter(is_caller).or(called.filter(|_| key.0 == src || src == self.address));
+        let ended = ended.ok_or("end-of-no-flow")?;
+        self.flows.ended(now, src, ended, dt)
+    }
+}

@@ -1,0 +1,368 @@
+//! The link-state database, as flow-state objects tell it, and the routes that follow.
+//!
+//! An object is one member's word about its link to another, with a sequence number. What changes
+//! is told to all neighbours but the one that it came from, a little later and together with what
+//! else has changed by then. Whoever tells an outdated object is told the present one.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+use carina_routing::compute::Paths;
+use carina_wire::check_name;
+use carina_wire::dif::Address;
+
+use super::objects::{self, class};
+use super::values::{self, FlowState, FlowStates};
+use super::{Irati, MS};
+use crate::api::N1Port;
+use crate::foreign::links::{Key, Limits, Links, Reach, Report, Verdict};
+use crate::seam::{DataTransfer, Route};
+
+/// How often the age of an object grows by one.
+const TICK_NS: u64 = 997 * MS;
+/// Ticks after which an object is forgotten.
+const AGE_MAX: u64 = 10_000;
+/// How long changes are collected before they are told.
+const PROPAGATION_NS: u64 = 101 * MS;
+/// How long changes are collected before routes are computed.
+const COMPUTATION_NS: u64 = 103 * MS;
+/// Objects in a message.
+const OBJECTS_MAX: usize = 15;
+/// Bytes of a message that are not its objects.
+const FRAME_BYTES: usize = 128;
+/// Addresses that a member may have at once: two while it changes them.
+const ADDRESSES_MAX: usize = 4;
+/// Objects of others.
+const LINKS_MAX: usize = 16_384;
+/// How long after a member was lost what it has told of applications is forgotten.
+const LOST_NS: u64 = 5_000 * MS;
+/// Next hops of equal cost.
+const PATHS: Paths = Paths {
+    max: 8,
+    has_alternates: true,
+};
+
+/// Bounds and times of the database.
+pub(super) fn limits() -> Limits {
+    Limits {
+        entries: LINKS_MAX,
+        age_max: AGE_MAX * TICK_NS,
+        renew: AGE_MAX / 2 * TICK_NS,
+        hold: 600_000 * MS,
+        reborn: 0,
+        needs_both: true,
+    }
+}
+
+/// What is known of links and members.
+pub(super) struct Topology {
+    pub(super) links: Links,
+    /// Addresses by name, the present one first.
+    pub(super) members: BTreeMap<String, Vec<u64>>,
+    pub(super) reaches: Vec<Reach>,
+    /// Next hops by address, and the cost.
+    pub(super) routes: BTreeMap<u64, (Vec<u64>, u64)>,
+    /// Members that were lost, and when what they told is forgotten.
+    pub(super) lost: BTreeMap<u64, u64>,
+    tell_at: Option<u64>,
+    compute_at: Option<u64>,
+    expire_at: u64,
+}
+
+impl Topology {
+    pub(super) fn new(own: &str) -> Topology {
+        Topology {
+            links: Links::new(own, limits()),
+            members: BTreeMap::new(),
+            reaches: Vec::new(),
+            routes: BTreeMap::new(),
+            lost: BTreeMap::new(),
+            tell_at: None,
+            compute_at: None,
+            expire_at: 0,
+        }
+    }
+
+    pub(super) fn due(&self) -> Option<u64> {
+        let lost = self.lost.values().copied().min();
+        [self.tell_at, self.compute_at, lost, Some(self.expire_at)]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn address(&self, name: &str) -> Option<u64> {
+        self.members.get(name)?.first().copied()
+    }
+}
+
+impl Irati {
+    /// A member of this name has this address.
+    pub(super) fn meet(&mut self, now: u64, name: &str, address: u64) {
+        let old = self
+            .topology
+            .members
+            .insert(name.into(), alloc::vec![address]);
+        if old.and_then(|all| all.first().copied()) != Some(address) {
+            self.compute_soon(now);
+        }
+    }
+
+    /// This member's word about its link to a neighbour.
+    pub(super) fn report_link(&mut self, now: u64, neighbour: &str, cost: Option<u32>) {
+        if self.topology.links.report(now, neighbour, cost) {
+            let key = (self.own.clone(), neighbour.into());
+            self.tell_links(now, &[key], None);
+        }
+        self.compute_soon(now);
+    }
+
+    fn compute_soon(&mut self, now: u64) {
+        self.topology
+            .compute_at
+            .get_or_insert(now + COMPUTATION_NS);
+    }
+
+    /// Entries are to be told to all neighbours but one.
+    fn tell_links(&mut self, now: u64, keys: &[Key], except: Option<N1Port>) {
+        for (n1, flow) in &mut self.n1s {
+            if flow.is_up() && Some(*n1) != except {
+                flow.untold.extend(keys.iter().cloned());
+            }
+        }
+        self.topology.tell_at.get_or_insert(now + PROPAGATION_NS);
+    }
+
+    /// Everything that can be used is to be told to one neighbour.
+    pub(super) fn tell_all_links(&mut self, now: u64, n1: N1Port) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let all = self.topology.links.iter(now);
+        // What the neighbour says itself it knows, except what it may have said before it began
+        // anew: then it must make a later version.
+        let up = all.filter(|(_, report)| report.is_up);
+        flow.untold.extend(up.map(|(key, _)| key.clone()));
+        self.topology.tell_at.get_or_insert(now + PROPAGATION_NS);
+    }
+
+    /// Objects of a neighbour.
+    pub(super) fn on_links(&mut self, now: u64, n1: N1Port, message: &Message) {
+        let Ok(states) = values::read::<FlowStates>(message) else {
+            return self.discard(n1, "links-unreadable");
+        };
+        for state in states.all {
+            self.on_link(now, n1, state);
+        }
+        if self.topology.links.take_changed() {
+            self.compute_soon(now);
+        }
+    }
+
+    fn on_link(&mut self, now: u64, n1: N1Port, state: FlowState) {
+        let FlowState {
+            name,
+            mut addresses,
+            neighbour,
+            neighbour_addresses,
+            ..
+        } = state;
+        let are_names = [&name, &neighbour]
+            .into_iter()
+            .all(|name| check_name(name).is_ok());
+        let are_addresses = [&addresses, &neighbour_addresses]
+            .into_iter()
+            .all(|all| !all.is_empty() && all.len() <= ADDRESSES_MAX && !all.contains(&0));
+        if !are_names || !are_addresses || name == neighbour {
+            return self.discard(n1, "link-unsound");
+        }
+        let is_up = state.is_up && u64::from(state.age) <= AGE_MAX;
+        let report = Report {
+            cost: state.cost.max(1),
+            seq: state.seq.into(),
+            is_up,
+            // The end of an object is kept for as long as any other, whatever age it claims.
+            age: if is_up {
+                u64::from(state.age) * TICK_NS
+            } else {
+                0
+            },
+        };
+        let key = (name, neighbour);
+        match self.topology.links.insert(now, key.clone(), report) {
+            Verdict::New => {
+                self.told_by(n1, &key);
+                if is_up {
+                    addresses.sort_unstable();
+                    self.know(&key.0, addresses);
+                    if !self.topology.members.contains_key(&key.1) {
+                        self.know(&key.1, neighbour_addresses);
+                    }
+                }
+                self.tell_links(now, &[key], Some(n1));
+            }
+            Verdict::Same => self.told_by(n1, &key),
+            Verdict::Old => {
+                if let Some(flow) = self.n1s.get_mut(&n1) {
+                    flow.untold.insert(key);
+                    self.topology.tell_at.get_or_insert(now + PROPAGATION_NS);
+                }
+            }
+            Verdict::Corrected => {
+                self.journal.count("links-corrected");
+                self.tell_links(now, &[key], None);
+            }
+            Verdict::Full => self.discard(n1, "links-full"),
+        }
+    }
+
+    /// A neighbour has this version itself.
+    fn told_by(&mut self, n1: N1Port, key: &Key) {
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.untold.remove(key);
+        }
+    }
+
+    fn know(&mut self, name: &str, addresses: Vec<u64>) {
+        let is_own = name == self.own || self.n1_of(name).is_some();
+        let taken = self.topology.members.iter().find(|(other, all)| {
+            other.as_str() != name && all.iter().any(|address| addresses.contains(address))
+        });
+        if let Some((other, _)) = taken {
+            let text = alloc::format!("members {other:?} and {name:?} have one address");
+            self.journal.notice("address", &text);
+        }
+        if addresses.contains(&self.address) && name != self.own {
+            let text = alloc::format!("member {name:?} has the address of this one");
+            self.journal.notice("address", &text);
+            return self.journal.count("address-disputed");
+        }
+        if !is_own {
+            self.topology.members.insert(name.into(), addresses);
+        }
+    }
+
+    pub(super) fn links_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let topology = &mut self.topology;
+        if topology.expire_at <= now {
+            topology.expire_at = now + 10 * TICK_NS;
+            topology.links.expire(now);
+            let fresh = topology.links.refresh(now);
+            if topology.links.take_changed() {
+                self.compute_soon(now);
+            }
+            if !fresh.is_empty() {
+                self.tell_links(now, &fresh, None);
+            }
+        }
+        if self.topology.tell_at.take_if(|at| *at <= now).is_some() {
+            for n1 in self.up() {
+                self.tell_untold(now, n1, dt);
+            }
+        }
+        if self.topology.compute_at.take_if(|at| *at <= now).is_some() {
+            self.compute(now, dt);
+        }
+        self.forget_lost(now);
+    }
+
+    fn tell_untold(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let untold = core::mem::take(&mut flow.untold);
+        let states: Vec<FlowState> = untold
+            .iter()
+            .filter_map(|key| self.flow_state(now, key))
+            .collect();
+        let room = dt.management_max().saturating_sub(FRAME_BYTES);
+        for part in super::parts(states, OBJECTS_MAX, room) {
+            let value = FlowStates { all: part };
+            let message =
+                objects::request(Opcode::Write, class::LINKS, objects::LINKS, &value);
+            self.tell(now, n1, &message, dt);
+        }
+    }
+
+    /// An entry of the database as an object; none when an address is not known.
+    pub(super) fn flow_state(&self, now: u64, key: &Key) -> Option<FlowState> {
+        let report = self.topology.links.get(now, key)?;
+        let addresses = |name: &str| match name == self.own {
+            true => Some(alloc::vec![self.address]),
+            false => self.topology.members.get(name).cloned(),
+        };
+        let ticks = match report.is_up {
+            true => report.age / TICK_NS,
+            false => AGE_MAX + 1,
+        };
+        Some(FlowState {
+            name: key.0.clone(),
+            addresses: addresses(&key.0)?,
+            neighbour: key.1.clone(),
+            neighbour_addresses: addresses(&key.1)?,
+            cost: report.cost,
+            seq: u32::try_from(report.seq).unwrap_or(u32::MAX),
+            is_up: report.is_up,
+            age: u32::try_from(ticks).unwrap_or(u32::MAX),
+        })
+    }
+
+    /// Works out the routes anew.
+    pub(super) fn compute(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let topology = &mut self.topology;
+        let _ = topology.links.take_changed();
+        let named: BTreeSet<String> = topology
+            .links
+            .iter(now)
+            .flat_map(|((from, to), _)| [from.clone(), to.clone()])
+            .collect();
+        topology.members.retain(|name, _| named.contains(name));
+        topology.reaches = topology
+            .links
+            .routes(PATHS, &|name| topology.address(name));
+        let mut routes = BTreeMap::new();
+        let mut table = Vec::new();
+        for reach in &topology.reaches {
+            let next: Vec<u64> = reach.route.next.iter().map(|next| next.0).collect();
+            let all = topology.members.get(&reach.name);
+            for address in all.into_iter().flatten() {
+                routes.insert(*address, (next.clone(), reach.cost));
+                table.push(Route {
+                    dst: Address(*address),
+                    ..reach.route.clone()
+                });
+            }
+        }
+        let old = core::mem::replace(&mut topology.routes, routes);
+        for address in old.keys() {
+            if !topology.routes.contains_key(address) {
+                topology.lost.insert(*address, now + LOST_NS);
+            }
+        }
+        for address in topology.routes.keys() {
+            topology.lost.remove(address);
+        }
+        dt.set_forwarding(&table);
+        let (own, routes) = (self.address, &self.topology.routes);
+        self.flows.set_reach(now, &|address| {
+            address == own || routes.contains_key(&address)
+        });
+        self.directory.touch_all();
+    }
+
+    fn forget_lost(&mut self, now: u64) {
+        let mut gone = Vec::new();
+        self.topology.lost.retain(|address, at| {
+            let is_over = *at <= now;
+            if is_over {
+                gone.push(*address);
+            }
+            !is_over
+        });
+        for address in gone {
+            self.directory.lost(&address);
+        }
+    }
+}

@@ -1,0 +1,564 @@
+//! N-1 flows, and the neighbours that they lead to.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+use carina_wire::dif::Address;
+
+use super::enrollment::STEP_NS;
+use super::objects::{self, class};
+use super::{Irati, MS};
+use crate::api::{Event, N1Port, N1Properties};
+use crate::foreign::links::Key;
+use crate::seal::Authenticator;
+use crate::seam::{DataTransfer, Target};
+
+/// Attempts to enroll in a row before it counts as failed.
+const ATTEMPTS: u32 = 3;
+/// Pause before the next attempt.
+const AGAIN_NS: u64 = 500 * MS;
+/// Pause after a refusal, or after attempts that have failed.
+const LATER_NS: u64 = 30_000 * MS;
+/// Signs of life that may be missing.
+const MISSED_MAX: u32 = 3;
+/// First and longest pause before a lost N-1 flow is asked for again.
+const SEEK_NS: u64 = 1_000 * MS;
+const SEEK_MAX_NS: u64 = 30_000 * MS;
+/// Lost N-1 flows that are asked for again, at most.
+const SOUGHT_MAX: usize = 256;
+
+/// An N-1 flow.
+pub(super) struct N1 {
+    pub(super) props: N1Properties,
+    pub(super) stage: Stage,
+    /// When the present step of an enrollment has taken too long.
+    pub(super) until: u64,
+    pub(super) peer: Peer,
+    attempts: u32,
+    /// When this side asks (again).
+    retry_at: Option<u64>,
+    /// The failure was told already, and nothing has changed since.
+    is_told: bool,
+    /// M_CONNECT of the other side that came while this one was asking.
+    pub(super) called: Option<Message>,
+    /// A neighbour that asks to enroll again must show until then that it is alive as such.
+    pub(super) suspect_until: Option<u64>,
+    /// Entries of the link-state database that the neighbour is to be told.
+    pub(super) untold: BTreeSet<Key>,
+    /// When anything came.
+    pub(super) heard: u64,
+    watch_at: u64,
+    missed: u32,
+    /// It has answered a question for a sign of life, so that silence means something.
+    is_watchable: bool,
+}
+
+/// Who is at the other end, as far as it is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Peer {
+    pub(super) name: String,
+    pub(super) instance: String,
+    pub(super) address: u64,
+}
+
+/// How far two IPCPs are; see [`enrollment`](super::enrollment) for the order.
+pub(super) enum Stage {
+    Idle,
+    /// Joining: M_CONNECT was sent.
+    Connecting {
+        auth: Option<Box<dyn Authenticator>>,
+    },
+    /// Joining: M_START was sent.
+    Starting,
+    /// Joining: objects come, then M_STOP. They count when all is over.
+    Learning {
+        learned: Vec<Message>,
+    },
+    /// Joining: something was missing and has been asked for; M_STOP is answered afterwards.
+    Reading {
+        learned: Vec<Message>,
+        token: String,
+    },
+    /// Joining: M_STOP was answered.
+    Stopped {
+        learned: Vec<Message>,
+        token: String,
+    },
+    /// Admitting: the other side has been challenged.
+    Challenging {
+        auth: Box<dyn Authenticator>,
+        connect: Message,
+    },
+    /// Admitting: M_CONNECT was answered.
+    Admitting,
+    /// Admitting: M_STOP was sent.
+    Stopping {
+        token: String,
+    },
+    /// Admitting: M_START of the operation was sent.
+    Confirming {
+        token: String,
+    },
+    /// Neighbours.
+    Up,
+}
+
+impl Stage {
+    /// What is waited for; none when nothing is.
+    pub(super) fn step(&self) -> Option<&'static str> {
+        match self {
+            Stage::Idle | Stage::Up => None,
+            Stage::Connecting { .. } => Some("the answer to M_CONNECT"),
+            Stage::Starting => Some("the answer to M_START of the enrollment"),
+            Stage::Learning { .. } => Some("M_STOP of the enrollment"),
+            Stage::Reading { .. } => Some("the answer to M_READ of the neighbours"),
+            Stage::Stopped { .. } => Some("M_START of the operation"),
+            Stage::Challenging { .. } => Some("the reply to the challenge"),
+            Stage::Admitting => Some("M_START of the enrollment"),
+            Stage::Stopping { .. } => Some("the answer to M_STOP of the enrollment"),
+            Stage::Confirming { .. } => Some("the answer to M_START of the operation"),
+        }
+    }
+
+    /// This side joins.
+    pub(super) fn is_joining(&self) -> bool {
+        matches!(
+            self,
+            Stage::Connecting { .. }
+                | Stage::Starting
+                | Stage::Learning { .. }
+                | Stage::Reading { .. }
+                | Stage::Stopped { .. }
+        )
+    }
+
+    fn word(&self) -> &'static str {
+        match self {
+            Stage::Idle => "idle",
+            Stage::Up => "neighbours",
+            stage if stage.is_joining() => "joining",
+            _ => "admitting",
+        }
+    }
+}
+
+/// N-1 flows that were lost and are asked for again.
+#[derive(Clone, Debug)]
+pub(super) struct Sought {
+    pub(super) at: u64,
+    pause: u64,
+}
+
+impl N1 {
+    fn new(now: u64, props: N1Properties) -> N1 {
+        N1 {
+            props,
+            stage: Stage::Idle,
+            until: 0,
+            peer: Peer::default(),
+            attempts: 0,
+            retry_at: None,
+            is_told: false,
+            called: None,
+            suspect_until: None,
+            untold: BTreeSet::new(),
+            heard: now,
+            watch_at: 0,
+            missed: 0,
+            is_watchable: false,
+        }
+    }
+
+    pub(super) fn is_up(&self) -> bool {
+        matches!(self.stage, Stage::Up)
+    }
+
+    pub(super) fn word(&self) -> &'static str {
+        self.stage.word()
+    }
+
+    /// The other side asks: this one does not.
+    pub(super) fn retry_never(&mut self) {
+        self.retry_at = None;
+    }
+
+    /// Asks again soon.
+    pub(super) fn retry_in(&mut self, now: u64) {
+        self.retry_at = Some(now + AGAIN_NS);
+    }
+
+    /// The name by which people know the other end.
+    pub(super) fn called(&self) -> &str {
+        match self.peer.name.as_str() {
+            "" => &self.props.remote,
+            name => name,
+        }
+    }
+
+    fn due(&self, watches: bool) -> Option<u64> {
+        let step = self.stage.step().map(|_| self.until);
+        let watch = (self.is_up() && watches).then_some(self.watch_at);
+        [step, watch, self.retry_at, self.suspect_until]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+}
+
+impl Irati {
+    pub(super) fn n1_up(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        props: N1Properties,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if self.n1s.contains_key(&n1) {
+            self.n1_down(now, n1, "it came up again", dt);
+        }
+        if !self.configure(now, dt) {
+            return;
+        }
+        dt.add_n1(n1, &props);
+        self.sought
+            .remove(&(props.dif.clone(), props.remote.clone()));
+        let starts = !self.is_member || props.is_initiator;
+        self.n1s.insert(n1, N1::new(now, props));
+        if starts && !self.is_away {
+            self.ask(now, n1, dt);
+        }
+    }
+
+    pub(super) fn n1_down(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        let reason = format!("the N-1 flow ended: {reason}");
+        let is_joining = flow.stage.is_joining() && !self.is_member;
+        self.part(now, n1, &reason, false, dt);
+        let Some(gone) = self.n1s.remove(&n1) else {
+            return;
+        };
+        dt.remove_n1(now, n1);
+        if is_joining {
+            self.journal.tell(Event::EnrollFailed { n1, reason });
+        }
+        let N1Properties {
+            dif,
+            remote,
+            is_initiator,
+            ..
+        } = gone.props;
+        if is_initiator && !self.is_away && !remote.is_empty() && self.sought.len() < SOUGHT_MAX {
+            let sought = Sought {
+                at: now + SEEK_NS,
+                pause: SEEK_NS,
+            };
+            self.sought.insert((dif, remote), sought);
+        }
+    }
+
+    /// Enrolls through this N-1 flow, whatever was before.
+    pub(super) fn enroll_by(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        self.is_away = false;
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            let text = format!("there is no N-1 flow {}", n1.0);
+            return self.journal.notice("enroll", &text);
+        };
+        (flow.attempts, flow.is_told) = (0, false);
+        if matches!(flow.stage, Stage::Idle) {
+            self.ask(now, n1, dt);
+        }
+    }
+
+    /// Starts the exchange, unless the IPCP at the other end is a neighbour already.
+    pub(super) fn ask(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        let remote = flow.called().to_string();
+        let is_known = self.n1_of(&remote).is_some();
+        // One that joins through two flows at once would be two neighbours for a while.
+        let is_busy = !self.is_member
+            && self
+                .n1s
+                .iter()
+                .any(|(other, flow)| *other != n1 && flow.stage.is_joining());
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if is_known || is_busy {
+            flow.retry_at = Some(now + if is_known { LATER_NS } else { STEP_NS });
+            return;
+        }
+        flow.retry_at = None;
+        flow.peer = Peer::default();
+        if let Err(reason) = dt.carries(n1) {
+            return self.give_up(now, n1, &reason);
+        }
+        self.connect(now, n1, dt);
+    }
+
+    /// The N-1 flow by which `name` is a neighbour.
+    pub(super) fn n1_of(&self, name: &str) -> Option<N1Port> {
+        let by_name = |(_, flow): &(&N1Port, &N1)| flow.is_up() && flow.peer.name == name;
+        self.n1s.iter().find(by_name).map(|(n1, _)| *n1)
+    }
+
+    /// The N-1 flow by which the member with this address is a neighbour.
+    pub(super) fn n1_to(&self, address: u64) -> Option<N1Port> {
+        let by_address = |(_, flow): &(&N1Port, &N1)| flow.is_up() && flow.peer.address == address;
+        self.n1s.iter().find(by_address).map(|(n1, _)| *n1)
+    }
+
+    /// N-1 flows that lead to neighbours.
+    pub(super) fn up(&self) -> Vec<N1Port> {
+        let up = self.n1s.iter().filter(|(_, flow)| flow.is_up());
+        up.map(|(n1, _)| *n1).collect()
+    }
+
+    /// Sends a message through an N-1 flow.
+    pub(super) fn tell(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let bytes = objects::RULES.encode(message);
+        if bytes.len() > dt.management_max() {
+            return self.journal.discard(&self.own.clone(), "message-too-long");
+        }
+        dt.send_management(now, Target::N1(n1), &bytes);
+    }
+
+    /// Both are members and neighbours from here on.
+    pub(super) fn neighbour_up(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let watch = self.watch_ns();
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.stage = Stage::Up;
+        (flow.attempts, flow.missed, flow.is_told) = (0, 0, false);
+        (flow.retry_at, flow.called, flow.suspect_until) = (None, None, None);
+        (flow.watch_at, flow.is_watchable) = (now + watch.unwrap_or_default(), false);
+        let (peer, cost) = (flow.peer.clone(), flow.props.cost.max(1));
+        dt.set_neighbour(now, Address(peer.address), &[n1]);
+        self.journal.tell(Event::NeighbourUp {
+            name: peer.name.clone(),
+            address: Address(peer.address),
+            n1,
+        });
+        self.meet(now, &peer.name, peer.address);
+        self.report_link(now, &peer.name, Some(cost));
+        self.tell_all_links(now, n1);
+        self.tell_directory(now, n1, dt);
+    }
+
+    /// Whatever was between the two ends of an N-1 flow is over; with `releases` the other side is
+    /// told.
+    pub(super) fn part(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        releases: bool,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let stage = core::mem::replace(&mut flow.stage, Stage::Idle);
+        flow.untold.clear();
+        (flow.suspect_until, flow.called) = (None, None);
+        let peer = flow.peer.clone();
+        if releases && !matches!(stage, Stage::Idle) {
+            self.tell(now, n1, &Message::new(Opcode::Release), dt);
+        }
+        if !matches!(stage, Stage::Up) {
+            return;
+        }
+        dt.set_neighbour(now, Address(peer.address), &[]);
+        self.report_link(now, &peer.name, None);
+        self.journal.count("neighbours-lost");
+        self.journal.tell(Event::NeighbourDown {
+            name: peer.name,
+            n1,
+            reason: reason.to_string(),
+        });
+    }
+
+    /// An attempt of this side has come to nothing. After a refusal there is no use in another one
+    /// soon.
+    pub(super) fn attempt_failed(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        is_refusal: bool,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let called = self.n1s.get_mut(&n1).and_then(|flow| flow.called.take());
+        self.part(now, n1, reason, !is_refusal, dt);
+        self.unlearn(dt);
+        self.journal.count("attempts-failed");
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.attempts += 1;
+        if flow.attempts < ATTEMPTS && !is_refusal {
+            flow.retry_at = Some(now + AGAIN_NS);
+        } else {
+            self.give_up(now, n1, reason);
+        }
+        if let Some(message) = called {
+            self.on_connect(now, n1, &message, dt);
+        }
+    }
+
+    /// The attempts through an N-1 flow have failed; others follow now and then.
+    fn give_up(&mut self, now: u64, n1: N1Port, reason: &str) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.attempts = 0;
+        flow.retry_at = Some(now + LATER_NS);
+        if !core::mem::replace(&mut flow.is_told, true) {
+            self.journal.tell(Event::EnrollFailed {
+                n1,
+                reason: reason.to_string(),
+            });
+        }
+    }
+
+    /// Asks no more by itself through this N-1 flow.
+    pub(super) fn rest(&mut self, n1: N1Port) {
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.retry_at = None;
+        }
+    }
+
+    /// How often neighbours are asked for a sign of life, in nanoseconds.
+    fn watch_ns(&self) -> Option<u64> {
+        let ms = u64::from(self.config.keepalive_ms);
+        (ms > 0).then_some(ms * MS)
+    }
+
+    pub(super) fn neighbours_due(&self) -> Option<u64> {
+        let watches = self.watch_ns().is_some();
+        let flows = self.n1s.values().filter_map(|flow| flow.due(watches));
+        let sought = self.sought.values().map(|sought| sought.at);
+        flows.chain(sought).min()
+    }
+
+    pub(super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let watch = self.watch_ns();
+        let due: Vec<N1Port> = self
+            .n1s
+            .iter()
+            .filter(|(_, flow)| flow.due(watch.is_some()).is_some_and(|at| at <= now))
+            .map(|(n1, _)| *n1)
+            .collect();
+        for n1 in due {
+            self.n1_timeout(now, n1, watch, dt);
+        }
+        let mut wanted = Vec::new();
+        for ((dif, remote), sought) in &mut self.sought {
+            if sought.at <= now {
+                sought.pause = (2 * sought.pause).min(SEEK_MAX_NS);
+                sought.at = now + sought.pause;
+                wanted.push((dif.clone(), remote.clone()));
+            }
+        }
+        for (dif, remote) in wanted {
+            self.journal.tell(Event::NeedN1 { dif, remote });
+        }
+    }
+
+    fn n1_timeout(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        watch: Option<u64>,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if let Some(step) = flow.stage.step().filter(|_| flow.until <= now) {
+            let reason = format!(
+                "{step} did not come within {} seconds",
+                STEP_NS / (1_000 * MS)
+            );
+            if flow.stage.is_joining() {
+                return self.attempt_failed(now, n1, &reason, false, dt);
+            }
+            self.journal.count("admissions-failed");
+            let text = format!("{:?} did not finish its enrollment: {reason}", flow.called());
+            self.journal.notice("admission", &text);
+            return self.part(now, n1, &reason, true, dt);
+        }
+        if flow.suspect_until.is_some_and(|at| at <= now) {
+            let reason = "it has begun anew";
+            return self.part(now, n1, reason, false, dt);
+        }
+        if flow.retry_at.is_some_and(|at| at <= now) {
+            flow.retry_at = None;
+            if matches!(flow.stage, Stage::Idle) && !self.is_away {
+                return self.ask(now, n1, dt);
+            }
+        }
+        let Some(watch) = watch else { return };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if !flow.is_up() || flow.watch_at > now {
+            return;
+        }
+        flow.watch_at = now + watch;
+        flow.missed += 1;
+        if flow.is_watchable && flow.missed > MISSED_MAX {
+            self.part(now, n1, "it gives no sign of life", true, dt);
+            if let Some(flow) = self.n1s.get_mut(&n1) {
+                flow.retry_at = flow.props.is_initiator.then_some(now + AGAIN_NS);
+            }
+            return;
+        }
+        self.ask_for_life(now, n1, dt);
+    }
+
+    /// M_READ of what every member answers.
+    pub(super) fn ask_for_life(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let message = Message::object(Opcode::Read, class::WATCHDOG, objects::WATCHDOG);
+        self.tell(now, n1, &objects::awaited(message), dt);
+    }
+
+    /// Something came from the other end.
+    pub(super) fn heard(&mut self, now: u64, n1: N1Port, is_watchdog: bool) {
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.heard = now;
+            flow.missed = 0;
+            if is_watchdog {
+                flow.is_watchable = true;
+                flow.suspect_until = None;
+            }
+        }
+    }
+
+    /// Neighbours by name, with what they are reached through.
+    pub(super) fn neighbours(&self) -> BTreeMap<&str, (N1Port, &N1)> {
+        let up = self.n1s.iter().filter(|(_, flow)| flow.is_up());
+        up.map(|(n1, flow)| (flow.peer.name.as_str(), (*n1, flow)))
+            .collect()
+    }
+}

@@ -1,0 +1,123 @@
+//! The RIB as tools see it, and orders about it.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::Irati;
+use crate::api::{Event, RibObject, RibOp};
+use crate::foreign::show::{Neighbour, Shown};
+use crate::policy::component;
+use crate::seam::DataTransfer;
+
+impl Irati {
+    /// Answers [`Command::Rib`](crate::Command::Rib).
+    pub(super) fn rib_command(
+        &mut self,
+        now: u64,
+        id: u64,
+        member: Option<String>,
+        op: RibOp,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let is_own = |name: &String| *name == self.own || *name == self.address.to_string();
+        let result = match (member.filter(|name| !is_own(name)), op) {
+            (Some(member), _) => Err(format!(
+                "the RIB of {member:?} cannot be asked for: members of an irati DIF read only \
+                 their neighbours' enrollment; ask at its own system"
+            )),
+            (None, RibOp::Read { path, scope }) => self.show(now, &path, scope, dt),
+            (None, RibOp::Write { path, fields }) => {
+                let component = path.strip_prefix("/policies/").unwrap_or(&path);
+                let _ = fields;
+                Err(format!(
+                    "{component:?} cannot be changed while an irati DIF runs: every member has \
+                     it from its own configuration"
+                ))
+            }
+        };
+        self.journal.tell(Event::Answer { id, result });
+    }
+
+    fn show(
+        &self,
+        now: u64,
+        path: &str,
+        scope: u32,
+        dt: &dyn DataTransfer,
+    ) -> Result<Vec<RibObject>, String> {
+        let mut shown = Shown::new();
+        let member = self.is_member.then_some((self.address, &self.config));
+        shown.dif(&self.dif, &self.own, "irati", member);
+        self.show_policies(&mut shown);
+        if self.is_member {
+            shown.member(&self.own, self.address, true);
+        }
+        for (name, all) in &self.topology.members {
+            if let Some(address) = all.first().filter(|_| *name != self.own) {
+                let is_reachable = self.topology.routes.contains_key(address);
+                shown.member(name, *address, is_reachable);
+            }
+        }
+        for (name, (n1, flow)) in self.neighbours() {
+            shown.neighbour(Neighbour {
+                name: name.to_string(),
+                address: flow.peer.address,
+                n1s: alloc::vec![n1.0],
+                n1_difs: alloc::vec![flow.props.dif.clone()],
+                cost: flow.props.cost,
+                heard: flow.heard,
+            });
+        }
+        for (n1, flow) in self.n1s.iter().filter(|(_, flow)| !flow.is_up()) {
+            shown.attempt(n1.0, flow.word(), &flow.props.dif, flow.called());
+        }
+        for (name, holders) in self.directory.places() {
+            let is_here = self.directory.is_registered(name);
+            let members = holders.into_iter().map(|holder| self.name_of(holder));
+            shown.application(name, members.collect(), is_here);
+        }
+        let address = |name: &String| match *name == self.own {
+            true => self.address,
+            false => {
+                let all = self.topology.members.get(name);
+                all.and_then(|all| all.first()).copied().unwrap_or_default()
+            }
+        };
+        for (key, report) in self.topology.links.iter(now) {
+            shown.link(key, (address(&key.0), address(&key.1)), &report);
+        }
+        for reach in &self.topology.reaches {
+            shown.route(reach);
+        }
+        for (_, flow) in self.flows.iter() {
+            shown.flow(flow);
+        }
+        shown.counters(&self.journal);
+        shown.within(path, scope, dt)
+    }
+
+    fn show_policies(&self, shown: &mut Shown) {
+        for component in self.catalogue.components() {
+            let spec = self.config.policies.get(component);
+            let spec = spec.cloned().unwrap_or_default();
+            let spec = match component {
+                component::ADDRESS_ASSIGNMENT => super::known_addresses(&self.config),
+                _ => spec,
+            };
+            let Ok((descriptor, params)) = self.catalogue.resolve(component, &spec) else {
+                continue;
+            };
+            // Parameters of an authentication may be secrets.
+            let params: Vec<(&str, String)> = match component {
+                component::AUTHENTICATION => Vec::new(),
+                _ => params
+                    .values()
+                    .iter()
+                    .map(|(name, value)| (name.as_str(), value.clone()))
+                    .collect(),
+            };
+            shown.policy(component, descriptor.name, &params);
+        }
+    }
+}
