@@ -35,11 +35,14 @@ use crate::ipcps::{Carrier, Registrant};
 use crate::rules::Action;
 
 mod auth;
+mod below;
 mod dialect;
 mod n1;
 mod names;
 mod newdif;
 mod told;
+
+use self::below::Waiting;
 
 pub use newdif::NewDif;
 
@@ -49,8 +52,15 @@ pub struct Membership {
     pub made_from: NewDif,
     /// The DIF's configuration, once it is known.
     pub config: Option<DifConfig>,
+    dialect: Dialect,
+    /// What the first member was given, its longest PDU settled.
+    given: Option<DifConfig>,
+    /// It has not begun.
+    waiting: Option<Waiting>,
     phase: Phase,
     needs: Vec<Need>,
+    /// N-1 DIFs that do not carry the DIF's longest PDU, and why.
+    unfit: BTreeMap<DifName, String>,
     uses: BTreeMap<u32, Use>,
     failures: u32,
     last_error: Option<String>,
@@ -83,10 +93,12 @@ struct Use {
     /// The IPCP itself lets it go.
     is_dropped: bool,
     neighbour: Option<AppName>,
+    /// Why nobody was enrolled through it.
+    failure: Option<String>,
 }
 
 impl Membership {
-    fn new(made_from: NewDif, now: Instant) -> Membership {
+    fn new(made_from: NewDif, dialect: Dialect, now: Instant) -> Membership {
         let needs = match made_from.role {
             DifRole::Create => Vec::new(),
             DifRole::Join => {
@@ -98,8 +110,12 @@ impl Membership {
         Membership {
             made_from,
             config: None,
+            dialect,
+            given: None,
+            waiting: None,
             phase: Phase::Joining,
             needs,
+            unfit: BTreeMap::new(),
             uses: BTreeMap::new(),
             failures: 0,
             last_error: None,
@@ -144,7 +160,12 @@ impl Membership {
         match &self.phase {
             Phase::Enrolled { .. } => "a member".to_owned(),
             Phase::Left(reason) => format!("left: {reason}"),
-            Phase::Joining if self.made_from.role == DifRole::Create => "starting".to_owned(),
+            Phase::Joining if self.made_from.role == DifRole::Create => match &self.waiting {
+                Some(waiting) => {
+                    format!("waiting until this system is a member of {}", waiting.dif)
+                }
+                None => "starting".to_owned(),
+            },
             Phase::Joining if self.uses.values().any(|n1| n1.is_up) => "enrolling".to_owned(),
             Phase::Joining if !self.uses.is_empty() => "allocating an N-1 flow".to_owned(),
             Phase::Joining => "waiting to try again".to_owned(),
@@ -179,6 +200,14 @@ impl Membership {
             state: N1State::Wanted,
             reason: need.reason.clone(),
         });
+        let unfit = self.unfit.iter().map(|(dif, what)| N1Info {
+            dif: dif.clone(),
+            remote: self.made_from.first_contact(),
+            neighbour: None,
+            port: None,
+            state: N1State::Refused,
+            reason: Some(what.clone()),
+        });
         let mut neighbours: Vec<AppName> = self
             .uses
             .values()
@@ -196,7 +225,7 @@ impl Membership {
             last_error: self.last_error.clone(),
             address,
             neighbours,
-            n1: used.chain(wanted).collect(),
+            n1: used.chain(wanted).chain(unfit).collect(),
         }
     }
 }
@@ -256,7 +285,7 @@ impl Core {
             |what| ErrorBody::new(ErrorCode::BadRequest, format!("DIF {}: {what}", new.name));
         let (authentication, credentials) = auth::load(new.auth.as_deref()).map_err(wrong)?;
         let id = self.free_ipcp()?;
-        let config = IpcpConfig {
+        let mut config = IpcpConfig {
             name: own.into(),
             dif: new.name.as_str().to_owned(),
             dialect: dialect::on_the_wire(new.dialect),
@@ -264,21 +293,32 @@ impl Core {
         };
         let tools = Tools::new(credentials);
         check_config(&config, &tools).map_err(wrong)?;
+        let awaited = match &mut config.dif_config {
+            Some(dif_config) => self.settle_max_pdu(&new, dif_config).map_err(wrong)?,
+            None => None,
+        };
+        let mut member = Membership::new(new, config.dialect, Instant::now());
+        let settled = |config: &DifConfig| config.max_pdu != 0;
+        member.given = config.dif_config.clone().filter(settled);
         let seed = random_seed();
-        self.plane.send(Command::AddNormal(Box::new(NewNormal {
+        let begun = Box::new(NewNormal {
             ipcp: id,
             config,
             tools: Box::new(tools),
             seed,
-        })));
+        });
+        match awaited {
+            None => self.plane.send(Command::AddNormal(begun)),
+            Some(dif) => member.waiting = Some(Waiting { new: begun, dif }),
+        }
         let shim = NormalShim::new(id, self.plane.commands());
-        if new.role == DifRole::Create {
+        if member.made_from.role == DifRole::Create && member.waiting.is_none() {
             shim.order(carina_ipcp::Command::Bootstrap);
         }
-        let dif = new.name.clone();
+        let dif = member.made_from.name.clone();
         self.add_ipcp(id, name, dif, Carrier::Normal(shim), None);
         if let Some(ipcp) = self.ipcps.get_mut(&id) {
-            ipcp.member = Some(Membership::new(new, Instant::now()));
+            ipcp.member = Some(member);
         }
         self.tend_members(Instant::now());
         Ok(id)
@@ -372,6 +412,7 @@ impl Use {
             is_up: false,
             is_dropped: false,
             neighbour: None,
+            failure: None,
         }
     }
 }

@@ -6,6 +6,12 @@ impl Core {
     /// Asks for N-1 flows whose time has come.
     pub fn tend_members(&mut self, now: Instant) {
         for id in self.made.clone() {
+            if let Some(member) = self.member_mut(id) {
+                member.drop_met_needs();
+            }
+            if self.due_need(id, now).is_some() {
+                self.check_fit(id);
+            }
             while let Some((at, dif, remote)) = self.due_need(id, now) {
                 let asked = self.allocate_n1(id, at, &dif, &remote);
                 if let Err(error) = asked
@@ -173,7 +179,7 @@ impl Core {
         let props = N1Properties {
             dif: below.dif.as_str().to_owned(),
             remote,
-            sdu_max: 0,
+            sdu_max: self.n1_sdu_max(below, upper),
             is_reliable: is_reliable && offered.in_order,
             is_exposed: below.is_exposed(),
             is_initiator,
@@ -200,12 +206,15 @@ impl Core {
         let Some(used) = member.uses.remove(&n1.0) else {
             return;
         };
-        let reason = match used.is_up {
-            true => format!(
+        // What went wrong in an enrollment says more than the end of the flow that followed.
+        let is_told = used.failure.is_some();
+        let reason = match (used.failure, used.is_up) {
+            (Some(failure), _) => failure,
+            (None, true) => format!(
                 "N-1 flow to {} in {} ended: {reason}",
                 used.remote, used.dif
             ),
-            false => format!("N-1 flow to {} in {}: {reason}", used.remote, used.dif),
+            (None, false) => format!("N-1 flow to {} in {}: {reason}", used.remote, used.dif),
         };
         if let Some(need) = member.needs.iter_mut().find(|need| need.n1 == Some(n1)) {
             need.put_off(&reason, now);
@@ -214,7 +223,10 @@ impl Core {
             need.put_off(&reason, now);
             member.needs.push(need);
         }
-        member.note_failure(reason);
+        member.drop_met_needs();
+        if !is_told {
+            member.note_failure(reason);
+        }
     }
 
     /// Asks again at once for N-1 flows through an IPCP that has news.

@@ -28,6 +28,7 @@ impl Core {
                 if let Some(used) = member.uses.get_mut(&n1.0) {
                     used.neighbour = AppName::new(neighbour).ok();
                 }
+                member.drop_met_needs();
             }
             Told::NeighbourDown {
                 name: neighbour,
@@ -70,8 +71,10 @@ impl Core {
             member.config = Some(config);
             member.last_error = None;
         }
+        self.check_fit(id);
         self.register_below(id);
         self.hurry_members(id);
+        self.start_waiting_members();
     }
 
     /// An attempt to join has failed: its N-1 flow is let go, and another is asked for later.
@@ -79,13 +82,12 @@ impl Core {
         let Some(member) = self.member_mut(id) else {
             return;
         };
-        let Some(used) = member.uses.get(&n1.0) else {
+        let Some(used) = member.uses.get_mut(&n1.0) else {
             return;
         };
-        let (port, what) = (
-            used.port,
-            format!("enrolling with {}: {reason}", used.remote),
-        );
+        let what = format!("enrolling with {} in {}: {reason}", used.remote, used.dif);
+        used.failure = Some(what.clone());
+        let port = used.port;
         member.note_failure(what);
         let Some(end) = self.ends.get(&port) else {
             return;
@@ -131,6 +133,9 @@ impl Core {
         let Some(member) = self.member_mut(id) else {
             return;
         };
+        if member.unfit.contains_key(&dif) {
+            return;
+        }
         let remote = match remote.as_str() == member.made_from.name.as_str() {
             true => remote,
             false => member.name_below(&remote),

@@ -2,7 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use carina_api::control::{Client, Dialect, DifCreate, DifRole, IpcpInfo, MemberInfo, MemberState};
+use carina_api::control::{
+    Client, Dialect, DifCreate, DifRole, IpcpInfo, MemberInfo, MemberState, N1State,
+};
 use carina_api::{AppName, DifName, LocalName};
 use serde_json::{Map, Value, json};
 
@@ -37,7 +39,7 @@ pub struct JoinArgs {
 #[derive(Debug, clap::Args)]
 #[command(next_help_heading = "Configuration, for the first member (dialect irati: for each)")]
 struct ConfigArgs {
-    /// Longest PDU in bytes [default: what the N-1 flow to the first neighbour carries]
+    /// Longest PDU in bytes [default: what all N-1 DIFs carry without cutting it]
     #[arg(long, value_name = "BYTES")]
     max_pdu: Option<u32>,
     /// Bytes of an address: 1, 2, 4 or 8 [default: 2, dialect rlite: 4]
@@ -154,13 +156,22 @@ pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
         Instant::now() + patience,
         shared.wait.is_some(),
     );
-    match joined {
+    match joined.and_then(usable) {
         Ok(member) => report(shared, &made, &member, "is a member of"),
         Err(failure) => {
             // What did not come about is not left behind.
             let _ = node.destroy_ipcp(made.name.as_str());
             Err(failure)
         }
+    }
+}
+
+/// Whoever asks for several N-1 DIFs wants all of them to be of use.
+fn usable(member: MemberInfo) -> Result<MemberInfo, Failure> {
+    let refused = member.n1.iter().find(|n1| n1.state == N1State::Refused);
+    match refused.and_then(|n1| n1.reason.clone()) {
+        Some(reason) => Err(failed(reason)),
+        None => Ok(member),
     }
 }
 
@@ -259,6 +270,22 @@ const LOOK_AGAIN: Duration = Duration::from_millis(20);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_member_that_cannot_use_one_of_its_difs_is_none() {
+        let with = |n1: serde_json::Value| {
+            let info = json!({
+                "role": "join", "over": ["hv.vm1", "lan"], "state": "enrolled", "step": "a member",
+                "failures": 0, "neighbours": [], "n1": [n1],
+            });
+            usable(serde_json::from_value(info).unwrap())
+        };
+        let up = json!({"dif": "hv.vm1", "remote": "net", "state": "up"});
+        assert!(with(up).is_ok());
+        let why = "lan carries 1500 bytes";
+        let refused = json!({"dif": "lan", "remote": "net", "state": "refused", "reason": why});
+        assert!(with(refused).unwrap_err().to_string().contains(why));
+    }
 
     #[test]
     fn files_of_credentials_get_full_names() {
