@@ -272,7 +272,8 @@ fn without_delimiting_an_sdu_is_a_udf() {
     };
     assert_eq!(write(&mut delimiter, 10, false), Ok(()));
     assert_eq!(write(&mut delimiter, 11, false), Err(Refusal::TooLong));
-    assert_eq!(write(&mut delimiter, 5, true), Err(Refusal::TooLong));
+    assert_eq!(write(&mut delimiter, 5, true), Ok(()));
+    assert_eq!(write(&mut delimiter, 6, true), Err(Refusal::TooLong));
     assert_eq!(
         write(&mut delimiter, 5, false),
         Ok(()),
@@ -281,4 +282,107 @@ fn without_delimiting_an_sdu_is_a_udf() {
     assert_eq!(write(&mut delimiter, 0, false), Ok(()));
     let lengths: Vec<usize> = udfs(&mut delimiter).iter().map(Payload::len).collect();
     assert_eq!(lengths, [10, 0]);
+}
+
+fn pair_of(
+    policy: Delimiting,
+    udf_max: usize,
+    in_order: bool,
+    msg_boundaries: bool,
+) -> (Delimiter<Bytes>, Assembler<Bytes>) {
+    let delimiter = Delimiter::new(DelimiterConfig {
+        policy,
+        udf_max,
+        in_order,
+        msg_boundaries,
+        concatenation: false,
+    });
+    let assembler = Assembler::new(AssemblerConfig {
+        policy,
+        in_order,
+        is_reliable: false,
+        partial_delivery: false,
+        bytes_max: 1 << 20,
+    });
+    (delimiter, assembler)
+}
+
+fn bytes(udfs: &[Bytes]) -> Vec<Vec<u8>> {
+    udfs.iter().map(|udf| udf.as_slice().to_vec()).collect()
+}
+
+#[test]
+fn a_flag_byte_tells_whole_first_middle_and_last() {
+    let (mut delimiter, mut assembler) = pair_of(Delimiting::FlagByte, 20, true, true);
+    let (short, long) = (vec![1; 19], vec![2; 50]);
+    for sdu in [&short, &long, &short] {
+        delimiter
+            .write(Bytes::from(sdu.clone()), false)
+            .expect("taken");
+    }
+    let udfs = udfs(&mut delimiter);
+    let flags: Vec<u8> = udfs.iter().map(|udf| udf.as_slice()[0]).collect();
+    assert_eq!(flags, [0x07, 0x05, 0x04, 0x06, 0x07]);
+    assert!(udfs.iter().all(|udf| udf.len() <= 20));
+    for udf in &udfs {
+        deliver(&mut assembler, udf.clone(), 0, false);
+    }
+    assert_eq!(sdus(&mut assembler), [short.clone(), long, short.clone()]);
+    // Of an SDU that lacks a fragment nothing comes.
+    for (index, udf) in udfs.iter().enumerate().filter(|(index, _)| *index != 2) {
+        deliver(&mut assembler, udf.clone(), 0, index == 3);
+    }
+    assert_eq!(sdus(&mut assembler), [short.clone(), short]);
+    assert_eq!(assembler.counters().incomplete, 2);
+    for odd in [vec![], vec![0x03, 1], vec![0x0f, 1], vec![0x00]] {
+        deliver(&mut assembler, Bytes::from(odd), 0, false);
+    }
+    assert_eq!(assembler.counters().malformed, 4);
+    assert!(sdus(&mut assembler).is_empty());
+}
+
+#[test]
+fn without_order_or_header_long_sdus_are_refused_and_pieces_are_put_together() {
+    for (policy, most) in [(Delimiting::None, 20), (Delimiting::FlagByte, 19)] {
+        let (mut delimiter, mut assembler) = pair_of(policy, 20, false, true);
+        let piece = |count| Bytes::from(vec![7; count]);
+        assert_eq!(delimiter.write(piece(most), false), Ok(()));
+        assert_eq!(
+            delimiter.write(piece(most + 1), false),
+            Err(Refusal::TooLong)
+        );
+        assert_eq!(delimiter.write(piece(10), true), Ok(()));
+        assert_eq!(delimiter.write(piece(0), true), Ok(()));
+        assert_eq!(delimiter.write(piece(most - 10), false), Ok(()));
+        assert_eq!(delimiter.write(piece(10), true), Ok(()));
+        assert_eq!(delimiter.write(piece(11), true), Err(Refusal::TooLong));
+        // The rest of what was refused is swallowed.
+        assert_eq!(delimiter.write(piece(10), false), Ok(()));
+        assert_eq!(delimiter.write(piece(3), false), Ok(()));
+        let udfs = udfs(&mut delimiter);
+        assert!(bytes(&udfs).iter().all(|udf| udf.len() <= 20));
+        for udf in udfs {
+            deliver(&mut assembler, udf, 0, false);
+        }
+        let expected = [vec![7; most], vec![7; most], vec![7; 3]];
+        assert_eq!(sdus(&mut assembler), expected);
+    }
+}
+
+#[test]
+fn a_stream_is_cut_where_udfs_are_full() {
+    for (policy, most) in [(Delimiting::None, 20), (Delimiting::FlagByte, 19)] {
+        let (mut delimiter, mut assembler) = pair_of(policy, 20, true, false);
+        let stream: Vec<u8> = (0..55).collect();
+        assert_eq!(delimiter.write(Bytes::from(stream.clone()), true), Ok(()));
+        let udfs = udfs(&mut delimiter);
+        assert_eq!(udfs.len(), 3);
+        assert_eq!(udfs[0].len(), 20);
+        for udf in udfs {
+            deliver(&mut assembler, udf, 0, false);
+        }
+        let pieces = sdus(&mut assembler);
+        assert_eq!(pieces[0].len(), most);
+        assert_eq!(pieces.concat(), stream);
+    }
 }

@@ -7,8 +7,8 @@ use carina_wire::Payload;
 
 use super::scattered::Scattered;
 use super::{
-    Delimiting, FIRST, KIND, LAST, ORDERED, ORDERED_HEADER, SCATTERED, SCATTERED_HEADER, SEVERAL,
-    WHOLE,
+    Delimiting, FIRST, FLAG_FIRST, FLAG_LAST, FLAG_NO_LENGTH, KIND, LAST, ORDERED, ORDERED_HEADER,
+    SCATTERED, SCATTERED_HEADER, SEVERAL, WHOLE,
 };
 use crate::connection::Delivered;
 
@@ -106,8 +106,8 @@ impl<P: Payload> Assembler<P> {
         let Delivered {
             udf, gap_before, ..
         } = delivered;
-        if self.config.policy == Delimiting::None {
-            return self.push(udf);
+        if self.config.policy != Delimiting::Standard {
+            return self.on_plain(udf, gap_before);
         }
         if gap_before {
             self.abandon();
@@ -123,6 +123,21 @@ impl<P: Payload> Assembler<P> {
             _ => count == SCATTERED_HEADER && self.on_scattered(udf, &header),
         };
         if !is_taken {
+            self.counters.malformed += 1;
+        }
+    }
+
+    /// A UDF with policy `none` or `flag-byte`.
+    fn on_plain(&mut self, udf: P, gap_before: bool) {
+        if self.config.policy == Delimiting::None {
+            return self.push(udf);
+        }
+        if gap_before {
+            self.abandon();
+        }
+        let mut flags = [0];
+        let count = udf.copy_prefix(&mut flags);
+        if count == 0 || !self.on_flagged(udf, flags[0]) {
             self.counters.malformed += 1;
         }
     }
@@ -213,6 +228,29 @@ impl<P: Payload> Assembler<P> {
         if !self.config.in_order || (is_first && index != 0) {
             return false;
         }
+        udf.advance(ORDERED_HEADER);
+        self.on_fragment(udf, is_first, is_last, index)
+    }
+
+    /// A UDF whose first byte says what it is of its SDU. That one before it is missing shows in
+    /// the sequence numbers only.
+    fn on_flagged(&mut self, mut udf: P, flags: u8) -> bool {
+        let (is_first, is_last) = (flags & FLAG_FIRST != 0, flags & FLAG_LAST != 0);
+        if flags & !(FLAG_FIRST | FLAG_LAST) != FLAG_NO_LENGTH {
+            return false;
+        }
+        udf.advance(1);
+        if is_first && is_last {
+            self.abandon();
+            self.push(udf);
+            return true;
+        }
+        let index = self.expected.unwrap_or(0);
+        self.config.in_order && self.on_fragment(udf, is_first, is_last, index)
+    }
+
+    /// A fragment with this number in its SDU, without its header.
+    fn on_fragment(&mut self, udf: P, is_first: bool, is_last: bool, index: u16) -> bool {
         if is_first || self.expected.is_some_and(|expected| expected != index) {
             self.abandon();
         }
@@ -223,7 +261,6 @@ impl<P: Payload> Assembler<P> {
             }
             return !self.config.is_reliable;
         }
-        udf.advance(ORDERED_HEADER);
         self.expected = (!is_last).then_some((index + 1) & 0x0fff);
         if self.config.is_reliable || self.config.partial_delivery {
             self.is_handed_on = !is_last;

@@ -7,7 +7,8 @@ use core::fmt;
 use carina_wire::Payload;
 
 use super::{
-    Delimiting, ORDERED_HEADER, SCATTERED_HEADER, SEVERAL, WHOLE, ordered_header, scattered_header,
+    Delimiting, FLAGS_WHOLE, ORDERED_HEADER, SCATTERED_HEADER, SEVERAL, WHOLE, flag_byte,
+    ordered_header, scattered_header,
 };
 
 /// What a delimiter is told at its birth.
@@ -15,7 +16,7 @@ use super::{
 pub struct DelimiterConfig {
     /// The policy.
     pub policy: Delimiting,
-    /// Longest UDF in bytes, its header included; with `standard` at least 16, and less is taken
+    /// Longest UDF in bytes, its header included; with a header at least 16, and less is taken
     /// for 16.
     pub udf_max: usize,
     /// The connection delivers in order.
@@ -55,6 +56,8 @@ pub struct Delimiter<P> {
     held: Option<P>,
     /// Several small SDUs, with the header of their UDF.
     batch: Vec<u8>,
+    /// Pieces of an SDU that is to go into one UDF.
+    pieces: Vec<u8>,
     /// In the middle of an SDU that comes in pieces.
     is_inside: bool,
     /// The rest of the present SDU is dropped.
@@ -71,7 +74,7 @@ impl<P: Payload> Delimiter<P> {
     /// A delimiter at the beginning of an SDU.
     #[must_use]
     pub fn new(mut config: DelimiterConfig) -> Delimiter<P> {
-        if config.policy == Delimiting::Standard {
+        if config.policy != Delimiting::None {
             config.udf_max = config.udf_max.max(UDF_LEAST);
         }
         Delimiter {
@@ -80,6 +83,7 @@ impl<P: Payload> Delimiter<P> {
             out_kept: 0,
             held: None,
             batch: Vec::new(),
+            pieces: Vec::new(),
             is_inside: false,
             is_swallowing: false,
             index: 0,
@@ -98,13 +102,18 @@ impl<P: Payload> Delimiter<P> {
             return Ok(());
         }
         let written = match self.config.policy {
+            Delimiting::None | Delimiting::FlagByte if !self.config.msg_boundaries => {
+                self.write_cut(sdu)
+            }
             Delimiting::None => self.write_bare(sdu, more),
+            Delimiting::FlagByte => self.write_flagged(sdu, more),
             Delimiting::Standard if !self.config.msg_boundaries => self.write_stream(sdu),
             Delimiting::Standard => self.write_sdu(sdu, more),
         };
         if written.is_err() {
             self.is_swallowing = more;
             self.is_inside = false;
+            self.pieces.clear();
         }
         written
     }
@@ -164,11 +173,56 @@ impl<P: Payload> Delimiter<P> {
     }
 
     fn write_bare(&mut self, sdu: P, more: bool) -> Result<(), Refusal> {
-        if more || sdu.len() > self.config.udf_max {
+        let header = self.prefix();
+        let most = self.config.udf_max - header.len();
+        if self.pieces.len() + sdu.len() > most {
             return Err(Refusal::TooLong);
         }
-        self.out.push_back(sdu);
-        Ok(())
+        if !more && !self.is_inside {
+            return self.put(header, sdu);
+        }
+        sdu.append_to(&mut self.pieces);
+        self.is_inside = more;
+        if more {
+            return Ok(());
+        }
+        let whole = P::from_vec(core::mem::take(&mut self.pieces)).ok_or(Refusal::NoBuffer)?;
+        self.put(header, whole)
+    }
+
+    fn write_flagged(&mut self, sdu: P, more: bool) -> Result<(), Refusal> {
+        let is_short = sdu.len() < self.config.udf_max && !more && !self.is_inside;
+        if is_short || !self.config.in_order {
+            return self.write_bare(sdu, more);
+        }
+        self.fragment(sdu, more)
+    }
+
+    /// What goes in front of a whole SDU with policies `none` and `flag-byte`.
+    fn prefix(&self) -> &'static [u8] {
+        match self.config.policy {
+            Delimiting::FlagByte => &[FLAGS_WHOLE],
+            _ => &[],
+        }
+    }
+
+    fn put(&mut self, header: &[u8], udf: P) -> Result<(), Refusal> {
+        if header.is_empty() {
+            self.out.push_back(udf);
+            return Ok(());
+        }
+        self.push(header, udf)
+    }
+
+    /// Without boundaries and without waiting for company: cut where UDFs are full.
+    fn write_cut(&mut self, sdu: P) -> Result<(), Refusal> {
+        let header = self.prefix();
+        let mark = self.out.len();
+        let cut = self.cut_stream(sdu, self.config.udf_max - header.len(), header);
+        if cut.is_err() {
+            self.out.truncate(mark);
+        }
+        cut
     }
 
     fn write_sdu(&mut self, sdu: P, more: bool) -> Result<(), Refusal> {
@@ -234,10 +288,10 @@ impl<P: Payload> Delimiter<P> {
             (self.is_inside, self.index, self.offset) = (true, 0, 0);
             self.number = self.number.wrapping_add(1);
         }
-        let header = if self.config.in_order {
-            ORDERED_HEADER
-        } else {
-            SCATTERED_HEADER
+        let header = match (self.config.policy, self.config.in_order) {
+            (Delimiting::FlagByte, _) => 1,
+            (_, true) => ORDERED_HEADER,
+            (_, false) => SCATTERED_HEADER,
         };
         let most = self.config.udf_max - header;
         if !self.config.in_order && self.offset + sdu.len() as u64 > u64::from(u32::MAX) {
@@ -263,13 +317,17 @@ impl<P: Payload> Delimiter<P> {
     fn push_fragment(&mut self, udf: P, is_last: bool) -> Result<(), Refusal> {
         let len = udf.len() as u64;
         if self.config.in_order {
-            let header = ordered_header(self.offset == 0 && self.index == 0, is_last, self.index);
+            let is_first = self.offset == 0 && self.index == 0;
+            let header = ordered_header(is_first, is_last, self.index);
             // Only the low bits go into the header; a wrap must not look like the beginning.
             self.index = match self.index.wrapping_add(1) {
                 0 => 4096,
                 next => next,
             };
-            self.push(&header, udf)?;
+            match self.config.policy {
+                Delimiting::FlagByte => self.push(&[flag_byte(is_first, is_last)], udf)?,
+                _ => self.push(&header, udf)?,
+            }
         } else {
             let offset = u32::try_from(self.offset).map_err(|_| Refusal::TooLong)?;
             self.push(&scattered_header(is_last, self.number, offset), udf)?;
@@ -294,14 +352,14 @@ impl<P: Payload> Delimiter<P> {
         }
         self.flush()?;
         let mark = self.out.len();
-        let cut = self.cut_stream(sdu, most);
+        let cut = self.cut_stream(sdu, most, &[WHOLE]);
         if cut.is_err() {
             self.out.truncate(mark);
         }
         cut
     }
 
-    fn cut_stream(&mut self, mut sdu: P, most: usize) -> Result<(), Refusal> {
+    fn cut_stream(&mut self, mut sdu: P, most: usize, header: &[u8]) -> Result<(), Refusal> {
         if sdu.len() > most && !sdu.keep() {
             return Err(Refusal::NoBuffer);
         }
@@ -309,9 +367,9 @@ impl<P: Payload> Delimiter<P> {
             let mut head = sdu.share().ok_or(Refusal::NoBuffer)?;
             head.truncate(most);
             sdu.advance(most);
-            self.push(&[WHOLE], head)?;
+            self.put(header, head)?;
         }
-        self.push(&[WHOLE], sdu)
+        self.put(header, sdu)
     }
 }
 

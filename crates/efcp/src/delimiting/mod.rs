@@ -21,7 +21,12 @@
 //!
 //! Without message boundaries every UDF is of the kind *whole* and holds a stretch of the stream.
 //!
-//! With policy `none` one SDU is one UDF without a header.
+//! With policy `none` one SDU is one UDF without a header. With `flag-byte` every UDF begins with one
+//! byte, and fragments need a connection that delivers in order:
+//!
+//! ```text
+//! 0000 01LF, bytes      L  the last fragment of its SDU      F  the first one
+//! ```
 
 mod assembler;
 mod delimiter;
@@ -44,6 +49,8 @@ pub enum Delimiting {
     Standard,
     /// One SDU is one UDF.
     None,
+    /// A byte of flags, and fragmentation where UDFs are delivered in order.
+    FlagByte,
 }
 
 impl Delimiting {
@@ -56,6 +63,7 @@ impl Delimiting {
         match name {
             "standard" => Ok(Delimiting::Standard),
             "none" => Ok(Delimiting::None),
+            "flag-byte" => Ok(Delimiting::FlagByte),
             _ => Err(format!("delimiting has no policy {name:?}")),
         }
     }
@@ -78,6 +86,11 @@ const LIST: &[PolicyInfo] = &[
         help: "One SDU is one UDF without a header; longer SDUs are refused.",
         params: &[],
     },
+    PolicyInfo {
+        name: "flag-byte",
+        help: "A byte tells first and last fragments of an SDU, as in IRATI DIFs that fragment.",
+        params: &[],
+    },
 ];
 
 /// Kinds of UDF, in the two high bits of the first byte.
@@ -97,6 +110,17 @@ pub const WHOLE_HEADER: usize = 1;
 
 const ORDERED_HEADER: usize = 2;
 const SCATTERED_HEADER: usize = 9;
+
+/// The byte of policy `flag-byte`, and what is first and last in it. The bit between says that no
+/// length follows; one above it would announce numbers, which nobody sends.
+const FLAG_FIRST: u8 = 0x01;
+const FLAG_LAST: u8 = 0x02;
+const FLAG_NO_LENGTH: u8 = 0x04;
+const FLAGS_WHOLE: u8 = FLAG_NO_LENGTH | FLAG_FIRST | FLAG_LAST;
+
+fn flag_byte(is_first: bool, is_last: bool) -> u8 {
+    FLAG_NO_LENGTH | u8::from(is_first) * FLAG_FIRST | u8::from(is_last) * FLAG_LAST
+}
 
 fn ordered_header(is_first: bool, is_last: bool, index: u16) -> [u8; ORDERED_HEADER] {
     let [high, low] = (index & 0x0fff).to_be_bytes();
