@@ -54,6 +54,7 @@ impl<P: Payload> Ipcp<P> {
     ) -> Result<Ipcp<P>, String> {
         let mut all = Catalogue::standard();
         manage::describe(&mut all);
+        layer::describe(config.dialect, &mut all);
         all.extend(catalogue);
         all.describe_toolbox(&*toolbox);
         let dialect = config.dialect;

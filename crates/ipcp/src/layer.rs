@@ -8,8 +8,10 @@ use carina_wire::dif::{Address, Dialect};
 
 use crate::api::{Command, Event, FlowKey};
 use crate::config::Config;
+use crate::irati::{self, Irati};
 use crate::manage::Management;
 use crate::policy::Catalogue;
+use crate::rlite::{self, Rlite};
 use crate::seal::Toolbox;
 use crate::seam::{DataTransfer, TransferEvent};
 
@@ -57,6 +59,16 @@ pub trait LayerManagement {
     fn address(&self) -> Option<Address>;
 }
 
+/// Adds to a catalogue the policies that layer management of a dialect has besides the native
+/// ones.
+pub(crate) fn describe(dialect: Dialect, catalogue: &mut Catalogue) {
+    match dialect {
+        Dialect::Rlite => rlite::describe(catalogue),
+        Dialect::Irati => irati::describe(catalogue),
+        _ => {}
+    }
+}
+
 /// The layer management of the configuration's dialect, for an IPCP that is no member yet. The
 /// same `seed` and the same calls give the same behaviour.
 ///
@@ -70,6 +82,8 @@ pub(crate) fn management(
 ) -> Result<Box<dyn LayerManagement>, String> {
     match config.dialect {
         Dialect::Native => Ok(Box::new(Management::new(config, toolbox, catalogue, seed)?)),
+        Dialect::Rlite => Ok(Box::new(Rlite::new(config, &catalogue, seed)?)),
+        Dialect::Irati => Ok(Box::new(Irati::new(config, toolbox, catalogue, seed)?)),
         dialect => Err(alloc::format!(
             "no layer management for dialect {}",
             dialect.name()

@@ -101,6 +101,20 @@ impl Links {
         }
     }
 
+    /// Other bounds from here on.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Forgets everything except what `own` said, which stays as down.
+    pub(crate) fn clear(&mut self, own: &str) {
+        self.entries.retain(|(from, _), _| from == own);
+        for entry in self.entries.values_mut() {
+            entry.report.is_up = false;
+        }
+        self.is_changed = true;
+    }
+
     /// This member's own word about its link to `neighbour`: its cost, or `None` when it is gone.
     /// Returns whether there is a new version to be told.
     pub(crate) fn report(&mut self, now: u64, neighbour: &str, cost: Option<u32>) -> bool {

@@ -1,0 +1,301 @@
+//! Addresses: who has which, who gave it out, and what happens when two have the same.
+//!
+//! An enroller draws an address and asks its neighbours (M_CREATE `aareq`); whoever knows that it
+//! is taken objects (M_DELETE `aareq`). Given out are: the addresses in the table of allocations,
+//! each with the member that gave it out, and the addresses of members.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+
+use super::objects::{class, name};
+use super::values::{AddressEntries, AddressEntry, ENTRIES_MAX, is_name, value, value_of};
+use super::{MEMBERS_MAX, Member, Rlite};
+use crate::api::N1Port;
+use crate::config::DifConfig;
+use crate::seam::DataTransfer;
+
+impl Rlite {
+    /// The address that an IPCP keeps: its own when it is known here or nobody else has it. `asked`
+    /// is what it says; 1 is what an IPCP says that has none.
+    pub(super) fn keeps_address(&self, name: &str, asked: u64) -> Option<u64> {
+        let known = self.members.get(name).map(|member| member.address);
+        if known.is_some_and(|address| !self.is_taken(address, name)) {
+            return known;
+        }
+        let is_free = asked != 0 && asked <= self.last_address() && !self.is_taken(asked, name);
+        let may_keep = asked != super::ADDRESS_OF_NEW || !self.policies.assigns();
+        let is_promised = self.given_out.contains_key(&asked);
+        (is_free && may_keep && !is_promised).then_some(asked)
+    }
+
+    /// Whether somebody else than `name` has an address.
+    fn is_taken(&self, address: u64, name: &str) -> bool {
+        let own = self.own_address() == Some(address) && name != self.own;
+        own || self
+            .members
+            .iter()
+            .any(|(other, member)| other != name && member.address == address)
+    }
+
+    /// The highest address that the PCI has room for; A-DATA writes them as 32 bits with sign.
+    fn last_address(&self) -> u64 {
+        let bytes = self
+            .member
+            .as_ref()
+            .map_or(4, |member| member.config.widths.address);
+        let in_pci = match bytes {
+            1 => u64::from(u8::MAX),
+            2 => u64::from(u16::MAX),
+            _ => u64::from(u32::MAX),
+        };
+        in_pci.min(i32::MAX as u64)
+    }
+
+    /// Whether an address that was assigned to this IPCP is one that it can have.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(super) fn check_assigned(&self, address: u64, config: &DifConfig) -> Result<(), String> {
+        let bits = 8 * u32::from(config.widths.address).min(8);
+        let fits = bits >= 64 || address < 1 << bits;
+        if address == 0 || !fits || address > i32::MAX as u64 {
+            return Err(format!(
+                "the enroller assigns address {address}, which is none of this DIF"
+            ));
+        }
+        Ok(())
+    }
+
+    /// An address that nobody is known to have, from the lowest few: four times as many as are
+    /// given out.
+    pub(super) fn draw_address(&mut self) -> Option<u64> {
+        let own = self.own_address();
+        let members = self.members.values().map(|member| member.address);
+        let taken: BTreeSet<u64> = members
+            .chain(own)
+            .chain(self.given_out.keys().copied())
+            .collect();
+        let end = 4 * (self.given_out.len() as u64 + 1);
+        let last = self.last_address();
+        for round in 0..64_u64 {
+            // A range in which nothing is free grows.
+            let end = (end << (round / 8)).clamp(2, last.saturating_add(1));
+            let address = 1 + self.random.below(end - 1);
+            if !taken.contains(&address) {
+                return Some(address);
+            }
+        }
+        None
+    }
+
+    /// Asks all neighbours whether an address is free. False when there is none to ask.
+    pub(super) fn ask_about(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) -> bool {
+        let own = self.own.clone();
+        self.give_out(address, &own);
+        let message = wanted(Opcode::Create, &own, address);
+        self.tell_neighbours(now, None, &message, dt) > 0
+    }
+
+    /// Remembers who gave an address out. Returns whether that is news.
+    fn give_out(&mut self, address: u64, requestor: &str) -> bool {
+        if self
+            .given_out
+            .get(&address)
+            .is_some_and(|by| by == requestor)
+        {
+            return false;
+        }
+        if self.given_out.len() >= MEMBERS_MAX {
+            let members = self.members.values().map(|member| member.address);
+            let used: BTreeSet<u64> = members.chain(self.own_address()).collect();
+            self.given_out.retain(|address, _| used.contains(address));
+            if self.given_out.len() >= MEMBERS_MAX {
+                return false;
+            }
+        }
+        self.given_out.insert(address, requestor.to_string());
+        true
+    }
+
+    /// `aareq`: a member wants to give an address out, or somebody objects to it.
+    pub(super) fn on_address_wanted(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let entry = value_of::<AddressEntry>(message);
+        let Some((requestor, address)) = entry.and_then(parts) else {
+            let peer = self.peer_name(n1);
+            return self.journal.discard(&peer, "address-malformed");
+        };
+        if message.opcode == Opcode::Create {
+            let given = self.given_out.get(&address);
+            let is_conflict = given.is_some_and(|by| *by != requestor)
+                || given.is_none() && self.is_taken(address, "");
+            if requestor == self.own {
+                // It has come round.
+            } else if is_conflict {
+                let objection = wanted(Opcode::Delete, &requestor, address);
+                self.say(now, n1, objection, dt);
+            } else if self.give_out(address, &requestor) {
+                let onward = wanted(Opcode::Create, &requestor, address);
+                self.tell_neighbours(now, Some(n1), &onward, dt);
+            }
+        } else if self.given_out.get(&address) == Some(&requestor) {
+            if requestor == self.own {
+                // An address that is in use stays.
+                if !self.is_taken(address, "") {
+                    self.given_out.remove(&address);
+                    self.journal.count("addresses-objected");
+                    self.objected(now, address, dt);
+                }
+            } else {
+                self.given_out.remove(&address);
+                let onward = wanted(Opcode::Delete, &requestor, address);
+                self.tell_neighbours(now, Some(n1), &onward, dt);
+            }
+        }
+    }
+
+    /// `aa_entries`: addresses that were given out.
+    pub(super) fn on_addresses(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let peer = self.peer_name(n1);
+        let Some(AddressEntries { entries }) = value_of(message) else {
+            return self.journal.discard(&peer, "addresses-malformed");
+        };
+        if entries.len() > ENTRIES_MAX || message.opcode != Opcode::Create {
+            return self.journal.discard(&peer, "addresses-malformed");
+        }
+        let mut news = Vec::new();
+        for entry in entries {
+            let Some((requestor, address)) = parts(entry.clone()) else {
+                self.journal.discard(&peer, "address-malformed");
+                continue;
+            };
+            // What is known of an address stands: who was first is not in the entry.
+            if !self.given_out.contains_key(&address) && self.give_out(address, &requestor) {
+                news.push(entry);
+            }
+        }
+        let onward = self.neighbours_but(Some(n1));
+        self.tell_addresses(now, &news, &onward, dt);
+    }
+
+    /// Entries of the table of allocations to some neighbours.
+    pub(super) fn tell_addresses(
+        &mut self,
+        now: u64,
+        entries: &[AddressEntry],
+        to: &[N1Port],
+        dt: &mut dyn DataTransfer,
+    ) {
+        let message = Message::object(Opcode::Create, class::ADDRESSES, name::ADDRESSES);
+        let list = |entries: &[AddressEntry]| {
+            value(&AddressEntries {
+                entries: entries.to_vec(),
+            })
+        };
+        self.spread(now, &message, entries, &list, to, dt);
+    }
+
+    /// The whole table of allocations.
+    pub(super) fn all_addresses(&self) -> Vec<AddressEntry> {
+        let all = self.given_out.iter();
+        all.map(|(address, requestor)| AddressEntry {
+            requestor: Some(requestor.clone()),
+            address: Some(*address),
+        })
+        .collect()
+    }
+
+    /// What is known of another member changes.
+    pub(super) fn set_member(&mut self, now: u64, name: &str, member: Member) -> bool {
+        if self.members.get(name) == Some(&member) {
+            return false;
+        }
+        if !self.members.contains_key(name) && self.members.len() >= MEMBERS_MAX {
+            self.make_room(now);
+            if self.members.len() >= MEMBERS_MAX {
+                self.journal.count("members-too-many");
+                return false;
+            }
+        }
+        self.members.insert(name.to_string(), member);
+        self.are_routes_stale = true;
+        true
+    }
+
+    /// Forgets members of which no lower flow tells.
+    fn make_room(&mut self, now: u64) {
+        let mut seen = BTreeSet::new();
+        for ((from, to), _) in self.links.iter(now) {
+            seen.insert(from.clone());
+            seen.insert(to.clone());
+        }
+        let connected = self.n1s.values().map(|flow| flow.peer.clone());
+        seen.extend(connected);
+        self.members.retain(|name, _| seen.contains(name));
+    }
+
+    /// Two members have the same address: the one with the lower name takes another.
+    pub(super) fn resolve_conflict(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let Some(own) = self.own_address() else {
+            return;
+        };
+        let other = self
+            .members
+            .iter()
+            .find(|(name, member)| member.address == own && self.own < **name);
+        let Some((other, _)) = other else {
+            return;
+        };
+        let text = format!("{other} has address {own} too: this member takes another");
+        self.journal.notice("conflict", &text);
+        if let Some(address) = self.draw_address() {
+            let requestor = self.own.clone();
+            self.give_out(address, &requestor);
+            self.change_address(now, address, dt);
+            let entry = AddressEntry {
+                requestor: Some(requestor),
+                address: Some(address),
+            };
+            let all = self.neighbours_but(None);
+            self.tell_addresses(now, &[entry], &all, dt);
+        }
+    }
+
+    /// This member has another address from here on, and says so.
+    pub(super) fn change_address(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) {
+        self.journal.count("addresses-changed");
+        self.take_address(address, dt);
+        self.tell_own_record(now, dt);
+    }
+}
+
+/// A message about an address that somebody wants to give out.
+fn wanted(opcode: Opcode, requestor: &str, address: u64) -> Message {
+    let entry = AddressEntry {
+        requestor: Some(requestor.to_string()),
+        address: Some(address),
+    };
+    Message::object(opcode, class::ADDRESS_WANTED, name::ADDRESSES).with_value(value(&entry))
+}
+
+/// Requestor and address, if both are good.
+fn parts(entry: AddressEntry) -> Option<(String, u64)> {
+    let requestor = entry.requestor.filter(|name| is_name(name))?;
+    let address = entry.address.filter(|address| *address != 0)?;
+    Some((requestor, address))
+}

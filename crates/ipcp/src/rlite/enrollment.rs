@@ -1,0 +1,377 @@
+//! Enrollment, the answering side: a member that lets another IPCP in. The messages are drawn in
+//! `joining`.
+
+use alloc::format;
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode, Party, Value};
+
+use super::neighbours::{N1, STEP_NS, Stage, connection};
+use super::objects::{class, name};
+use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
+use super::{Member, Rlite};
+use crate::api::N1Port;
+use crate::config::DifConfig;
+use crate::foreign::names::Name;
+use crate::seam::DataTransfer;
+
+/// Proposals for one newcomer at most.
+const PROPOSALS_MAX: u32 = 16;
+
+/// Largest PDU that constants name; what an N-1 flow carries counts.
+const MAX_PDU: u32 = 65_536;
+
+/// An address that others may object to, for an IPCP that enrolls.
+pub(super) struct Assignment {
+    /// The M_START to answer.
+    pub(super) request: Message,
+    pub(super) info: EnrollmentInfo,
+    pub(super) proposed: u64,
+    pub(super) proposals: u32,
+}
+
+impl Rlite {
+    /// M_CONNECT: somebody begins, perhaps anew.
+    pub(super) fn on_connect(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let name = Name::from(message.src.clone()).to_string();
+        if !self.gives_way(n1, &name) {
+            return self.journal.count("connects-crossed");
+        }
+        let is_repeated = self
+            .n1s
+            .get(&n1)
+            .is_some_and(|flow| matches!(flow.stage, Stage::Answering) && flow.peer == name);
+        if !is_repeated {
+            self.neighbour_down(now, n1, "it connects anew", dt);
+        }
+        let refused = self.check_caller(n1, &name);
+        let own = self.own.clone();
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.cdap = connection();
+        if flow.cdap.receive(now, message).is_err() {
+            return self.journal.discard(&name, "cdap-state");
+        }
+        let mut answer = message.answer();
+        answer.src = Party::from(Name::of(&own));
+        if let Err(reason) = refused {
+            flow.stage = Stage::Idle;
+            flow.at = None;
+            let answer = answer.with_error(-1, &reason);
+            self.reply(now, n1, answer, dt);
+            let text = format!("M_CONNECT of {name:?} was refused: {reason}");
+            return self.journal.notice("connect", &text);
+        }
+        flow.peer = name;
+        flow.stage = Stage::Answering;
+        flow.at = Some(now + STEP_NS);
+        self.reply(now, n1, answer, dt);
+    }
+
+    /// Both sides have sent M_CONNECT at once: whether this one drops its own attempt. A member
+    /// goes before an IPCP that is none, and of two members the one with the lower name, unless
+    /// only one side asked for the N-1 flow.
+    fn gives_way(&self, n1: N1Port, name: &str) -> bool {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return false;
+        };
+        let is_asking = matches!(
+            flow.stage,
+            Stage::Connecting | Stage::Starting { .. } | Stage::Joining(_) | Stage::Adding
+        );
+        if !is_asking {
+            return true;
+        }
+        let keeps_own = flow.props.is_initiator && self.own.as_str() < name;
+        self.member.is_some() && !keeps_own
+    }
+
+    /// Whether an IPCP of this name may connect over an N-1 flow.
+    fn check_caller(&self, n1: N1Port, name: &str) -> Result<(), alloc::string::String> {
+        if self.member.is_none() {
+            return Err(format!("{} is no member of DIF {:?}", self.own, self.dif));
+        }
+        if !is_name(name) || name == self.own {
+            return Err(format!("{name:?} cannot be the name of another IPCP"));
+        }
+        let props = &self.n1s[&n1].props;
+        // What this side asked for may be the name of the DIF, or another of the other's names.
+        let is_known = !props.is_initiator && is_name(&props.remote) && props.remote != self.dif;
+        if is_known && props.remote != name {
+            return Err(format!(
+                "the N-1 flow is from {:?}, and the IPCP calls itself {name:?}",
+                props.remote
+            ));
+        }
+        Ok(())
+    }
+
+    /// A further N-1 flow of a neighbour that begins without M_CONNECT: who is behind it is what
+    /// the N-1 DIF says.
+    pub(super) fn take_as_connected(&mut self, now: u64, n1: N1Port) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        let remote = flow.props.remote.clone();
+        if !self.is_neighbour(&remote) {
+            return;
+        }
+        let own = Party::from(Name::of(&self.own));
+        let mut connect = Message {
+            invoke_id: i32::MAX,
+            ..Message::connect(Party::from(Name::of(&remote)), own)
+        };
+        connect.abstract_syntax = super::RULES.abstract_syntax;
+        connect.version = super::RULES.version;
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.peer = remote;
+            flow.stage = Stage::Answering;
+            flow.at = Some(now + STEP_NS);
+            let taken = flow.cdap.receive(now, &connect);
+            let answered = taken.and_then(|_| flow.cdap.send_answer(now, &connect.answer()));
+            if answered.is_err() {
+                self.journal.count("cdap-state");
+            }
+        }
+    }
+
+    /// M_START of an enrollment.
+    pub(super) fn on_start(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        if !matches!(flow.stage, Stage::Answering) {
+            return self.journal.count("stale");
+        }
+        let peer = flow.peer.clone();
+        let Some(info) = value_of::<EnrollmentInfo>(message) else {
+            return self.refuse_start(now, n1, message, "M_START has no enrollment value", dt);
+        };
+        let asked = info.address.unwrap_or_default();
+        let mut assignment = Assignment {
+            request: message.clone(),
+            info,
+            proposed: asked,
+            proposals: 0,
+        };
+        if let Some(address) = self.keeps_address(&peer, asked) {
+            assignment.proposed = address;
+            return self.admit(now, n1, assignment, dt);
+        }
+        if !self.policies.assigns() {
+            let reason = format!(
+                "address {asked} is not free, and addresses are configured in this DIF (policy static)"
+            );
+            return self.refuse_start(now, n1, message, &reason, dt);
+        }
+        self.propose(now, n1, assignment, dt);
+    }
+
+    fn refuse_start(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        request: &Message,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let answer = request.answer().with_error(-1, reason);
+        self.reply(now, n1, answer, dt);
+        self.attempt_failed(now, n1, reason, dt);
+    }
+
+    /// Draws an address for the IPCP behind `n1` and asks the neighbours whether it is free.
+    pub(super) fn propose(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        mut assignment: Assignment,
+        dt: &mut dyn DataTransfer,
+    ) {
+        assignment.proposals += 1;
+        let drawn = self.draw_address();
+        let Some(address) = drawn.filter(|_| assignment.proposals <= PROPOSALS_MAX) else {
+            let request = assignment.request;
+            let reason = "no free address was found";
+            return self.refuse_start(now, n1, &request, reason, dt);
+        };
+        assignment.proposed = address;
+        if self.ask_about(now, address, dt) {
+            let until = now + self.policies.nack_wait();
+            if let Some(flow) = self.n1s.get_mut(&n1) {
+                flow.stage = Stage::Assigning(assignment);
+                flow.at = Some(until);
+            }
+        } else {
+            // There is nobody who could object.
+            self.admit(now, n1, assignment, dt);
+        }
+    }
+
+    /// Nobody objected in time.
+    pub(super) fn assignment_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if let Stage::Assigning(assignment) = core::mem::replace(&mut flow.stage, Stage::Idle) {
+            self.admit(now, n1, assignment, dt);
+        }
+    }
+
+    /// A member objects to an address that this one proposed.
+    pub(super) fn objected(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) {
+        let is_it =
+            |flow: &N1| matches!(&flow.stage, Stage::Assigning(it) if it.proposed == address);
+        let concerned = self.n1s.iter().filter(|(_, flow)| is_it(flow));
+        let concerned: Vec<N1Port> = concerned.map(|(n1, _)| *n1).collect();
+        for n1 in concerned {
+            let Some(flow) = self.n1s.get_mut(&n1) else {
+                continue;
+            };
+            if let Stage::Assigning(it) = core::mem::replace(&mut flow.stage, Stage::Idle) {
+                self.propose(now, n1, it, dt);
+            }
+        }
+    }
+
+    /// The address is settled: M_START_R, the policies, M_STOP.
+    fn admit(&mut self, now: u64, n1: N1Port, assignment: Assignment, dt: &mut dyn DataTransfer) {
+        let Assignment {
+            request,
+            info,
+            proposed,
+            ..
+        } = assignment;
+        let Some(config) = self.member.as_ref().map(|member| &member.config) else {
+            return;
+        };
+        let answer = EnrollmentInfo {
+            address: Some(proposed),
+            lower_difs: info.lower_difs.clone(),
+            start_early: None,
+            constants: Some(constants(config)),
+        };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.stage = Stage::Stopping;
+        flow.at = Some(now + STEP_NS);
+        let peer = flow.peer.clone();
+        let member = Member {
+            address: proposed,
+            lower_difs: Rlite::note_lower_difs(info.lower_difs),
+        };
+        self.set_member(now, &peer, member);
+        self.reply(now, n1, request.answer().with_value(value(&answer)), dt);
+        for (component, policy) in self.policies.told_policies() {
+            let object = format!("/mgmt/{component}/policy");
+            let message = Message::object(Opcode::Write, class::POLICY, &object);
+            self.say(now, n1, message.with_value(Value::Text(policy)), dt);
+        }
+        for (component, parameter, text) in self.policies.told_parameters() {
+            let object = format!("/mgmt/{component}/params");
+            let message = Message::object(Opcode::Write, &parameter, &object);
+            self.say(now, n1, message.with_value(Value::Text(text)), dt);
+        }
+        let stop = EnrollmentInfo {
+            start_early: Some(true),
+            ..EnrollmentInfo::default()
+        };
+        let message = Message::object(Opcode::Stop, class::ENROLLMENT, name::ENROLLMENT);
+        self.say(now, n1, message.with_value(value(&stop)), dt);
+    }
+
+    /// M_STOP_R: the other side is a member now.
+    pub(super) fn on_stopped(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if !matches!(self.n1s[&n1].stage, Stage::Stopping) {
+            return self.journal.count("stale");
+        }
+        if message.result != 0 {
+            let reason = format!("it gave up: {}", message.reason);
+            return self.attempt_failed(now, n1, &reason, dt);
+        }
+        self.enrollee_is_up(now, n1, dt);
+    }
+
+    /// The other side has said that it is a member, or acts as one.
+    pub(super) fn enrollee_is_up(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let message = Message::object(Opcode::Start, class::STATUS, name::STATUS);
+        self.say(now, n1, message, dt);
+        // What it said in an earlier life would stand against what it says in this one.
+        let peer = self.n1s[&n1].peer.clone();
+        if !self.is_neighbour(&peer) {
+            self.links.forget(&peer);
+        }
+        self.neighbour_up(now, n1, dt);
+    }
+
+    /// M_START of a further N-1 flow.
+    pub(super) fn on_lower_flow(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        if !matches!(flow.stage, Stage::Answering) {
+            return self.journal.count("stale");
+        }
+        let peer = flow.peer.clone();
+        if !self.is_neighbour(&peer) {
+            let reason = format!("{peer} has to enroll: it is no neighbour of {}", self.own);
+            let reason = reason.to_string();
+            return self.refuse_start(now, n1, message, &reason, dt);
+        }
+        self.reply(now, n1, message.answer(), dt);
+        self.neighbour_up(now, n1, dt);
+    }
+}
+
+/// The constants of a DIF as rlite tells them.
+fn constants(config: &DifConfig) -> Constants {
+    let widths = &config.widths;
+    let width = |bytes: u8| Some(u32::from(bytes));
+    Constants {
+        max_pdu: Some(MAX_PDU),
+        address: width(widths.address),
+        port: Some(2),
+        cep: width(widths.cep),
+        qos: width(widths.qos),
+        seq: width(widths.seq),
+        length: width(widths.length),
+        // Half of the numbers that there are, sign-extended: what rlite writes.
+        seq_rollover: Some(0xffff_ffff_8000_0000),
+        max_pdu_lifetime_ms: Some(config.max_pdu_lifetime_ms),
+        concatenation: Some(false),
+        fragmentation: Some(false),
+        integrity: Some(false),
+        retransmit_ms: Some(1_000),
+        acknowledge_ms: Some(200),
+        rate: None,
+        frame: None,
+        ctrl_seq: width(widths.ctrl_seq),
+    }
+}

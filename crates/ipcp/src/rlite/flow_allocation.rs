@@ -1,0 +1,340 @@
+//! Flows between members that need not be neighbours: requests, answers and ends in A-DATA.
+//!
+//! ```text
+//!   caller's member                              called member
+//!     A-DATA {M_CREATE flow, its port, CEP-id}   ------->   Event::Incoming, Command::Respond
+//!                                                <-------   A-DATA {M_CREATE_R, the same with
+//!     Event::Allocated                                      port and CEP-id of this side}
+//!     =================== data, by EFCP ====================
+//!     A-DATA {M_DELETE flows/PORT of the other}  ------->   Event::Closed
+//! ```
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+use carina_wire::dif::{Address, CepId};
+use carina_wire::{FlowSpec, check_name};
+
+use super::flow_values::{cube_for, flow_spec, policies, qos_spec, select};
+use super::objects::{class, flow_name, name, port_of};
+use super::values::{AData, ConnectionIds, FlowRequest, value, value_of};
+use super::{RULES, Rlite};
+use crate::api::FlowKey;
+use crate::foreign::MS;
+use crate::foreign::flows::{Accepted, Codec, Flow, Habits, Offer, Wish};
+use crate::foreign::names::Name;
+use crate::seam::{DataTransfer, Target};
+
+/// What rlite lays down. Its port-ids and CEP-ids are the lowest free ones of a system, of which
+/// the N-1 flow has the first; invoke ids of A-DATA are of one counter. It has no time for the
+/// answer: ours is longer than a slow application there may need to be asked.
+pub(super) const HABITS: Habits = Habits {
+    first_port: 1,
+    first_invoke_id: 3,
+    ends_are_numbered: true,
+    answer: 10_000 * MS,
+    decision: 120_000 * MS,
+    linger: 100 * MS,
+    rest: 4_000 * MS,
+    flows: 16_384,
+};
+
+/// Writes messages about flows.
+#[derive(Debug)]
+pub(super) struct RliteFlows {
+    own: String,
+    pub(super) address: u64,
+}
+
+impl RliteFlows {
+    pub(super) fn new(own: &str) -> RliteFlows {
+        RliteFlows {
+            own: own.to_string(),
+            address: 0,
+        }
+    }
+}
+
+impl Codec for RliteFlows {
+    type Request = FlowRequest;
+
+    fn request(&self, flow: &Flow<FlowRequest>) -> Message {
+        let request = FlowRequest {
+            src_app: Some(Name::of(&flow.local).into()),
+            dst_app: Some(Name::of(&flow.remote).into()),
+            src_port: Some(u64::from(flow.port)),
+            dst_port: Some(0),
+            src_ipcp: Some(self.own.clone()),
+            dst_ipcp: Some(flow.member.clone()),
+            connections: alloc::vec![ConnectionIds {
+                qos: Some(0),
+                src_cep: Some(flow.local_cep.0),
+                dst_cep: Some(0),
+            }],
+            current: Some(0),
+            state: Some(1),
+            qos: Some(qos_spec(&flow.spec)),
+            policies: Some(policies(&flow.cube)),
+            access_control: None,
+            retries_max: Some(3),
+            retries: Some(0),
+            hops: Some(0),
+        };
+        Message::object(Opcode::Create, class::FLOW, name::FLOWS).with_value(value(&request))
+    }
+
+    fn accept(&self, flow: &Flow<FlowRequest>, request: &FlowRequest) -> Message {
+        let mut answer = request.clone();
+        answer.dst_port = Some(u64::from(flow.port));
+        if let Some(ids) = answer.connections.first_mut() {
+            ids.dst_cep = Some(flow.local_cep.0);
+        }
+        Message::object(Opcode::CreateR, class::FLOW, name::FLOWS).with_value(value(&answer))
+    }
+
+    fn refuse(&self, request: &FlowRequest, reason: &str) -> Message {
+        Message::object(Opcode::CreateR, class::FLOW, name::FLOWS)
+            .with_value(value(request))
+            .with_error(-1, reason)
+    }
+
+    fn end(&self, flow: &Flow<FlowRequest>) -> Message {
+        let object = flow_name(u64::from(flow.remote_port));
+        Message::object(Opcode::Delete, class::FLOW, &object)
+    }
+}
+
+impl Rlite {
+    pub(super) fn allocate_flow(
+        &mut self,
+        now: u64,
+        local: &str,
+        remote: &str,
+        spec: FlowSpec,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<FlowKey, String> {
+        let Some(member) = &self.member else {
+            return Err(format!("this IPCP is no member of DIF {:?}", self.dif));
+        };
+        check_name(local).map_err(|error| error.to_string())?;
+        check_name(remote).map_err(|error| error.to_string())?;
+        let cube = select(&member.config.cubes, &spec)?;
+        let (holder, address) = self.choose_holder(remote)?;
+        let wish = Wish {
+            local: local.to_string(),
+            remote: remote.to_string(),
+            spec,
+            cube,
+            member: holder,
+            address,
+        };
+        self.flows.allocate(now, wish, dt)
+    }
+
+    /// Which member that holds an application is asked: this one, or any that can be reached.
+    fn choose_holder(&mut self, app: &str) -> Result<(String, u64), String> {
+        let holders = self.directory.holders(app);
+        if holders.is_empty() {
+            return Err(format!("no member of DIF {:?} has {app:?}", self.dif));
+        }
+        if holders.contains(&self.own) {
+            return Ok((self.own.clone(), self.own_address().unwrap_or_default()));
+        }
+        let reachable = |name: String| {
+            let address = self.address_of(&name)?;
+            self.can_reach(address).then_some((name, address))
+        };
+        let mut reachable: Vec<(String, u64)> =
+            holders.iter().cloned().filter_map(reachable).collect();
+        if reachable.is_empty() {
+            return Err(format!(
+                "{app:?} is at {}, which cannot be reached",
+                holders.join(", ")
+            ));
+        }
+        let index = self.random.below(reachable.len() as u64);
+        Ok(reachable.swap_remove(usize::try_from(index).unwrap_or_default()))
+    }
+
+    /// Sends what the flow allocator has to say.
+    pub(super) fn send_flow_messages(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let Some(own) = self.own_address() else {
+            while self.flows.poll_message().is_some() {}
+            return;
+        };
+        while let Some(outgoing) = self.flows.poll_message() {
+            let data = AData {
+                source: Some(address_in(own)),
+                destination: Some(address_in(outgoing.address)),
+                message: Some(RULES.encode(&outgoing.message)),
+            };
+            let message = Message::object(Opcode::Write, class::A_DATA, name::A_DATA);
+            let bytes = RULES.encode(&message.with_value(value(&data)));
+            if outgoing.address == own {
+                self.own_messages.push_back(bytes);
+            } else {
+                dt.send_management(now, Target::Address(Address(outgoing.address)), &bytes);
+            }
+        }
+    }
+
+    /// A message of this member to itself.
+    pub(super) fn on_own(&mut self, now: u64, bytes: &[u8], dt: &mut dyn DataTransfer) {
+        match RULES.decode(bytes) {
+            Ok(message) => self.on_a_data(now, None, &message, dt),
+            Err(error) => self.journal.count(error.name()),
+        }
+    }
+
+    /// A-DATA, from the member with address `src` in the PCI, or from this one.
+    pub(super) fn on_a_data(
+        &mut self,
+        now: u64,
+        src: Option<u64>,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(own) = self.own_address() else {
+            return self.journal.count("a-data-before-enrollment");
+        };
+        let data = value_of::<AData>(message).filter(|_| message.opcode == Opcode::Write);
+        let addresses = data.as_ref().and_then(|data| {
+            let source = u64::try_from(data.source?).ok()?;
+            Some((source, u64::try_from(data.destination?).ok()?))
+        });
+        let (Some((source, destination)), Some(inner)) =
+            (addresses, data.and_then(|data| data.message))
+        else {
+            return self.journal.discard("a member", "a-data-malformed");
+        };
+        let sender = format!("address {source}");
+        if src.unwrap_or(own) != source {
+            return self.journal.discard(&sender, "a-data-forged");
+        }
+        if destination != own {
+            return self.journal.discard(&sender, "a-data-of-another");
+        }
+        let inner = match RULES.decode(&inner) {
+            Ok(inner) => inner,
+            Err(error) => return self.journal.discard(&sender, error.name()),
+        };
+        let done = self.on_flow_message(now, source, &inner, dt);
+        if let Err(what) = done {
+            self.journal.discard(&sender, what);
+        }
+    }
+
+    fn on_flow_message(
+        &mut self,
+        now: u64,
+        source: u64,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        let is_flows = message.name == name::FLOWS && message.class == class::FLOW;
+        match message.opcode {
+            Opcode::Create if is_flows => self.on_flow_wanted(now, source, message, dt),
+            Opcode::CreateR if is_flows => self.on_flow_answer(now, source, message, dt),
+            Opcode::Delete => {
+                let port = port_of(&message.name).ok_or("object")?;
+                self.flows.ended(now, source, FlowKey(port), dt)
+            }
+            _ => Err("object"),
+        }
+    }
+
+    /// M_CREATE: another member asks for a flow to an application here.
+    fn on_flow_wanted(
+        &mut self,
+        now: u64,
+        source: u64,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        let request = value_of::<FlowRequest>(message).ok_or("flow-malformed")?;
+        let local = app_text(&request.dst_app).ok_or("flow-malformed")?;
+        let remote = app_text(&request.src_app).ok_or("flow-malformed")?;
+        let port = request.src_port.and_then(|port| u32::try_from(port).ok());
+        let remote_port = port.ok_or("flow-malformed")?;
+        let ids = connection_of(&request).ok_or("flow-malformed")?;
+        if message.invoke_id == 0 {
+            return Err("flow-malformed");
+        }
+        let member = request.src_ipcp.clone().ok_or("flow-malformed")?;
+        match self.address_of(&member) {
+            Some(address) if address == source => {}
+            Some(_) => return Err("flow-of-another-member"),
+            None => return Err("flow-of-unknown-member"),
+        }
+        let spec = flow_spec(&request.qos.clone().unwrap_or_default());
+        let cubes = self.member.as_ref().map(|member| &member.config.cubes[..]);
+        let wanted = request.policies.clone().unwrap_or_default();
+        let cube = cube_for(cubes.unwrap_or_default(), &spec, &wanted);
+        let refusal = match &cube {
+            Err(reason) => Some(reason.clone()),
+            Ok(_) if !self.directory.is_registered(&local) => {
+                Some(format!("{local:?} is not registered at {}", self.own))
+            }
+            Ok(_) => None,
+        };
+        let offer = Offer {
+            local,
+            remote,
+            spec,
+            cube: cube.unwrap_or_else(|_| crate::config::QosCube::plain(0, "none")),
+            remote_port,
+            remote_cep: CepId(ids.src_cep.unwrap_or_default()),
+            member,
+            address: source,
+            invoke_id: message.invoke_id,
+            request,
+        };
+        if let Some(reason) = refusal {
+            self.journal.count("flows-refused");
+            self.flows.refuse(&offer, &reason);
+            return Ok(());
+        }
+        self.flows.offer(now, offer, dt)
+    }
+
+    /// M_CREATE_R: the answer to a request of this member.
+    fn on_flow_answer(
+        &mut self,
+        now: u64,
+        source: u64,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        let answer = if message.result != 0 {
+            Err(message.reason.clone())
+        } else {
+            let answer = value_of::<FlowRequest>(message).ok_or("flow-malformed")?;
+            let port = answer.dst_port.and_then(|port| u32::try_from(port).ok());
+            let ids = connection_of(&answer).ok_or("flow-malformed")?;
+            Ok(Accepted {
+                remote_port: port.ok_or("flow-malformed")?,
+                remote_cep: CepId(ids.dst_cep.unwrap_or_default()),
+            })
+        };
+        self.flows
+            .answer(now, source, message.invoke_id, answer, dt)
+    }
+}
+
+/// The connection that a flow uses now.
+fn connection_of(request: &FlowRequest) -> Option<&ConnectionIds> {
+    let index = usize::try_from(request.current.unwrap_or_default()).ok()?;
+    request.connections.get(index)
+}
+
+fn app_text(app: &Option<super::values::ApName>) -> Option<String> {
+    let text = Name::from(app.clone()?).to_string();
+    check_name(&text).is_ok().then_some(text)
+}
+
+/// Addresses of this dialect fit, which `check_assigned` and `draw_address` see to.
+fn address_in(address: u64) -> i32 {
+    i32::try_from(address).unwrap_or(i32::MAX)
+}

@@ -1,0 +1,162 @@
+//! Flow specifications and cubes on one side, rlite's QoS specification and connection policies on
+//! the other.
+//!
+//! rlite has no cubes: the caller's member makes policies of the specification, and both ends do
+//! as they say. A gap of 0 makes a reliable flow; anything else is best effort.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use carina_wire::FlowSpec;
+
+use super::values::{ConnectionPolicies, DtcpConfig, FlowControl, QosSpec, Retransmission, Window};
+use crate::config::{QosCube, WindowConfig};
+
+/// PDUs that wait for a closed window at most, as rlite says it.
+const CLOSED_QUEUE: u64 = 128;
+
+/// What rlite says about retransmissions: for how long in total, how often, and after which time
+/// first.
+const MAX_TIME_TO_RETRY: u32 = 15;
+const RETRIES: u32 = 10;
+const INITIAL_TIMEOUT_MS: u32 = 1_000;
+
+/// A window that another member may demand at most.
+const CREDIT_MAX: u64 = 65_536;
+
+/// The cube of the DIF that serves a specification.
+///
+/// # Errors
+/// What the DIF cannot promise.
+pub(super) fn select(cubes: &[QosCube], spec: &FlowSpec) -> Result<QosCube, String> {
+    let is_reliable = spec.max_sdu_gap == 0;
+    let found = cubes.iter().find(|cube| cube.retransmission == is_reliable);
+    let Some(cube) = found else {
+        let what = if is_reliable { "with" } else { "without" };
+        return Err(format!("the DIF has no QoS cube {what} retransmission"));
+    };
+    if !spec.msg_boundaries && !(is_reliable && spec.in_order) {
+        let reason = "a stream needs order and no gap: ask for max_sdu_gap 0 and in_order";
+        return Err(reason.to_string());
+    }
+    if spec.max_loss < FlowSpec::MAX_LOSS && !is_reliable {
+        let reason = "too many SDUs may be lost without max_sdu_gap 0";
+        return Err(reason.to_string());
+    }
+    Ok(QosCube {
+        in_order: spec.in_order,
+        partial_delivery: !spec.msg_boundaries,
+        ..cube.clone()
+    })
+}
+
+/// A specification as rlite writes it.
+pub(super) fn qos_spec(spec: &FlowSpec) -> QosSpec {
+    let wish = |value: u32| (value != 0).then_some(value);
+    QosSpec {
+        avg_bandwidth: Some(spec.avg_bandwidth_bps),
+        partial_delivery: Some(!spec.msg_boundaries),
+        in_order: Some(spec.in_order),
+        max_sdu_gap: Some(i32::try_from(spec.max_sdu_gap).unwrap_or(-1)),
+        delay: wish(spec.max_delay_us),
+        jitter: wish(spec.max_jitter_us),
+        ..QosSpec::default()
+    }
+}
+
+/// The specification that rlite has written.
+pub(super) fn flow_spec(qos: &QosSpec) -> FlowSpec {
+    let max_sdu_gap = match qos.max_sdu_gap {
+        Some(gap) => u64::try_from(gap).unwrap_or(u64::MAX),
+        None => u64::MAX,
+    };
+    FlowSpec {
+        max_delay_us: qos.delay.unwrap_or_default(),
+        max_sdu_gap,
+        avg_bandwidth_bps: qos.avg_bandwidth.unwrap_or_default(),
+        max_loss: if max_sdu_gap == 0 {
+            0
+        } else {
+            FlowSpec::MAX_LOSS
+        },
+        in_order: qos.in_order.unwrap_or_default(),
+        msg_boundaries: !qos.partial_delivery.unwrap_or_default(),
+        max_jitter_us: qos.jitter.unwrap_or_default(),
+    }
+}
+
+/// The policies of a connection as rlite writes them.
+pub(super) fn policies(cube: &QosCube) -> ConnectionPolicies {
+    let window = cube.window.map(|window| Window {
+        closed_queue: Some(CLOSED_QUEUE),
+        initial_credit: Some(u64::from(window.initial_credit)),
+    });
+    let has_window = window.is_some();
+    let rtx = |value: u32| Some(if cube.retransmission { value } else { 0 });
+    let has_dtcp = has_window || cube.retransmission;
+    ConnectionPolicies {
+        has_dtcp: Some(has_dtcp),
+        dtcp: Some(DtcpConfig {
+            has_flow_control: Some(has_window),
+            flow_control: Some(FlowControl {
+                has_window: Some(has_window),
+                window,
+                has_rate: Some(false),
+            }),
+            has_retransmission: Some(cube.retransmission),
+            retransmission: Some(Retransmission {
+                max_time_to_retry: rtx(MAX_TIME_TO_RETRY),
+                retries: rtx(RETRIES),
+                initial_timeout_ms: rtx(INITIAL_TIMEOUT_MS),
+            }),
+        }),
+        seq_rollover: None,
+        initial_a_ms: Some(if has_dtcp { cube.initial_a_ms } else { 0 }),
+    }
+}
+
+/// The cube for a connection with these policies, on the side that is asked.
+///
+/// # Errors
+/// What cannot be done.
+pub(super) fn cube_for(
+    cubes: &[QosCube],
+    spec: &FlowSpec,
+    policies: &ConnectionPolicies,
+) -> Result<QosCube, String> {
+    let dtcp = policies.dtcp.clone().unwrap_or_default();
+    let has_dtcp = policies.has_dtcp.unwrap_or_default();
+    let retransmission = has_dtcp && dtcp.has_retransmission.unwrap_or_default();
+    let flow_control = dtcp.flow_control.unwrap_or_default();
+    if flow_control.has_rate.unwrap_or_default() {
+        let reason = "flow control by rate is not spoken in an rlite DIF here";
+        return Err(reason.to_string());
+    }
+    let has_window = has_dtcp
+        && dtcp.has_flow_control.unwrap_or_default()
+        && flow_control.has_window.unwrap_or_default();
+    let base = cubes
+        .iter()
+        .find(|cube| cube.retransmission == retransmission);
+    let Some(base) = base else {
+        let what = if retransmission { "with" } else { "without" };
+        return Err(format!("the DIF has no QoS cube {what} retransmission"));
+    };
+    let credit = flow_control.window.and_then(|window| window.initial_credit);
+    let credit = credit.filter(|credit| *credit > 0).unwrap_or(512);
+    // It cannot be more than the most there is.
+    let credit = u32::try_from(credit.min(CREDIT_MAX)).unwrap_or(u32::MAX);
+    Ok(QosCube {
+        in_order: spec.in_order,
+        window: has_window.then_some(WindowConfig {
+            credit_max: credit,
+            initial_credit: credit,
+        }),
+        initial_a_ms: policies
+            .initial_a_ms
+            .unwrap_or(base.initial_a_ms)
+            .min(10_000),
+        partial_delivery: !spec.msg_boundaries,
+        ..base.clone()
+    })
+}

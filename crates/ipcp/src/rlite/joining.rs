@@ -1,0 +1,303 @@
+//! Enrollment, the asking side.
+//!
+//! ```text
+//!  I (this one)                                           S
+//!    M_CONNECT {own name, the N-1 flow's name}  ------->
+//!                                               <-------  M_CONNECT_R {its real name}
+//!    M_START enrollment {address, N-1 DIF}      ------->
+//!                                               <-------  M_START_R {address, constants}
+//!                                               <-------  M_WRITE policies and parameters
+//!                                               <-------  M_STOP {start early}
+//!    M_STOP_R, from the new address             ------->
+//!                                               <-------  M_START operational_status
+//!    lower flow, neighbours, directory, addresses  <---->
+//! ```
+//!
+//! A further N-1 flow between two that are neighbours already: M_START lowerflow and its answer
+//! instead.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode, Party};
+
+use super::neighbours::{STEP_NS, Stage, connection};
+use super::objects::{Told, class, component_of, name};
+use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
+use super::{ADDRESS_OF_NEW, RULES, Rlite};
+use crate::api::N1Port;
+use crate::config::DifConfig;
+use crate::foreign::names::Name;
+use crate::seam::DataTransfer;
+
+/// What an enrollee has been told so far.
+pub(super) struct Learned {
+    address: u64,
+    config: DifConfig,
+    policies: super::Policies,
+}
+
+impl Rlite {
+    /// M_CONNECT: the first message of an attempt.
+    pub(super) fn connect(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        if self.is_away {
+            return;
+        }
+        let own = self.own.clone();
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if matches!(flow.stage, Stage::Up | Stage::Leaving) {
+            return;
+        }
+        flow.cdap = connection();
+        flow.stage = Stage::Connecting;
+        flow.at = Some(now + STEP_NS);
+        let remote = match flow.props.remote.as_str() {
+            // The N-1 DIF did not say: the DIF's name reaches any of its members.
+            "" => self.dif.clone(),
+            remote => remote.to_string(),
+        };
+        let message = Message {
+            abstract_syntax: RULES.abstract_syntax,
+            version: RULES.version,
+            ..Message::connect(Party::from(Name::of(&own)), Party::from(Name::of(&remote)))
+        };
+        self.say(now, n1, message, dt);
+    }
+
+    /// M_CONNECT_R.
+    pub(super) fn on_connected(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if !matches!(self.n1s[&n1].stage, Stage::Connecting) {
+            return self.journal.count("stale");
+        }
+        if message.result != 0 {
+            let reason = refusal("M_CONNECT", message);
+            return self.attempt_failed(now, n1, &reason, dt);
+        }
+        let peer = Name::from(message.src.clone()).to_string();
+        if peer == self.own {
+            let reason = format!("the IPCP at the other end is called {peer:?} like this one");
+            return self.attempt_failed(now, n1, &reason, dt);
+        }
+        let is_neighbour = self.is_neighbour(&peer);
+        let address = self.own_address().unwrap_or(ADDRESS_OF_NEW);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.peer = peer;
+        flow.at = Some(now + STEP_NS);
+        let request = if is_neighbour {
+            flow.stage = Stage::Adding;
+            Message::object(Opcode::Start, class::LOWER_FLOW, name::LOWER_FLOW)
+        } else {
+            flow.stage = Stage::Starting { address };
+            let info = EnrollmentInfo {
+                address: Some(address),
+                lower_difs: alloc::vec![flow.props.dif.clone()],
+                ..EnrollmentInfo::default()
+            };
+            Message::object(Opcode::Start, class::ENROLLMENT, name::ENROLLMENT)
+                .with_value(value(&info))
+        };
+        self.say(now, n1, request, dt);
+    }
+
+    /// M_START_R of an enrollment.
+    pub(super) fn on_started(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Stage::Starting { address: asked } = self.n1s[&n1].stage else {
+            return self.journal.count("stale");
+        };
+        if message.result != 0 {
+            let reason = refusal("the enrollment", message);
+            return self.attempt_failed(now, n1, &reason, dt);
+        }
+        let Some(info) = value_of::<EnrollmentInfo>(message) else {
+            return self.attempt_failed(now, n1, "its M_START_R has no enrollment value", dt);
+        };
+        let config = match self.learn(&info) {
+            Ok(config) => config,
+            Err(reason) => return self.attempt_failed(now, n1, &reason, dt),
+        };
+        let address = match info.address.unwrap_or_default() {
+            0 => asked,
+            assigned => assigned,
+        };
+        if let Err(reason) = self.check_assigned(address, &config) {
+            return self.attempt_failed(now, n1, &reason, dt);
+        }
+        let policies = self.policies.clone();
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.at = Some(now + STEP_NS);
+            flow.stage = Stage::Joining(Learned {
+                address,
+                config,
+                policies,
+            });
+        }
+    }
+
+    /// The configuration of the DIF as its constants say.
+    ///
+    /// # Errors
+    /// The constant that this IPCP cannot go along with.
+    fn learn(&self, info: &EnrollmentInfo) -> Result<DifConfig, String> {
+        let mut config = match &self.member {
+            Some(member) => member.config.clone(),
+            None => self.template(),
+        };
+        let Some(constants) = &info.constants else {
+            return Ok(config);
+        };
+        check_widths(constants, &config)?;
+        // A member's own stays as it is: it is in use.
+        if self.member.is_none()
+            && let Some(lifetime) = constants.max_pdu_lifetime_ms.filter(|ms| *ms > 0)
+        {
+            config.max_pdu_lifetime_ms = lifetime;
+        }
+        Ok(config)
+    }
+
+    /// M_WRITE: the enroller tells a policy or a parameter. One that this side does not have is
+    /// noticed, and the enrollment goes on.
+    pub(super) fn on_told(&mut self, n1: N1Port, message: &Message) {
+        let peer = self.peer_name(n1);
+        let told = component_of(&message.name);
+        let text = message.value.as_ref().and_then(|value| value.as_text());
+        let (Some((component, what)), Some(text)) = (told, text) else {
+            return self.journal.discard(&peer, "object");
+        };
+        let Some(Stage::Joining(learned)) = self.n1s.get_mut(&n1).map(|flow| &mut flow.stage)
+        else {
+            return self.journal.discard(&peer, "policy-of-no-enroller");
+        };
+        let followed = match what {
+            Told::Policy => learned.policies.set_policy(component, text),
+            Told::Parameter => learned
+                .policies
+                .set_parameter(component, &message.class, text),
+        };
+        if let Err(reason) = followed {
+            let text = format!("{peer} tells a policy that is not followed: {reason}");
+            self.journal.notice("policy", &text);
+        }
+    }
+
+    /// M_STOP: everything has been told, and this side is a member.
+    pub(super) fn on_stop(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if !matches!(flow.stage, Stage::Joining(_)) {
+            return self.journal.count("stale");
+        }
+        let Stage::Joining(learned) = core::mem::replace(&mut flow.stage, Stage::Idle) else {
+            return;
+        };
+        let Learned {
+            address,
+            config,
+            policies,
+        } = learned;
+        if self.member.is_none() {
+            if let Err(reason) = dt.configure(now, &config) {
+                let reason = format!("the DIF's configuration does not work here: {reason}");
+                let answer = message.answer().with_error(-1, &reason);
+                self.reply(now, n1, answer, dt);
+                return self.attempt_failed(now, n1, &reason, dt);
+            }
+            self.policies = policies;
+            self.become_member(now, address, config, dt);
+            self.reply(now, n1, message.answer(), dt);
+            self.start_waiting(now, dt);
+        } else {
+            if self.own_address() != Some(address) {
+                self.change_address(now, address, dt);
+            }
+            self.reply(now, n1, message.answer(), dt);
+        }
+        self.neighbour_up(now, n1, dt);
+    }
+
+    /// M_START_R of a further N-1 flow.
+    pub(super) fn on_added(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if !matches!(self.n1s[&n1].stage, Stage::Adding) {
+            return self.journal.count("stale");
+        }
+        if message.result != 0 {
+            let reason = refusal("the N-1 flow", message);
+            return self.attempt_failed(now, n1, &reason, dt);
+        }
+        self.neighbour_up(now, n1, dt);
+    }
+
+    /// Whether `name` is a neighbour through any N-1 flow.
+    pub(super) fn is_neighbour(&self, name: &str) -> bool {
+        self.n1s.values().any(|flow| flow.neighbour() == Some(name))
+    }
+
+    /// Remembers who is behind an N-1 flow.
+    pub(super) fn note_lower_difs(difs: Vec<String>) -> Vec<String> {
+        let good = difs.into_iter().filter(|dif| is_name(dif));
+        good.take(super::spreading::LOWER_DIFS_MAX).collect()
+    }
+}
+
+/// What an answer that is a refusal says.
+fn refusal(what: &str, message: &Message) -> String {
+    match message.reason.as_str() {
+        "" => format!("the other side refused {what} (result {})", message.result),
+        reason => format!("the other side refused {what}: {reason}"),
+    }
+}
+
+/// Widths that differ would make every PDU unreadable.
+fn check_widths(constants: &Constants, config: &DifConfig) -> Result<(), String> {
+    let widths = &config.widths;
+    let fields = [
+        ("address", constants.address, widths.address),
+        ("sequence number", constants.seq, widths.seq),
+        (
+            "control sequence number",
+            constants.ctrl_seq,
+            widths.ctrl_seq,
+        ),
+        ("PDU length", constants.length, widths.length),
+        ("CEP-id", constants.cep, widths.cep),
+        ("QoS-id", constants.qos, widths.qos),
+    ];
+    for (field, theirs, own) in fields {
+        if let Some(theirs) = theirs.filter(|theirs| *theirs != u32::from(own)) {
+            return Err(format!(
+                "the DIF has {theirs}-byte {field}s, and this IPCP is configured for {own} bytes"
+            ));
+        }
+    }
+    Ok(())
+}

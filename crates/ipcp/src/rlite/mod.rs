@@ -1,0 +1,508 @@
+//! Layer management as rlite speaks it: a member of a DIF whose other members may be rlite's.
+//!
+//! ```text
+//!   commands, events                          N-1 flows come and go
+//!        |   ^                                          |
+//!        v   |                                          v
+//!   +----------------------------------------------------------------+
+//!   | flow_allocation        tools | neighbours -> enrollment        |
+//!   |        |                     |     |          | addresses      |
+//!   |        |                     | spreading: lower flows,         |
+//!   |        |                     | neighbours, directory           |
+//!   |   foreign::{flows, directory, links, show}                     |
+//!   +----------------------------------------------------------------+
+//!          | A-DATA, through the DIF     | CDAP, one connection for
+//!          v                             v each N-1 flow
+//!        seam::DataTransfer: management PDUs
+//! ```
+//!
+//! `docs/rlite.md` has the protocol. Nothing is repeated when it is lost: every attempt has a time
+//! and is begun anew, and every 30 s each member tells again what it says of itself.
+
+mod addresses;
+mod enrollment;
+mod flow_allocation;
+mod flow_values;
+mod joining;
+mod neighbours;
+mod objects;
+mod policies;
+mod session;
+mod spreading;
+mod tables;
+mod tools;
+mod values;
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::Rules;
+use carina_routing::compute::Paths;
+use carina_wire::dif::{Address, Dialect};
+use carina_wire::{FlowSpec, check_name};
+
+use crate::api::{Command, Event, FlowKey, N1Port};
+use crate::config::{Config, DifConfig};
+use crate::foreign::MS;
+use crate::foreign::directory::{self, Directory};
+use crate::foreign::flows::Flows;
+use crate::foreign::journal::Journal;
+use crate::foreign::links::{self, Links, Reach};
+use crate::layer::LayerManagement;
+use crate::manage::random::Random;
+use crate::policy::Catalogue;
+use crate::seam::{DataTransfer, Owner, TransferEvent};
+use flow_allocation::RliteFlows;
+use neighbours::{N1, Seek};
+use policies::Policies;
+pub(crate) use policies::describe;
+
+/// Field rules of every message.
+const RULES: Rules = Rules::RLITE;
+
+/// How often ages are looked at and addresses are compared.
+const HOUSEKEEPING_NS: u64 = 10_000 * MS;
+
+/// How often a member tells again what it says of itself.
+const REFRESH_NS: u64 = 30_000 * MS;
+
+/// Between two computations of routes.
+const ROUTES_PAUSE_NS: u64 = 100 * MS;
+
+/// Next hops of a route at most.
+const NEXT_HOPS_MAX: usize = 4;
+
+/// Members, and addresses, that are known at most.
+const MEMBERS_MAX: usize = 4_096;
+
+/// Lower flows and registrations of others that are known at most.
+const ENTRIES_MAX: usize = 16_384;
+
+/// The address that an IPCP has as long as it has none.
+const ADDRESS_OF_NEW: u64 = 1;
+
+/// Layer management of one member of an rlite DIF. See [`LayerManagement`].
+pub(crate) struct Rlite {
+    own: String,
+    dif: String,
+    given: Option<DifConfig>,
+    random: Random,
+    journal: Journal,
+    policies: Policies,
+    member: Option<Membership>,
+    n1s: BTreeMap<N1Port, N1>,
+    /// N-1 flows that were there and are wanted again, by N-1 DIF and name.
+    seeks: BTreeMap<(String, String), Seek>,
+    /// It left the DIF and has not been told to come back.
+    is_away: bool,
+    links: Links,
+    /// Members by name: the address book of the DIF, without this one.
+    members: BTreeMap<String, Member>,
+    /// Addresses that were given out, and who did. See `addresses`.
+    given_out: BTreeMap<u64, String>,
+    directory: Directory<String>,
+    flows: Flows<RliteFlows>,
+    /// Messages of this member to itself.
+    own_messages: VecDeque<Vec<u8>>,
+    /// Routes as data transfer has them.
+    routes: Vec<Reach>,
+    are_routes_stale: bool,
+    routes_at: u64,
+    /// N-1 flows of neighbours as data transfer has them.
+    reached: BTreeMap<u64, Vec<N1Port>>,
+    housekeeping_at: u64,
+    refresh_at: u64,
+    /// The earliest deadline, worked out after each call.
+    due: Option<u64>,
+}
+
+/// What makes this IPCP a member.
+struct Membership {
+    address: u64,
+    config: DifConfig,
+}
+
+/// What is known of another member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Member {
+    address: u64,
+    lower_difs: Vec<String>,
+}
+
+impl Rlite {
+    /// Management of an IPCP that is no member yet. The same `seed` and the same calls give the
+    /// same behaviour.
+    ///
+    /// # Errors
+    /// A name is no name, or a policy of the configuration does not exist.
+    pub(crate) fn new(config: Config, catalogue: &Catalogue, seed: u64) -> Result<Rlite, String> {
+        check_name(&config.name).map_err(|error| error.to_string())?;
+        check_name(&config.dif).map_err(|error| error.to_string())?;
+        let defaults = DifConfig::of_dialect(Dialect::Rlite);
+        let in_force = config.dif_config.as_ref().unwrap_or(&defaults);
+        catalogue.check(in_force)?;
+        let policies = Policies::of(in_force)?;
+        let limits = directory::Limits {
+            entries: ENTRIES_MAX,
+            hold: 5_000 * MS,
+        };
+        Ok(Rlite {
+            links: Links::new(&config.name, link_limits(&policies)),
+            directory: Directory::new(config.name.clone(), limits),
+            flows: Flows::new(RliteFlows::new(&config.name), flow_allocation::HABITS),
+            own: config.name,
+            dif: config.dif,
+            given: config.dif_config,
+            random: Random::new(seed),
+            journal: Journal::default(),
+            policies,
+            member: None,
+            n1s: BTreeMap::new(),
+            seeks: BTreeMap::new(),
+            is_away: false,
+            members: BTreeMap::new(),
+            given_out: BTreeMap::new(),
+            own_messages: VecDeque::new(),
+            routes: Vec::new(),
+            are_routes_stale: false,
+            routes_at: 0,
+            reached: BTreeMap::new(),
+            housekeeping_at: 0,
+            refresh_at: 0,
+            due: None,
+        })
+    }
+
+    /// The configuration that this IPCP was given, or the dialect's, with cubes.
+    fn template(&self) -> DifConfig {
+        let defaults = DifConfig::of_dialect(Dialect::Rlite);
+        let mut config = self.given.clone().unwrap_or_else(|| defaults.clone());
+        if config.cubes.is_empty() {
+            config.cubes = defaults.cubes;
+        }
+        config
+    }
+
+    fn bootstrap(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        if self.member.is_some() {
+            self.journal
+                .notice("bootstrap", "this IPCP is a member already");
+            return;
+        }
+        let config = self.template();
+        if let Err(reason) = dt.configure(now, &config) {
+            self.journal.tell(Event::Left { reason });
+            return;
+        }
+        self.become_member(now, ADDRESS_OF_NEW, config, dt);
+        self.start_waiting(now, dt);
+    }
+
+    /// Takes up membership; data transfer is configured already.
+    fn become_member(
+        &mut self,
+        now: u64,
+        address: u64,
+        config: DifConfig,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.links.set_limits(link_limits(&self.policies));
+        self.take_address(address, dt);
+        self.housekeeping_at = now + HOUSEKEEPING_NS;
+        self.refresh_at = now + REFRESH_NS;
+        self.directory.touch_all();
+        self.member = Some(Membership {
+            address,
+            config: config.clone(),
+        });
+        let address = Address(address);
+        self.journal.tell(Event::Enrolled { address, config });
+    }
+
+    /// This member has this address from here on.
+    fn take_address(&mut self, address: u64, dt: &mut dyn DataTransfer) {
+        dt.set_address(Address(address));
+        self.flows.codec.address = address;
+        if let Some(member) = &mut self.member {
+            member.address = address;
+        }
+        self.are_routes_stale = true;
+    }
+
+    fn own_address(&self) -> Option<u64> {
+        self.member.as_ref().map(|member| member.address)
+    }
+
+    /// The address of a member, this one included.
+    fn address_of(&self, name: &str) -> Option<u64> {
+        if name == self.own {
+            return self.own_address();
+        }
+        self.members.get(name).map(|member| member.address)
+    }
+
+    /// Whether a member can be reached.
+    fn can_reach(&self, address: u64) -> bool {
+        self.own_address() == Some(address)
+            || self.routes.iter().any(|reach| reach.route.dst.0 == address)
+    }
+
+    /// Everything that follows from what has just happened: messages about flows, messages to this
+    /// member itself, routes, what can be reached.
+    fn settle(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.renew_reached(now, dt);
+        self.renew_routes(now, dt);
+        // Each round answers the messages of the one before; a conversation of this member with
+        // itself ends, and what is left waits for the next call.
+        for _ in 0..64 {
+            self.send_flow_messages(now, dt);
+            let Some(message) = self.own_messages.pop_front() else {
+                break;
+            };
+            self.on_own(now, &message, dt);
+        }
+        while let Some(event) = self.flows.poll_event() {
+            self.journal.tell(event);
+        }
+        self.directory_changes();
+        self.due = self.earliest();
+    }
+
+    fn directory_changes(&mut self) {
+        let mut directory = core::mem::replace(
+            &mut self.directory,
+            Directory::new(
+                String::new(),
+                directory::Limits {
+                    entries: 0,
+                    hold: 0,
+                },
+            ),
+        );
+        let is_there = |holder: &String| {
+            let address = self.address_of(holder);
+            address.is_some_and(|address| self.can_reach(address))
+        };
+        let events = directory.changes(&is_there);
+        self.directory = directory;
+        for event in events {
+            self.journal.tell(event);
+        }
+    }
+
+    /// Tells data transfer which N-1 flows lead to which neighbour, where that has changed.
+    fn renew_reached(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let mut reached: BTreeMap<u64, Vec<(u32, N1Port)>> = BTreeMap::new();
+        for (n1, flow) in &self.n1s {
+            let Some(address) = flow.neighbour().and_then(|name| self.address_of(name)) else {
+                continue;
+            };
+            if self.own_address() == Some(address) {
+                continue;
+            }
+            let ports = reached.entry(address).or_default();
+            ports.push((flow.props.cost, *n1));
+        }
+        let reached: BTreeMap<u64, Vec<N1Port>> = reached
+            .into_iter()
+            .map(|(address, mut ports)| {
+                ports.sort();
+                (address, ports.into_iter().map(|(_, n1)| n1).collect())
+            })
+            .collect();
+        if reached == self.reached {
+            return;
+        }
+        for address in self.reached.keys() {
+            if !reached.contains_key(address) {
+                dt.set_neighbour(now, Address(*address), &[]);
+            }
+        }
+        for (address, ports) in &reached {
+            if self.reached.get(address) != Some(ports) {
+                dt.set_neighbour(now, Address(*address), ports);
+            }
+        }
+        self.reached = reached;
+        self.are_routes_stale = true;
+    }
+
+    /// Computes routes anew when links or addresses have changed and the last time was a while
+    /// ago.
+    fn renew_routes(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.are_routes_stale |= self.links.take_changed();
+        if !self.are_routes_stale || now < self.routes_at {
+            return;
+        }
+        self.are_routes_stale = false;
+        self.routes_at = now + ROUTES_PAUSE_NS;
+        let paths = Paths {
+            max: NEXT_HOPS_MAX,
+            has_alternates: self.policies.has_alternates(),
+        };
+        let routes = match self.member {
+            // Another member with this one's address cannot be reached until one of them has
+            // another.
+            Some(_) => self.links.routes(paths, &|name| {
+                let address = self.address_of(name);
+                address.filter(|address| name == self.own || Some(*address) != self.own_address())
+            }),
+            None => Vec::new(),
+        };
+        if routes != self.routes {
+            let table: Vec<_> = routes.iter().map(|reach| reach.route.clone()).collect();
+            dt.set_forwarding(&table);
+            self.routes = routes;
+            let reach: alloc::collections::BTreeSet<u64> = table
+                .iter()
+                .map(|route| route.dst.0)
+                .chain(self.own_address())
+                .collect();
+            self.flows
+                .set_reach(now, &|address| reach.contains(&address));
+        }
+        self.directory.touch_all();
+    }
+
+    /// The earliest deadline of any component.
+    fn earliest(&self) -> Option<u64> {
+        let always = [
+            self.neighbours_due(),
+            self.seeks_due(),
+            // A conversation of this member with itself goes on at once.
+            (!self.own_messages.is_empty()).then_some(0),
+            self.are_routes_stale.then_some(self.routes_at),
+        ];
+        let member = self.member.as_ref().map(|_| {
+            [
+                self.flows.due(),
+                Some(self.housekeeping_at.min(self.refresh_at)),
+            ]
+        });
+        let member = member.into_iter().flatten();
+        always.into_iter().chain(member).flatten().min()
+    }
+
+    /// Every 10 s: what is too old is forgotten, and addresses are compared.
+    fn keep_house(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        for (from, to) in self.links.expire(now) {
+            let text = alloc::format!("the lower flow of {from} to {to} was not renewed");
+            self.journal.notice("aged", &text);
+        }
+        self.resolve_conflict(now, dt);
+    }
+}
+
+/// Bounds of the lower flows under these policies.
+fn link_limits(policies: &Policies) -> links::Limits {
+    let age_max = policies.age_max();
+    links::Limits {
+        entries: ENTRIES_MAX,
+        age_max,
+        renew: age_max / 10 * 3,
+        hold: 5_000 * MS,
+        reborn: 30_000 * MS,
+        needs_both: true,
+    }
+}
+
+impl LayerManagement for Rlite {
+    fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer) {
+        match command {
+            Command::Bootstrap => self.bootstrap(now, dt),
+            Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
+            Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
+            Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
+            Command::Leave => self.leave(now, "it was told to leave", dt),
+            Command::Expel { member } => self.expel(&member),
+            Command::Register { name } => self.register(now, &name, dt),
+            Command::Unregister { name } => self.unregister(now, &name, dt),
+            Command::Respond { flow, answer } => self.flows.respond(now, flow, answer, dt),
+            Command::Deallocate { flow, reason } => {
+                self.flows.deallocate(now, flow, &reason, dt);
+            }
+            Command::Rib { id, member, op } => self.rib_command(now, id, member, op, dt),
+        }
+        self.settle(now, dt);
+    }
+
+    fn allocate(
+        &mut self,
+        now: u64,
+        local: &str,
+        remote: &str,
+        spec: FlowSpec,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<FlowKey, String> {
+        let key = self.allocate_flow(now, local, remote, spec, dt);
+        self.settle(now, dt);
+        key
+    }
+
+    fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
+        match event {
+            TransferEvent::Management { n1, src, message } => {
+                self.on_management(now, n1, src.0, &message, dt);
+            }
+            TransferEvent::Failed {
+                owner: Owner::Flow(flow),
+                reason,
+            } => {
+                self.journal.count("flows-failed");
+                self.flows.failed(now, flow, &reason, dt);
+            }
+            // Sequence numbers end, and rlite has no way to go on with another connection.
+            TransferEvent::Rollover {
+                owner: Owner::Flow(flow),
+            } => {
+                let reason = "the sequence numbers of the connection are used up";
+                self.flows.failed(now, flow, reason, dt);
+            }
+            TransferEvent::Drained { flow } => self.flows.drained(now, flow, dt),
+            TransferEvent::Stuck { n1 } => {
+                self.lose_neighbour(now, n1, "the N-1 flow takes no PDUs", dt);
+            }
+            TransferEvent::Notice { text } => self.journal.tell(Event::Notice { text }),
+            // This dialect has no management channels.
+            TransferEvent::Channel { .. }
+            | TransferEvent::Failed {
+                owner: Owner::Channel(_),
+                ..
+            }
+            | TransferEvent::Rollover {
+                owner: Owner::Channel(_),
+            } => self.journal.count("channel-of-nobody"),
+        }
+        self.settle(now, dt);
+    }
+
+    fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.neighbours_timeout(now, dt);
+        self.seeks_timeout(now);
+        if self.member.is_some() {
+            self.flows.handle_timeout(now, dt);
+            if self.housekeeping_at <= now {
+                self.housekeeping_at = now + HOUSEKEEPING_NS;
+                self.keep_house(now, dt);
+            }
+            if self.refresh_at <= now {
+                self.refresh_at = now + REFRESH_NS;
+                self.refresh(now, dt);
+            }
+        }
+        self.settle(now, dt);
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        self.due
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.journal.poll()
+    }
+
+    fn address(&self) -> Option<Address> {
+        self.own_address().map(Address)
+    }
+}

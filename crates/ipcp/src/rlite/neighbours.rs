@@ -1,0 +1,464 @@
+//! N-1 flows, the CDAP connection on each, keep-alive, and who is a neighbour.
+//!
+//! States of an N-1 flow; what happens on the way is in `joining` (asking side) and `enrollment`
+//! (answering side):
+//!
+//! ```text
+//!                +------+   this side asks        +------------+
+//!            +-> | IDLE | ----------------------> | CONNECTING |
+//!            |   +------+   M_CONNECT             +------------+
+//!            |      | M_CONNECT came                    | M_CONNECT_R
+//!            |      v                                   v
+//!            |   +-----------+    lower flow only  +----------+     +--------+
+//!            |   | ANSWERING | ----------+      +- | STARTING | or  | ADDING |
+//!            |   +-----------+           |      |  +----------+     +--------+
+//!            |      | M_START            |      | M_START_R             | M_START_R
+//!            |      v                    |      v                       |
+//!            |   +-----------+           |   +---------+                |
+//!            |   | ASSIGNING |           |   | JOINING |                |
+//!            |   +-----------+           |   +---------+                |
+//!            |      | M_START_R, M_STOP  |      | M_STOP, M_STOP_R      |
+//!            |      v                    v      v                       |
+//!            |   +----------+ M_STOP_R +----+                           |
+//!   time is  |   | STOPPING | -------> | UP | <-------------------------+
+//!   up, lost +-- +----------+          +----+   keep-alive each way
+//!            |                           |
+//!            +---------------------------+ M_RELEASE, three keep-alives unanswered
+//! ```
+//!
+//! M_CONNECT in any state of the answering side begins anew.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Connection, Limits, Message, Opcode};
+use carina_wire::dif::Address;
+
+use super::enrollment::Assignment;
+use super::joining::Learned;
+use super::objects::{class, name};
+use super::{ADDRESS_OF_NEW, RULES, Rlite};
+use crate::api::{Event, N1Port, N1Properties};
+use crate::foreign::MS;
+use crate::seam::DataTransfer;
+
+/// How long each message of an enrollment is waited for.
+pub(super) const STEP_NS: u64 = 7_000 * MS;
+
+/// Keep-alives that may be unanswered.
+const MISSED_MAX: u32 = 3;
+
+/// How long a side that did not ask for the N-1 flow waits for the other side's M_CONNECT before
+/// it sends its own.
+const PATIENCE_NS: u64 = 500 * MS;
+
+/// Pauses before an attempt is repeated.
+const RETRY_FIRST_NS: u64 = 2_000 * MS;
+const RETRY_MAX_NS: u64 = 30_000 * MS;
+
+/// How long what was said at the end has to leave the N-1 flow.
+const LAST_WORDS_NS: u64 = 500 * MS;
+
+/// N-1 flows that are wanted again at most.
+const SEEKS_MAX: usize = 256;
+
+/// An N-1 flow.
+pub(super) struct N1 {
+    pub(super) props: N1Properties,
+    pub(super) cdap: Connection,
+    pub(super) stage: Stage,
+    /// Name of the IPCP at the other end, once it has said so.
+    pub(super) peer: String,
+    /// When the next thing happens by itself.
+    pub(super) at: Option<u64>,
+    pub(super) missed: u32,
+    pub(super) heard: u64,
+    retry_ns: u64,
+    /// That attempts fail has been told.
+    is_told: bool,
+}
+
+/// How far an N-1 flow is.
+pub(super) enum Stage {
+    Idle,
+    Connecting,
+    Starting {
+        address: u64,
+    },
+    Adding,
+    Joining(Learned),
+    Answering,
+    Assigning(Assignment),
+    Stopping,
+    Up,
+    /// The binder has been told to give it back, or will be.
+    Leaving,
+}
+
+/// An N-1 flow that is wanted again.
+pub(super) struct Seek {
+    at: u64,
+    pause: u64,
+}
+
+impl N1 {
+    fn new(props: N1Properties) -> N1 {
+        N1 {
+            props,
+            cdap: connection(),
+            stage: Stage::Idle,
+            peer: String::new(),
+            at: None,
+            missed: 0,
+            heard: 0,
+            retry_ns: RETRY_FIRST_NS,
+            is_told: false,
+        }
+    }
+
+    /// Name of the neighbour behind it.
+    pub(super) fn neighbour(&self) -> Option<&str> {
+        matches!(self.stage, Stage::Up).then_some(self.peer.as_str())
+    }
+
+    /// The words for its stage.
+    pub(super) fn stage_name(&self) -> &'static str {
+        match self.stage {
+            Stage::Idle => "idle",
+            Stage::Connecting => "asking",
+            Stage::Starting { .. } | Stage::Joining(_) | Stage::Adding => "joining",
+            Stage::Answering => "answering",
+            Stage::Assigning(_) | Stage::Stopping => "admitting",
+            Stage::Up => "up",
+            Stage::Leaving => "leaving",
+        }
+    }
+}
+
+/// rlite's first invoke id of a connection is 2, and every request has one, also those that have
+/// no answer: they are forgotten after 15 s.
+pub(super) fn connection() -> Connection {
+    let limits = Limits {
+        pending_max: 4_096,
+        ..Limits::default()
+    };
+    Connection::new(RULES, limits).numbered_from(2)
+}
+
+impl Rlite {
+    pub(super) fn n1_up(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        props: N1Properties,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if self.n1s.contains_key(&n1) {
+            self.n1_down(now, n1, "another N-1 flow has its number", dt);
+        }
+        if self.member.is_none() {
+            dt.set_address(Address(ADDRESS_OF_NEW));
+        }
+        dt.add_n1(n1, &props);
+        self.seeks
+            .remove(&(props.dif.clone(), props.remote.clone()));
+        let is_initiator = props.is_initiator;
+        self.n1s.insert(n1, N1::new(props));
+        if is_initiator {
+            self.connect(now, n1, dt);
+        } else if self.member.is_none() && !self.is_away {
+            self.wait(n1, now + PATIENCE_NS);
+        }
+    }
+
+    pub(super) fn n1_down(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        let reason = format!("the N-1 flow ended: {reason}");
+        let is_attempt = !matches!(flow.stage, Stage::Idle | Stage::Up | Stage::Leaving);
+        let is_wanted = !matches!(flow.stage, Stage::Leaving);
+        if is_attempt && self.member.is_none() {
+            let reason = reason.clone();
+            self.journal.tell(Event::EnrollFailed { n1, reason });
+        }
+        self.neighbour_down(now, n1, &reason, dt);
+        if let Some(gone) = self.n1s.remove(&n1)
+            && is_wanted
+        {
+            self.seek(now, &gone.props);
+        }
+        dt.remove_n1(now, n1);
+    }
+
+    /// The order to enroll through this flow.
+    pub(super) fn enroll_by(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        self.is_away = false;
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            let reason = "there is no such N-1 flow".to_string();
+            self.journal.tell(Event::EnrollFailed { n1, reason });
+            return;
+        };
+        flow.is_told = false;
+        flow.retry_ns = RETRY_FIRST_NS;
+        if !matches!(flow.stage, Stage::Up) {
+            self.connect(now, n1, dt);
+        }
+    }
+
+    /// Attempts on all N-1 flows that this side asked for: it is a member now.
+    pub(super) fn start_waiting(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let idle = |flow: &N1| matches!(flow.stage, Stage::Idle) && flow.props.is_initiator;
+        let waiting = self.n1s.iter().filter(|(_, flow)| idle(flow));
+        let waiting: Vec<N1Port> = waiting.map(|(n1, _)| *n1).collect();
+        for n1 in waiting {
+            self.connect(now, n1, dt);
+        }
+    }
+
+    pub(super) fn wait(&mut self, n1: N1Port, at: u64) {
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.at = Some(at);
+        }
+    }
+
+    /// An attempt, or what follows from it, has come to nothing.
+    pub(super) fn attempt_failed(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.neighbour_down(now, n1, reason, dt);
+        self.journal.count("enrollments-failed");
+        let is_member = self.member.is_some();
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let was_answering = matches!(
+            flow.stage,
+            Stage::Answering | Stage::Assigning(_) | Stage::Stopping
+        );
+        flow.stage = Stage::Idle;
+        flow.cdap = connection();
+        flow.at = None;
+        if was_answering {
+            let text = format!("{} was not enrolled: {reason}", flow.peer);
+            return self.journal.notice("enroll", &text);
+        }
+        let is_news = !core::mem::replace(&mut flow.is_told, true);
+        if is_member {
+            let remote = flow.props.remote.clone();
+            let text = format!("no neighbour at {remote:?}: {reason}");
+            self.journal.notice(&remote, &text);
+        } else if is_news {
+            let reason = reason.to_string();
+            self.journal.tell(Event::EnrollFailed { n1, reason });
+        }
+        let pause = self.random.about(flow.retry_ns);
+        flow.retry_ns = (flow.retry_ns * 2).min(RETRY_MAX_NS);
+        flow.at = Some(now + pause);
+    }
+
+    /// The member behind an N-1 flow is a neighbour.
+    pub(super) fn neighbour_up(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let interval = self.keepalive_ns();
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.stage = Stage::Up;
+        flow.at = Some(now + interval);
+        flow.missed = 0;
+        flow.retry_ns = RETRY_FIRST_NS;
+        flow.is_told = false;
+        let (peer, cost) = (flow.peer.clone(), flow.props.cost);
+        let address = Address(self.address_of(&peer).unwrap_or_default());
+        self.journal.tell(Event::NeighbourUp {
+            name: peer.clone(),
+            address,
+            n1,
+        });
+        // Data transfer knows the neighbour before anything is sent to its address.
+        self.renew_reached(now, dt);
+        self.report_link(now, &peer, Some(cost), dt);
+        self.tell_everything(now, n1, dt);
+    }
+
+    /// The neighbour behind an N-1 flow is none any more, if it was one.
+    pub(super) fn neighbour_down(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if !matches!(flow.stage, Stage::Up) {
+            return;
+        }
+        flow.stage = Stage::Idle;
+        flow.cdap = connection();
+        flow.at = None;
+        let peer = flow.peer.clone();
+        self.journal.tell(Event::NeighbourDown {
+            name: peer.clone(),
+            n1,
+            reason: reason.to_string(),
+        });
+        let others = self
+            .n1s
+            .values()
+            .filter(|flow| flow.neighbour() == Some(&peer));
+        let cost = others.map(|flow| flow.props.cost).min();
+        self.report_link(now, &peer, cost, dt);
+    }
+
+    /// A neighbour says nothing, or its N-1 flow does not work: the binder is to make another.
+    pub(super) fn lose_neighbour(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.neighbour_down(now, n1, reason, dt);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.stage = Stage::Leaving;
+        flow.at = None;
+        let props = flow.props.clone();
+        let reason = reason.to_string();
+        self.journal.tell(Event::DropN1 { n1, reason });
+        self.seek(now, &props);
+    }
+
+    /// M_RELEASE: the other side does not want this member as neighbour. rlite has no answer to it.
+    pub(super) fn on_release(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        self.neighbour_down(now, n1, "it released this member", dt);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.cdap = connection();
+        flow.stage = Stage::Leaving;
+        flow.at = None;
+        let reason = "the neighbour released this member".to_string();
+        self.journal.tell(Event::DropN1 { n1, reason });
+    }
+
+    /// Every N-1 flow of a member that leaves: the neighbour is released, then the flow given back.
+    pub(super) fn release_all(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
+        let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
+        for n1 in n1s {
+            if self.n1s[&n1].neighbour().is_some() {
+                self.say(now, n1, Message::new(Opcode::Release), dt);
+            }
+            self.neighbour_down(now, n1, reason, dt);
+            if let Some(flow) = self.n1s.get_mut(&n1) {
+                flow.stage = Stage::Leaving;
+                flow.at = Some(now + LAST_WORDS_NS);
+            }
+        }
+    }
+
+    fn keepalive_ns(&self) -> u64 {
+        let config = self.member.as_ref().map(|member| &member.config);
+        let ms = config.map_or(20_000, |config| config.keepalive_ms.max(1));
+        u64::from(ms) * MS
+    }
+
+    pub(super) fn neighbours_due(&self) -> Option<u64> {
+        let flows = self.n1s.values();
+        flows
+            .flat_map(|flow| [flow.at, flow.cdap.poll_timeout()])
+            .flatten()
+            .min()
+    }
+
+    /// Does what is due on N-1 flows.
+    pub(super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        for flow in self.n1s.values_mut() {
+            flow.cdap.handle_timeout(now);
+            // Most requests have no answer; those that need one have a time of their own.
+            while flow.cdap.poll_lost().is_some() {}
+        }
+        let is_due = |flow: &N1| flow.at.is_some_and(|at| at <= now);
+        let due = self.n1s.iter().filter(|(_, flow)| is_due(flow));
+        let due: Vec<N1Port> = due.map(|(n1, _)| *n1).collect();
+        for n1 in due {
+            self.n1_timeout(now, n1, dt);
+        }
+    }
+
+    fn n1_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let interval = self.keepalive_ns();
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.at = None;
+        match &flow.stage {
+            Stage::Idle => self.connect(now, n1, dt),
+            Stage::Up if flow.missed >= MISSED_MAX => {
+                let reason = "it answered none of the last three keep-alives";
+                self.lose_neighbour(now, n1, reason, dt);
+            }
+            Stage::Up => {
+                flow.missed += 1;
+                flow.at = Some(now + interval);
+                let message = Message::object(Opcode::Read, class::KEEPALIVE, name::KEEPALIVE);
+                self.say(now, n1, message, dt);
+            }
+            Stage::Leaving => {
+                let reason = "this member left the DIF".to_string();
+                self.journal.tell(Event::DropN1 { n1, reason });
+            }
+            Stage::Assigning(_) => self.assignment_timeout(now, n1, dt),
+            Stage::Connecting => self.attempt_failed(now, n1, "no answer to M_CONNECT", dt),
+            Stage::Starting { .. } | Stage::Adding => {
+                self.attempt_failed(now, n1, "no answer to M_START", dt);
+            }
+            Stage::Joining(_) => self.attempt_failed(now, n1, "no M_STOP came", dt),
+            Stage::Answering => self.attempt_failed(now, n1, "no M_START came", dt),
+            Stage::Stopping => self.attempt_failed(now, n1, "no answer to M_STOP", dt),
+        }
+    }
+
+    /// An N-1 flow that this side asked for is gone: the binder is asked for another.
+    fn seek(&mut self, now: u64, props: &N1Properties) {
+        let is_wanted = props.is_initiator && !self.is_away && !props.remote.is_empty();
+        if is_wanted && self.seeks.len() < SEEKS_MAX {
+            let key = (props.dif.clone(), props.remote.clone());
+            self.seeks.entry(key).or_insert(Seek {
+                at: now + RETRY_FIRST_NS,
+                pause: RETRY_FIRST_NS,
+            });
+        }
+    }
+
+    pub(super) fn seeks_due(&self) -> Option<u64> {
+        self.seeks.values().map(|seek| seek.at).min()
+    }
+
+    pub(super) fn seeks_timeout(&mut self, now: u64) {
+        for ((dif, remote), seek) in &mut self.seeks {
+            if seek.at <= now {
+                seek.pause = (seek.pause * 2).min(RETRY_MAX_NS);
+                seek.at = now + self.random.about(seek.pause);
+                self.journal.tell(Event::NeedN1 {
+                    dif: dif.clone(),
+                    remote: remote.clone(),
+                });
+            }
+        }
+    }
+}

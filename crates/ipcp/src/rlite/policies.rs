@@ -1,0 +1,308 @@
+//! Policies of an rlite DIF: which of rlite's own this member follows, and under which names of
+//! this system they are configured.
+//!
+//! | rlite's component | here | policies |
+//! |---|---|---|
+//! | `addralloc` | `address-assignment` | `distributed` (parameter `nack-wait`), `static` |
+//! | `routing` | `routing` | `link-state`, `link-state-lfa` (parameters `age-incr-intval`, `age-max`) |
+//! | `dft` | `directory` | `fully-replicated` |
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use crate::config::{DifConfig, PolicySpec};
+use crate::foreign::MS;
+use crate::policy::{Catalogue, Descriptor, Param, component};
+
+/// How long objections to a proposed address are waited for unless configured.
+const NACK_WAIT_NS: u64 = 4_000 * MS;
+
+/// Longest age of a lower flow unless configured.
+const AGE_MAX_NS: u64 = 900_000 * MS;
+
+/// rlite's name of a component, the name here, its policies (the first is the default), and the
+/// parameters of any of them with their defaults in words.
+struct Component {
+    theirs: &'static str,
+    here: &'static str,
+    policies: &'static [(&'static str, &'static str)],
+    params: &'static [(&'static str, &'static str)],
+}
+
+/// In the order in which an enroller tells them.
+const COMPONENTS: [Component; 3] = [
+    Component {
+        theirs: "dft",
+        here: component::DIRECTORY,
+        policies: &[("fully-replicated", "Every member knows all registrations.")],
+        params: &[],
+    },
+    Component {
+        theirs: "routing",
+        here: component::ROUTING,
+        policies: &[
+            ("link-state", "Every member knows all lower flows."),
+            ("link-state-lfa", "The same, with loop-free alternates."),
+        ],
+        params: &[
+            ("age-incr-intval", "How often ages grow, such as 10s."),
+            (
+                "age-max",
+                "Age at which a lower flow is forgotten, such as 900s.",
+            ),
+        ],
+    },
+    Component {
+        theirs: "addralloc",
+        here: component::ADDRESS_ASSIGNMENT,
+        policies: &[
+            (
+                "distributed",
+                "The enroller draws an address; others may object.",
+            ),
+            ("static", "Members are configured with their addresses."),
+        ],
+        params: &[(
+            "nack-wait",
+            "How long objections to an address are waited for, such as 1000ms (4s unless told).",
+        )],
+    },
+];
+
+/// Adds rlite's policies to the catalogue of an IPCP.
+pub(crate) fn describe(catalogue: &mut Catalogue) {
+    for component in &COMPONENTS {
+        for (name, help) in component.policies {
+            let params = component.params.iter().map(|(name, help)| Param {
+                name,
+                default: "",
+                help,
+            });
+            let descriptor = Descriptor {
+                component: component.here,
+                name,
+                help,
+                params: params.collect(),
+                is_live: true,
+            };
+            catalogue.describe(descriptor);
+        }
+    }
+}
+
+/// What is in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Policies {
+    /// By rlite's name of the component: the policy and the parameters that were told or
+    /// configured.
+    chosen: BTreeMap<&'static str, PolicySpec>,
+}
+
+impl Policies {
+    /// Those of a configuration; what it does not name is rlite's default.
+    ///
+    /// # Errors
+    /// A policy or parameter that there is not, or a value that is no good.
+    pub(super) fn of(config: &DifConfig) -> Result<Policies, String> {
+        let mut policies = Policies {
+            chosen: BTreeMap::new(),
+        };
+        for component in &COMPONENTS {
+            let mut spec = PolicySpec {
+                name: component.policies[0].0.to_string(),
+                params: BTreeMap::new(),
+            };
+            if let Some(configured) = config.policies.get(component.here) {
+                let name = &configured.name;
+                if !name.is_empty() {
+                    check_policy(component, name)?;
+                    spec.name.clone_from(name);
+                }
+                for (name, value) in &configured.params {
+                    check_parameter(component, name, value)?;
+                    if !value.is_empty() {
+                        spec.params.insert(name.clone(), value.clone());
+                    }
+                }
+            }
+            policies.chosen.insert(component.theirs, spec);
+        }
+        Ok(policies)
+    }
+
+    /// An enroller tells a policy.
+    ///
+    /// # Errors
+    /// Why it cannot be followed.
+    pub(super) fn set_policy(&mut self, component: &str, name: &str) -> Result<(), String> {
+        let component = find(component)?;
+        check_policy(component, name)?;
+        let spec = self.chosen.entry(component.theirs).or_default();
+        spec.name = name.to_string();
+        Ok(())
+    }
+
+    /// An enroller tells a parameter.
+    ///
+    /// # Errors
+    /// Why it cannot be followed.
+    pub(super) fn set_parameter(
+        &mut self,
+        component: &str,
+        name: &str,
+        value: &str,
+    ) -> Result<(), String> {
+        let component = find(component)?;
+        check_parameter(component, name, value)?;
+        let spec = self.chosen.entry(component.theirs).or_default();
+        spec.params.insert(name.to_string(), value.to_string());
+        Ok(())
+    }
+
+    /// What an enroller tells: component and policy of each.
+    pub(super) fn told_policies(&self) -> Vec<(&'static str, String)> {
+        let all = COMPONENTS.iter().filter_map(|component| {
+            let spec = self.chosen.get(component.theirs)?;
+            Some((component.theirs, spec.name.clone()))
+        });
+        all.collect()
+    }
+
+    /// What an enroller tells further: component, parameter and value of those that are set.
+    pub(super) fn told_parameters(&self) -> Vec<(&'static str, String, String)> {
+        let of = |component: &Component| {
+            let spec = self.chosen.get(component.theirs)?;
+            let params = spec.params.iter();
+            Some((component.theirs, params))
+        };
+        let all = COMPONENTS
+            .iter()
+            .filter_map(of)
+            .flat_map(|(theirs, params)| {
+                params.map(move |(name, value)| (theirs, name.clone(), value.clone()))
+            });
+        all.collect()
+    }
+
+    /// All of them under the names of this system.
+    pub(super) fn here(&self) -> Vec<(&'static str, PolicySpec)> {
+        let all = COMPONENTS.iter().filter_map(|component| {
+            let spec = self.chosen.get(component.theirs)?;
+            Some((component.here, spec.clone()))
+        });
+        all.collect()
+    }
+
+    /// The enroller assigns addresses.
+    pub(super) fn assigns(&self) -> bool {
+        self.name("addralloc") == "distributed"
+    }
+
+    /// Routes have alternates.
+    pub(super) fn has_alternates(&self) -> bool {
+        self.name("routing") == "link-state-lfa"
+    }
+
+    /// How long objections to an address are waited for, in nanoseconds.
+    pub(super) fn nack_wait(&self) -> u64 {
+        self.duration("addralloc", "nack-wait", NACK_WAIT_NS)
+    }
+
+    /// Age at which a lower flow is forgotten, in nanoseconds.
+    pub(super) fn age_max(&self) -> u64 {
+        self.duration("routing", "age-max", AGE_MAX_NS)
+    }
+
+    fn name(&self, component: &str) -> &str {
+        let spec = self.chosen.get(component);
+        spec.map_or("", |spec| spec.name.as_str())
+    }
+
+    fn duration(&self, component: &str, parameter: &str, default: u64) -> u64 {
+        let spec = self.chosen.get(component);
+        let text = spec.and_then(|spec| spec.params.get(parameter));
+        text.and_then(|text| duration(text)).unwrap_or(default)
+    }
+}
+
+fn find(theirs: &str) -> Result<&'static Component, String> {
+    let found = COMPONENTS.iter().find(|it| it.theirs == theirs);
+    found.ok_or_else(|| format!("no component {theirs:?} of an rlite DIF has policies here"))
+}
+
+fn check_policy(component: &Component, name: &str) -> Result<(), String> {
+    if component.policies.iter().any(|policy| policy.0 == name) {
+        return Ok(());
+    }
+    let known: Vec<&str> = component.policies.iter().map(|policy| policy.0).collect();
+    Err(format!(
+        "{}: no policy {name:?} in an rlite DIF here; there are: {}",
+        component.here,
+        known.join(", ")
+    ))
+}
+
+fn check_parameter(component: &Component, name: &str, value: &str) -> Result<(), String> {
+    if !component.params.iter().any(|param| param.0 == name) {
+        return Err(format!(
+            "{}: no parameter {name:?} in an rlite DIF here",
+            component.here
+        ));
+    }
+    if !value.is_empty() && duration(value).is_none() {
+        return Err(format!(
+            "{}: {name} is {value:?}, which is no duration such as 1000ms or 4s",
+            component.here
+        ));
+    }
+    Ok(())
+}
+
+/// A duration as rlite writes it (`1000ms`, `4s`, `20000us`), in nanoseconds; at most a day.
+fn duration(text: &str) -> Option<u64> {
+    let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
+    let (digits, unit) = text.split_at(unit_at);
+    let unit = match unit {
+        "s" => 1_000 * MS,
+        "ms" => MS,
+        "us" => 1_000,
+        _ => return None,
+    };
+    let nanoseconds = digits.parse::<u64>().ok()?.checked_mul(unit)?;
+    (nanoseconds <= 86_400_000 * MS).then_some(nanoseconds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("1000ms"), Some(1_000 * MS));
+        assert_eq!(duration("4s"), Some(4_000 * MS));
+        assert_eq!(duration("20000us"), Some(20 * MS));
+        for bad in ["", "4", "s", "4m", "-1s", "99999999999999999999s", "86401s"] {
+            assert_eq!(duration(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_followed_is_named() {
+        let mut policies = Policies::of(&DifConfig::default()).expect("defaults");
+        assert!(policies.assigns() && !policies.has_alternates());
+        assert_eq!(policies.set_policy("routing", "link-state-lfa"), Ok(()));
+        assert!(policies.has_alternates());
+        let error = policies.set_policy("addralloc", "centralized-fault-tolerant");
+        assert!(error.is_err_and(|text| text.contains("distributed, static")));
+        let error = policies.set_parameter("addralloc", "nack-wait", "soon");
+        assert!(error.is_err_and(|text| text.contains("1000ms")));
+        assert_eq!(
+            policies.set_parameter("addralloc", "nack-wait", "1s"),
+            Ok(())
+        );
+        assert_eq!(policies.nack_wait(), 1_000 * MS);
+        assert!(policies.set_policy("wine", "red").is_err());
+    }
+}

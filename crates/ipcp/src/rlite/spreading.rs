@@ -1,0 +1,267 @@
+//! What members tell one another without being asked: slices of entries to neighbours, everything
+//! to a new one, and every 30 s what this member says of itself.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode, Value};
+
+use super::objects::{class, name};
+use super::values::{
+    Candidate, Candidates, DirectoryEntries, DirectoryEntry, LowerFlow, LowerFlows, SLICE, value,
+};
+use super::{RULES, Rlite};
+use crate::api::N1Port;
+use crate::foreign::MS;
+use crate::foreign::links::{Key, Report};
+use crate::foreign::names::Name;
+use crate::seam::DataTransfer;
+
+/// N-1 DIFs of a member that are told and kept.
+pub(super) const LOWER_DIFS_MAX: usize = 16;
+
+/// Ages grow in such steps.
+const AGE_STEP_S: u64 = 10;
+
+impl Rlite {
+    /// One N-1 flow of every neighbour except the one behind `but`.
+    pub(super) fn neighbours_but(&self, but: Option<N1Port>) -> Vec<N1Port> {
+        let except = but.and_then(|n1| self.n1s.get(&n1)?.neighbour());
+        let mut seen = Vec::new();
+        let mut n1s = Vec::new();
+        for (n1, flow) in &self.n1s {
+            if let Some(name) = flow.neighbour()
+                && Some(name) != except
+                && !seen.contains(&name)
+            {
+                seen.push(name);
+                n1s.push(*n1);
+            }
+        }
+        n1s
+    }
+
+    /// A message to every neighbour except the one behind `but`. Returns how many there are.
+    pub(super) fn tell_neighbours(
+        &mut self,
+        now: u64,
+        but: Option<N1Port>,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) -> usize {
+        let to = self.neighbours_but(but);
+        for n1 in &to {
+            self.say(now, *n1, message.clone(), dt);
+        }
+        to.len()
+    }
+
+    /// Entries in slices of at most ten, and of what fits in a PDU.
+    pub(super) fn spread<T>(
+        &mut self,
+        now: u64,
+        message: &Message,
+        entries: &[T],
+        list: &dyn Fn(&[T]) -> Value,
+        to: &[N1Port],
+        dt: &mut dyn DataTransfer,
+    ) {
+        if to.is_empty() {
+            return;
+        }
+        let bytes_max = dt.management_max();
+        let mut rest = entries;
+        while !rest.is_empty() {
+            let mut count = rest.len().min(SLICE);
+            let mut whole = message.clone().with_value(list(&rest[..count]));
+            // The invoke id is not known yet: 5 bytes are the longest.
+            whole.version = RULES.version;
+            whole.invoke_id = i32::MAX;
+            while count > 1 && RULES.encode(&whole).len() > bytes_max {
+                count -= 1;
+                whole.value = Some(list(&rest[..count]));
+            }
+            if RULES.encode(&whole).len() > bytes_max {
+                self.journal.count("entries-too-long");
+            } else {
+                for n1 in to {
+                    self.say(now, *n1, whole.clone(), dt);
+                }
+            }
+            rest = &rest[count..];
+        }
+    }
+
+    /// This member's word about its link to a neighbour, to all neighbours when it is news.
+    pub(super) fn report_link(
+        &mut self,
+        now: u64,
+        neighbour: &str,
+        cost: Option<u32>,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if self.links.report(now, neighbour, cost) {
+            let key = (self.own.clone(), neighbour.to_string());
+            let to = self.neighbours_but(None);
+            self.tell_links(now, &[key], &to, dt);
+        }
+    }
+
+    /// Lower flows by key: M_CREATE for those that are there, M_DELETE for those that are not.
+    pub(super) fn tell_links(
+        &mut self,
+        now: u64,
+        keys: &[Key],
+        to: &[N1Port],
+        dt: &mut dyn DataTransfer,
+    ) {
+        let known = |key: &Key| Some((key.clone(), self.links.get(now, key)?));
+        let all: Vec<(Key, Report)> = keys.iter().filter_map(known).collect();
+        for (opcode, is_up) in [(Opcode::Create, true), (Opcode::Delete, false)] {
+            let entries = all.iter().filter(|(_, report)| report.is_up == is_up);
+            let entries: Vec<LowerFlow> = entries.map(lower_flow).collect();
+            let message = Message::object(opcode, class::ROUTING, name::ROUTING);
+            let list = |entries: &[LowerFlow]| {
+                value(&LowerFlows {
+                    entries: entries.to_vec(),
+                })
+            };
+            self.spread(now, &message, &entries, &list, to, dt);
+        }
+    }
+
+    /// Members' records by name.
+    pub(super) fn tell_members(
+        &mut self,
+        now: u64,
+        opcode: Opcode,
+        entries: &[Candidate],
+        to: &[N1Port],
+        dt: &mut dyn DataTransfer,
+    ) {
+        let message = Message::object(opcode, class::NEIGHBOURS, name::NEIGHBOURS);
+        let list = |entries: &[Candidate]| {
+            value(&Candidates {
+                entries: entries.to_vec(),
+            })
+        };
+        self.spread(now, &message, entries, &list, to, dt);
+    }
+
+    /// Registrations.
+    pub(super) fn tell_directory(
+        &mut self,
+        now: u64,
+        opcode: Opcode,
+        entries: &[DirectoryEntry],
+        to: &[N1Port],
+        dt: &mut dyn DataTransfer,
+    ) {
+        let message = Message::object(opcode, class::DIRECTORY, name::DIRECTORY);
+        let list = |entries: &[DirectoryEntry]| {
+            value(&DirectoryEntries {
+                entries: entries.to_vec(),
+            })
+        };
+        self.spread(now, &message, entries, &list, to, dt);
+    }
+
+    /// Everything that is known, to a neighbour that is new. What is about itself it knows.
+    pub(super) fn tell_everything(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(peer) = self.n1s[&n1].neighbour().map(String::from) else {
+            return;
+        };
+        let flows = self.n1s.values();
+        if flows.filter(|flow| flow.neighbour() == Some(&peer)).count() > 1 {
+            return;
+        }
+        let to = [n1];
+        let others = self.members.iter().filter(|(name, _)| **name != peer);
+        let others =
+            others.map(|(name, member)| candidate(name, member.address, member.lower_difs.clone()));
+        let records: Vec<Candidate> = self.own_record().into_iter().chain(others).collect();
+        self.tell_members(now, Opcode::Create, &records, &to, dt);
+        let links = self.links.iter(now);
+        let links = links.filter(|((from, _), report)| *from != peer && report.is_up);
+        let links: Vec<Key> = links.map(|(key, _)| key.clone()).collect();
+        self.tell_links(now, &links, &to, dt);
+        let own = self.own_registrations();
+        let others = self
+            .directory
+            .others()
+            .filter(|(_, holder, _)| **holder != peer);
+        let others = others.map(|(app, holder, seq)| directory_entry(app, holder, seq));
+        let entries: Vec<DirectoryEntry> = own.into_iter().chain(others).collect();
+        self.tell_directory(now, Opcode::Create, &entries, &to, dt);
+        let addresses = self.all_addresses();
+        self.tell_addresses(now, &addresses, &to, dt);
+    }
+
+    /// What this member says of itself, again: for whoever missed it, and so that it does not age.
+    pub(super) fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.links.refresh(now);
+        let to = self.neighbours_but(None);
+        let own = self.links.own(now).filter(|(_, report)| report.is_up);
+        let own: Vec<Key> = own.map(|(key, _)| key.clone()).collect();
+        self.tell_links(now, &own, &to, dt);
+        let entries = self.own_registrations();
+        self.tell_directory(now, Opcode::Create, &entries, &to, dt);
+        self.tell_own_record(now, dt);
+    }
+
+    /// This member's own record to all neighbours.
+    pub(super) fn tell_own_record(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let record: Vec<Candidate> = self.own_record().into_iter().collect();
+        let to = self.neighbours_but(None);
+        self.tell_members(now, Opcode::Create, &record, &to, dt);
+    }
+
+    fn own_record(&self) -> Option<Candidate> {
+        let mut difs: Vec<String> = Vec::new();
+        for flow in self.n1s.values() {
+            if !difs.contains(&flow.props.dif) && difs.len() < LOWER_DIFS_MAX {
+                difs.push(flow.props.dif.clone());
+            }
+        }
+        Some(candidate(&self.own, self.own_address()?, difs))
+    }
+
+    fn own_registrations(&self) -> Vec<DirectoryEntry> {
+        let own = self.directory.registered();
+        own.map(|(app, seq)| directory_entry(app, &self.own, seq))
+            .collect()
+    }
+}
+
+fn lower_flow((key, report): &(Key, Report)) -> LowerFlow {
+    let seconds = report.age / (1_000 * MS);
+    let age = seconds - seconds % AGE_STEP_S;
+    LowerFlow {
+        local: Some(key.0.clone()),
+        remote: Some(key.1.clone()),
+        cost: Some(report.cost),
+        seq: Some(report.seq),
+        state: Some(report.is_up),
+        age: Some(u32::try_from(age).unwrap_or(u32::MAX)),
+    }
+}
+
+/// A member's record.
+pub(super) fn candidate(name: &str, address: u64, lower_difs: Vec<String>) -> Candidate {
+    let name = Name::of(name);
+    Candidate {
+        name: Some(name.ap),
+        instance: Some(name.api),
+        address: Some(address),
+        lower_difs,
+    }
+}
+
+/// A registration.
+pub(super) fn directory_entry(app: &str, holder: &str, seq: u64) -> DirectoryEntry {
+    DirectoryEntry {
+        app: Some(Name::of(app).into()),
+        holder: Some(holder.to_string()),
+        seq: Some(seq),
+    }
+}

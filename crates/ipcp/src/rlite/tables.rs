@@ -1,0 +1,233 @@
+//! What neighbours tell: lower flows, members, registrations. News goes on to the other neighbours.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+use carina_wire::check_name;
+
+use super::neighbours::Stage;
+use super::objects::{class, name};
+use super::spreading::directory_entry;
+use super::values::{
+    Candidate, Candidates, DirectoryEntries, DirectoryEntry, ENTRIES_MAX, LowerFlow, LowerFlows,
+    is_name, value_of,
+};
+use super::{Member, Rlite};
+use crate::api::N1Port;
+use crate::foreign::MS;
+use crate::foreign::directory;
+use crate::foreign::links::{Key, Report, Verdict};
+use crate::foreign::names::Name;
+use crate::seam::DataTransfer;
+
+impl Rlite {
+    /// M_CREATE or M_DELETE of entries.
+    pub(super) fn on_entries(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if matches!(self.n1s[&n1].stage, Stage::Stopping) {
+            // Its M_STOP_R was lost: whoever tells what it knows is a member.
+            self.enrollee_is_up(now, n1, dt);
+        }
+        if self.n1s[&n1].neighbour().is_none() {
+            let peer = self.peer_name(n1);
+            return self.journal.discard(&peer, "entries-of-no-neighbour");
+        }
+        match (message.name.as_str(), message.class.as_str()) {
+            (name::ROUTING, class::ROUTING) => self.on_links(now, n1, message, dt),
+            (name::NEIGHBOURS, class::NEIGHBOURS) => self.on_members(now, n1, message, dt),
+            (name::DIRECTORY, class::DIRECTORY) => self.on_directory(now, n1, message, dt),
+            (name::ADDRESSES, class::ADDRESSES) => self.on_addresses(now, n1, message, dt),
+            (name::ADDRESSES, class::ADDRESS_WANTED) => {
+                self.on_address_wanted(now, n1, message, dt);
+            }
+            _ => {
+                let peer = self.peer_name(n1);
+                self.journal.discard(&peer, "object");
+            }
+        }
+    }
+
+    fn on_links(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+        let peer = self.peer_name(n1);
+        let list = value_of::<LowerFlows>(message);
+        let Some(LowerFlows { entries }) = list.filter(|list| list.entries.len() <= ENTRIES_MAX)
+        else {
+            return self.journal.discard(&peer, "lower-flows-malformed");
+        };
+        let (mut news, mut corrected) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let Some((key, mut report)) = link_of(entry) else {
+                self.journal.discard(&peer, "lower-flow-malformed");
+                continue;
+            };
+            let is_end = message.opcode == Opcode::Delete;
+            report.is_up &= !is_end;
+            if is_end && key.0 != self.own {
+                if self.links.withdraw(now, &key, report.seq) {
+                    news.push(key);
+                }
+                continue;
+            }
+            match self.links.insert(now, key.clone(), report) {
+                Verdict::New => news.push(key),
+                Verdict::Corrected => corrected.push(key),
+                Verdict::Full => self.journal.discard(&peer, "lower-flows-too-many"),
+                Verdict::Same | Verdict::Old => {}
+            }
+        }
+        let onward = self.neighbours_but(Some(n1));
+        self.tell_links(now, &news, &onward, dt);
+        let all = self.neighbours_but(None);
+        self.tell_links(now, &corrected, &all, dt);
+    }
+
+    fn on_members(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+        let peer = self.peer_name(n1);
+        let list = value_of::<Candidates>(message);
+        let Some(Candidates { entries }) = list.filter(|list| list.entries.len() <= ENTRIES_MAX)
+        else {
+            return self.journal.discard(&peer, "members-malformed");
+        };
+        let mut news: Vec<Candidate> = Vec::new();
+        for entry in entries {
+            let Some((name, member)) = member_of(entry.clone()) else {
+                self.journal.discard(&peer, "member-malformed");
+                continue;
+            };
+            // Each member speaks for itself, as far as it can be heard.
+            if name == self.own || name != peer && self.is_neighbour(&name) {
+                continue;
+            }
+            let is_news = match message.opcode {
+                Opcode::Delete => name != peer && self.members.remove(&name).is_some(),
+                _ => self.set_member(now, &name, member),
+            };
+            self.are_routes_stale |= is_news;
+            if is_news {
+                news.push(entry);
+            }
+        }
+        let onward = self.neighbours_but(Some(n1));
+        self.tell_members(now, message.opcode, &news, &onward, dt);
+    }
+
+    fn on_directory(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+        let peer = self.peer_name(n1);
+        let list = value_of::<DirectoryEntries>(message);
+        let list = list.filter(|list| list.entries.len() <= ENTRIES_MAX);
+        let Some(DirectoryEntries { entries }) = list else {
+            return self.journal.discard(&peer, "directory-malformed");
+        };
+        let mut news: Vec<DirectoryEntry> = Vec::new();
+        let mut corrected: Vec<String> = Vec::new();
+        for entry in entries {
+            let Some((app, holder, seq)) = registration_of(entry.clone()) else {
+                self.journal.discard(&peer, "directory-entry-malformed");
+                continue;
+            };
+            if message.opcode == Opcode::Delete {
+                if self.directory.withdraw(now, &app, &holder, seq) {
+                    news.push(entry);
+                }
+                continue;
+            }
+            match self.directory.insert(now, &app, holder, seq) {
+                directory::Verdict::New => news.push(entry),
+                directory::Verdict::Corrected => corrected.push(app),
+                directory::Verdict::Full => self.journal.discard(&peer, "directory-full"),
+                directory::Verdict::Same | directory::Verdict::Old => {}
+            }
+        }
+        let onward = self.neighbours_but(Some(n1));
+        self.tell_directory(now, message.opcode, &news, &onward, dt);
+        for app in corrected {
+            self.tell_registration(now, &app, dt);
+        }
+    }
+
+    /// An application of this system as it is, to all: registered or not.
+    fn tell_registration(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
+        let all = self.neighbours_but(None);
+        let own = self.own.clone();
+        let (opcode, seq) = match self.directory.seq(app, &own) {
+            Some(seq) => (Opcode::Create, seq),
+            // Whatever version others hold, it ends.
+            None => (Opcode::Delete, u64::MAX),
+        };
+        let entry = directory_entry(app, &own, seq);
+        self.tell_directory(now, opcode, &[entry], &all, dt);
+    }
+
+    /// An application of this system can be reached.
+    pub(super) fn register(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
+        if let Err(error) = check_name(app) {
+            return self.journal.notice("register", &error.to_string());
+        }
+        let is_new = self.directory.register(app).is_some();
+        if is_new && self.member.is_some() {
+            self.tell_registration(now, app, dt);
+        }
+    }
+
+    /// It cannot any more.
+    pub(super) fn unregister(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
+        let Some(seq) = self.directory.unregister(now, app) else {
+            return;
+        };
+        let all = self.neighbours_but(None);
+        let entry = directory_entry(app, &self.own, seq);
+        self.tell_directory(now, Opcode::Delete, &[entry], &all, dt);
+    }
+}
+
+/// A lower flow, if it can be one.
+fn link_of(entry: LowerFlow) -> Option<(Key, Report)> {
+    let local = entry.local.filter(|name| is_name(name))?;
+    let remote = entry.remote.filter(|name| is_name(name))?;
+    if local == remote {
+        return None;
+    }
+    let report = Report {
+        cost: entry.cost.unwrap_or(1).max(1),
+        seq: entry.seq.unwrap_or_default(),
+        is_up: entry.state.unwrap_or(true),
+        age: u64::from(entry.age.unwrap_or_default()) * 1_000 * MS,
+    };
+    Some(((local, remote), report))
+}
+
+/// A member's record, if it can be one.
+fn member_of(entry: Candidate) -> Option<(String, Member)> {
+    let name = Name {
+        ap: entry.name?,
+        api: entry.instance.unwrap_or_default(),
+        ..Name::default()
+    };
+    let name = name.to_string();
+    let address = entry.address?;
+    if !is_name(&name) || address == 0 || address > i32::MAX as u64 {
+        return None;
+    }
+    let lower_difs = Rlite::note_lower_difs(entry.lower_difs);
+    Some((
+        name,
+        Member {
+            address,
+            lower_difs,
+        },
+    ))
+}
+
+/// A registration, if it can be one.
+fn registration_of(entry: DirectoryEntry) -> Option<(String, String, u64)> {
+    let app = Name::from(entry.app?).to_string();
+    let holder = entry.holder.filter(|name| is_name(name))?;
+    check_name(&app).ok()?;
+    Some((app, holder, entry.seq.unwrap_or_default()))
+}

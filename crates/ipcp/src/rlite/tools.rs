@@ -1,0 +1,227 @@
+//! Orders and questions of people: leaving, and the RIB as tools see it.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::Opcode;
+use carina_wire::dif::Address;
+
+use super::spreading::directory_entry;
+use super::{ADDRESS_OF_NEW, Rlite};
+use crate::api::{Event, RibObject, RibOp, Scalar};
+use crate::config::PolicySpec;
+use crate::foreign::show::{Neighbour, Shown};
+use crate::seam::DataTransfer;
+
+impl Rlite {
+    /// Leaves the DIF: flows end, registrations and lower flows are taken back, neighbours are
+    /// released.
+    pub(super) fn leave(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
+        self.is_away = true;
+        self.seeks.clear();
+        if self.member.is_none() {
+            return;
+        }
+        self.flows.end_all(now, reason, true, dt);
+        self.send_flow_messages(now, dt);
+        let to = self.neighbours_but(None);
+        let apps: Vec<(String, u64)> = self
+            .directory
+            .registered()
+            .map(|(app, seq)| (app.to_string(), seq))
+            .collect();
+        let entries: Vec<_> = apps
+            .iter()
+            .map(|(app, seq)| directory_entry(app, &self.own, *seq))
+            .collect();
+        self.tell_directory(now, Opcode::Delete, &entries, &to, dt);
+        self.release_all(now, reason, dt);
+        // It forgets everything but what is registered here, whose next versions are later ones.
+        self.directory.clear();
+        for (app, _) in apps {
+            self.directory.unregister(now, &app);
+            self.directory.register(&app);
+        }
+        self.members.clear();
+        self.given_out.clear();
+        let own = self.own.clone();
+        self.links.clear(&own);
+        self.member = None;
+        self.are_routes_stale = true;
+        self.renew_reached(now, dt);
+        dt.set_address(Address(ADDRESS_OF_NEW));
+        let reason = reason.to_string();
+        self.journal.tell(Event::Left { reason });
+    }
+
+    /// rlite has no message that makes another member leave.
+    pub(super) fn expel(&mut self, member: &str) {
+        let text = format!(
+            "{member:?} cannot be told to leave: members of an rlite DIF have no such message"
+        );
+        self.journal.notice("expel", &text);
+    }
+
+    /// Reads or writes this member's RIB.
+    pub(super) fn rib_command(
+        &mut self,
+        now: u64,
+        id: u64,
+        member: Option<String>,
+        op: RibOp,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let own_address = self.own_address().map(|address| address.to_string());
+        let is_here = member
+            .as_ref()
+            .is_none_or(|member| *member == self.own || Some(member) == own_address.as_ref());
+        let result = if is_here {
+            match op {
+                RibOp::Read { path, scope } => self.show(now, &path, scope, dt),
+                RibOp::Write { path, fields } => self.write(now, &path, &fields, dt),
+            }
+        } else {
+            Err(format!(
+                "only this member's RIB can be read: {:?} is in an rlite DIF, whose members answer no questions of others",
+                member.unwrap_or_default()
+            ))
+        };
+        self.journal.tell(Event::Answer { id, result });
+    }
+
+    /// The objects at `path` and down to `scope` levels below it.
+    ///
+    /// # Errors
+    /// There is no such object.
+    fn show(
+        &self,
+        now: u64,
+        path: &str,
+        scope: u32,
+        dt: &dyn DataTransfer,
+    ) -> Result<Vec<RibObject>, String> {
+        let mut shown = Shown::new();
+        let member = self.member.as_ref();
+        let member = member.map(|member| (member.address, &member.config));
+        shown.dif(&self.dif, &self.own, "rlite", member);
+        for (component, spec) in self.policies.here() {
+            let params: Vec<(&str, String)> = spec
+                .params
+                .iter()
+                .map(|(name, value)| (name.as_str(), value.clone()))
+                .collect();
+            shown.policy(component, &spec.name, &params);
+        }
+        if let Some((address, _)) = member {
+            shown.member(&self.own, address, true);
+        }
+        for (name, member) in &self.members {
+            shown.member(name, member.address, self.can_reach(member.address));
+        }
+        self.show_neighbours(&mut shown);
+        for (app, holders) in self.directory.places() {
+            let is_here = self.directory.is_registered(app);
+            shown.application(app, holders, is_here);
+        }
+        for (key, report) in self.links.iter(now) {
+            let address = |name| self.address_of(name).unwrap_or_default();
+            shown.link(key, (address(&key.0), address(&key.1)), &report);
+        }
+        for reach in &self.routes {
+            shown.route(reach);
+        }
+        for (_, flow) in self.flows.iter() {
+            shown.flow(flow);
+        }
+        shown.counters(&self.journal);
+        shown.within(path, scope, dt)
+    }
+
+    fn show_neighbours(&self, shown: &mut Shown) {
+        let mut neighbours: BTreeMap<&str, Neighbour> = BTreeMap::new();
+        for (n1, flow) in &self.n1s {
+            let Some(name) = flow.neighbour() else {
+                shown.attempt(n1.0, flow.stage_name(), &flow.props.dif, &flow.props.remote);
+                continue;
+            };
+            let entry = neighbours.entry(name).or_insert_with(|| Neighbour {
+                name: name.to_string(),
+                address: self.address_of(name).unwrap_or_default(),
+                n1s: Vec::new(),
+                n1_difs: Vec::new(),
+                cost: flow.props.cost,
+                heard: flow.heard,
+            });
+            entry.n1s.push(n1.0);
+            entry.n1_difs.push(flow.props.dif.clone());
+            entry.cost = entry.cost.min(flow.props.cost);
+            entry.heard = entry.heard.max(flow.heard);
+        }
+        for neighbour in neighbours.into_values() {
+            shown.neighbour(neighbour);
+        }
+    }
+
+    /// Changes a policy or its parameters: of layer management here, or of data transfer.
+    ///
+    /// # Errors
+    /// What cannot be changed so.
+    fn write(
+        &mut self,
+        now: u64,
+        path: &str,
+        fields: &[(String, Scalar)],
+        dt: &mut dyn DataTransfer,
+    ) -> Result<Vec<RibObject>, String> {
+        let Some(component) = path.strip_prefix("/policies/") else {
+            return Err(format!(
+                "{path:?} cannot be written; /policies/COMPONENT can"
+            ));
+        };
+        let Some(member) = &self.member else {
+            return Err(format!("this IPCP is no member of DIF {:?}", self.dif));
+        };
+        let mut config = member.config.clone();
+        for (name, spec) in self.policies.here() {
+            config.policies.insert(name.to_string(), spec);
+        }
+        let mut spec = config.policies.get(component).cloned().unwrap_or_default();
+        for (name, value) in fields {
+            let Scalar::Text(text) = value else {
+                return Err(format!("field {name:?} has to be text"));
+            };
+            if name == "name" {
+                spec.name.clone_from(text);
+            } else {
+                spec.params.insert(name.clone(), text.clone());
+            }
+        }
+        self.set_policy(now, component, spec, config, dt)?;
+        self.show(now, path, 0, dt)
+    }
+
+    fn set_policy(
+        &mut self,
+        now: u64,
+        component: &str,
+        spec: PolicySpec,
+        mut config: crate::config::DifConfig,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), String> {
+        config.policies.insert(component.to_string(), spec.clone());
+        let mine = self.policies.here();
+        if mine.iter().any(|(name, _)| *name == component) {
+            self.policies = super::Policies::of(&config)?;
+            self.links.set_limits(super::link_limits(&self.policies));
+            self.are_routes_stale = true;
+        } else {
+            dt.set_policy(now, component, &spec)?;
+        }
+        if let Some(member) = &mut self.member {
+            member.config = config;
+        }
+        Ok(())
+    }
+}
