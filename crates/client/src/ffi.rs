@@ -23,6 +23,7 @@ use crate::ipc::{self, Connection};
 use crate::node::Node;
 
 mod errno;
+mod lineage;
 mod mark;
 mod switchboard;
 mod talk;

@@ -7,90 +7,179 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Lines};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{ChildStdout, Command, Output, Stdio};
+use std::sync::OnceLock;
 
 use carina_client::FlowSpec;
-use support::{House, Killed, app};
+use support::{House, Killed, app, eventually};
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 enum Library {
+    /// `librina.so`, as `-lrina` finds it.
     Shared,
+    /// `librina.a`, with a shared C library.
     Static,
+    /// `libcarina_client.so`: the calls without `read` and `write`.
+    Calls,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// Where cargo put the libraries of the profile in which this test was built.
 fn libraries() -> PathBuf {
-    std::env::current_exe()
-        .unwrap()
-        .parent()
-        .unwrap()
-        .to_path_buf()
+    let exe = std::env::current_exe().unwrap();
+    exe.parent().unwrap().to_path_buf()
+}
+
+/// Makes librina as `make install` does, once.
+fn librina() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("librina");
+        let made = Command::new(root().join("scripts/librina"))
+            .arg(libraries().join("libcarina_client.a"))
+            .arg(&directory)
+            .output();
+        assert_eq!(succeeds(&made.unwrap()), "");
+        directory
+    })
 }
 
 /// Compiles a C program strictly.
-fn compile(house: &House, source: &str, library: Library) -> PathBuf {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+fn compile(house: &House, source: &str, library: Library, flags: &[&str]) -> PathBuf {
     let program = house.directory.path().join("program");
     let mut cc = Command::new("cc");
     cc.args(["-std=gnu99", "-Wall", "-Wextra", "-Werror", "-pedantic"])
-        .arg(format!("-I{}", root.join("include").display()))
-        .arg(root.join(source))
+        .arg("-pthread")
+        .args(flags)
+        .arg(format!("-I{}", root().join("include").display()))
+        .arg(root().join(source))
         .arg("-o")
         .arg(&program);
+    let link = |cc: &mut Command, place: &Path, name: &str| {
+        cc.arg(format!("-L{}", place.display()))
+            .arg(name)
+            .arg(format!("-Wl,-rpath,{}", place.display()));
+    };
     match library {
-        Library::Shared => {
-            let place = libraries();
-            cc.arg(format!("-L{}", place.display()))
-                .arg("-lcarina_client")
-                .arg(format!("-Wl,-rpath,{}", place.display()));
-        }
+        Library::Shared => link(&mut cc, librina(), "-lrina"),
         Library::Static => {
-            cc.arg(libraries().join("libcarina_client.a"))
-                .args(["-lpthread", "-ldl", "-lm"]);
+            cc.arg(librina().join("librina.a")).args(["-ldl", "-lm"]);
         }
+        Library::Calls => link(&mut cc, &libraries(), "-lcarina_client"),
     }
-    let output = cc.output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert_eq!(succeeds(&cc.output().unwrap()), "");
     program
 }
 
+fn command(house: &House, program: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).env("CARINA_RUN", house.run_dir());
+    command
+}
+
 fn run(house: &House, program: &Path, arguments: &[&str]) -> Output {
-    Command::new(program)
-        .args(arguments)
-        .env("CARINA_RUN", house.run_dir())
-        .output()
-        .unwrap()
+    command(house, program, arguments).output().unwrap()
+}
+
+/// Starts a server and gives the lines that it says.
+fn serve(
+    house: &House,
+    program: &Path,
+    arguments: &[&str],
+) -> (Killed, Lines<BufReader<ChildStdout>>) {
+    let mut command = command(house, program, arguments);
+    let mut server = Killed(command.stdout(Stdio::piped()).spawn().unwrap());
+    let lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+    (server, lines)
 }
 
 fn succeeds(output: &Output) -> String {
     assert!(
         output.status.success(),
-        "{}",
+        "{}{}",
+        String::from_utf8_lossy(&output.stdout),
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-#[test]
-fn echo_program_serves_and_asks_with_either_library() {
-    for library in [Library::Shared, Library::Static] {
+/// Runs a program of `tests/c`, which checks what it sees by itself.
+fn holds(program: &str, libraries: &[Library], arguments: &[&str]) {
+    for &library in libraries {
         let house = House::new();
         let _running = house.node();
-        let program = compile(&house, "examples/c/echo.c", library);
-        let server = Command::new(&program)
-            .args(["server", "c.echo"])
-            .env("CARINA_RUN", house.run_dir())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut server = Killed(server);
-        let mut lines = BufReader::new(server.0.stdout.take().unwrap()).lines();
+        let source = format!("crates/client/tests/c/{program}.c");
+        let program = compile(&house, &source, library, &[]);
+        assert_eq!(
+            succeeds(&run(&house, &program, arguments)),
+            "as it should be\n",
+            "{library:?}"
+        );
+        // Whatever the program did, nothing of it is left.
+        let node = house.client();
+        eventually("its names are free", || {
+            node.register(&app("many"), None).is_ok()
+        });
+    }
+}
+
+#[test]
+fn names_are_registered_and_unregistered() {
+    holds("names", &[Library::Shared, Library::Calls], &[]);
+}
+
+#[test]
+fn requests_are_accepted_and_refused() {
+    holds("accept", &[Library::Shared, Library::Calls], &[]);
+}
+
+#[test]
+fn flows_are_allocated_or_refused() {
+    holds("alloc", &[Library::Shared, Library::Calls], &["local"]);
+}
+
+#[test]
+fn reading_gives_one_sdu_at_most_and_keeps_the_rest() {
+    holds("reads", &[Library::Shared, Library::Static], &[]);
+}
+
+#[test]
+fn writing_waits_for_space_and_knows_the_largest_sdu() {
+    holds("writes", &[Library::Shared, Library::Static], &[]);
+}
+
+#[test]
+fn stream_carries_writes_of_any_length() {
+    holds("stream", &[Library::Shared], &[]);
+}
+
+#[test]
+fn signals_end_every_wait() {
+    holds("signals", &[Library::Shared], &[]);
+}
+
+#[test]
+fn copies_threads_and_processes_share_descriptors() {
+    holds("sharing", &[Library::Shared, Library::Static], &[]);
+}
+
+#[test]
+fn one_thread_serves_many_flows_with_select() {
+    holds("select_server", &[Library::Shared], &[]);
+}
+
+#[test]
+fn echo_program_serves_and_asks_with_every_library() {
+    for library in [Library::Shared, Library::Static, Library::Calls] {
+        let house = House::new();
+        let _running = house.node();
+        let program = compile(&house, "examples/c/echo.c", library, &[]);
+        let (_server, mut lines) = serve(&house, &program, &["server", "c.echo"]);
         assert_eq!(lines.next().unwrap().unwrap(), "registered c.echo");
 
         for (count, size) in [("1000", "1"), ("200", "1400"), ("20", "65536")] {
@@ -98,20 +187,6 @@ fn echo_program_serves_and_asks_with_either_library() {
             assert_eq!(said, format!("{count} SDUs of {size} bytes came back\n"));
             assert_eq!(lines.next().unwrap().unwrap(), "flow from echo.client");
         }
-
-        // A Rust program on rings talks to the C program on its socket.
-        let spec = FlowSpec::reliable();
-        let node = house.client();
-        let mut flow = node
-            .allocate(&app("rust"), &app("c.echo"), None, &spec)
-            .unwrap();
-        for size in [1, 100, 65_000] {
-            let sdu: Vec<u8> = (0..size).map(|n| (n * 13) as u8).collect();
-            flow.send(&sdu).unwrap();
-            assert!(flow.recv_vec(70_000).unwrap() == sdu);
-        }
-        drop(flow);
-
         let unknown = run(&house, &program, &["client", "nobody", "1", "1"]);
         assert_eq!(unknown.status.code(), Some(1));
         let said = String::from_utf8_lossy(&unknown.stderr).into_owned();
@@ -123,36 +198,140 @@ fn echo_program_serves_and_asks_with_either_library() {
 }
 
 #[test]
-fn every_call_answers_and_fails_as_documented() {
+fn rust_program_on_rings_talks_to_c_program_on_its_socket() {
     let house = House::new();
     let _running = house.node();
-    let program = compile(&house, "crates/client/tests/c/calls.c", Library::Shared);
-    assert_eq!(
-        succeeds(&run(&house, &program, &[])),
-        "all calls are as they should be\n"
-    );
+    let program = compile(&house, "examples/c/echo.c", Library::Shared, &[]);
+    let (_server, mut lines) = serve(&house, &program, &["server", "c.echo"]);
+    assert_eq!(lines.next().unwrap().unwrap(), "registered c.echo");
+    let node = house.client();
+    for spec in [
+        FlowSpec::reliable(),
+        FlowSpec {
+            msg_boundaries: false,
+            ..FlowSpec::reliable()
+        },
+    ] {
+        let mut flow = node
+            .allocate(&app("rust"), &app("c.echo"), None, &spec)
+            .unwrap();
+        // The C program must not take an SDU of no bytes for the end.
+        flow.send(&[]).unwrap();
+        for size in [1, 100, 65_000] {
+            let sdu: Vec<u8> = (0..size).map(|n| (n * 13) as u8).collect();
+            flow.send(&sdu).unwrap();
+            assert!(flow.recv_vec(70_000).unwrap() == sdu);
+        }
+    }
 }
 
 #[test]
-fn header_is_good_cxx_as_well() {
+fn asynchronous_echo_carries_many_flows_in_one_thread() {
     let house = House::new();
-    let source = house.directory.path().join("header.cc");
-    std::fs::write(
-        &source,
-        "#include <rina/api.h>\nint main() { return rina_open() >= 0; }\n",
-    )
-    .unwrap();
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
-    let output = Command::new("cc")
-        .args(["-xc++", "-fsyntax-only", "-Wall", "-Wextra", "-Werror"])
-        .arg(format!("-I{}", include.display()))
-        .arg(&source)
-        .output();
-    match output {
-        // A compiler without its C++ half says so.
-        Ok(output) if String::from_utf8_lossy(&output.stderr).contains("cc1plus") => {
-            println!("skipped: this cc compiles no C++");
-        }
-        output => drop(succeeds(&output.unwrap())),
+    let _running = house.node();
+    let program = compile(
+        &house,
+        "examples/c/echo-async.c",
+        Library::Shared,
+        // As distributions build: read is then another function.
+        &["-O2", "-D_FORTIFY_SOURCE=2"],
+    );
+    let (mut server, mut lines) = serve(&house, &program, &["-l", "-n", "42", "-d", "local"]);
+    assert_eq!(lines.next().unwrap().unwrap(), "registered");
+    for (flows, text) in [("40", "one of many"), ("1", "alone")] {
+        let said = succeeds(&run(&house, &program, &["-p", flows, text]));
+        let count = flows.parse().unwrap();
+        assert_eq!(said, format!("{text}\n").repeat(count));
     }
+    let said = succeeds(&run(&house, &program, &["-g", "0", "-s", "4096", "long"]));
+    assert!(said.starts_with("long....") && said.len() == 61, "{said}");
+    assert!(server.0.wait().unwrap().success());
+    let served: Vec<_> = lines.map(Result::unwrap).collect();
+    assert_eq!(served.len(), 42);
+    assert_eq!(served[0], "flow from echo-async-client, gap -1");
+    assert_eq!(served[41], "flow from echo-async-client, gap 0");
+}
+
+#[test]
+fn measuring_program_agrees_on_a_run_over_a_flow_of_its_own() {
+    let house = House::new();
+    let _running = house.node();
+    let program = compile(&house, "examples/c/measure.c", Library::Shared, &[]);
+    let (mut server, mut lines) = serve(&house, &program, &["-l", "-n", "3"]);
+    assert_eq!(lines.next().unwrap().unwrap(), "registered");
+    let run = |arguments: &[&str]| succeeds(&run(&house, &program, arguments));
+    let said = run(&["ping", "-c", "200", "-s", "1400", "-g", "0"]);
+    assert!(said.starts_with("200 round trips, "), "{said}");
+    assert!(
+        said.contains("received 280000 bytes in 200 SDUs in "),
+        "{said}"
+    );
+    let said = run(&["flood", "-c", "1000", "-s", "1000", "-g", "0"]);
+    assert!(
+        said.starts_with("received 1000000 bytes in 1000 SDUs in "),
+        "{said}"
+    );
+    let said = run(&["stream", "-c", "3", "-s", "1000000"]);
+    assert!(said.starts_with("received 3000000 bytes in "), "{said}");
+    assert!(server.0.wait().unwrap().success());
+}
+
+/// Compiles the header alone.
+fn header(language: &str, standard: &str) {
+    let house = House::new();
+    let source = house.directory.path().join("header");
+    let text = "#include <rina/api.h>\n#include <rina/api.h>\n\
+                int main(void) { struct rina_flow_spec spec; rina_flow_spec_unreliable(&spec);\n\
+                return rina_open() >= 0 && spec.version == RINA_FLOW_SPEC_VERSION; }\n";
+    std::fs::write(&source, text).unwrap();
+    let output = Command::new("cc")
+        .args([&format!("-x{language}"), &format!("-std={standard}")])
+        .args(["-fsyntax-only", "-pedantic", "-Wall", "-Wextra", "-Werror"])
+        .arg(format!("-I{}", root().join("include").display()))
+        .arg(&source)
+        .output()
+        .unwrap();
+    // A compiler without its C++ half says so.
+    if String::from_utf8_lossy(&output.stderr).contains("cc1plus") {
+        println!("skipped: this cc compiles no C++");
+        return;
+    }
+    assert_eq!(succeeds(&output), "", "{language} {standard}");
+}
+
+#[test]
+fn header_is_good_c_and_cxx_of_every_standard() {
+    for standard in ["c99", "c11", "gnu17"] {
+        header("c", standard);
+    }
+    for standard in ["c++11", "c++20"] {
+        header("c++", standard);
+    }
+}
+
+#[test]
+fn pkg_config_tells_how_to_compile_and_link() {
+    let house = House::new();
+    let _running = house.node();
+    let asked = Command::new("pkg-config")
+        .args(["--cflags", "--libs", "rina"])
+        .env("PKG_CONFIG_PATH", librina())
+        .output();
+    let Ok(output) = asked else {
+        println!("skipped: no pkg-config here");
+        return;
+    };
+    let flags = succeeds(&output);
+    let program = house.directory.path().join("program");
+    let compiled = Command::new("cc")
+        .arg(root().join("crates/client/tests/c/names.c"))
+        .args(flags.split_whitespace())
+        .arg("-o")
+        .arg(&program)
+        .output()
+        .unwrap();
+    assert_eq!(succeeds(&compiled), "");
+    let mut command = command(&house, &program, &[]);
+    let ran = command.env("LD_LIBRARY_PATH", librina()).output().unwrap();
+    assert_eq!(succeeds(&ran), "as it should be\n");
 }

@@ -4,19 +4,20 @@
 //! any number of registrations, is readable when any of them has a request, and closing it
 //! unregisters all. So the control descriptor is one end of a socket pair, and a small thread of
 //! this library holds the other end and the registrations. It sleeps unless something happens and
-//! ends when the control descriptor is closed or the node is gone.
+//! ends when the last copy of the control descriptor is closed or the node is gone. What becomes of
+//! it after a fork is in [`super::lineage`].
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::{AsFd, OwnedFd};
-use std::thread;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use carina_api::{AppName, DifName};
 use carina_sys::{recv_with_fds, socketpair_seqpacket};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{SendFlags, send};
+use rustix::net::{SendFlags, Shutdown, send, shutdown};
 
 use super::errno::of_error;
+use super::lineage::{self, Board};
 use super::mark::{mark, never_restarts};
 use super::talk::{self, Call, Token, errno};
 use crate::node::Node;
@@ -26,23 +27,42 @@ use crate::registration::{FlowRequest, Registration};
 pub(super) fn open(node: &Node) -> Result<OwnedFd, Errno> {
     let (control, mine) = socketpair_seqpacket().map_err(errno)?;
     never_restarts(control.as_fd())?;
-    let mut switchboard = Switchboard {
+    lineage::found(Switchboard {
+        turns: lineage::turns()?,
         node: node.clone(),
         holder: mine,
         names: Vec::new(),
         pending: HashMap::new(),
         tokens: VecDeque::new(),
         last_handle: 0,
-    };
-    thread::Builder::new()
-        .name("rina-control".to_owned())
-        .stack_size(STACK_BYTES)
-        .spawn(move || while switchboard.turn().is_ok() {})
-        .map_err(errno)?;
+    })?;
     Ok(control)
 }
 
-struct Switchboard {
+/// Serves the holder of a control descriptor until it or the node is gone.
+///
+/// The board is free while nothing happens, so that a fork finds the switchboard whole.
+pub(super) fn serve(board: &'static Board) {
+    loop {
+        let interest = match &*board.lock() {
+            Some(switchboard) => switchboard.interest(),
+            None => return,
+        };
+        let Ok(ready) = wait(&interest) else { break };
+        let mut served = board.lock();
+        let Some(switchboard) = served.as_mut() else {
+            return;
+        };
+        if switchboard.turn(ready).is_err() {
+            break;
+        }
+    }
+    *board.lock() = None;
+}
+
+pub(super) struct Switchboard {
+    /// The file whose lock says which process serves.
+    turns: OwnedFd,
     node: Node,
     holder: OwnedFd,
     names: Vec<Name>,
@@ -65,14 +85,78 @@ struct Pending {
     request: FlowRequest,
 }
 
+/// What is ready: the holder's socket, and whether any registration is.
+type Ready = (PollFlags, bool);
+
 /// The holder or the node is gone.
-struct Over;
+pub(super) struct Over;
+
+/// Waits until one of the descriptors of [`Switchboard::interest`] is ready.
+fn wait(interest: &[(RawFd, PollFlags)]) -> Result<Ready, Over> {
+    let mut fds: Vec<PollFd<'_>> = interest
+        .iter()
+        .map(|&(fd, events)| {
+            // SAFETY: only the thread that waits here opens and closes the descriptors of its
+            // switchboard.
+            PollFd::from_borrowed_fd(unsafe { BorrowedFd::borrow_raw(fd) }, events)
+        })
+        .collect();
+    match poll(&mut fds, None) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(_) => return Err(Over),
+    }
+    let ready = fds[1..].iter().any(|fd| !fd.revents().is_empty());
+    Ok((fds[0].revents(), ready))
+}
+
+fn has_hung_up(registration: &Registration) -> bool {
+    let mut fds = [PollFd::new(registration, PollFlags::IN)];
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    poll(&mut fds, Some(&at_once)).is_err() || fds[0].revents().contains(PollFlags::HUP)
+}
+
+impl Drop for Name {
+    /// Ends the registration also when a forked process has a copy of its socket.
+    fn drop(&mut self) {
+        // The node may be gone; then there is nothing to end.
+        let _ = shutdown(&self.registration, Shutdown::Both);
+    }
+}
 
 impl Switchboard {
-    /// Waits for something to happen and deals with it.
-    fn turn(&mut self) -> Result<(), Over> {
-        let (holder, ready) = self.wait()?;
-        if holder.intersects(PollFlags::IN | PollFlags::HUP) {
+    pub(super) fn turns(&self) -> &OwnedFd {
+        &self.turns
+    }
+
+    /// What is left to an heir: names that were unregistered since the fork are not.
+    pub(super) fn take_stock(&mut self) -> Result<(), Over> {
+        let had_names = !self.names.is_empty();
+        self.names.retain(|known| !has_hung_up(&known.registration));
+        if had_names && self.names.is_empty() {
+            return Err(Over);
+        }
+        Ok(())
+    }
+
+    /// What to wait for, the holder's socket first.
+    fn interest(&self) -> Vec<(RawFd, PollFlags)> {
+        let holder = if self.tokens.is_empty() {
+            PollFlags::IN
+        } else {
+            PollFlags::IN | PollFlags::OUT
+        };
+        let registered = |name: &Name| (name.registration.as_fd().as_raw_fd(), PollFlags::IN);
+        std::iter::once((self.holder.as_raw_fd(), holder))
+            .chain(self.names.iter().map(registered))
+            .collect()
+    }
+
+    /// Deals with what has happened.
+    fn turn(&mut self, (holder, ready): Ready) -> Result<(), Over> {
+        if holder.intersects(!PollFlags::OUT) {
             self.take_call()?;
         }
         // A name may have been unregistered by the call; the others are found by asking.
@@ -80,28 +164,6 @@ impl Switchboard {
             self.take_requests()?;
         }
         self.tell_tokens()
-    }
-
-    /// Waits; gives what the holder's socket is ready for and whether a registration is.
-    fn wait(&self) -> Result<(PollFlags, bool), Over> {
-        let told = self.tokens.is_empty();
-        let interest = if told {
-            PollFlags::IN
-        } else {
-            PollFlags::IN | PollFlags::OUT
-        };
-        let mut fds = vec![PollFd::new(&self.holder, interest)];
-        fds.extend(
-            self.names
-                .iter()
-                .map(|name| PollFd::new(&name.registration, PollFlags::IN)),
-        );
-        match poll(&mut fds, None) {
-            Ok(_) | Err(Errno::INTR) => {}
-            Err(_) => return Err(Over),
-        }
-        let ready = fds[1..].iter().any(|fd| !fd.revents().is_empty());
-        Ok((fds[0].revents(), ready))
     }
 
     fn take_call(&mut self) -> Result<(), Over> {
@@ -253,6 +315,3 @@ fn next_handle(last: u32, pending: &HashMap<u32, Pending>) -> u32 {
 
 /// Requests without an answer per control descriptor; as in other implementations of the API.
 const PENDING_MAX: usize = 2048;
-
-/// The thread holds a message of 64 KiB on the heap and little on its stack.
-const STACK_BYTES: usize = 128 * 1024;
