@@ -136,6 +136,11 @@ impl Membership {
         dialect::name_below(self.made_from.dialect, member)
     }
 
+    /// Whether its policies are those of the catalogue.
+    pub fn has_catalogue(&self) -> bool {
+        self.dialect == Dialect::Native
+    }
+
     fn free_n1(&self) -> N1Port {
         let mut free = 0;
         for n1 in self.uses.keys() {

@@ -8,13 +8,14 @@ use carina_api::control::{
 };
 use carina_api::{DifName, ErrorBody, ErrorCode, IpcpId};
 use carina_ipcp::api::{RibObject as Object, RibOp, Scalar};
-use carina_ipcp::{Catalogue, Command};
+use carina_ipcp::{Catalogue, Command, PolicySpec};
 use carina_protect::{Credentials, Tools};
 use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::ipcps::Carrier;
+use crate::members::Membership;
 use crate::queries::Answer;
 
 /// Questions that are not answered yet.
@@ -35,6 +36,8 @@ struct Waiting {
 enum Wish {
     Objects,
     Policies,
+    /// That a policy of this system's member is changed.
+    Change,
 }
 
 /// A question to a RIB.
@@ -54,10 +57,17 @@ impl RibDesk {
         let Some(waiting) = self.waiting.remove(&id) else {
             return;
         };
+        // The policy exists, or it would not have been asked for: it cannot be had now.
+        let code = match waiting.wish {
+            Wish::Change => ErrorCode::Conflict,
+            Wish::Objects | Wish::Policies => ErrorCode::NotFound,
+        };
         let answer = result
-            .map_err(|what| ErrorBody::new(ErrorCode::NotFound, what))
+            .map_err(|what| ErrorBody::new(code, what))
             .and_then(|objects| match waiting.wish {
-                Wish::Objects => to_json(&objects.into_iter().map(shown).collect::<Vec<_>>()),
+                Wish::Objects | Wish::Change => {
+                    to_json(&objects.into_iter().map(shown).collect::<Vec<_>>())
+                }
                 Wish::Policies => to_json(&Shown {
                     policies: known_policies(),
                     in_force: objects.iter().filter_map(in_force).collect(),
@@ -88,7 +98,15 @@ impl RibDesk {
 impl Core {
     /// Asks a RIB; the answer goes to `reply`.
     pub fn ask_rib(&mut self, question: RibQuestion, reply: oneshot::Sender<Answer>) {
-        self.put_question(question, Wish::Objects, reply);
+        let wish = match &question.op {
+            RibOp::Write { path, .. }
+                if question.member.is_none() && path.starts_with(POLICIES) =>
+            {
+                Wish::Change
+            }
+            _ => Wish::Objects,
+        };
+        self.put_question(question, wish, reply);
     }
 
     /// Tells the policies that there are and, for a DIF, those in force.
@@ -118,6 +136,13 @@ impl Core {
             Ok(found) => found,
             Err(refusal) => return drop(reply.send(Err(refusal))),
         };
+        if let RibOp::Write { path, fields } = &question.op
+            && let Some(component) = path.strip_prefix(POLICIES)
+            && let Some(of) = self.ipcps.get(&id).and_then(|ipcp| ipcp.member.as_ref())
+            && let Err(refusal) = of.check_change(component, fields)
+        {
+            return drop(reply.send(Err(refusal)));
+        }
         let number = self.rib.next;
         self.rib.next += 1;
         let until = Instant::now() + PATIENCE;
@@ -167,6 +192,48 @@ impl Core {
         match own {
             Some(id) => Ok((*id, None)),
             None => Ok((*first, member)),
+        }
+    }
+}
+
+impl Membership {
+    /// Checks the change of a policy against what is known here, so that the refusal can say
+    /// whether the wish is wrong or comes too late.
+    fn check_change(&self, component: &str, fields: &[(String, Scalar)]) -> Result<(), ErrorBody> {
+        if !self.has_catalogue() {
+            return Ok(());
+        }
+        let catalogue = catalogue();
+        if !catalogue.components().any(|known| known == component) {
+            let what = format!("there is no component {component:?} with policies");
+            return Err(ErrorBody::new(ErrorCode::NotFound, what));
+        }
+        let text = |value: &Scalar| match value_of(value.clone()) {
+            Value::String(text) => text,
+            other => other.to_string(),
+        };
+        let mut spec = PolicySpec::default();
+        for (field, value) in fields {
+            match field.as_str() {
+                "name" => spec.name = text(value),
+                _ => drop(spec.params.insert(field.clone(), text(value))),
+            }
+        }
+        if spec.name.is_empty() {
+            // Parameters of whatever is in force, which the member knows.
+            return Ok(());
+        }
+        let bad = |what| ErrorBody::new(ErrorCode::BadRequest, what);
+        let (policy, _) = catalogue.resolve(component, &spec).map_err(bad)?;
+        match policy.is_live {
+            true => Ok(()),
+            false => {
+                let what = format!(
+                    "{component}: policy {} cannot be changed while the DIF runs",
+                    policy.name
+                );
+                Err(ErrorBody::new(ErrorCode::Conflict, what))
+            }
         }
     }
 }
@@ -259,10 +326,16 @@ fn in_force(object: &Object) -> Option<PolicyInForce> {
     })
 }
 
-fn known_policies() -> Vec<PolicyInfo> {
+/// Everything that members of native DIFs can be told to do.
+fn catalogue() -> Catalogue {
     let mut catalogue = Catalogue::standard();
     carina_ipcp::manage::describe(&mut catalogue);
     catalogue.describe_toolbox(&Tools::new(Credentials::default()));
+    catalogue
+}
+
+fn known_policies() -> Vec<PolicyInfo> {
+    let catalogue = catalogue();
     let components: Vec<&'static str> = catalogue.components().collect();
     components
         .into_iter()
@@ -288,6 +361,9 @@ fn known_policies() -> Vec<PolicyInfo> {
 fn to_json<T: serde::Serialize>(value: &T) -> Answer {
     serde_json::to_value(value).map_err(|e| ErrorBody::new(ErrorCode::Internal, e.to_string()))
 }
+
+/// Above the objects of policies.
+const POLICIES: &str = "/policies/";
 
 /// How long a member may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);

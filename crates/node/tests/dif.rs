@@ -3,9 +3,9 @@
 
 mod support;
 
-use carina_api::control::{DifCreate, DifRole, IpcpInfo, MemberState};
+use carina_api::control::{ClientError, DifCreate, DifRole, IpcpInfo, MemberState};
 use carina_api::ipc::Mode;
-use carina_api::{AppName, FlowSpec};
+use carina_api::{AppName, ErrorCode, FlowSpec};
 use support::pair::Pair;
 use support::*;
 
@@ -329,4 +329,37 @@ fn impossible_members_are_refused_with_a_reason() {
     house.control().create_dif(&base).unwrap();
     assert!(refusal(&base).contains("named a"));
     assert!(with(&|c| c.via = Some(app("b"))).contains("via"));
+}
+
+#[test]
+fn a_policy_that_cannot_be_changed_is_refused_as_a_conflict() {
+    let house = House::new("policies", "");
+    let create = request("net", DifRole::Create, "local", "a");
+    house.control().create_dif(&create).unwrap();
+    enrolled(&house, "a");
+    let set = |component: &str, fields: serde_json::Value| {
+        let path = format!("/policies/{component}");
+        let write = serde_json::json!({"path": path, "fields": fields});
+        let write = serde_json::from_value(write).unwrap();
+        match house.control().write_rib(&write).map(drop) {
+            Ok(()) => Ok(()),
+            Err(ClientError::Refused { body, .. }) => Err((body.code, body.message)),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    let refused = |component: &str, fields: serde_json::Value, code: ErrorCode, words: &str| {
+        let (is, message) = set(component, fields).unwrap_err();
+        assert_eq!(is, code, "{message}");
+        assert!(message.contains(words), "{message}");
+    };
+    let name = |name: &str| serde_json::json!({ "name": name });
+    let late = "cannot be changed while the DIF runs";
+    refused("delimiting", name("none"), ErrorCode::Conflict, late);
+    refused("routing", name("pigeons"), ErrorCode::BadRequest, "pigeons");
+    refused("colour", name("red"), ErrorCode::NotFound, "colour");
+    let parameter = serde_json::json!({"name": "link-state", "wings": "2"});
+    refused("routing", parameter, ErrorCode::BadRequest, "wings");
+    let parameter = serde_json::json!({"wings": "2"});
+    refused("routing", parameter, ErrorCode::Conflict, "wings");
+    set("rmt-scheduling", name("strict-priority")).unwrap();
 }
