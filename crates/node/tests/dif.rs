@@ -171,6 +171,38 @@ fn carry(file: &[u8], mut mine: Taken, mut theirs: Taken, depth: u32) {
 }
 
 #[test]
+fn small_sdus_under_flow_control_never_stop() {
+    let house = House::new("dif-small", "");
+    pair(&house, "net", "local");
+    let server = house.conn();
+    server.register("sink", Some("net")).unwrap();
+    known(&house, "net", "sink");
+    let caller = house.conn();
+    let spec = FlowSpec {
+        in_order: true,
+        ..FlowSpec::unreliable()
+    };
+    // Sizes of which the room that a reader with an empty ring is given is a multiple: what was
+    // delivered to it then is exactly what it was said to have room for.
+    for (bytes, count) in [(1, 150_000u32), (2_750, 2_000)] {
+        caller.ask_with("sink", Some("net"), spec, Mode::Ring);
+        let asked = server.flow_request();
+        server.accept(asked.request, Mode::Ring);
+        let (mut theirs, mut mine) = (server.flow(), caller.flow());
+        let writer = std::thread::spawn(move || {
+            for n in 0..count {
+                mine.send_patiently(&vec![n as u8; bytes]);
+            }
+            mine
+        });
+        for n in 0..count {
+            assert_eq!(theirs.recv().unwrap(), vec![n as u8; bytes], "SDU {n}");
+        }
+        writer.join().unwrap().close();
+    }
+}
+
+#[test]
 fn a_joiner_needs_the_password_and_takes_nobody_without() {
     let pair = Pair::new("password", "");
     let file = |name: &str, text: &str| {
