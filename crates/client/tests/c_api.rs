@@ -7,12 +7,14 @@
 
 mod support;
 
-use std::io::{BufRead, BufReader, Lines};
+use std::io::{BufRead, BufReader, Lines, Read};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use carina_client::FlowSpec;
+use carina_node::Config;
 use support::{House, Killed, app, eventually};
 
 #[derive(Clone, Copy, Debug)]
@@ -82,8 +84,26 @@ fn command(house: &House, program: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// Runs a program to its end, which must come: a call that never returns is a failure.
 fn run(house: &House, program: &Path, arguments: &[&str]) -> Output {
-    command(house, program, arguments).output().unwrap()
+    let mut command = command(house, program, arguments);
+    let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut running = Killed(command.spawn().unwrap());
+    let patience = Instant::now() + Duration::from_secs(60);
+    while running.0.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < patience, "{program:?} does not end");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let mut output = Output {
+        status: running.0.wait().unwrap(),
+        stdout: Vec::new(),
+        stderr: Vec::new(),
+    };
+    let (mut stdout, mut stderr) = (running.0.stdout.take(), running.0.stderr.take());
+    let (stdout, stderr) = (stdout.as_mut().unwrap(), stderr.as_mut().unwrap());
+    stdout.read_to_end(&mut output.stdout).unwrap();
+    stderr.read_to_end(&mut output.stderr).unwrap();
+    output
 }
 
 /// Starts a server and gives the lines that it says.
@@ -110,9 +130,20 @@ fn succeeds(output: &Output) -> String {
 
 /// Runs a program of `tests/c`, which checks what it sees by itself.
 fn holds(program: &str, libraries: &[Library], arguments: &[&str]) {
+    holds_on(|_| (), program, libraries, arguments);
+}
+
+fn holds_on(
+    configure: impl Fn(&mut Config),
+    program: &str,
+    libraries: &[Library],
+    arguments: &[&str],
+) {
     for &library in libraries {
         let house = House::new();
-        let _running = house.node();
+        let mut config = house.config();
+        configure(&mut config);
+        let _running = carina_node::Node::spawn(config).unwrap();
         let source = format!("crates/client/tests/c/{program}.c");
         let program = compile(&house, &source, library, &[]);
         assert_eq!(
@@ -135,7 +166,9 @@ fn names_are_registered_and_unregistered() {
 
 #[test]
 fn requests_are_accepted_and_refused() {
-    holds("accept", &[Library::Shared, Library::Calls], &[]);
+    holds("accept", &[Library::Calls], &["64"]);
+    let generous = |config: &mut Config| config.limits.flow_requests_per_app = 300;
+    holds_on(generous, "accept", &[Library::Shared], &["300"]);
 }
 
 #[test]

@@ -32,8 +32,8 @@ static void names_of_the_dif(const char *dif)
 
 static void refusals(void)
 {
+    int control = registered("somebody"), wait;
     struct rina_flow_spec spec;
-    int wait;
 
     rina_flow_spec_unreliable(&spec);
     FAILS(rina_flow_alloc(NULL, "me", "nobody", &spec, 0), EPERM);
@@ -47,11 +47,20 @@ static void refusals(void)
     FAILS(rina_flow_alloc(NULL, "me", "nobody", &spec, RINA_F_NORESP), EINVAL);
     spec.max_loss = 10001;
     FAILS(rina_flow_alloc(NULL, "me", "nobody", &spec, 0), EINVAL);
+    /* This DIF promises no bandwidth and no delay. */
+    rina_flow_spec_unreliable(&spec);
+    spec.avg_bandwidth = 1000;
+    FAILS(rina_flow_alloc(NULL, "me", "somebody", &spec, 0), EPERM);
+    rina_flow_spec_unreliable(&spec);
+    spec.max_delay = 1;
+    FAILS(rina_flow_alloc(NULL, "me", "somebody", &spec, 0), EPERM);
     rina_flow_spec_unreliable(&spec);
     spec.version = 1;
     FAILS(rina_flow_alloc(NULL, "me", "nobody", &spec, 0), EINVAL);
     spec.version = 0;
     FAILS(rina_flow_alloc(NULL, "me", "nobody", &spec, RINA_F_NOWAIT), EINVAL);
+    CHECK(!has(control, POLLIN, 0));
+    close(control);
 }
 
 /* The descriptor of a call that did not wait, as an event loop has it. */
