@@ -242,7 +242,12 @@ impl<P: Payload> Receiver<P> {
 
     /// The right edge as it would be advertised: it never moves back.
     fn right_now(&self) -> u64 {
-        let handed_out = self.left.saturating_sub(self.ready.len() as u64);
+        // Where every PDU is answered at once, the reader has not had the time to take it.
+        let waiting = match self.habits.selective {
+            true => self.ready.len(),
+            false => self.ready_kept,
+        };
+        let handed_out = self.left.saturating_sub(waiting as u64);
         self.right.max(handed_out + u64::from(self.credit))
     }
 

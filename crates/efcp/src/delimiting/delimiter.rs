@@ -118,6 +118,18 @@ impl<P: Payload> Delimiter<P> {
         written
     }
 
+    /// Longest SDU in bytes that is not refused; [`usize::MAX`] where SDUs are cut.
+    #[must_use]
+    pub fn sdu_max(&self) -> usize {
+        let config = &self.config;
+        match config.policy {
+            _ if !config.msg_boundaries => usize::MAX,
+            Delimiting::None => config.udf_max,
+            Delimiting::FlagByte if !config.in_order => config.udf_max - 1,
+            Delimiting::FlagByte | Delimiting::Standard => usize::MAX,
+        }
+    }
+
     /// The next UDF.
     #[must_use]
     pub fn poll(&mut self) -> Option<P> {

@@ -119,7 +119,9 @@ const FLAG_NO_LENGTH: u8 = 0x04;
 const FLAGS_WHOLE: u8 = FLAG_NO_LENGTH | FLAG_FIRST | FLAG_LAST;
 
 fn flag_byte(is_first: bool, is_last: bool) -> u8 {
-    FLAG_NO_LENGTH | u8::from(is_first) * FLAG_FIRST | u8::from(is_last) * FLAG_LAST
+    let first = if is_first { FLAG_FIRST } else { 0 };
+    let last = if is_last { FLAG_LAST } else { 0 };
+    FLAG_NO_LENGTH | first | last
 }
 
 fn ordered_header(is_first: bool, is_last: bool, index: u16) -> [u8; ORDERED_HEADER] {

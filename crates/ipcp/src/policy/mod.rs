@@ -44,6 +44,8 @@ pub mod component {
     pub const ACCESS_CONTROL: &str = "access-control";
     /// What protects PDUs on an N-1 flow.
     pub const SDU_PROTECTION: &str = "sdu-protection";
+    /// A checksum in the PCI of each PDU, where the dialect has room for one.
+    pub const PCI_CHECKSUM: &str = "pci-checksum";
     /// How SDUs become user-data fields.
     pub const DELIMITING: &str = "delimiting";
     /// How an IPCP joins.

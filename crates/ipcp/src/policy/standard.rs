@@ -190,6 +190,22 @@ fn efcp(catalogue: &mut Catalogue) {
             move |params| rtt::by_name(name, params.values()),
         );
     }
+    for (name, help, is_on) in [
+        ("none", "PDUs have no checksum.", false),
+        (
+            "inet",
+            "The Internet's checksum (RFC 1071) over each PDU; only in rlite DIFs.",
+            true,
+        ),
+    ] {
+        let info = PolicyInfo {
+            name,
+            help,
+            params: &[],
+        };
+        let descriptor = described(component::PCI_CHECKSUM, &info, false);
+        catalogue.register::<bool>(descriptor, move |_| Ok(is_on));
+    }
     for info in Delimiting::list() {
         let name = info.name;
         // Flows that are there keep the form of their user-data fields.
@@ -281,6 +297,7 @@ mod tests {
                         is_made::<Box<dyn CongestionControl>>(component, &spec)
                     }
                     component::RTT_ESTIMATION => is_made::<Box<dyn RttEstimator>>(component, &spec),
+                    component::PCI_CHECKSUM => is_made::<bool>(component, &spec),
                     component::DELIMITING => is_made::<Delimiting>(component, &spec),
                     other => panic!("{other} is not tested"),
                 };

@@ -42,8 +42,12 @@ pub enum DropReason {
     HeaderType,
     /// Reserved bits are set.
     HeaderReserved,
+    /// Its type is reserved: no implementation sends it.
+    HeaderReservedType,
     /// Its length is wrong.
     HeaderLength,
+    /// The checksum in its PCI is wrong, or is missing in a DIF that has it.
+    HeaderChecksum,
     /// Shorter than its protection.
     SealShort,
     /// Its checksum is wrong.
@@ -102,12 +106,14 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [DropReason; 32] = [
+    pub const ALL: [DropReason; 34] = [
         DropReason::HeaderShort,
         DropReason::HeaderVersion,
         DropReason::HeaderType,
         DropReason::HeaderReserved,
+        DropReason::HeaderReservedType,
         DropReason::HeaderLength,
+        DropReason::HeaderChecksum,
         DropReason::SealShort,
         DropReason::SealChecksum,
         DropReason::SealForged,
@@ -145,7 +151,9 @@ impl DropReason {
             DropReason::HeaderVersion => "header-version",
             DropReason::HeaderType => "header-type",
             DropReason::HeaderReserved => "header-reserved",
+            DropReason::HeaderReservedType => "header-reserved-type",
             DropReason::HeaderLength => "header-length",
+            DropReason::HeaderChecksum => "header-checksum",
             DropReason::SealShort => "seal-short",
             DropReason::SealChecksum => "seal-checksum",
             DropReason::SealForged => "seal-forged",
@@ -182,8 +190,9 @@ impl From<PciError> for DropReason {
         match error {
             PciError::Short => DropReason::HeaderShort,
             PciError::Version => DropReason::HeaderVersion,
-            PciError::Type | PciError::ReservedType(_) => DropReason::HeaderType,
-            PciError::Reserved => DropReason::HeaderReserved,
+            PciError::Type => DropReason::HeaderType,
+            PciError::ReservedType(_) => DropReason::HeaderReservedType,
+            PciError::Reserved | PciError::Range => DropReason::HeaderReserved,
             _ => DropReason::HeaderLength,
         }
     }

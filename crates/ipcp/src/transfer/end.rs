@@ -1,5 +1,7 @@
 //! One end of a connection within the IPCP: EFCP, where the other end is, and the way there.
 
+use alloc::vec::Vec;
+
 use carina_efcp::delimiting::Assembler;
 use carina_efcp::{Connection, Transmit};
 use carina_wire::Payload;
@@ -61,9 +63,6 @@ pub(super) struct EndConfig<'a, P> {
     /// PDUs that its window has at most.
     pub(super) credit_max: u32,
 }
-
-/// Headers up to this length may be put in front of a payload.
-const PREPEND_MAX: usize = 64;
 
 impl<P: Payload> End<P> {
     pub(super) fn new(config: EndConfig<'_, P>) -> End<P> {
@@ -141,11 +140,11 @@ impl<P: Payload> End<P> {
         };
         let header = &header[..header_len];
         let (whole, is_kept) = match pdu.udf.take() {
-            Some(mut udf) if header_len <= PREPEND_MAX => {
+            Some(mut udf) if header_len <= rmt.prepend_max => {
                 (udf.prepend(header).then_some(udf), false)
             }
-            Some(_) => (None, false),
-            None => (P::from_vec(header.to_vec()), true),
+            Some(udf) => (rmt.seal(whole(header, &udf)), true),
+            None => (rmt.seal(header.to_vec()), true),
         };
         let Some(whole) = whole else {
             return rmt.counters.drop_one(DropReason::NoBuffer);
@@ -219,6 +218,14 @@ impl<P: Payload> End<P> {
         rmt.deadlines
             .arm(Timer::Connection(self.cep.0), at, &mut self.armed);
     }
+}
+
+#[cold]
+fn whole<P: Payload>(header: &[u8], udf: &P) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(header.len() + udf.len());
+    whole.extend_from_slice(header);
+    udf.append_to(&mut whole);
+    whole
 }
 
 /// What a flow may write at a time when its PDUs need no N-1 flow, or have none.

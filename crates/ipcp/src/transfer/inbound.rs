@@ -60,8 +60,10 @@ impl<P: Payload> Transfer<P> {
             // Its PCI has other widths than this DIF.
             _ => return self.on_neighbour_pdu(n1, prefix, pdu),
         };
-        if route.pdu_bytes > pdu.len() || route.pdu_bytes < self.rmt.syntax.base_bytes() {
-            return self.refuse(n1, DropReason::HeaderLength);
+        if (route.pdu_bytes > pdu.len() || route.pdu_bytes < self.rmt.least)
+            && let Some(reason) = self.rmt.inspect(&route, &pdu)
+        {
+            return self.refuse(n1, reason);
         }
         pdu.truncate(route.pdu_bytes);
         let own = self.rmt.address;

@@ -38,6 +38,9 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         let forwarding = self
             .catalogue
             .make_for::<Box<dyn ForwardingPolicy>>(component::FORWARDING, config)?;
+        let has_checksum = self
+            .catalogue
+            .make_for::<bool>(component::PCI_CHECKSUM, config)?;
         if !self.is_configured {
             self.ends.flows = Ceps::of_flows(config.widths.cep);
         }
@@ -46,7 +49,7 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         self.is_configured = true;
         let syntax = self.syntax_of(config);
         let rmt = &mut self.rmt;
-        rmt.syntax = syntax;
+        rmt.set_syntax(syntax, has_checksum);
         rmt.hop_limit = config.hop_limit.max(1);
         rmt.patience = u64::from(config.keepalive_ms.max(1)) * 1_000_000 * STUCK_INTERVALS;
         rmt.set_cubes(&self.cubes);
@@ -161,7 +164,7 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         let mut bytes = Vec::with_capacity(len + message.len());
         bytes.extend_from_slice(&header[..len]);
         bytes.extend_from_slice(message);
-        let Some(pdu) = P::from_vec(bytes) else {
+        let Some(pdu) = self.rmt.seal(bytes) else {
             return self.rmt.counters.drop_one(DropReason::NoBuffer);
         };
         match to {
@@ -340,6 +343,16 @@ impl<P: Payload> Transfer<P> {
     fn check(&self, config: &DifConfig) -> Result<(), String> {
         self.syntax_of(config).check()?;
         self.catalogue.check(config)?;
+        let checksum = self
+            .catalogue
+            .make_for::<bool>(component::PCI_CHECKSUM, config)?;
+        if checksum && !self.syntax_of(config).has_checksum() {
+            return Err(format!(
+                "{}: the PCI of dialect {} has no checksum; use policy none",
+                component::PCI_CHECKSUM,
+                self.rmt.syntax.dialect.name()
+            ));
+        }
         if config.cubes.is_empty() || config.cubes.len() > CUBES_MAX {
             return Err(format!("a DIF has 1 to {CUBES_MAX} QoS cubes"));
         }

@@ -1,5 +1,8 @@
 //! From a writer to the queue of an N-1 flow.
 
+use alloc::format;
+use alloc::string::String;
+
 use carina_efcp::delimiting::Refusal;
 use carina_wire::Payload;
 use carina_wire::dif::CepId;
@@ -65,6 +68,14 @@ impl<P: Payload> Transfer<P> {
         room
     }
 
+    /// Longest SDU of a flow in bytes: a longer one is refused, and ends the flow when it is a
+    /// reliable one. [`usize::MAX`] where SDUs are cut to fit into PDUs.
+    #[must_use]
+    pub fn sdu_max(&self, flow: FlowKey) -> usize {
+        let stream = self.streams.peek_flow(flow);
+        stream.map_or(usize::MAX, |stream| stream.delimiter.sdu_max())
+    }
+
     /// Moves what was written on towards the N-1 flow: as far as EFCP and the queue have room.
     pub(super) fn drive(&mut self, owner: Owner, first: Option<(P, bool)>) {
         let Some(stream) = self.streams.get(owner) else {
@@ -103,19 +114,22 @@ impl<P: Payload> Transfer<P> {
                 break;
             };
             stream.is_inside = more;
-            if let Err(refusal) = stream.delimiter.write(sdu, more) {
-                self.rmt.counters.drop_one(match refusal {
-                    Refusal::TooLong => DropReason::SduTooLong,
-                    Refusal::NoBuffer => DropReason::NoBuffer,
-                });
-                broke(
-                    end,
-                    stream,
-                    match refusal {
-                        Refusal::TooLong => "an SDU of a reliable flow is too long for its PDUs",
-                        Refusal::NoBuffer => NO_BUFFER,
-                    },
-                );
+            let len = sdu.len();
+            match stream.delimiter.write(sdu, more) {
+                Ok(()) => {}
+                Err(Refusal::NoBuffer) => {
+                    self.rmt.counters.drop_one(DropReason::NoBuffer);
+                    broke(end, stream, NO_BUFFER);
+                }
+                Err(Refusal::TooLong) => {
+                    self.rmt.counters.drop_one(DropReason::SduTooLong);
+                    let text = too_long(stream, len, is_boundary && !more);
+                    broke(end, stream, &text);
+                    if !end.is_reliable && !stream.is_refusal_told {
+                        stream.is_refusal_told = true;
+                        self.events.push_back(TransferEvent::Notice { text });
+                    }
+                }
             }
         }
         let is_left = first.is_some();
@@ -127,7 +141,7 @@ impl<P: Payload> Transfer<P> {
         if !stream.is_inside && (is_over || stream.is_switching) && stream.broken.is_none() {
             conclude(&mut self.rmt, end, stream);
         }
-        if let Some(reason) = stream.broken.filter(|_| !was_broken) {
+        if let Some(reason) = stream.broken.as_deref().filter(|_| !was_broken) {
             self.events.push_back(failed(owner, reason));
         }
         if !end.is_dirty {
@@ -203,7 +217,7 @@ impl<P: Payload> Transfer<P> {
                     broke(end, stream, NO_BUFFER);
                 }
             }
-            if let Some(reason) = stream.broken.filter(|_| !was_broken) {
+            if let Some(reason) = stream.broken.as_deref().filter(|_| !was_broken) {
                 self.events.push_back(failed(end.owner, reason));
             }
         }
@@ -259,7 +273,7 @@ impl<P: Payload> Transfer<P> {
         if let Some(end) = self.ends.get_mut(stream.current) {
             broke(end, stream, NO_BUFFER);
         }
-        if let Some(reason) = stream.broken {
+        if let Some(reason) = stream.broken.as_deref() {
             self.events.push_back(failed(Owner::Flow(key), reason));
         }
     }
@@ -269,9 +283,23 @@ const NO_BUFFER: &str = "no buffer for an SDU of a reliable flow";
 
 /// Something that was written is lost. A reliable flow rather ends than goes on without it.
 #[cold]
-fn broke<P: Payload>(end: &End<P>, stream: &mut Stream<P>, reason: &'static str) {
+fn broke<P: Payload>(end: &End<P>, stream: &mut Stream<P>, reason: &str) {
     if end.is_reliable {
-        stream.broken.get_or_insert(reason);
+        stream.broken.get_or_insert_with(|| reason.into());
+    }
+}
+
+#[cold]
+fn too_long<P: Payload>(stream: &Stream<P>, len: usize, is_whole: bool) -> String {
+    let most = stream.delimiter.sdu_max();
+    match (stream.owner, is_whole) {
+        (Owner::Flow(FlowKey(key)), true) => {
+            format!("flow {key}: an SDU of {len} bytes was refused: it carries {most} at most")
+        }
+        (Owner::Flow(FlowKey(key)), false) => {
+            format!("flow {key}: an SDU of more than {most} bytes was refused")
+        }
+        (Owner::Channel(_), _) => format!("a message of more than {most} bytes was refused"),
     }
 }
 

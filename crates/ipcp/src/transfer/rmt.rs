@@ -25,6 +25,13 @@ pub(super) struct Rmt<P> {
     pub(super) address: Address,
     pub(super) hop_limit: u8,
     pub(super) hops: Hops,
+    /// PDUs have a checksum in their PCI.
+    pub(super) has_checksum: bool,
+    /// Shorter PDUs are looked at more closely: the length of the header, or any length when there
+    /// is a checksum.
+    pub(super) least: usize,
+    /// Headers up to this length are put in front of a payload where it lies.
+    pub(super) prepend_max: usize,
     pub(super) counters: Counters,
     pub(super) table: Table,
     pub(super) deadlines: Deadlines,
@@ -65,6 +72,8 @@ pub(super) struct Taken<P> {
     pub(super) released: Option<VecDeque<FlowKey>>,
 }
 
+/// Longest header that [`Payload::prepend`] takes.
+const PREPEND_MAX: usize = 64;
 const NO_CLASS: u8 = u8::MAX;
 /// N-1 flows have numbers below this.
 const PORTS_MAX: usize = 1 << 20;
@@ -77,6 +86,9 @@ impl<P: Payload> Rmt<P> {
             address: Address::NONE,
             hop_limit: hops(dialect).initial,
             hops: hops(dialect),
+            has_checksum: false,
+            least: Syntax::of_dialect(dialect).base_bytes(),
+            prepend_max: PREPEND_MAX,
             counters: Counters::default(),
             table: Table::default(),
             deadlines: Deadlines::default(),
@@ -92,6 +104,40 @@ impl<P: Payload> Rmt<P> {
             spread: Spread::Flow,
             random: seed | 1,
         }
+    }
+
+    /// What is fixed when the DIF's configuration is known.
+    pub(super) fn set_syntax(&mut self, syntax: Syntax, has_checksum: bool) {
+        self.syntax = syntax;
+        self.has_checksum = has_checksum;
+        (self.least, self.prepend_max) = match has_checksum {
+            true => (usize::MAX, 0),
+            false => (syntax.base_bytes(), PREPEND_MAX),
+        };
+    }
+
+    /// A PDU in a vector of its own, with its checksum where there is one.
+    pub(super) fn seal(&self, mut pdu: Vec<u8>) -> Option<P> {
+        if self.has_checksum {
+            self.syntax.seal(&mut pdu);
+        }
+        P::from_vec(pdu)
+    }
+
+    /// Why a PDU shorter than [`Rmt::least`] is none of the DIF's.
+    #[cold]
+    pub(super) fn inspect(&self, route: &Route, pdu: &P) -> Option<DropReason> {
+        let length = route.pdu_bytes;
+        if length > pdu.len() || length < self.syntax.base_bytes() {
+            return Some(DropReason::HeaderLength);
+        }
+        if !self.has_checksum {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(pdu.len());
+        pdu.append_to(&mut bytes);
+        let is_sealed = self.syntax.is_sealed(&bytes[..length]);
+        (!is_sealed).then_some(DropReason::HeaderChecksum)
     }
 
     #[inline]

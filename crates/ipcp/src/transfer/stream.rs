@@ -48,7 +48,9 @@ pub(super) struct Stream<P> {
     /// Pieces of the present SDU are dropped, for lack of room.
     pub(super) is_skipping: bool,
     /// A reliable flow has lost what was written: nothing that was written after it is sent.
-    pub(super) broken: Option<&'static str>,
+    pub(super) broken: Option<Box<str>>,
+    /// It was said that an SDU is too long.
+    pub(super) is_refusal_told: bool,
     /// In the list of flows that have something for their readers.
     pub(super) is_listed: bool,
     /// In the list of flows whose memory may be the burst's.
@@ -87,6 +89,7 @@ impl<P: Payload> Stream<P> {
             message: Vec::new(),
             is_skipping: false,
             broken: None,
+            is_refusal_told: false,
             is_listed: false,
             is_unkept: false,
             is_held: false,

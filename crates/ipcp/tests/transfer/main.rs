@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
+mod captured;
 mod channels;
+mod dialects;
 mod documented;
 mod flows;
 mod hostile;

@@ -7,7 +7,7 @@ use carina_ipcp::config::{DifConfig, QosCube, RateConfig, WindowConfig};
 use carina_ipcp::seam::{DataTransfer, Open, Owner, Route, TransferEvent};
 use carina_ipcp::{Catalogue, PolicySpec, Transfer};
 use carina_wire::Bytes;
-use carina_wire::dif::{Address, CepId};
+use carina_wire::dif::{Address, CepId, Dialect};
 
 pub const MS: u64 = 1_000_000;
 
@@ -119,9 +119,14 @@ pub struct Net {
 impl Net {
     /// Members with addresses 1, 2 and so on.
     pub fn new(count: usize, config: &DifConfig) -> Net {
+        Net::of_dialect(Dialect::Native, count, config)
+    }
+
+    pub fn of_dialect(dialect: Dialect, count: usize, config: &DifConfig) -> Net {
         let members = (0..count)
             .map(|index| {
-                let mut member = Transfer::new(Catalogue::standard(), 7 + index as u64);
+                let seed = 7 + index as u64;
+                let mut member = Transfer::of_dialect(Catalogue::standard(), dialect, seed);
                 member.configure(0, config).expect("a good configuration");
                 member.set_address(Address(index as u64 + 1));
                 member
