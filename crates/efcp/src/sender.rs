@@ -79,6 +79,7 @@ pub(crate) struct Sender<P> {
     copies: bool,
     /// The last UDF, to be repeated where that stands for a rendezvous PDU.
     last: Option<P>,
+    /// How long the other side may wait with an acknowledgement.
     a_ns: u64,
     r_ns: u64,
     delta_t: u64,
@@ -129,7 +130,12 @@ impl<P: Payload> Sender<P> {
         let space = config.space();
         let (window, delta_t) = (config.window_in_force(), config.delta_t());
         let repeats = config.habits.stall == Stall::Repeat;
-        let timeout_ns = config.rtt.timeout_ns().saturating_add(config.a_ns);
+        // Where every PDU is answered at once, nobody lets A pass.
+        let a_ns = match config.habits.answers_every {
+            true => 0,
+            false => config.a_ns,
+        };
+        let timeout_ns = config.rtt.timeout_ns().saturating_add(a_ns);
         Sender {
             is_reliable: config.retransmission,
             window,
@@ -142,7 +148,7 @@ impl<P: Payload> Sender<P> {
             silence: delta_t.saturating_mul(if config.habits.takes_any_first { 2 } else { 3 }),
             copies: config.retransmission || (repeats && window.is_some()),
             last: None,
-            a_ns: config.a_ns,
+            a_ns,
             r_ns: config.r_ns,
             delta_t,
             rollover: match config.rollover {

@@ -109,6 +109,13 @@ impl<P: Payload> Ipcp<P> {
         self.transfer.on_sdu(now, flow, sdu, more);
     }
 
+    /// Longest SDU of a flow in bytes: a longer one is refused, and ends the flow when it is a
+    /// reliable one. [`usize::MAX`] where SDUs are cut to fit into PDUs.
+    #[must_use]
+    pub fn sdu_max(&self, flow: FlowKey) -> usize {
+        self.transfer.sdu_max(flow)
+    }
+
     /// Bytes that a flow may write now. [`Ipcp::poll_room`] tells when it has grown.
     #[must_use]
     pub fn room(&mut self, flow: FlowKey) -> usize {

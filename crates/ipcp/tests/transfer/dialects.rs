@@ -57,7 +57,7 @@ fn exchange(net: &mut Net, last: usize, config: &DifConfig, loses: bool) {
             }
             let known: BTreeSet<_> = sdus.iter().collect();
             let distinct: BTreeSet<_> = read.iter().collect();
-            assert!(read.len() > 250, "{}: {}", cube.name, read.len());
+            assert!(read.len() > 200, "{}: {}", cube.name, read.len());
             assert_eq!(distinct.len(), read.len(), "{}", cube.name);
             assert!(distinct.is_subset(&known), "{}", cube.name);
         }
@@ -126,9 +126,13 @@ fn a_relay_between_them_counts_what_its_dialect_counts() {
 fn a_relay_loses_what_it_may() {
     for dialect in FOREIGN {
         let config = configured(dialect);
-        let mut net = line(dialect, &config);
-        net.loses = Some(Box::new(|_, _, number| number % 13 == 0));
-        exchange(&mut net, 2, &config, true);
+        for seed in 1..8 {
+            let mut net = line(dialect, &config);
+            net.loses = Some(Box::new(move |_, _, number| {
+                (number + 1000 * seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60 == 0
+            }));
+            exchange(&mut net, 2, &config, true);
+        }
     }
 }
 
