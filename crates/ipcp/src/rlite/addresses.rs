@@ -41,6 +41,11 @@ impl Rlite {
             .any(|(other, member)| other != name && member.address == address)
     }
 
+    /// Whether an address is one that a member can have and nobody is known to have.
+    pub(super) fn check_free(&self, address: u64) -> bool {
+        address != 0 && address <= self.last_address() && !self.is_taken(address, "")
+    }
+
     /// The highest address that the PCI has room for; A-DATA writes them as 32 bits with sign.
     fn last_address(&self) -> u64 {
         let bytes = self

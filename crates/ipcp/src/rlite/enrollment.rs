@@ -7,8 +7,9 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode, Party, Value};
 
-use super::neighbours::{N1, STEP_NS, Stage, connection};
+use super::neighbours::{N1, PATIENCE_NS, STEP_NS, Stage, connection};
 use super::objects::{class, name};
+use super::spreading::candidate;
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{Member, Rlite};
 use crate::api::N1Port;
@@ -53,6 +54,7 @@ impl Rlite {
         }
         let refused = self.check_caller(n1, &name);
         let own = self.own.clone();
+        let waits = self.member.is_none() && !self.is_away;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -64,7 +66,8 @@ impl Rlite {
         answer.src = Party::from(Name::of(&own));
         if let Err(reason) = refused {
             flow.stage = Stage::Idle;
-            flow.at = None;
+            // An IPCP that is no member asks the other side in its turn.
+            flow.at = waits.then_some(now + PATIENCE_NS);
             let answer = answer.with_error(-1, &reason);
             self.reply(now, n1, answer, dt);
             let text = format!("M_CONNECT of {name:?} was refused: {reason}");
@@ -321,6 +324,12 @@ impl Rlite {
         let peer = self.n1s[&n1].peer.clone();
         if !self.is_neighbour(&peer) {
             self.links.forget(&peer);
+        }
+        // What it says itself of its address is no news here, but it is to the others.
+        if let Some(member) = self.members.get(&peer) {
+            let record = candidate(&peer, member.address, member.lower_difs.clone());
+            let others = self.neighbours_but(None);
+            self.tell_members(now, Opcode::Create, &[record], &others, dt);
         }
         self.neighbour_up(now, n1, dt);
     }

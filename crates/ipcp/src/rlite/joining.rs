@@ -229,7 +229,6 @@ impl Rlite {
             self.policies = policies;
             self.become_member(now, address, config, dt);
             self.reply(now, n1, message.answer(), dt);
-            self.start_waiting(now, dt);
         } else {
             if self.own_address() != Some(address) {
                 self.change_address(now, address, dt);
@@ -237,6 +236,7 @@ impl Rlite {
             self.reply(now, n1, message.answer(), dt);
         }
         self.neighbour_up(now, n1, dt);
+        self.start_waiting(now, dt);
     }
 
     /// M_START_R of a further N-1 flow.
@@ -295,7 +295,7 @@ fn check_widths(constants: &Constants, config: &DifConfig) -> Result<(), String>
     for (field, theirs, own) in fields {
         if let Some(theirs) = theirs.filter(|theirs| *theirs != u32::from(own)) {
             return Err(format!(
-                "the DIF has {theirs}-byte {field}s, and this IPCP is configured for {own} bytes"
+                "field {field} has {theirs} bytes in the DIF, and this IPCP is configured for {own}"
             ));
         }
     }

@@ -38,7 +38,7 @@ use carina_wire::dif::Address;
 use super::enrollment::Assignment;
 use super::joining::Learned;
 use super::objects::{class, name};
-use super::{ADDRESS_OF_NEW, RULES, Rlite};
+use super::{ADDRESS_OF_NEW, Member, RULES, Rlite};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::foreign::MS;
 use crate::seam::DataTransfer;
@@ -51,7 +51,7 @@ const MISSED_MAX: u32 = 3;
 
 /// How long a side that did not ask for the N-1 flow waits for the other side's M_CONNECT before
 /// it sends its own.
-const PATIENCE_NS: u64 = 500 * MS;
+pub(super) const PATIENCE_NS: u64 = 500 * MS;
 
 /// Pauses before an attempt is repeated.
 const RETRY_FIRST_NS: u64 = 2_000 * MS;
@@ -68,6 +68,8 @@ pub(super) struct N1 {
     pub(super) props: N1Properties,
     pub(super) cdap: Connection,
     pub(super) stage: Stage,
+    /// Source address of the last PDU that came, which nobody has verified.
+    pub(super) src: u64,
     /// Name of the IPCP at the other end, once it has said so.
     pub(super) peer: String,
     /// When the next thing happens by itself.
@@ -108,6 +110,7 @@ impl N1 {
             props,
             cdap: connection(),
             stage: Stage::Idle,
+            src: 0,
             peer: String::new(),
             at: None,
             missed: 0,
@@ -279,7 +282,20 @@ impl Rlite {
         flow.missed = 0;
         flow.retry_ns = RETRY_FIRST_NS;
         flow.is_told = false;
-        let (peer, cost) = (flow.peer.clone(), flow.props.cost);
+        let (peer, cost, src) = (flow.peer.clone(), flow.props.cost, flow.src);
+        if self.address_of(&peer).is_none() && self.check_free(src) {
+            // Until it has told its record.
+            let lower_difs = Vec::new();
+            let address = src;
+            self.set_member(
+                now,
+                &peer,
+                Member {
+                    address,
+                    lower_difs,
+                },
+            );
+        }
         let address = Address(self.address_of(&peer).unwrap_or_default());
         self.journal.tell(Event::NeighbourUp {
             name: peer.clone(),

@@ -78,12 +78,19 @@ impl Rlite {
         if message.class == class::A_DATA && message.name == name::A_DATA {
             self.on_a_data(now, Some(src), &message, dt);
         } else {
-            self.on_session(now, n1, &message, dt);
+            self.on_session(now, n1, src, &message, dt);
         }
     }
 
     /// A message of the CDAP connection on an N-1 flow.
-    fn on_session(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_session(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        src: u64,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return self.journal.count("n1-unknown");
         };
@@ -92,6 +99,7 @@ impl Rlite {
         }
         flow.heard = now;
         flow.missed = 0;
+        flow.src = src;
         if message.opcode == Opcode::Connect {
             return self.on_connect(now, n1, message, dt);
         }

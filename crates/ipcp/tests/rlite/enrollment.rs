@@ -1,0 +1,343 @@
+//! How an IPCP becomes a member, and what goes wrong on the way.
+
+use carina_cdap::{Message, Opcode, Rules, Value};
+use carina_ipcp::{Command, DifConfig, Event, N1Port, PolicySpec};
+use carina_wire::dif::Dialect;
+
+use crate::net::{MS, Net, SECOND, config, line, props, with_policy};
+
+const PCI: usize = 28;
+
+/// The management message of a PDU.
+fn cdap(pdu: &[u8]) -> Option<Message> {
+    let is_management = pdu.get(1) == Some(&0x40);
+    is_management.then(|| Rules::RLITE.decode(&pdu[PCI..]).expect("a message"))
+}
+
+fn is_up(net: &Net, at: &str, other: &str) -> bool {
+    let changes = net.told(at, |event| match event {
+        Event::NeighbourUp { name, .. } if name == other => Some(true),
+        Event::NeighbourDown { name, .. } if name == other => Some(false),
+        _ => None,
+    });
+    changes.last().copied().unwrap_or_default()
+}
+
+#[test]
+fn a_newcomer_is_given_an_address_and_both_are_neighbours() {
+    let net = line(1, &["a", "b"]);
+    assert_eq!(net.address("a"), 1);
+    let address = net.address("b");
+    assert!((2..4).contains(&address), "{address}");
+    assert!(is_up(&net, "a", "b") && is_up(&net, "b", "a"));
+    let told = net.told("b", |event| match event {
+        Event::Enrolled { config, .. } => Some(config.max_pdu_lifetime_ms),
+        _ => None,
+    });
+    assert_eq!(told, [4_000]);
+}
+
+#[test]
+fn both_begin_an_n1_flow_at_once() {
+    // Two members ask each other, or a member asks a newcomer that asks, too.
+    let mut net = line(2, &["a", "b", "c"]);
+    net.wire("c", "a");
+    net.add("d");
+    net.wire("a", "d");
+    net.run(20 * SECOND);
+    assert!(is_up(&net, "a", "c") && is_up(&net, "c", "a"));
+    assert!(
+        is_up(&net, "a", "d") && is_up(&net, "d", "a"),
+        "{:?}",
+        net.events
+    );
+    assert_ne!(net.address("d"), 0);
+}
+
+#[test]
+fn widths_that_differ_are_named() {
+    let mut net = Net::new(3);
+    net.bootstrap("a");
+    let mut other = config();
+    other.widths.address = 2;
+    net.add_with("b", other);
+    net.wire("b", "a");
+    net.run(3 * SECOND);
+    let failures = net.failures("b");
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    let wanted = "field address has 4 bytes in the DIF, and this IPCP is configured for 2";
+    assert_eq!(failures[0], wanted);
+    assert_eq!(net.address("b"), 0);
+}
+
+#[test]
+fn nobody_is_enrolled_by_an_ipcp_that_is_no_member() {
+    let mut net = Net::new(4);
+    net.add("a");
+    net.add("b");
+    net.wire("b", "a");
+    net.run(3 * SECOND);
+    assert_eq!((net.address("a"), net.address("b")), (0, 0));
+    // As soon as one of them begins the DIF, the other joins by itself.
+    net.order("a", Command::Bootstrap);
+    net.run(40 * SECOND);
+    assert!(net.address("b") > 1, "{:?}", net.failures("b"));
+}
+
+#[test]
+fn another_name_than_that_of_the_n1_flow_is_refused() {
+    let mut net = Net::new(5);
+    net.bootstrap("a");
+    net.add("b");
+    let wire = net.wire("b", "a");
+    let mut told = props("somebody else", false);
+    told.dif = "below".into();
+    let n1 = net.wires[wire].ends[1].1;
+    net.order(
+        "a",
+        Command::N1Down {
+            n1,
+            reason: "renamed".into(),
+        },
+    );
+    net.order("a", Command::N1Up { n1, props: told });
+    let n1 = net.wires[wire].ends[0].1;
+    net.order("b", Command::Enroll { n1 });
+    net.run(SECOND);
+    assert_eq!(net.address("b"), 0);
+    let failures = net.failures("b");
+    let text = failures.last().expect("a failure");
+    assert!(
+        text.contains("the N-1 flow is from \"somebody else\""),
+        "{text}"
+    );
+}
+
+#[test]
+fn addresses_may_be_configured_instead_of_assigned() {
+    let fixed = PolicySpec {
+        name: "static".into(),
+        ..PolicySpec::default()
+    };
+    let mut net = Net::new(6);
+    net.add_with("a", with_policy("address-assignment", fixed));
+    net.order("a", Command::Bootstrap);
+    net.add("b");
+    net.wire("b", "a");
+    net.run(3 * SECOND);
+    // The newcomer says that it has address 1, as rlite's do, and that is the first member's.
+    let failures = net.failures("b");
+    assert!(
+        failures[0].contains("address 1 is not free"),
+        "{failures:?}"
+    );
+}
+
+#[test]
+fn three_members_object_to_an_address_that_is_taken() {
+    let mut net = line(7, &["a", "b", "c", "d", "e"]);
+    net.run(60 * SECOND);
+    let mut addresses: Vec<u64> = net.members.keys().map(|name| net.address(name)).collect();
+    addresses.sort_unstable();
+    let count = addresses.len();
+    addresses.dedup();
+    assert_eq!(addresses.len(), count, "{addresses:?}");
+    assert!(!addresses.contains(&0));
+}
+
+#[test]
+fn an_objection_makes_the_enroller_draw_again() {
+    let mut net = line(8, &["a", "b"]);
+    net.add("c");
+    let wire = net.lossy_wire("c", "a", 0);
+    net.run(10 * MS);
+    // a has proposed an address to b and waits. It is told that it is not free.
+    let to_b = net.take_sent(0, 1);
+    let wanted = to_b.iter().filter_map(|pdu| cdap(pdu));
+    let wanted = wanted.filter(|it| it.class == "aareq").next_back();
+    let wanted = wanted.expect("the address is asked about");
+    let mut objection = wanted.clone();
+    objection.opcode = Opcode::Delete;
+    objection.invoke_id = 99;
+    net.inject(0, 1, pdu_of(&objection, net.address("b")));
+    net.run(5 * SECOND);
+    let Some(Value::Bytes(value)) = wanted.value else {
+        panic!("a value")
+    };
+    let refused = u64::from(*value.last().expect("an address"));
+    assert_eq!(net.count("a", "addresses-objected"), 1);
+    assert_ne!(net.address("c"), refused);
+    assert_ne!(net.address("c"), 0);
+    assert!(!net.wires[wire].is_cut);
+}
+
+/// A management PDU to a neighbour.
+pub fn pdu_of(message: &Message, source: u64) -> Vec<u8> {
+    let bytes = Rules::RLITE.encode(message);
+    let mut pdu = vec![0, 0x40, 0, 0, 0, 0, 64, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    pdu.extend(u32::try_from(source).expect("4 bytes").to_le_bytes());
+    pdu.extend([0, 0, 0, 0]);
+    let length = u16::try_from(PCI + bytes.len()).expect("one PDU");
+    pdu.extend(length.to_le_bytes());
+    pdu.extend([0, 0]);
+    pdu.extend(bytes);
+    pdu
+}
+
+#[test]
+fn two_with_one_address_part_by_their_names() {
+    // Two DIFs of the same name grow into one: both first members have address 1.
+    let mut net = Net::new(9);
+    net.bootstrap("a");
+    net.bootstrap("b");
+    net.add("m");
+    net.wire("m", "a");
+    net.run(3 * SECOND);
+    net.wire("m", "b");
+    net.run(60 * SECOND);
+    let addresses = ["a", "b", "m"].map(|name| net.address(name));
+    assert_eq!(addresses[1], 1, "the higher name keeps it: {addresses:?}");
+    assert_ne!(addresses[0], 1);
+    assert_ne!(addresses[0], addresses[2]);
+}
+
+#[test]
+fn a_member_that_says_nothing_is_pruned_after_three_keepalives() {
+    let mut net = line(10, &["a", "b"]);
+    net.vanish("b");
+    net.run(76 * SECOND);
+    assert!(is_up(&net, "a", "b"));
+    net.run(4 * SECOND);
+    assert!(!is_up(&net, "a", "b"));
+    let drops = net.told("a", |event| match event {
+        Event::DropN1 { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    assert!(drops[0].contains("keep-alives"), "{drops:?}");
+    assert!(net.names("a", "/routing/table").is_empty());
+}
+
+#[test]
+fn who_leaves_is_released_and_may_come_back() {
+    let mut net = line(11, &["a", "b", "c"]);
+    net.order("c", Command::Register { name: "app".into() });
+    net.run(SECOND);
+    assert_eq!(net.names("a", "/directory"), ["app"]);
+    net.order("c", Command::Leave);
+    net.run(2 * SECOND);
+    assert!(!is_up(&net, "b", "c"));
+    assert_eq!(net.address("c"), 0);
+    assert!(net.names("a", "/directory").is_empty());
+    assert!(net.names("a", "/routing/table").len() == 1);
+    net.wire("c", "b");
+    let n1 = net.wires[2].ends[0].1;
+    net.order("c", Command::Enroll { n1 });
+    net.run(5 * SECOND);
+    assert!(is_up(&net, "b", "c"));
+    assert_eq!(net.names("a", "/directory"), ["app"]);
+    assert_eq!(net.names("a", "/routing/table").len(), 2);
+}
+
+#[test]
+fn a_member_that_starts_anew_on_a_living_n1_flow_enrolls_again() {
+    let mut net = line(12, &["a", "b"]);
+    let address = net.address("b");
+    net.vanish("b");
+    net.add("b");
+    let n1 = net.wires[0].ends[0].1;
+    let props = props("a", true);
+    net.order("b", Command::N1Up { n1, props });
+    net.run(3 * SECOND);
+    assert_eq!(net.address("b"), address, "it is known under its name");
+    assert!(is_up(&net, "a", "b") && is_up(&net, "b", "a"));
+    net.run(60 * SECOND);
+    assert!(is_up(&net, "a", "b") && is_up(&net, "b", "a"));
+}
+
+#[test]
+fn a_further_n1_flow_of_a_neighbour_does_not_enroll_it_again() {
+    let mut net = line(13, &["a", "b"]);
+    let second = net.wire("b", "a");
+    net.run(SECOND);
+    let said: Vec<String> = net
+        .take_sent(second, 0)
+        .iter()
+        .filter_map(|pdu| cdap(pdu))
+        .map(|message| format!("{:?} {}", message.opcode, message.name))
+        .collect();
+    assert_eq!(said, ["Connect ", "Start /mgmt/lowerflow"]);
+    let neighbours = net.objects("b", "/neighbours/a");
+    let shown = format!("{neighbours:?}");
+    assert!(shown.contains("\"below\", \"below\""), "{shown}");
+    // The first flow ends, and the neighbour stays.
+    net.end_wire(0);
+    net.run(SECOND);
+    assert_eq!(net.names("a", "/routing/table").len(), 1);
+    assert_eq!(net.names("b", "/neighbours"), ["a"]);
+}
+
+#[test]
+fn enrollment_succeeds_over_a_flow_that_loses_a_tenth() {
+    for seed in 0..12 {
+        let mut net = Net::new(100 + seed);
+        net.bootstrap("a");
+        net.add("b");
+        net.lossy_wire("b", "a", 10);
+        net.run(180 * SECOND);
+        assert_ne!(net.address("b"), 0, "seed {seed}: {:?}", net.failures("b"));
+        assert!(
+            is_up(&net, "b", "a") && is_up(&net, "a", "b"),
+            "seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn policies_that_are_not_known_here_do_not_stop_an_enrollment() {
+    let mut net = Net::new(14);
+    net.add("b");
+    let n1 = N1Port(1);
+    let told = props("a", true);
+    net.order("b", Command::N1Up { n1, props: told });
+    // The enroller is played by hand.
+    let answer = |request: Opcode, class: &str, name: &str, id: i32| Message {
+        invoke_id: id,
+        version: 1,
+        ..Message::object(request, class, name)
+    };
+    let connect = Message {
+        invoke_id: 2,
+        abstract_syntax: 73,
+        ..Message::connect(carina_cdap::Party::of("a"), carina_cdap::Party::of("b"))
+    };
+    let mut connected = connect.answer();
+    std::mem::swap(&mut connected.src, &mut connected.dst);
+    let enrollment = "/mgmt/enrollment";
+    let start = answer(Opcode::StartR, "enrollment", enrollment, 3);
+    let policy = answer(Opcode::Write, "policy", "/mgmt/dft/policy", 2)
+        .with_value(Value::Text("centralized-fault-tolerant".into()));
+    let parameter = answer(Opcode::Write, "replicas", "/mgmt/dft/params", 3)
+        .with_value(Value::Text("a,c".into()));
+    let stop = answer(Opcode::Stop, "enrollment", enrollment, 4);
+    let messages = [
+        connected,
+        start.with_value(Value::Bytes(vec![0x08, 5])),
+        policy,
+        parameter,
+        stop.with_value(Value::Bytes(vec![0x18, 1])),
+    ];
+    for message in &messages {
+        let now = net.now;
+        let pdu = carina_wire::Bytes::from(pdu_of(message, 1));
+        net.member("b").on_pdu(now, n1, pdu);
+        net.pump("b");
+    }
+    assert_eq!(net.address("b"), 5);
+    let notices = net.notices("b");
+    assert_eq!(notices.len(), 2, "{notices:?}");
+    assert!(
+        notices[0].contains("centralized-fault-tolerant"),
+        "{notices:?}"
+    );
+    assert_eq!(DifConfig::of_dialect(Dialect::Rlite).keepalive_ms, 20_000);
+}

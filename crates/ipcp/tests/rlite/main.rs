@@ -1,0 +1,10 @@
+//! Members of rlite DIFs: wired to one another, and against what rlite itself has sent.
+
+mod net;
+
+mod enrollment;
+mod flows;
+mod hostile;
+mod networks;
+mod replay;
+mod tools;

@@ -1,0 +1,440 @@
+//! This machine in the place of either side of what two rlite systems said to each other.
+//!
+//! Every management PDU of the side that is replaced has to be sent byte for byte, in order,
+//! except:
+//!
+//! - Where the enroller's `addralloc` table has other neighbours to ask, rlite waits for objections
+//!   for `nack-wait`; without any it waits all the same, and this machine does not. Only times
+//!   differ.
+//! - The enroller tells its lower flow at once and then, as the second of the slices for the new
+//!   neighbour, again; in between the enrollee's first ones arrive. Which of them comes first in
+//!   the capture is a matter of scheduling, so that only the order of each side's own is compared.
+//! - CEP-ids begin at 0 in rlite and at 1 here; the port-ids are the same. In A-DATA about flows
+//!   the CEP-ids are compared after taking off that 1.
+
+use std::collections::VecDeque;
+
+use carina_cdap::{Message, Opcode, Rules, Value};
+use carina_ipcp::{Command, Event, N1Port};
+use carina_wire::{Bytes, FlowSpec};
+
+use crate::net::{MS, Net, SECOND, config, props};
+
+const PCI: usize = 28;
+
+/// Who sent, and what.
+type Line = (char, Vec<u8>);
+
+fn hex(text: &str) -> Vec<u8> {
+    let byte = |at: usize| u8::from_str_radix(&text[at..at + 2], 16).expect("hex");
+    (0..text.len()).step_by(2).map(byte).collect()
+}
+
+fn capture(text: &str) -> Vec<Line> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let mut words = line.rsplit(' ');
+            let bytes = hex(words.next().expect("bytes"));
+            let who = words.next().and_then(|word| word.chars().next());
+            (who.expect("a sender"), bytes)
+        })
+        .collect()
+}
+
+/// The CDAP message of a management PDU.
+fn cdap(pdu: &[u8]) -> Message {
+    Rules::RLITE.decode(&pdu[PCI..]).expect("a message")
+}
+
+fn describe(pdu: &[u8]) -> String {
+    let message = cdap(pdu);
+    format!("{:?} {} {}", message.opcode, message.class, message.name)
+}
+
+/// One member against a capture.
+struct Replay {
+    net: Net,
+    own: String,
+    n1: N1Port,
+    /// What this side has sent and has not been compared.
+    sent: VecDeque<Vec<u8>>,
+}
+
+impl Replay {
+    fn new(own: &str, dif: &str, seed: u64) -> Replay {
+        let mut net = Net::new(1);
+        net.add_seeded(own, dif, config(), seed);
+        Replay {
+            net,
+            own: own.to_string(),
+            n1: N1Port(1),
+            sent: VecDeque::new(),
+        }
+    }
+
+    fn order(&mut self, command: Command) {
+        let now = self.net.now;
+        let own = self.own.clone();
+        self.net.member(&own).handle(now, command);
+        self.collect();
+    }
+
+    fn up(&mut self, remote: &str, lower_dif: &str, is_initiator: bool) {
+        let mut props = props(remote, is_initiator);
+        props.dif = lower_dif.into();
+        self.order(Command::N1Up { n1: self.n1, props });
+    }
+
+    fn receive(&mut self, pdu: &[u8]) {
+        let (now, n1) = (self.net.now, self.n1);
+        let own = self.own.clone();
+        let pdu = Bytes::from(pdu.to_vec());
+        self.net.member(&own).on_pdu(now, n1, pdu);
+        self.collect();
+    }
+
+    fn pass(&mut self, time: u64) {
+        let until = self.net.now + time;
+        let own = self.own.clone();
+        loop {
+            let due = self.net.member(&own).poll_timeout();
+            let Some(at) = due.filter(|at| *at <= until) else {
+                break;
+            };
+            self.net.now = self.net.now.max(at);
+            let now = self.net.now;
+            self.net.member(&own).handle_timeout(now);
+            self.collect();
+        }
+        self.net.now = until;
+    }
+
+    fn collect(&mut self) {
+        let now = self.net.now;
+        let member = self.net.members.get_mut(&self.own).expect("the member");
+        member.end_of_burst(now);
+        while let Some(n1) = member.poll_n1() {
+            let pdu = member.take_transmit(now, n1).expect("a PDU");
+            self.sent.push_back(pdu.as_slice().to_vec());
+        }
+        while let Some(event) = member.poll_event() {
+            self.net.events.push((self.own.clone(), event));
+        }
+        member.settle();
+    }
+
+    /// The next thing that was sent is this, byte for byte.
+    fn expect(&mut self, line: usize, pdu: &[u8]) {
+        let own = self.sent.pop_front();
+        let own = own.unwrap_or_else(|| panic!("line {line}: not sent: {}", describe(pdu)));
+        if pdu != own {
+            panic!(
+                "line {line}: {} was to be sent, and {} was\n{:?}\n{:?}",
+                describe(pdu),
+                describe(&own),
+                cdap(pdu),
+                cdap(&own),
+            );
+        }
+    }
+}
+
+/// Whether a message is one that is sent because time has passed.
+fn is_periodic(pdu: &[u8]) -> bool {
+    cdap(pdu).name == "/mgmt/keepalive" && cdap(pdu).opcode == Opcode::Read
+}
+
+/// The part of the capture until enrollment and what follows it is over.
+fn enrollment(lines: Vec<Line>) -> Vec<Line> {
+    let ends = |(_, pdu): &Line| cdap(pdu).class == "a_data" || is_periodic(pdu);
+    lines.into_iter().take_while(|line| !ends(line)).collect()
+}
+
+const UDP4: &str = include_str!("udp4.txt");
+const ETH: &str = include_str!("eth.txt");
+
+#[test]
+fn as_enrollee_this_machine_says_what_rlite_said() {
+    for (text, own, other, dif, lower) in [
+        (UDP4, "xnorm.IPCP", "ynorm.IPCP", "n.DIF", "udp.DIF"),
+        (ETH, "red.n", "green.n", "n.DIF", "edif"),
+    ] {
+        let lines = enrollment(capture(text));
+        let mut replay = Replay::new(own, dif, 1);
+        replay.up(other, lower, true);
+        let (mut received, mut compared) = (0, 0);
+        for (at, (who, pdu)) in lines.iter().enumerate() {
+            match who {
+                'S' => {
+                    replay.receive(pdu);
+                    received += 1;
+                }
+                _ => {
+                    replay.expect(at + 1, pdu);
+                    compared += 1;
+                }
+            }
+        }
+        assert!(replay.sent.is_empty(), "{:?}", replay.sent);
+        assert_eq!((received, compared), (lines.len() - 6, 6), "{own}");
+        assert_eq!(replay.net.address(own), 3);
+        assert_eq!(replay.net.count(own, "cdap-state"), 0);
+        assert!(
+            replay.net.notices(own).is_empty(),
+            "{:?}",
+            replay.net.notices(own)
+        );
+    }
+}
+
+/// A seed with which the first address that is drawn is the captured 3.
+fn seed_for_three() -> u64 {
+    let draws_three = |seed: &u64| {
+        let mut replay = enroller("ynorm.IPCP", *seed);
+        replay.up("xnorm.IPCP", "udp.DIF", false);
+        let first: Vec<Line> = capture(UDP4).into_iter().take(3).collect();
+        for (_, pdu) in first.iter().filter(|(who, _)| *who == 'I') {
+            replay.receive(pdu);
+        }
+        let lines = capture(UDP4);
+        replay.sent.get(1).is_some_and(|pdu| *pdu == lines[3].1)
+    };
+    (0..64).find(draws_three).expect("one of four addresses")
+}
+
+fn enroller(own: &str, seed: u64) -> Replay {
+    let mut replay = Replay::new(own, "n.DIF", seed);
+    replay.order(Command::Bootstrap);
+    replay
+}
+
+#[test]
+fn as_enroller_this_machine_says_what_rlite_said() {
+    let seed = seed_for_three();
+    for (text, own, other, lower, app) in [
+        (UDP4, "ynorm.IPCP", "xnorm.IPCP", "udp.DIF", "rpinst1"),
+        (ETH, "green.n", "red.n", "edif", "rpinst1"),
+    ] {
+        let lines = enrollment(capture(text));
+        let mut replay = enroller(own, seed);
+        let name = app.to_string();
+        replay.order(Command::Register { name });
+        replay.up(other, lower, false);
+        let mut compared = 0;
+        for (at, (who, pdu)) in lines.iter().enumerate() {
+            if *who == 'I' {
+                replay.receive(pdu);
+                continue;
+            }
+            if cdap(pdu).class == "nack-wait" && text == ETH {
+                // That member was configured for another time.
+                let own = replay.sent.pop_front().expect("the same with this time");
+                let message = cdap(&own);
+                assert_eq!(message.value, Some(Value::Text("1000ms".into())));
+                assert_eq!(cdap(pdu).value, Some(Value::Text("4000ms".into())));
+                assert_eq!(message.invoke_id, cdap(pdu).invoke_id);
+            } else {
+                replay.expect(at + 1, pdu);
+            }
+            compared += 1;
+        }
+        assert!(replay.sent.is_empty(), "{:?}", replay.sent);
+        assert!(compared >= 12, "{compared}");
+        let ups = replay.net.told(own, |event| match event {
+            Event::NeighbourUp { name, address, .. } => Some((name.clone(), address.0)),
+            _ => None,
+        });
+        assert_eq!(ups, [(other.to_string(), 3)]);
+    }
+}
+
+/// Takes 1 off the CEP-ids of a flow object in A-DATA: those of this machine begin there.
+fn with_their_ceps(pdu: &[u8], takes: &[u32]) -> Vec<u8> {
+    // {1 qosid, 2 src_cep, 3 dst_cep} as the only field 7 of the request.
+    let start = [0x3a, 0x06, 0x08, 0x00, 0x10];
+    let mut out = pdu.to_vec();
+    let at = out.windows(5).position(|part| part == start).expect("ids") + 5;
+    for (index, take) in takes.iter().enumerate() {
+        out[at + 2 * index] -= u8::try_from(*take).expect("small");
+    }
+    out
+}
+
+/// rlite's caller asks for a flow; this machine offers it, accepts, and is told of the end.
+#[test]
+fn flows_that_rlite_asks_for_are_answered_as_rlite_answers() {
+    let seed = seed_for_three();
+    let lines = capture(UDP4);
+    let mut replay = enroller("ynorm.IPCP", seed);
+    let name = "rpinst1".to_string();
+    replay.order(Command::Register { name });
+    replay.up("xnorm.IPCP", "udp.DIF", false);
+    let (mut answers, mut ends) = (0, 0);
+    for (who, pdu) in &lines {
+        let is_data = cdap(pdu).class == "a_data";
+        if *who == 'I' {
+            if !is_data && cdap(pdu).name == "/mgmt/keepalive" {
+                break;
+            }
+            replay.receive(pdu);
+            continue;
+        }
+        if !is_data {
+            continue;
+        }
+        let inner = inner(pdu);
+        if inner.opcode == Opcode::Delete {
+            ends += 1;
+            continue;
+        }
+        let offered = replay.net.told("ynorm.IPCP", |event| match event {
+            Event::Incoming {
+                flow, remote, spec, ..
+            } => Some((*flow, remote.clone(), *spec)),
+            _ => None,
+        });
+        let (flow, remote, spec) = offered.last().expect("an offer").clone();
+        assert_eq!(remote, "rpcli1");
+        let is_reliable = answers >= 2;
+        assert_eq!(spec.max_sdu_gap == 0, is_reliable);
+        assert_eq!(spec.in_order, is_reliable);
+        assert!(spec.msg_boundaries);
+        replay
+            .sent
+            .retain(|pdu| cdap_of(pdu).is_some_and(|it| it.class == "a_data"));
+        let answer = Ok(());
+        replay.order(Command::Respond { flow, answer });
+        let sent = replay.sent.pop_back().expect("an answer");
+        assert_eq!(with_their_ceps(&sent, &[0, 1]), *pdu, "answer {answers}");
+        answers += 1;
+    }
+    assert_eq!((answers, ends), (4, 4));
+    replay.pass(SECOND);
+    let closed = replay.net.told("ynorm.IPCP", |event| match event {
+        Event::Closed { is_graceful, .. } => Some(*is_graceful),
+        _ => None,
+    });
+    // The caller ended the first two; the others' ends were this side's, which is not played.
+    assert_eq!(closed, [true, true]);
+}
+
+/// This machine asks for flows as rlite did; rlite's answers, as captured, open them.
+#[test]
+fn flows_that_this_machine_asks_for_are_asked_as_rlite_asks() {
+    let lines = capture(UDP4);
+    let mut replay = Replay::new("xnorm.IPCP", "n.DIF", 1);
+    replay.up("ynorm.IPCP", "udp.DIF", true);
+    let best_effort = FlowSpec::unreliable();
+    let mut specs = vec![
+        best_effort,
+        best_effort,
+        FlowSpec::reliable(),
+        FlowSpec::reliable(),
+    ];
+    specs.reverse();
+    let mut keys = Vec::new();
+    for (who, pdu) in &lines {
+        let is_data = cdap(pdu).class == "a_data";
+        if *who == 'S' {
+            replay.receive(&if is_data && inner(pdu).opcode == Opcode::CreateR {
+                pdu.clone()
+            } else if is_data {
+                // The ends of flows that this side goes on to use.
+                continue;
+            } else {
+                pdu.clone()
+            });
+            continue;
+        }
+        if !is_data || inner(pdu).opcode == Opcode::Delete {
+            continue;
+        }
+        let Some(spec) = specs.pop() else { break };
+        // Routes are computed a moment after the last change.
+        replay.pass(200 * MS);
+        replay.sent.clear();
+        let now = replay.net.now;
+        let member = replay.net.member("xnorm.IPCP");
+        let key = member.allocate(now, "rpcli1", "rpinst1", spec);
+        keys.push(key.expect("a request"));
+        replay.collect();
+        let sent = replay.sent.pop_front().expect("a request");
+        assert_eq!(with_their_ceps(&sent, &[1]), *pdu);
+    }
+    for key in &keys {
+        assert_eq!(replay.net.allocated("xnorm.IPCP", *key), Some(Ok(())));
+    }
+    assert_eq!(keys.len(), 4);
+    // The caller's ends of the first two, which follow those of the four flows in the counter.
+    replay.sent.clear();
+    let deletes = lines.iter().filter(|(who, pdu)| {
+        *who == 'I' && cdap(pdu).class == "a_data" && inner(pdu).opcode == Opcode::Delete
+    });
+    for ((_, pdu), key) in deletes.zip(&keys) {
+        let reason = String::new();
+        replay.order(Command::Deallocate { flow: *key, reason });
+        replay.pass(MS);
+        let sent: Vec<Vec<u8>> = replay.sent.drain(..).collect();
+        let of_flows = sent.iter().filter(|pdu| cdap_of(pdu).is_some());
+        let of_flows: Vec<&Vec<u8>> = of_flows.collect();
+        assert_eq!(of_flows, [pdu]);
+    }
+}
+
+fn cdap_of(pdu: &[u8]) -> Option<Message> {
+    (pdu[1] == 0x40).then(|| cdap(pdu))
+}
+
+/// The message in A-DATA: field 3 of the value.
+fn inner(pdu: &[u8]) -> Message {
+    let outer = cdap(pdu);
+    let value = outer.value.expect("a value");
+    let bytes = value.as_bytes().expect("bytes");
+    // Two addresses of one byte each, then the message behind a tag and a length.
+    let at = bytes.windows(2).position(|part| part == [0x08, 0x00]);
+    Rules::RLITE
+        .decode(&bytes[at.expect("its first field")..])
+        .expect("a message")
+}
+
+/// What is told again and again: keep-alives after 20 s, everything of one's own after 30 s.
+#[test]
+fn what_time_brings_is_what_rlite_sent() {
+    let lines = capture(UDP4);
+    let mut replay = Replay::new("xnorm.IPCP", "n.DIF", 1);
+    replay.up("ynorm.IPCP", "udp.DIF", true);
+    for (who, pdu) in enrollment(lines.clone()) {
+        if who == 'S' {
+            replay.receive(&pdu);
+        }
+    }
+    replay.sent.clear();
+    replay.pass(20 * SECOND);
+    let theirs: Vec<Message> = lines
+        .iter()
+        .filter(|(who, pdu)| *who == 'I' && cdap(pdu).class != "a_data")
+        .map(|(_, pdu)| cdap(pdu))
+        .skip(6)
+        .collect();
+    // M_READ, the answer to theirs, then lower flow and record.
+    assert_eq!(theirs.len(), 4);
+    let sent = replay.sent.pop_front().expect("a keep-alive");
+    assert_eq!(cdap(&sent), theirs[0]);
+    let read = lines
+        .iter()
+        .find(|(who, pdu)| *who == 'S' && is_periodic(pdu));
+    replay.receive(&read.expect("their keep-alive").1);
+    let sent = replay.sent.pop_front().expect("an answer");
+    assert_eq!(cdap(&sent), theirs[1]);
+    replay.pass(10 * SECOND);
+    let sent: Vec<Message> = replay.sent.drain(..).map(|pdu| cdap(&pdu)).collect();
+    // rlite's timer began 1.3 s earlier, when the IPCP did: its lower flow is 20 s old, ours 30.
+    let mut link = theirs[2].clone();
+    let Some(Value::Bytes(bytes)) = &mut link.value else {
+        panic!("a lower flow")
+    };
+    assert_eq!(bytes.last(), Some(&20));
+    *bytes.last_mut().expect("an age") = 30;
+    assert_eq!(sent, [link, theirs[3].clone()]);
+}
