@@ -104,8 +104,10 @@ macro_rules! name_type {
 }
 
 name_type!(
-    /// Name of an application: 1 to 255 bytes of UTF-8, no control characters, no `|`.
-    AppName, "application", check_free
+    /// Name of an application: 1 to 255 bytes of UTF-8, no control characters. `|` separates the
+    /// parts of a name that has more than one, `process|instance|entity|instance`, and does not
+    /// begin it.
+    AppName, "application", check_app
 );
 name_type!(
     /// Name of a DIF: 1 to 255 bytes of UTF-8, no control characters, no `|`.
@@ -154,6 +156,21 @@ fn check_free(kind: &'static str, text: &str) -> Result<(), NameError> {
         .char_indices()
         .find(|(_, c)| c.is_control() || *c == '|')
     {
+        Some((at, found)) => Err(NameError::BadChar {
+            kind,
+            found,
+            at,
+            allowed,
+        }),
+        None => Ok(()),
+    }
+}
+
+fn check_app(kind: &'static str, text: &str) -> Result<(), NameError> {
+    check_length(kind, text, NAME_BYTES_MAX)?;
+    let allowed = "control characters are not allowed, nor '|' in front";
+    let bad = |(at, c): &(usize, char)| c.is_control() || (*c == '|' && *at == 0);
+    match text.char_indices().find(bad) {
         Some((at, found)) => Err(NameError::BadChar {
             kind,
             found,
@@ -221,6 +238,16 @@ mod tests {
     }
 
     #[test]
+    fn application_names_may_have_parts() {
+        for good in ["a|1", "a||entity", "a|1|entity|2"] {
+            assert!(AppName::new(good).is_ok(), "{good}");
+        }
+        for bad in ["|1", "a\n|1"] {
+            assert!(AppName::new(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
     fn local_names_are_safe_in_paths() {
         for good in ["vm1", "a.b-c_d", "0"] {
             assert!(LocalName::new(good).is_ok(), "{good}");
@@ -233,9 +260,9 @@ mod tests {
     #[test]
     fn names_are_checked_while_decoding() {
         assert!(serde_json::from_str::<AppName>("\"ok\"").is_ok());
-        let refusal = serde_json::from_str::<AppName>("\"a|b\"")
+        let refusal = serde_json::from_str::<AppName>("\"|b\"")
             .unwrap_err()
             .to_string();
-        assert!(refusal.contains("'|' at byte 1"), "{refusal}");
+        assert!(refusal.contains("'|' at byte 0"), "{refusal}");
     }
 }

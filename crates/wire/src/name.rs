@@ -5,8 +5,8 @@ use core::fmt;
 /// Longest name in bytes.
 pub const NAME_BYTES_MAX: usize = 255;
 
-/// Checks a name: 1 to 255 bytes, no control character, no `|` (it separates the parts of a
-/// qualified name in configuration files).
+/// Checks a name: 1 to 255 bytes, no control character, not beginning with `|`, which separates
+/// the parts of a name that has an instance or an entity: `process|instance|entity|instance`.
 ///
 /// # Errors
 /// Says which rule was broken.
@@ -19,7 +19,7 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
     }
     match name
         .char_indices()
-        .find(|(_, c)| c.is_control() || *c == '|')
+        .find(|(at, c)| c.is_control() || (*c == '|' && *at == 0))
     {
         Some((at, _)) => Err(NameError::Character { at }),
         None => Ok(()),
@@ -36,7 +36,7 @@ pub enum NameError {
         /// The length found.
         bytes: usize,
     },
-    /// A control character or `|`.
+    /// A control character, or `|` in front.
     Character {
         /// Its offset in bytes.
         at: usize,
@@ -56,7 +56,7 @@ impl fmt::Display for NameError {
             NameError::Character { at } => {
                 write!(
                     f,
-                    "a name has no control character and no '|', byte {at} is one"
+                    "a name has no control character and no '|' in front, byte {at} is one"
                 )
             }
         }

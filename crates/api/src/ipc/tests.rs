@@ -47,7 +47,7 @@ fn unknown_fields_and_ops_are_refused() {
     for bad in [
         r#"{"op":"register","version":1,"name":"echo","colour":"red"}"#,
         r#"{"op":"unregister","name":"echo"}"#,
-        r#"{"op":"register","version":1,"name":"a|b"}"#,
+        r#"{"op":"register","version":1,"name":"|b"}"#,
         r#"{"op":"register","version":-1,"name":"a"}"#,
         r#"[]"#,
         r#""#,
