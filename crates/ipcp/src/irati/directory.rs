@@ -80,7 +80,7 @@ impl Irati {
         except: Option<N1Port>,
         dt: &mut dyn DataTransfer,
     ) {
-        for n1 in self.up() {
+        for n1 in self.listeners() {
             if Some(n1) != except {
                 self.tell_entries_to(now, n1, entries.clone(), dt);
             }
@@ -106,12 +106,8 @@ impl Irati {
         let room = dt.management_max().saturating_sub(FRAME_BYTES);
         for part in super::parts(entries, ENTRIES_MAX, room) {
             let value = DirectoryEntries { all: part };
-            let message = objects::request(
-                Opcode::Create,
-                class::DIRECTORY,
-                objects::DIRECTORY,
-                &value,
-            );
+            let message =
+                objects::request(Opcode::Create, class::DIRECTORY, objects::DIRECTORY, &value);
             self.tell(now, n1, &message, dt);
         }
     }
@@ -124,7 +120,7 @@ impl Irati {
         except: Option<N1Port>,
         dt: &mut dyn DataTransfer,
     ) {
-        for n1 in self.up() {
+        for n1 in self.listeners() {
             if Some(n1) != except {
                 self.tell_end_to(now, n1, name, dt);
             }

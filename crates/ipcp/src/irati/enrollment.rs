@@ -178,19 +178,9 @@ impl Irati {
         }
         self.tell_directory(now, n1, dt);
         let own = self.own_neighbour(n1);
-        let own = objects::request(
-            Opcode::Create,
-            class::NEIGHBOURS,
-            objects::NEIGHBOURS,
-            &own,
-        );
+        let own = objects::request(Opcode::Create, class::NEIGHBOURS, objects::NEIGHBOURS, &own);
         self.tell(now, n1, &own, dt);
-        let stop = objects::request(
-            Opcode::Stop,
-            class::ENROLLMENT,
-            objects::ENROLLMENT,
-            &value,
-        );
+        let stop = objects::request(Opcode::Stop, class::ENROLLMENT, objects::ENROLLMENT, &value);
         self.tell(now, n1, &objects::awaited(stop), dt);
     }
 

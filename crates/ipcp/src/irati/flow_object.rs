@@ -386,9 +386,9 @@ impl DtcpConfig {
 
 impl FlowControl {
     fn of(cube: &QosCube) -> FlowControl {
-        let window = cube.window.map_or((0, 0), |window| {
-            (window.credit_max, window.initial_credit)
-        });
+        let window = cube
+            .window
+            .map_or((0, 0), |window| (window.credit_max, window.initial_credit));
         let rate = cube.rate.map_or((0, 0), |rate| (rate.pdus, rate.frame_ms));
         FlowControl {
             is_window_based: cube.window.is_some(),

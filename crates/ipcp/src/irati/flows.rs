@@ -83,12 +83,7 @@ impl Codec for Writer {
 
     fn request(&self, flow: &Flow<Request>) -> Message {
         let object = self.object(flow, &flow.spec);
-        objects::request(
-            Opcode::Create,
-            class::FLOW,
-            &self.name(flow),
-            &object,
-        )
+        objects::request(Opcode::Create, class::FLOW, &self.name(flow), &object)
     }
 
     fn accept(&self, flow: &Flow<Request>, request: &Request) -> Message {
@@ -180,8 +175,7 @@ impl Irati {
                 self.own_messages.push_back(data);
                 continue;
             }
-            let message =
-                objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
+            let message = objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
             self.pass_on(now, None, address, &message, dt);
         }
         while let Some(event) = self.flows.poll_event() {
@@ -356,8 +350,7 @@ impl Irati {
             dst: holder,
             message: objects::RULES.encode(&inner),
         };
-        let outer =
-            objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
+        let outer = objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
         // Back to where it came from is a way here: the request has another destination now.
         self.pass_on(now, None, holder, &outer, dt);
     }
@@ -422,7 +415,9 @@ impl Irati {
             flow.is_some_and(|flow| flow.role == Role::Caller && flow.address == src)
         };
         // Both ends may be here: the one that said it is gone already.
-        let ended = caller.filter(is_caller).or(called.filter(|_| key.0 == src || src == self.address));
+        let ended = caller
+            .filter(is_caller)
+            .or(called.filter(|_| key.0 == src || src == self.address));
         let ended = ended.ok_or("end-of-no-flow")?;
         self.flows.ended(now, src, ended, dt)
     }

@@ -120,9 +120,7 @@ impl Irati {
     }
 
     fn compute_soon(&mut self, now: u64) {
-        self.topology
-            .compute_at
-            .get_or_insert(now + COMPUTATION_NS);
+        self.topology.compute_at.get_or_insert(now + COMPUTATION_NS);
     }
 
     /// Entries are to be told to all neighbours but one.
@@ -280,8 +278,7 @@ impl Irati {
         let room = dt.management_max().saturating_sub(FRAME_BYTES);
         for part in super::parts(states, OBJECTS_MAX, room) {
             let value = FlowStates { all: part };
-            let message =
-                objects::request(Opcode::Write, class::LINKS, objects::LINKS, &value);
+            let message = objects::request(Opcode::Write, class::LINKS, objects::LINKS, &value);
             self.tell(now, n1, &message, dt);
         }
     }
@@ -319,9 +316,7 @@ impl Irati {
             .flat_map(|((from, to), _)| [from.clone(), to.clone()])
             .collect();
         topology.members.retain(|name, _| named.contains(name));
-        topology.reaches = topology
-            .links
-            .routes(PATHS, &|name| topology.address(name));
+        topology.reaches = topology.links.routes(PATHS, &|name| topology.address(name));
         let mut routes = BTreeMap::new();
         let mut table = Vec::new();
         for reach in &topology.reaches {

@@ -29,7 +29,9 @@ impl Irati {
             Ok(message) => message,
             Err(error) => return self.discard(n1, error.name()),
         };
-        let is_watchdog = message.opcode == Opcode::ReadR && message.name == objects::WATCHDOG;
+        let is_watchdog = message.opcode == Opcode::ReadR
+            && message.name == objects::WATCHDOG
+            && message.result == result::SUCCESS;
         self.heard(now, n1, is_watchdog);
         match message.opcode {
             Opcode::Connect => self.on_connect(now, n1, &message, dt),
@@ -246,12 +248,8 @@ impl Irati {
     /// Constants and cubes, for an IPCP that was given an address.
     pub(super) fn tell_constants(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let value = self.constants();
-        let message = objects::request(
-            Opcode::Create,
-            class::CONSTANTS,
-            objects::CONSTANTS,
-            &value,
-        );
+        let message =
+            objects::request(Opcode::Create, class::CONSTANTS, objects::CONSTANTS, &value);
         self.tell(now, n1, &message, dt);
         let value = super::cubes::of(&self.config.cubes);
         let message = objects::request(Opcode::Create, class::CUBES, objects::CUBES, &value);

@@ -327,6 +327,19 @@ impl Irati {
         up.map(|(n1, _)| *n1).collect()
     }
 
+    /// N-1 flows whose other ends are to hear of what changes: neighbours, and IPCPs that join and
+    /// have been told everything up to now.
+    pub(super) fn listeners(&self) -> Vec<N1Port> {
+        let hears = |stage: &Stage| {
+            matches!(
+                stage,
+                Stage::Up | Stage::Stopping { .. } | Stage::Confirming { .. }
+            )
+        };
+        let all = self.n1s.iter().filter(|(_, flow)| hears(&flow.stage));
+        all.map(|(n1, _)| *n1).collect()
+    }
+
     /// Sends a message through an N-1 flow.
     pub(super) fn tell(
         &mut self,
@@ -348,6 +361,8 @@ impl Irati {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
+        // Whoever was admitted was told the directory before.
+        let has_joined = flow.stage.is_joining();
         flow.stage = Stage::Up;
         (flow.attempts, flow.missed, flow.is_told) = (0, 0, false);
         (flow.retry_at, flow.called, flow.suspect_until) = (None, None, None);
@@ -362,7 +377,9 @@ impl Irati {
         self.meet(now, &peer.name, peer.address);
         self.report_link(now, &peer.name, Some(cost));
         self.tell_all_links(now, n1);
-        self.tell_directory(now, n1, dt);
+        if has_joined {
+            self.tell_directory(now, n1, dt);
+        }
     }
 
     /// Whatever was between the two ends of an N-1 flow is over; with `releases` the other side is
@@ -485,13 +502,7 @@ impl Irati {
         }
     }
 
-    fn n1_timeout(
-        &mut self,
-        now: u64,
-        n1: N1Port,
-        watch: Option<u64>,
-        dt: &mut dyn DataTransfer,
-    ) {
+    fn n1_timeout(&mut self, now: u64, n1: N1Port, watch: Option<u64>, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -504,7 +515,10 @@ impl Irati {
                 return self.attempt_failed(now, n1, &reason, false, dt);
             }
             self.journal.count("admissions-failed");
-            let text = format!("{:?} did not finish its enrollment: {reason}", flow.called());
+            let text = format!(
+                "{:?} did not finish its enrollment: {reason}",
+                flow.called()
+            );
             self.journal.notice("admission", &text);
             return self.part(now, n1, &reason, true, dt);
         }

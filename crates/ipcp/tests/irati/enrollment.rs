@@ -1,0 +1,205 @@
+//! Joining, addresses, authentication, and how neighbours are lost.
+
+use carina_ipcp::{Command, DifConfig, Event};
+
+use crate::net::{Net, SECOND, chain, config, with_addresses, with_policy};
+
+#[test]
+fn addresses_come_from_the_table_of_every_member() {
+    let config = with_addresses("a=16, b=17");
+    let net = chain(1, &["a", "b"], &config);
+    assert_eq!((net.address("a"), net.address("b")), (16, 17));
+    let up = |at: &str| {
+        net.told(at, |event| match event {
+            Event::NeighbourUp { name, address, .. } => Some((name.clone(), address.0)),
+            _ => None,
+        })
+    };
+    assert_eq!(up("a"), [("b".to_string(), 17)]);
+    assert_eq!(up("b"), [("a".to_string(), 16)]);
+}
+
+#[test]
+fn whoever_is_not_in_the_table_is_refused_with_the_missing_entry() {
+    let mut net = Net::new(2);
+    net.bootstrap("a", with_addresses("a=16"));
+    net.add("b", with_addresses("b=17"));
+    net.wire("b", "a");
+    net.run(3 * SECOND);
+    assert!(!net.is_member("b"));
+    let failures = net.failures("b");
+    assert_eq!(failures.len(), 1, "{failures:?}");
+    assert!(failures[0].contains("`b=ADDRESS`"), "{failures:?}");
+    assert!(net.notices("a").concat().contains("`b=ADDRESS`"));
+}
+
+#[test]
+fn an_ipcp_without_an_address_is_given_one_with_the_constants() {
+    let mut net = Net::new(3);
+    net.bootstrap("a", with_addresses("a=16, b=17"));
+    net.add("b", with_policy(config(), "address-assignment", "", &[]));
+    net.wire("b", "a");
+    net.run(2 * SECOND);
+    assert_eq!(net.address("b"), 17);
+    // The constants and the cubes; names that stand for several have no known form.
+    assert_eq!(net.count("b", "objects-ignored"), 3);
+    assert_eq!(net.notices("b"), Vec::<String>::new());
+}
+
+#[test]
+fn an_address_that_another_has_is_not_given() {
+    let mut net = Net::new(4);
+    net.bootstrap("a", with_addresses("a=16, b=17"));
+    net.add("c", with_addresses("c=17"));
+    net.wire("c", "a");
+    net.run(2 * SECOND);
+    assert!(!net.is_member("c"));
+    let config = with_policy(
+        config(),
+        "address-assignment",
+        "known-addresses",
+        &[("addresses", "x=16"), ("prefixes", "*=16-17")],
+    );
+    let mut net = Net::new(4);
+    net.bootstrap("a", config.clone());
+    for name in ["b", "c"] {
+        net.add(
+            name,
+            with_policy(config.clone(), "address-assignment", "", &[]),
+        );
+        net.wire(name, "a");
+        net.run(2 * SECOND);
+    }
+    assert_eq!(net.address("a"), 17);
+    assert!(!net.is_member("b") && !net.is_member("c"));
+    assert!(net.failures("b")[0].contains("no address from 16 to 17 is free"));
+}
+
+#[test]
+fn a_password_is_asked_for_and_a_wrong_one_is_refused() {
+    let config = with_policy(config(), "authentication", "xor-password", &[]);
+    let mut net = Net::new(5);
+    net.bootstrap("a", config.clone());
+    net.add("b", config.clone());
+    net.add_with("c", config, "wrong!");
+    net.add("d", DifConfig::default());
+    net.members.remove("d");
+    net.add("d", crate::net::config());
+    for name in ["b", "c", "d"] {
+        net.wire(name, "a");
+        net.run(2 * SECOND);
+    }
+    assert!(net.is_member("b"), "{:?}", net.failures("b"));
+    assert!(!net.is_member("c") && !net.is_member("d"));
+    assert!(net.failures("c")[0].contains("authentication failed"));
+    let reason = &net.failures("d")[0];
+    assert!(reason.contains("PSOC_authentication-password"), "{reason}");
+}
+
+#[test]
+fn two_members_that_ask_each_other_at_once_become_neighbours_once() {
+    let mut net = Net::new(6);
+    let config = config();
+    net.bootstrap("a", config.clone());
+    for name in ["b", "c"] {
+        net.add(name, config.clone());
+        net.wire(name, "a");
+        net.run(2 * SECOND);
+    }
+    let wire = net.wire("b", "c");
+    let n1 = net.wires[wire].ends[1].1;
+    net.order("c", Command::Enroll { n1 });
+    net.run(5 * SECOND);
+    let with = |net: &Net, at: &str| {
+        net.told(at, |event| match event {
+            Event::NeighbourUp { name, .. } => Some(name.clone()),
+            _ => None,
+        })
+    };
+    assert_eq!(with(&net, "b"), ["a", "c"]);
+    assert_eq!(with(&net, "c"), ["a", "b"]);
+}
+
+#[test]
+fn an_enrolled_neighbour_is_not_enrolled_again_unless_it_has_begun_anew() {
+    let mut net = chain(7, &["a", "b"], &config());
+    // Another N-1 flow between the same two: refused, and the first one stays.
+    net.wire("b", "a");
+    net.run(60 * SECOND);
+    assert_eq!(net.names("a", "/neighbours")[0], "b");
+    let lost = |net: &Net| {
+        net.told("a", |event| match event {
+            Event::NeighbourDown { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    };
+    assert_eq!(lost(&net), Vec::<String>::new());
+    // The system of b starts anew, and its N-1 flow does not end.
+    net.members.remove("b");
+    net.add("b", config());
+    net.raise(0, 0);
+    net.run_until(90, "b is back", |net| net.is_member("b"));
+    assert_eq!(lost(&net), ["it has begun anew"]);
+}
+
+#[test]
+fn whoever_says_nothing_any_more_is_lost() {
+    let mut net = chain(8, &["a", "b"], &config());
+    net.run(30 * SECOND);
+    net.members.remove("b");
+    net.run_until(60, "a has noticed", |net| {
+        net.names("a", "/neighbours").iter().all(|name| name != "b")
+    });
+}
+
+#[test]
+fn a_member_that_leaves_is_gone_and_can_come_back() {
+    let mut net = chain(9, &["a", "b", "c"], &config());
+    net.register("b", "app");
+    net.run(2 * SECOND);
+    net.order("b", Command::Leave);
+    net.run(8 * SECOND);
+    assert!(!net.is_member("b"));
+    assert_eq!(net.names("a", "/directory"), Vec::<String>::new());
+    assert_eq!(net.names("a", "/routing/table"), Vec::<String>::new());
+    let n1 = net.wires[0].ends[0].1;
+    net.order("b", Command::Enroll { n1 });
+    net.run_until(90, "b and c are back", |net| {
+        net.is_member("b") && net.names("c", "/routing/table").len() == 2
+    });
+    assert_eq!(net.names("c", "/directory"), ["app"]);
+}
+
+#[test]
+fn an_expelled_neighbour_is_not_admitted_again() {
+    let mut net = chain(10, &["a", "b"], &config());
+    let member = "x".to_string();
+    net.order("a", Command::Expel { member });
+    assert!(
+        net.notices("a")
+            .concat()
+            .contains("\"x\" cannot be expelled")
+    );
+    let member = "b".to_string();
+    net.order("a", Command::Expel { member });
+    net.run(90 * SECOND);
+    assert!(net.names("a", "/neighbours").iter().all(|name| name != "b"));
+    assert!(net.failures("b").concat().contains("was told to leave"));
+}
+
+#[test]
+fn enrollment_succeeds_although_messages_are_lost() {
+    for seed in 1..20 {
+        let mut net = Net::new(seed);
+        net.bootstrap("a", config());
+        net.add("b", config());
+        let wire = net.wire("b", "a");
+        net.wires[wire].loss = 10;
+        net.run_until(300, "both are neighbours", |net| {
+            let are = |net: &mut Net, at: &str, name: &str| {
+                net.names(at, "/neighbours").contains(&name.to_string())
+            };
+            are(net, "a", "b") && are(net, "b", "a")
+        });
+    }
+}

@@ -1,0 +1,230 @@
+//! Flows: between neighbours, over relays, refused, ended, moved, and with loss.
+
+use carina_ipcp::{Command, DifConfig, FlowKey};
+use carina_wire::FlowSpec;
+
+use crate::net::{Net, SECOND, chain, config, with_policy};
+
+/// A flow between applications of two members; returns the keys at both.
+fn open(net: &mut Net, from: &str, to: &str, app: &str, spec: FlowSpec) -> (FlowKey, FlowKey) {
+    let mine = net.allocate(from, "client", app, spec);
+    net.run(SECOND);
+    assert_eq!(net.allocated(from, mine), Some(Ok(())));
+    let theirs = *net.incoming[to].last().expect("an incoming flow");
+    (mine, theirs)
+}
+
+fn exchange(net: &mut Net, a: (&str, FlowKey), b: (&str, FlowKey), count: u32) {
+    let sdus = |who: &str| -> Vec<Vec<u8>> {
+        (0..count)
+            .map(|at| format!("{at} of {who}").into_bytes())
+            .collect()
+    };
+    for (from, to) in [(a, b), (b, a)] {
+        let sent = sdus(from.0);
+        let mut came = Vec::new();
+        for sdu in &sent {
+            net.write(from.0, from.1, sdu);
+            net.run(SECOND / 100);
+            came.extend(net.read(to.0, to.1));
+        }
+        for _ in 0..120 {
+            if came.len() == sent.len() {
+                break;
+            }
+            net.run(SECOND);
+            came.extend(net.read(to.0, to.1));
+        }
+        assert_eq!(came, sent);
+    }
+}
+
+#[test]
+fn both_cubes_carry_sdus_both_ways() {
+    let mut net = chain(1, &["a", "b"], &config());
+    net.register("a", "app");
+    net.run(SECOND);
+    for spec in [FlowSpec::unreliable(), FlowSpec::reliable()] {
+        let (mine, theirs) = open(&mut net, "b", "a", "app", spec);
+        exchange(&mut net, ("b", mine), ("a", theirs), 120);
+    }
+}
+
+#[test]
+fn flows_go_over_relays() {
+    let mut net = chain(2, &["a", "b", "c", "d", "e"], &config());
+    net.register("a", "app");
+    net.run(SECOND);
+    let (mine, theirs) = open(&mut net, "e", "a", "app", FlowSpec::reliable());
+    exchange(&mut net, ("e", mine), ("a", theirs), 60);
+    assert!(net.count("c", "a-data-passed-on") >= 2);
+}
+
+#[test]
+fn a_flow_to_an_application_of_the_own_system_needs_no_neighbour() {
+    let mut net = Net::new(3);
+    net.bootstrap("a", config());
+    net.register("a", "app");
+    let (mine, theirs) = open(&mut net, "a", "a", "app", FlowSpec::reliable());
+    exchange(&mut net, ("a", mine), ("a", theirs), 10);
+    let reason = String::new();
+    net.order("a", Command::Deallocate { flow: mine, reason });
+    net.run(SECOND);
+    assert_eq!(net.closed("a", theirs), Some((true, String::new())));
+    assert_eq!(net.names("a", "/flows"), Vec::<String>::new());
+}
+
+#[test]
+fn either_side_may_end_a_flow() {
+    let mut net = chain(4, &["a", "b", "c"], &config());
+    net.register("a", "app");
+    net.run(SECOND);
+    for ends in ["c", "a"] {
+        let (mine, theirs) = open(&mut net, "c", "a", "app", FlowSpec::reliable());
+        let keys = [("c", mine), ("a", theirs)];
+        let (ends, other) = match ends {
+            "c" => (keys[0], keys[1]),
+            _ => (keys[1], keys[0]),
+        };
+        net.write(ends.0, ends.1, b"last words");
+        let (flow, reason) = (ends.1, String::new());
+        net.order(ends.0, Command::Deallocate { flow, reason });
+        net.run(2 * SECOND);
+        assert_eq!(net.read(other.0, other.1), [b"last words".to_vec()]);
+        assert_eq!(net.closed(other.0, other.1), Some((true, String::new())));
+        for at in ["a", "c"] {
+            assert_eq!(net.names(at, "/flows"), Vec::<String>::new());
+        }
+    }
+}
+
+#[test]
+fn refusals_say_why() {
+    let mut net = chain(5, &["a", "b"], &config());
+    net.order("a", Command::Register { name: "app".into() });
+    net.run(SECOND);
+    let refused = |net: &mut Net, key: FlowKey| match net.allocated("b", key) {
+        Some(Err(reason)) => reason,
+        other => panic!("{other:?}"),
+    };
+    let key = net.allocate("b", "client", "app", FlowSpec::reliable());
+    net.run(SECOND);
+    let (flow, answer) = (net.incoming["a"][0], Err("not today".to_string()));
+    net.order("a", Command::Respond { flow, answer });
+    net.run(SECOND);
+    assert_eq!(refused(&mut net, key), "a: not today");
+    let unknown = net.try_allocate("b", "client", "nowhere", FlowSpec::reliable());
+    assert!(unknown.unwrap_err().contains("no member"));
+    // The application has gone, and b has not heard of it yet.
+    net.wires[0].loss = 100;
+    net.order("a", Command::Unregister { name: "app".into() });
+    net.wires[0].loss = 0;
+    let key = net.allocate("b", "client", "app", FlowSpec::reliable());
+    net.run(SECOND);
+    let reason = refused(&mut net, key);
+    assert!(
+        reason.contains("\"app\" is not registered at a"),
+        "{reason}"
+    );
+}
+
+#[test]
+fn nobody_waits_for_ever_for_an_answer() {
+    let mut net = chain(6, &["a", "b"], &config());
+    net.register("a", "app");
+    net.run(SECOND);
+    net.wires[0].loss = 100;
+    let key = net.allocate("b", "client", "app", FlowSpec::reliable());
+    net.run(12 * SECOND);
+    let result = net.allocated("b", key);
+    let Some(Err(reason)) = result else {
+        panic!("{result:?}")
+    };
+    assert!(reason.contains("did not answer"), "{reason}");
+}
+
+#[test]
+fn a_request_follows_an_application_that_has_moved() {
+    let mut net = chain(7, &["a", "b", "c"], &config());
+    net.register("a", "app");
+    net.run(SECOND);
+    // c does not hear that the application is at b now.
+    net.wires[1].loss = 100;
+    net.order("a", Command::Unregister { name: "app".into() });
+    net.register("b", "app");
+    net.run(SECOND);
+    net.wires[1].loss = 0;
+    let (mine, theirs) = open(&mut net, "c", "b", "app", FlowSpec::reliable());
+    exchange(&mut net, ("c", mine), ("b", theirs), 5);
+    assert_eq!(net.count("a", "flows-passed-on"), 1);
+}
+
+#[test]
+fn a_cube_that_the_other_side_does_not_have_is_refused() {
+    let mut net = Net::new(8);
+    net.bootstrap("a", config());
+    let mut other: DifConfig = config();
+    other.cubes[1].id = 9;
+    net.add("b", other);
+    net.wire("b", "a");
+    net.register("a", "app");
+    net.run(3 * SECOND);
+    let key = net.allocate("b", "client", "app", FlowSpec::reliable());
+    net.run(SECOND);
+    let reason = net.allocated("b", key).expect("a result").unwrap_err();
+    assert!(reason.contains("a has no QoS cube 9"), "{reason}");
+}
+
+#[test]
+fn access_control_decides_who_calls_whom() {
+    let list = [("flows", "friend>app")];
+    let config = with_policy(config(), "access-control", "list", &list);
+    let mut net = chain(9, &["a", "b"], &config);
+    net.register("a", "app");
+    net.run(SECOND);
+    let good = net.allocate("b", "friend", "app", FlowSpec::reliable());
+    let bad = net.allocate("b", "stranger", "app", FlowSpec::reliable());
+    net.run(SECOND);
+    assert_eq!(net.allocated("b", good), Some(Ok(())));
+    let reason = net.allocated("b", bad).expect("a result").unwrap_err();
+    assert!(reason.contains("may not call"), "{reason}");
+}
+
+#[test]
+fn a_reliable_flow_over_relays_survives_loss() {
+    for seed in 1..6 {
+        let mut net = chain(seed, &["a", "b", "c"], &config());
+        net.register("a", "app");
+        net.run(SECOND);
+        for wire in &mut net.wires {
+            wire.loss = 5;
+        }
+        let spec = FlowSpec::reliable();
+        let mut pair = None;
+        for _ in 0..10 {
+            let mine = net.allocate("c", "client", "app", spec);
+            net.run(12 * SECOND);
+            if net.allocated("c", mine) == Some(Ok(())) {
+                pair = Some((mine, *net.incoming["a"].last().expect("one")));
+                break;
+            }
+        }
+        let (mine, theirs) = pair.expect("one of ten requests comes through");
+        exchange(&mut net, ("c", mine), ("a", theirs), 60);
+    }
+}
+
+#[test]
+fn flows_to_a_member_that_is_gone_end() {
+    let mut net = chain(10, &["a", "b", "c"], &config());
+    net.register("a", "app");
+    net.run(SECOND);
+    let (mine, _) = open(&mut net, "c", "a", "app", FlowSpec::reliable());
+    net.end_wire(0);
+    net.run(60 * SECOND);
+    let (is_graceful, reason) = net.closed("c", mine).expect("its end");
+    assert!(
+        !is_graceful && reason.contains("cannot be reached"),
+        "{reason}"
+    );
+}

@@ -1,0 +1,8 @@
+//! Whole IPCPs of IRATI's dialect: with one another, against a capture, and against the hostile.
+
+mod directory;
+mod enrollment;
+mod flows;
+mod hostile;
+mod net;
+mod replay;
