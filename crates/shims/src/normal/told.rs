@@ -160,9 +160,10 @@ fn value_of(reason: DropReason) -> Value {
         | DropReason::HeaderVersion
         | DropReason::HeaderType
         | DropReason::HeaderReserved
+        | DropReason::HeaderReservedType
         | DropReason::HeaderLength => Value::DropMalformed,
         DropReason::SealShort => Value::DropSealShort,
-        DropReason::SealChecksum => Value::DropSealChecksum,
+        DropReason::SealChecksum | DropReason::HeaderChecksum => Value::DropSealChecksum,
         DropReason::SealForged => Value::DropSealForged,
         DropReason::SealReplayed => Value::DropSealReplayed,
         DropReason::SealExpired => Value::DropSealExpired,
