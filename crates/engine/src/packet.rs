@@ -36,7 +36,7 @@ impl Body {
         match self {
             Body::Empty => {}
             Body::Ring(lease) => lease.copy_range(0, to),
-            Body::Shared(shared) => to.copy_from_slice(&shared.as_slice()[..to.len()]),
+            Body::Shared(shared) => carina_ring::copy_slice(&shared.as_slice()[..to.len()], to),
         }
     }
 }
@@ -149,11 +149,7 @@ impl Packet {
         to.extend_from_slice(self.head());
         match &self.body {
             Body::Empty => {}
-            Body::Ring(lease) => {
-                let at = to.len();
-                to.resize(at + lease.len(), 0);
-                lease.copy_range(0, &mut to[at..]);
-            }
+            Body::Ring(lease) => lease.append_to(to),
             Body::Shared(shared) => to.extend_from_slice(shared.as_slice()),
         }
     }
@@ -205,6 +201,16 @@ impl Packet {
         };
         self.move_into(buffer);
         true
+    }
+
+    /// Room for so many more bytes behind the contents; `None` when they do not end in a buffer, or
+    /// it is full.
+    #[inline]
+    fn growing(&mut self, len: usize) -> Option<&mut [u8]> {
+        match (&mut self.head, &self.body) {
+            (Some(head), Body::Empty) => head.grow(len),
+            _ => None,
+        }
     }
 
     /// Copies all contents into a buffer of the same length and makes it the head.
@@ -341,8 +347,43 @@ impl Payload for Packet {
 
     fn from_vec(bytes: Vec<u8>) -> Option<Packet> {
         let mut buffer = Pool::take_here(bytes.len())?;
-        buffer.as_mut_slice().copy_from_slice(&bytes);
+        carina_ring::copy_slice(&bytes, buffer.as_mut_slice());
         Some(Packet::from_buffer(buffer, false))
+    }
+
+    fn with_capacity(capacity: usize) -> Option<Packet> {
+        let mut buffer = Pool::take_here(capacity)?;
+        buffer.truncate(0);
+        Some(Packet::from_buffer(buffer, false))
+    }
+
+    #[inline]
+    fn extend(&mut self, bytes: &[u8]) -> bool {
+        let Some(room) = self.growing(bytes.len()) else {
+            return false;
+        };
+        room.copy_from_slice(bytes);
+        true
+    }
+
+    #[inline]
+    fn extend_with(&mut self, other: &Packet) -> bool {
+        let Some(room) = self.growing(other.len()) else {
+            return false;
+        };
+        Payload::copy_prefix(other, room);
+        true
+    }
+
+    fn fit(&mut self) {
+        let Some(head) = &self.head else { return };
+        if head.len() >= head.room() / 3 {
+            return;
+        }
+        if let Some(mut less) = Pool::take_here(head.len()) {
+            carina_ring::copy_slice(head.as_slice(), less.as_mut_slice());
+            self.head = Some(less);
+        }
     }
 }
 

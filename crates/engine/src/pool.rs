@@ -177,6 +177,28 @@ impl Buffer {
         self.end = self.start + self.len().min(len) as u32;
     }
 
+    /// Room behind the content in bytes.
+    #[must_use]
+    #[inline]
+    pub fn room(&self) -> usize {
+        let bytes = self.store.as_ref().map_or(0, |store| store.bytes.len());
+        bytes - self.end as usize
+    }
+
+    /// Makes the content longer and gives what was added, to be filled; `None` when there is no
+    /// room for it.
+    #[must_use]
+    #[inline]
+    pub fn grow(&mut self, len: usize) -> Option<&mut [u8]> {
+        if len > self.room() {
+            return None;
+        }
+        let from = self.end as usize;
+        self.end += len as u32;
+        let store = self.store.as_mut().and_then(Rc::get_mut)?;
+        Some(&mut store.bytes[from..from + len])
+    }
+
     /// Puts a header in front; false when the headroom is used up.
     #[must_use]
     #[inline]
@@ -289,8 +311,8 @@ const CLASSES: [(usize, usize); 5] = [
     (256, 4096),
     (2048, 1024),
     (4096, 512),
-    (16_384, 64),
-    (69_632, 32),
+    (16_384, 256),
+    (69_632, 64),
 ];
 
 #[cfg(test)]

@@ -148,9 +148,21 @@ impl Lease {
     /// Copies the view to a new vector.
     #[must_use]
     pub fn to_vec(&self) -> Vec<u8> {
-        let mut bytes = vec![0; self.len()];
-        self.copy_to(&mut bytes);
+        let mut bytes = Vec::new();
+        self.append_to(&mut bytes);
         bytes
+    }
+
+    /// Copies the view behind the end of `to`.
+    pub fn append_to(&self, to: &mut Vec<u8>) {
+        to.reserve(self.len());
+        let from = self.range(0, self.len());
+        // SAFETY: `range` checked that the bytes are in view, thus mapped; room was just reserved,
+        // and the bytes are initialised by the copy before the length covers them.
+        unsafe {
+            copy(from, to.as_mut_ptr().add(to.len()), self.len());
+            to.set_len(to.len() + self.len());
+        }
     }
 
     /// The first byte in view. The peer may write there at any time: read through it only as

@@ -43,6 +43,42 @@ pub trait Payload: Sized {
 
     /// Takes over a vector. `None` when there is no buffer.
     fn from_vec(bytes: Vec<u8>) -> Option<Self>;
+
+    /// An empty payload with room for `capacity` bytes to be appended. `None` when there is no
+    /// buffer.
+    #[must_use]
+    fn with_capacity(capacity: usize) -> Option<Self> {
+        Self::from_vec(Vec::with_capacity(capacity))
+    }
+
+    /// Appends bytes to a payload that was made [`Payload::with_capacity`]. False, and nothing is
+    /// appended, when there is no room.
+    #[must_use]
+    fn extend(&mut self, bytes: &[u8]) -> bool {
+        let mut whole = Vec::with_capacity(self.len() + bytes.len());
+        self.append_to(&mut whole);
+        whole.extend_from_slice(bytes);
+        self.replace(whole)
+    }
+
+    /// The same with the bytes of another payload.
+    #[must_use]
+    fn extend_with(&mut self, other: &Self) -> bool {
+        let mut whole = Vec::with_capacity(self.len() + other.len());
+        self.append_to(&mut whole);
+        other.append_to(&mut whole);
+        self.replace(whole)
+    }
+
+    /// Nothing more will be appended: much room that was not used is given back.
+    fn fit(&mut self) {}
+
+    /// Takes over a vector in place of what is there. False when there is no buffer; what was
+    /// there stays.
+    #[must_use]
+    fn replace(&mut self, bytes: Vec<u8>) -> bool {
+        Self::from_vec(bytes).map(|whole| *self = whole).is_some()
+    }
 }
 
 /// A payload in a vector of its own: for simulations, tests and management.
@@ -116,6 +152,20 @@ impl Payload for Bytes {
 
     fn from_vec(bytes: Vec<u8>) -> Option<Bytes> {
         Some(Bytes::from(bytes))
+    }
+
+    fn extend(&mut self, bytes: &[u8]) -> bool {
+        self.bytes.extend_from_slice(bytes);
+        true
+    }
+
+    fn extend_with(&mut self, other: &Bytes) -> bool {
+        self.bytes.extend_from_slice(other.as_slice());
+        true
+    }
+
+    fn fit(&mut self) {
+        self.bytes.shrink_to_fit();
     }
 }
 

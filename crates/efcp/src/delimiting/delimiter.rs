@@ -55,7 +55,7 @@ pub struct Delimiter<P> {
     /// A small SDU that waits for company.
     held: Option<P>,
     /// Several small SDUs, with the header of their UDF.
-    batch: Vec<u8>,
+    batch: Option<P>,
     /// Pieces of an SDU that is to go into one UDF.
     pieces: Vec<u8>,
     /// In the middle of an SDU that comes in pieces.
@@ -82,7 +82,7 @@ impl<P: Payload> Delimiter<P> {
             out: VecDeque::new(),
             out_kept: 0,
             held: None,
-            batch: Vec::new(),
+            batch: None,
             pieces: Vec::new(),
             is_inside: false,
             is_swallowing: false,
@@ -147,7 +147,7 @@ impl<P: Payload> Delimiter<P> {
     /// Nothing is left, not even what waits for company.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.out.is_empty() && self.held.is_none() && self.batch.is_empty()
+        self.out.is_empty() && self.held.is_none() && self.batch.is_none()
     }
 
     /// The burst is over: small SDUs wait no longer.
@@ -161,10 +161,9 @@ impl<P: Payload> Delimiter<P> {
             }
             self.out.push_back(sdu);
         }
-        if !self.batch.is_empty() {
-            let batch = core::mem::take(&mut self.batch);
-            let udf = P::from_vec(batch).ok_or(Refusal::NoBuffer)?;
-            self.out.push_back(udf);
+        if let Some(mut batch) = self.batch.take() {
+            batch.fit();
+            self.out.push_back(batch);
         }
         Ok(())
     }
@@ -267,21 +266,29 @@ impl<P: Payload> Delimiter<P> {
         let cost = LENGTH + sdu.len();
         let used = match &self.held {
             Some(held) => 1 + LENGTH + held.len(),
-            None => self.batch.len(),
+            None => self.batch.as_ref().map_or(0, P::len),
         };
         if used > 0 && used + cost > self.config.udf_max {
             self.flush()?;
         }
-        if self.held.is_none() && self.batch.is_empty() {
+        if self.held.is_none() && self.batch.is_none() {
             self.held = Some(sdu);
             return Ok(());
         }
-        if let Some(first) = self.held.take() {
-            self.batch.reserve_exact(self.config.udf_max);
-            self.batch.push(SEVERAL);
-            append(&mut self.batch, &first);
+        if let Some(first) = &self.held {
+            let Some(batch) = begin(self.config.udf_max, first) else {
+                // Each alone needs less.
+                self.flush()?;
+                return self.push(&[WHOLE], sdu);
+            };
+            self.batch = Some(batch);
+            self.held = None;
         }
-        append(&mut self.batch, &sdu);
+        let batch = self.batch.as_mut().ok_or(Refusal::NoBuffer)?;
+        if !append(batch, &sdu) {
+            self.flush()?;
+            return self.push(&[WHOLE], sdu);
+        }
         Ok(())
     }
 
@@ -352,15 +359,21 @@ impl<P: Payload> Delimiter<P> {
     fn write_stream(&mut self, sdu: P) -> Result<(), Refusal> {
         let most = self.config.udf_max - 1;
         if sdu.len() <= most / 2 && self.config.concatenation {
-            if !self.batch.is_empty() && self.batch.len() + sdu.len() > self.config.udf_max {
+            let used = self.batch.as_ref().map_or(0, P::len);
+            if used + sdu.len() > self.config.udf_max {
                 self.flush()?;
             }
-            if self.batch.is_empty() {
-                self.batch.reserve_exact(self.config.udf_max);
-                self.batch.push(WHOLE);
-            }
-            sdu.append_to(&mut self.batch);
-            return Ok(());
+            let batch = match self.batch.take() {
+                Some(batch) => Some(batch),
+                None => P::with_capacity(self.config.udf_max)
+                    .and_then(|mut batch| batch.extend(&[WHOLE]).then_some(batch)),
+            };
+            self.batch = batch;
+            let is_taken = |batch: &mut P| batch.extend_with(&sdu);
+            return match self.batch.as_mut().is_some_and(is_taken) {
+                true => Ok(()),
+                false => Err(Refusal::NoBuffer),
+            };
         }
         self.flush()?;
         let mark = self.out.len();
@@ -385,11 +398,16 @@ impl<P: Payload> Delimiter<P> {
     }
 }
 
-fn append<P: Payload>(batch: &mut Vec<u8>, sdu: &P) {
+/// A UDF with several SDUs, of which this is the first. `None` when there is no buffer.
+fn begin<P: Payload>(capacity: usize, first: &P) -> Option<P> {
+    let mut batch = P::with_capacity(capacity)?;
+    (batch.extend(&[SEVERAL]) && append(&mut batch, first)).then_some(batch)
+}
+
+fn append<P: Payload>(batch: &mut P, sdu: &P) -> bool {
     // Nothing longer was let in.
     let len = u16::try_from(sdu.len()).unwrap_or(u16::MAX);
-    batch.extend_from_slice(&len.to_be_bytes());
-    sdu.append_to(batch);
+    batch.extend(&len.to_be_bytes()) && batch.extend_with(sdu)
 }
 
 /// Bytes of a length in a UDF with several SDUs.

@@ -96,3 +96,25 @@ fn without_a_buffer_the_packet_says_so() {
     assert_eq!(bytes(&other), b"y");
     assert!(Packet::from_vec(vec![1; 400]).is_none());
 }
+
+#[test]
+fn a_packet_grows_to_its_capacity_and_gives_unused_room_back() {
+    let pool = Pool::new(1 << 20);
+    pool.serve_thread();
+    let mut batch = <Packet as Payload>::with_capacity(60_000).unwrap();
+    assert!(batch.is_empty());
+    assert!(batch.extend(b"one, "));
+    let two = Packet::copy_of(b"two", &pool).unwrap();
+    assert!(batch.extend_with(&two));
+    let large = pool.bytes_out();
+    batch.fit();
+    assert!(pool.bytes_out() < large - 60_000, "room is given back");
+    let mut bytes = Vec::new();
+    Packet::append_to(&batch, &mut bytes);
+    assert_eq!(bytes, b"one, two");
+    let room = vec![0; 4_000];
+    assert!(!batch.extend(&room), "there is no room for that any more");
+    assert_eq!(batch.len(), 8);
+    assert!(batch.prepend(b"header: "));
+    assert_eq!(batch.head(), b"header: one, two");
+}
