@@ -4,12 +4,29 @@
 TARGET := x86_64-unknown-linux-gnu
 CARINA := target/$(TARGET)/release/carina
 
-.PHONY: build demo test check packages clean
+# Where `make install` puts things; DESTDIR goes in front, as packagers have it.
+PREFIX := /usr/local
+LIBRARIES := target/$(TARGET)/release/c
+
+.PHONY: build demo test check install packages clean
 
 # One static program: it runs on this host and in any guest.
 build: packages
 	RUSTFLAGS="-C target-feature=+crt-static" \
 		cargo build --locked --release --target $(TARGET) --package carina-cli
+
+# The program, and librina for C programs: cc prog.c $(pkg-config --cflags --libs rina).
+install: build
+	cargo build --locked --release --target $(TARGET) --package carina-client
+	scripts/librina target/$(TARGET)/release/libcarina_client.a $(LIBRARIES) $(PREFIX)
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/rina \
+		$(DESTDIR)$(PREFIX)/lib/pkgconfig
+	install $(CARINA) $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 include/rina/api.h $(DESTDIR)$(PREFIX)/include/rina/
+	install -m 644 $(LIBRARIES)/librina.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(LIBRARIES)/librina.so.1 $(DESTDIR)$(PREFIX)/lib/
+	ln -sf librina.so.1 $(DESTDIR)$(PREFIX)/lib/librina.so
+	install -m 644 $(LIBRARIES)/rina.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
 
 # Boots a VM, pings it, and draws the paper's figure 4a: fig4a.svg, fig4a.json.
 demo: build

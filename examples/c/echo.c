@@ -4,7 +4,7 @@
  *   echo server NAME              registers NAME and sends every SDU back, one flow after the other
  *   echo client NAME COUNT SIZE   sends COUNT SDUs of SIZE bytes to NAME and checks the answers
  *
- * Build:  cc -Iinclude examples/c/echo.c -Ltarget/release -lcarina_client -o echo
+ * Build:  cc examples/c/echo.c $(pkg-config --cflags --libs rina) -o echo
  */
 #include <errno.h>
 #include <poll.h>

@@ -4,13 +4,23 @@
  * A flow is a file descriptor: read(2) receives an SDU, write(2) sends one, poll(2) and select(2)
  * wait, fcntl(2) makes it non-blocking, close(2) deallocates it. A control descriptor holds the
  * names that an application has registered; it is readable when somebody asks for a flow, and
- * closing it unregisters them.
+ * closing its last copy unregisters them.
  *
- * Calls that return int give -1 and set errno when they fail. DIF names may be NULL or "", which
- * leaves the choice to the system. See docs/c-api.md for every errno value and for the
- * differences from other implementations of this API.
+ * On a flow,
+ *   read   gives at most one SDU; what did not fit stays for the next read. 0 is the end: the other
+ *          end has closed, and everything that it sent has been read.
+ *   write  sends one SDU of at most rina_flow_mss_get() bytes. More is EMSGSIZE or, without
+ *          msg_boundaries, several SDUs; no bytes are no SDU. EPIPE when the flow has ended.
+ *   both   wait, or give EAGAIN when non-blocking; a signal ends the wait with EINTR, always.
  *
- * Link with -lcarina_client (shared) or libcarina_client.a -lpthread -ldl -lm (static).
+ * Calls that return int give -1 and set errno when they fail. A DIF name may be NULL or "", which
+ * leaves the choice to the system. An application name is `process|instance|entity|instance`, where
+ * empty parts at the end and their bars may be left out.
+ *
+ * Programs that were written for the API of rlite compile with this header as they are.
+ * docs/c-api.md has every errno value and the differences that remain.
+ *
+ * Link with -lrina: pkg-config --cflags --libs rina
  */
 #ifndef RINA_API_H
 #define RINA_API_H
@@ -30,7 +40,7 @@ struct rina_flow_spec {
     uint64_t avg_bandwidth;     /* bits per second; 0: any */
     uint16_t max_loss;          /* 1/10000: 0 none, 10000 any */
     uint8_t in_order_delivery;  /* 1: SDUs arrive in order */
-    uint8_t msg_boundaries;     /* 1: boundaries of SDUs are kept (they always are) */
+    uint8_t msg_boundaries;     /* 1: boundaries of SDUs are kept; 0: a stream of bytes */
     uint32_t max_jitter;        /* microseconds; 0: any */
 };
 
@@ -43,7 +53,7 @@ int rina_open(void);
 
 /*
  * Registers local_appl in a DIF, or in all. With RINA_F_NOWAIT gives a descriptor for
- * rina_register_wait(), else 0.
+ * rina_register_wait(), else 0. A name that this control descriptor has already is no error.
  */
 int rina_register(int fd, const char *dif_name, const char *local_appl, int flags);
 
@@ -78,7 +88,7 @@ int rina_flow_alloc_wait(int wfd);
 /* Fills in a specification that asks for nothing. */
 void rina_flow_spec_unreliable(struct rina_flow_spec *spec);
 
-/* The largest SDU in bytes that one write(2) takes; 0 and errno when fd is not a flow. */
+/* The largest SDU in bytes that one write(2) sends; 0 and errno when fd is not a flow. */
 unsigned int rina_flow_mss_get(int fd);
 
 #ifdef __cplusplus

@@ -322,12 +322,15 @@ unsafe fn text_of<'a>(text: *const c_char) -> Result<&'a str, Errno> {
         .map_err(|_| Errno::INVAL)
 }
 
+/// A name in up to four parts with `|` between them; empty ones at the end are the same as none.
+///
 /// # Safety
 ///
 /// As for [`text_of`].
 unsafe fn app_name(text: *const c_char) -> Result<AppName, Errno> {
     // SAFETY: the caller's promise.
-    unsafe { text_of(text) }?.parse().map_err(|_| Errno::INVAL)
+    let text = unsafe { text_of(text) }?.trim_end_matches('|');
+    text.parse().map_err(|_| Errno::INVAL)
 }
 
 /// # Safety

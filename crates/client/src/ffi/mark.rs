@@ -109,10 +109,13 @@ mod tests {
     use crate::link::FlowInfo;
     use carina_api::{FlowSpec, PortId};
     use carina_sys::socketpair_seqpacket;
+    use std::os::fd::OwnedFd;
 
-    fn flow(sdu_max: u64) -> SocketFlow {
-        SocketFlow {
-            socket: socketpair_seqpacket().unwrap().0,
+    /// A flow and its other end.
+    fn flow(sdu_max: u64) -> (SocketFlow, OwnedFd) {
+        let (socket, other) = socketpair_seqpacket().unwrap();
+        let flow = SocketFlow {
+            socket,
             info: FlowInfo {
                 port: PortId(1),
                 local: "a".parse().unwrap(),
@@ -121,12 +124,13 @@ mod tests {
                 spec: FlowSpec::unreliable(),
                 sdu_max,
             },
-        }
+        };
+        (flow, other)
     }
 
     #[test]
     fn mark_tells_the_largest_sdu_to_whoever_has_the_descriptor() {
-        let flow = flow(1424);
+        let (flow, _other) = flow(1424);
         let copy = flow.socket.try_clone().unwrap();
         assert_eq!(sdu_max_of(copy.as_fd()), Err(Errno::INVAL));
         mark(&flow).unwrap();
@@ -135,7 +139,7 @@ mod tests {
 
     #[test]
     fn largest_sdu_fits_the_socket() {
-        let flow = flow(u64::MAX);
+        let (flow, _other) = flow(u64::MAX);
         mark(&flow).unwrap();
         let sdu_max = sdu_max_of(flow.socket.as_fd()).unwrap() as usize;
         let sdu = vec![0; sdu_max];

@@ -27,6 +27,10 @@
 /* Longer than any wait that ends by itself. */
 #define LONG_MS 20000
 
+/*
+ * That the other end has closed is news that travels: the node lets go of an end a moment after it
+ * has given it to its owner. Wait for it before a call that does not.
+ */
 static inline int has(int fd, short events, int ms)
 {
     struct pollfd ready = { .fd = fd, .events = events };

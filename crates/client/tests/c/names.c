@@ -24,6 +24,30 @@ static void taken_and_own_names(void)
     close(control);
 }
 
+/* process|instance|entity|instance: empty parts at the end may be left out, with their bars. */
+static void names_in_parts(void)
+{
+    int control = registered("server|1"), other = rina_open(), wait, flow;
+    char *remote = NULL;
+
+    CHECK(other >= 0 && rina_register(other, NULL, "server", 0) == 0);
+    FAILS(rina_register(other, NULL, "server|1", 0), EBUSY);
+    FAILS(rina_register(other, NULL, "server|1||", 0), EBUSY);
+    CHECK(rina_register(control, NULL, "server|1||", 0) == 0);
+    FAILS(rina_register(other, NULL, "|1", 0), EINVAL);
+    FAILS(rina_register(other, NULL, "|||", 0), EINVAL);
+    wait = rina_flow_alloc(NULL, "client|2|entity|3", "server|1|", NULL, RINA_F_NOWAIT);
+    CHECK(wait >= 0 && has(control, POLLIN, LONG_MS) && !has(other, POLLIN, 0));
+    flow = rina_flow_accept(control, &remote, NULL, 0);
+    CHECK(flow >= 0 && strcmp(remote, "client|2|entity|3") == 0);
+    free(remote);
+    close(flow);
+    CHECK((flow = rina_flow_alloc_wait(wait)) >= 0);
+    close(flow);
+    close(other);
+    close(control);
+}
+
 static void nonsense(void)
 {
     int control = rina_open(), end[2];
@@ -118,6 +142,7 @@ static void many_descriptors_one_after_the_other(void)
 int main(void)
 {
     taken_and_own_names();
+    names_in_parts();
     nonsense();
     without_waiting();
     closing_unregisters();

@@ -137,6 +137,7 @@ static void empty_sdus(void)
     CHECK(send(ends[0], "", 0, 0) == 0 && write(ends[0], "cd", 2) == 2);
     CHECK(send(ends[0], "", 0, 0) == 0);
     close(ends[0]);
+    CHECK(has(ends[1], POLLHUP, LONG_MS));
     CHECK(read(ends[1], sdu, sizeof(sdu)) == 2 && memcmp(sdu, "cd", 2) == 0);
     CHECK(read(ends[1], sdu, sizeof(sdu)) == 0);
     close(ends[1]);

@@ -175,6 +175,7 @@ static void after_the_end(void)
     connected(control, "writes", NULL, ends);
     CHECK(write(ends[0], "unread", 6) == 6);
     close(ends[1]);
+    CHECK(has(ends[0], POLLHUP, LONG_MS));
     FAILS(write(ends[0], "x", 1), EPIPE);
     FAILS(write(ends[0], "x", 1), EPIPE);
     FAILS(writev(ends[0], &part, 1), EPIPE);
