@@ -1,8 +1,8 @@
 //! What comes through an N-1 flow or an Ethernet: PCI, CDAP, RINA ARP, frames; files of captures.
 
 use carina_cdap::{Connection, Limits, Message, Rules};
-use carina_wire::arp::{Arp, Dialect, Name};
-use carina_wire::dif::{PCI_BYTES_MAX, PduType, Syntax, Widths};
+use carina_wire::arp::{self, Arp, Name};
+use carina_wire::dif::{Control, Dialect, PCI_BYTES_MAX, PduType, Syntax, Widths};
 use carina_wire::ether::{HEADER_BYTES_MAX, Header, TPID_CUSTOMER, TPID_PRISTINE, TPID_PROVIDER};
 use carina_wire::pcapng::{Item, Reader};
 
@@ -11,26 +11,54 @@ pub fn pci(data: &[u8]) {
     reads_pci(data);
 }
 
-/// True for a PDU of a normal DIF; the first byte chooses the widths, the rest is the PDU. What
-/// decodes encodes to the same bytes, lies inside the PDU, and a relay sees the same.
+/// True for a PDU of a normal DIF of some dialect; the first byte chooses the widths, the rest is the
+/// PDU. What decodes lies inside the PDU, a relay sees the same, and it encodes to what decodes to
+/// the same: in the native layout to the same bytes.
 pub fn reads_pci(data: &[u8]) -> bool {
     let Some((choice, pdu)) = data.split_first() else {
         return false;
     };
+    let mut is_read = false;
+    for dialect in Dialect::ALL {
+        let widths = pci_widths(dialect, *choice);
+        let syntax = Syntax { dialect, widths };
+        assert_eq!(syntax.check(), Ok(()));
+        is_read |= reads_pci_of(syntax, pdu);
+    }
+    is_read
+}
+
+fn pci_widths(dialect: Dialect, choice: u8) -> Widths {
     let pick = |bit: u8, a: u8, b: u8| if choice & (1 << bit) == 0 { a } else { b };
-    let syntax = Syntax {
-        widths: Widths {
-            address: pick(0, 2, 4),
-            cep: pick(1, 2, 1),
-            qos: pick(2, 1, 2),
-            seq: pick(3, 4, 8),
-            ctrl_seq: pick(4, 4, 2),
-            length: pick(5, 2, 4),
-            rate: pick(6, 4, 1),
-            frame: pick(7, 4, 2),
-        },
-        ..Syntax::default()
+    let native = Widths {
+        address: pick(0, 2, 4),
+        cep: pick(1, 2, 1),
+        qos: pick(2, 1, 2),
+        seq: pick(3, 4, 8),
+        ctrl_seq: pick(4, 4, 2),
+        length: pick(5, 2, 4),
+        rate: pick(6, 4, 1),
+        frame: pick(7, 4, 2),
     };
+    let seq = match dialect {
+        Dialect::Rlite => native.seq,
+        Dialect::Irati => pick(3, 4, 2),
+        _ => return native,
+    };
+    Widths {
+        seq,
+        ctrl_seq: seq,
+        // The widest are rlite's alone.
+        cep: if dialect == Dialect::Rlite {
+            pick(1, 2, 8)
+        } else {
+            native.cep
+        },
+        ..native
+    }
+}
+
+fn reads_pci_of(syntax: Syntax, pdu: &[u8]) -> bool {
     let Ok(header) = syntax.decode(pdu, pdu.len()) else {
         return false;
     };
@@ -62,9 +90,28 @@ pub fn reads_pci(data: &[u8]) -> bool {
             &mut out,
         )
         .expect("what was decoded fits");
-    assert_eq!(out[..length], pdu[..length]);
+    if syntax.dialect == Dialect::Native {
+        assert_eq!(out[..length], pdu[..length]);
+    }
+    let again = syntax.decode(&out[..length], length + user);
+    let again = again.expect("what was encoded decodes");
+    assert_eq!((again.pci, again.hop_limit), (header.pci, header.hop_limit));
+    if let Some(said) = control {
+        let again = syntax.decode_control(&out[..length], &again);
+        let again = again.expect("what was encoded decodes");
+        assert_eq!(again.ack, said.ack);
+        let right = |control: &Control| control.window.map(|window| window.right);
+        assert_eq!((again.seq, right(&again)), (said.seq, right(&said)));
+    }
     syntax.mark(&mut out, 0, true);
     assert!(syntax.peek(&out).expect("it stays a PDU").ecn);
+    if syntax.has_checksum() {
+        let mut sealed = pdu[..header.pdu_bytes].to_vec();
+        syntax.seal(&mut sealed);
+        assert!(syntax.is_sealed(&sealed));
+        syntax.mark(&mut sealed, 7, true);
+        assert!(syntax.is_sealed(&sealed));
+    }
     true
 }
 
@@ -107,7 +154,7 @@ pub fn reads_arp(data: &[u8]) -> bool {
     };
     let encoded = message.encode().expect("names that were decoded");
     assert_eq!(Arp::decode(&encoded), Ok(message));
-    for dialect in [Dialect::NATIVE, Dialect::IRATI] {
+    for dialect in [arp::Dialect::NATIVE, arp::Dialect::IRATI] {
         if let Ok(name) = Name::parse(message.target, &dialect)
             && let Ok(text) = name.to_text(&dialect)
         {

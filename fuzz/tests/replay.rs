@@ -143,6 +143,12 @@ fn enrollment_survives_its_corpus() {
 }
 
 #[test]
+fn rlite_survives_its_corpus() {
+    replay("rlite", carina_fuzz::rlite, MUTATIONS);
+    accepts_what_is_good("rlite", carina_fuzz::reads_rlite);
+}
+
+#[test]
 fn link_state_survives_its_corpus() {
     replay("link_state", carina_fuzz::link_state, 5 * MUTATIONS);
     accepts_what_is_good("link_state", carina_fuzz::reads_link_state);

@@ -7,7 +7,9 @@ use carina_wire::dif::{Ack, Address, CepId, Control, Pci, PduType, QosId, Sack, 
 use carina_wire::{Bytes, Payload};
 
 use crate::delimiting::{Assembler, AssemblerConfig, Delimiting};
-use crate::{Connection, ConnectionConfig, Delivered, RateControl, WindowControl};
+use crate::{
+    Connection, ConnectionConfig, Delivered, FirstNumber, Habits, RateControl, Stall, WindowControl,
+};
 
 /// Reads a script: past its end everything is 0.
 struct Script<'a>(&'a [u8]);
@@ -33,8 +35,35 @@ impl Script<'_> {
 
 const CREDIT: u32 = 32;
 
-fn config(features: u8) -> ConnectionConfig {
+/// Three kinds of implementation.
+fn habits(kind: u8) -> Habits {
+    let plain = Habits {
+        takes_any_first: true,
+        selective: false,
+        wraps: true,
+        ..Habits::default()
+    };
+    match kind % 3 {
+        0 => Habits::default(),
+        1 => Habits {
+            first: FirstNumber::Zero,
+            stall: Stall::Repeat,
+            control_first: 0,
+            control_restarts: true,
+            ..plain
+        },
+        _ => Habits {
+            first: FirstNumber::AfterRandom,
+            drf_on_every: true,
+            answers_every: true,
+            ..plain
+        },
+    }
+}
+
+fn config(kind: u8, features: u8) -> ConnectionConfig {
     ConnectionConfig {
+        habits: habits(kind),
         in_order: features & 1 != 0,
         retransmission: features & 2 != 0,
         window: (features & 4 != 0).then_some(WindowControl {
@@ -54,11 +83,11 @@ fn config(features: u8) -> ConnectionConfig {
     }
 }
 
-/// One connection against a script: the first byte chooses its features, then each step is an
-/// action and its operands.
-pub fn connection(data: &[u8]) {
+/// One connection against a script: `kind` chooses its habits, the first byte its features, then
+/// each step is an action and its operands.
+pub fn connection(kind: u8, data: &[u8]) {
     let mut script = Script(data);
-    let mut conn: Connection<Bytes> = Connection::new(0, config(script.byte()), 1);
+    let mut conn: Connection<Bytes> = Connection::new(0, config(kind, script.byte()), 1);
     let mut now = 0_u64;
     let mut sent_right = 0;
     while !script.0.is_empty() {
@@ -171,10 +200,10 @@ pub fn assembler(data: &[u8]) {
         return;
     };
     let mut assembler: Assembler<Bytes> = Assembler::new(AssemblerConfig {
-        policy: if features & 8 != 0 {
-            Delimiting::None
-        } else {
-            Delimiting::Standard
+        policy: match features & 0x18 {
+            0 => Delimiting::Standard,
+            8 => Delimiting::None,
+            _ => Delimiting::FlagByte,
         },
         in_order: features & 1 != 0,
         is_reliable: features & 2 != 0,
