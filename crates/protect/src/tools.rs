@@ -5,7 +5,7 @@ use std::sync::Arc;
 use carina_ipcp::PolicySpec;
 use carina_ipcp::seal::{Authenticator, Sealer, Toolbox};
 
-use crate::auth::{Ed25519, Nobody, Password, Stretched};
+use crate::auth::{Ed25519, Nobody, Password, Stretched, XorPassword};
 use crate::key::{Allowed, Identity};
 use crate::random::{Random, Seeded, System};
 use crate::seal::{Aead, Cipher, Lifetime, Outer, Protection};
@@ -120,6 +120,13 @@ impl Toolbox for Tools {
                     context,
                     random,
                 )?))
+            }
+            "xor-password" => {
+                let Some(Secret(password)) = &self.credentials.password else {
+                    return Err("authentication `xor-password`: this member has no password".into());
+                };
+                let random = self.random.as_mut();
+                Ok(Box::new(XorPassword::new(password, is_initiator, random)?))
             }
             "ed25519" => {
                 let (identity, allowed) = self.keys(spec)?;
@@ -253,6 +260,7 @@ const AUTHENTICATION: Component = Component {
     policies: &[
         ("none", &[]),
         ("password", &[]),
+        ("xor-password", &[]),
         (
             "ed25519",
             &[(

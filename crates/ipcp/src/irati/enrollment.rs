@@ -24,6 +24,7 @@
 //! Every request that is answered has invoke id 1: the smallest that is free. Nothing is repeated;
 //! an attempt that failed begins again with M_CONNECT.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -492,7 +493,7 @@ impl Irati {
             Some((auth, text)) => {
                 flow.stage = Stage::Challenging {
                     auth,
-                    connect: message.clone(),
+                    connect: Box::new(message.clone()),
                 };
                 self.tell(now, n1, &super::authentication::request(text), dt);
             }

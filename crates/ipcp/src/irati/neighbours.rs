@@ -91,7 +91,7 @@ pub(super) enum Stage {
     /// Admitting: the other side has been challenged.
     Challenging {
         auth: Box<dyn Authenticator>,
-        connect: Message,
+        connect: Box<Message>,
     },
     /// Admitting: M_CONNECT was answered.
     Admitting,

@@ -10,6 +10,8 @@ use alloc::vec::Vec;
 use carina_cdap::{Message as Cdap, Value};
 use prost::Message;
 
+use crate::foreign::names::Name;
+
 /// Name of an application process and one of its entities.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Message)]
 pub(crate) struct Naming {
@@ -196,31 +198,17 @@ pub(crate) fn read<T: Message + Default>(message: &Cdap) -> Result<T, Unreadable
 }
 
 impl Naming {
-    /// The name that a text means: `process/instance/entity/entity instance` when there are three
-    /// slashes and something before the first, else a process without anything else.
+    /// The name that the text `process|instance|entity|entity instance` means; parts at the end
+    /// may be missing.
     pub(crate) fn of(text: &str) -> Naming {
-        let parts: Vec<&str> = text.split('/').collect();
-        match parts[..] {
-            [ap, api, ae, aei] if !ap.is_empty() => Naming {
-                ap: ap.to_string(),
-                api: api.to_string(),
-                ae: ae.to_string(),
-                aei: aei.to_string(),
-            },
-            _ => Naming {
-                ap: text.to_string(),
-                ..Naming::default()
-            },
-        }
+        let Name { ap, api, ae, aei } = Name::of(text);
+        Naming { ap, api, ae, aei }
     }
 
-    /// The text: the process alone when that is all, else all parts with three slashes.
+    /// The text, without empty parts at the end.
     pub(crate) fn text(&self) -> String {
-        let Naming { ap, api, ae, aei } = self;
-        match [api, ae, aei].iter().all(|part| part.is_empty()) {
-            true => ap.clone(),
-            false => [&ap[..], api, ae, aei].join("/"),
-        }
+        let Naming { ap, api, ae, aei } = self.clone();
+        Name { ap, api, ae, aei }.to_string()
     }
 
     /// The form in names of objects, always of four parts.
@@ -235,18 +223,11 @@ mod tests {
 
     #[test]
     fn names_have_a_short_textual_form_and_a_whole_key() {
-        let whole = Naming::of("a.b/1/Management/x");
-        assert_eq!(whole.text(), "a.b/1/Management/x");
+        let whole = Naming::of("a.b|1|Management|x");
+        assert_eq!(whole.text(), "a.b|1|Management|x");
         assert_eq!(whole.key(), "a.b-1-Management-x");
         assert_eq!(Naming::of("a.b").text(), "a.b");
         assert_eq!(Naming::of("a.b").key(), "a.b---");
-        assert_eq!(
-            (Naming::of("a/1//").ap, Naming::of("a/1//").api),
-            ("a".into(), "1".into())
-        );
-        for text in ["a/1//", "/path/of/one", "a/b", "/a/b/c"] {
-            assert_eq!(Naming::of(text).text(), text);
-        }
     }
 
     #[test]

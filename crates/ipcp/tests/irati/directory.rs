@@ -8,16 +8,16 @@ use crate::net::{Net, SECOND, chain, config};
 fn registrations_come_and_go_everywhere() {
     let mut net = chain(1, &["a", "b", "c"], &config());
     net.register("a", "app.one");
-    net.register("c", "app.two/1//");
+    net.register("c", "app.two|1");
     net.run(SECOND);
     for at in ["a", "b", "c"] {
-        assert_eq!(net.names(at, "/directory"), ["app.one", "app.two/1//"]);
+        assert_eq!(net.names(at, "/directory"), ["app.one", "app.two|1"]);
     }
     let name = "app.one".to_string();
     net.order("a", Command::Unregister { name });
     net.run(SECOND);
     for at in ["a", "b", "c"] {
-        assert_eq!(net.names(at, "/directory"), ["app.two/1//"]);
+        assert_eq!(net.names(at, "/directory"), ["app.two|1"]);
     }
     let told = net.told("b", |event| match event {
         Event::Reachable { name } => Some((name.clone(), true)),

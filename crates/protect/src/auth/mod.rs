@@ -22,11 +22,13 @@
 mod ed25519;
 mod message;
 mod password;
+mod xor;
 
 use carina_ipcp::seal::{AuthStep, Authenticator};
 
 pub use ed25519::Ed25519;
 pub use password::{Password, Stretched};
+pub use xor::XorPassword;
 
 /// The policy `none`: everybody is welcome, and nobody is known.
 #[derive(Debug, Default)]

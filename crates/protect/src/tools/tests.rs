@@ -36,7 +36,7 @@ fn error<T>(result: Result<T, String>) -> String {
 fn every_policy_of_the_list_can_be_made_with_its_defaults() {
     let mut tools = tools();
     let list = tools.list();
-    assert_eq!(list.len(), 7);
+    assert_eq!(list.len(), 8);
     for (component, name, params) in list {
         let defaults: Vec<(&str, &str)> = params.iter().map(|row| (row.0, row.1)).collect();
         let spec = spec(name, &defaults);
@@ -75,7 +75,11 @@ fn what_is_missing_or_wrong_is_said() {
     let no_secret = error(tools.sealer(&spec("aead", &[]), true, None));
     assert!(no_secret.contains("needs a secret"), "{no_secret}");
     let mut poor = Tools::seeded(Credentials::default(), 1);
-    for (name, words) in [("password", "no password"), ("ed25519", "no key")] {
+    for (name, words) in [
+        ("password", "no password"),
+        ("xor-password", "no password"),
+        ("ed25519", "no key"),
+    ] {
         let error = error(poor.authenticator(&spec(name, &[]), true, b""));
         assert!(error.contains(words), "{error}");
     }
