@@ -14,22 +14,21 @@
 //! ```
 
 mod loss;
+mod runs;
+mod stall;
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec::Vec;
 
 use carina_wire::Payload;
 
 use crate::config::{ConnectionConfig, QueueLimits, WindowControl};
 use crate::congestion::CongestionControl;
-use crate::connection::ControlNumbers;
 use crate::counters::Counters;
-use crate::habits::{FirstNumber, Habits, Stall};
+use crate::habits::{Habits, Stall};
 use crate::pacing::Bucket;
 use crate::receiver::NEVER;
 use crate::rtt::RttEstimator;
-use crate::seq::Random;
 use loss::Loss;
 
 /// A PDU that was sent and is not acknowledged, or was by a selective acknowledgement only.
@@ -206,69 +205,6 @@ impl<P: Payload> Sender<P> {
         Ok(())
     }
 
-    /// Begins a run when there is none, or when nothing was sent for 3Δt.
-    pub(crate) fn begin_when_silent(
-        &mut self,
-        now: u64,
-        random: &mut Random,
-        numbers: &mut ControlNumbers,
-        counters: &mut Counters,
-    ) {
-        let is_silent = now >= self.active_at.saturating_add(self.silence);
-        if self.is_running && !(is_silent && self.sent.is_empty()) {
-            return;
-        }
-        self.be_careful();
-        if self.is_running && now < self.active_at.saturating_add(3 * self.delta_t) {
-            // The run goes on, although the other side may have forgotten it.
-            return;
-        }
-        self.is_running = true;
-        let start = self.prepared.take();
-        let start = start.unwrap_or_else(|| self.first_number(random));
-        self.place(start);
-        numbers.on_own_run();
-        self.is_rolled_over = false;
-        self.rendezvous_at = NEVER;
-        self.loss.restart();
-        counters.runs += 1;
-    }
-
-    /// Chooses the numbers of the first run at birth, where control PDUs tell of them before it
-    /// begins.
-    pub(crate) fn prepare(&mut self, random: &mut Random) {
-        if self.habits.first != FirstNumber::Random {
-            let start = self.first_number(random);
-            self.place(start);
-            self.prepared = Some(start);
-        }
-    }
-
-    fn first_number(&self, random: &mut Random) -> u64 {
-        match self.habits.first {
-            FirstNumber::Random => random.initial(self.bits),
-            FirstNumber::Zero => 0,
-            FirstNumber::AfterRandom => random.after(self.bits),
-        }
-    }
-
-    fn place(&mut self, start: u64) {
-        (self.start, self.left, self.next) = (start, start, start);
-        let initial = self.window.map_or(0, |window| window.initial_credit);
-        self.right = start.saturating_add(u64::from(initial));
-    }
-
-    fn be_careful(&mut self) {
-        if self.habits.takes_any_first && self.is_reliable {
-            self.flight_max = 1;
-        }
-    }
-
-    /// The first PDU has arrived, so that the other side knows the run.
-    fn be_quick(&mut self) {
-        self.flight_max = u64::MAX;
-    }
-
     /// UDFs that were written and not sent.
     pub(crate) fn queued(&self) -> usize {
         self.queue.len()
@@ -369,54 +305,6 @@ impl<P: Payload> Sender<P> {
         self.loss.on_new(now);
     }
 
-    /// Watches the window: when it is closed and nothing is outstanding whose acknowledgement
-    /// could open it, rendezvous PDUs are due, with growing pauses.
-    pub(crate) fn watch_window(&mut self, now: u64) {
-        let is_stuck =
-            self.is_running && !self.queue.is_empty() && self.sent.is_empty() && !self.is_open();
-        if !is_stuck {
-            self.rendezvous_at = NEVER;
-            self.is_rendezvous_due = false;
-        } else if self.rendezvous_at == NEVER {
-            let round_trip = self.rtt.estimate_ns().saturating_mul(2);
-            self.rendezvous_ns = self.a_ns.max(round_trip).max(RENDEZVOUS_LEAST_NS);
-            self.rendezvous_at = now.saturating_add(self.rendezvous_ns);
-            self.answered_at = now;
-        }
-    }
-
-    /// True when a rendezvous PDU is due now; the next one then is due later.
-    pub(crate) fn takes_rendezvous(&mut self, now: u64) -> bool {
-        self.check_rendezvous(now);
-        core::mem::take(&mut self.is_rendezvous_due)
-    }
-
-    fn check_rendezvous(&mut self, now: u64) {
-        if now < self.rendezvous_at {
-            return;
-        }
-        // Both sides keep their state as long as these go back and forth.
-        let most = (self.delta_t / 2).clamp(RENDEZVOUS_LEAST_NS, RENDEZVOUS_MOST_NS);
-        self.rendezvous_ns = self.rendezvous_ns.saturating_mul(2).min(most);
-        self.rendezvous_at = now.saturating_add(self.rendezvous_ns);
-        self.active_at = now;
-        self.is_rendezvous_due = true;
-    }
-
-    /// The PDU that stands for a rendezvous PDU where there is none: the last one again, so that
-    /// the other side answers a duplicate. What is known to have arrived has no user data any more.
-    pub(crate) fn repeat(&mut self) -> Option<(u64, P)> {
-        if self.next == self.start {
-            return None;
-        }
-        let udf = match &mut self.last {
-            _ if self.is_reliable => P::from_vec(Vec::new()),
-            Some(last) => last.share(),
-            None => None,
-        };
-        Some((self.next - 1, udf?))
-    }
-
     /// Every data PDU has the data run flag.
     pub(crate) fn flags_every(&self) -> bool {
         self.habits.drf_on_every
@@ -441,14 +329,6 @@ impl<P: Payload> Sender<P> {
                 .min(self.unanswered_at());
         }
         at
-    }
-
-    /// When the connection fails because no rendezvous PDU is answered.
-    fn unanswered_at(&self) -> u64 {
-        if self.rendezvous_at == NEVER {
-            return NEVER;
-        }
-        self.answered_at.saturating_add(self.r_ns)
     }
 
     /// Does what is due. True when the connection has failed.
@@ -512,7 +392,3 @@ impl<P: Payload> Sender<P> {
 
 /// When buffers may be there again, in ns.
 const RETRY_NS: u64 = 1_000_000;
-
-/// Shortest and longest pause between rendezvous PDUs, in ns.
-const RENDEZVOUS_LEAST_NS: u64 = 5_000_000;
-const RENDEZVOUS_MOST_NS: u64 = 1_000_000_000;

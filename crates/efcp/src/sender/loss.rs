@@ -6,6 +6,8 @@
 //! grows with every PDU that was sent again needlessly. A probe at the tail, and then the
 //! retransmission timeout with exponential back-off, find what nothing arrives after.
 
+mod resend;
+
 use alloc::collections::VecDeque;
 
 use carina_wire::Payload;
@@ -445,87 +447,6 @@ impl<P: Payload> Sender<P> {
             self.loss.repeats = 0;
             self.declare(now, number, counters);
         }
-    }
-
-    /// A lost PDU to send again.
-    pub(crate) fn take_lost(&mut self, now: u64, counters: &mut Counters) -> Option<(u64, P)> {
-        while let Some(&number) = self.loss.queue.front() {
-            let index = number.checked_sub(self.left);
-            let index = index.and_then(|index| usize::try_from(index).ok());
-            let slot = index.and_then(|index| self.sent.get_mut(index));
-            match slot {
-                Some(slot) if slot.is_lost => {
-                    let udf = slot.udf.as_mut()?.share()?;
-                    self.loss.queue.pop_front();
-                    slot.is_lost = false;
-                    slot.is_resent = true;
-                    slot.sent_at = now;
-                    self.loss.in_flight += 1;
-                    self.loss.is_urgent = false;
-                    self.resent(now, counters);
-                    return Some((number, udf));
-                }
-                _ => {
-                    self.loss.queue.pop_front();
-                }
-            }
-        }
-        None
-    }
-
-    fn resent(&mut self, now: u64, counters: &mut Counters) {
-        counters.retransmitted += 1;
-        self.active_at = now;
-        if let Some(bucket) = &mut self.bucket {
-            bucket.spend(now);
-        }
-        self.loss.arm_timeout(now, self.timeout_most());
-    }
-
-    /// The probe or the timeout is due. Returns a PDU to send at once: the probe.
-    pub(crate) fn on_tail(&mut self, now: u64, counters: &mut Counters) {
-        if self.sent.is_empty() {
-            self.loss.tail_at = NEVER;
-            return;
-        }
-        if !self.loss.is_timeout {
-            counters.probes += 1;
-            self.loss.arm_timeout(now, self.timeout_most());
-            self.probe();
-            return;
-        }
-        counters.timeouts += 1;
-        self.congestion.on_timeout(now, self.loss.in_flight);
-        self.loss.queue.clear();
-        for (index, slot) in self.sent.iter_mut().enumerate() {
-            if slot.udf.is_some() {
-                slot.is_lost = true;
-                self.loss.queue.push_back(self.left + index as u64);
-            }
-        }
-        self.loss.in_flight = 0;
-        self.loss.newest = None;
-        self.loss.doubt_at = NEVER;
-        self.begin_repair(self.loss.queue.len() as u64);
-        self.loss.backoff += 1;
-        self.loss.arm_timeout(now, self.timeout_most());
-    }
-
-    /// Sends the last outstanding PDU again, so that losses before it show; while nothing of the
-    /// run is acknowledged the first, without which the other side says nothing.
-    fn probe(&mut self) {
-        let is_open = |slot: &Sent<P>| slot.udf.is_some() && !slot.is_lost;
-        let found = match self.left == self.start || self.loss.is_blind {
-            true => self.sent.iter().position(is_open),
-            false => self.sent.iter().rposition(is_open),
-        };
-        let Some(index) = found else {
-            return;
-        };
-        self.sent[index].is_lost = true;
-        self.loss.in_flight -= 1;
-        self.loss.queue.push_front(self.left + index as u64);
-        self.loss.is_urgent = true;
     }
 
     /// When the connection fails because nothing moves.

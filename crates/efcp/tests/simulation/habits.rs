@@ -362,6 +362,48 @@ fn repeated_control_pdus_are_counted_and_change_nothing() {
     }
 }
 
+#[test]
+fn repeated_acknowledgements_bring_back_what_is_missing() {
+    for habits in [ZERO, FLAGGED] {
+        let mut world = world(7, habits, RELIABLE, Weather::default());
+        let first = write(&mut world, 0, 1).remove(0);
+        give(&mut world, 1, &first).expect("the first");
+        let answer = sent(&mut world, 1).remove(0);
+        give(&mut world, 0, &answer).expect("news");
+        let burst = write(&mut world, 0, 10);
+        assert_eq!(burst.len(), 10);
+        world.now += MS;
+        let mut again = Vec::new();
+        for pdu in &burst[1..] {
+            give(&mut world, 1, pdu).expect("beyond the gap");
+            for answer in sent(&mut world, 1) {
+                let ack = answer
+                    .control
+                    .and_then(|control| control.ack)
+                    .expect("an ack");
+                assert_eq!(ack.next, burst[0].pci.seq);
+                assert!(ack.sack.as_slice().is_empty());
+                let _ = give(&mut world, 0, &answer);
+            }
+            again.extend(sent(&mut world, 0));
+        }
+        let numbers: Vec<u64> = again.iter().map(|pdu| pdu.pci.seq).collect();
+        assert_eq!(numbers, [burst[0].pci.seq], "once, and nothing else");
+        assert_eq!(again[0].pci.drf, habits.drf_on_every);
+        give(&mut world, 1, &again[0]).expect("the missing one");
+        let answer = sent(&mut world, 1).remove(0);
+        give(&mut world, 0, &answer).expect("news");
+        let (status, counters) = (world.ends[0].conn.status(), world.ends[0].conn.counters());
+        assert_eq!(status.outstanding, 0);
+        assert_eq!(
+            (counters.timeouts, counters.lost, counters.retransmitted),
+            (0, 1, 1)
+        );
+        // What was sent twice gives no round-trip time, nor does what waited for it.
+        assert!(status.rtt_ns < MS);
+    }
+}
+
 /// The reader stops; the news that it reads again is lost.
 #[test]
 fn a_window_whose_opening_was_lost_opens_all_the_same() {

@@ -1,0 +1,75 @@
+//! How runs begin.
+
+use carina_wire::Payload;
+
+use super::Sender;
+use crate::connection::ControlNumbers;
+use crate::counters::Counters;
+use crate::habits::FirstNumber;
+use crate::receiver::NEVER;
+use crate::seq::Random;
+
+impl<P: Payload> Sender<P> {
+    /// Begins a run when there is none, or when nothing was sent for 3Δt.
+    pub(crate) fn begin_when_silent(
+        &mut self,
+        now: u64,
+        random: &mut Random,
+        numbers: &mut ControlNumbers,
+        counters: &mut Counters,
+    ) {
+        let is_silent = now >= self.active_at.saturating_add(self.silence);
+        if self.is_running && !(is_silent && self.sent.is_empty()) {
+            return;
+        }
+        self.be_careful();
+        if self.is_running && now < self.active_at.saturating_add(3 * self.delta_t) {
+            // The run goes on, although the other side may have forgotten it.
+            return;
+        }
+        self.is_running = true;
+        let start = self.prepared.take();
+        let start = start.unwrap_or_else(|| self.first_number(random));
+        self.place(start);
+        numbers.on_own_run();
+        self.is_rolled_over = false;
+        self.rendezvous_at = NEVER;
+        self.loss.restart();
+        counters.runs += 1;
+    }
+
+    /// Chooses the numbers of the first run at birth, where control PDUs tell of them before it
+    /// begins.
+    pub(crate) fn prepare(&mut self, random: &mut Random) {
+        if self.habits.first != FirstNumber::Random {
+            let start = self.first_number(random);
+            self.place(start);
+            self.prepared = Some(start);
+        }
+    }
+
+    fn first_number(&self, random: &mut Random) -> u64 {
+        match self.habits.first {
+            FirstNumber::Random => random.initial(self.bits),
+            FirstNumber::Zero => 0,
+            FirstNumber::AfterRandom => random.after(self.bits),
+        }
+    }
+
+    fn place(&mut self, start: u64) {
+        (self.start, self.left, self.next) = (start, start, start);
+        let initial = self.window.map_or(0, |window| window.initial_credit);
+        self.right = start.saturating_add(u64::from(initial));
+    }
+
+    fn be_careful(&mut self) {
+        if self.habits.takes_any_first && self.is_reliable {
+            self.flight_max = 1;
+        }
+    }
+
+    /// The first PDU has arrived, so that the other side knows the run.
+    pub(super) fn be_quick(&mut self) {
+        self.flight_max = u64::MAX;
+    }
+}
