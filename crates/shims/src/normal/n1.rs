@@ -21,6 +21,9 @@ pub(super) struct N1Line {
     props: Option<N1Properties>,
     /// Orders that must not overtake its coming up.
     deferred: Vec<Command>,
+    /// PDUs that came before this side knew that the flow is allocated. What the other side says
+    /// first is not said again for seconds in some dialects.
+    early: Vec<Packet>,
     is_up: bool,
     /// Ring bytes taken off the input.
     taken: u64,
@@ -50,6 +53,7 @@ impl Normal {
             wires,
             props: None,
             deferred: Vec::new(),
+            early: Vec::new(),
             is_up: false,
             taken: 0,
             assembly: Vec::new(),
@@ -89,6 +93,7 @@ impl Normal {
             };
             line.is_up = true;
             let deferred = std::mem::take(&mut line.deferred);
+            let early = std::mem::take(&mut line.early);
             props.sdu_max = match props.sdu_max {
                 0 => piece_max,
                 known => known.min(piece_max),
@@ -96,6 +101,9 @@ impl Normal {
             let up = Command::N1Up { n1, props };
             for order in std::iter::once(up).chain(deferred) {
                 self.member.handle(self.now, order);
+            }
+            for pdu in early {
+                self.member.on_pdu(self.now, n1, pdu);
             }
         }
     }
@@ -129,8 +137,16 @@ impl Normal {
             return self.row.add(Value::DropFlowEnded, 1);
         };
         if !line.is_up {
-            // Its allocation is not confirmed here yet; the peer repeats what it says first.
-            return self.row.add(Value::DropLinkDown, 1);
+            // Its allocation is not confirmed here yet. The memory of the packet may not outlive
+            // this breath.
+            let mut copy = Vec::with_capacity(packet.len());
+            Packet::append_to(&packet, &mut copy);
+            let is_whole = !packet.more() && line.early.len() < EARLY_MAX;
+            match Packet::from_vec(copy).filter(|_| is_whole) {
+                Some(copy) => line.early.push(copy),
+                None => self.row.add(Value::DropLinkDown, 1),
+            }
+            return;
         }
         if !packet.more() && line.assembly.is_empty() && !line.is_skipping {
             return self.member.on_pdu(now, n1, packet);
@@ -215,6 +231,7 @@ impl Normal {
         };
         links.close(line.wires.output, output);
         let lost = links.disconnect(line.wires.input);
+        let lost = lost + line.early.len();
         self.row.add(Value::DropFlowEnded, lost as u64);
         if line.is_up {
             let reason = reason.clone();
@@ -236,6 +253,9 @@ impl Normal {
         }
     }
 }
+
+/// PDUs of an N-1 flow that wait for it to come up.
+const EARLY_MAX: usize = 64;
 
 /// Longest PDU in bytes that is put together from pieces, protection included.
 const PDU_BYTES_MAX: usize = 66_000;
