@@ -80,7 +80,11 @@ fn compile(house: &House, source: &str, library: Library, flags: &[&str]) -> Pat
 
 fn command(house: &House, program: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
-    command.args(arguments).env("CARINA_RUN", house.run_dir());
+    command
+        .args(arguments)
+        .env("CARINA_RUN", house.run_dir())
+        // What cargo puts there may be an older build; the program knows its library.
+        .env_remove("LD_LIBRARY_PATH");
     command
 }
 
