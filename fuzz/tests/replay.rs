@@ -143,6 +143,12 @@ fn enrollment_survives_its_corpus() {
 }
 
 #[test]
+fn irati_survives_its_corpus() {
+    replay("irati", carina_fuzz::irati, MUTATIONS);
+    accepts_what_is_good("irati", carina_fuzz::reads_irati);
+}
+
+#[test]
 fn rlite_survives_its_corpus() {
     replay("rlite", carina_fuzz::rlite, MUTATIONS);
     accepts_what_is_good("rlite", carina_fuzz::reads_rlite);

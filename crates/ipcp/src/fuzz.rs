@@ -248,7 +248,7 @@ fn works_still(member: &mut Ipcp<Bytes>, now: u64) {
 }
 
 /// Neither authentication nor protection.
-struct Open;
+pub(crate) struct Open;
 
 struct Agreed;
 

@@ -35,7 +35,7 @@ pub mod irati;
 pub mod layer;
 pub mod manage;
 pub mod policy;
-mod rlite;
+pub mod rlite;
 pub mod seal;
 pub mod seam;
 pub mod transfer;

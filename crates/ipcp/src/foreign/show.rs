@@ -244,7 +244,13 @@ impl Shown {
         let mut of_transfer = Vec::new();
         dt.show(&mut of_transfer);
         of_transfer.retain(|object| object.path != "/transfer");
-        self.objects.extend(of_transfer);
+        for object in of_transfer {
+            // Counters of both halves are one object.
+            match self.objects.iter_mut().find(|it| it.path == object.path) {
+                Some(same) => same.fields.extend(object.fields),
+                None => self.objects.push(object),
+            }
+        }
         // A parent comes before what is below it; the order within one parent stays.
         self.objects.sort_by_key(|object| parent_of(&object.path));
         let is_meant = |object: &RibObject| {

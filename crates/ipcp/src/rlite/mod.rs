@@ -23,6 +23,7 @@ mod addresses;
 mod enrollment;
 mod flow_allocation;
 mod flow_values;
+pub mod fuzz;
 mod joining;
 mod neighbours;
 mod objects;

@@ -114,7 +114,17 @@ impl Rlite {
                 .collect();
             shown.policy(component, &spec.name, &params);
         }
-        if let Some((address, _)) = member {
+        if let Some((address, config)) = member {
+            let mine = self.policies.here();
+            let others = config.policies.iter();
+            for (component, spec) in others.filter(|(name, _)| mine.iter().all(|it| it.0 != *name))
+            {
+                let params = spec.params.iter();
+                let params: Vec<(&str, String)> = params
+                    .map(|(name, value)| (name.as_str(), value.clone()))
+                    .collect();
+                shown.policy(component, &spec.name, &params);
+            }
             shown.member(&self.own, address, true);
         }
         for (name, member) in &self.members {

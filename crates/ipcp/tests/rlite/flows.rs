@@ -57,7 +57,8 @@ fn names_have_four_parts() {
     let name = "app|1|entity|x".to_string();
     net.order("a", Command::Register { name: name.clone() });
     net.run(SECOND);
-    assert_eq!(net.names("b", "/directory"), [name.clone()]);
+    let all = format!("{:?} {:?}", net.objects("b", "/"), net.events);
+    assert_eq!(net.names("b", "/directory"), [name.clone()], "{all}");
     net.accepts.insert(name.clone());
     let key = net.allocate("b", "client|7", &name, FlowSpec::reliable());
     net.run(SECOND);
