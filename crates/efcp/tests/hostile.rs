@@ -8,22 +8,24 @@ proptest! {
 
     #[test]
     fn a_connection_survives_any_peer(
+        kind in 0_u8..3,
         features in 0_u8..64,
         script in prop::collection::vec(any::<u8>(), 0..400),
     ) {
         let mut data = vec![features];
         data.extend(script);
-        fuzz::connection(&data);
+        fuzz::connection(kind, &data);
     }
 
     #[test]
     fn a_connection_survives_a_peer_that_stays_close(
+        kind in 0_u8..3,
         features in 0_u8..64,
         script in prop::collection::vec(0x30_u8..0x58, 0..400),
     ) {
         let mut data = vec![features];
         data.extend(script);
-        fuzz::connection(&data);
+        fuzz::connection(kind, &data);
     }
 
     #[test]
