@@ -63,7 +63,11 @@ fn set<T>(socket: BorrowedFd<'_>, option: libc::c_int, value: &T) -> Result<(), 
             size_of::<T>() as libc::socklen_t,
         )
     };
-    if result < 0 { Err(last_error()) } else { Ok(()) }
+    if result < 0 {
+        Err(last_error())
+    } else {
+        Ok(())
+    }
 }
 
 /// An option of 64 bits.
@@ -79,7 +83,11 @@ fn get(socket: BorrowedFd<'_>, option: libc::c_int) -> Result<u64, Errno> {
             &raw mut length,
         )
     };
-    if result < 0 { Err(last_error()) } else { Ok(value) }
+    if result < 0 {
+        Err(last_error())
+    } else {
+        Ok(value)
+    }
 }
 
 fn last_error() -> Errno {
