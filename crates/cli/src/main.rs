@@ -7,6 +7,7 @@ mod carriage;
 mod commands;
 mod dissect;
 mod failure;
+mod import;
 mod lab;
 mod measure;
 mod reach;
@@ -113,6 +114,8 @@ enum Command {
     #[command(subcommand)]
     Key(commands::key::KeyCommand),
     Apply(commands::apply::ApplyArgs),
+    #[command(subcommand)]
+    Import(commands::import::ImportCommand),
     Ping(commands::ping::PingArgs),
     Perf(commands::perf::PerfArgs),
     Cat(commands::cat::CatArgs),
@@ -148,6 +151,7 @@ fn run(cli: Cli) -> Outcome {
         Command::Policy(command) => commands::policy::run(shared, &command),
         Command::Key(command) => commands::key::run(shared, &command),
         Command::Apply(args) => commands::apply::run(shared, &args),
+        Command::Import(command) => commands::import::run(shared, &command),
         Command::Ping(args) => commands::ping::run(shared, args),
         Command::Perf(args) => commands::perf::run(shared, args),
         Command::Cat(args) => commands::cat::run(shared, args),

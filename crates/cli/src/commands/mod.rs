@@ -12,6 +12,7 @@ pub mod dif;
 pub mod dissect;
 pub mod flow;
 pub mod impair;
+pub mod import;
 pub mod ipcp;
 pub mod key;
 pub mod lab;

@@ -129,7 +129,7 @@ fn fault_table(fault: &FaultSpec) -> String {
 }
 
 /// A JSON value in TOML, on one line. TOML has no null: such keys are left out.
-fn inline(value: &Value) -> String {
+pub fn inline(value: &Value) -> String {
     match value {
         Value::Object(fields) => {
             let fields = fields.iter().filter(|(_, value)| !value.is_null());
@@ -146,6 +146,6 @@ fn inline(value: &Value) -> String {
 }
 
 /// A string of TOML, whose escapes are those of JSON.
-fn quoted(text: &str) -> String {
+pub fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }

@@ -14,7 +14,7 @@
 //! [`running::Running`] gives them is `exec`, `command` and `control`, and all is gone
 //! when it is dropped.
 
-mod config;
+pub mod config;
 mod down;
 mod guest;
 mod namespace;
@@ -28,7 +28,7 @@ mod running;
 mod state;
 mod status;
 mod topology;
-mod words;
+pub mod words;
 
 #[cfg(test)]
 mod tests;

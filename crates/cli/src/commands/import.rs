@@ -1,0 +1,124 @@
+//! `carina import`: configurations of other stacks as one of Carina's.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use serde_json::json;
+
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::import::{self, Draft};
+use crate::report::table::Table;
+use crate::report::{print_json, print_line, progress};
+
+/// Make a configuration of the files of another stack
+#[derive(Debug, Subcommand)]
+pub enum ImportCommand {
+    /// Of a script of rlite-ctl, such as /etc/rina/initscript
+    #[command(
+        after_help = "Examples:\n  carina import rlite-ctl /etc/rina/initscript --out node.toml\n  \
+        carina --json import rlite-ctl initscript\n\nWhat has no like is listed on standard error \
+        with its line and why."
+    )]
+    RliteCtl(RliteArgs),
+    /// Of an ipcmanager.conf of IRATI and the DIF templates that it names
+    #[command(
+        after_help = "Examples:\n  carina import irati /usr/local/irati/etc/ipcmanager.conf \
+        --out node.toml\n  carina import irati ipcmanager.conf --join normal.DIF=test1.normal.DIF\n\n\
+        The file does not say who enrolls with whom: --join does. What has no like is listed on\n\
+        standard error with its line and why."
+    )]
+    Irati(IratiArgs),
+}
+
+/// Options of `carina import rlite-ctl`.
+#[derive(Debug, clap::Args)]
+pub struct RliteArgs {
+    /// The script
+    script: PathBuf,
+    #[command(flatten)]
+    to: To,
+}
+
+/// Options of `carina import irati`.
+#[derive(Debug, clap::Args)]
+pub struct IratiArgs {
+    /// The configuration; templates are looked for beside it
+    file: PathBuf,
+    /// The member of this DIF joins, asking that member or whoever answers; may be repeated
+    #[arg(long = "join", value_name = "DIF[=MEMBER]", value_parser = join)]
+    joins: Vec<(String, Option<String>)>,
+    #[command(flatten)]
+    to: To,
+}
+
+#[derive(Debug, clap::Args)]
+struct To {
+    /// Write the configuration to this file [default: standard output]
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+fn join(text: &str) -> Result<(String, Option<String>), String> {
+    match text.split_once('=') {
+        _ if text.is_empty() => Err("DIF or DIF=MEMBER is expected".to_owned()),
+        Some((dif, member)) => Ok((dif.to_owned(), Some(member.to_owned()))),
+        None => Ok((text.to_owned(), None)),
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// A file cannot be read or written, or is not what it should be.
+pub fn run(shared: &Shared, command: &ImportCommand) -> Outcome {
+    match command {
+        ImportCommand::RliteCtl(args) => {
+            let text = load(&args.script)?;
+            let draft = import::rlite::read(&args.script.display().to_string(), &text);
+            give(shared, &draft, &args.to)
+        }
+        ImportCommand::Irati(args) => {
+            let text = load(&args.file)?;
+            let beside = args.file.parent().unwrap_or(Path::new("."));
+            let open = |name: &str| {
+                let path = beside.join(name);
+                std::fs::read_to_string(&path)
+                    .map_err(|error| format!("reading {}: {error}", path.display()))
+            };
+            let name = args.file.display().to_string();
+            let draft = import::irati::read(&name, &text, &open, &args.joins).map_err(failed)?;
+            give(shared, &draft, &args.to)
+        }
+    }
+}
+
+fn load(path: &Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path).attempt(format!("reading {}", path.display()))
+}
+
+fn give(shared: &Shared, draft: &Draft, to: &To) -> Outcome {
+    let toml = draft.to_toml().map_err(failed)?;
+    if let Some(out) = &to.out {
+        std::fs::write(out, &toml).attempt(format!("writing {}", out.display()))?;
+    }
+    if shared.json {
+        let out = to.out.as_ref().map(|out| out.display().to_string());
+        return print_json(&json!({ "toml": toml, "out": out, "not_carried": draft.notes }));
+    }
+    if to.out.is_none() {
+        print_line(toml.trim_end())?;
+    }
+    if !draft.notes.is_empty() {
+        let mut table = Table::new(["FILE", "LINE", "NOT CARRIED OVER", "WHY"]);
+        for note in &draft.notes {
+            let line = match note.line {
+                0 => "-".to_owned(),
+                line => line.to_string(),
+            };
+            table.row([note.file.clone(), line, note.what.clone(), note.why.clone()]);
+        }
+        progress(table);
+    }
+    Ok(())
+}

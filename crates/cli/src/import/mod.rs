@@ -1,0 +1,136 @@
+//! Configurations of other stacks as one of Carina's.
+//!
+//! A reader takes a file line by line or key by key and makes a [`Draft`]: what the node is to have,
+//! and a [`Note`] for everything that Carina has no like of. The draft writes itself down as TOML.
+
+pub mod flavour;
+pub mod irati;
+mod irati_cubes;
+mod irati_template;
+mod json;
+pub mod rlite;
+mod rlite_policies;
+mod text;
+
+use carina_api::control::{Dialect, DifRole, IpcpCreate};
+use serde_json::{Map, Value};
+
+/// Something that was not carried over, or only in part.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Note {
+    /// The file.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What stands there.
+    pub what: String,
+    /// Why it was not carried over, or what would be right.
+    pub why: String,
+}
+
+/// A member of a normal DIF.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Name of the IPCP.
+    pub ipcp: String,
+    /// Name of the DIF.
+    pub dif: String,
+    /// What it speaks.
+    pub dialect: Dialect,
+    /// The N-1 DIFs.
+    pub over: Vec<String>,
+    /// What it does at first; not said yet.
+    pub role: Option<DifRole>,
+    /// Whom it asks.
+    pub via: Option<String>,
+    /// Settings, as in `docs/configuration.md`.
+    pub config: Map<String, Value>,
+    /// The line that makes it.
+    pub line: usize,
+}
+
+/// A configuration that is being made.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// The name of the node, when the file says one.
+    pub node: Option<String>,
+    /// Shims.
+    pub shims: Vec<IpcpCreate>,
+    /// Members of normal DIFs.
+    pub members: Vec<Member>,
+    /// What was not carried over.
+    pub notes: Vec<Note>,
+}
+
+impl Draft {
+    /// Notes something that is not carried over.
+    pub fn note(
+        &mut self,
+        file: &str,
+        line: usize,
+        what: impl Into<String>,
+        why: impl Into<String>,
+    ) {
+        self.notes.push(Note {
+            file: file.to_owned(),
+            line,
+            what: what.into(),
+            why: why.into(),
+        });
+    }
+
+    /// The configuration as text.
+    ///
+    /// # Errors
+    /// A node would not take it: what it says of it.
+    pub fn to_toml(&self) -> Result<String, String> {
+        let text = text::write(self);
+        match carina_node::Config::parse(&text, None) {
+            Ok(_) => Ok(text),
+            Err(error) => Err(format!(
+                "what came of it is no configuration: {error}\n{text}"
+            )),
+        }
+    }
+}
+
+impl Member {
+    /// One without anything.
+    pub fn new(ipcp: String, dif: String, dialect: Dialect, line: usize) -> Member {
+        Member {
+            ipcp,
+            dif,
+            dialect,
+            over: Vec::new(),
+            role: None,
+            via: None,
+            config: Map::new(),
+            line,
+        }
+    }
+
+    /// Stands on a further DIF.
+    pub fn stand_on(&mut self, dif: &str) {
+        if !self.over.iter().any(|known| known == dif) {
+            self.over.push(dif.to_owned());
+        }
+    }
+
+    /// The table of the configuration at a path, made if it is not there.
+    pub fn table(&mut self, path: &[&str]) -> &mut Map<String, Value> {
+        let mut table = &mut self.config;
+        for key in path {
+            let inner = table
+                .entry((*key).to_owned())
+                .or_insert_with(|| Value::Object(Map::new()));
+            if !inner.is_object() {
+                *inner = Value::Object(Map::new());
+            }
+            table = inner.as_object_mut().expect("it was made one just now");
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests;

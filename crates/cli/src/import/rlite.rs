@@ -1,0 +1,438 @@
+//! Scripts of `rlite-ctl`: one command a line, as in `/etc/rina/initscript`.
+
+use carina_api::control::{ArpDialect, Dialect, DifRole, Framing, IpcpCreate, IpcpType};
+use carina_api::{DifName, LocalName};
+use serde_json::{Value, json};
+
+use super::{Draft, Member, flavour, rlite_policies};
+use crate::lab::words::nearest;
+
+/// What a line does, and how it is written.
+struct Verb {
+    name: &'static str,
+    form: &'static str,
+    /// Words after the verb, at least.
+    least: usize,
+}
+
+const fn verb(name: &'static str, form: &'static str, least: usize) -> Verb {
+    Verb { name, form, least }
+}
+
+const VERBS: [Verb; 39] = [
+    verb("ipcp-create", "NAME TYPE DIF", 3),
+    verb("ipcp-destroy", "NAME", 1),
+    verb("ipcp-config", "NAME PARAMETER VALUE", 3),
+    verb("ipcp-config-get", "NAME [PARAMETER]", 1),
+    verb("ipcp-sched-config", "NAME SCHEDULER [PARAMETER VALUE]..", 2),
+    verb("ipcp-register", "NAME DIF", 2),
+    verb("ipcp-unregister", "NAME DIF", 2),
+    verb("ipcp-enroller-enable", "NAME", 1),
+    verb("ipcp-enroller-disable", "NAME", 1),
+    verb("ipcp-enroll", "NAME DIF LOWER-DIF [NEIGHBOUR]", 3),
+    verb("ipcp-enroll-retry", "NAME DIF LOWER-DIF [NEIGHBOUR]", 3),
+    verb("ipcp-lower-flow-alloc", "NAME DIF LOWER-DIF [NEIGHBOUR]", 3),
+    verb("ipcp-neigh-disconnect", "NAME NEIGHBOUR", 1),
+    verb("ipcp-route-add", "NAME DESTINATION NEXT-HOP..", 1),
+    verb("ipcp-route-del", "NAME DESTINATION", 1),
+    verb("dif-policy-mod", "DIF COMPONENT POLICY", 3),
+    verb("dif-policy-param-mod", "DIF COMPONENT PARAMETER VALUE", 4),
+    verb("probe", "", 0),
+    verb("reset", "", 0),
+    verb("terminate", "", 0),
+    verb("ipcps-show", "", 0),
+    verb("ipcp-stats", "", 0),
+    verb("uipcp-stats-show", "", 0),
+    verb("dif-rib-show", "", 0),
+    verb("dif-routing-show", "", 0),
+    verb("dif-rib-paths-show", "", 0),
+    verb("dif-policy-list", "", 0),
+    verb("dif-policy-param-list", "", 0),
+    verb("flows-show", "", 0),
+    verb("flow-dump", "", 0),
+    verb("regs-show", "", 0),
+    verb("memtrack", "", 0),
+    verb("ipcp-rib-show", "", 0),
+    verb("ipcp-routing-show", "", 0),
+    verb("ipcp-policy-mod", "NAME COMPONENT POLICY", 3),
+    verb("ipcp-policy-param-mod", "NAME COMPONENT PARAMETER VALUE", 4),
+    verb("ipcp-policy-list", "", 0),
+    verb("ipcp-policy-param-list", "", 0),
+    verb("uipcps-show", "", 0),
+];
+
+/// Reads a script; `file` only serves the notes.
+pub fn read(file: &str, text: &str) -> Draft {
+    let mut script = Script {
+        file,
+        draft: Draft::default(),
+        enrollers: Vec::new(),
+    };
+    for (index, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let Some((first, rest)) = words.split_first() else {
+            continue;
+        };
+        if !first.starts_with('#') {
+            script.line(index + 1, first, rest);
+        }
+    }
+    script.finish()
+}
+
+/// A script as far as it is read.
+struct Script<'a> {
+    file: &'a str,
+    draft: Draft,
+    /// IPCPs that admit others.
+    enrollers: Vec<String>,
+}
+
+impl Script<'_> {
+    fn note(&mut self, line: usize, what: impl Into<String>, why: impl Into<String>) {
+        self.draft.note(self.file, line, what, why);
+    }
+
+    fn line(&mut self, line: usize, first: &str, words: &[&str]) {
+        let what = [&[first], words].concat().join(" ");
+        let Some(known) = VERBS.iter().find(|verb| verb.name == first) else {
+            let meant = nearest(first, VERBS.iter().map(|verb| verb.name));
+            let meant = meant.map_or_else(String::new, |verb| format!("; was `{verb}` meant?"));
+            let why = format!("`{first}` is no command of rlite-ctl{meant}");
+            return self.note(line, what, why);
+        };
+        if words.len() < known.least {
+            return self.note(line, what, format!("the form is: {first} {}", known.form));
+        }
+        let done = match first {
+            "ipcp-create" => self.create(line, words),
+            "ipcp-destroy" => self.destroy(words[0]),
+            "ipcp-config" => self.configure(words),
+            "ipcp-sched-config" => self.schedule(words),
+            "ipcp-register" => self.stand(words[0], words[1]),
+            "ipcp-unregister" => self.unregister(words[0], words[1]),
+            "ipcp-enroller-enable" => {
+                self.enrollers.push(words[0].to_owned());
+                self.member(words[0]).map(drop)
+            }
+            "ipcp-enroller-disable" => {
+                Err("every member admits others; `rule`s and `auth` say who may not".to_owned())
+            }
+            "ipcp-enroll" | "ipcp-enroll-retry" | "ipcp-lower-flow-alloc" => self.enroll(words),
+            "ipcp-route-add" | "ipcp-route-del" => {
+                Err("routes of a DIF are its routing policy's matter".to_owned())
+            }
+            "ipcp-neigh-disconnect" => {
+                Err("a node that starts has no neighbour to leave".to_owned())
+            }
+            "dif-policy-mod" | "ipcp-policy-mod" => self.policy(words),
+            "dif-policy-param-mod" | "ipcp-policy-param-mod" => self.parameter(words),
+            // A node that starts has nothing to reset, and what only asks leaves nothing behind.
+            _ => Ok(()),
+        };
+        if let Err(why) = done {
+            self.note(line, what, why);
+        }
+    }
+
+    fn member(&mut self, ipcp: &str) -> Result<&mut Member, String> {
+        let mut members = self.draft.members.iter_mut();
+        members
+            .find(|member| member.ipcp == ipcp)
+            .ok_or_else(|| format!("no line above makes a normal IPCP {ipcp}"))
+    }
+
+    fn shim(&mut self, ipcp: &str) -> Option<&mut IpcpCreate> {
+        let mut shims = self.draft.shims.iter_mut();
+        shims.find(|shim| shim.name.as_str() == ipcp)
+    }
+
+    fn create(&mut self, line: usize, words: &[&str]) -> Result<(), String> {
+        let [name, kind, dif] = [words[0], words[1], words[2]];
+        let local = LocalName::new(name).map_err(|error| error.to_string())?;
+        let dif_name = DifName::new(dif).map_err(|error| error.to_string())?;
+        let is_taken = self.shim(name).is_some() || self.member(name).is_ok();
+        if is_taken {
+            return Err(format!("an IPCP {name} is made above already"));
+        }
+        let shim = |kind| IpcpCreate::new(local.clone(), kind, dif_name.clone());
+        let made = match kind {
+            "shim-eth" => IpcpCreate {
+                arp: Some(ArpDialect::Rlite),
+                // A DIF whose name is a number is no VLAN in rlite.
+                vlan: dif.parse::<u16>().is_ok().then_some(0),
+                ..shim(IpcpType::Eth)
+            },
+            "shim-udp4" => IpcpCreate {
+                framing: Some(Framing::Rlite),
+                ..shim(IpcpType::Udp)
+            },
+            "shim-tcp4" => IpcpCreate {
+                framing: Some(Framing::Rlite),
+                ..shim(IpcpType::Tcp)
+            },
+            "shim-loopback" => shim(IpcpType::Loopback),
+            "shim-wifi" => {
+                return Err(
+                    "there is no shim for wireless networks; an interface that is associated \
+                     already serves a shim-eth"
+                        .to_owned(),
+                );
+            }
+            _ if kind.starts_with("normal") => {
+                let widths = flavour::widths(kind).ok_or_else(|| {
+                    format!(
+                        "the field widths of flavour {kind} are not known; make it `normal` and \
+                         set `widths` in its `config`"
+                    )
+                })?;
+                let mut member = Member::new(name.to_owned(), dif.to_owned(), Dialect::Rlite, line);
+                if let Value::Object(widths) = widths {
+                    *member.table(&["widths"]) = widths;
+                }
+                self.draft.members.push(member);
+                return Ok(());
+            }
+            _ => {
+                return Err(format!(
+                    "{kind} is no type of IPCP; there are normal, shim-eth, shim-udp4, shim-tcp4, \
+                     shim-loopback"
+                ));
+            }
+        };
+        if matches!(made.kind, IpcpType::Udp | IpcpType::Tcp) {
+            let twin = |other: &&IpcpCreate| other.kind == made.kind;
+            if let Some(other) = self.draft.shims.iter().find(twin) {
+                let why = format!(
+                    "{} listens on the same port; give each a `listen` of its own",
+                    other.name
+                );
+                self.note(line, format!("ipcp-create {name} {kind} {dif}"), why);
+            }
+        }
+        self.draft.shims.push(made);
+        Ok(())
+    }
+
+    fn destroy(&mut self, name: &str) -> Result<(), String> {
+        let before = self.draft.shims.len() + self.draft.members.len();
+        self.draft.shims.retain(|shim| shim.name.as_str() != name);
+        self.draft.members.retain(|member| member.ipcp != name);
+        match before == self.draft.shims.len() + self.draft.members.len() {
+            true => Err(format!("no line above makes an IPCP {name}")),
+            false => Ok(()),
+        }
+    }
+
+    fn configure(&mut self, words: &[&str]) -> Result<(), String> {
+        let [name, key, value] = [words[0], words[1], words[2]];
+        if let Some(shim) = self.shim(name) {
+            return match (shim.kind, key) {
+                (IpcpType::Eth, "netdev") => {
+                    shim.interface = Some(value.to_owned());
+                    Ok(())
+                }
+                (IpcpType::Eth | IpcpType::Udp, "mss") => {
+                    shim.sdu_max = Some(number(value)?);
+                    Ok(())
+                }
+                (IpcpType::Loopback, "queued" | "drop-fract") => Err(
+                    "the loopback shim neither queues nor loses; a `fault` of a udp shim over \
+                     127.0.0.1 does"
+                        .to_owned(),
+                ),
+                _ => Err(format!("{key} has no like in a shim of this kind")),
+            };
+        }
+        let member = self.member(name)?;
+        match (key, value) {
+            ("csum", "none") => Ok(()),
+            ("csum", "inet") => {
+                let policies = member.table(&["policies"]);
+                policies.insert("pci-checksum".to_owned(), json!({ "name": "inet" }));
+                Ok(())
+            }
+            ("ttl", value) => {
+                let hops: u8 = number(value)?;
+                member
+                    .config
+                    .insert("hop_limit".to_owned(), Value::from(hops));
+                Ok(())
+            }
+            ("address", _) => Err(
+                "addresses are assigned: the first member has 1, others get theirs at enrollment"
+                    .to_owned(),
+            ),
+            ("flow-del-wait-ms", _) => {
+                Err("how long a closed flow is kept follows from the timers of EFCP".to_owned())
+            }
+            (key, _) if key.starts_with("sched") => {
+                Err("the form is: ipcp-sched-config NAME SCHEDULER ..".to_owned())
+            }
+            _ => Err(format!(
+                "{key} is no parameter of a normal IPCP; there are csum, ttl, address, \
+                 flow-del-wait-ms"
+            )),
+        }
+    }
+
+    /// Schedulers, whose queues are by cube here.
+    fn schedule(&mut self, words: &[&str]) -> Result<(), String> {
+        let (name, scheduler, options) = (words[0], words[1], &words[2..]);
+        let option = |key: &str| {
+            let at = options.iter().position(|word| *word == key)?;
+            options.get(at + 1).copied()
+        };
+        let queue_bytes: Option<u64> = option("qsize").map(number).transpose()?;
+        let quantum: Option<u64> = option("quantum").map(number).transpose()?;
+        let policies = self.member(name)?.table(&["policies"]);
+        let scheduling = match scheduler {
+            "none" => json!({ "name": "fifo" }),
+            "pfifo" => json!({ "name": "strict-priority" }),
+            "wrr" => json!({
+                "name": "weighted-fair",
+                "params": { "quantum": quantum.unwrap_or(2000).to_string() },
+            }),
+            other => {
+                return Err(format!(
+                    "{other} is no scheduler; there are none, pfifo and wrr"
+                ));
+            }
+        };
+        policies.insert("rmt-scheduling".to_owned(), scheduling);
+        if let Some(bytes) = queue_bytes {
+            let params = json!({ "limit-bytes": bytes.to_string() });
+            let queue = json!({ "name": "tail-drop", "params": params });
+            policies.insert("rmt-queue".to_owned(), queue);
+        }
+        match option("levels").is_some() || option("weights").is_some() {
+            true => Err(
+                "carried over but for levels and weights: these are `priority` and `weight` of \
+                 the DIF's cubes"
+                    .to_owned(),
+            ),
+            false => Ok(()),
+        }
+    }
+
+    fn stand(&mut self, ipcp: &str, dif: &str) -> Result<(), String> {
+        self.member(ipcp)?.stand_on(dif);
+        Ok(())
+    }
+
+    fn unregister(&mut self, ipcp: &str, dif: &str) -> Result<(), String> {
+        self.member(ipcp)?.over.retain(|known| known != dif);
+        Ok(())
+    }
+
+    fn enroll(&mut self, words: &[&str]) -> Result<(), String> {
+        let (name, dif, lower) = (words[0], words[1], words[2]);
+        let neighbour = words.get(3).map(|name| (*name).to_owned());
+        let member = self.member(name)?;
+        if member.dif != dif {
+            return Err(format!(
+                "{name} is an IPCP of DIF {}, not of {dif}",
+                member.dif
+            ));
+        }
+        member.stand_on(lower);
+        match (&member.role, &member.via) {
+            (None, _) => {
+                member.role = Some(DifRole::Join);
+                member.via = neighbour;
+                Ok(())
+            }
+            (Some(_), via) if *via == neighbour => Ok(()),
+            (Some(_), via) => Err(format!(
+                "a member asks one other ({}) in each of its N-1 DIFs; whoever else is there asks \
+                 it",
+                via.as_deref()
+                    .unwrap_or("whoever answers to the DIF's name")
+            )),
+        }
+    }
+
+    /// Members of a DIF, or the one of that name.
+    fn of_dif(&mut self, name: &str) -> Result<Vec<&mut Member>, String> {
+        let members = self.draft.members.iter_mut();
+        let found: Vec<&mut Member> = members
+            .filter(|member| member.dif == name || member.ipcp == name)
+            .collect();
+        match found.is_empty() {
+            true => Err(format!("no line above makes a member of DIF {name}")),
+            false => Ok(found),
+        }
+    }
+
+    fn policy(&mut self, words: &[&str]) -> Result<(), String> {
+        for member in self.of_dif(words[0])? {
+            rlite_policies::choose(member, words[1], words[2])?;
+        }
+        Ok(())
+    }
+
+    fn parameter(&mut self, words: &[&str]) -> Result<(), String> {
+        for member in self.of_dif(words[0])? {
+            rlite_policies::set(member, words[1], words[2], words[3])?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Draft {
+        let mut notes = Vec::new();
+        for member in &mut self.draft.members {
+            let what = format!("{} of DIF {}", member.ipcp, member.dif);
+            let is_enroller = self.enrollers.contains(&member.ipcp);
+            if member.role.is_none() && !is_enroller {
+                let why = "nothing says whether it enrolls or is the first member; it is made the \
+                           first";
+                notes.push((member.line, what.clone(), why));
+            }
+            if member.role.is_some() && !member.config.is_empty() {
+                let why = "its settings are left out: one that joins learns them from the first \
+                           member";
+                notes.push((member.line, what.clone(), why));
+            }
+            member.role.get_or_insert(DifRole::Create);
+        }
+        for (line, what, why) in notes {
+            self.note(line, what, why);
+        }
+        self.drop_unfinished();
+        self.draft
+    }
+
+    /// What a node would refuse is left out, with all that stands on it.
+    fn drop_unfinished(&mut self) {
+        let mut left_out = Vec::new();
+        self.draft.shims.retain(|shim| {
+            let is_whole = shim.kind != IpcpType::Eth || shim.interface.is_some();
+            if !is_whole {
+                left_out.push(shim.name.to_string());
+            }
+            is_whole
+        });
+        for name in left_out {
+            let why =
+                format!("left out: it has no interface; `ipcp-config {name} netdev INTERFACE`");
+            self.note(0, name, why);
+        }
+        let mut homeless = Vec::new();
+        self.draft.members.retain(|member| {
+            if member.over.is_empty() {
+                homeless.push((member.line, member.ipcp.clone()));
+            }
+            !member.over.is_empty()
+        });
+        for (line, name) in homeless {
+            let why = format!("left out: it stands on no DIF; `ipcp-register {name} DIF`");
+            self.note(line, name, why);
+        }
+    }
+}
+
+/// A number of any kind.
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    let wrong = |_| format!("{text:?} is no number that is possible here");
+    text.parse().map_err(wrong)
+}
