@@ -78,7 +78,7 @@ fn draw_on(area: &Area<'_>, rows: &[&Row], limit: (f64, f64), title: &str) -> Re
 }
 
 /// Colours that remain apart for colour-blind readers (Okabe and Ito, 2008).
-const COLOURS: [RGBColor; 7] = [
+pub const COLOURS: [RGBColor; 7] = [
     RGBColor(0, 114, 178),
     RGBColor(86, 180, 233),
     RGBColor(213, 94, 0),

@@ -7,11 +7,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt::Write as _;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carina_api::control::DifRole;
 use carina_client::{FlowSpec, Node};
 
+use super::figures::{self, Point, Spread, Words};
 use super::place::{Place, app_name, dif_name, wire};
 use super::{CaseFound, PaperOptions};
 use crate::carriage::flow::FlowCarriage;
@@ -147,6 +149,34 @@ fn hops() -> BTreeMap<&'static str, usize> {
         }
     }
     hops
+}
+
+/// Draws the round-trip time of every system over its hops, and the straight line through all;
+/// false when none was measured.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn draw(rows: &[Row], path: &Path) -> Result<bool, Failure> {
+    let hops = hops();
+    let point = |row: &Row| {
+        (row.case == CASE && row.metric == Metric::RttUs).then_some(())?;
+        Some(Point {
+            name: row.system.clone(),
+            x: *hops.get(row.system.as_str())? as f64,
+            spread: Spread::of(row),
+        })
+    };
+    let points: Vec<Point> = rows.iter().filter_map(point).collect();
+    if points.is_empty() {
+        return Ok(false);
+    }
+    let words = Words {
+        title: "fig16.12: round-trip time to M; median, range of the runs, line through all",
+        x: "hops",
+        y: "round-trip time, µs",
+    };
+    figures::points(&points, &words, path)?;
+    Ok(true)
 }
 
 /// Round-trip time by hops, and how far each system is off the straight line through all of them.

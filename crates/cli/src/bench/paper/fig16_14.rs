@@ -22,7 +22,8 @@ use super::verdict::{Verdict, ratios};
 use super::{CaseFound, PaperOptions, flow_controlled, order, sizes_or};
 use crate::failure::Failure;
 use crate::report::progress;
-use crate::report::rows::Results;
+use crate::report::rows::{Metric, Results, Row};
+use crate::report::table::{Table, short, size};
 
 /// Name of the case.
 pub const CASE: &str = "fig16.14";
@@ -127,6 +128,7 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
         })?;
         found.add(CASE, &findings);
     }
+    found.text = costs(&found.samples.rows());
     found.notes.extend([
         "two network namespaces joined by a veth pair, a node in each; normal-0 is a flow of the \
          Ethernet shim, normal-1 and -2 flows of one and two normal DIFs on top of it, without any \
@@ -136,6 +138,47 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
             .to_owned(),
     ]);
     Ok(found)
+}
+
+/// What a normal DIF adds to the time of an SDU, each of which is a PDU here: the systems compared.
+const STEPS: [(&str, &str, &str); 4] = [
+    ("1ST DIF", "normal-1", "normal-0"),
+    ("2ND DIF", "normal-2", "normal-1"),
+    ("FLOW CONTROL", "normal-1-fc", "normal-1"),
+    ("2ND DIF, FC", "normal-2-fc", "normal-1-fc"),
+];
+
+/// Nanoseconds per PDU and DIF at each SDU size: what one more normal DIF, or flow control, adds to
+/// the time of an SDU; the last column is the mean of the two DIFs.
+fn costs(rows: &[Row]) -> String {
+    let of_case = |row: &&Row| row.case == CASE && row.metric == Metric::MsgsPerS;
+    let rows: Vec<&Row> = rows.iter().filter(of_case).collect();
+    let ns = |sdu: u64, system: &str| {
+        let found = rows.iter().find(|r| r.sdu == sdu && r.system == system);
+        found.filter(|r| r.median > 0.0).map(|r| 1e9 / r.median)
+    };
+    let more = |sdu: u64, over: &str, under: &str| Some(ns(sdu, over)? - ns(sdu, under)?);
+    let cell = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), short);
+    let heads = STEPS.iter().map(|(head, ..)| *head);
+    let mut table = Table::new(["SDU"].into_iter().chain(heads).chain(["ns/PDU/DIF"]));
+    let mut sizes: Vec<u64> = rows.iter().map(|row| row.sdu).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let mut is_empty = true;
+    for sdu in sizes {
+        let steps = STEPS.map(|(_, over, under)| more(sdu, over, under));
+        let mean = more(sdu, "normal-2", "normal-0").map(|two| two / 2.0);
+        is_empty &= steps.iter().all(Option::is_none);
+        let cells = steps.into_iter().chain([mean]).map(cell);
+        table.row([size(sdu)].into_iter().chain(cells));
+    }
+    match is_empty {
+        true => String::new(),
+        false => format!(
+            "{CASE}: ns per PDU and per DIF, from the medians; small SDUs share PDUs of a normal \
+             DIF, which may save more than it costs\n{table}"
+        ),
+    }
 }
 
 /// Whether each normal DIF costs at most a tenth of goodput.
@@ -154,4 +197,30 @@ pub fn verdicts(results: &Results) -> Vec<Verdict> {
             ))
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::rows::Samples;
+
+    #[test]
+    fn a_dif_costs_what_one_more_adds() {
+        let mut samples = Samples::default();
+        for (system, ns) in [
+            ("normal-0", 200.0),
+            ("normal-1", 500.0),
+            ("normal-2", 700.0),
+        ] {
+            samples.add(CASE, 1400, system, Metric::MsgsPerS, 1e9 / ns);
+        }
+        samples.add(CASE, 64, "udp", Metric::MsgsPerS, 1e6);
+        let text = costs(&samples.rows());
+        let line = text
+            .lines()
+            .find(|line| line.trim_start().starts_with("1400"));
+        let cells: Vec<&str> = line.unwrap().split_whitespace().collect();
+        assert_eq!(cells, ["1400", "300", "200", "-", "-", "250"], "{text}");
+        assert_eq!(costs(&[]), "");
+    }
 }

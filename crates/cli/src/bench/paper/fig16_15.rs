@@ -5,16 +5,18 @@
 //!   s1 (client) ---- s2 (server, then and now) ---- s3 (server, then and now)
 //! ```
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carina_api::control::DifRole;
 use carina_client::{Flow, FlowSpec, Node};
 
+use super::figures::{self, Bar, Spread, Words};
 use super::place::{Place, app_name, dif_name, wire};
 use super::{CaseFound, PaperOptions};
 use crate::failure::{Attempt, Failure, failed};
 use crate::report::progress;
-use crate::report::rows::Metric;
+use crate::report::rows::{Metric, Row};
 
 /// Name of the case.
 pub const CASE: &str = "fig16.15";
@@ -63,7 +65,11 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
         let first = client.ask_until_answered()?;
         let gap = first.duration_since(last).as_secs_f64();
         progress(format!("{CASE}: the server moved, {way}: {gap:.3} s"));
-        found.samples.add(CASE, SDU as u64, way, Metric::GapS, gap);
+        let move_name = move_name(run + 1, way);
+        for system in [way, &move_name] {
+            let samples = &mut found.samples;
+            samples.add(CASE, SDU as u64, system, Metric::GapS, gap);
+        }
     }
     found.notes = vec![
         "three systems in a row, one normal DIF; the gap is the time from the last answer of the \
@@ -73,6 +79,45 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
             .to_owned(),
     ];
     Ok(found)
+}
+
+/// The row of one move, beside those of all moves of either way.
+fn move_name(number: usize, way: &str) -> String {
+    format!("move {number}, {way}")
+}
+
+/// Number and way of a move, from the name of its row.
+fn move_of(system: &str) -> Option<(usize, &'static str)> {
+    let (number, way) = system.strip_prefix("move ")?.split_once(", ")?;
+    let way = SYSTEMS.into_iter().find(|known| *known == way)?;
+    Some((number.parse().ok()?, way))
+}
+
+/// Draws the gap of every move; false when none was measured.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn draw(rows: &[Row], path: &Path) -> Result<bool, Failure> {
+    let is_gap = |row: &&Row| row.case == CASE && row.metric == Metric::GapS;
+    let moved = |row: &Row| Some((move_of(&row.system)?, Spread::of(row)));
+    let mut moves: Vec<_> = rows.iter().filter(is_gap).filter_map(moved).collect();
+    moves.sort_by_key(|((number, _), _)| *number);
+    if moves.is_empty() {
+        return Ok(false);
+    }
+    let bar = |((number, way), spread): ((usize, &str), Spread)| Bar {
+        label: number.to_string(),
+        group: format!("from {way}"),
+        spread,
+    };
+    let bars: Vec<Bar> = moves.into_iter().map(bar).collect();
+    let words = Words {
+        title: "fig16.15: the server moves; time without an answer",
+        x: "move",
+        y: "gap, s",
+    };
+    figures::bars(&bars, &words, path)?;
+    Ok(true)
 }
 
 fn serve(place: &mut Place) -> Result<(), Failure> {

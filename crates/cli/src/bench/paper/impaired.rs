@@ -6,16 +6,18 @@
 //! ```
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 
 use carina_api::control::DifRole;
 use carina_client::FlowSpec;
 
+use super::figures::{self, Bar, Spread, Words};
 use super::order::{Means, System, Way};
 use super::place::{Place, dif_name, wire};
 use super::{CaseFound, PaperOptions, order, sizes_or};
 use crate::failure::{Failure, failed};
 use crate::report::progress;
-use crate::report::rows::OURS;
+use crate::report::rows::{Metric, OURS, Row};
 
 /// Name of the case.
 pub const CASE: &str = "impaired";
@@ -110,4 +112,32 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
         "every byte of every SDU was compared with what was sent".to_owned(),
     ]);
     Ok(found)
+}
+
+/// Draws the goodput of both at each SDU size; false when none was measured.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn draw(rows: &[Row], path: &Path) -> Result<bool, Failure> {
+    let of_case = |row: &&Row| row.case == CASE && row.metric == Metric::GoodputMbps;
+    let bars: Vec<Bar> = rows
+        .iter()
+        .filter(of_case)
+        .map(|row| Bar {
+            label: format!("{}, {} bytes", row.system, row.sdu),
+            group: row.system.clone(),
+            spread: Spread::of(row),
+        })
+        .collect();
+    if bars.is_empty() {
+        return Ok(false);
+    }
+    let title = format!("impaired: goodput with {}", IMPAIRMENT.join(" "));
+    let words = Words {
+        title: &title,
+        x: "system and SDU size",
+        y: "goodput, Mbit/s",
+    };
+    figures::bars(&bars, &words, path)?;
+    Ok(true)
 }

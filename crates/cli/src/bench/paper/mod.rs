@@ -8,6 +8,7 @@ pub mod fig16_12;
 pub mod fig16_14;
 pub mod fig16_15;
 pub mod fig4;
+pub mod figures;
 pub mod guest;
 pub mod impaired;
 pub mod order;
@@ -15,7 +16,7 @@ pub mod place;
 pub mod show;
 pub mod verdict;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use carina_client::FlowSpec;
 
@@ -92,6 +93,18 @@ impl Case {
             Case::Fig1614 => fig16_14::run(options),
             Case::Fig1615 => fig16_15::run(options),
             Case::Impaired => impaired::run(options),
+        }
+    }
+
+    /// Draws the case's figure; false when nothing of it was measured.
+    fn draw(self, results: &Results, path: &Path) -> Result<bool, Failure> {
+        match self {
+            Case::Fig1612 => fig16_12::draw(&results.rows, path),
+            Case::Fig1615 => fig16_15::draw(&results.rows, path),
+            Case::Impaired => impaired::draw(&results.rows, path),
+            Case::Fig4b | Case::Fig4c | Case::Fig1614 => {
+                show::draw_goodput(results, self.name(), path)
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::{Case, Found};
 use crate::Shared;
-use crate::failure::{Attempt, Outcome, failed};
+use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::report::rows::{Metric, Results, Row};
 use crate::report::table::{Table, short, size};
 use crate::report::{figure, print_line};
@@ -126,22 +126,103 @@ fn cell(row: &Row) -> String {
 
 fn draw(results: &Results, out: &Path) -> Outcome {
     for case in Case::ALL {
-        let name = case.name();
-        let rows: Vec<Row> = results
-            .rows
-            .iter()
-            .filter(|row| row.case == name && row.metric == Metric::GoodputMbps)
-            .cloned()
-            .collect();
-        let Some(longest) = rows.iter().map(|row| row.sdu).max() else {
-            continue;
-        };
-        let one = Results {
-            rows,
-            ..results.clone()
-        };
-        let path = out.join(format!("{name}.svg"));
-        figure::draw(&one, longest.min(4000), &format!("{name}: goodput"), &path)?;
+        case.draw(results, &out.join(format!("{}.svg", case.name())))?;
     }
     Ok(())
+}
+
+/// Draws goodput by SDU size; false when none was measured.
+pub fn draw_goodput(results: &Results, case: &str, path: &Path) -> Result<bool, Failure> {
+    let of_case = |row: &&Row| row.case == case && row.metric == Metric::GoodputMbps;
+    let rows: Vec<Row> = results.rows.iter().filter(of_case).cloned().collect();
+    let Some(longest) = rows.iter().map(|row| row.sdu).max() else {
+        return Ok(false);
+    };
+    let one = Results {
+        rows,
+        ..results.clone()
+    };
+    figure::draw(&one, longest.min(4000), &format!("{case}: goodput"), path)?;
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows of a run of two repetitions.
+    fn recorded() -> Results {
+        serde_json::from_str(include_str!("recorded.json")).unwrap()
+    }
+
+    fn figures_of(results: &Results, name: &str) -> Vec<(String, String)> {
+        let out = std::env::temp_dir().join(format!("carina-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&out).unwrap();
+        draw(results, &out).unwrap();
+        let mut files: Vec<(String, String)> = std::fs::read_dir(&out)
+            .unwrap()
+            .map(|entry| {
+                let path = entry.unwrap().path();
+                let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+                (name, std::fs::read_to_string(&path).unwrap())
+            })
+            .collect();
+        std::fs::remove_dir_all(&out).unwrap();
+        files.sort();
+        files
+    }
+
+    #[test]
+    fn every_case_that_was_measured_has_its_figure() {
+        let files = figures_of(&recorded(), "figures");
+        let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
+        let expected = [
+            "fig16.12.svg",
+            "fig16.14.svg",
+            "fig16.15.svg",
+            "impaired.svg",
+        ];
+        assert_eq!(names, expected);
+        for (name, svg) in &files {
+            assert!(
+                svg.contains("<svg") && svg.trim_end().ends_with("</svg>"),
+                "{name}"
+            );
+        }
+        let texts = |at: usize| -> Vec<&str> { files[at].1.lines().map(str::trim).collect() };
+        for system in super::super::fig16_12::SYSTEMS {
+            assert!(texts(0).contains(&system), "{system} is in fig16.12");
+        }
+        assert!(texts(1).iter().any(|line| line.contains("normal-2-fc")));
+        for text in ["from 3 to 2", "from 2 to 3", "10"] {
+            assert!(texts(2).contains(&text), "{text} is in fig16.15");
+        }
+        for text in ["carina, 1400 bytes", "tcp, 64 bytes"] {
+            assert!(texts(3).contains(&text), "{text} is in impaired");
+        }
+    }
+
+    #[test]
+    fn tables_have_no_column_for_single_moves() {
+        let found = Found {
+            results: recorded(),
+            verdicts: Vec::new(),
+            texts: Vec::new(),
+            failures: Vec::new(),
+        };
+        let text = text(&found);
+        assert!(
+            text.contains("3 to 2") && !text.contains("move 1"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn nothing_measured_is_no_figure() {
+        let none = Results {
+            rows: Vec::new(),
+            ..recorded()
+        };
+        assert_eq!(figures_of(&none, "no-figures"), []);
+    }
 }

@@ -1,0 +1,209 @@
+//! Figures of the cases that are about something else than goodput by SDU size.
+
+use std::path::Path;
+
+use plotters::coord::ranged1d::SegmentValue;
+use plotters::prelude::*;
+
+use crate::failure::{Failure, failed};
+use crate::measure::summary::regression;
+use crate::report::figure::COLOURS;
+use crate::report::rows::Row;
+
+/// What is written at a figure.
+pub struct Words<'a> {
+    /// Above it.
+    pub title: &'a str,
+    /// Along the horizontal axis.
+    pub x: &'a str,
+    /// Along the vertical axis, with the unit.
+    pub y: &'a str,
+}
+
+/// A value with the range of its runs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The lowest run.
+    pub low: f64,
+    /// The highest run.
+    pub high: f64,
+}
+
+impl Spread {
+    /// That of a row.
+    pub fn of(row: &Row) -> Spread {
+        Spread {
+            median: row.median,
+            low: row.low,
+            high: row.high,
+        }
+    }
+}
+
+/// A bar of a figure.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Bar {
+    /// What is below it.
+    pub label: String,
+    /// Bars of a group have one colour.
+    pub group: String,
+    /// Its height.
+    pub spread: Spread,
+}
+
+/// A point of a figure, with a name beside it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Point {
+    /// Its name.
+    pub name: String,
+    /// Where it is on the horizontal axis.
+    pub x: f64,
+    /// Its height.
+    pub spread: Spread,
+}
+
+/// Draws bars side by side, with the range of the runs.
+///
+/// # Errors
+/// There are none of any height, or the file cannot be written.
+pub fn bars(bars: &[Bar], words: &Words<'_>, path: &Path) -> Result<(), Failure> {
+    let top = highest(bars.iter().map(|bar| bar.spread), words)?;
+    draw_bars(bars, top, words, path)
+        .map_err(|reason| failed(format!("drawing {}: {reason}", path.display())))
+}
+
+/// Draws points with their names, and the straight line through them.
+///
+/// # Errors
+/// There are none of any height, or the file cannot be written.
+pub fn points(points: &[Point], words: &Words<'_>, path: &Path) -> Result<(), Failure> {
+    let top = highest(points.iter().map(|point| point.spread), words)?;
+    draw_points(points, top, words, path)
+        .map_err(|reason| failed(format!("drawing {}: {reason}", path.display())))
+}
+
+fn highest(spreads: impl Iterator<Item = Spread>, words: &Words<'_>) -> Result<f64, Failure> {
+    let top = spreads.map(|spread| spread.high).fold(0.0, f64::max);
+    match top > 0.0 && top.is_finite() {
+        true => Ok(top),
+        false => Err(failed(format!(
+            "{}: nothing was measured, so there is nothing to draw",
+            words.title
+        ))),
+    }
+}
+
+fn draw_bars(bars: &[Bar], top: f64, words: &Words<'_>, path: &Path) -> Result<(), String> {
+    let text = |e: DrawingAreaErrorKind<std::io::Error>| e.to_string();
+    let area = SVGBackend::new(path, SIZE).into_drawing_area();
+    area.fill(&WHITE).map_err(text)?;
+    let mut chart = ChartBuilder::on(&area)
+        .caption(words.title, FONT)
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(72)
+        .build_cartesian_2d(
+            (0..bars.len().saturating_sub(1)).into_segmented(),
+            0.0..top * 1.15,
+        )
+        .map_err(text)?;
+    let label = |at: &SegmentValue<usize>| match at {
+        SegmentValue::CenterOf(at) => bars.get(*at).map_or_else(String::new, |b| b.label.clone()),
+        _ => String::new(),
+    };
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(WHITE)
+        .x_desc(words.x)
+        .y_desc(words.y)
+        .x_labels(bars.len() + 1)
+        .x_label_formatter(&label)
+        .draw()
+        .map_err(text)?;
+    let mut groups: Vec<&str> = bars.iter().map(|bar| bar.group.as_str()).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    for (index, group) in groups.into_iter().enumerate() {
+        let colour = COLOURS[index % COLOURS.len()];
+        let of_group = || (0..bars.len()).filter(|at| bars[*at].group == group);
+        let boxes = of_group().map(|at| {
+            let ends = [
+                (SegmentValue::Exact(at), 0.0),
+                (SegmentValue::Exact(at + 1), bars[at].spread.median),
+            ];
+            let mut bar = Rectangle::new(ends, colour.mix(0.75).filled());
+            bar.set_margin(0, 0, 10, 10);
+            bar
+        });
+        chart
+            .draw_series(boxes)
+            .map_err(text)?
+            .label(group)
+            .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled()));
+        let ranges = of_group().map(|at| {
+            let Spread { low, high, .. } = bars[at].spread;
+            let at = SegmentValue::CenterOf(at);
+            PathElement::new([(at.clone(), low), (at, high)], BLACK.stroke_width(1))
+        });
+        chart.draw_series(ranges).map_err(text)?;
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::UpperRight)
+        .background_style(WHITE.mix(0.85))
+        .border_style(BLACK)
+        .draw()
+        .map_err(text)?;
+    area.present().map_err(text)
+}
+
+fn draw_points(points: &[Point], top: f64, words: &Words<'_>, path: &Path) -> Result<(), String> {
+    let text = |e: DrawingAreaErrorKind<std::io::Error>| e.to_string();
+    let area = SVGBackend::new(path, SIZE).into_drawing_area();
+    area.fill(&WHITE).map_err(text)?;
+    let right = points.iter().map(|point| point.x).fold(0.0, f64::max);
+    let mut chart = ChartBuilder::on(&area)
+        .caption(words.title, FONT)
+        .margin(12)
+        .x_label_area_size(44)
+        .y_label_area_size(72)
+        .build_cartesian_2d(0.0..right.max(1.0) * 1.08, 0.0..top * 1.08)
+        .map_err(text)?;
+    chart
+        .configure_mesh()
+        .light_line_style(WHITE)
+        .x_desc(words.x)
+        .y_desc(words.y)
+        .x_labels(right as usize + 1)
+        .x_label_formatter(&|x| format!("{x:.0}"))
+        .draw()
+        .map_err(text)?;
+    let (dots, line) = (COLOURS[0], COLOURS[2]);
+    let plane: Vec<(f64, f64)> = points.iter().map(|p| (p.x, p.spread.median)).collect();
+    if let Some((slope, intercept)) = regression(&plane) {
+        let at = |x: f64| (x, intercept + slope * x);
+        chart
+            .draw_series(LineSeries::new([at(0.0), at(right)], line.stroke_width(2)))
+            .map_err(text)?;
+    }
+    let range = |point: &Point| {
+        let Spread { low, high, .. } = point.spread;
+        PathElement::new([(point.x, low), (point.x, high)], dots.stroke_width(1))
+    };
+    chart.draw_series(points.iter().map(range)).map_err(text)?;
+    for point in points {
+        let place = (point.x, point.spread.median);
+        let mark = EmptyElement::at(place)
+            + Circle::new((0, 0), 4, dots.filled())
+            + Text::new(point.name.clone(), (8, -6), ("sans-serif", 14));
+        chart.draw_series([mark]).map_err(text)?;
+    }
+    area.present().map_err(text)
+}
+
+/// Width and height of a figure.
+const SIZE: (u32, u32) = (960, 600);
+const FONT: (&str, i32) = ("sans-serif", 20);
