@@ -160,19 +160,25 @@ impl Core {
                 return Err(ErrorBody::new(ErrorCode::Unsupported, what));
             }
         };
-        let config = match &ipcp.member {
-            Some(member) => member.config.as_ref(),
+        let member = match &ipcp.member {
+            Some(member) => Some(member),
             // What a shim carries are mostly PDUs of a DIF above.
             None => self
                 .ipcps
                 .values()
                 .filter_map(|upper| upper.member.as_ref())
-                .filter(|member| member.is_over(&ipcp.dif))
-                .find_map(|member: &Membership| member.config.as_ref()),
+                .find(|member: &&Membership| member.is_over(&ipcp.dif)),
         };
         let mut description = format!("carina {word}");
-        if let Some(config) = config {
-            description += &settings(config);
+        if let Some(member) = member {
+            // Widths are not known before the member is one; the dialect is.
+            let dialect = member.made_from.dialect;
+            if !dialect.is_native() {
+                description += &format!(" dialect={}", dialect.name());
+            }
+            if let Some(config) = &member.config {
+                description += &settings(config);
+            }
         }
         let info = CaptureInfo {
             id: 0,

@@ -4,24 +4,27 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 
+use carina_api::control::Dialect;
 use carina_wire::pcapng::{CaptureError, Direction, Item, Packet, Reader};
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::dissect::{Dissector, Settings};
-use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::dissect::{Classic, Dissector, Settings};
+use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::report::{print_json, print_line};
 
 /// Show the packets of a capture file: PDUs, CDAP messages, VMPI records, RINA ARP
 ///
-/// Reads pcapng as `carina capture` and other tools write it. One line for each packet; with
+/// Reads pcapng as `carina capture` and other tools write it, and the older pcap. PDUs may be of any
+/// dialect: what the file or an option does not say is guessed from ARP and the first PDU. One line for each packet; with
 /// --verbose a paragraph, with --json an object.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   carina dissect blue.pcapng
   carina dissect --verbose blue.pcapng
   carina capture blue -w - | carina dissect -
-  carina dissect --dif address=4,seq=8 of-another-tool.pcapng")]
+  carina dissect --dif address=4,seq=8 of-another-tool.pcapng
+  carina dissect --dialect irati --dif address=4 between-two-hosts.pcap")]
 pub struct DissectArgs {
     /// The file; - for standard input
     file: PathBuf,
@@ -31,7 +34,64 @@ pub struct DissectArgs {
     /// Field widths of the DIF where the file does not say: address=2,cep=2,qos=1,seq=4,
     /// ctrl_seq=4,length=2,rate=4,frame=4, and delimiting=standard or none
     #[arg(long, value_name = "KEY=VALUE,..", default_value = "")]
-    dif: Settings,
+    dif: String,
+    /// What the members of the DIF speak, where the file does not say: native, rlite or irati
+    /// [default: what the packets look like]
+    #[arg(long, value_name = "NAME")]
+    dialect: Option<Dialect>,
+}
+
+impl DissectArgs {
+    /// What holds for interfaces that say nothing of themselves.
+    fn settings(&self) -> Result<Settings, Failure> {
+        let text = match self.dialect {
+            Some(dialect) => format!("dialect={},{}", dialect.name(), self.dif),
+            None => self.dif.clone(),
+        };
+        text.parse()
+            .map_err(|what| usage(format!("--dif {}: {what}", self.dif)))
+    }
+}
+
+/// A file of either kind.
+enum AnyReader {
+    Blocks(Reader),
+    Classic(Classic),
+}
+
+impl AnyReader {
+    /// By the first bytes of the file.
+    fn of_file(begin: &[u8]) -> AnyReader {
+        let magic = begin.first_chunk().copied();
+        match magic.and_then(Classic::of_magic) {
+            Some(classic) => AnyReader::Classic(classic),
+            None => AnyReader::Blocks(Reader::new()),
+        }
+    }
+
+    fn feed(&mut self, bytes: &[u8]) {
+        match self {
+            AnyReader::Blocks(reader) => reader.feed(bytes),
+            AnyReader::Classic(reader) => reader.feed(bytes),
+        }
+    }
+
+    fn poll(&mut self, name: &str) -> Result<Option<Item<'_>>, Failure> {
+        match self {
+            AnyReader::Blocks(reader) => reader.poll().map_err(|error| wrong(name, error)),
+            AnyReader::Classic(reader) => {
+                let polled = reader.poll();
+                polled.map_err(|what| failed(format!("{name}: {what}")))
+            }
+        }
+    }
+
+    fn rest(&self) -> usize {
+        match self {
+            AnyReader::Blocks(reader) => reader.rest(),
+            AnyReader::Classic(reader) => reader.rest(),
+        }
+    }
 }
 
 /// Runs the command.
@@ -45,9 +105,14 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
     } else {
         Box::new(File::open(&args.file).attempt(format!("opening {name}"))?)
     };
-    let mut show = Show::new(args.dif, shared.json, args.verbose);
-    let mut reader = Reader::new();
+    let mut show = Show::new(args.settings()?, shared.json, args.verbose);
     let mut portion = vec![0; 1 << 16];
+    // The kind of the file shows in its first bytes, which a pipe may give one by one.
+    let mut begin = Vec::new();
+    let head = input.by_ref().take(4).read_to_end(&mut begin);
+    head.attempt(format!("reading {name}"))?;
+    let mut reader = AnyReader::of_file(&begin);
+    reader.feed(&begin);
     loop {
         let count = match input.read(&mut portion) {
             Ok(0) => break,
@@ -56,7 +121,7 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
             Err(error) => return Err(error).attempt(format!("reading {name}")),
         };
         reader.feed(&portion[..count]);
-        while let Some(item) = reader.poll().map_err(|error| wrong(&name, error))? {
+        while let Some(item) = reader.poll(&name)? {
             show.item(&item)?;
         }
     }

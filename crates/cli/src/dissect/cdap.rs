@@ -1,13 +1,13 @@
 //! CDAP messages.
 
-use carina_cdap::{Flag, Message, Party, Value};
+use carina_cdap::{Flag, Message, Party, Rules, Value};
 
 use super::layer::{Layer, show_bytes};
-use super::protobuf;
+use super::{protobuf, schema};
 
 /// The layer of a message; `None` when the bytes are none.
 pub(super) fn dissect(bytes: &[u8]) -> Option<Layer> {
-    let message = Message::decode(bytes).ok()?;
+    let message = read(bytes)?;
     let mut layer = Layer::new("cdap", gist(&message));
     layer.field("opcode", message.opcode.name());
     if message.invoke_id != 0 {
@@ -32,7 +32,7 @@ pub(super) fn dissect(bytes: &[u8]) -> Option<Layer> {
         layer.field("filter", show_bytes(&message.filter));
     }
     if let Some(value) = &message.value {
-        layer.field("value", show_value(value));
+        layer.field("value", show_value(&message.class, value));
     }
     if let Some(auth) = &message.auth {
         layer.text("auth_policy", &auth.name);
@@ -44,6 +44,12 @@ pub(super) fn dissect(bytes: &[u8]) -> Option<Layer> {
     }
     layer.text("reason", &message.reason);
     Some(layer)
+}
+
+/// Reads a message under the rules of any dialect.
+fn read(bytes: &[u8]) -> Option<Message> {
+    let all = [Rules::NATIVE, Rules::RLITE, Rules::IRATI];
+    all.iter().find_map(|rules| rules.decode(bytes).ok())
 }
 
 fn gist(message: &Message) -> String {
@@ -80,12 +86,26 @@ fn party(party: &Party) -> String {
     parts.join("|")
 }
 
-fn show_value(value: &Value) -> String {
+/// The message that a message carries to a member that is no neighbour, in other dialects.
+pub(super) fn carried(bytes: &[u8]) -> Option<Vec<u8>> {
+    let message = read(bytes)?;
+    match message.value {
+        Some(Value::Bytes(value)) if message.class == "a_data" => protobuf::bytes_of(&value, 3),
+        _ => None,
+    }
+}
+
+fn show_value(class: &str, value: &Value) -> String {
     match value {
         Value::Int(v) | Value::Sint(v) => v.to_string(),
         Value::Int64(v) | Value::Sint64(v) => v.to_string(),
         Value::Text(v) => format!("{v:?}"),
-        Value::Bytes(v) => protobuf::describe(v).unwrap_or_else(|| show_bytes(v)),
+        Value::Bytes(v) => {
+            let known = schema::of_class(class).and_then(|known| protobuf::describe_as(known, v));
+            known
+                .or_else(|| protobuf::describe(v))
+                .unwrap_or_else(|| show_bytes(v))
+        }
         Value::Float(v) => v.to_string(),
         Value::Double(v) => v.to_string(),
         Value::Bool(v) => v.to_string(),

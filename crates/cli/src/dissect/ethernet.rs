@@ -4,10 +4,11 @@ use carina_wire::arp::{Arp, ArpError, Dialect, Operation};
 use carina_wire::ether::{ETHERTYPE_RINA, Header, TPID_CUSTOMER, TPID_PRISTINE, TPID_PROVIDER};
 
 use super::layer::Layer;
-use super::{Settings, pdu};
+use super::pdu;
+use super::state::State;
 
 /// Adds the layers of a frame.
-pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, frame: &[u8], original: usize) {
+pub(super) fn dissect(layers: &mut Vec<Layer>, state: &mut State, frame: &[u8], original: usize) {
     let tpids = [TPID_CUSTOMER, TPID_PROVIDER, TPID_PRISTINE];
     let (header, length) = match Header::decode(frame, &tpids) {
         Ok(decoded) => decoded,
@@ -30,10 +31,22 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, frame: &[u8]
         .any(|dialect| dialect.ethertype == header.ethertype);
     if header.ethertype == ETHERTYPE_RINA {
         layers.push(layer);
-        pdu::guess(layers, settings, payload, original);
+        pdu::guess(layers, &state.settle(payload, original), payload, original);
     } else if is_arp {
         layers.push(layer);
         layers.push(arp(payload));
+        if header.ethertype == Dialect::IRATI.ethertype && Arp::decode(payload).is_ok() {
+            state.suppose(carina_wire::dif::Dialect::Irati);
+        }
+    } else if let Some((datagram, bytes)) = state.datagram(header.ethertype, payload, original) {
+        layers.push(layer);
+        layers.push(datagram.layer());
+        pdu::guess(
+            layers,
+            &state.settle(bytes, datagram.bytes),
+            bytes,
+            datagram.bytes,
+        );
     } else {
         layer.summary += &format!(" type {:#06x}, {original} bytes", header.ethertype);
         layers.push(layer);

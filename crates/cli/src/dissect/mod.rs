@@ -6,16 +6,23 @@
 //! description of its interface in the capture file: [`Settings`].
 
 mod cdap;
+mod classic;
 mod delimiting;
 mod ethernet;
 mod layer;
 mod pdu;
 mod protobuf;
+mod schema;
 mod settings;
+mod state;
+mod udp;
 mod vmpi;
 
 use carina_wire::pcapng::{Interface, LinkType, Packet};
 
+use self::state::State;
+
+pub use classic::Classic;
 pub use layer::Layer;
 pub use settings::Settings;
 
@@ -23,7 +30,9 @@ pub use settings::Settings;
 pub struct Dissector {
     /// What holds for an interface that says nothing of itself.
     fallback: Settings,
-    interfaces: Vec<(LinkType, Settings)>,
+    interfaces: Vec<(LinkType, State)>,
+    /// For packets of interfaces that were never told of.
+    unknown: State,
     pieces: vmpi::Pieces,
 }
 
@@ -32,6 +41,7 @@ impl Dissector {
     pub fn new(fallback: Settings) -> Dissector {
         Dissector {
             fallback,
+            unknown: State::new(fallback),
             interfaces: Vec::new(),
             pieces: vmpi::Pieces::default(),
         }
@@ -49,27 +59,35 @@ impl Dissector {
     /// Its description is one of Carina's and says something impossible.
     pub fn add_interface(&mut self, interface: &Interface) -> Result<(), String> {
         let settings = Settings::of_interface(&interface.description, self.fallback)?;
-        self.interfaces.push((interface.link, settings));
+        self.interfaces.push((interface.link, State::new(settings)));
         Ok(())
     }
 
     /// The layers of a packet, the outermost first.
     pub fn dissect(&mut self, packet: &Packet<'_>) -> Vec<Layer> {
         let index = packet.interface as usize;
-        let known = self.interfaces.get(index).copied();
-        let (link, settings) = known.unwrap_or((LinkType(0), self.fallback));
+        let (link, state) = match self.interfaces.get_mut(index) {
+            Some((link, state)) => (*link, state),
+            None => (LinkType(0), &mut self.unknown),
+        };
         let original = (packet.original_bytes as usize).max(packet.bytes.len());
         let mut layers = Vec::new();
         match link {
             LinkType::ETHERNET => {
-                ethernet::dissect(&mut layers, &settings, packet.bytes, original);
+                ethernet::dissect(&mut layers, state, packet.bytes, original);
             }
-            LinkType::PDU => pdu::dissect(&mut layers, &settings, packet.bytes, original),
-            LinkType::SDU => pdu::guess(&mut layers, &settings, packet.bytes, original),
+            LinkType::PDU => {
+                let settings = state.settle(packet.bytes, original);
+                pdu::dissect(&mut layers, &settings, packet.bytes, original);
+            }
+            LinkType::SDU => {
+                let settings = state.settle(packet.bytes, original);
+                pdu::guess(&mut layers, &settings, packet.bytes, original);
+            }
             LinkType::VMPI => {
                 let key = (packet.interface, packet.direction);
                 self.pieces
-                    .dissect(&mut layers, &settings, key, packet.bytes, original);
+                    .dissect(&mut layers, &state.settings, key, packet.bytes, original);
             }
             LinkType(other) => layers.push(Layer::new(
                 "unknown",
@@ -80,5 +98,7 @@ impl Dissector {
     }
 }
 
+#[cfg(test)]
+mod captured;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! PDUs of a normal DIF.
 
-use carina_wire::dif::{Ack, Control, Decoded, Pci, PduType, Window};
+use carina_wire::dif::{Ack, Control, Decoded, Dialect, Pci, PduType, Window};
 use serde_json::json;
 
 use super::layer::{Layer, show_bytes};
@@ -23,12 +23,10 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, pdu: &[u8], 
 /// Adds the layers of an SDU that is a PDU of a DIF above, or data of an application.
 pub(super) fn guess(layers: &mut Vec<Layer>, settings: &Settings, sdu: &[u8], original: usize) {
     let settings = &for_pdu(*settings, sdu);
-    let is_padding = |header: &Decoded| {
-        let rest = sdu.get(header.pdu_bytes..).unwrap_or_default();
-        rest.len() < SHORTEST_FRAME && rest.iter().all(|byte| *byte == 0)
-    };
     match settings.syntax.decode(sdu, original) {
-        Ok(header) if is_padding(&header) => known(layers, settings, sdu, original, &header),
+        Ok(header) if is_to_the_end(&header, sdu) => {
+            known(layers, settings, sdu, original, &header)
+        }
         _ => content(layers, sdu, original),
     }
 }
@@ -36,6 +34,9 @@ pub(super) fn guess(layers: &mut Vec<Layer>, settings: &Settings, sdu: &[u8], or
 /// What holds for one PDU: those between neighbours, which have hop limit 0, are written with the
 /// default widths and delimiting in every DIF.
 fn for_pdu(settings: Settings, pdu: &[u8]) -> Settings {
+    if settings.syntax.dialect != Dialect::Native {
+        return settings;
+    }
     match settings.syntax.peek(pdu) {
         Ok(route) if route.hop_limit != 0 => settings,
         _ => Settings::default(),
@@ -46,12 +47,43 @@ fn for_pdu(settings: Settings, pdu: &[u8]) -> Settings {
 pub(super) fn content(layers: &mut Vec<Layer>, sdu: &[u8], original: usize) {
     let is_whole = sdu.len() == original;
     if let Some(layer) = cdap::dissect(sdu).filter(|_| is_whole) {
-        return layers.push(layer);
+        layers.push(layer);
+        // A message within a message within a message would be somebody's joke.
+        if let Some(layer) = cdap::carried(sdu).and_then(|inner| cdap::dissect(&inner)) {
+            layers.push(layer);
+        }
+        return;
     }
     let mut layer = Layer::new("data", format!("{original} bytes"));
     layer.field("bytes", original);
     layer.field("content", show_bytes(sdu));
     layers.push(layer);
+}
+
+/// The dialect of which an SDU is a PDU, if it is one: the first whose layout makes sense of it to
+/// the last byte.
+pub(super) fn dialect_of(settings: &Settings, sdu: &[u8], original: usize) -> Option<Settings> {
+    // A short native PDU and one of IRATI differ in where their type is only.
+    Dialect::ALL.into_iter().find_map(|dialect| {
+        let settings = settings.in_dialect(dialect);
+        let header = for_pdu(settings, sdu).syntax.decode(sdu, original).ok()?;
+        (is_known_kind(&header) && is_to_the_end(&header, sdu)).then_some(settings)
+    })
+}
+
+/// Members and connections have numbers other than 0 for the most part.
+fn is_known_kind(header: &Decoded) -> bool {
+    let pci = &header.pci;
+    match pci.kind {
+        PduType::Management => pci.dst_cep.0 == 0 && pci.src_cep.0 == 0,
+        _ => pci.src.0 != 0 || pci.dst.0 != 0,
+    }
+}
+
+/// What follows the PDU is the padding of a short frame.
+fn is_to_the_end(header: &Decoded, sdu: &[u8]) -> bool {
+    let rest = sdu.get(header.pdu_bytes..).unwrap_or_default();
+    rest.len() < SHORTEST_FRAME && rest.iter().all(|byte| *byte == 0)
 }
 
 /// Payload of the shortest Ethernet frame in bytes.

@@ -3,7 +3,7 @@
 
 use std::str::FromStr;
 
-use carina_wire::dif::{Syntax, Widths};
+use carina_wire::dif::{Dialect, Syntax, Widths};
 
 /// What must be known of a DIF to read its PDUs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct Settings {
     pub syntax: Syntax,
     /// User data begin with a delimiting header.
     pub is_delimited: bool,
+    /// The dialect is said, not guessed.
+    pub is_certain: bool,
 }
 
 impl Default for Settings {
@@ -19,6 +21,7 @@ impl Default for Settings {
         Settings {
             syntax: Syntax::default(),
             is_delimited: true,
+            is_certain: false,
         }
     }
 }
@@ -37,13 +40,36 @@ impl Settings {
         fallback.with(words.filter_map(|word| word.split_once('=')))
     }
 
+    /// The same in another dialect, with what is usual there; in the same one nothing changes.
+    pub fn in_dialect(mut self, dialect: Dialect) -> Settings {
+        if dialect != self.syntax.dialect {
+            self.syntax = Syntax {
+                dialect,
+                widths: dialect.widths(),
+            };
+            self.is_delimited = dialect == Dialect::Native;
+        }
+        self
+    }
+
     /// With some of them changed; keys that are not about PDUs are passed over.
     fn with<'a>(
         mut self,
         pairs: impl Iterator<Item = (&'a str, &'a str)>,
     ) -> Result<Settings, String> {
+        let mut pairs: Vec<_> = pairs.collect();
+        // Widths and delimiting are as usual in the dialect unless they are said too.
+        if let Some(at) = pairs.iter().position(|(key, _)| *key == "dialect") {
+            let (_, name) = pairs.remove(at);
+            let dialect = Dialect::of_name(name)
+                .ok_or_else(|| format!("dialect={name}: should be native, rlite or irati"))?;
+            self = self.in_dialect(dialect);
+            self.is_certain = true;
+        }
         for (key, value) in pairs {
             if let Some(width) = width_of(&mut self.syntax.widths, key) {
+                // Widths are those of a dialect.
+                self.is_certain = true;
                 *width = value
                     .parse()
                     .map_err(|_| format!("{key}={value}: not a number of bytes"))?;
@@ -70,10 +96,12 @@ impl FromStr for Settings {
             let (key, value) = word
                 .split_once('=')
                 .ok_or_else(|| format!("{word}: should be KEY=VALUE"))?;
-            if key != "delimiting" && width_of(&mut Widths::default(), key).is_none() {
+            if !matches!(key, "delimiting" | "dialect")
+                && width_of(&mut Widths::default(), key).is_none()
+            {
                 return Err(format!(
-                    "{key}: should be address, cep, qos, seq, ctrl_seq, length, rate, frame or \
-                     delimiting"
+                    "{key}: should be address, cep, qos, seq, ctrl_seq, length, rate, frame, \
+                     delimiting or dialect"
                 ));
             }
             pairs.push((key, value));
