@@ -103,6 +103,34 @@ const IRATI_SENT: &[&str] = &[
 ];
 
 #[test]
+fn the_examples_of_the_documentation_are_written_the_same() {
+    let document = include_str!("../../../docs/pci.md");
+    let mut count = 0;
+    for (syntax, name) in [(RLITE, "rlite"), (IRATI, "irati")] {
+        for part in document.split(&format!("\n```{name}-")).skip(1) {
+            let (kind, rest) = part.split_once('\n').expect("a line");
+            let (hex, _) = rest.split_once("```").expect("the end of the example");
+            let (header, control) = replay(syntax, hex);
+            assert_eq!(header.pdu_bytes, bytes(hex).len(), "{kind}");
+            let expected = match kind {
+                "data" => PduType::Data,
+                "management" => PduType::Management,
+                _ => PduType::Control,
+            };
+            assert_eq!(header.pci.kind, expected);
+            let said = control.map(|said| (said.ack.is_some(), said.window.is_some()));
+            match kind {
+                "window" => assert_eq!(said, Some((false, true))),
+                "acknowledgement-and-window" => assert_eq!(said, Some((true, true))),
+                _ => assert_eq!(said, None),
+            }
+            count += 1;
+        }
+    }
+    assert_eq!(count, 7);
+}
+
+#[test]
 fn what_rlite_sent_is_written_the_same() {
     for hex in RLITE_SENT {
         let (header, _) = replay(RLITE, hex);

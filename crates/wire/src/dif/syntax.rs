@@ -316,8 +316,7 @@ impl Syntax {
         }
     }
 
-    /// True when a whole PDU, without padding, has the right checksum in its PCI; one without a
-    /// checksum has not.
+    /// True when a whole PDU, without padding, has the right checksum in its PCI.
     #[must_use]
     pub fn is_sealed(&self, pdu: &[u8]) -> bool {
         self.has_checksum() && rlite::is_sealed(pdu)
