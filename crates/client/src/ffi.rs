@@ -5,8 +5,9 @@
 //! would be a bug, aborts. What each call does, and where it differs from other implementations
 //! of the same API, is in `docs/c-api.md`.
 //!
-//! This is the only file of the crate with `unsafe` code, which is what C costs: it takes pointers
-//! and descriptors from C and gives such back.
+//! This module is the only one of the crate with `unsafe` code, which is what C costs: it takes
+//! pointers and descriptors from C and gives such back. `read` and `write` as C programs have them
+//! on a flow are in `c/flow_io.c`; `scripts/librina` puts both together.
 #![expect(
     clippy::missing_safety_doc,
     reason = "the contract of each call is in the C header"
