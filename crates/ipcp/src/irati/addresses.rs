@@ -16,7 +16,7 @@ use alloc::vec::Vec;
 use crate::policy::{Catalogue, Descriptor, Param, Params, component};
 
 /// Name of the policy.
-pub(super) const KNOWN_ADDRESSES: &str = "known-addresses";
+pub const KNOWN_ADDRESSES: &str = "known-addresses";
 
 /// A policy of component `address-assignment`: addresses by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -27,6 +27,7 @@ mod directory;
 mod enrollment;
 mod flow_object;
 mod flows;
+pub mod fuzz;
 mod links;
 mod messages;
 mod neighbours;
@@ -43,7 +44,7 @@ use alloc::vec::Vec;
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
-pub use addresses::{KnownAddresses, describe};
+pub use addresses::{KNOWN_ADDRESSES, KnownAddresses, describe};
 
 use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig, PolicySpec};
@@ -497,7 +498,7 @@ fn known_addresses(config: &DifConfig) -> PolicySpec {
     let spec = config.policies.get(component::ADDRESS_ASSIGNMENT);
     let mut spec = spec.cloned().unwrap_or_default();
     if spec.name.is_empty() {
-        spec.name = addresses::KNOWN_ADDRESSES.to_string();
+        spec.name = KNOWN_ADDRESSES.to_string();
     }
     spec
 }
