@@ -1,0 +1,135 @@
+//! DIFs of other dialects, over real interfaces and sockets.
+
+use crate::lab::{self, Lab};
+
+#[test]
+fn three_systems_speak_as_rlite_and_one_relays() {
+    let Some(lab) = Lab::up("rlite") else {
+        return;
+    };
+    lab.all_enrolled();
+    for spec in ["reliable", "unreliable"] {
+        lab.ping("a", &["echo.c", "--wait", "20s", "--spec", spec]);
+    }
+    let shown = lab.exec("b", &["carina", "dif", "show", "n.DIF"]);
+    let shown = lab::words(&shown);
+    assert!(shown.starts_with("Dialect\n  rlite\n"), "{shown}");
+    let listed = lab.exec("a", &["carina", "--json", "dif", "list"]);
+    let listed = lab::words(&listed);
+    assert!(listed.contains("\"dialect\":\"rlite\""), "{listed}");
+}
+
+#[test]
+fn three_systems_speak_as_irati_and_one_relays() {
+    let Some(lab) = Lab::up("irati") else {
+        return;
+    };
+    lab.all_enrolled();
+    for spec in ["reliable", "unreliable"] {
+        lab.ping("a", &["echo.c", "--wait", "20s", "--spec", spec]);
+    }
+    for (system, address) in [("a", 16), ("b", 17), ("c", 18)] {
+        let ipcps = lab.exec(system, &["carina", "--json", "ipcp", "list"]);
+        let ipcps: serde_json::Value = serde_json::from_slice(&ipcps.stdout).unwrap();
+        let mut members = ipcps.as_array().unwrap().iter();
+        let member = members.find(|ipcp| ipcp["type"] == "normal").unwrap();
+        assert_eq!(member["member"]["address"], address, "{member}");
+        assert_eq!(member["member"]["dialect"], "irati", "{member}");
+    }
+}
+
+#[test]
+fn flows_go_on_from_a_dif_of_rlite_to_one_of_irati_and_back() {
+    let Some(lab) = Lab::up("bridged") else {
+        return;
+    };
+    lab.all_enrolled();
+    for spec in ["reliable", "unreliable"] {
+        lab.ping("r", &["echo.i", "--wait", "10s", "--spec", spec]);
+        lab.ping("i", &["echo.r", "--wait", "10s", "--spec", spec]);
+    }
+}
+
+/// Makes an IPCP or a member, with all words in one.
+fn make(lab: &Lab, system: &str, words: &str) {
+    let words: Vec<&str> = words.split(' ').collect();
+    let output = lab.exec(system, &words);
+    assert!(output.status.success(), "{system}: {}", lab::words(&output));
+}
+
+/// Echoes of `b`, asked for by `a`.
+fn echo(lab: &Lab, dif: &str) {
+    let listen = format!("carina ping --listen echo --dif {dif} >/dev/null 2>&1 &");
+    let output = lab.exec("b", &["sh", "-c", &listen]);
+    assert!(output.status.success(), "{}", lab::words(&output));
+    for spec in ["reliable", "unreliable"] {
+        lab.ping(
+            "a",
+            &["echo", "--wait", "20s", "--dif", dif, "--spec", spec],
+        );
+    }
+}
+
+#[test]
+fn rlite_over_udp_with_addresses_of_peers() {
+    let Some(lab) = Lab::up_text("system a b\neth ab 0Mbps a b\n") else {
+        return;
+    };
+    for (system, own, peer, other) in [
+        ("a", "10.71.0.1", "b.IPCP", "10.71.0.2"),
+        ("b", "10.71.0.2", "a.IPCP", "10.71.0.1"),
+    ] {
+        make(&lab, system, &format!("ip address add {own}/24 dev ab"));
+        let shim = "carina ipcp create u --type udp --dif inet --framing rlite";
+        make(&lab, system, &format!("{shim} --peer {peer}={other}"));
+    }
+    let dif = "udp.DIF --over inet --dialect rlite --ipcp";
+    make(&lab, "a", &format!("carina dif create {dif} a.IPCP"));
+    let join = format!("carina --wait 20s dif join {dif} b.IPCP --via a.IPCP");
+    make(&lab, "b", &join);
+    echo(&lab, "udp.DIF");
+}
+
+#[test]
+fn vlans_carry_irati() {
+    let Some(lab) = Lab::up_text("system a b\neth ab 0Mbps a b\n") else {
+        return;
+    };
+    let shim = "carina ipcp create v --type eth --interface ab --dif 110 --arp irati";
+    make(&lab, "a", shim);
+    make(&lab, "b", shim);
+    let dif = "n.DIF --over 110 --dialect irati --ipcp";
+    make(&lab, "a", &format!("carina dif create {dif} a.IPCP"));
+    let join = format!("carina --wait 20s dif join {dif} b.IPCP --via a.IPCP");
+    make(&lab, "b", &join);
+    echo(&lab, "n.DIF");
+}
+
+#[test]
+fn imported_scripts_of_rlite_make_nodes_that_meet() {
+    let Some(lab) = Lab::up_text("system a b\neth ab 0Mbps a b\n") else {
+        return;
+    };
+    let shim = "ipcp-create x.eth shim-eth e.DIF\nipcp-config x.eth netdev ab\n";
+    for (system, rest) in [
+        (
+            "a",
+            "ipcp-register a.IPCP e.DIF\nipcp-enroller-enable a.IPCP\n",
+        ),
+        ("b", "ipcp-enroll b.IPCP n.DIF e.DIF a.IPCP\n"),
+    ] {
+        let script = format!("{shim}ipcp-create {system}.IPCP normal n.DIF\n{rest}");
+        let import = format!(
+            "printf '%s' '{script}' > $CARINA_RUN/init && \
+             carina import rlite-ctl $CARINA_RUN/init --out $CARINA_RUN/node.toml && \
+             carina apply $CARINA_RUN/node.toml"
+        );
+        let output = lab.exec(system, &["sh", "-c", &import]);
+        let said = lab::words(&output);
+        assert!(
+            output.status.success() && !said.contains("NOT CARRIED"),
+            "{said}"
+        );
+    }
+    echo(&lab, "n.DIF");
+}
