@@ -1,0 +1,70 @@
+//! Members of a normal DIF over an Ethernet, which has one flow per pair of stations.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod support;
+
+#[path = "../../netdev/tests/room/mod.rs"]
+mod room;
+
+use carina_api::control::{DifCreate, LinkState, MemberInfo, MemberState, N1State};
+use room::Room;
+use serde_json::json;
+use support::*;
+
+fn house(room: &Room, side: &'static str) -> House {
+    room.run(move || {
+        let toml = format!(
+            "node.name = \"{side}\"\n[[ipcp]]\nname = \"e\"\ntype = \"eth\"\ndif = \"lan\"\n\
+             interface = \"v{side}\"\ntimeout_ms = 200\n"
+        );
+        House::new(&format!("stations-{side}"), &toml)
+    })
+}
+
+fn make(house: &House, role: &str, over: &[&str], ipcp: &str) {
+    let mut create = json!({"name": "net", "role": role, "over": over, "ipcp": ipcp});
+    if role == "create" {
+        // What the Ethernet carries, on which the first member is not.
+        create["config"] = json!({"max_pdu": 1400});
+    }
+    let create: DifCreate = serde_json::from_value(create).unwrap();
+    house.control().create_dif(&create).unwrap();
+    eventually("it is enrolled", || {
+        member(house, ipcp).state == MemberState::Enrolled
+    });
+}
+
+fn member(house: &House, name: &str) -> MemberInfo {
+    let ipcps = house.control().ipcps().unwrap();
+    let found = ipcps.into_iter().find(|ipcp| ipcp.name.as_str() == name);
+    found.unwrap().member.unwrap()
+}
+
+#[test]
+fn a_station_that_has_asked_is_not_asked_again_and_again() {
+    let (Some(left), Some(right)) = (Room::new(), Room::new()) else {
+        return;
+    };
+    left.join("va", &right, "vb", 1500);
+    let (mut a, mut b) = (house(&left, "a"), house(&right, "b"));
+    for house in [&a, &b] {
+        eventually("the link is up", || {
+            let ipcps = house.control().ipcps().unwrap();
+            ipcps.iter().all(|ipcp| ipcp.state == LinkState::Up)
+        });
+    }
+    make(&a, "create", &["local"], "first");
+    // It would have an N-1 flow over the Ethernet too, and finds nobody there yet.
+    make(&a, "join", &["local", "lan"], "middle");
+    make(&b, "join", &["lan"], "last");
+    eventually_or("the wish for another flow is given up", || {
+        let info = member(&a, "middle");
+        let lan: Vec<_> = info.n1.iter().filter(|n1| n1.dif == dif("lan")).collect();
+        match lan.as_slice() {
+            [only] if only.state == N1State::Up && only.neighbour.is_some() => Ok(()),
+            _ => Err(format!("{lan:?}")),
+        }
+    });
+    // The threads of the nodes live in the rooms.
+    (a.node.take(), b.node.take());
+}
