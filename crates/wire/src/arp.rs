@@ -37,8 +37,6 @@ pub struct Dialect {
     pub is_minimised: bool,
     /// MAC address of the target in a request.
     pub unknown: Mac,
-    /// A `/` in an application's name separates its parts; else the name is the first part.
-    pub has_parts: bool,
 }
 
 impl Dialect {
@@ -48,14 +46,10 @@ impl Dialect {
         separator: b'|',
         is_minimised: true,
         unknown: Mac::ZERO,
-        has_parts: false,
     };
 
-    /// rlite's. Names without parts look as in [`Dialect::NATIVE`].
-    pub const RLITE: Dialect = Dialect {
-        has_parts: true,
-        ..Dialect::NATIVE
-    };
+    /// rlite's, after which the native one is made.
+    pub const RLITE: Dialect = Dialect::NATIVE;
 
     /// IRATI's. Its frame type is that of another protocol in the public registry.
     pub const IRATI: Dialect = Dialect {
@@ -63,7 +57,6 @@ impl Dialect {
         separator: b'/',
         is_minimised: false,
         unknown: Mac::BROADCAST,
-        has_parts: true,
     };
 }
 

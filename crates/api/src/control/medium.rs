@@ -8,12 +8,12 @@ use crate::AppName;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ArpDialect {
-    /// Ethertype 0x0806, a name as it is.
+    /// Ethertype 0x0806, the parts of a name with `|` between, empty ones at the end left out.
     #[default]
     Native,
-    /// Ethertype 0x0806, the parts of a name with `|` between, empty ones at the end left out.
+    /// rlite's, after which the native one is made: the same.
     Rlite,
-    /// Ethertype 0x4305, names with all separators.
+    /// Ethertype 0x4305, the parts of a name with `/` between, all four of them.
     Irati,
 }
 

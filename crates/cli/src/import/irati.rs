@@ -365,7 +365,7 @@ fn dir_entries(text: &str) -> Result<Vec<PeerAddress>, String> {
         };
         let name = match ae {
             "" => ap.to_owned(),
-            ae => format!("{ap}//{ae}"),
+            ae => format!("{ap}||{ae}"),
         };
         let host = if host.contains(':') {
             format!("[{host}]")

@@ -238,17 +238,17 @@ fn check_policies(dialect: Dialect, config: &DifConfig) -> Result<(), String> {
 
 /// How a member is called in the DIFs below. Members of IRATI are instance 1 of their name there.
 pub(super) fn name_below(dialect: Dialect, member: &AppName) -> AppName {
-    if dialect != Dialect::Irati || member.as_str().contains('/') {
+    if dialect != Dialect::Irati || member.as_str().contains('|') {
         return member.clone();
     }
     // A name too long for its instance is left as it is, and the shim refuses it.
-    AppName::new(format!("{member}/{INSTANCE}")).unwrap_or_else(|_| member.clone())
+    AppName::new(format!("{member}|{INSTANCE}")).unwrap_or_else(|_| member.clone())
 }
 
 /// The member that a name below means.
 pub(super) fn member_of(dialect: Dialect, below: &AppName) -> String {
     let text = below.as_str();
-    match (dialect, text.split_once('/')) {
+    match (dialect, text.split_once('|')) {
         (Dialect::Irati, Some((member, _))) if !member.is_empty() => member.to_owned(),
         _ => text.to_owned(),
     }
@@ -334,9 +334,9 @@ mod tests {
     fn members_of_irati_are_instance_1_below() {
         let name = |text: &str| AppName::new(text).unwrap();
         let below = name_below(Dialect::Irati, &name("test1.normal.DIF"));
-        assert_eq!(below, name("test1.normal.DIF/1"));
+        assert_eq!(below, name("test1.normal.DIF|1"));
         assert_eq!(member_of(Dialect::Irati, &below), "test1.normal.DIF");
         assert_eq!(name_below(Dialect::Rlite, &name("x.IPCP")), name("x.IPCP"));
-        assert_eq!(member_of(Dialect::Native, &name("org/app")), "org/app");
+        assert_eq!(member_of(Dialect::Native, &name("org|app")), "org|app");
     }
 }

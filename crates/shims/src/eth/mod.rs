@@ -443,10 +443,7 @@ impl App for Eth {
 
 /// The text of a name on the wire; `None` for one that the dialect cannot write.
 fn to_text(name: &AppName, dialect: &Dialect) -> Option<String> {
-    if !dialect.has_parts {
-        return Name::of(name.as_str()).to_text(dialect).ok();
-    }
-    let mut parts = name.as_str().split('/');
+    let mut parts = name.as_str().split('|');
     let mut next = || parts.next().unwrap_or_default();
     let name = Name {
         ap: next(),
@@ -458,13 +455,13 @@ fn to_text(name: &AppName, dialect: &Dialect) -> Option<String> {
     parts.next().is_none().then(|| name.to_text(dialect).ok())?
 }
 
-/// The name that a text on the wire means: its parts with `/` between, empty ones at the end left
+/// The name that a text on the wire means: its parts with `|` between, empty ones at the end left
 /// out.
 fn from_text(text: &str, dialect: &Dialect) -> Option<AppName> {
     let name = Name::parse(text, dialect).ok()?;
     let parts = [name.ap, name.api, name.ae, name.aei];
     let used = parts.iter().rposition(|part| !part.is_empty())? + 1;
-    AppName::new(parts[..used].join("/")).ok()
+    AppName::new(parts[..used].join("|")).ok()
 }
 
 /// Ring bytes that a free frame is taken for. Sources that send shorter SDUs find the ring full
@@ -486,24 +483,25 @@ mod tests {
         let name = |text: &str| AppName::new(text).unwrap();
         for (app, dialect, text) in [
             ("b.ipcp", Dialect::NATIVE, "b.ipcp"),
-            ("org/app", Dialect::NATIVE, "org/app"),
-            ("b.ipcp", Dialect::RLITE, "b.ipcp"),
+            ("org/app", Dialect::RLITE, "org/app"),
             (
-                "rinaperf-data/server",
+                "rinaperf-data|server",
                 Dialect::RLITE,
                 "rinaperf-data|server",
             ),
-            ("a//b", Dialect::RLITE, "a||b"),
-            ("test1.normal.DIF/1", Dialect::IRATI, "test1.normal.DIF/1//"),
+            ("a||b", Dialect::NATIVE, "a||b"),
+            ("test1.normal.DIF|1", Dialect::IRATI, "test1.normal.DIF/1//"),
             ("plain", Dialect::IRATI, "plain///"),
         ] {
             assert_eq!(to_text(&name(app), &dialect).as_deref(), Some(text));
             assert_eq!(from_text(text, &dialect), Some(name(app)));
         }
-        assert_eq!(from_text("a|1", &Dialect::NATIVE), Some(name("a/1")));
         assert_eq!(from_text("", &Dialect::NATIVE), None);
+        assert_eq!(from_text("a|1||", &Dialect::NATIVE), Some(name("a|1")));
         for dialect in [Dialect::RLITE, Dialect::IRATI] {
-            assert_eq!(to_text(&name("a/b/c/d/e"), &dialect), None);
+            assert_eq!(to_text(&name("a|b|c|d|e"), &dialect), None);
         }
+        // It would be read as two parts.
+        assert_eq!(to_text(&name("org/app"), &Dialect::IRATI), None);
     }
 }
