@@ -1,6 +1,7 @@
 //! Enrollment, the answering side: a member that lets another IPCP in. The messages are drawn in
 //! `joining`.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -14,11 +15,15 @@ use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{Member, Rlite};
 use crate::api::N1Port;
 use crate::config::DifConfig;
+use crate::foreign::MS;
 use crate::foreign::names::Name;
 use crate::seam::DataTransfer;
 
 /// Proposals for one newcomer at most.
 const PROPOSALS_MAX: u32 = 16;
+
+/// How long after an M_CONNECT the same one may come again because it was duplicated below.
+const DUPLICATE_NS: u64 = 500 * MS;
 
 /// Largest PDU that constants name; what an N-1 flow carries counts.
 const MAX_PDU: u32 = 65_536;
@@ -45,6 +50,9 @@ impl Rlite {
         if !self.gives_way(n1, &name) {
             return self.journal.count("connects-crossed");
         }
+        if self.is_duplicate(now, n1, message.invoke_id) {
+            return self.journal.count("connects-duplicated");
+        }
         let is_repeated = self
             .n1s
             .get(&n1)
@@ -59,6 +67,7 @@ impl Rlite {
             return;
         };
         flow.cdap = connection();
+        flow.connect = Some((message.invoke_id, now));
         if flow.cdap.receive(now, message).is_err() {
             return self.journal.discard(&name, "cdap-state");
         }
@@ -77,6 +86,20 @@ impl Rlite {
         flow.stage = Stage::Answering;
         flow.at = Some(now + STEP_NS);
         self.reply(now, n1, answer, dt);
+    }
+
+    /// Whether this is the M_CONNECT that was answered a moment ago, duplicated below. One that
+    /// comes later is of an IPCP that has started anew: its invoke id is the same.
+    fn is_duplicate(&self, now: u64, n1: N1Port, invoke_id: i32) -> bool {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return false;
+        };
+        let is_served = matches!(
+            flow.stage,
+            Stage::Assigning(_) | Stage::Stopping | Stage::Up
+        );
+        let is_same = |(id, at): (i32, u64)| id == invoke_id && now < at + DUPLICATE_NS;
+        is_served && flow.connect.is_some_and(is_same)
     }
 
     /// Both sides have sent M_CONNECT at once: whether this one drops its own attempt. A member
@@ -108,9 +131,9 @@ impl Rlite {
         let props = &self.n1s[&n1].props;
         // What this side asked for may be the name of the DIF, or another of the other's names.
         let is_known = !props.is_initiator && is_name(&props.remote) && props.remote != self.dif;
-        if is_known && props.remote != name {
+        if is_known && props.remote != name && !is_ip_address(&props.remote) {
             return Err(format!(
-                "the N-1 flow is from {:?}, and the IPCP calls itself {name:?}",
+                "the N-1 flow is from {:?}, and the IPCP calls itself {name:?}: they have to be the same",
                 props.remote
             ));
         }
@@ -216,7 +239,7 @@ impl Rlite {
         if self.ask_about(now, address, dt) {
             let until = now + self.policies.nack_wait();
             if let Some(flow) = self.n1s.get_mut(&n1) {
-                flow.stage = Stage::Assigning(assignment);
+                flow.stage = Stage::Assigning(Box::new(assignment));
                 flow.at = Some(until);
             }
         } else {
@@ -231,7 +254,7 @@ impl Rlite {
             return;
         };
         if let Stage::Assigning(assignment) = core::mem::replace(&mut flow.stage, Stage::Idle) {
-            self.admit(now, n1, assignment, dt);
+            self.admit(now, n1, *assignment, dt);
         }
     }
 
@@ -246,7 +269,7 @@ impl Rlite {
                 continue;
             };
             if let Stage::Assigning(it) = core::mem::replace(&mut flow.stage, Stage::Idle) {
-                self.propose(now, n1, it, dt);
+                self.propose(now, n1, *it, dt);
             }
         }
     }
@@ -357,6 +380,11 @@ impl Rlite {
         self.reply(now, n1, message.answer(), dt);
         self.neighbour_up(now, n1, dt);
     }
+}
+
+/// Whether an N-1 DIF over IP had no better name for a caller than its address.
+fn is_ip_address(text: &str) -> bool {
+    text.parse::<core::net::IpAddr>().is_ok() || text.parse::<core::net::SocketAddr>().is_ok()
 }
 
 /// The constants of a DIF as rlite tells them.

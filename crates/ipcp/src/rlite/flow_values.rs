@@ -35,7 +35,7 @@ pub(super) fn select(cubes: &[QosCube], spec: &FlowSpec) -> Result<QosCube, Stri
         let what = if is_reliable { "with" } else { "without" };
         return Err(format!("the DIF has no QoS cube {what} retransmission"));
     };
-    if !spec.msg_boundaries && !(is_reliable && spec.in_order) {
+    if !(spec.msg_boundaries || is_reliable && spec.in_order) {
         let reason = "a stream needs order and no gap: ask for max_sdu_gap 0 and in_order";
         return Err(reason.to_string());
     }

@@ -16,6 +16,7 @@
 //! A further N-1 flow between two that are neighbours already: M_START lowerflow and its answer
 //! instead.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -142,11 +143,11 @@ impl Rlite {
         let policies = self.policies.clone();
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.at = Some(now + STEP_NS);
-            flow.stage = Stage::Joining(Learned {
+            flow.stage = Stage::Joining(Box::new(Learned {
                 address,
                 config,
                 policies,
-            });
+            }));
         }
     }
 
@@ -218,7 +219,7 @@ impl Rlite {
             address,
             config,
             policies,
-        } = learned;
+        } = *learned;
         if self.member.is_none() {
             if let Err(reason) = dt.configure(now, &config) {
                 let reason = format!("the DIF's configuration does not work here: {reason}");

@@ -391,6 +391,7 @@ impl Rlite {
             let text = alloc::format!("the lower flow of {from} to {to} was not renewed");
             self.journal.notice("aged", &text);
         }
+        self.forget_requests(now);
         self.resolve_conflict(now, dt);
     }
 }

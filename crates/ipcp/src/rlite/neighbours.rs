@@ -28,6 +28,7 @@
 //!
 //! M_CONNECT in any state of the answering side begins anew.
 
+use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -74,6 +75,8 @@ pub(super) struct N1 {
     pub(super) peer: String,
     /// When the next thing happens by itself.
     pub(super) at: Option<u64>,
+    /// The M_CONNECT that came last: its invoke id, and when it came.
+    pub(super) connect: Option<(i32, u64)>,
     pub(super) missed: u32,
     pub(super) heard: u64,
     retry_ns: u64,
@@ -89,9 +92,9 @@ pub(super) enum Stage {
         address: u64,
     },
     Adding,
-    Joining(Learned),
+    Joining(Box<Learned>),
     Answering,
-    Assigning(Assignment),
+    Assigning(Box<Assignment>),
     Stopping,
     Up,
     /// The binder has been told to give it back, or will be.
@@ -113,6 +116,7 @@ impl N1 {
             src: 0,
             peer: String::new(),
             at: None,
+            connect: None,
             missed: 0,
             heard: 0,
             retry_ns: RETRY_FIRST_NS,
@@ -143,7 +147,7 @@ impl N1 {
 /// no answer: they are forgotten after 15 s.
 pub(super) fn connection() -> Connection {
     let limits = Limits {
-        pending_max: 4_096,
+        pending_max: 16_384,
         ..Limits::default()
     };
     Connection::new(RULES, limits).numbered_from(2)
@@ -394,20 +398,19 @@ impl Rlite {
     }
 
     pub(super) fn neighbours_due(&self) -> Option<u64> {
-        let flows = self.n1s.values();
-        flows
-            .flat_map(|flow| [flow.at, flow.cdap.poll_timeout()])
-            .flatten()
-            .min()
+        self.n1s.values().filter_map(|flow| flow.at).min()
+    }
+
+    /// Forgets requests that have no answer. Those that need one have a time of their own.
+    pub(super) fn forget_requests(&mut self, now: u64) {
+        for flow in self.n1s.values_mut() {
+            flow.cdap.handle_timeout(now);
+            while flow.cdap.poll_lost().is_some() {}
+        }
     }
 
     /// Does what is due on N-1 flows.
     pub(super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        for flow in self.n1s.values_mut() {
-            flow.cdap.handle_timeout(now);
-            // Most requests have no answer; those that need one have a time of their own.
-            while flow.cdap.poll_lost().is_some() {}
-        }
         let is_due = |flow: &N1| flow.at.is_some_and(|at| at <= now);
         let due = self.n1s.iter().filter(|(_, flow)| is_due(flow));
         let due: Vec<N1Port> = due.map(|(n1, _)| *n1).collect();

@@ -22,6 +22,9 @@ const NACK_WAIT_NS: u64 = 4_000 * MS;
 /// Longest age of a lower flow unless configured.
 const AGE_MAX_NS: u64 = 900_000 * MS;
 
+/// In which steps ages grow unless configured.
+const AGE_STEP_NS: u64 = 10_000 * MS;
+
 /// rlite's name of a component, the name here, its policies (the first is the default), and the
 /// parameters of any of them with their defaults in words.
 struct Component {
@@ -213,6 +216,12 @@ impl Policies {
     /// Age at which a lower flow is forgotten, in nanoseconds.
     pub(super) fn age_max(&self) -> u64 {
         self.duration("routing", "age-max", AGE_MAX_NS)
+    }
+
+    /// In which steps ages of lower flows grow, in nanoseconds.
+    pub(super) fn age_step(&self) -> u64 {
+        self.duration("routing", "age-incr-intval", AGE_STEP_NS)
+            .max(1_000 * MS)
     }
 
     fn name(&self, component: &str) -> &str {

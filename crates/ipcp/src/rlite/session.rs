@@ -76,6 +76,11 @@ impl Rlite {
             }
         };
         if message.class == class::A_DATA && message.name == name::A_DATA {
+            let flow = self.n1s.get(&n1);
+            if flow.is_none_or(|flow| flow.neighbour().is_none()) {
+                let peer = self.peer_name(n1);
+                return self.journal.discard(&peer, "a-data-of-no-neighbour");
+            }
             self.on_a_data(now, Some(src), &message, dt);
         } else {
             self.on_session(now, n1, src, &message, dt);

@@ -20,9 +20,6 @@ use crate::seam::DataTransfer;
 /// N-1 DIFs of a member that are told and kept.
 pub(super) const LOWER_DIFS_MAX: usize = 16;
 
-/// Ages grow in such steps.
-const AGE_STEP_S: u64 = 10;
-
 impl Rlite {
     /// One N-1 flow of every neighbour except the one behind `but`.
     pub(super) fn neighbours_but(&self, but: Option<N1Port>) -> Vec<N1Port> {
@@ -116,10 +113,11 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         let known = |key: &Key| Some((key.clone(), self.links.get(now, key)?));
+        let step = self.policies.age_step();
         let all: Vec<(Key, Report)> = keys.iter().filter_map(known).collect();
         for (opcode, is_up) in [(Opcode::Create, true), (Opcode::Delete, false)] {
             let entries = all.iter().filter(|(_, report)| report.is_up == is_up);
-            let entries: Vec<LowerFlow> = entries.map(lower_flow).collect();
+            let entries: Vec<LowerFlow> = entries.map(|entry| lower_flow(entry, step)).collect();
             let message = Message::object(opcode, class::ROUTING, name::ROUTING);
             let list = |entries: &[LowerFlow]| {
                 value(&LowerFlows {
@@ -233,9 +231,8 @@ impl Rlite {
     }
 }
 
-fn lower_flow((key, report): &(Key, Report)) -> LowerFlow {
-    let seconds = report.age / (1_000 * MS);
-    let age = seconds - seconds % AGE_STEP_S;
+fn lower_flow((key, report): &(Key, Report), step: u64) -> LowerFlow {
+    let age = (report.age - report.age % step) / (1_000 * MS);
     LowerFlow {
         local: Some(key.0.clone()),
         remote: Some(key.1.clone()),

@@ -111,6 +111,16 @@ fn another_name_than_that_of_the_n1_flow_is_refused() {
         text.contains("the N-1 flow is from \"somebody else\""),
         "{text}"
     );
+    // An address is no name: the N-1 DIF did not know one.
+    let n1 = net.wires[wire].ends[1].1;
+    let reason = "renamed".to_string();
+    net.order("a", Command::N1Down { n1, reason });
+    let props = crate::net::props("10.10.10.4", false);
+    net.order("a", Command::N1Up { n1, props });
+    let n1 = net.wires[wire].ends[0].1;
+    net.order("b", Command::Enroll { n1 });
+    net.run(SECOND);
+    assert_ne!(net.address("b"), 0);
 }
 
 #[test]
@@ -153,8 +163,8 @@ fn an_objection_makes_the_enroller_draw_again() {
     net.run(10 * MS);
     // a has proposed an address to b and waits. It is told that it is not free.
     let to_b = net.take_sent(0, 1);
-    let wanted = to_b.iter().filter_map(|pdu| cdap(pdu));
-    let wanted = wanted.filter(|it| it.class == "aareq").next_back();
+    let mut wanted = to_b.iter().filter_map(|pdu| cdap(pdu));
+    let wanted = wanted.rfind(|it| it.class == "aareq");
     let wanted = wanted.expect("the address is asked about");
     let mut objection = wanted.clone();
     objection.opcode = Opcode::Delete;

@@ -58,7 +58,11 @@ fn names_have_four_parts() {
     net.order("a", Command::Register { name: name.clone() });
     net.run(SECOND);
     let all = format!("{:?} {:?}", net.objects("b", "/"), net.events);
-    assert_eq!(net.names("b", "/directory"), [name.clone()], "{all}");
+    assert_eq!(
+        net.names("b", "/directory"),
+        std::slice::from_ref(&name),
+        "{all}"
+    );
     net.accepts.insert(name.clone());
     let key = net.allocate("b", "client|7", &name, FlowSpec::reliable());
     net.run(SECOND);
@@ -199,12 +203,12 @@ fn ports_are_the_lowest_that_have_rested() {
 /// The flow request in what one end of a wire has sent.
 fn request(net: &mut Net, wire: usize, end: usize) -> Vec<u8> {
     let sent = net.take_sent(wire, end);
-    let requests = sent.iter().filter(|pdu| pdu[1] == 0x40).filter_map(|pdu| {
+    let mut requests = sent.iter().filter(|pdu| pdu[1] == 0x40).filter_map(|pdu| {
         let outer: Message = Rules::RLITE.decode(&pdu[28..]).ok()?;
         let is_data = outer.class == "a_data" && outer.opcode == Opcode::Write;
         is_data.then(|| outer.value?.as_bytes().map(<[u8]>::to_vec))?
     });
-    requests.last().expect("a request")
+    requests.next_back().expect("a request")
 }
 
 #[test]

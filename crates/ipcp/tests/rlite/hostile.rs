@@ -32,7 +32,10 @@ fn number_field(field: u8, mut number: u64) -> Vec<u8> {
 }
 
 fn entries(class: &str, name: &str, opcode: Opcode, list: &[Vec<u8>]) -> Message {
-    let value: Vec<u8> = list.iter().flat_map(|entry| bytes_field(1, entry)).collect();
+    let value: Vec<u8> = list
+        .iter()
+        .flat_map(|entry| bytes_field(1, entry))
+        .collect();
     Message::object(opcode, class, name).with_value(Value::Bytes(value))
 }
 
@@ -62,11 +65,21 @@ fn registration(app: &str, holder: &str, seq: u64) -> Vec<u8> {
 }
 
 fn links(list: &[Vec<u8>]) -> Message {
-    entries("lfdb_entries", "/mgmt/routing/routing", Opcode::Create, list)
+    entries(
+        "lfdb_entries",
+        "/mgmt/routing/routing",
+        Opcode::Create,
+        list,
+    )
 }
 
 fn members(list: &[Vec<u8>]) -> Message {
-    entries("neigh_entries", "/mgmt/neighbors/entries", Opcode::Create, list)
+    entries(
+        "neigh_entries",
+        "/mgmt/neighbors/entries",
+        Opcode::Create,
+        list,
+    )
 }
 
 fn directory(list: &[Vec<u8>]) -> Message {
@@ -119,7 +132,11 @@ fn bytes_that_are_no_messages_are_counted() {
         pdu[at] ^= (random >> 40) as u8 | 1;
         net.inject(0, 1, pdu);
     }
-    assert!(net.count("a", "malformed") > 0, "{:?}", net.objects("a", "/counters"));
+    assert!(
+        net.count("a", "malformed") > 0,
+        "{:?}",
+        net.objects("a", "/counters")
+    );
     net.run(SECOND);
     assert_eq!(net.names("a", "/neighbours"), ["b"]);
 }
@@ -132,16 +149,16 @@ fn tables_are_bounded() {
             (0..20).map(|index| entry(round * 20 + index)).collect()
         };
         let all = [
-            links(&list(&|n| link(&format!("from-{n}"), &format!("to-{n}"), 1))),
+            links(&list(&|n| {
+                link(&format!("from-{n}"), &format!("to-{n}"), 1)
+            })),
             members(&list(&|n| member(&format!("member-{n}"), n + 10))),
             directory(&list(&|n| registration(&format!("app-{n}"), "b", 1))),
             entries(
                 "aa_entries",
                 "/mgmt/addralloc/table",
                 Opcode::Create,
-                &list(&|n| {
-                    [bytes_field(1, b"somebody"), number_field(2, n + 1)].concat()
-                }),
+                &list(&|n| [bytes_field(1, b"somebody"), number_field(2, n + 1)].concat()),
             ),
         ];
         for message in all {
@@ -233,7 +250,9 @@ fn flows_are_of_whom_they_say() {
     let (a, b) = (net.address("a"), liar.source);
     net.order("a", Command::Register { name: "app".into() });
     let offers = |net: &Net| {
-        let offered = net.told("a", |event| matches!(event, Event::Incoming { .. }).then_some(()));
+        let offered = net.told("a", |event| {
+            matches!(event, Event::Incoming { .. }).then_some(())
+        });
         offered.len()
     };
     // Another source than in the PCI; a name whose address it is not; an unknown name; somebody
@@ -303,7 +322,11 @@ fn nothing_is_believed_of_whom_did_not_enroll() {
     };
     liar.say(&mut net, 1, links(&[link("b", "a", 1)]));
     liar.say(&mut net, 1, Message::object(Opcode::Release, "", ""));
-    liar.say(&mut net, 1, Message::object(Opcode::Read, "keepalive", "/mgmt/keepalive"));
+    liar.say(
+        &mut net,
+        1,
+        Message::object(Opcode::Read, "keepalive", "/mgmt/keepalive"),
+    );
     assert_eq!(net.count("a", "cdap-state"), 3);
     // Connected, but not enrolled.
     let connect = Message {
@@ -319,4 +342,34 @@ fn nothing_is_believed_of_whom_did_not_enroll() {
     assert_eq!(net.count("a", "entries-of-no-neighbour"), 1);
     assert_eq!(net.count("a", "policy-of-no-enroller"), 1);
     assert!(net.names("a", "/routing/links").is_empty());
+    // With a destination in the PCI it does not even come this far.
+    let data = a_data(&flow_request("b"), 9, 1);
+    inject_a_data(&mut net, &data, 9);
+    assert_eq!(net.count("a", "a-data-of-no-neighbour"), 0);
+    net.inject(0, 1, pdu_of(&data, 9));
+    assert_eq!(net.count("a", "a-data-of-no-neighbour"), 1);
+}
+
+#[test]
+fn what_is_duplicated_below_is_taken_once() {
+    let mut net = Net::new(7);
+    net.bootstrap("a");
+    net.add("b");
+    let wire = net.wire("b", "a");
+    let mut first = net.take_sent(wire, 0);
+    assert_eq!(first.len(), 1, "M_CONNECT");
+    net.run(300 * 1_000_000);
+    assert_eq!(net.names("a", "/neighbours"), ["b"]);
+    net.inject(wire, 1, first.remove(0));
+    for pdu in net.take_sent(wire, 0) {
+        net.inject(wire, 1, pdu);
+    }
+    net.run(100 * SECOND);
+    assert_eq!(net.names("a", "/neighbours"), ["b"]);
+    assert_eq!(net.names("b", "/neighbours"), ["a"]);
+    assert_eq!(net.count("a", "connects-duplicated"), 1);
+    let downs = net.told("a", |event| {
+        matches!(event, Event::NeighbourDown { .. }).then_some(())
+    });
+    assert!(downs.is_empty());
 }
