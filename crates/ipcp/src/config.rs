@@ -193,6 +193,7 @@ impl DifConfig {
                 max_pdu: 1_470,
                 max_pdu_lifetime_ms: 60_000,
                 concatenation: false,
+                keepalive_ms: 30_000,
                 cubes: irati_cubes(),
                 policies,
                 ..native

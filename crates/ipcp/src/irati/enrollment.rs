@@ -388,7 +388,7 @@ impl Irati {
             ..message.answer()
         };
         self.tell(now, n1, &answer, dt);
-        self.become_member(dt);
+        self.become_member(now, dt);
         self.neighbour_up(now, n1, dt);
         for message in learned {
             self.on_object(now, n1, &message, dt);
@@ -512,7 +512,9 @@ impl Irati {
             flow.stage = Stage::Admitting;
             flow.until = now + STEP_NS;
         }
-        let answer = connect.answer();
+        let mut answer = connect.answer();
+        // Whoever was called by the DIF's name says its own.
+        answer.src.ap.clone_from(&self.own);
         self.tell(now, n1, &answer, dt);
     }
 

@@ -58,7 +58,7 @@ impl Irati {
             self.part(now, n1, "it has released the connection", false, dt);
             // It may be an attempt that went wrong at its side only, or it has left the DIF: then
             // it refuses.
-            if let Some(flow) = self.n1s.get_mut(&n1).filter(|flow| flow.props.is_initiator) {
+            if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.retry_in(now);
             }
         } else {

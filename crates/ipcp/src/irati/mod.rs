@@ -128,8 +128,11 @@ impl Irati {
         if given.cubes.is_empty() {
             given.cubes = DifConfig::of_dialect(Dialect::Irati).cubes;
         }
-        catalogue.check(&given)?;
         let spec = known_addresses(&given);
+        let place = component::ADDRESS_ASSIGNMENT.to_string();
+        given.policies.insert(place, spec.clone());
+        catalogue.check(&given)?;
+        check_policies(&given)?;
         let addresses: KnownAddresses = catalogue.make(component::ADDRESS_ASSIGNMENT, &spec)?;
         let authentication = given.policies.get(component::AUTHENTICATION);
         let authentication = Authentication::new(authentication.unwrap_or(&PolicySpec::default()))?;
@@ -259,11 +262,12 @@ impl Irati {
     }
 
     /// Takes up membership, if it has not.
-    fn become_member(&mut self, dt: &mut dyn DataTransfer) {
+    fn become_member(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         if self.is_member {
             return;
         }
         self.is_member = true;
+        self.remind_at = now + REMIND_NS;
         let address = Address(self.address);
         dt.set_address(address);
         self.directory.set_own(self.address);
@@ -291,8 +295,7 @@ impl Irati {
             Err(reason) => return self.journal.tell(Event::Left { reason }),
         }
         self.is_away = false;
-        self.become_member(dt);
-        self.remind_at = now + REMIND_NS;
+        self.become_member(now, dt);
     }
 
     /// Leaves the DIF: what this member has told is taken back, and neighbours are released.
@@ -491,6 +494,38 @@ impl core::fmt::Debug for Irati {
             .field("n1s", &self.n1s.len())
             .finish_non_exhaustive()
     }
+}
+
+/// Checks that no policy is asked for that this dialect does not have.
+///
+/// # Errors
+/// The first of them, with what there is.
+fn check_policies(config: &DifConfig) -> Result<(), String> {
+    const FIXED: [(&str, &str); 5] = [
+        (component::ROUTING, "link-state"),
+        (component::DIRECTORY, "replicated"),
+        (component::QOS_SELECTION, "first-fit"),
+        (component::ENROLLMENT, "reconnecting"),
+        (component::SDU_PROTECTION, "none"),
+    ];
+    for (component, only) in FIXED {
+        let Some(spec) = config.policies.get(component) else {
+            continue;
+        };
+        if !spec.name.is_empty() && spec.name != only {
+            return Err(format!(
+                "{component}: dialect irati has no policy {:?}; it has: {only}",
+                spec.name
+            ));
+        }
+        if let Some(param) = spec.params.keys().next() {
+            return Err(format!(
+                "{component}: parameter {param:?} cannot be set in dialect irati, which lays it \
+                 down"
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// The policy of addresses that a configuration asks for.

@@ -186,9 +186,13 @@ impl N1 {
         self.retry_at = None;
     }
 
-    /// Asks again soon.
+    /// Asks again soon; the side that did not ask for the N-1 flow gives the other a chance first.
     pub(super) fn retry_in(&mut self, now: u64) {
-        self.retry_at = Some(now + AGAIN_NS);
+        let pause = match self.props.is_initiator {
+            true => AGAIN_NS,
+            false => STEP_NS,
+        };
+        self.retry_at = Some(now + pause);
     }
 
     /// The name by which people know the other end.
@@ -226,6 +230,8 @@ impl Irati {
         dt.add_n1(n1, &props);
         self.sought
             .remove(&(props.dif.clone(), props.remote.clone()));
+        // Whoever asked for the flow wants it to be used.
+        self.is_away &= !props.is_initiator;
         let starts = !self.is_member || props.is_initiator;
         self.n1s.insert(n1, N1::new(now, props));
         if starts && !self.is_away {
@@ -544,7 +550,7 @@ impl Irati {
         if flow.is_watchable && flow.missed > MISSED_MAX {
             self.part(now, n1, "it gives no sign of life", true, dt);
             if let Some(flow) = self.n1s.get_mut(&n1) {
-                flow.retry_at = flow.props.is_initiator.then_some(now + AGAIN_NS);
+                flow.retry_in(now);
             }
             return;
         }

@@ -101,10 +101,6 @@ impl Irati {
         for component in self.catalogue.components() {
             let spec = self.config.policies.get(component);
             let spec = spec.cloned().unwrap_or_default();
-            let spec = match component {
-                component::ADDRESS_ASSIGNMENT => super::known_addresses(&self.config),
-                _ => spec,
-            };
             let Ok((descriptor, params)) = self.catalogue.resolve(component, &spec) else {
                 continue;
             };

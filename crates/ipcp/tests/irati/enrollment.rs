@@ -1,8 +1,10 @@
 //! Joining, addresses, authentication, and how neighbours are lost.
 
-use carina_ipcp::{Command, DifConfig, Event};
+use carina_ipcp::{Catalogue, Command, Config, Event, Ipcp};
+use carina_wire::Bytes;
+use carina_wire::dif::Dialect;
 
-use crate::net::{Net, SECOND, chain, config, with_addresses, with_policy};
+use crate::net::{Net, SECOND, Words, chain, config, with_addresses, with_policy};
 
 #[test]
 fn addresses_come_from_the_table_of_every_member() {
@@ -82,8 +84,6 @@ fn a_password_is_asked_for_and_a_wrong_one_is_refused() {
     net.bootstrap("a", config.clone());
     net.add("b", config.clone());
     net.add_with("c", config, "wrong!");
-    net.add("d", DifConfig::default());
-    net.members.remove("d");
     net.add("d", crate::net::config());
     for name in ["b", "c", "d"] {
         net.wire(name, "a");
@@ -185,6 +185,29 @@ fn an_expelled_neighbour_is_not_admitted_again() {
     net.run(90 * SECOND);
     assert!(net.names("a", "/neighbours").iter().all(|name| name != "b"));
     assert!(net.failures("b").concat().contains("was told to leave"));
+}
+
+#[test]
+fn policies_that_the_dialect_does_not_have_are_refused() {
+    let refused = |component: &str, name: &str, params: &[(&str, &str)]| {
+        let config = Config {
+            name: "a".into(),
+            dif: "normal.DIF".into(),
+            dialect: Dialect::Irati,
+            dif_config: Some(with_policy(config(), component, name, params)),
+        };
+        let toolbox = Box::new(Words::new("secret"));
+        let made = Ipcp::<Bytes>::new(config, toolbox, Catalogue::empty(), 1);
+        made.err().expect("a refusal")
+    };
+    let static_routes = refused("routing", "static", &[]);
+    assert!(static_routes.contains("irati has no policy \"static\""));
+    let password = refused("authentication", "password", &[]);
+    assert!(password.contains("xor-password"), "{password}");
+    let blocks = refused("address-assignment", "blocks", &[]);
+    assert!(blocks.contains("blocks"), "{blocks}");
+    let table = refused("address-assignment", "", &[("addresses", "a16")]);
+    assert!(table.contains("is not NAME=ADDRESS"), "{table}");
 }
 
 #[test]

@@ -407,9 +407,12 @@ impl Net {
     }
 }
 
-/// The configuration that every member of the tests is given.
+/// The configuration that every member of the tests is given: with quick signs of life.
 pub fn config() -> DifConfig {
-    DifConfig::of_dialect(Dialect::Irati)
+    DifConfig {
+        keepalive_ms: 5_000,
+        ..DifConfig::of_dialect(Dialect::Irati)
+    }
 }
 
 /// The same with a table of addresses and nothing else.
