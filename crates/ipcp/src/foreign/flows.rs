@@ -26,147 +26,13 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::{String, ToString};
-use core::fmt::Debug;
 
 use carina_cdap::Message;
-use carina_wire::FlowSpec;
 use carina_wire::dif::{Address, CepId};
 
+pub(crate) use super::flow::{Accepted, Codec, Flow, Habits, Offer, Outgoing, Role, State, Wish};
 use crate::api::{Event, FlowKey};
-use crate::config::QosCube;
 use crate::seam::{DataTransfer, Open, Owner};
-
-/// Writes the messages about flows of one dialect. Invoke ids are filled in by [`Flows`].
-pub(crate) trait Codec {
-    /// What is kept of a request so that it can be answered.
-    type Request: Clone + Debug;
-
-    /// Asks for a flow.
-    fn request(&self, flow: &Flow<Self::Request>) -> Message;
-
-    /// Accepts one; both CEP-ids and port-ids are known.
-    fn accept(&self, flow: &Flow<Self::Request>, request: &Self::Request) -> Message;
-
-    /// Refuses one.
-    fn refuse(&self, request: &Self::Request, reason: &str) -> Message;
-
-    /// Ends one.
-    fn end(&self, flow: &Flow<Self::Request>) -> Message;
-}
-
-/// What a dialect lays down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Habits {
-    /// First port-id; they are the lowest free ones from there on.
-    pub(crate) first_port: u32,
-    /// First invoke id.
-    pub(crate) first_invoke_id: i32,
-    /// The end of a flow has an invoke id too.
-    pub(crate) ends_are_numbered: bool,
-    /// How long an answer may take, in nanoseconds.
-    pub(crate) answer: u64,
-    /// How long an application may take to decide.
-    pub(crate) decision: u64,
-    /// How long the end of a flow waits for PDUs that are behind it.
-    pub(crate) linger: u64,
-    /// How long a port-id rests, so that a late word about the old flow is not taken for one about
-    /// the new.
-    pub(crate) rest: u64,
-    /// Flows at most.
-    pub(crate) flows: usize,
-}
-
-/// Which end of a flow this member has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Role {
-    Caller,
-    Called,
-}
-
-/// A flow of this member.
-#[derive(Clone, Debug)]
-pub(crate) struct Flow<R> {
-    pub(crate) role: Role,
-    /// Application here, and at the other end.
-    pub(crate) local: String,
-    pub(crate) remote: String,
-    pub(crate) spec: FlowSpec,
-    pub(crate) cube: QosCube,
-    /// Port-ids here and there; the other one is 0 as long as it is not known.
-    pub(crate) port: u32,
-    pub(crate) remote_port: u32,
-    pub(crate) local_cep: CepId,
-    pub(crate) remote_cep: CepId,
-    /// The member at the other end.
-    pub(crate) member: String,
-    pub(crate) address: u64,
-    /// Of the request.
-    pub(crate) invoke_id: i32,
-    pub(crate) state: State<R>,
-    /// When the request came or went.
-    pub(crate) since: u64,
-    /// Since when the other member cannot be reached.
-    pub(crate) unreachable: Option<u64>,
-}
-
-/// How far a flow is.
-#[derive(Clone, Debug)]
-pub(crate) enum State<R> {
-    /// The other member has been asked.
-    Asking { until: u64 },
-    /// Whoever wanted it does not any more; its answer may still come.
-    GivenUp { until: u64 },
-    /// The application here decides.
-    Deciding { request: R, until: u64 },
-    /// It carries data.
-    Open,
-    /// The application has ended it; what it wrote is on its way.
-    Finishing,
-    /// The other side has ended it; what it wrote may still be on its way.
-    Lingering { until: u64 },
-}
-
-/// A flow that an application here wants.
-#[derive(Clone, Debug)]
-pub(crate) struct Wish {
-    pub(crate) local: String,
-    pub(crate) remote: String,
-    pub(crate) spec: FlowSpec,
-    pub(crate) cube: QosCube,
-    /// The member that holds `remote`, and its address.
-    pub(crate) member: String,
-    pub(crate) address: u64,
-}
-
-/// A flow that another member asks for. Its sender has been checked.
-#[derive(Clone, Debug)]
-pub(crate) struct Offer<R> {
-    /// Application here, and at the other end.
-    pub(crate) local: String,
-    pub(crate) remote: String,
-    pub(crate) spec: FlowSpec,
-    pub(crate) cube: QosCube,
-    pub(crate) remote_port: u32,
-    pub(crate) remote_cep: CepId,
-    pub(crate) member: String,
-    pub(crate) address: u64,
-    pub(crate) invoke_id: i32,
-    pub(crate) request: R,
-}
-
-/// What an acceptance says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Accepted {
-    pub(crate) remote_port: u32,
-    pub(crate) remote_cep: CepId,
-}
-
-/// A message to the member with this address, which may be this one's own.
-#[derive(Clone, Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) address: u64,
-    pub(crate) message: Message,
-}
 
 /// All flows of one member. The key of a flow is its port-id.
 #[derive(Debug)]
@@ -544,24 +410,5 @@ impl<C: Codec> Flows<C> {
             self.due_of.insert(key, at);
             self.deadlines.insert((at, key));
         }
-    }
-}
-
-impl<R> Flow<R> {
-    /// When something has to happen to it without a word from anybody.
-    fn due(&self) -> Option<u64> {
-        let state = match &self.state {
-            State::Asking { until }
-            | State::GivenUp { until }
-            | State::Deciding { until, .. }
-            | State::Lingering { until } => Some(*until),
-            State::Open | State::Finishing => None,
-        };
-        [state, self.lost_at()].into_iter().flatten().min()
-    }
-
-    /// When the flow is over because the other member cannot be reached: after R of delta-t.
-    pub(super) fn lost_at(&self) -> Option<u64> {
-        Some(self.unreachable? + u64::from(self.cube.retransmit_ms) * super::MS)
     }
 }

@@ -15,6 +15,7 @@
 
 pub(crate) mod directory;
 pub(crate) mod ending;
+mod flow;
 pub(crate) mod flows;
 pub(crate) mod journal;
 pub(crate) mod links;
@@ -23,3 +24,6 @@ pub(crate) mod show;
 
 /// Milliseconds in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
+
+#[cfg(test)]
+mod tests;

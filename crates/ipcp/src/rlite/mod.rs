@@ -34,7 +34,7 @@ mod tables;
 mod tools;
 mod values;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -108,6 +108,8 @@ pub(crate) struct Rlite {
     own_messages: VecDeque<Vec<u8>>,
     /// Routes as data transfer has them.
     routes: Vec<Reach>,
+    /// Addresses that they lead to.
+    reachable: BTreeSet<u64>,
     are_routes_stale: bool,
     routes_at: u64,
     /// N-1 flows of neighbours as data transfer has them.
@@ -166,6 +168,7 @@ impl Rlite {
             given_out: BTreeMap::new(),
             own_messages: VecDeque::new(),
             routes: Vec::new(),
+            reachable: BTreeSet::new(),
             are_routes_stale: false,
             routes_at: 0,
             reached: BTreeMap::new(),
@@ -245,8 +248,7 @@ impl Rlite {
 
     /// Whether a member can be reached.
     fn can_reach(&self, address: u64) -> bool {
-        self.own_address() == Some(address)
-            || self.routes.iter().any(|reach| reach.route.dst.0 == address)
+        self.own_address() == Some(address) || self.reachable.contains(&address)
     }
 
     /// Everything that follows from what has just happened: messages about flows, messages to this
@@ -355,15 +357,12 @@ impl Rlite {
             let table: Vec<_> = routes.iter().map(|reach| reach.route.clone()).collect();
             dt.set_forwarding(&table);
             self.routes = routes;
-            let reach: alloc::collections::BTreeSet<u64> = table
-                .iter()
-                .map(|route| route.dst.0)
-                .chain(self.own_address())
-                .collect();
-            self.flows
-                .set_reach(now, &|address| reach.contains(&address));
+            self.reachable = table.iter().map(|route| route.dst.0).collect();
+            let (own, reachable) = (self.own_address(), &self.reachable);
+            let can_reach = |address| own == Some(address) || reachable.contains(&address);
+            self.flows.set_reach(now, &can_reach);
+            self.directory.touch_all();
         }
-        self.directory.touch_all();
     }
 
     /// The earliest deadline of any component.

@@ -1,0 +1,259 @@
+//! The tables on their own.
+
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_routing::compute::Paths;
+
+use super::MS;
+use super::directory::{self, Directory};
+use super::links::{Key, Limits, Links, Report, Verdict};
+use crate::api::Event;
+
+const S: u64 = 1_000 * MS;
+
+const LIMITS: Limits = Limits {
+    entries: 100,
+    age_max: 900 * S,
+    renew: 270 * S,
+    hold: 5 * S,
+    reborn: 30 * S,
+    needs_both: true,
+};
+
+fn key(from: &str, to: &str) -> Key {
+    (from.to_string(), to.to_string())
+}
+
+fn up(seq: u64, age: u64) -> Report {
+    Report {
+        cost: 1,
+        seq,
+        is_up: true,
+        age,
+    }
+}
+
+/// The next hops to each member, all of whose addresses are the codes of their one-letter names.
+fn routes(links: &Links, has_alternates: bool) -> BTreeMap<String, (Vec<u64>, Vec<u64>)> {
+    let paths = Paths {
+        max: 4,
+        has_alternates,
+    };
+    let address = |name: &str| name.bytes().next().map(u64::from);
+    let all = links.routes(paths, &address);
+    let plain = |list: &[carina_wire::dif::Address]| list.iter().map(|at| at.0).collect();
+    all.iter()
+        .map(|reach| {
+            let route = &reach.route;
+            (
+                reach.name.clone(),
+                (plain(&route.next), plain(&route.alternates)),
+            )
+        })
+        .collect()
+}
+
+#[test]
+fn versions_age_and_are_replaced_by_later_ones() {
+    let mut links = Links::new("a", LIMITS);
+    let ab = key("b", "c");
+    assert_eq!(links.insert(0, ab.clone(), up(5, 10 * S)), Verdict::New);
+    assert_eq!(links.get(7 * S, &ab).map(|it| it.age), Some(17 * S));
+    assert_eq!(links.insert(7 * S, ab.clone(), up(5, 0)), Verdict::Same);
+    assert_eq!(links.insert(7 * S, ab.clone(), up(4, 20 * S)), Verdict::Old);
+    assert_eq!(links.insert(7 * S, ab.clone(), up(6, 0)), Verdict::New);
+    // One that was made much later, by an author that counts from 1 again.
+    assert_eq!(links.insert(30 * S, ab.clone(), up(1, 0)), Verdict::Old);
+    assert_eq!(links.insert(38 * S, ab.clone(), up(1, 0)), Verdict::New);
+    assert!(links.expire(937 * S).is_empty());
+    assert_eq!(links.expire(938 * S), [ab]);
+    // What is too old already is not taken.
+    let old = links.insert(0, key("x", "y"), up(1, 900 * S));
+    assert_eq!(old, Verdict::Old);
+}
+
+#[test]
+fn own_entries_are_the_authors() {
+    let mut links = Links::new("a", LIMITS);
+    assert!(links.report(0, "b", Some(1)));
+    assert!(!links.report(S, "b", Some(1)));
+    assert!(links.report(S, "b", Some(2)));
+    let ab = key("a", "b");
+    assert_eq!(links.get(S, &ab).map(|it| (it.seq, it.cost)), Some((2, 2)));
+    // Of an earlier life, or a lie: what is said next counts more.
+    assert_eq!(links.insert(S, ab.clone(), up(9, 0)), Verdict::Corrected);
+    assert_eq!(links.get(S, &ab).map(|it| (it.seq, it.cost)), Some((10, 2)));
+    assert_eq!(links.insert(S, ab.clone(), up(9, 0)), Verdict::Old);
+    // A link that there is not.
+    let ax = key("a", "x");
+    assert_eq!(links.insert(S, ax.clone(), up(3, 0)), Verdict::Corrected);
+    let told = links.get(S, &ax).expect("the word that it is down");
+    assert!(!told.is_up && told.seq == 4);
+    assert!(!links.withdraw(S, &ab, 99), "only its author ends it");
+    assert!(links.refresh(200 * S).is_empty());
+    assert_eq!(links.refresh(271 * S), [ab.clone()]);
+    assert_eq!(
+        links.get(271 * S, &ab).map(|it| (it.seq, it.age)),
+        Some((11, 0))
+    );
+    // It comes back with a later version than it went with.
+    assert!(links.report(272 * S, "b", None));
+    assert!(links.report(273 * S, "b", Some(1)));
+    assert_eq!(links.get(273 * S, &ab).map(|it| it.seq), Some(13));
+}
+
+#[test]
+fn what_ended_does_not_come_back_with_a_late_copy() {
+    let mut links = Links::new("a", LIMITS);
+    let bc = key("b", "c");
+    links.insert(0, bc.clone(), up(3, 0));
+    assert!(!links.withdraw(S, &bc, 2), "of an earlier version");
+    assert!(links.withdraw(S, &bc, 3));
+    assert!(!links.withdraw(S, &bc, 3), "no news");
+    assert_eq!(links.insert(2 * S, bc.clone(), up(3, 0)), Verdict::Same);
+    assert_eq!(links.insert(2 * S, bc.clone(), up(2, 0)), Verdict::Old);
+    assert!(links.expire(7 * S).is_empty(), "it was down");
+    assert_eq!(links.insert(7 * S, bc, up(1, 0)), Verdict::New);
+}
+
+#[test]
+fn tables_are_full_at_their_bounds() {
+    let mut links = Links::new("a", LIMITS);
+    for n in 0..100 {
+        let verdict = links.insert(0, key("b", &n.to_string()), up(1, 0));
+        assert_eq!(verdict, Verdict::New);
+    }
+    assert_eq!(links.insert(0, key("b", "x"), up(1, 0)), Verdict::Full);
+    assert_eq!(links.insert(0, key("a", "x"), up(1, 0)), Verdict::Full);
+    assert!(links.report(0, "b", Some(1)), "an own one always fits");
+}
+
+#[test]
+fn routes_need_both_ends_except_ones_own() {
+    let mut links = Links::new("a", LIMITS);
+    links.report(0, "b", Some(1));
+    links.insert(0, key("b", "c"), up(1, 0));
+    assert_eq!(routes(&links, false).into_keys().collect::<String>(), "b");
+    links.insert(0, key("c", "b"), up(1, 0));
+    let via_b = (alloc::vec![u64::from(b'b')], Vec::new());
+    assert_eq!(routes(&links, false).get("c"), Some(&via_b));
+    assert!(links.take_changed() && !links.take_changed());
+    links.withdraw(0, &key("c", "b"), 1);
+    assert!(links.take_changed());
+    assert_eq!(routes(&links, false).len(), 1);
+    // Under the other rule one end is enough.
+    let mut half = Links::new(
+        "a",
+        Limits {
+            needs_both: false,
+            ..LIMITS
+        },
+    );
+    half.report(0, "b", Some(1));
+    half.insert(0, key("b", "c"), up(1, 0));
+    assert_eq!(routes(&half, false).len(), 2);
+}
+
+#[test]
+fn equal_paths_share_and_alternates_are_loop_free() {
+    let mut links = Links::new("a", LIMITS);
+    links.report(0, "b", Some(1));
+    links.report(0, "c", Some(1));
+    for (from, to) in [
+        ("b", "a"),
+        ("c", "a"),
+        ("b", "d"),
+        ("d", "b"),
+        ("c", "d"),
+        ("d", "c"),
+    ] {
+        links.insert(0, key(from, to), up(1, 0));
+    }
+    let all = routes(&links, true);
+    let (b, c) = (u64::from(b'b'), u64::from(b'c'));
+    assert_eq!(all["d"].0, [b, c]);
+    // c's way to b is through a, or d: as long as through a, so that it might lead back.
+    assert_eq!(all["b"], (alloc::vec![b], Vec::new()));
+    links.insert(0, key("b", "c"), up(1, 0));
+    links.insert(0, key("c", "b"), up(1, 0));
+    assert_eq!(routes(&links, true)["b"], (alloc::vec![b], alloc::vec![c]));
+}
+
+fn changes(directory: &mut Directory<String>, there: &[&str]) -> Vec<(String, bool)> {
+    let is_there = |holder: &String| there.contains(&holder.as_str());
+    let events = directory.changes(&is_there).into_iter();
+    events
+        .map(|event| match event {
+            Event::Reachable { name } => (name, true),
+            Event::Unreachable { name } => (name, false),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
+
+#[test]
+fn applications_are_where_somebody_holds_them() {
+    let limits = directory::Limits {
+        entries: 3,
+        hold: 5 * S,
+    };
+    let mut directory = Directory::new("a".to_string(), limits);
+    let holder = |name: &str| name.to_string();
+    assert_eq!(directory.register("x"), Some(1));
+    assert_eq!(directory.register("x"), None);
+    let new = directory::Verdict::New;
+    assert_eq!(directory.insert(0, "x", holder("b"), 1), new);
+    assert_eq!(directory.insert(0, "y", holder("b"), 1), new);
+    assert_eq!(directory.holders("x"), ["a", "b"]);
+    let all = ["a", "b"];
+    let both = [("x".to_string(), true), ("y".to_string(), true)];
+    assert_eq!(changes(&mut directory, &all), both);
+    assert!(changes(&mut directory, &all).is_empty());
+    // b cannot be reached, and x is still here.
+    directory.touch_all();
+    assert_eq!(changes(&mut directory, &["a"]), [("y".to_string(), false)]);
+    // Versions.
+    let verdict = directory.insert(0, "y", holder("b"), 1);
+    assert_eq!(verdict, directory::Verdict::Same);
+    assert_eq!(directory.insert(0, "y", holder("b"), 4), new);
+    let verdict = directory.insert(0, "y", holder("b"), 3);
+    assert_eq!(verdict, directory::Verdict::Old);
+    assert!(!directory.withdraw(0, "y", &holder("b"), 3));
+    assert!(directory.withdraw(0, "y", &holder("b"), 4));
+    let verdict = directory.insert(S, "y", holder("b"), 4);
+    assert_eq!(verdict, directory::Verdict::Old, "a late copy");
+    assert_eq!(directory.insert(6 * S, "y", holder("b"), 1), new);
+    // The bound.
+    assert_eq!(directory.insert(6 * S, "z", holder("b"), 1), new);
+    let verdict = directory.insert(6 * S, "w", holder("b"), 1);
+    assert_eq!(verdict, directory::Verdict::Full);
+    // Of a lost member.
+    assert_eq!(directory.lost(&holder("b")).len(), 3);
+    assert_eq!(directory.holders("x"), ["a"]);
+}
+
+#[test]
+fn nobody_else_says_what_is_registered_here() {
+    let limits = directory::Limits {
+        entries: 3,
+        hold: 5 * S,
+    };
+    let mut directory = Directory::new(1_u64, limits);
+    directory.register("x");
+    assert_eq!(
+        directory.insert(0, "x", 1, 7),
+        directory::Verdict::Corrected
+    );
+    assert_eq!(directory.seq("x", &1), Some(8));
+    assert_eq!(
+        directory.insert(0, "y", 1, 7),
+        directory::Verdict::Corrected
+    );
+    assert_eq!(directory.seq("y", &1), None);
+    assert!(!directory.withdraw(0, "x", &1, 99));
+    assert_eq!(directory.unregister(0, "x"), Some(8));
+    // It comes back with a later version than it went with.
+    assert_eq!(directory.register("x"), Some(9));
+}
