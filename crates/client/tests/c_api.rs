@@ -177,7 +177,11 @@ fn requests_are_accepted_and_refused() {
 
 #[test]
 fn flows_are_allocated_or_refused() {
-    holds("alloc", &[Library::Shared, Library::Calls], &["local"]);
+    holds(
+        "alloc",
+        &[Library::Shared, Library::Calls],
+        &["local", "65536"],
+    );
 }
 
 #[test]

@@ -87,13 +87,17 @@ static void without_waiting(void)
     close(control);
 }
 
-static void largest_sdu(void)
+/* Both ends know what the DIF carries, and a write holds to it. */
+static void largest_sdu(unsigned int expected)
 {
     int control = registered("large"), ends[2], end[2];
+    char *sdu = filled(expected + 1, 1);
 
     connected(control, "large", NULL, ends);
-    CHECK(rina_flow_mss_get(ends[0]) >= 1400);
-    CHECK(rina_flow_mss_get(ends[0]) == rina_flow_mss_get(ends[1]));
+    CHECK(rina_flow_mss_get(ends[0]) == expected && rina_flow_mss_get(ends[1]) == expected);
+    CHECK(write(ends[0], sdu, expected) == (ssize_t)expected);
+    CHECK(read(ends[1], sdu, expected + 1) == (ssize_t)expected);
+    free(sdu);
     CHECK(rina_flow_mss_get(-1) == 0 && errno == EBADF);
     CHECK(rina_flow_mss_get(control) == 0 && errno == EINVAL);
     CHECK(pipe(end) == 0);
@@ -107,11 +111,11 @@ static void largest_sdu(void)
 
 int main(int argc, char **argv)
 {
-    CHECK(argc == 2);
+    CHECK(argc == 3);
     names_of_the_dif(argv[1]);
     refusals();
     without_waiting();
-    largest_sdu();
+    largest_sdu((unsigned int)atoi(argv[2]));
     CHECK(setenv("CARINA_RUN", "/nonexistent", 1) == 0);
     FAILS(rina_flow_alloc(NULL, "me", "nobody", NULL, 0), ENXIO);
     puts("as it should be");
