@@ -195,6 +195,10 @@ impl Core {
                 live.channel = Some((channel, side));
             }
         }
+        let carried = match self.ends.get(&port).map(|end| &self.ipcps[&end.ipcp]) {
+            Some(ipcp) => self.longest_sdu(ipcp) as u64,
+            None => return Ok(()),
+        };
         let Some(end) = self.ends.get_mut(&port) else {
             return Ok(());
         };
@@ -213,7 +217,7 @@ impl Core {
             tx_ring,
             light_wake,
             sdu_max: if end.mode == Mode::Socket {
-                SOCKET_SDU_MAX
+                SOCKET_SDU_MAX.min(carried)
             } else {
                 0
             },

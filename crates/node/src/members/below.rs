@@ -53,6 +53,18 @@ impl Core {
         })
     }
 
+    /// Longest SDU in bytes that a flow of an application takes in this IPCP's DIF; [`usize::MAX`]
+    /// where only memory limits it.
+    pub(crate) fn longest_sdu(&self, ipcp: &Ipcp) -> usize {
+        match &ipcp.member {
+            Some(_) => self.room_of(ipcp).map_or(usize::MAX, |room| room.whole),
+            None => {
+                let offered = ipcp.carrier.shim_ref().offered();
+                offered.sdu_bytes_max.unwrap_or(usize::MAX)
+            }
+        }
+    }
+
     fn room_of(&self, ipcp: &Ipcp) -> Option<Room> {
         let is_exposed = ipcp.is_exposed();
         let Some(member) = &ipcp.member else {
