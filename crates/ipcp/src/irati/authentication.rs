@@ -20,7 +20,7 @@ use carina_cdap::{Message, Opcode};
 
 use super::Irati;
 use super::enrollment::{STEP_NS, context};
-use super::neighbours::Stage;
+use super::n1::Stage;
 use super::objects::{self, result};
 use super::values::{self, Text};
 use crate::api::N1Port;

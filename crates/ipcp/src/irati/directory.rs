@@ -254,7 +254,7 @@ impl Irati {
             now < ended.until || ended.doubt.is_some()
         });
         for (n1, name) in told {
-            if self.n1s.get(&n1).is_some_and(super::neighbours::N1::is_up) {
+            if self.n1s.get(&n1).is_some_and(super::n1::N1::is_up) {
                 self.tell_end_to(now, n1, &name, dt);
             }
         }

@@ -71,7 +71,7 @@ impl Irati {
         let Some(flow) = self.n1s.get(&n1) else {
             return;
         };
-        let is_starting = matches!(flow.stage, super::neighbours::Stage::Starting);
+        let is_starting = matches!(flow.stage, super::n1::Stage::Starting);
         match message.opcode {
             Opcode::StartR if is_starting => self.on_started(now, n1, message, dt),
             Opcode::StartR => self.on_confirmed(now, n1, message, dt),
@@ -94,7 +94,7 @@ impl Irati {
             }
             (Opcode::Read, name) => self.on_read(now, n1, name, message, dt),
             _ if self.learn(n1, message) => {}
-            _ if self.n1s.get(&n1).is_some_and(super::neighbours::N1::is_up) => {
+            _ if self.n1s.get(&n1).is_some_and(super::n1::N1::is_up) => {
                 self.on_object(now, n1, message, dt);
             }
             _ => {
@@ -204,7 +204,7 @@ impl Irati {
             return self.discard(n1, "read-without-id");
         }
         let is_known = self.n1s.get(&n1).is_some_and(|flow| {
-            flow.is_up() || matches!(flow.stage, super::neighbours::Stage::Stopping { .. })
+            flow.is_up() || matches!(flow.stage, super::n1::Stage::Stopping { .. })
         });
         let value = match name {
             _ if !self.is_member || !is_known => None,

@@ -21,6 +21,7 @@
 //! [`foreign`](crate::foreign). `docs/irati.md` has the protocol.
 
 mod addresses;
+mod admitting;
 mod authentication;
 mod cubes;
 mod directory;
@@ -29,7 +30,9 @@ mod flow_object;
 mod flows;
 pub mod fuzz;
 mod links;
+mod membership;
 mod messages;
+mod n1;
 mod neighbours;
 mod objects;
 mod show;
@@ -60,7 +63,7 @@ use crate::seam::{DataTransfer, Owner, TransferEvent};
 use authentication::Authentication;
 use flows::Writer;
 use links::Topology;
-use neighbours::{N1, Peer, Sought};
+use n1::{N1, Sought};
 
 /// How often neighbours are told everything again: nothing is repeated when a PDU is lost.
 const REMIND_NS: u64 = 60_000 * MS;
@@ -193,164 +196,6 @@ impl Irati {
             Err(reason) => self.journal.tell(Event::Left { reason }),
         }
         self.is_configured
-    }
-
-    fn last_address(&self) -> u64 {
-        addresses::last(self.config.widths.address)
-    }
-
-    /// Addresses of others, with their owners.
-    fn taken(&self) -> BTreeMap<u64, String> {
-        let members = self.topology.members.iter();
-        let mut taken: BTreeMap<u64, String> = members
-            .flat_map(|(name, all)| all.iter().map(|address| (*address, name.clone())))
-            .collect();
-        // Those that enroll at this moment.
-        let peers = self.n1s.values().map(|flow| &flow.peer);
-        let peers = peers.filter(|peer| peer.address != 0);
-        taken.extend(peers.map(|peer| (peer.address, peer.name.clone())));
-        if self.address != 0 {
-            taken.insert(self.address, self.own.clone());
-        }
-        taken
-    }
-
-    /// The address of an IPCP that joins, which says that it has `wanted`.
-    ///
-    /// # Errors
-    /// Why it is not admitted.
-    fn assign(&self, peer: &Peer, wanted: u64) -> Result<u64, String> {
-        let mut taken = self.taken();
-        taken.retain(|_, owner| *owner != peer.name);
-        let last = self.last_address();
-        self.addresses
-            .assign(&peer.name, &peer.instance, wanted, last, &taken)
-    }
-
-    /// This IPCP was given an address while it joins.
-    ///
-    /// # Errors
-    /// It cannot have that one.
-    fn take_address(&mut self, address: u64, dt: &mut dyn DataTransfer) -> Result<(), String> {
-        if address == 0 || address > self.last_address() {
-            return Err(format!(
-                "address {address}, which the member gave, does not fit the DIF's addresses"
-            ));
-        }
-        if address == self.address {
-            return Ok(());
-        }
-        if self.is_member {
-            return Err(format!(
-                "the member wants this one to have address {address} instead of {}",
-                self.address
-            ));
-        }
-        self.address = address;
-        dt.set_address(Address(address));
-        Ok(())
-    }
-
-    /// An attempt has failed: back to the address that this IPCP had before.
-    fn unlearn(&mut self, dt: &mut dyn DataTransfer) {
-        if self.is_member {
-            return;
-        }
-        let own = self.addresses.own(&self.own, objects::INSTANCE);
-        self.address = own.unwrap_or_default();
-        dt.set_address(Address(self.address));
-    }
-
-    /// Takes up membership, if it has not.
-    fn become_member(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        if self.is_member {
-            return;
-        }
-        self.is_member = true;
-        self.remind_at = now + REMIND_NS;
-        let address = Address(self.address);
-        dt.set_address(address);
-        self.directory.set_own(self.address);
-        self.directory.touch_all();
-        self.flows.codec.own = self.address;
-        let config = self.config.clone();
-        self.journal.tell(Event::Enrolled { address, config });
-    }
-
-    fn bootstrap(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        if self.is_member {
-            let text = "this IPCP is a member already";
-            return self.journal.notice("bootstrap", text);
-        }
-        if !self.configure(now, dt) {
-            return;
-        }
-        let own = Peer {
-            name: self.own.clone(),
-            instance: objects::INSTANCE.to_string(),
-            address: 0,
-        };
-        match self.assign(&own, self.address) {
-            Ok(address) => self.address = address,
-            Err(reason) => return self.journal.tell(Event::Left { reason }),
-        }
-        self.is_away = false;
-        self.become_member(now, dt);
-    }
-
-    /// Leaves the DIF: what this member has told is taken back, and neighbours are released.
-    fn leave(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        if !self.is_member {
-            let text = "this IPCP is no member of a DIF";
-            return self.journal.notice("leave", text);
-        }
-        let reason = "this member leaves the DIF";
-        self.flows.end_all(now, reason, true, dt);
-        self.drain_flows(now, dt);
-        let registered = self.directory.registered();
-        let registered: Vec<String> = registered.map(|(name, _)| name.to_string()).collect();
-        for name in &registered {
-            self.unregister(now, name, dt);
-        }
-        let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
-        for n1 in n1s {
-            self.part(now, n1, reason, true, dt);
-            self.rest(n1);
-        }
-        self.is_away = true;
-        self.is_member = false;
-        self.sought.clear();
-        self.ended.clear();
-        self.topology = Topology::new(&self.own);
-        dt.set_forwarding(&[]);
-        self.directory.clear();
-        let is_there = |_: &u64| false;
-        for event in self.directory.changes(&is_there) {
-            self.journal.tell(event);
-        }
-        // Applications are still there, for when it comes back.
-        for name in registered {
-            self.directory.register(&name);
-        }
-        self.unlearn(dt);
-        let reason = "it was told to leave".to_string();
-        self.journal.tell(Event::Left { reason });
-    }
-
-    /// Ends the neighbourhood with a member, and admits it no more.
-    fn expel(&mut self, now: u64, member: &str, dt: &mut dyn DataTransfer) {
-        let Some(n1) = self.n1_of(member) else {
-            let text = format!(
-                "{member:?} cannot be expelled: it is no neighbour, and in an irati DIF only \
-                 neighbours can be released"
-            );
-            return self.journal.notice("expel", &text);
-        };
-        if self.expelled.len() < EXPELLED_MAX {
-            self.expelled.insert(member.to_string());
-        }
-        self.part(now, n1, "it was expelled", true, dt);
-        self.rest(n1);
     }
 
     /// Everything that follows from what has just happened.

@@ -1,9 +1,8 @@
 //! N-1 flows, and the neighbours that they lead to.
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
@@ -11,16 +10,13 @@ use carina_wire::dif::Address;
 
 use super::enrollment::STEP_NS;
 use super::objects::{self, class};
+use super::n1::{AGAIN_NS, N1, Peer, Sought, Stage};
 use super::{Irati, MS};
 use crate::api::{Event, N1Port, N1Properties};
-use crate::foreign::links::Key;
-use crate::seal::Authenticator;
 use crate::seam::{DataTransfer, Target};
 
 /// Attempts to enroll in a row before it counts as failed.
 const ATTEMPTS: u32 = 3;
-/// Pause before the next attempt.
-const AGAIN_NS: u64 = 500 * MS;
 /// Pause after a refusal, or after attempts that have failed.
 const LATER_NS: u64 = 30_000 * MS;
 /// Signs of life that may be missing.
@@ -30,188 +26,6 @@ const SEEK_NS: u64 = 1_000 * MS;
 const SEEK_MAX_NS: u64 = 30_000 * MS;
 /// Lost N-1 flows that are asked for again, at most.
 const SOUGHT_MAX: usize = 256;
-
-/// An N-1 flow.
-pub(super) struct N1 {
-    pub(super) props: N1Properties,
-    pub(super) stage: Stage,
-    /// When the present step of an enrollment has taken too long.
-    pub(super) until: u64,
-    pub(super) peer: Peer,
-    attempts: u32,
-    /// When this side asks (again).
-    retry_at: Option<u64>,
-    /// The failure was told already, and nothing has changed since.
-    is_told: bool,
-    /// M_CONNECT of the other side that came while this one was asking.
-    pub(super) called: Option<Message>,
-    /// A neighbour that asks to enroll again must show until then that it is alive as such.
-    pub(super) suspect_until: Option<u64>,
-    /// Entries of the link-state database that the neighbour is to be told.
-    pub(super) untold: BTreeSet<Key>,
-    /// When anything came.
-    pub(super) heard: u64,
-    watch_at: u64,
-    missed: u32,
-    /// It has answered a question for a sign of life, so that silence means something.
-    is_watchable: bool,
-}
-
-/// Who is at the other end, as far as it is known.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Peer {
-    pub(super) name: String,
-    pub(super) instance: String,
-    pub(super) address: u64,
-}
-
-/// How far two IPCPs are; see [`enrollment`](super::enrollment) for the order.
-pub(super) enum Stage {
-    Idle,
-    /// Joining: M_CONNECT was sent.
-    Connecting {
-        auth: Option<Box<dyn Authenticator>>,
-    },
-    /// Joining: M_START was sent.
-    Starting,
-    /// Joining: objects come, then M_STOP. They count when all is over.
-    Learning {
-        learned: Vec<Message>,
-    },
-    /// Joining: something was missing and has been asked for; M_STOP is answered afterwards.
-    Reading {
-        learned: Vec<Message>,
-        token: String,
-    },
-    /// Joining: M_STOP was answered.
-    Stopped {
-        learned: Vec<Message>,
-        token: String,
-    },
-    /// Admitting: the other side has been challenged.
-    Challenging {
-        auth: Box<dyn Authenticator>,
-        connect: Box<Message>,
-    },
-    /// Admitting: M_CONNECT was answered.
-    Admitting,
-    /// Admitting: M_STOP was sent.
-    Stopping {
-        token: String,
-    },
-    /// Admitting: M_START of the operation was sent.
-    Confirming {
-        token: String,
-    },
-    /// Neighbours.
-    Up,
-}
-
-impl Stage {
-    /// What is waited for; none when nothing is.
-    pub(super) fn step(&self) -> Option<&'static str> {
-        match self {
-            Stage::Idle | Stage::Up => None,
-            Stage::Connecting { .. } => Some("the answer to M_CONNECT"),
-            Stage::Starting => Some("the answer to M_START of the enrollment"),
-            Stage::Learning { .. } => Some("M_STOP of the enrollment"),
-            Stage::Reading { .. } => Some("the answer to M_READ of the neighbours"),
-            Stage::Stopped { .. } => Some("M_START of the operation"),
-            Stage::Challenging { .. } => Some("the reply to the challenge"),
-            Stage::Admitting => Some("M_START of the enrollment"),
-            Stage::Stopping { .. } => Some("the answer to M_STOP of the enrollment"),
-            Stage::Confirming { .. } => Some("the answer to M_START of the operation"),
-        }
-    }
-
-    /// This side joins.
-    pub(super) fn is_joining(&self) -> bool {
-        matches!(
-            self,
-            Stage::Connecting { .. }
-                | Stage::Starting
-                | Stage::Learning { .. }
-                | Stage::Reading { .. }
-                | Stage::Stopped { .. }
-        )
-    }
-
-    fn word(&self) -> &'static str {
-        match self {
-            Stage::Idle => "idle",
-            Stage::Up => "neighbours",
-            stage if stage.is_joining() => "joining",
-            _ => "admitting",
-        }
-    }
-}
-
-/// N-1 flows that were lost and are asked for again.
-#[derive(Clone, Debug)]
-pub(super) struct Sought {
-    pub(super) at: u64,
-    pause: u64,
-}
-
-impl N1 {
-    fn new(now: u64, props: N1Properties) -> N1 {
-        N1 {
-            props,
-            stage: Stage::Idle,
-            until: 0,
-            peer: Peer::default(),
-            attempts: 0,
-            retry_at: None,
-            is_told: false,
-            called: None,
-            suspect_until: None,
-            untold: BTreeSet::new(),
-            heard: now,
-            watch_at: 0,
-            missed: 0,
-            is_watchable: false,
-        }
-    }
-
-    pub(super) fn is_up(&self) -> bool {
-        matches!(self.stage, Stage::Up)
-    }
-
-    pub(super) fn word(&self) -> &'static str {
-        self.stage.word()
-    }
-
-    /// The other side asks: this one does not.
-    pub(super) fn retry_never(&mut self) {
-        self.retry_at = None;
-    }
-
-    /// Asks again soon; the side that did not ask for the N-1 flow gives the other a chance first.
-    pub(super) fn retry_in(&mut self, now: u64) {
-        let pause = match self.props.is_initiator {
-            true => AGAIN_NS,
-            false => STEP_NS,
-        };
-        self.retry_at = Some(now + pause);
-    }
-
-    /// The name by which people know the other end.
-    pub(super) fn called(&self) -> &str {
-        match self.peer.name.as_str() {
-            "" => &self.props.remote,
-            name => name,
-        }
-    }
-
-    fn due(&self, watches: bool) -> Option<u64> {
-        let step = self.stage.step().map(|_| self.until);
-        let watch = (self.is_up() && watches).then_some(self.watch_at);
-        [step, watch, self.retry_at, self.suspect_until]
-            .into_iter()
-            .flatten()
-            .min()
-    }
-}
 
 impl Irati {
     pub(super) fn n1_up(

@@ -1,0 +1,273 @@
+//! The member's side of an enrollment; [`enrollment`](super::enrollment) draws both.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use carina_cdap::{Message, Opcode};
+use carina_wire::check_name;
+
+use super::enrollment::{STEP_NS, context, refusal};
+use super::n1::{Peer, Stage};
+use super::objects::{self, class, result};
+use super::values::{self, EnrollmentInformation, Neighbour, Neighbours};
+use super::{Irati, authentication};
+use crate::api::N1Port;
+use crate::manage::Deed;
+use crate::seam::DataTransfer;
+
+impl Irati {
+    /// M_CONNECT, at a member or at an IPCP that is none.
+    pub(super) fn on_connect(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let name = message.src.ap.clone();
+        if self.is_member && flow.stage.is_joining() {
+            // Both ask at once: of two members, the one with the lower name goes on. One that is
+            // no member refuses the other, whose turn this is then.
+            if self.own < name {
+                flow.called = Some(message.clone());
+                return;
+            }
+            self.part(now, n1, "the other side asks", false, dt);
+        }
+        if let Err(reason) = self.check_caller(now, n1, message, dt) {
+            self.journal.count("admissions-refused");
+            let answer = message.answer().with_error(result::REJECTED, &reason);
+            return self.tell(now, n1, &answer, dt);
+        }
+        let challenge = match self.authentication.challenge(
+            &mut *self.toolbox,
+            now,
+            &context(&self.dif, &name, &self.own),
+        ) {
+            Ok(challenge) => challenge,
+            Err(reason) => {
+                self.journal.notice("authentication", &reason);
+                let reason = "this member cannot authenticate anybody";
+                let answer = message.answer().with_error(result::REJECTED, reason);
+                return self.tell(now, n1, &answer, dt);
+            }
+        };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.retry_never();
+        flow.until = now + STEP_NS;
+        flow.peer = Peer {
+            name,
+            instance: message.src.api.clone(),
+            address: 0,
+        };
+        match challenge {
+            None => self.admit(now, n1, message, dt),
+            Some((auth, text)) => {
+                flow.stage = Stage::Challenging {
+                    auth,
+                    connect: Box::new(message.clone()),
+                };
+                self.tell(now, n1, &authentication::request(text), dt);
+            }
+        }
+    }
+
+    /// Whoever connects may do so.
+    pub(super) fn admit(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        connect: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.stage = Stage::Admitting;
+            flow.until = now + STEP_NS;
+        }
+        let mut answer = connect.answer();
+        // Whoever was called by the DIF's name says its own.
+        answer.src.ap.clone_from(&self.own);
+        self.tell(now, n1, &answer, dt);
+    }
+
+    /// Whether somebody may connect.
+    fn check_caller(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), String> {
+        let name = &message.src.ap;
+        if !self.is_member {
+            return Err(format!("{} is no member of a DIF", self.own));
+        }
+        if *name == self.own || check_name(name).is_err() {
+            return Err(format!("{name:?} cannot be the name of a neighbour"));
+        }
+        if self.expelled.contains(name) {
+            return Err(format!("{name:?} was told to leave the DIF"));
+        }
+        if !self.access.allows(name, Deed::Join) {
+            return Err(format!("{name:?} may not join; see policy access-control"));
+        }
+        let offered = message.auth.as_ref().map_or("", |auth| auth.name.as_str());
+        let wanted = self.authentication.wire_name();
+        if offered != wanted {
+            return Err(format!("authentication is {wanted}, not {offered:?}"));
+        }
+        dt.carries(n1)?;
+        // An N-1 flow like those of Ethernet does not end when the neighbour does.
+        let old = self.n1_of(name);
+        let suspect = match self.n1s.get(&n1) {
+            Some(flow) if flow.is_up() => Some(n1),
+            _ => old,
+        };
+        let Some(suspect) = suspect else {
+            return Ok(());
+        };
+        if let Some(flow) = self.n1s.get_mut(&suspect) {
+            flow.suspect_until.get_or_insert(now + STEP_NS / 2);
+        }
+        self.ask_for_life(now, suspect, dt);
+        Err(format!("{name:?} is a neighbour already"))
+    }
+
+    /// M_START, at the member.
+    pub(super) fn on_start(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        if !matches!(flow.stage, Stage::Admitting) {
+            let reason = "no enrollment is under way";
+            return self.refuse(now, n1, message, result::UNSUPPORTED, reason, dt);
+        }
+        let Ok(wanted) = values::read::<EnrollmentInformation>(message) else {
+            let reason = "the value of the enrollment cannot be read";
+            return self.refuse(now, n1, message, result::UNREADABLE, reason, dt);
+        };
+        let peer = flow.peer.clone();
+        let address = match self.assign(&peer, wanted.address) {
+            Ok(address) => address,
+            Err(reason) => {
+                let text = format!("{:?} was not admitted: {reason}", peer.name);
+                self.journal.notice("admission", &text);
+                self.refuse(now, n1, message, result::ERROR, &reason, dt);
+                return self.part(now, n1, &reason, false, dt);
+            }
+        };
+        let token = (self.random() >> 33).to_string();
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.peer.address = address;
+            flow.until = now + STEP_NS;
+            flow.stage = Stage::Stopping {
+                token: token.clone(),
+            };
+        }
+        let value = EnrollmentInformation {
+            address,
+            token,
+            ..wanted
+        };
+        let is_new = wanted.address != address;
+        let answer = Message {
+            value: is_new.then(|| {
+                values::value(&EnrollmentInformation {
+                    token: String::new(),
+                    ..value.clone()
+                })
+            }),
+            ..message.answer()
+        };
+        self.tell(now, n1, &answer, dt);
+        if is_new {
+            self.tell_constants(now, n1, dt);
+        }
+        self.tell_directory(now, n1, dt);
+        let own = self.own_neighbour(n1);
+        let own = objects::request(Opcode::Create, class::NEIGHBOURS, objects::NEIGHBOURS, &own);
+        self.tell(now, n1, &own, dt);
+        let stop = objects::request(Opcode::Stop, class::ENROLLMENT, objects::ENROLLMENT, &value);
+        self.tell(now, n1, &objects::awaited(stop), dt);
+    }
+
+    /// This member as a neighbour of whoever is behind an N-1 flow.
+    pub(super) fn own_neighbour(&self, n1: N1Port) -> Neighbours {
+        let dif = self.n1s.get(&n1).map(|flow| flow.props.dif.clone());
+        Neighbours {
+            all: alloc::vec![Neighbour {
+                ap: self.own.clone(),
+                api: objects::INSTANCE.to_string(),
+                ae: String::new(),
+                aei: String::new(),
+                address: self.address,
+                supporting_difs: dif.into_iter().collect(),
+            }],
+        }
+    }
+
+    /// M_STOP_R, at the member.
+    pub(super) fn on_stopped(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let Stage::Stopping { token } = &flow.stage else {
+            return self.discard(n1, "unasked");
+        };
+        if message.result != result::SUCCESS {
+            let reason = refusal("the end of the enrollment", message);
+            return self.part(now, n1, &reason, true, dt);
+        }
+        flow.stage = Stage::Confirming {
+            token: token.clone(),
+        };
+        flow.until = now + STEP_NS;
+        let start = Message::object(Opcode::Start, class::STATUS, objects::STATUS);
+        self.tell(now, n1, &objects::awaited(start), dt);
+    }
+
+    /// M_START_R of the operation, at the member.
+    pub(super) fn on_confirmed(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        let Stage::Confirming { token } = &flow.stage else {
+            return self.discard(n1, "unasked");
+        };
+        let said = values::read::<Neighbour>(message);
+        let is_right = message.result == result::SUCCESS
+            && said.is_ok_and(|said| said.ap == flow.peer.name && said.aei == *token);
+        if is_right {
+            self.journal.count("enrolled-others");
+            return self.neighbour_up(now, n1, dt);
+        }
+        let reason = "its name or token at the end of the enrollment is wrong";
+        let text = format!("{:?} was not admitted: {reason}", flow.peer.name);
+        self.journal.notice("admission", &text);
+        self.part(now, n1, reason, true, dt);
+    }
+}
