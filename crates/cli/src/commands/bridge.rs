@@ -184,7 +184,13 @@ impl<'a> Bridge<'a> {
         {
             if self.asked.len() + self.pairs.len() >= self.args.flows_max {
                 let limit = self.args.flows_max;
-                self.refuse(door, &request, &format!("the bridge carries {limit} flows"))?;
+                self.refuse(
+                    door,
+                    &request,
+                    &format!(
+                        "the bridge carries {limit} flows already; --flows-max allows no more"
+                    ),
+                )?;
                 continue;
             }
             let local = self.args.local.as_ref().unwrap_or(&request.remote);

@@ -4,8 +4,11 @@ use serde_json::{Map, Value, json};
 
 use super::json::Node;
 
-/// A cube as Carina's configuration has it, and what of it has no like: line, what, why.
-pub(super) fn cube(from: &Node) -> Result<(Value, Vec<(usize, String, String)>), String> {
+/// What has no like: line, what, why.
+type Unlike = Vec<(usize, String, String)>;
+
+/// A cube as Carina's configuration has it, and what of it has no like.
+pub(super) fn cube(from: &Node) -> Result<(Value, Unlike), String> {
     let id = from.number_of("id").ok_or("a cube needs an `id`")?;
     let name = from.text_of("name").ok_or("a cube needs a `name`")?;
     let mut notes = Vec::new();
@@ -49,12 +52,7 @@ pub(super) fn cube(from: &Node) -> Result<(Value, Vec<(usize, String, String)>),
     Ok((Value::Object(made), notes))
 }
 
-fn efcp(
-    policies: &Node,
-    name: &str,
-    made: &mut Map<String, Value>,
-    notes: &mut Vec<(usize, String, String)>,
-) {
+fn efcp(policies: &Node, name: &str, made: &mut Map<String, Value>, notes: &mut Unlike) {
     if let Some(a) = policies.number_of("initialATimer") {
         made.insert("initial_a_ms".to_owned(), a.into());
     }
@@ -105,7 +103,7 @@ fn efcp(
 }
 
 /// Policy sets other than the usual one have no like.
-fn usual_set(at: &Node, key: &str, cube: &str, notes: &mut Vec<(usize, String, String)>) {
+fn usual_set(at: &Node, key: &str, cube: &str, notes: &mut Unlike) {
     let Some(set) = at.get(key) else { return };
     let name = set.text_of("name").unwrap_or_default();
     if name != "default" {

@@ -19,7 +19,7 @@ const fn verb(name: &'static str, form: &'static str, least: usize) -> Verb {
     Verb { name, form, least }
 }
 
-const VERBS: [Verb; 39] = [
+const VERBS: [Verb; 32] = [
     verb("ipcp-create", "NAME TYPE DIF", 3),
     verb("ipcp-destroy", "NAME", 1),
     verb("ipcp-config", "NAME PARAMETER VALUE", 3),
@@ -52,13 +52,6 @@ const VERBS: [Verb; 39] = [
     verb("flow-dump", "", 0),
     verb("regs-show", "", 0),
     verb("memtrack", "", 0),
-    verb("ipcp-rib-show", "", 0),
-    verb("ipcp-routing-show", "", 0),
-    verb("ipcp-policy-mod", "NAME COMPONENT POLICY", 3),
-    verb("ipcp-policy-param-mod", "NAME COMPONENT PARAMETER VALUE", 4),
-    verb("ipcp-policy-list", "", 0),
-    verb("ipcp-policy-param-list", "", 0),
-    verb("uipcps-show", "", 0),
 ];
 
 /// Reads a script; `file` only serves the notes.
@@ -125,8 +118,8 @@ impl Script<'_> {
             "ipcp-neigh-disconnect" => {
                 Err("a node that starts has no neighbour to leave".to_owned())
             }
-            "dif-policy-mod" | "ipcp-policy-mod" => self.policy(words),
-            "dif-policy-param-mod" | "ipcp-policy-param-mod" => self.parameter(words),
+            "dif-policy-mod" => self.policy(words),
+            "dif-policy-param-mod" => self.parameter(words),
             // A node that starts has nothing to reset, and what only asks leaves nothing behind.
             _ => Ok(()),
         };

@@ -1,0 +1,289 @@
+//! `carina bridge` between two DIFs of one node.
+
+// Helpers of tests may panic as tests may.
+#![allow(clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use carina_client::{DifName, Error, Flow, FlowSpec, Node, Registration, name};
+use serde_json::Value;
+
+/// The program under test.
+const CARINA: &str = env!("CARGO_BIN_EXE_carina");
+
+/// For a machine that is very busy. Nothing is judged by it; it ends what hangs.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A node with the normal DIFs `near` and `far`, and a bridge from `front` in the one to `back` in
+/// the other.
+struct Site {
+    directory: tempfile::TempDir,
+    node: Child,
+    bridge: Option<Child>,
+    events: BufReader<std::process::ChildStdout>,
+}
+
+fn carina(run: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(CARINA);
+    command
+        .arg("--run")
+        .arg(run)
+        .args(["--wait", "30s"])
+        .args(words);
+    command
+}
+
+impl Site {
+    fn new(dialect: &str, options: &[&str]) -> Site {
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("run");
+        let node = carina(&run, &["node"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        for dif in ["near", "far"] {
+            let made = carina(
+                &run,
+                &[
+                    "dif",
+                    "create",
+                    dif,
+                    "--over",
+                    "local",
+                    "--dialect",
+                    dialect,
+                ],
+            )
+            .output();
+            let made = made.unwrap();
+            assert!(
+                made.status.success(),
+                "{}",
+                String::from_utf8_lossy(&made.stderr)
+            );
+        }
+        let words = [
+            "--json",
+            "bridge",
+            "--listen",
+            "front",
+            "--listen-dif",
+            "near",
+            "--to",
+            "back",
+            "--to-dif",
+            "far",
+        ];
+        let mut bridge = carina(&run, &[&words, options].concat())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let events = BufReader::new(bridge.stdout.take().unwrap());
+        let mut site = Site {
+            directory,
+            node,
+            bridge: Some(bridge),
+            events,
+        };
+        assert_eq!(site.event()["event"], "registered");
+        site
+    }
+
+    fn run(&self) -> PathBuf {
+        self.directory.path().join("run")
+    }
+
+    fn node(&self) -> Node {
+        Node::connect_to(self.run().join("ipc.sock")).unwrap()
+    }
+
+    fn event(&mut self) -> Value {
+        let mut line = String::new();
+        self.events.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line:?}"))
+    }
+
+    /// The first event of that kind from here on.
+    fn until(&mut self, kind: &str) -> Value {
+        loop {
+            let event = self.event();
+            if event["event"] == kind {
+                return event;
+            }
+        }
+    }
+
+    fn back(&self) -> Registration {
+        let far = DifName::new("far").unwrap();
+        self.node()
+            .register(&name("back").unwrap(), Some(&far))
+            .unwrap()
+    }
+
+    /// Asks for a flow to `front`, as soon as it is known.
+    fn ask(&self, spec: &FlowSpec) -> Result<Flow, Error> {
+        let near = DifName::new("near").unwrap();
+        let (local, remote) = (name("caller").unwrap(), name("front").unwrap());
+        self.node().allocate(&local, &remote, Some(&near), spec)
+    }
+
+    /// A flow through the bridge, both ends.
+    fn flow(&self, back: &mut Registration, spec: FlowSpec) -> (Flow, Flow) {
+        std::thread::scope(|scope| {
+            let asking = scope.spawn(move || self.ask(&spec).unwrap());
+            let request = back.next_request().unwrap();
+            assert_eq!(
+                request.remote.as_str(),
+                "caller",
+                "the caller's name goes along"
+            );
+            assert_eq!(request.spec, spec, "and so does the specification");
+            let theirs = back.accept_request(&request).unwrap();
+            (asking.join().unwrap(), theirs)
+        })
+    }
+
+    /// Stops the bridge; its last words.
+    fn stop(&mut self) -> Value {
+        let mut bridge = self.bridge.take().unwrap();
+        let stopped = Command::new("kill").arg(bridge.id().to_string()).status();
+        assert!(stopped.unwrap().success());
+        let totals = self.until("totals");
+        assert!(bridge.wait().unwrap().success());
+        totals
+    }
+}
+
+impl Drop for Site {
+    fn drop(&mut self) {
+        for child in self.bridge.iter_mut().chain([&mut self.node]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+#[test]
+fn sdus_pass_both_ways_with_their_boundaries_on_many_flows_at_once() {
+    let mut site = Site::new("native", &[]);
+    let mut back = site.back();
+    let mut flows = Vec::new();
+    for _ in 0..20 {
+        flows.push(site.flow(&mut back, FlowSpec::reliable()));
+    }
+    let sizes = [1, 2, 100, 1400, 5000, 70_000];
+    for (mine, theirs) in &mut flows {
+        for size in sizes {
+            mine.send(&vec![1; size]).unwrap();
+        }
+        for size in sizes {
+            assert_eq!(theirs.recv_vec(1 << 20).unwrap(), vec![1; size]);
+            theirs.send(&vec![2; size]).unwrap();
+        }
+        for size in sizes {
+            assert_eq!(mine.recv_vec(1 << 20).unwrap(), vec![2; size]);
+        }
+    }
+    // What was sent before an end arrives before it.
+    for (mut mine, mut theirs) in flows {
+        mine.send(b"last").unwrap();
+        drop(mine);
+        assert_eq!(theirs.recv_vec(100).unwrap(), b"last");
+        assert!(matches!(theirs.recv_vec(100), Err(Error::Closed)));
+        drop(theirs);
+        let ended = site.until("ended");
+        assert_eq!(ended["failure"], Value::Null, "{ended}");
+        assert_eq!(ended["there"]["sdus"], 7);
+        assert_eq!(ended["back"]["sdus"], 6);
+    }
+    let totals = site.stop();
+    assert_eq!(
+        (&totals["flows"], &totals["failed"]),
+        (&20.into(), &0.into())
+    );
+    assert_eq!(totals["there"]["sdus"], 140);
+}
+
+#[test]
+fn the_other_side_may_end_it_too() {
+    let mut site = Site::new("irati", &["--once"]);
+    let mut back = site.back();
+    let (mut mine, mut theirs) = site.flow(&mut back, FlowSpec::unreliable());
+    theirs.send(b"bye").unwrap();
+    drop(theirs);
+    assert_eq!(mine.recv_vec(100).unwrap(), b"bye");
+    assert!(matches!(mine.recv_vec(100), Err(Error::Closed)));
+    drop(mine);
+    assert_eq!(site.until("totals")["flows"], 1);
+    assert!(site.bridge.take().unwrap().wait().unwrap().success());
+}
+
+#[test]
+fn a_reader_that_stops_holds_back_the_writer_and_loses_nothing() {
+    let site = Site::new("rlite", &[]);
+    let mut back = site.back();
+    let (mut mine, mut theirs) = site.flow(&mut back, FlowSpec::reliable());
+    let sdu = vec![7; 1000];
+    let mut sent = 0u64;
+    // Both flows and what is between them fill up, and then nothing moves.
+    let mut still = Instant::now();
+    let until = Instant::now() + PATIENCE;
+    while still.elapsed() < Duration::from_secs(2) {
+        assert!(Instant::now() < until, "{sent} SDUs that nobody reads");
+        match mine.try_send(&sdu).unwrap() {
+            true => {
+                sent += 1;
+                still = Instant::now();
+            }
+            false => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+    assert!(sent > 0);
+    let sender = std::thread::spawn(move || {
+        // The one that was begun is finished first.
+        mine.send(&sdu).unwrap();
+        drop(mine);
+    });
+    for n in 0..=sent {
+        let got = theirs.recv_vec(1 << 20).unwrap();
+        assert!(
+            got.len() == 1000 && got.iter().all(|byte| *byte == 7),
+            "SDU {n}"
+        );
+    }
+    assert!(matches!(theirs.recv_vec(1 << 20), Err(Error::Closed)));
+    sender.join().unwrap();
+}
+
+#[test]
+fn what_is_refused_behind_the_bridge_is_refused_before_it() {
+    let mut site = Site::new("native", &["--flows-max", "1"]);
+    let refused = |site: &Site| match site.ask(&FlowSpec::reliable()) {
+        Err(Error::Refused(body)) => body.message,
+        other => panic!("{other:?}"),
+    };
+    let said = refused(&site);
+    assert!(said.contains("back"), "{said}");
+    assert_eq!(site.until("refused")["caller"], "caller");
+    let mut back = site.back();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| refused(&site));
+        let request = back.next_request().unwrap();
+        back.refuse(&request, "not today").unwrap();
+        let said = asking.join().unwrap();
+        assert!(said.contains("not today"), "{said}");
+    });
+    let _held = site.flow(&mut back, FlowSpec::reliable());
+    let said = refused(&site);
+    assert!(
+        said.contains("the bridge carries 1 flows already"),
+        "{said}"
+    );
+    let usage = carina(&site.run(), &["bridge", "--listen", "x", "--to", "x"]).output();
+    let usage = usage.unwrap();
+    assert_eq!(usage.status.code(), Some(2));
+}
