@@ -210,3 +210,29 @@ fn irati_over_ethernet_is_known_by_its_arp() {
         ],
     );
 }
+
+/// Every beginning of every frame, and every frame with a byte changed: something is said, nothing
+/// panics.
+#[test]
+fn damaged_frames_of_others_do_not_panic() {
+    let text = include_str!("../../tests/data/rlite-over-udp.txt");
+    let frames: Vec<Cut> = text.lines().filter_map(udp_frame).take(30).collect();
+    for (bytes, original) in frames {
+        for at in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[at] ^= 0xff;
+            let cuts = [(bytes[..at].to_vec(), original), (changed, original)];
+            assert_eq!(lines(LinkType::ETHERNET, &cuts).len(), 2);
+        }
+    }
+    let file = include_bytes!("../../tests/data/irati-over-ethernet.pcap");
+    let magic = *file.first_chunk().expect("four bytes");
+    for at in 0..400 {
+        let mut changed = file[..1000].to_vec();
+        changed[at] ^= 0xff;
+        let mut reader = Classic::of_magic(magic).expect("a capture file");
+        reader.feed(&changed);
+        while let Ok(Some(_)) = reader.poll() {}
+        assert!(reader.rest() <= changed.len());
+    }
+}
