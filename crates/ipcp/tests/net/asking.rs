@@ -1,0 +1,162 @@
+//! What a test does as an application, and what it asks members about.
+
+use carina_ipcp::api::{RibObject, RibOp, Scalar};
+use carina_ipcp::{Command, Event, FlowKey};
+use carina_wire::{Bytes, FlowSpec};
+
+use super::{Net, SECOND};
+
+impl Net {
+    pub fn allocate(&mut self, at: &str, from: &str, to: &str, spec: FlowSpec) -> FlowKey {
+        self.try_allocate(at, from, to, spec).expect("a request")
+    }
+
+    pub fn try_allocate(
+        &mut self,
+        at: &str,
+        from: &str,
+        to: &str,
+        spec: FlowSpec,
+    ) -> Result<FlowKey, String> {
+        let now = self.now;
+        let key = self.member(at).allocate(now, from, to, spec);
+        self.pump(at);
+        key
+    }
+
+    pub fn deallocate(&mut self, at: &str, flow: FlowKey) {
+        let reason = String::new();
+        self.order(at, Command::Deallocate { flow, reason });
+    }
+
+    pub fn write(&mut self, at: &str, flow: FlowKey, bytes: &[u8]) {
+        let now = self.now;
+        let sdu = Bytes::from(bytes.to_vec());
+        self.member(at).on_sdu(now, flow, sdu, false);
+        self.pump(at);
+    }
+
+    /// SDUs that came on a flow since it was asked last.
+    pub fn take_delivered(&mut self, at: &str, flow: FlowKey) -> Vec<Vec<u8>> {
+        let key = (at.to_string(), flow);
+        self.delivered.remove(&key).unwrap_or_default()
+    }
+
+    /// The flow that was offered to a member last.
+    pub fn offered(&self, at: &str) -> FlowKey {
+        *self.incoming[at].last().expect("a flow was offered")
+    }
+
+    /// What happened at a member and is of a kind.
+    pub fn told<T>(&self, at: &str, pick: impl Fn(&Event) -> Option<T>) -> Vec<T> {
+        let at_member = self.events.iter().filter(|(name, _)| name == at);
+        at_member.filter_map(|(_, event)| pick(event)).collect()
+    }
+
+    pub fn is_member(&self, name: &str) -> bool {
+        self.members[name].address().is_some()
+    }
+
+    /// The address of a member; 0 when it is none.
+    pub fn address(&self, name: &str) -> u64 {
+        self.members[name].address().map_or(0, |address| address.0)
+    }
+
+    /// All of them are members.
+    pub fn expect_members(&self, names: &[&str]) {
+        for name in names {
+            assert!(self.is_member(name), "{name}: {:?}", self.failures(name));
+        }
+    }
+
+    /// The result of the allocation of a flow.
+    pub fn allocated(&self, at: &str, key: FlowKey) -> Option<Result<(), String>> {
+        let pick = |event: &Event| match event {
+            Event::Allocated { flow, result } if *flow == key => Some(result.clone()),
+            _ => None,
+        };
+        self.told(at, pick).pop()
+    }
+
+    /// How a flow was closed by the other side.
+    pub fn closed(&self, at: &str, key: FlowKey) -> Option<(bool, String)> {
+        let pick = |event: &Event| match event {
+            Event::Closed {
+                flow,
+                is_graceful,
+                reason,
+            } if *flow == key => Some((*is_graceful, reason.clone())),
+            _ => None,
+        };
+        self.told(at, pick).pop()
+    }
+
+    pub fn notices(&self, at: &str) -> Vec<String> {
+        self.told(at, |event| match event {
+            Event::Notice { text } => Some(text.clone()),
+            _ => None,
+        })
+    }
+
+    pub fn failures(&self, at: &str) -> Vec<String> {
+        self.told(at, |event| match event {
+            Event::EnrollFailed { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
+    /// Asks for a part of a RIB and waits for the answer.
+    pub fn rib(
+        &mut self,
+        at: &str,
+        member: Option<&str>,
+        op: RibOp,
+    ) -> Result<Vec<RibObject>, String> {
+        self.next_id += 1;
+        let id = self.next_id;
+        let member = member.map(str::to_string);
+        self.order(at, Command::Rib { id, member, op });
+        for _ in 0..60 {
+            let pick = |event: &Event| match event {
+                Event::Answer { id: of, result } if *of == id => Some(result.clone()),
+                _ => None,
+            };
+            if let Some(result) = self.told(at, pick).pop() {
+                return result;
+            }
+            self.run(SECOND);
+        }
+        panic!("no answer to a question about a RIB");
+    }
+
+    pub fn read_rib(&mut self, at: &str, path: &str, scope: u32) -> Vec<RibObject> {
+        let path = path.to_string();
+        let answer = self.rib(at, None, RibOp::Read { path, scope });
+        answer.expect("an object")
+    }
+
+    /// Objects at and below a path.
+    pub fn objects(&mut self, at: &str, path: &str) -> Vec<RibObject> {
+        self.read_rib(at, path, 9)
+    }
+
+    /// Names of what is directly below a path.
+    pub fn names(&mut self, at: &str, path: &str) -> Vec<String> {
+        let below = format!("{path}/");
+        let objects = self.read_rib(at, path, 1);
+        let names = objects.iter();
+        let names = names.filter_map(|object| object.path.strip_prefix(&below));
+        names.map(str::to_string).collect()
+    }
+
+    /// How often something was counted at a member.
+    pub fn count(&mut self, at: &str, what: &str) -> u64 {
+        let objects = self.objects(at, "/counters");
+        let fields = objects.iter().flat_map(|object| &object.fields);
+        let found = fields.filter_map(|(name, value)| match value {
+            Scalar::Uint(count) if name == what => Some(*count),
+            _ => None,
+        });
+        found.sum()
+    }
+}
