@@ -11,9 +11,9 @@ pub fn pci(data: &[u8]) {
     reads_pci(data);
 }
 
-/// True for a PDU of a normal DIF of some dialect; the first byte chooses the widths, the rest is the
-/// PDU. What decodes lies inside the PDU, a relay sees the same, and it encodes to what decodes to
-/// the same: in the native layout to the same bytes.
+/// True for a PDU of a normal DIF of some dialect; the first byte chooses the widths, the rest is
+/// the PDU. What decodes lies inside the PDU, a relay sees the same, and it encodes to what decodes
+/// to the same: in the native layout to the same bytes.
 pub fn reads_pci(data: &[u8]) -> bool {
     let Some((choice, pdu)) = data.split_first() else {
         return false;

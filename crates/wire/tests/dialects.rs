@@ -427,6 +427,9 @@ fn cut(value: u64, width: u8) -> u64 {
     value & (u64::MAX >> (64 - 8 * u32::from(width)))
 }
 
+/// PDU types of one dialect or the other.
+const KINDS: &[u8] = &[0x40, 0x80, 0xc0, 0xc1, 0xc4, 0xc5, 0xc8, 0xcc, 0xcf];
+
 proptest! {
     #[test]
     fn data_survives_all_widths(
@@ -513,7 +516,7 @@ proptest! {
     #[test]
     fn any_bytes_are_a_pdu_or_an_error(
         syntax in dialects(),
-        kind in proptest::sample::select(&[0x40_u8, 0x80, 0xc0, 0xc1, 0xc4, 0xc5, 0xc8, 0xcc, 0xcf]),
+        kind in proptest::sample::select(KINDS),
         mut pdu in proptest::collection::vec(any::<u8>(), 0..200),
     ) {
         let w = syntax.widths;

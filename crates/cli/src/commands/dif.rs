@@ -29,8 +29,8 @@ pub enum DifCommand {
     #[command(after_help = "Examples:\n  carina dif join net --over hv.vm1\n  \
         carina dif join net --over udp0 --via net.host --auth password:net.password\n  \
         carina --wait 1m dif join net --over hv.vm1\n  \
-        carina dif join udp.DIF --over inet --ipcp b.IPCP --via a.IPCP --dialect rlite\n\nWithout --wait the first failed attempt \
-        ends it and takes the member away again.")]
+        carina dif join udp.DIF --over inet --ipcp b.IPCP --via a.IPCP --dialect rlite\n\n\
+        Without --wait the first failed attempt ends it and takes the member away again.")]
     Join(make::JoinArgs),
     /// Leave a normal DIF; flows over it end
     #[command(after_help = "Example:\n  carina dif leave net")]

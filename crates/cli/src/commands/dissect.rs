@@ -15,9 +15,9 @@ use crate::report::{print_json, print_line};
 
 /// Show the packets of a capture file: PDUs, CDAP messages, VMPI records, RINA ARP
 ///
-/// Reads pcapng as `carina capture` and other tools write it, and the older pcap. PDUs may be of any
-/// dialect: what the file or an option does not say is guessed from ARP and the first PDU. One line for each packet; with
-/// --verbose a paragraph, with --json an object.
+/// Reads pcapng as `carina capture` and other tools write it, and the older pcap. PDUs may be of
+/// any dialect: what the file or an option does not say is guessed from ARP and the first PDU. One
+/// line for each packet; with --verbose a paragraph, with --json an object.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   carina dissect blue.pcapng

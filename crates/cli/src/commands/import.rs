@@ -24,7 +24,8 @@ pub enum ImportCommand {
     /// Of an ipcmanager.conf of IRATI and the DIF templates that it names
     #[command(
         after_help = "Examples:\n  carina import irati /usr/local/irati/etc/ipcmanager.conf \
-        --out node.toml\n  carina import irati ipcmanager.conf --join normal.DIF=test1.normal.DIF\n\n\
+        --out node.toml\n  carina import irati ipcmanager.conf \
+        --join normal.DIF=test1.normal.DIF\n\n\
         The file does not say who enrolls with whom: --join does. What has no like is listed on\n\
         standard error with its line and why."
     )]

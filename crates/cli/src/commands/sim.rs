@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use carina_sim::scenario::{Outcome as Run, Scenario, Wanted};
 use carina_sim::trace::Sink;
+use carina_wire::dif::Dialect;
 use clap::Subcommand;
 use serde_json::{Value, json};
 
@@ -22,11 +23,13 @@ use crate::report::{print_json, print_line, progress};
 pub enum SimCommand {
     /// One scenario: a DIF grows, works, suffers, heals and is checked
     #[command(after_help = "Examples:\n  carina sim run --seed 7\n  \
-        carina sim run --seed 7 --trace > events.txt\n\nThe same seed is the same run, byte for \
+        carina sim run --seed 7 --trace > events.txt\n  \
+        carina sim run --dialect rlite --seed 7\n\nThe same seed is the same run, byte for \
         byte: the hash says so.")]
     Run(RunArgs),
     /// Many scenarios; the seeds of those that fail
-    #[command(after_help = "Example:\n  carina sim soak --seeds 0..10000")]
+    #[command(after_help = "Example:\n  carina sim soak --seeds 0..10000\n  \
+        carina sim soak --dialect irati --seeds 0..1000")]
     Soak(SoakArgs),
     /// One DIF of a thousand members beside the same systems in small DIFs
     #[command(after_help = "Examples:\n  carina sim scale\n  \
@@ -66,6 +69,9 @@ pub struct WantedArgs {
     /// Nothing goes wrong but on the cables
     #[arg(long)]
     calm: bool,
+    /// What the members speak: native, rlite or irati; what is other then is printed
+    #[arg(long, default_value = "native", value_parser = parse_dialect)]
+    dialect: Dialect,
 }
 
 impl WantedArgs {
@@ -73,6 +79,7 @@ impl WantedArgs {
         let wanted = Wanted {
             members: self.members,
             is_calm: self.calm,
+            dialect: self.dialect,
         };
         Scenario::new(seed, wanted)
     }
@@ -144,6 +151,7 @@ fn summary(outcome: &Run, took: f64) -> String {
 fn as_json(seed: u64, scenario: &Scenario, outcome: &Run) -> Value {
     json!({
         "seed": seed,
+        "dialect": scenario.dialect.name(),
         "members": scenario.members,
         "hash": format!("{:016x}", outcome.hash),
         "events": outcome.events,
@@ -206,9 +214,15 @@ fn soak(shared: &Shared, args: &SoakArgs) -> Outcome {
     match bad.is_empty() {
         true => Ok(()),
         false => Err(failed(format!(
-            "seeds that failed: {bad:?}; look with `carina sim run --seed`"
+            "seeds that failed: {bad:?}; look with `carina sim run --dialect {} --seed`",
+            args.wanted.dialect.name()
         ))),
     }
+}
+
+fn parse_dialect(text: &str) -> Result<Dialect, String> {
+    let names = Dialect::ALL.map(Dialect::name).join(", ");
+    Dialect::of_name(text).ok_or_else(|| format!("{text} is no dialect; there are: {names}"))
 }
 
 fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
@@ -225,6 +239,12 @@ fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn dialects_are_read_and_wrong_ones_named() {
+        assert_eq!(parse_dialect("rlite"), Ok(Dialect::Rlite));
+        assert!(parse_dialect("klingon").is_err_and(|text| text.contains("rlite, irati")));
+    }
 
     #[test]
     fn ranges_of_seeds_are_read_and_wrong_ones_named() {

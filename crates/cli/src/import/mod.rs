@@ -1,7 +1,8 @@
 //! Configurations of other stacks as one of Carina's.
 //!
-//! A reader takes a file line by line or key by key and makes a [`Draft`]: what the node is to have,
-//! and a [`Note`] for everything that Carina has no like of. The draft writes itself down as TOML.
+//! A reader takes a file line by line or key by key and makes a [`Draft`]: what the node is to
+//! have, and a [`Note`] for everything that Carina has no like of. The draft writes itself down as
+//! TOML.
 
 pub mod flavour;
 pub mod irati;

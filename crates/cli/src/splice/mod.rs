@@ -6,9 +6,9 @@
 //!                              [ sender <- receiver ]
 //! ```
 //!
-//! Each direction has a thread of its own, which waits for room before it takes more: whoever reads
-//! slowly holds back whoever writes, through both flows. An SDU stays an SDU. The end of a flow ends
-//! the other one after everything that came before it was passed on.
+//! Each direction has a thread of its own, which waits for room before it takes more: whoever
+//! reads slowly holds back whoever writes, through both flows. An SDU stays an SDU. The end of a
+//! flow ends the other one after everything that came before it was passed on.
 
 mod way;
 

@@ -21,8 +21,8 @@
 //!
 //! Without message boundaries every UDF is of the kind *whole* and holds a stretch of the stream.
 //!
-//! With policy `none` one SDU is one UDF without a header. With `flag-byte` every UDF begins with one
-//! byte, and fragments need a connection that delivers in order:
+//! With policy `none` one SDU is one UDF without a header. With `flag-byte` every UDF begins with
+//! one byte, and fragments need a connection that delivers in order:
 //!
 //! ```text
 //! 0000 01LF, bytes      L  the last fragment of its SDU      F  the first one

@@ -4,7 +4,7 @@
 //! | rlite's component | here | policies |
 //! |---|---|---|
 //! | `addralloc` | `address-assignment` | `distributed` (parameter `nack-wait`), `static` |
-//! | `routing` | `routing` | `link-state`, `link-state-lfa` (parameters `age-incr-intval`, `age-max`) |
+//! | `routing` | `routing` | `link-state`, `link-state-lfa` (both: `age-incr-intval`, `age-max`) |
 //! | `dft` | `directory` | `fully-replicated` |
 
 use alloc::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! Messages of the CDAP connection on an N-1 flow: what is sent, and which component gets what came.
+//! Messages of the CDAP connection on an N-1 flow: what is sent, and which component gets what
+//! came.
 
 use alloc::format;
 use alloc::string::String;
