@@ -9,8 +9,8 @@ use carina_cdap::{Message, Opcode};
 use carina_wire::dif::Address;
 
 use super::enrollment::STEP_NS;
-use super::objects::{self, class};
 use super::n1::{AGAIN_NS, N1, Peer, Sought, Stage};
+use super::objects::{self, class};
 use super::{Irati, MS};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::seam::{DataTransfer, Target};
