@@ -26,7 +26,7 @@ pub struct Habits {
     /// What a sender does whose window stays closed with nothing outstanding.
     pub stall: Stall,
     /// Number of the first control PDU, 0 or 1.
-    pub control_first: u64,
+    pub control_first: u8,
     /// Control PDUs are numbered from the beginning again when the data run flag of a new run
     /// comes, and their sender is believed to do so.
     pub control_restarts: bool,

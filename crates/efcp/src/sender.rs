@@ -281,7 +281,9 @@ impl<P: Payload> Sender<P> {
                 self.outstanding(now, copy);
             } else {
                 self.left = self.next;
-                self.last = copy;
+                if copy.is_some() {
+                    self.last = copy;
+                }
             }
             if let Some(bucket) = &mut self.bucket {
                 bucket.spend(now);

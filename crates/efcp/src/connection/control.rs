@@ -47,7 +47,7 @@ impl ControlNumbers {
     pub(super) fn new(bits: u8, habits: &Habits) -> ControlNumbers {
         ControlNumbers {
             bits,
-            less: 1_u64.saturating_sub(habits.control_first),
+            less: u64::from(habits.control_first == 0),
             restarts: habits.control_restarts,
             next: 1,
             last: 0,
