@@ -12,6 +12,11 @@ end
 pdu.prefs.delimited = Pref.bool("Delimiting", true, "User data begin with a delimiting header")
 
 local TYPES = { [0x40] = "management", [0x80] = "data", [0xc0] = "control", [0xcf] = "rendezvous" }
+-- The same and the control PDUs of rlite and IRATI, whose codes mean different things.
+local TYPE_NAMES = {
+  [0x40] = "management", [0x80] = "data", [0xc0] = "control", [0xc1] = "control", [0xc4] = "control", [0xc5] = "control",
+  [0xc8] = "control", [0xcc] = "control", [0xcf] = "rendezvous",
+}
 local OPCODES = {
   [0] = "M_CONNECT", "M_CONNECT_R", "M_RELEASE", "M_RELEASE_R", "M_CREATE", "M_CREATE_R", "M_DELETE", "M_DELETE_R",
   "M_READ", "M_READ_R", "M_CANCELREAD", "M_CANCELREAD_R", "M_WRITE", "M_WRITE_R", "M_START", "M_START_R", "M_STOP",
@@ -27,7 +32,7 @@ end
 
 local f = {
   version = ProtoField.uint8("rina.version", "Version"),
-  type = ProtoField.uint8("rina.type", "Type", base.HEX, TYPES),
+  type = ProtoField.uint8("rina.type", "Type", base.HEX, TYPE_NAMES),
   drf = ProtoField.bool("rina.drf", "Data run flag", 8, nil, 0x80),
   ecn = ProtoField.bool("rina.ecn", "Congestion met", 8, nil, 0x01),
   hop_limit = ProtoField.uint8("rina.hop_limit", "Hop limit"),
@@ -93,6 +98,18 @@ function Cursor:take(field, width)
   local range = self.buffer(self.at, width)
   local value = range:uint64()
   self.tree:add(field, range, value)
+  self.at = self.at + width
+  return value
+end
+
+-- The same for a field whose lowest byte is first.
+function Cursor:take_le(field, width)
+  if self.at + width > self.buffer:len() then
+    return nil
+  end
+  local range = self.buffer(self.at, width)
+  local value = range:le_uint64()
+  self.tree:add_le(field, range, value)
   self.at = self.at + width
   return value
 end
@@ -288,8 +305,87 @@ local function control_part(at, widths)
   return text
 end
 
+-- Layouts of rlite and IRATI with their usual widths: where type and length are, and the fields in order.
+local OTHERS = {
+  {
+    name = "rlite", version = 0, type_at = 1, flags_at = 2, length_at = 24, header = 28,
+    types = {
+      [0x40] = "management", [0x80] = "data", [0xc4] = "control, ack", [0xc8] = "control, window",
+      [0xcc] = "control, ack and window",
+    },
+    fields = {
+      { f.seq, 8, 4 }, { f.dst, 12, 4 }, { f.src, 16, 4 }, { f.dst_cep, 20, 2 }, { f.src_cep, 22, 2 }, { f.length, 24, 2 },
+      { f.qos, 26, 2 },
+    },
+    control = { f.last_ctrl_seq, f.next, f.right, f.left, f.my_left, f.my_right },
+  },
+  {
+    name = "IRATI", version = 1, type_at = 11, flags_at = 12, length_at = 13, header = 19,
+    types = {
+      [0x40] = "management", [0x80] = "data", [0xc1] = "control, ack", [0xc4] = "control, window",
+      [0xc5] = "control, ack and window", [0xc0] = "control", [0xcf] = "rendezvous",
+    },
+    fields = {
+      { f.dst, 1, 2 }, { f.src, 3, 2 }, { f.qos, 5, 2 }, { f.dst_cep, 7, 2 }, { f.src_cep, 9, 2 }, { f.length, 13, 2 },
+      { f.seq, 15, 4 },
+    },
+    -- By type: what follows the control sequence number.
+    by_type = {
+      [0xc1] = { f.next },
+      [0xc4] = { f.right, f.my_left, f.my_right, f.rate, f.frame },
+      [0xc5] = { f.next, f.last_ctrl_seq, f.left, f.right, f.my_left, f.my_right, f.rate, f.frame },
+      [0xc0] = { f.last_ctrl_seq, f.left, f.right, f.my_left, f.my_right, f.rate, f.frame },
+    },
+  },
+}
+OTHERS[2].by_type[0xcf] = OTHERS[2].by_type[0xc0]
+
+-- Shows a PDU of another dialect; false when the bytes are none.
+local function dissect_other(other, buffer, info, tree)
+  local size = buffer:len()
+  if size < other.header or buffer(0, 1):uint() ~= other.version then
+    return false
+  end
+  local code = buffer(other.type_at, 1):uint()
+  local kind, length = other.types[code], buffer(other.length_at, 2):le_uint()
+  -- Behind a PDU there is the padding of a short frame at most.
+  if not kind or length < other.header or length > size or (length < size and size > 46) then
+    return false
+  end
+  info.cols.protocol = "RINA " .. other.name
+  local sub = tree:add(pdu, buffer(0, length), "RINA " .. kind .. " of " .. other.name)
+  sub:add(f.version, buffer(0, 1))
+  sub:add(f.type, buffer(other.type_at, 1))
+  sub:add(f.drf, buffer(other.flags_at, 1))
+  sub:add(f.ecn, buffer(other.flags_at, 1))
+  local at, values = cursor(buffer, sub), {}
+  local is_control = code >= 0xc0
+  for _, field in ipairs(other.fields) do
+    at.at = field[2]
+    local shown = is_control and field[1] == f.seq and f.ctrl_seq or field[1]
+    values[field[1]] = tostring(at:take_le(shown, field[3]))
+  end
+  local text = kind .. " " .. values[f.src] .. ":" .. values[f.src_cep] .. " > " .. values[f.dst] .. ":" .. values[f.dst_cep]
+  text = text .. " seq " .. values[f.seq]
+  at.at = other.header
+  if is_control then
+    for _, field in ipairs(other.control or other.by_type[code]) do
+      at:take_le(field, 4)
+    end
+  end
+  sub:append_text(", " .. text)
+  info.cols.info = text
+  content(not is_control and at.at < length and buffer(at.at, length - at.at) or nil, info, tree)
+  return true
+end
+
 -- Shows a PDU; false when the bytes are none.
 local function dissect_pdu(buffer, info, tree)
+  for _, other in ipairs(OTHERS) do
+    if dissect_other(other, buffer, info, tree) then
+      return true
+    end
+  end
   local size = buffer:len()
   if size < 4 or buffer(0, 1):uint() ~= 1 or not TYPES[buffer(1, 1):uint()] then
     return false
@@ -378,3 +474,4 @@ links:add(wtap.USER0, pdu)
 links:add(wtap.USER1, vmpi)
 links:add(wtap.USER2, pdu)
 DissectorTable.get("ethertype"):add(0xd1f0, pdu)
+DissectorTable.get("udp.port"):add(3359, pdu)
