@@ -227,8 +227,9 @@ impl<P: Payload> Sender<P> {
 
     /// Congestion control allows another PDU.
     pub(crate) fn has_flight(&self) -> bool {
-        let most = self.congestion.window().min(self.flight_max);
-        !self.is_reliable || self.loss.is_urgent || self.loss.in_flight < most
+        !self.is_reliable
+            || self.loss.is_urgent
+            || self.loss.in_flight < self.congestion.window().min(self.flight_max)
     }
 
     /// The rate allows another PDU; if not, `retry_at` tells when it does.

@@ -1,5 +1,6 @@
 //! From a writer to the queue of an N-1 flow.
 
+use alloc::collections::VecDeque;
 use alloc::format;
 use alloc::string::String;
 
@@ -115,21 +116,10 @@ impl<P: Payload> Transfer<P> {
             };
             stream.is_inside = more;
             let len = sdu.len();
-            match stream.delimiter.write(sdu, more) {
-                Ok(()) => {}
-                Err(Refusal::NoBuffer) => {
-                    self.rmt.counters.drop_one(DropReason::NoBuffer);
-                    broke(end, stream, NO_BUFFER);
-                }
-                Err(Refusal::TooLong) => {
-                    self.rmt.counters.drop_one(DropReason::SduTooLong);
-                    let text = too_long(stream, len, is_boundary && !more);
-                    broke(end, stream, &text);
-                    if !end.is_reliable && !stream.is_refusal_told {
-                        stream.is_refusal_told = true;
-                        self.events.push_back(TransferEvent::Notice { text });
-                    }
-                }
+            if let Err(refusal) = stream.delimiter.write(sdu, more) {
+                let whole = (is_boundary && !more).then_some(len);
+                let reason = refused(end, stream, refusal, whole, &mut self.events);
+                self.rmt.counters.drop_one(reason);
             }
         }
         let is_left = first.is_some();
@@ -289,14 +279,35 @@ fn broke<P: Payload>(end: &End<P>, stream: &mut Stream<P>, reason: &str) {
     }
 }
 
+/// What becomes of a flow one of whose SDUs was refused. Of a whole one the length is told.
 #[cold]
-fn too_long<P: Payload>(stream: &Stream<P>, len: usize, is_whole: bool) -> String {
+fn refused<P: Payload>(
+    end: &End<P>,
+    stream: &mut Stream<P>,
+    refusal: Refusal,
+    whole: Option<usize>,
+    events: &mut VecDeque<TransferEvent>,
+) -> DropReason {
+    if refusal == Refusal::NoBuffer {
+        broke(end, stream, NO_BUFFER);
+        return DropReason::NoBuffer;
+    }
+    let text = too_long(stream, whole);
+    broke(end, stream, &text);
+    if !end.is_reliable && !stream.is_refusal_told {
+        stream.is_refusal_told = true;
+        events.push_back(TransferEvent::Notice { text });
+    }
+    DropReason::SduTooLong
+}
+
+fn too_long<P: Payload>(stream: &Stream<P>, whole: Option<usize>) -> String {
     let most = stream.delimiter.sdu_max();
-    match (stream.owner, is_whole) {
-        (Owner::Flow(FlowKey(key)), true) => {
+    match (stream.owner, whole) {
+        (Owner::Flow(FlowKey(key)), Some(len)) => {
             format!("flow {key}: an SDU of {len} bytes was refused: it carries {most} at most")
         }
-        (Owner::Flow(FlowKey(key)), false) => {
+        (Owner::Flow(FlowKey(key)), None) => {
             format!("flow {key}: an SDU of more than {most} bytes was refused")
         }
         (Owner::Channel(_), _) => format!("a message of more than {most} bytes was refused"),

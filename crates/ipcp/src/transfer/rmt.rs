@@ -117,6 +117,7 @@ impl<P: Payload> Rmt<P> {
     }
 
     /// A PDU in a vector of its own, with its checksum where there is one.
+    #[inline(never)]
     pub(super) fn seal(&self, mut pdu: Vec<u8>) -> Option<P> {
         if self.has_checksum {
             self.syntax.seal(&mut pdu);
