@@ -17,6 +17,7 @@ pub(crate) mod directory;
 pub(crate) mod ending;
 mod flow;
 pub(crate) mod flows;
+pub(crate) mod fuzz;
 pub(crate) mod journal;
 pub(crate) mod links;
 pub(crate) mod names;
