@@ -148,6 +148,13 @@ impl<H: Ord + Clone> Directory<H> {
         Verdict::New
     }
 
+    /// Forgets that an entry ended: its holder itself says that it is there.
+    pub(crate) fn forgive(&mut self, app: &str, holder: &H) {
+        if *holder != self.own {
+            self.ended.remove(&(app.to_string(), holder.clone()));
+        }
+    }
+
     /// Somebody's word that `holder` has `app` no more since the version `seq`. Returns whether it
     /// is news: to be told to the other neighbours.
     pub(crate) fn withdraw(&mut self, now: u64, app: &str, holder: &H, seq: u64) -> bool {

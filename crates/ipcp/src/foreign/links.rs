@@ -203,6 +203,18 @@ impl Links {
         true
     }
 
+    /// Forgets that an entry ended: its author itself says that it is there.
+    pub(crate) fn forgive(&mut self, key: &Key) {
+        if self
+            .entries
+            .get(key)
+            .is_some_and(|entry| !entry.report.is_up)
+            && key.0 != self.own
+        {
+            self.entries.remove(key);
+        }
+    }
+
     /// Forgets everything that `member` says, for when it begins anew.
     pub(crate) fn forget(&mut self, member: &str) {
         let before = self.entries.len();

@@ -10,6 +10,7 @@ use super::links::{Key, Reach, Report};
 use crate::api::{RibObject, Scalar};
 use crate::config::{DifConfig, QosCube};
 use crate::seam::DataTransfer;
+use crate::shown::{depth_below, flag, in_scope, text, uint};
 
 /// Collects objects; [`Shown::within`] gives those that were asked for.
 #[derive(Debug, Default)]
@@ -253,10 +254,7 @@ impl Shown {
         }
         // A parent comes before what is below it; the order within one parent stays.
         self.objects.sort_by_key(|object| parent_of(&object.path));
-        let is_meant = |object: &RibObject| {
-            depth_below(path, &object.path).is_some_and(|depth| depth <= scope as usize)
-        };
-        let found: Vec<RibObject> = self.objects.into_iter().filter(is_meant).collect();
+        let found = in_scope(self.objects, path, scope);
         match found.is_empty() {
             true => Err(format!("there is no object {path:?}")),
             false => Ok(found),
@@ -288,32 +286,4 @@ fn parent_of(path: &str) -> (String, bool) {
             (format!("/{first}"), path.matches('/').count() > 1)
         }
     }
-}
-
-/// Levels of `path` below `top`; `None` when it is not below.
-fn depth_below(top: &str, path: &str) -> Option<usize> {
-    if top == "/" {
-        return Some(if path == "/" {
-            0
-        } else {
-            path.matches('/').count()
-        });
-    }
-    let rest = path.strip_prefix(top)?;
-    (rest.is_empty() || rest.starts_with('/')).then(|| rest.matches('/').count())
-}
-
-/// A field that is text.
-pub(crate) fn text(name: &str, value: &str) -> (String, Scalar) {
-    (name.to_string(), Scalar::Text(value.to_string()))
-}
-
-/// A field that is a number.
-pub(crate) fn uint(name: &str, value: u64) -> (String, Scalar) {
-    (name.to_string(), Scalar::Uint(value))
-}
-
-/// A field that is yes or no.
-pub(crate) fn flag(name: &str, value: bool) -> (String, Scalar) {
-    (name.to_string(), Scalar::Bool(value))
 }

@@ -114,6 +114,11 @@ fn what_ended_does_not_come_back_with_a_late_copy() {
     assert!(!links.withdraw(S, &bc, 3), "no news");
     assert_eq!(links.insert(2 * S, bc.clone(), up(3, 0)), Verdict::Same);
     assert_eq!(links.insert(2 * S, bc.clone(), up(2, 0)), Verdict::Old);
+    let mut forgiven = Links::new("a", LIMITS);
+    forgiven.insert(0, bc.clone(), up(3, 0));
+    forgiven.withdraw(S, &bc, 3);
+    forgiven.forgive(&bc);
+    assert_eq!(forgiven.insert(S, bc.clone(), up(1, 0)), Verdict::New);
     assert!(links.expire(7 * S).is_empty(), "it was down");
     assert_eq!(links.insert(7 * S, bc, up(1, 0)), Verdict::New);
 }

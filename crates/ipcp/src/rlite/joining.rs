@@ -88,6 +88,15 @@ impl Rlite {
             let reason = format!("the IPCP at the other end is called {peer:?} like this one");
             return self.attempt_failed(now, n1, &reason, dt);
         }
+        if self.member.is_none() && self.is_joining() {
+            // Two enrollers would give it two addresses: this one has to wait for the other.
+            if let Some(flow) = self.n1s.get_mut(&n1) {
+                flow.stage = Stage::Idle;
+                flow.cdap = connection();
+                flow.at = Some(now + STEP_NS);
+            }
+            return;
+        }
         let is_neighbour = self.is_neighbour(&peer);
         let address = self.own_address().unwrap_or(ADDRESS_OF_NEW);
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -256,6 +265,13 @@ impl Rlite {
             return self.attempt_failed(now, n1, &reason, dt);
         }
         self.neighbour_up(now, n1, dt);
+    }
+
+    /// Whether an enrollment of this IPCP is under way.
+    fn is_joining(&self) -> bool {
+        let is_joining =
+            |flow: &super::N1| matches!(flow.stage, Stage::Starting { .. } | Stage::Joining(_));
+        self.n1s.values().any(is_joining)
     }
 
     /// Whether `name` is a neighbour through any N-1 flow.

@@ -68,6 +68,10 @@ const HOUSEKEEPING_NS: u64 = 10_000 * MS;
 /// How often a member tells again what it says of itself.
 const REFRESH_NS: u64 = 30_000 * MS;
 
+/// How long the end of an entry is remembered. rlite's next version of it counts from 1 again, so
+/// that this must not be much longer than a flood takes.
+const HOLD_NS: u64 = 1_000 * MS;
+
 /// Between two computations of routes.
 const ROUTES_PAUSE_NS: u64 = 100 * MS;
 
@@ -115,6 +119,8 @@ pub(crate) struct Rlite {
     /// N-1 flows of neighbours as data transfer has them.
     reached: BTreeMap<u64, Vec<N1Port>>,
     housekeeping_at: u64,
+    /// Refreshments so far.
+    rounds: usize,
     refresh_at: u64,
     /// The earliest deadline, worked out after each call.
     due: Option<u64>,
@@ -148,7 +154,7 @@ impl Rlite {
         let policies = Policies::of(in_force)?;
         let limits = directory::Limits {
             entries: ENTRIES_MAX,
-            hold: 5_000 * MS,
+            hold: HOLD_NS,
         };
         Ok(Rlite {
             links: Links::new(&config.name, link_limits(&policies)),
@@ -173,6 +179,7 @@ impl Rlite {
             routes_at: 0,
             reached: BTreeMap::new(),
             housekeeping_at: 0,
+            rounds: 0,
             refresh_at: 0,
             due: None,
         })
@@ -402,7 +409,7 @@ fn link_limits(policies: &Policies) -> links::Limits {
         entries: ENTRIES_MAX,
         age_max,
         renew: age_max / 10 * 3,
-        hold: 5_000 * MS,
+        hold: HOLD_NS,
         reborn: 30_000 * MS,
         needs_both: true,
     }

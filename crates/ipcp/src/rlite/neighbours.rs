@@ -215,7 +215,8 @@ impl Rlite {
         };
         flow.is_told = false;
         flow.retry_ns = RETRY_FIRST_NS;
-        if !matches!(flow.stage, Stage::Up) {
+        // An attempt that is under way goes on.
+        if matches!(flow.stage, Stage::Idle) {
             self.connect(now, n1, dt);
         }
     }
@@ -309,7 +310,10 @@ impl Rlite {
         // Data transfer knows the neighbour before anything is sent to its address.
         self.renew_reached(now, dt);
         self.report_link(now, &peer, Some(cost), dt);
-        self.tell_everything(now, n1, dt);
+        let flows = self.n1s.values();
+        if flows.filter(|flow| flow.neighbour() == Some(&peer)).count() == 1 {
+            self.tell_everything(now, n1, dt);
+        }
     }
 
     /// The neighbour behind an N-1 flow is none any more, if it was one.

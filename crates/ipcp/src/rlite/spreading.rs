@@ -20,6 +20,10 @@ use crate::seam::DataTransfer;
 /// N-1 DIFs of a member that are told and kept.
 pub(super) const LOWER_DIFS_MAX: usize = 16;
 
+/// Every so many refreshments half of the neighbours, in turns, are told everything: what was lost
+/// on its way would never come again otherwise, because what is known is not told on.
+const ROUNDS_PER_TURN: usize = 2;
+
 impl Rlite {
     /// One N-1 flow of every neighbour except the one behind `but`.
     pub(super) fn neighbours_but(&self, but: Option<N1Port>) -> Vec<N1Port> {
@@ -164,15 +168,11 @@ impl Rlite {
         self.spread(now, &message, entries, &list, to, dt);
     }
 
-    /// Everything that is known, to a neighbour that is new. What is about itself it knows.
+    /// Everything that is known, to one neighbour. What is about itself it knows.
     pub(super) fn tell_everything(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(peer) = self.n1s[&n1].neighbour().map(String::from) else {
             return;
         };
-        let flows = self.n1s.values();
-        if flows.filter(|flow| flow.neighbour() == Some(&peer)).count() > 1 {
-            return;
-        }
         let to = [n1];
         let others = self.members.iter().filter(|(name, _)| **name != peer);
         let others =
@@ -205,6 +205,15 @@ impl Rlite {
         let entries = self.own_registrations();
         self.tell_directory(now, Opcode::Create, &entries, &to, dt);
         self.tell_own_record(now, dt);
+        self.rounds = self.rounds.wrapping_add(1);
+        if !self.rounds.is_multiple_of(ROUNDS_PER_TURN) {
+            return;
+        }
+        let turn = self.rounds / ROUNDS_PER_TURN;
+        let half = to.len().div_ceil(2);
+        for n1 in to.iter().cycle().skip(turn % 2 * half).take(half) {
+            self.tell_everything(now, *n1, dt);
+        }
     }
 
     /// This member's own record to all neighbours.

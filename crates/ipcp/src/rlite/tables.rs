@@ -74,6 +74,9 @@ impl Rlite {
                 }
                 continue;
             }
+            if key.0 == peer {
+                self.links.forgive(&key);
+            }
             match self.links.insert(now, key.clone(), report) {
                 Verdict::New => news.push(key),
                 Verdict::Corrected => corrected.push(key),
@@ -136,6 +139,9 @@ impl Rlite {
                     news.push(entry);
                 }
                 continue;
+            }
+            if holder == peer {
+                self.directory.forgive(&app, &holder);
             }
             match self.directory.insert(now, &app, holder, seq) {
                 directory::Verdict::New => news.push(entry),

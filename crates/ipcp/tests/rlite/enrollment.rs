@@ -351,3 +351,43 @@ fn policies_that_are_not_known_here_do_not_stop_an_enrollment() {
     );
     assert_eq!(DifConfig::of_dialect(Dialect::Rlite).keepalive_ms, 20_000);
 }
+
+#[test]
+fn two_enrollers_at_once_give_one_address() {
+    let mut net = line(15, &["a", "b"]);
+    net.add("c");
+    net.wire("c", "a");
+    net.wire("c", "b");
+    net.run(10 * SECOND);
+    let addresses = net.told("c", |event| match event {
+        Event::Enrolled { address, .. } => Some(address.0),
+        _ => None,
+    });
+    assert_eq!(addresses, [net.address("c")]);
+    for other in ["a", "b"] {
+        assert!(
+            is_up(&net, "c", other) && is_up(&net, other, "c"),
+            "{other}"
+        );
+    }
+    assert_eq!(net.count("c", "addresses-changed"), 0);
+}
+
+#[test]
+fn an_order_to_enroll_does_not_disturb_an_attempt() {
+    let mut net = Net::new(16);
+    net.bootstrap("a");
+    net.add("b");
+    let wire = net.wire("b", "a");
+    let n1 = net.wires[wire].ends[0].1;
+    for _ in 0..20 {
+        net.order("b", Command::Enroll { n1 });
+        net.run(MS);
+    }
+    net.run(SECOND);
+    let connects = net.take_sent(wire, 0);
+    let connects = connects.iter().filter_map(|pdu| cdap(pdu));
+    let connects = connects.filter(|message| message.opcode == Opcode::Connect);
+    assert_eq!(connects.count(), 1);
+    assert!(is_up(&net, "b", "a"));
+}
