@@ -33,7 +33,7 @@ use carina_wire::check_name;
 
 use super::n1::{Peer, Stage};
 use super::objects::{self, class, result};
-use super::values::{self, EnrollmentInformation, Neighbour, Neighbours};
+use super::values::{self, EnrollmentInformation, Naming, Neighbour, Neighbours};
 use super::{Irati, MS};
 use crate::api::N1Port;
 use crate::seam::DataTransfer;
@@ -52,7 +52,7 @@ impl Irati {
         // Whoever is called by the DIF's name knows itself.
         let remote = match flow.props.remote.as_str() {
             "" => self.dif.clone(),
-            name => name.to_string(),
+            name => Naming::of(name).ap,
         };
         flow.stage = Stage::Connecting { auth: None };
         flow.until = now + STEP_NS;

@@ -13,6 +13,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use carina_cdap::{Opcode, Rules};
 use carina_ipcp::api::N1Properties;
 use carina_ipcp::{Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port};
 use carina_wire::dif::Dialect;
@@ -303,4 +304,45 @@ fn the_place_of_the_captured_enrollee_is_taken() {
     lone.wait(lone.now + 1000 * MS);
     assert_eq!(lone.closed, flows);
     assert_eq!(lone.sent, VecDeque::<Vec<u8>>::new());
+}
+
+/// Frame 26 is lost: the enrollee asks for the neighbours before it answers M_STOP, and goes on
+/// when it has been told that they cannot be read.
+#[test]
+fn what_is_missing_is_asked_for() {
+    let mut lone = Lone::new("test2.normal.DIF");
+    lone.n1_up("test1.normal.DIF", true);
+    let all = frames();
+    let frame = |number: u32| {
+        let found = all.iter().find(|frame| frame.number == number);
+        found.expect("a frame")
+    };
+    for number in [21, 22, 23, 24, 25, 27] {
+        let frame = frame(number);
+        match frame.by {
+            "test2" => lone.says(frame),
+            _ => lone.hear(&frame.pdu),
+        }
+    }
+    let question = lone.sent.pop_front().expect("a question");
+    let question = Rules::IRATI.decode(&question[19..]).expect("a message");
+    assert_eq!(question.opcode, Opcode::Read);
+    assert_eq!(question.name, "/difm/enr/neighs");
+    let answer = question.answer().with_error(-2, "no such object");
+    let message = Rules::IRATI.encode(&answer);
+    let mut pdu = frame(22).pdu[..19].to_vec();
+    let len = u16::try_from(19 + message.len()).expect("a short message");
+    pdu[13..15].copy_from_slice(&len.to_le_bytes());
+    pdu.extend(message);
+    lone.hear(&pdu);
+    for number in [28, 29, 30] {
+        let frame = frame(number);
+        match frame.by {
+            "test2" => lone.says(frame),
+            _ => lone.hear(&frame.pdu),
+        }
+    }
+    // The source address of the member's PDUs says which address it has.
+    assert!(lone.has_neighbour);
+    lone.says(frame(32));
 }
