@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use carina_api::DifName;
-use carina_api::control::RibObject;
+use carina_api::control::{ClientError, RibObject};
+use carina_api::{DifName, ErrorCode};
 use serde_json::{Map, Value};
 
 use crate::Shared;
@@ -71,14 +71,21 @@ pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
     let (mut text, mut all) = (format!("Dialect\n  {}", dialect.name()), Map::new());
     all.insert("dialect".to_owned(), dialect.name().into());
     for (title, key, path, scope) in SECTIONS {
-        let objects = node
-            .rib(
-                Some(args.name.as_str()),
-                args.member.as_deref(),
-                path,
-                scope,
-            )
-            .attempt(format!("reading {path} of DIF {}", args.name))?;
+        let read = node.rib(
+            Some(args.name.as_str()),
+            args.member.as_deref(),
+            path,
+            scope,
+        );
+        let objects = match read {
+            // Members of other dialects have no object where there is nothing to show.
+            Err(ClientError::Refused { body, .. })
+                if body.code == ErrorCode::NotFound && key != "dif" =>
+            {
+                Vec::new()
+            }
+            read => read.attempt(format!("reading {path} of DIF {}", args.name))?,
+        };
         let below: Vec<_> = objects
             .into_iter()
             .filter(|object| scope == 0 || object.path != path)
