@@ -28,8 +28,8 @@ extern crate alloc;
 
 pub mod api;
 pub mod config;
-pub mod fuzz;
 mod foreign;
+pub mod fuzz;
 mod ipcp;
 pub mod irati;
 pub mod layer;
@@ -38,6 +38,7 @@ pub mod policy;
 pub mod rlite;
 pub mod seal;
 pub mod seam;
+mod shown;
 pub mod transfer;
 
 pub use api::{Command, Delivery, Event, FlowKey, N1Port, N1Properties, Passage, Watch};
