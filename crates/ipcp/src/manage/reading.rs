@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Flag, Message, Value};
 
-use super::dialect::{self, Part, depth_below, result};
+use super::dialect::{self, Part, result};
 use super::queries::ANSWER_MAX;
 use super::rib::Asker;
 use super::{MS, Management};
@@ -175,11 +175,4 @@ fn passes(object: &RibObject, filter: &str) -> bool {
                     }
             })
         })
-}
-
-/// Objects at `path` and down to `scope` levels below it.
-pub(super) fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<RibObject> {
-    let is_meant =
-        |object: &RibObject| depth_below(path, &object.path).is_some_and(|depth| depth <= scope);
-    objects.into_iter().filter(is_meant).collect()
 }

@@ -7,12 +7,12 @@ use alloc::vec::Vec;
 use super::dialect::{self, MemberValue, Object, class, flow_path, link_path, route_path};
 use super::flows::{Role, State};
 use super::neighbours::{Stage, Up};
-use super::reading::in_scope;
 use super::replicated::Kind;
 use super::{MS, Management};
 use crate::api::{RibObject, Scalar};
 use crate::config::{DifConfig, QosCube};
 use crate::seam::DataTransfer;
+use crate::shown::{flag, in_scope, text, uint};
 
 impl Management {
     /// The objects at `path` and down to `scope` levels below it.
@@ -340,16 +340,4 @@ fn new(object: &Object, fields: Vec<(String, Scalar)>) -> RibObject {
         class: object.class().to_string(),
         fields,
     }
-}
-
-fn text(name: &str, value: &str) -> (String, Scalar) {
-    (name.to_string(), Scalar::Text(value.to_string()))
-}
-
-fn uint(name: &str, value: u64) -> (String, Scalar) {
-    (name.to_string(), Scalar::Uint(value))
-}
-
-fn flag(name: &str, value: bool) -> (String, Scalar) {
-    (name.to_string(), Scalar::Bool(value))
 }

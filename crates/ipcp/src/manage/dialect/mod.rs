@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use carina_cdap::{Auth, Message, Opcode, Party, Value};
 
 pub(super) use dif::{decode_dif, encode_dif};
-pub(super) use names::{Object, class, depth_below, flow_path, link_path, route_path};
+pub(super) use names::{Object, class, flow_path, link_path, route_path};
 pub(super) use objects::{decode_objects, encode_objects};
 pub(super) use routes::{decode_routing, encode_routing};
 pub(super) use values::{

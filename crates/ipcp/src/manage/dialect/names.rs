@@ -180,19 +180,6 @@ pub(crate) fn flow_path(key: u32) -> String {
     format!("/flows/{key}")
 }
 
-/// Levels of `path` below `top`; `None` when it is not below.
-pub(crate) fn depth_below(top: &str, path: &str) -> Option<u32> {
-    if top == "/" {
-        let slashes = path.matches('/').count();
-        return u32::try_from(if path == "/" { 0 } else { slashes }).ok();
-    }
-    let rest = path.strip_prefix(top)?;
-    if !rest.is_empty() && !rest.starts_with('/') {
-        return None;
-    }
-    u32::try_from(rest.matches('/').count()).ok()
-}
-
 fn is_below(path: &str, parent: &str) -> bool {
     path == parent
         || path
@@ -242,13 +229,5 @@ mod tests {
         ] {
             assert_eq!(Object::parse(wrong), None, "{wrong}");
         }
-    }
-
-    #[test]
-    fn depth_counts_levels() {
-        assert_eq!(depth_below("/flows", "/flows"), Some(0));
-        assert_eq!(depth_below("/flows", "/flows/1"), Some(1));
-        assert_eq!(depth_below("/", "/dif/cubes/1"), Some(3));
-        assert_eq!(depth_below("/flow", "/flows/1"), None);
     }
 }
