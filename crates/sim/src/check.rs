@@ -257,7 +257,7 @@ impl World {
             .iter()
             .enumerate()
             .filter_map(|(number, session)| {
-                let text = session.wrong()?;
+                let text = session.wrong(self.are_ends_told_once)?;
                 let state = |end: &Option<crate::traffic::End>| {
                     end.as_ref().map(|end| (end.seat, end.state.clone()))
                 };
@@ -398,18 +398,24 @@ impl World {
 }
 
 impl Session {
-    /// What is wrong with it when nothing happens any more.
-    fn wrong(&self) -> Option<String> {
+    /// What is wrong with it when nothing happens any more. `are_ends_told_once`: one end may not
+    /// have heard from the other.
+    fn wrong(&self, are_ends_told_once: bool) -> Option<String> {
         let [caller, called] = &self.ends;
         let caller = caller.as_ref().map(|end| &end.state);
         let called = called.as_ref().map(|end| &end.state);
-        if self.strays > 0 {
+        if self.strays > 0 && !are_ends_told_once {
             return Some("a called end was forgotten".into());
         }
         match (caller, called) {
             (Some(State::Asking), _) => Some("the request was never answered".into()),
             (_, Some(State::Asking)) => Some("the called side was never told".into()),
             (Some(State::Open), Some(State::Open)) => self.stuck(),
+            (Some(State::Open), None | Some(_)) | (Some(_), Some(State::Open))
+                if are_ends_told_once =>
+            {
+                None
+            }
             (Some(State::Open), None) => Some("open at one end only".into()),
             (Some(State::Open), Some(_)) | (Some(_), Some(State::Open)) => {
                 Some("one end does not know that the flow is over".into())

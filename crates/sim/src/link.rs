@@ -45,6 +45,12 @@ impl Profile {
         }
     }
 
+    /// True when a PDU that goes in may not come out, or not as it was.
+    #[must_use]
+    pub fn drops(&self) -> bool {
+        self.loss + self.corruption > 0 || self.rate_bps > 0 && !self.is_blocking
+    }
+
     /// True when a PDU that goes in comes out once, whole and in order.
     #[must_use]
     pub fn is_reliable(&self) -> bool {

@@ -16,6 +16,7 @@ use carina_ipcp::{Config, DifConfig, PolicySpec};
 use carina_wire::FlowSpec;
 use carina_wire::dif::Dialect;
 
+use crate::dialect::Terms;
 use crate::link::Profile;
 use crate::member::Birth;
 use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
@@ -31,6 +32,8 @@ use crate::world::World;
 pub struct Scenario {
     /// The seed that it was made from.
     pub seed: u64,
+    /// What the members speak; [`Terms`] says what is other than in a native DIF.
+    pub dialect: Dialect,
     /// Members of the DIF, one a system.
     pub members: usize,
     /// The graph.
@@ -96,6 +99,8 @@ pub struct Wanted {
     pub members: Option<usize>,
     /// No faults.
     pub is_calm: bool,
+    /// What the members speak.
+    pub dialect: Dialect,
 }
 
 impl Scenario {
@@ -107,16 +112,20 @@ impl Scenario {
         let members = wanted.members.unwrap_or(drawn).max(2);
         let shape = *random.pick(&Shape::ALL);
         let edges = shape.edges(members, &mut random);
-        let profile = draw_profile(&mut random);
+        let terms = Terms::of(wanted.dialect);
+        let drawn = draw_profile(&mut random);
+        let profile = terms.cable(drawn);
         let detection_ns = match random.below(3) {
             0 => None,
             1 => Some(10_000_000),
             _ => Some(random.within(100_000_000, 1_500_000_000)),
         };
-        let config = draw_config(&mut random, &profile);
+        let config = draw_config(&mut random, &drawn);
+        let config = terms.config(seed, members, &profile, config);
         let calls = random.within(3, 12) as usize;
         let mut scenario = Scenario {
             seed,
+            dialect: wanted.dialect,
             members,
             shape,
             edges,
@@ -124,13 +133,18 @@ impl Scenario {
             detection_ns,
             config,
             faults: Vec::new(),
-            heal_ns: SECOND * random.within(20, 60),
+            heal_ns: SECOND * random.within(20, 60) * terms.slowness,
             calls,
         };
         if !wanted.is_calm {
             scenario.draw_faults(&mut random);
         }
         scenario
+    }
+
+    /// Something may keep a management PDU from its receiver before all is healed.
+    fn loses_management(&self) -> bool {
+        !self.faults.is_empty() || self.profile.drops()
     }
 
     fn draw_faults(&mut self, random: &mut Random) {
@@ -270,6 +284,7 @@ fn draw_config(random: &mut Random, profile: &Profile) -> DifConfig {
 
 struct Run<'a> {
     scenario: &'a Scenario,
+    terms: Terms,
     world: World,
     random: Random,
     systems: Vec<SystemId>,
@@ -281,7 +296,9 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn new(scenario: &'a Scenario, birth: Birth) -> Run<'a> {
+        let terms = Terms::of(scenario.dialect);
         let mut world = World::new(scenario.seed, birth);
+        world.are_ends_told_once = !terms.repeats_management && scenario.loses_management();
         let mut random = Random::new(mix(scenario.seed, 0xdec1de));
         let systems: Vec<SystemId> = (0..scenario.members)
             .map(|at| world.add_system(&format!("s{at}")))
@@ -293,7 +310,7 @@ impl<'a> Run<'a> {
                 let config = Config {
                     name: format!("m{at}"),
                     dif: DIF.to_owned(),
-                    dialect: Dialect::Native,
+                    dialect: scenario.dialect,
                     dif_config: Some(scenario.config.clone()),
                 };
                 let born = start + random.below(3 * SECOND);
@@ -321,6 +338,7 @@ impl<'a> Run<'a> {
         }
         Run {
             scenario,
+            terms,
             world,
             random,
             systems,
@@ -343,7 +361,7 @@ impl<'a> Run<'a> {
     }
 
     fn join(&mut self) {
-        let patience = 60 * SECOND + 2 * SECOND * self.scenario.members as u64;
+        let patience = self.terms.join_ns(self.scenario.members as u64);
         let end = self.begin + patience;
         if !self
             .world
@@ -408,10 +426,15 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Cables after everything is repaired.
+    fn peace(&self) -> Profile {
+        self.terms.peace(self.scenario.profile)
+    }
+
     fn heal(&mut self) {
         for cable in &self.cables {
             self.world.mend(*cable);
-            self.world.set_profile(*cable, self.scenario.profile);
+            self.world.set_profile(*cable, self.peace());
         }
         for system in &self.systems {
             self.world.restart(*system);
@@ -448,11 +471,7 @@ impl<'a> Run<'a> {
             to: format!("app{to}"),
             spec,
             sdus: [self.random.below(most), self.random.below(most)],
-            lengths: match self.random.below(4) {
-                0 => Lengths::Fixed(self.random.below(3_000) as usize),
-                1 => Lengths::Mixed(100_000),
-                _ => Lengths::Mixed(10_000),
-            },
+            lengths: self.lengths(),
             pause_ns: *self.random.pick(&[0, 1_000_000, 300_000_000]),
             readers: [reader(&mut self.random), reader(&mut self.random)],
             ending,
@@ -461,12 +480,29 @@ impl<'a> Run<'a> {
         self.world.call(wish);
     }
 
+    fn lengths(&mut self) -> Lengths {
+        let most = self.sdu_max();
+        match self.random.below(4) {
+            0 => Lengths::Fixed(most.min(self.random.below(3_000) as usize)),
+            1 => Lengths::Mixed(most.min(100_000)),
+            _ => Lengths::Mixed(most.min(10_000)),
+        }
+    }
+
+    /// Longest SDU in bytes.
+    fn sdu_max(&self) -> usize {
+        let Scenario {
+            config, profile, ..
+        } = self.scenario;
+        self.terms.sdu_max(config, profile)
+    }
+
     /// In peace, everything must come right; probes show that the DIF works.
     fn settle(&mut self) {
         if self.is_broken() {
             return;
         }
-        let end = self.world.now() + SETTLE_NS;
+        let end = self.world.now() + self.terms.settle_ns;
         if !self
             .world
             .run_while(end, SECOND, |world| !world.is_joined())
@@ -474,7 +510,7 @@ impl<'a> Run<'a> {
             let state = self.world.describe();
             return self.fail(format!(
                 "not everybody is back {} s after the last fault\n{state}",
-                SETTLE_NS / SECOND
+                self.terms.settle_ns / SECOND
             ));
         }
         self.world.run_until(end);
@@ -507,7 +543,7 @@ impl<'a> Run<'a> {
                 to: format!("app{to}"),
                 spec: FlowSpec::reliable(),
                 sdus: [10, 10],
-                lengths: Lengths::Mixed(10_000),
+                lengths: Lengths::Mixed(self.sdu_max().min(10_000)),
                 pause_ns: 0,
                 readers: [Reader::eager(); 2],
                 ending: Ending::WhenDone,
@@ -540,7 +576,7 @@ impl<'a> Run<'a> {
         // A damaged PDU is a lost one.
         let Profile {
             loss, corruption, ..
-        } = self.scenario.profile;
+        } = self.peace();
         loss + corruption >= 50
     }
 
@@ -550,7 +586,7 @@ impl<'a> Run<'a> {
             return;
         }
         self.world.close_all();
-        self.world.run_for(PART_NS);
+        self.world.run_for(self.terms.part_ns);
         if !self.is_broken() {
             self.world.check_leaks();
         }
@@ -586,6 +622,7 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Scenario {
             seed,
+            dialect,
             members,
             shape,
             edges,
@@ -598,7 +635,9 @@ impl fmt::Display for Scenario {
         } = self;
         writeln!(
             f,
-            "seed {seed}: {members} members, {shape:?}, {calls} calls, healed after {} s",
+            "seed {seed}: {} members that speak {}, {shape:?}, {calls} calls, healed after {} s",
+            members,
+            dialect.name(),
             heal_ns / SECOND
         )?;
         writeln!(f, "  edges {edges:?}")?;
@@ -616,6 +655,9 @@ impl fmt::Display for Scenario {
             "  keep-alive {} ms, MPL {} ms, concatenation {}, {policies:?}",
             config.keepalive_ms, config.max_pdu_lifetime_ms, config.concatenation
         )?;
+        for restriction in Terms::of(*dialect).restrictions {
+            writeln!(f, "  {}: {restriction}", dialect.name())?;
+        }
         for (at, fault) in faults {
             writeln!(f, "  {:>10.3} s {fault:?}", *at as f64 / SECOND as f64)?;
         }
@@ -626,14 +668,7 @@ impl fmt::Display for Scenario {
 const DIF: &str = "net";
 const SECOND: u64 = 1_000_000_000;
 
-/// Peace after which nothing of the trouble may be left to see: longer than any retransmission
-/// goes on, and than members remember one that is silent.
-const SETTLE_NS: u64 = 100 * SECOND;
-
 /// Time in which probes must be through.
 const PROBE_NS: u64 = 30 * SECOND;
-
-/// Time after which closed flows must have left nothing behind.
-const PART_NS: u64 = 60 * SECOND;
 
 const PROBES: usize = 4;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carina_ipcp::api::RibObject;
 use carina_ipcp::{Command, Config};
-use carina_wire::dif::Address;
+use carina_wire::dif::{Address, Dialect};
 
 use crate::agenda::Agenda;
 use crate::link::{Pipe, Profile, Tally};
@@ -28,6 +28,8 @@ pub struct World {
     pub(crate) sessions: Vec<Session>,
     pub(crate) answers: BTreeMap<u64, Result<Vec<RibObject>, String>>,
     pub(crate) tallies: Tallies,
+    /// Members say once that a flow is over, and PDUs may be lost: an end may not hear of it.
+    pub(crate) are_ends_told_once: bool,
     /// Seats with something to do at this instant.
     dirty: BTreeSet<usize>,
     failures: Vec<String>,
@@ -51,6 +53,7 @@ impl World {
             sessions: Vec::new(),
             answers: BTreeMap::new(),
             tallies: Tallies::default(),
+            are_ends_told_once: false,
             dirty: BTreeSet::new(),
             failures: Vec::new(),
             birth,
@@ -328,7 +331,10 @@ impl World {
         match what {
             Happening::Start(seat) => self.start(seat),
             Happening::Tend(seat, incarnation) => {
-                if let Some(life) = self.same_life(seat, incarnation) {
+                // A visit that was put forward does not come a second time.
+                if let Some(life) = self.same_life(seat, incarnation)
+                    && life.tends_at == Some(now)
+                {
                     life.tends_at = None;
                     self.tend(seat);
                 }
@@ -380,7 +386,7 @@ impl World {
         seat.incarnation += 1;
         let founds = seat.founds && seat.incarnation == 1;
         let mut config = seat.config.clone();
-        if !founds {
+        if !founds && config.dialect != Dialect::Irati {
             config.dif_config = None;
         }
         let seed = mix(mix(self.seed, id.0 as u64), u64::from(seat.incarnation));

@@ -69,7 +69,7 @@ fn seeds_that_once_failed_hold() {
     for (seed, members) in ONCE_FAILED {
         let wanted = Wanted {
             members: *members,
-            is_calm: false,
+            ..Wanted::default()
         };
         holds(*seed, wanted);
     }

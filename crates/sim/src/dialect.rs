@@ -1,0 +1,233 @@
+//! What is other in a scenario whose members do not speak the native dialect, and why.
+//!
+//! The graph, the cables, the faults and the calls of a seed are the same in all dialects, but for
+//! what a dialect's own rules make impossible. That is all here.
+
+use std::collections::BTreeMap;
+
+use carina_ipcp::policy::component;
+use carina_ipcp::{DifConfig, PolicySpec};
+use carina_wire::dif::Dialect;
+
+use crate::link::Profile;
+use crate::random::{Random, mix};
+
+/// What a scenario has to know of a dialect.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    dialect: Dialect,
+    /// A management PDU that is lost is sent again. Where it is not, news comes with the next
+    /// refreshment, and the end of a flow never.
+    pub repeats_management: bool,
+    /// How many times as long trouble lasts: with three keep-alives of 20 or 30 s a member that is
+    /// dead for some seconds is never missed.
+    pub slowness: u64,
+    /// Peace after which nothing of the trouble may be left to see, in ns: longer than any
+    /// retransmission goes on, and than members remember one that is silent.
+    pub settle_ns: u64,
+    /// Time in ns after which closed flows must have left nothing behind.
+    pub part_ns: u64,
+    /// What is other than with native members, for people.
+    pub restrictions: &'static [&'static str],
+}
+
+impl Terms {
+    /// Those of a dialect.
+    #[must_use]
+    pub fn of(dialect: Dialect) -> Terms {
+        let native = Terms {
+            dialect,
+            repeats_management: true,
+            slowness: 1,
+            settle_ns: 100 * SECOND,
+            part_ns: 60 * SECOND,
+            restrictions: &[],
+        };
+        match dialect {
+            // Keep-alives: 3 of 20 s and their answer; asking again after 30 s at most; what a
+            // member says of itself comes every 30 s; addresses are compared every 10 s.
+            Dialect::Rlite => Terms {
+                repeats_management: false,
+                slowness: 4,
+                settle_ns: 300 * SECOND,
+                restrictions: &RLITE,
+                ..native
+            },
+            // Keep-alives: 3 of 30 s; steps of 10 s, three attempts, the next ones 30 s later;
+            // everything is told again about every 60 s. Connections end with MPL 60 s.
+            Dialect::Irati => Terms {
+                repeats_management: false,
+                slowness: 4,
+                settle_ns: 400 * SECOND,
+                part_ns: 600 * SECOND,
+                restrictions: &IRATI,
+                ..native
+            },
+            _ => native,
+        }
+    }
+
+    /// The cables of a seed as they are for this dialect. Where members cannot tell a damaged PDU
+    /// from a whole one, the DIF below does, as Ethernet: it is lost.
+    #[must_use]
+    pub fn cable(self, drawn: Profile) -> Profile {
+        match self.dialect {
+            Dialect::Native => drawn,
+            _ => Profile {
+                loss: drawn.loss + drawn.corruption,
+                corruption: 0,
+                ..drawn
+            },
+        }
+    }
+
+    /// The cables once all is healed. Where nothing is repeated nothing may be lost then: three
+    /// keep-alives that are lost by chance part two neighbours, and rightly so.
+    #[must_use]
+    pub fn peace(self, profile: Profile) -> Profile {
+        if self.repeats_management {
+            return profile;
+        }
+        Profile {
+            loss: 0,
+            is_blocking: true,
+            ..profile
+        }
+    }
+
+    /// How long it may take until `members` have joined, in ns.
+    #[must_use]
+    pub fn join_ns(self, members: u64) -> u64 {
+        match self.repeats_management {
+            true => 60 * SECOND + 2 * SECOND * members,
+            // Each attempt of each has to get through unharmed, one after another.
+            false => 600 * SECOND + 60 * SECOND * members,
+        }
+    }
+
+    /// Longest SDU of the calls, in bytes.
+    #[must_use]
+    pub fn sdu_max(self, config: &DifConfig, profile: &Profile) -> usize {
+        let most = match config.max_pdu {
+            0 => profile.mtu,
+            max_pdu => profile.mtu.min(max_pdu as usize),
+        };
+        match config.fragments() {
+            true => usize::MAX,
+            false => config.sdu_in_one_pdu(self.dialect, most),
+        }
+    }
+
+    /// The configuration of a seed, as it is in this dialect.
+    #[must_use]
+    pub fn config(
+        self,
+        seed: u64,
+        members: usize,
+        profile: &Profile,
+        drawn: DifConfig,
+    ) -> DifConfig {
+        if self.dialect == Dialect::Native {
+            return drawn;
+        }
+        let mut random = Random::new(mix(seed, 0xd1a_1ec7));
+        let mut config = DifConfig::of_dialect(self.dialect);
+        for component in [component::RMT_SCHEDULING, component::RMT_QUEUE] {
+            if let Some(spec) = drawn.policies.get(component) {
+                config.policies.insert(component.to_owned(), spec.clone());
+            }
+        }
+        let (component, name, param) = match self.dialect {
+            Dialect::Irati => {
+                config.max_pdu = config.max_pdu.min(profile.mtu as u32);
+                // In an order that has nothing to do with who joins when.
+                let first = random.within(1, 1_000);
+                let entries: Vec<String> = (0..members as u64)
+                    .map(|at| format!("m{at}={}", first + members as u64 - at))
+                    .collect();
+                let param = ("addresses", entries.join(","));
+                (
+                    component::ADDRESS_ASSIGNMENT,
+                    "known-addresses",
+                    Some(param),
+                )
+            }
+            _ => {
+                let name = *random.pick(&["link-state", "link-state-lfa"]);
+                (component::ROUTING, name, None)
+            }
+        };
+        let params = param.map(|(name, value)| (name.to_owned(), value));
+        let spec = PolicySpec {
+            name: name.to_owned(),
+            params: params.into_iter().collect::<BTreeMap<_, _>>(),
+        };
+        config.policies.insert(component.to_owned(), spec);
+        config
+    }
+}
+
+const RLITE: [&str; 7] = [
+    "an SDU goes in one PDU: without delimiting a longer one is refused",
+    "no SDU protection: a damaged PDU is lost below",
+    "nothing of management is repeated: cables lose nothing after healing",
+    "M_DELETE of a flow is told once: an end may stay open when it or a system got lost",
+    "keep-alives of 20 s, three may be missed: trouble lasts four times as long, peace 300 s",
+    "addresses of 4 bytes, lifetime of 4 s, no concatenation, cubes best-effort and reliable",
+    "who joins learns the configuration; its RMT has the default policies",
+];
+
+const IRATI: [&str; 7] = [
+    "an SDU goes in one PDU of at most 1470 bytes: without delimiting a longer one is refused",
+    "no SDU protection policy but none: a damaged PDU is lost below",
+    "nothing of management is repeated: cables lose nothing after healing",
+    "M_DELETE of a flow is told once: an end may stay open when it or a system got lost",
+    "keep-alives of 30 s, three may be missed: trouble lasts four times as long, peace 400 s",
+    "every member has the template with everybody's known addresses",
+    "addresses of 2 bytes, lifetime of 60 s, no concatenation, the two cubes of default.dif",
+];
+
+const SECOND: u64 = 1_000_000_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn native_scenarios_are_as_drawn() {
+        let terms = Terms::of(Dialect::Native);
+        let drawn = Profile {
+            loss: 7,
+            corruption: 5,
+            ..Profile::clean()
+        };
+        assert_eq!(terms.cable(drawn), drawn);
+        assert_eq!(terms.peace(drawn), drawn);
+        let config = DifConfig::default();
+        assert_eq!(terms.sdu_max(&config, &drawn), usize::MAX);
+        assert_eq!(terms.config(1, 5, &drawn, config.clone()), config);
+        assert!(terms.restrictions.is_empty());
+    }
+
+    #[test]
+    fn damage_becomes_loss_and_sdus_fit_in_a_pdu() {
+        let drawn = Profile {
+            loss: 7,
+            corruption: 5,
+            ..Profile::clean()
+        };
+        for (dialect, header) in [(Dialect::Rlite, 28), (Dialect::Irati, 19)] {
+            let terms = Terms::of(dialect);
+            let cable = terms.cable(drawn);
+            assert_eq!((cable.loss, cable.corruption), (12, 0));
+            assert_eq!(terms.peace(cable).loss, 0);
+            let config = terms.config(1, 5, &cable, DifConfig::default());
+            let max_pdu = if dialect == Dialect::Irati {
+                1_470
+            } else {
+                1_500
+            };
+            assert_eq!(terms.sdu_max(&config, &cable), max_pdu - header);
+        }
+    }
+}
