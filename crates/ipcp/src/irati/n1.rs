@@ -28,6 +28,8 @@ pub(super) struct N1 {
     pub(super) retry_at: Option<u64>,
     /// The failure was told already, and nothing has changed since.
     pub(super) is_told: bool,
+    /// It waits for an attempt through another N-1 flow.
+    pub(super) is_next: bool,
     /// M_CONNECT of the other side that came while this one was asking.
     pub(super) called: Option<Message>,
     /// A neighbour that asks to enroll again must show until then that it is alive as such.
@@ -148,6 +150,7 @@ impl N1 {
             attempts: 0,
             retry_at: None,
             is_told: false,
+            is_next: false,
             called: None,
             suspect_until: None,
             untold: BTreeSet::new(),

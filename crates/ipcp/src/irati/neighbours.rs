@@ -119,9 +119,10 @@ impl Irati {
         };
         if is_known || is_busy {
             flow.retry_at = Some(now + if is_known { LATER_NS } else { STEP_NS });
+            flow.is_next = !is_known;
             return;
         }
-        flow.retry_at = None;
+        (flow.retry_at, flow.is_next) = (None, false);
         flow.peer = Peer::default();
         if let Err(reason) = dt.carries(n1) {
             return self.give_up(now, n1, &reason);
@@ -261,6 +262,16 @@ impl Irati {
         if let Some(message) = called {
             self.on_connect(now, n1, &message, dt);
         }
+        self.ask_next(now);
+    }
+
+    /// An attempt through another N-1 flow had to wait for the one that has failed: it is its turn,
+    /// or who is asked often and refused would keep a member waiting for ever.
+    fn ask_next(&mut self, now: u64) {
+        let mut flows = self.n1s.values_mut();
+        if let Some(flow) = flows.find(|flow| flow.is_next) {
+            (flow.is_next, flow.retry_at) = (false, Some(now));
+        }
     }
 
     /// The attempts through an N-1 flow have failed; others follow now and then.
@@ -362,11 +373,14 @@ impl Irati {
         flow.watch_at = now + watch;
         flow.missed += 1;
         if flow.is_watchable && flow.missed > MISSED_MAX {
-            self.part(now, n1, "it gives no sign of life", true, dt);
+            let reason = "it gives no sign of life";
+            self.part(now, n1, reason, true, dt);
             if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.retry_in(now);
             }
-            return;
+            // The other end of the flow may be gone without a word.
+            let reason = reason.to_string();
+            return self.journal.tell(Event::DropN1 { n1, reason });
         }
         self.ask_for_life(now, n1, dt);
     }
