@@ -45,7 +45,7 @@ pub struct ConnectionConfig {
     pub habits: Habits,
     /// When the receiver acknowledges.
     pub ack: AckPolicy,
-    /// Bounds of the closed-window queue.
+    /// Bounds of the queues of the sender.
     pub queue: QueueLimits,
     /// Most UDFs that wait for the reader, or for a missing one, on a connection without flow
     /// control by window.
@@ -102,13 +102,17 @@ impl Default for AckPolicy {
     }
 }
 
-/// Bounds of the closed-window queue: what was written and not yet sent.
+/// Bounds of the queues of a sender: what was written and not yet sent, and what was sent and not
+/// yet acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueLimits {
     /// In PDUs; 1 or more.
     pub pdus: usize,
     /// In bytes; one UDF is taken even when it is longer.
     pub bytes: usize,
+    /// With retransmission control: bytes that may be outstanding, whatever the window says, since
+    /// a window counts PDUs of any length; one UDF is sent even when it is longer.
+    pub flight_bytes: usize,
 }
 
 impl Default for QueueLimits {
@@ -116,6 +120,7 @@ impl Default for QueueLimits {
         QueueLimits {
             pdus: 256,
             bytes: 1 << 20,
+            flight_bytes: 8 << 20,
         }
     }
 }

@@ -108,6 +108,8 @@ pub(crate) struct Sender<P> {
     pub(crate) right: u64,
     /// Outstanding PDUs, from `left` up to `next`.
     pub(crate) sent: VecDeque<Sent<P>>,
+    /// Bytes of them that are not acknowledged.
+    pub(crate) sent_bytes: usize,
     /// When a data or rendezvous PDU was last sent.
     pub(crate) active_at: u64,
     /// When the next rendezvous PDU is due; [`NEVER`] while the window is open.
@@ -173,6 +175,7 @@ impl<P: Payload> Sender<P> {
             next: 0,
             right: 0,
             sent: VecDeque::new(),
+            sent_bytes: 0,
             active_at: 0,
             rendezvous_at: NEVER,
             rendezvous_ns: 0,
@@ -249,7 +252,8 @@ impl<P: Payload> Sender<P> {
     /// the rate forbid it, or when there is no buffer.
     pub(crate) fn take_new(&mut self, now: u64) -> Option<(u64, P)> {
         loop {
-            if !self.is_open() || !self.has_flight() {
+            if !self.is_open() || !self.has_flight() || self.sent_bytes >= self.limits.flight_bytes
+            {
                 return None;
             }
             if self.next >= self.end {
@@ -297,6 +301,7 @@ impl<P: Payload> Sender<P> {
         if self.sent.is_empty() {
             self.loss.progress_at = now;
         }
+        self.sent_bytes += udf.as_ref().map_or(0, P::len);
         self.sent.push_back(Sent {
             udf,
             sent_at: now,
@@ -359,6 +364,7 @@ impl<P: Payload> Sender<P> {
     pub(crate) fn clear(&mut self) {
         self.queue.clear();
         self.sent.clear();
+        self.sent_bytes = 0;
         self.last = None;
         self.queue_bytes = 0;
         self.queue_kept = 0;

@@ -160,7 +160,8 @@ impl<P: Payload> Sender<P> {
             let Some(sent) = self.sent.pop_front() else {
                 break;
             };
-            if sent.udf.is_some() {
+            if let Some(udf) = &sent.udf {
+                self.sent_bytes -= udf.len();
                 self.arrived(now, self.left, &sent, &mut news, counters);
             } else {
                 self.loss.beyond -= 1;
@@ -279,6 +280,7 @@ impl<P: Payload> Sender<P> {
                 continue;
             }
             let sent = core::mem::replace(slot, Sent::acknowledged());
+            self.sent_bytes -= sent.udf.as_ref().map_or(0, P::len);
             self.loss.beyond += 1;
             self.arrived(now, number, &sent, news, counters);
             number += 1;

@@ -210,6 +210,7 @@ fn a_queue_is_bounded_in_bytes_too() {
         queue: QueueLimits {
             pdus: 100,
             bytes: 1000,
+            ..QueueLimits::default()
         },
         ..windowed(true, 1)
     });
@@ -222,6 +223,30 @@ fn a_queue_is_bounded_in_bytes_too() {
     assert_eq!(written, 4);
     assert!(conn.write(S, Bytes::from(vec![0; 1])).is_err());
     assert_eq!(conn.counters().refused, 1);
+}
+
+#[test]
+fn what_is_outstanding_is_bounded_in_bytes_whatever_the_window() {
+    let mut world = World::new(1, CALM, || ConnectionConfig {
+        queue: QueueLimits {
+            flight_bytes: 1000,
+            ..QueueLimits::default()
+        },
+        ..windowed(true, 64)
+    });
+    let conn = &mut world.ends[0].conn;
+    for _ in 0..10 {
+        conn.write(S, Bytes::from(vec![0; 300])).unwrap();
+    }
+    let mut sent = 0;
+    while conn.poll_transmit(S).is_some() {
+        sent += 1;
+    }
+    assert_eq!(sent, 4, "the last of them goes beyond the limit");
+    assert!(
+        conn.poll_transmit(2 * S).is_none(),
+        "nobody has acknowledged them"
+    );
 }
 
 #[test]

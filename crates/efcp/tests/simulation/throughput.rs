@@ -15,6 +15,7 @@ fn config(policy: &str) -> ConnectionConfig {
         queue: carina_efcp::QueueLimits {
             pdus: 4096,
             bytes: 1 << 24,
+            flight_bytes: 1 << 24,
         },
         ..ConnectionConfig::default()
     }

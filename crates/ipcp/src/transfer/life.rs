@@ -26,10 +26,11 @@ use crate::seam::{Open, Owner, TransferEvent};
 const NS_PER_MS: u64 = 1_000_000;
 /// Most bytes of incomplete SDUs that a flow holds.
 const ASSEMBLY_BYTES_MAX: usize = 4 << 20;
-/// UDFs that wait in EFCP for the window to open.
+/// UDFs that wait in EFCP for the window to open, and for acknowledgement.
 const CLOSED_WINDOW: QueueLimits = QueueLimits {
     pdus: 256,
     bytes: 1 << 20,
+    flight_bytes: 8 << 20,
 };
 /// UDFs without flow control that wait for their reader, or for a missing one.
 const REORDER_MAX: usize = 1024;
