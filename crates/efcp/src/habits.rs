@@ -12,8 +12,8 @@ pub struct Habits {
     pub drf_on_every: bool,
     /// A receiver without a run takes the first PDU that comes for the first of the run, with the
     /// data run flag or without. With retransmission control a sender therefore sends nothing
-    /// else before that one is acknowledged, at the start of a run and after a silence of 2Δt; and a
-    /// receiver of runs that begin with 0 does not believe that of a PDU behind it, as long as
+    /// else before that one is acknowledged, at the start of a run and after a silence of 2Δt; and
+    /// a receiver of runs that begin with 0 does not believe that of a PDU behind it, as long as
     /// there was none.
     pub takes_any_first: bool,
     /// An acknowledgement tells what arrived beyond a gap, which PDU caused it and how long ago,
