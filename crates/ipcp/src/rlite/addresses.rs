@@ -13,7 +13,7 @@ use carina_cdap::{Message, Opcode};
 
 use super::objects::{class, name};
 use super::values::{AddressEntries, AddressEntry, ENTRIES_MAX, is_name, value, value_of};
-use super::{MEMBERS_MAX, Member, Rlite};
+use super::{MEMBERS_MAX, Member, OUTDATED_NS, Rlite};
 use crate::api::N1Port;
 use crate::config::DifConfig;
 use crate::seam::DataTransfer;
@@ -230,6 +230,13 @@ impl Rlite {
         if self.members.get(name) == Some(&member) {
             return false;
         }
+        // Records have no sequence numbers: two versions that go round at the same time would be
+        // news to every member for ever.
+        let is_outdated = |(old, at): &(Member, u64)| *old == member && now < at + OUTDATED_NS;
+        if self.outdated.get(name).is_some_and(is_outdated) {
+            self.journal.count("members-outdated");
+            return false;
+        }
         if !self.members.contains_key(name) && self.members.len() >= MEMBERS_MAX {
             self.make_room(now);
             if self.members.len() >= MEMBERS_MAX {
@@ -237,9 +244,25 @@ impl Rlite {
                 return false;
             }
         }
-        self.members.insert(name.to_string(), member);
+        if let Some(old) = self.members.insert(name.to_string(), member) {
+            self.outdated.insert(name.to_string(), (old, now));
+        }
         self.are_routes_stale = true;
         true
+    }
+
+    /// A member's record is taken back.
+    pub(super) fn remove_member(&mut self, now: u64, name: &str) -> bool {
+        let old = self.members.remove(name);
+        let is_news = old.is_some();
+        self.outdated
+            .extend(old.map(|old| (name.to_string(), (old, now))));
+        is_news
+    }
+
+    /// Forgets versions of records that do not go round any more.
+    pub(super) fn forget_outdated(&mut self, now: u64) {
+        self.outdated.retain(|_, (_, at)| now < *at + OUTDATED_NS);
     }
 
     /// Forgets members of which no lower flow tells.

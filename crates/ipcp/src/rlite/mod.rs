@@ -72,6 +72,9 @@ const REFRESH_NS: u64 = 30_000 * MS;
 /// that this must not be much longer than a flood takes.
 const HOLD_NS: u64 = 1_000 * MS;
 
+/// How long a version of a member's record may still go round after it was replaced.
+const OUTDATED_NS: u64 = 5_000 * MS;
+
 /// Between two computations of routes.
 const ROUTES_PAUSE_NS: u64 = 100 * MS;
 
@@ -104,6 +107,8 @@ pub(crate) struct Rlite {
     links: Links,
     /// Members by name: the address book of the DIF, without this one.
     members: BTreeMap<String, Member>,
+    /// Versions of these that were replaced lately, and when.
+    outdated: BTreeMap<String, (Member, u64)>,
     /// Addresses that were given out, and who did. See `addresses`.
     given_out: BTreeMap<u64, String>,
     directory: Directory<String>,
@@ -171,6 +176,7 @@ impl Rlite {
             seeks: BTreeMap::new(),
             is_away: false,
             members: BTreeMap::new(),
+            outdated: BTreeMap::new(),
             given_out: BTreeMap::new(),
             own_messages: VecDeque::new(),
             routes: Vec::new(),
@@ -492,6 +498,7 @@ impl LayerManagement for Rlite {
             self.flows.handle_timeout(now, dt);
             if self.housekeeping_at <= now {
                 self.housekeeping_at = now + HOUSEKEEPING_NS;
+                self.forget_outdated(now);
                 self.keep_house(now, dt);
             }
             if self.refresh_at <= now {

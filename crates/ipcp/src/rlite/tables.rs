@@ -108,7 +108,7 @@ impl Rlite {
                 continue;
             }
             let is_news = match message.opcode {
-                Opcode::Delete => name != peer && self.members.remove(&name).is_some(),
+                Opcode::Delete => name != peer && self.remove_member(now, &name),
                 _ => self.set_member(now, &name, member),
             };
             self.are_routes_stale |= is_news;
