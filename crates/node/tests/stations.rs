@@ -66,5 +66,6 @@ fn a_station_that_has_asked_is_not_asked_again_and_again() {
         }
     });
     // The threads of the nodes live in the rooms.
-    (a.node.take(), b.node.take());
+    drop(a.node.take());
+    drop(b.node.take());
 }
