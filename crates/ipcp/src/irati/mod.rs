@@ -18,7 +18,7 @@
 //! ```
 //!
 //! The flow allocator, the link-state database and the directory behind these files are those of
-//! [`foreign`](crate::foreign). `docs/irati.md` has the protocol.
+//! `foreign`. `docs/irati.md` has the protocol.
 
 mod addresses;
 mod admitting;
