@@ -1,6 +1,7 @@
 //! `carina dif map`: members and links of a DIF as text, dot or SVG.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 use std::f64::consts::TAU;
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -51,6 +52,9 @@ impl Serialize for Pair {
     }
 }
 
+/// Time between two looks for those that cannot be reached yet.
+const LOOK: Duration = Duration::from_millis(50);
+
 /// Runs the command.
 ///
 /// # Errors
@@ -61,7 +65,15 @@ pub fn run(shared: &Shared, args: &MapArgs) -> Outcome {
         node.rib(Some(args.name.as_str()), args.member.as_deref(), path, 1)
             .attempt(format!("reading {path} of DIF {}", args.name))
     };
-    let picture = Picture::new(&read("/members")?, &read("/routing/links")?);
+    let until = Instant::now() + shared.patience();
+    let picture = loop {
+        let picture = Picture::new(&read("/members")?, &read("/routing/links")?);
+        // Who has just joined may not have worked out all ways yet.
+        if picture.unreachable.is_empty() || Instant::now() >= until {
+            break picture;
+        }
+        std::thread::sleep(LOOK);
+    };
     if let Some(file) = &args.svg {
         std::fs::write(file, picture.svg(args.name.as_str()))
             .attempt(format!("writing {}", file.display()))?;
