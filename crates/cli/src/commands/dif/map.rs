@@ -1,10 +1,10 @@
 //! `carina dif map`: members and links of a DIF as text, dot or SVG.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
 use std::f64::consts::TAU;
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use carina_api::DifName;
 use carina_api::control::RibObject;
