@@ -51,7 +51,7 @@ impl Dialect {
     /// rlite's, after which the native one is made.
     pub const RLITE: Dialect = Dialect::NATIVE;
 
-    /// IRATI's. Its frame type is that of another protocol in the public registry.
+    /// IRATI's. Its frame type is assigned to another protocol, batman-adv.
     pub const IRATI: Dialect = Dialect {
         ethertype: 0x4305,
         separator: b'/',
@@ -91,7 +91,15 @@ impl<'a> Name<'a> {
         if text.chars().any(char::is_control) {
             return Err(ArpError::Name);
         }
-        let mut parts = text.split(char::from(dialect.separator));
+        Name::split(text, char::from(dialect.separator))
+            .filter(|name| !name.ap.is_empty())
+            .ok_or(ArpError::Name)
+    }
+
+    /// A name whose parts have `separator` between; `None` for more than four.
+    #[must_use]
+    pub fn split(text: &'a str, separator: char) -> Option<Name<'a>> {
+        let mut parts = text.split(separator);
         let mut next = || parts.next().unwrap_or_default();
         let name = Name {
             ap: next(),
@@ -99,10 +107,7 @@ impl<'a> Name<'a> {
             ae: next(),
             aei: next(),
         };
-        if name.ap.is_empty() || parts.next().is_some() {
-            return Err(ArpError::Name);
-        }
-        Ok(name)
+        parts.next().is_none().then_some(name)
     }
 
     /// The text of a name.

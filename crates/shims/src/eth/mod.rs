@@ -443,16 +443,8 @@ impl App for Eth {
 
 /// The text of a name on the wire; `None` for one that the dialect cannot write.
 fn to_text(name: &AppName, dialect: &Dialect) -> Option<String> {
-    let mut parts = name.as_str().split('|');
-    let mut next = || parts.next().unwrap_or_default();
-    let name = Name {
-        ap: next(),
-        api: next(),
-        ae: next(),
-        aei: next(),
-    };
     // A fifth part would be lost.
-    parts.next().is_none().then(|| name.to_text(dialect).ok())?
+    Name::split(name.as_str(), '|')?.to_text(dialect).ok()
 }
 
 /// The name that a text on the wire means: its parts with `|` between, empty ones at the end left

@@ -20,7 +20,7 @@
 //! alone, and 0 before. There is no hop limit: see [`HOP_LIMIT`].
 
 use super::field::{Reader, Writer, cut, fits};
-use super::syntax::{Decoded, FieldError, PciError, Route};
+use super::syntax::{Decoded, FieldError, PciError, Route, check_fields};
 use super::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, Sack, Widths, Window,
 };
@@ -189,19 +189,6 @@ fn put_control(w: Widths, to: &mut Writer<'_>, kind: u8, control: &Control) -> O
     to.put_le(w.seq, window.my_right.wrapping_sub(1))?;
     to.put_le(w.rate, u64::from(window.rate))?;
     to.put_le(w.frame, u64::from(window.frame))
-}
-
-fn check_fields(w: Widths, pci: &Pci) -> Result<(), FieldError> {
-    if !fits(pci.dst.0 | pci.src.0, w.address) {
-        return Err(FieldError::Address);
-    }
-    if !fits(u64::from(pci.dst_cep.0 | pci.src_cep.0), w.cep) {
-        return Err(FieldError::Cep);
-    }
-    if !fits(u64::from(pci.qos.0), w.qos) {
-        return Err(FieldError::Qos);
-    }
-    Ok(())
 }
 
 fn kind_of(kind: u8) -> Result<PduType, PciError> {

@@ -13,7 +13,7 @@
 //! Fields without a number have the DIF's widths.
 
 use super::field::{Reader, Writer, fits};
-use super::syntax::{Decoded, FieldError, PciError, Route};
+use super::syntax::{Decoded, FieldError, PciError, Route, check_fields};
 use super::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, SACK_RANGES_MAX, Sack,
     Widths, Window,
@@ -149,20 +149,6 @@ fn put_base(
     to.put(w.address, pci.src.0)?;
     to.put(w.cep, u64::from(pci.dst_cep.0))?;
     to.put(w.cep, u64::from(pci.src_cep.0))
-}
-
-#[inline(always)]
-fn check_fields(w: Widths, pci: &Pci) -> Result<(), FieldError> {
-    if !fits(pci.dst.0 | pci.src.0, w.address) {
-        return Err(FieldError::Address);
-    }
-    if !fits(u64::from(pci.dst_cep.0 | pci.src_cep.0), w.cep) {
-        return Err(FieldError::Cep);
-    }
-    if !fits(u64::from(pci.qos.0), w.qos) {
-        return Err(FieldError::Qos);
-    }
-    Ok(())
 }
 
 /// Length of a control part, whose values fit.

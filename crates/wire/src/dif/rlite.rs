@@ -14,7 +14,7 @@
 
 use super::checksum;
 use super::field::{Reader, Writer, cut, fits};
-use super::syntax::{Decoded, FieldError, PciError, Route};
+use super::syntax::{Decoded, FieldError, PciError, Route, check_fields};
 use super::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, Sack, Widths, Window,
 };
@@ -172,19 +172,6 @@ fn put_control(w: Widths, to: &mut Writer<'_>, control: &Control) -> Option<()> 
     fields
         .into_iter()
         .try_for_each(|field| to.put_le(w.seq, field))
-}
-
-fn check_fields(w: Widths, pci: &Pci) -> Result<(), FieldError> {
-    if !fits(pci.dst.0 | pci.src.0, w.address) {
-        return Err(FieldError::Address);
-    }
-    if !fits(u64::from(pci.dst_cep.0 | pci.src_cep.0), w.cep) {
-        return Err(FieldError::Cep);
-    }
-    if !fits(u64::from(pci.qos.0), w.qos) {
-        return Err(FieldError::Qos);
-    }
-    Ok(())
 }
 
 fn kind_of(kind: u8) -> Result<PduType, PciError> {

@@ -1,5 +1,6 @@
 //! Encoding and decoding of PCI in the layout of one DIF.
 
+use super::field::fits;
 use super::{
     Address, CepId, Control, Dialect, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax, Widths, irati,
     native, rlite,
@@ -375,6 +376,21 @@ impl fmt::Display for FieldError {
 }
 
 impl core::error::Error for FieldError {}
+
+/// Checks that addresses, CEP-ids and QoS-id fit the widths.
+#[inline(always)]
+pub(super) fn check_fields(w: Widths, pci: &Pci) -> Result<(), FieldError> {
+    if !fits(pci.dst.0 | pci.src.0, w.address) {
+        return Err(FieldError::Address);
+    }
+    if !fits(u64::from(pci.dst_cep.0 | pci.src_cep.0), w.cep) {
+        return Err(FieldError::Cep);
+    }
+    if !fits(u64::from(pci.qos.0), w.qos) {
+        return Err(FieldError::Qos);
+    }
+    Ok(())
+}
 
 #[cfg(test)]
 mod tests {
