@@ -46,6 +46,20 @@ pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
+/// Copies `len` bytes behind the end of a vector.
+///
+/// # Safety
+/// `from` must be readable for `len` bytes, and may be shared as with [`copy`].
+pub(crate) unsafe fn append(from: *const u8, to: &mut Vec<u8>, len: usize) {
+    to.reserve(len);
+    // SAFETY: room was just reserved, reading is the caller's promise, and the bytes are
+    // initialised by the copy before the length covers them.
+    unsafe {
+        copy(from, to.as_mut_ptr().add(to.len()), len);
+        to.set_len(to.len() + len);
+    }
+}
+
 /// Copies private memory as shared memory is copied, which is several times faster than
 /// `copy_from_slice` where the processor is emulated.
 ///

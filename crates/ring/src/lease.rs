@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use crate::copy::copy;
+use crate::copy::{append, copy};
 use crate::map::RingMap;
 
 /// A piece held in place: the memory stays mapped as long as the lease lives.
@@ -155,14 +155,8 @@ impl Lease {
 
     /// Copies the view behind the end of `to`.
     pub fn append_to(&self, to: &mut Vec<u8>) {
-        to.reserve(self.len());
-        let from = self.range(0, self.len());
-        // SAFETY: `range` checked that the bytes are in view, thus mapped; room was just reserved,
-        // and the bytes are initialised by the copy before the length covers them.
-        unsafe {
-            copy(from, to.as_mut_ptr().add(to.len()), self.len());
-            to.set_len(to.len() + self.len());
-        }
+        // SAFETY: `range` checked that the bytes are in view, thus mapped.
+        unsafe { append(self.range(0, self.len()), to, self.len()) }
     }
 
     /// The first byte in view. The peer may write there at any time: read through it only as
@@ -253,13 +247,8 @@ impl<'a> PieceRef<'a> {
 
     /// Copies the payload behind the end of `to`.
     pub fn append_to(&self, to: &mut Vec<u8>) {
-        to.reserve(self.len());
-        // SAFETY: room was just reserved, the payload is inside the ring, and the bytes are
-        // initialised by the copy before the length covers them.
-        unsafe {
-            copy(self.from, to.as_mut_ptr().add(to.len()), self.len());
-            to.set_len(to.len() + self.len());
-        }
+        // SAFETY: the payload is inside the ring.
+        unsafe { append(self.from, to, self.len()) }
     }
 
     /// The first byte; see [`Lease::as_ptr`].
