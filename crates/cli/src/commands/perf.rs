@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::Shared;
+use crate::bench::paper::flow_controlled;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::measure::duration::parse_ns;
 use crate::measure::traffic::{Arrivals, Rate, Sizes, Sweep};
@@ -108,10 +109,7 @@ impl SpecName {
         match self {
             SpecName::Reliable => FlowSpec::reliable(),
             SpecName::Unreliable => FlowSpec::unreliable(),
-            SpecName::FlowControlled => FlowSpec {
-                in_order: true,
-                ..FlowSpec::unreliable()
-            },
+            SpecName::FlowControlled => flow_controlled(),
         }
     }
 }

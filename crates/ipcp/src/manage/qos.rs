@@ -122,21 +122,8 @@ fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
 /// The cubes of a DIF that configures none.
 pub(super) fn standard_cubes() -> Vec<QosCube> {
     let cube = |id, name: &str| QosCube {
-        id,
-        name: name.into(),
-        in_order: false,
-        retransmission: false,
-        window: None,
-        rate: None,
-        max_sdu_gap: None,
-        partial_delivery: false,
-        priority: 2,
-        weight: 1,
         ecn: true,
-        initial_a_ms: 20,
-        retransmit_ms: 30_000,
-        max_delay_us: 0,
-        max_loss: FlowSpec::MAX_LOSS,
+        ..QosCube::plain(id, name)
     };
     let window = Some(WindowConfig::default());
     alloc::vec![
@@ -173,24 +160,17 @@ pub(super) fn standard_cubes() -> Vec<QosCube> {
 /// of the DIF's cubes.
 pub(super) fn channel_cube() -> QosCube {
     QosCube {
-        id: 0,
-        name: "management".into(),
         in_order: true,
         retransmission: true,
         window: Some(WindowConfig {
             credit_max: 1024,
             initial_credit: 32,
         }),
-        rate: None,
         max_sdu_gap: Some(0),
-        partial_delivery: false,
         priority: 0,
-        weight: 1,
-        ecn: false,
         initial_a_ms: 10,
-        retransmit_ms: 30_000,
-        max_delay_us: 0,
         max_loss: 0,
+        ..QosCube::plain(0, "management")
     }
 }
 
