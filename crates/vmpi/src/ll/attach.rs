@@ -54,6 +54,9 @@ pub(super) struct Attach {
     reason: DownReason,
     next_beat_ns: u64,
     looked_ns: u64,
+    /// When the peer's heartbeat was last seen to move.
+    heard_ns: u64,
+    /// How long it stands still, as far as this side was looking.
     silent_ns: u64,
     hold_ns: u64,
 }
@@ -92,6 +95,7 @@ impl Attach {
             reason: DownReason::NoPeer,
             next_beat_ns: 0,
             looked_ns: 0,
+            heard_ns: 0,
             silent_ns: 0,
             hold_ns: HOLD_NS_MIN,
         }
@@ -127,6 +131,7 @@ impl Attach {
         match self.state {
             State::Apart if peer.seen == self.mine.epoch => {
                 self.peer_heartbeat = peer.heartbeat;
+                self.heard_ns = now_ns;
                 self.silent_ns = 0;
                 self.state = State::Up { since_ns: now_ns };
                 Step::Up
@@ -138,7 +143,7 @@ impl Attach {
                 if now_ns - since_ns >= GOOD_NS {
                     self.hold_ns = HOLD_NS_MIN;
                 }
-                self.listen(peer.heartbeat, gap_ns, station)
+                self.listen(now_ns, peer.heartbeat, gap_ns, station)
             }
             State::Apart | State::Held { .. } => Step::Stay,
         }
@@ -235,9 +240,10 @@ impl Attach {
         Step::Stay
     }
 
-    fn listen(&mut self, heartbeat: u32, gap_ns: u64, station: &Station) -> Step {
+    fn listen(&mut self, now_ns: u64, heartbeat: u32, gap_ns: u64, station: &Station) -> Step {
         if heartbeat != self.peer_heartbeat {
             self.peer_heartbeat = heartbeat;
+            self.heard_ns = now_ns;
             self.silent_ns = 0;
             return Step::Stay;
         }
@@ -245,7 +251,8 @@ impl Attach {
         if self.silent_ns < SILENCE_NS_MAX {
             return Step::Stay;
         }
-        self.part(DownReason::PeerSilent, station)
+        let silent_ms = now_ns.saturating_sub(self.heard_ns) / 1_000_000;
+        self.part(DownReason::PeerSilent { silent_ms }, station)
     }
 
     fn start_epoch(&mut self, station: &Station) {

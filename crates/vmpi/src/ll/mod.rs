@@ -121,7 +121,11 @@ pub enum DownReason {
     /// The peer's node started anew.
     PeerRestarted,
     /// The peer's node or system stands still.
-    PeerSilent,
+    PeerSilent {
+        /// Milliseconds since its last sign of life, by this side's clock. More than
+        /// [`SILENCE_NS_MAX`] where this side was itself not running all the time.
+        silent_ms: u64,
+    },
     /// The region was laid out by another version.
     WrongVersion {
         /// Its version.
@@ -146,7 +150,7 @@ impl DownReason {
             DownReason::Detached => "detached",
             DownReason::PeerLeft => "peer-left",
             DownReason::PeerRestarted => "peer-restarted",
-            DownReason::PeerSilent => "peer-silent",
+            DownReason::PeerSilent { .. } => "peer-silent",
             DownReason::WrongVersion { .. } => "wrong-region-version",
             DownReason::Corrupt(_) => "corrupt-ring",
             DownReason::Violation { code, .. } => code,
@@ -161,12 +165,8 @@ impl fmt::Display for DownReason {
             DownReason::Detached => write!(f, "the virtual machine is not running"),
             DownReason::PeerLeft => write!(f, "the peer's node ended"),
             DownReason::PeerRestarted => write!(f, "the peer's node restarted"),
-            DownReason::PeerSilent => {
-                write!(
-                    f,
-                    "the peer gave no sign of life for {} ms",
-                    SILENCE_NS_MAX / 1_000_000
-                )
+            DownReason::PeerSilent { silent_ms } => {
+                write!(f, "the peer gave no sign of life for {silent_ms} ms")
             }
             DownReason::WrongVersion { peer } => write!(
                 f,

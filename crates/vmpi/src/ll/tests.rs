@@ -142,20 +142,51 @@ fn peer_that_ends_in_order_is_missed_at_once() {
 fn silent_peer_is_dead_after_600_ms_and_may_come_back() {
     let mut sides = Sides::up();
     let start = sides.now_ns;
-    let silent_ns = loop {
+    let (silent_ns, told_ms) = loop {
         sides.now_ns += MS;
         if let LinkState::Down(reason) = sides.host.link(sides.now_ns) {
-            assert_eq!(reason, DownReason::PeerSilent);
-            break sides.now_ns - start;
+            let DownReason::PeerSilent { silent_ms } = reason else {
+                panic!("{reason:?}");
+            };
+            break (sides.now_ns - start, silent_ms);
         }
     };
     assert!(
         (SILENCE_NS_MAX - HEARTBEAT_NS..=SILENCE_NS_MAX).contains(&silent_ns),
         "{silent_ns}"
     );
+    assert_eq!(told_ms * MS, SILENCE_NS_MAX, "from its last heartbeat on");
     let guest = sides.guest.link(sides.now_ns);
     assert_eq!(guest, LinkState::Down(DownReason::PeerRestarted));
     assert_eq!(sides.run(10), (LinkState::Up, LinkState::Up));
+}
+
+#[test]
+fn killed_peer_is_missed_within_700_ms_by_a_side_that_looks_only_when_it_must() {
+    // Wherever in the peer's beat it is killed, and wherever in its own beat the watcher is.
+    for phase_ms in 0..HEARTBEAT_NS / MS {
+        let mut sides = Sides::up();
+        let mut guest_beats_at = sides.guest.next_deadline_ns() + phase_ms * MS;
+        let mut last_beat_ns = 0;
+        let killed_ns = sides.now_ns + 500 * MS;
+        let missed_ns = loop {
+            let host_looks_at = sides.host.next_deadline_ns();
+            if guest_beats_at < host_looks_at && guest_beats_at < killed_ns {
+                assert_eq!(sides.guest.link(guest_beats_at), LinkState::Up);
+                last_beat_ns = guest_beats_at;
+                guest_beats_at = sides.guest.next_deadline_ns();
+                continue;
+            }
+            if sides.host.link(host_looks_at) != LinkState::Up {
+                break host_looks_at;
+            }
+        };
+        assert!(
+            missed_ns > killed_ns && missed_ns - last_beat_ns <= 700 * MS,
+            "phase {phase_ms} ms: missed after {} ms",
+            (missed_ns - last_beat_ns) / MS
+        );
+    }
 }
 
 #[test]
