@@ -29,7 +29,7 @@ use crate::seal::{AuthStep, Authenticator, Toolbox};
 use crate::seam::DataTransfer;
 
 /// The policy `xor-password` of a toolbox.
-const PASSWORD: &str = "xor-password";
+pub(crate) const PASSWORD: &str = "xor-password";
 /// Longest text of a challenge that is answered.
 const CHALLENGE_MAX: usize = 1024;
 

@@ -96,6 +96,8 @@ impl Irati {
             instance: message.src.api.clone(),
             address: src,
         };
+        // What it asked itself meanwhile it has given up for this.
+        flow.called = None;
         flow.stage = Stage::Starting;
         flow.until = now + STEP_NS;
         let value = self.information(n1, String::new());

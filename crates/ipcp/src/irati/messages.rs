@@ -92,16 +92,29 @@ impl Irati {
             (Opcode::Write, objects::CHALLENGE_REPLY) => {
                 self.on_challenge_reply(now, n1, message, dt);
             }
-            (Opcode::Read, name) => self.on_read(now, n1, name, message, dt),
+            (Opcode::Read, name) if name != objects::WATCHDOG || !self.is_idle(n1) => {
+                self.on_read(now, n1, name, message, dt);
+            }
             _ if self.learn(n1, message) => {}
             _ if self.n1s.get(&n1).is_some_and(super::n1::N1::is_up) => {
                 self.on_object(now, n1, message, dt);
             }
+            _ if self.is_idle(n1) => {
+                // It takes this one for a neighbour: its own end of the connection is all that is
+                // left of it, because the last M_RELEASE was lost.
+                self.discard(n1, "no-connection");
+                self.tell(now, n1, &Message::new(Opcode::Release), dt);
+            }
             _ => {
-                let reason = "there is no connection";
+                let reason = "there is no connection yet";
                 self.refuse(now, n1, message, result::UNSUPPORTED, reason, dt);
             }
         }
+    }
+
+    fn is_idle(&self, n1: N1Port) -> bool {
+        let flow = self.n1s.get(&n1);
+        flow.is_some_and(|flow| matches!(flow.stage, super::n1::Stage::Idle))
     }
 
     /// An operation of a neighbour on an object, or one that was put off while this IPCP joined.

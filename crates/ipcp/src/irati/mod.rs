@@ -61,6 +61,7 @@ use crate::policy::{Catalogue, component};
 use crate::seal::Toolbox;
 use crate::seam::{DataTransfer, Owner, TransferEvent};
 use authentication::Authentication;
+pub(crate) use authentication::PASSWORD;
 use flows::Writer;
 use links::Topology;
 use n1::{N1, Sought};
@@ -96,6 +97,9 @@ pub struct Irati {
     n1s: BTreeMap<N1Port, N1>,
     sought: BTreeMap<(String, String), Sought>,
     expelled: BTreeSet<String>,
+    /// Neighbours that were missed without ever having answered a question for a sign of life, and
+    /// how many times their time was doubled for it.
+    mute: BTreeMap<String, u32>,
     topology: Topology,
     directory: Directory<u64>,
     ended: directory::AllEnded,
@@ -161,6 +165,7 @@ impl Irati {
             n1s: BTreeMap::new(),
             sought: BTreeMap::new(),
             expelled: BTreeSet::new(),
+            mute: BTreeMap::new(),
             ended: BTreeMap::new(),
             own_messages: VecDeque::new(),
             remind_at: 0,
@@ -346,13 +351,6 @@ impl core::fmt::Debug for Irati {
 /// # Errors
 /// The first of them, with what there is.
 fn check_policies(config: &DifConfig) -> Result<(), String> {
-    const FIXED: [(&str, &str); 5] = [
-        (component::ROUTING, "link-state"),
-        (component::DIRECTORY, "replicated"),
-        (component::QOS_SELECTION, "first-fit"),
-        (component::ENROLLMENT, "reconnecting"),
-        (component::SDU_PROTECTION, "none"),
-    ];
     for (component, only) in FIXED {
         let Some(spec) = config.policies.get(component) else {
             continue;
@@ -371,6 +369,34 @@ fn check_policies(config: &DifConfig) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// Components without a choice, and what they do.
+const FIXED: [(&str, &str); 5] = [
+    (component::ROUTING, "link-state"),
+    (component::DIRECTORY, "replicated"),
+    (component::QOS_SELECTION, "first-fit"),
+    (component::ENROLLMENT, "reconnecting"),
+    (component::SDU_PROTECTION, "none"),
+];
+
+/// Whether the dialect lays down what a component does.
+pub(crate) fn is_fixed(component: &str) -> bool {
+    FIXED.iter().any(|(fixed, _)| *fixed == component)
+}
+
+/// Whether a component has a policy in this dialect, of those that exist.
+pub(crate) fn has_policy(component: &str, name: &str) -> bool {
+    if let Some((_, only)) = FIXED.iter().find(|(fixed, _)| *fixed == component) {
+        return name == *only;
+    }
+    match component {
+        component::ADDRESS_ASSIGNMENT => name == KNOWN_ADDRESSES,
+        component::AUTHENTICATION => name == "none" || name == PASSWORD,
+        // The PCI has no room for one.
+        component::PCI_CHECKSUM => name == "none",
+        _ => true,
+    }
 }
 
 /// The policy of addresses that a configuration asks for.

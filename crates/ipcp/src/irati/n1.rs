@@ -40,8 +40,8 @@ pub(super) struct N1 {
     pub(super) heard: u64,
     pub(super) watch_at: u64,
     pub(super) missed: u32,
-    /// It has answered a question for a sign of life, so that silence means something.
-    pub(super) is_watchable: bool,
+    /// It has answered a question for a sign of life.
+    pub(super) has_answered: bool,
 }
 
 /// Who is at the other end, as far as it is known.
@@ -157,7 +157,7 @@ impl N1 {
             heard: now,
             watch_at: 0,
             missed: 0,
-            is_watchable: false,
+            has_answered: false,
         }
     }
 

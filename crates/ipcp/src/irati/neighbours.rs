@@ -21,6 +21,11 @@ const ATTEMPTS: u32 = 3;
 const LATER_NS: u64 = 30_000 * MS;
 /// Signs of life that may be missing.
 const MISSED_MAX: u32 = 3;
+/// How many times that number is doubled at most for a neighbour that enrolls again and again and
+/// never gives one: some eight hours with questions every 30 s.
+const DOUBLED_MAX: u32 = 8;
+/// Such neighbours that are remembered.
+const MUTE_MAX: usize = 256;
 /// First and longest pause before a lost N-1 flow is asked for again.
 const SEEK_NS: u64 = 1_000 * MS;
 const SEEK_MAX_NS: u64 = 30_000 * MS;
@@ -187,7 +192,7 @@ impl Irati {
         flow.stage = Stage::Up;
         (flow.attempts, flow.missed, flow.is_told) = (0, 0, false);
         (flow.retry_at, flow.called, flow.suspect_until) = (None, None, None);
-        (flow.watch_at, flow.is_watchable) = (now + watch.unwrap_or_default(), false);
+        (flow.watch_at, flow.has_answered) = (now + watch.unwrap_or_default(), false);
         let (peer, cost) = (flow.peer.clone(), flow.props.cost.max(1));
         dt.set_neighbour(now, Address(peer.address), &[n1]);
         self.journal.tell(Event::NeighbourUp {
@@ -219,6 +224,10 @@ impl Irati {
         let stage = core::mem::replace(&mut flow.stage, Stage::Idle);
         flow.untold.clear();
         (flow.suspect_until, flow.called) = (None, None);
+        // Whoever wanted the N-1 flow sees to it that it is not in vain, whatever the other does.
+        if flow.props.is_initiator {
+            flow.retry_at.get_or_insert(now + LATER_NS);
+        }
         let peer = flow.peer.clone();
         if releases && !matches!(stage, Stage::Idle) {
             self.tell(now, n1, &Message::new(Opcode::Release), dt);
@@ -254,10 +263,16 @@ impl Irati {
             return;
         };
         flow.attempts += 1;
+        let is_silent = now.saturating_sub(flow.heard) >= u64::from(ATTEMPTS) * STEP_NS;
         if flow.attempts < ATTEMPTS && !is_refusal {
             flow.retry_at = Some(now + AGAIN_NS);
         } else {
             self.give_up(now, n1, reason);
+            if is_silent {
+                // Its other end may be gone without a word; a new one would tell.
+                let reason = reason.to_string();
+                self.journal.tell(Event::DropN1 { n1, reason });
+            }
         }
         if let Some(message) = called {
             self.on_connect(now, n1, &message, dt);
@@ -372,17 +387,33 @@ impl Irati {
         }
         flow.watch_at = now + watch;
         flow.missed += 1;
-        if flow.is_watchable && flow.missed > MISSED_MAX {
-            let reason = "it gives no sign of life";
-            self.part(now, n1, reason, true, dt);
-            if let Some(flow) = self.n1s.get_mut(&n1) {
-                flow.retry_in(now);
-            }
-            // The other end of the flow may be gone without a word.
-            let reason = reason.to_string();
-            return self.journal.tell(Event::DropN1 { n1, reason });
+        let doubled = self.mute.get(&flow.peer.name).copied().unwrap_or_default();
+        if flow.missed > MISSED_MAX << doubled {
+            return self.miss(now, n1, dt);
         }
         self.ask_for_life(now, n1, dt);
+    }
+
+    /// A neighbour has been silent for too long. It may have died before it answered the first
+    /// question, or be one that lives and answers none: then it will enroll again, and is given
+    /// twice the time.
+    fn miss(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        let (name, has_answered) = (flow.peer.name.clone(), flow.has_answered);
+        if !has_answered && (self.mute.len() < MUTE_MAX || self.mute.contains_key(&name)) {
+            let doubled = self.mute.entry(name).or_default();
+            *doubled = (*doubled + 1).min(DOUBLED_MAX);
+        }
+        let reason = "it gives no sign of life";
+        self.part(now, n1, reason, true, dt);
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.retry_in(now);
+        }
+        // The other end of the flow may be gone without a word.
+        let reason = reason.to_string();
+        self.journal.tell(Event::DropN1 { n1, reason });
     }
 
     /// M_READ of what every member answers.
@@ -397,8 +428,9 @@ impl Irati {
             flow.heard = now;
             flow.missed = 0;
             if is_watchdog {
-                flow.is_watchable = true;
+                flow.has_answered = true;
                 flow.suspect_until = None;
+                self.mute.remove(&flow.peer.name);
             }
         }
     }

@@ -152,6 +152,38 @@ fn whoever_says_nothing_any_more_is_lost() {
     });
 }
 
+/// How long it takes `a` to miss `b`, which dies before it was asked for the first sign of life.
+fn seconds_until_missed(net: &mut Net) -> u64 {
+    net.run(SECOND);
+    assert!(net.names("a", "/neighbours").contains(&"b".to_string()));
+    net.vanish("b");
+    let start = net.now;
+    net.run_until(300, "a has noticed", |net| {
+        net.names("a", "/neighbours").iter().all(|name| name != "b")
+    });
+    (net.now - start) / SECOND
+}
+
+#[test]
+fn whoever_dies_before_the_first_sign_of_life_is_lost_and_has_more_time_when_it_comes_back() {
+    let mut net = chain(8, &["a", "b"], &config());
+    // Questions every 5 s, of which three may go without an answer.
+    assert!((15..=25).contains(&seconds_until_missed(&mut net)));
+    for expected in [30..=36, 60..=66] {
+        net.add("b", config());
+        net.raise(0, 0);
+        net.run_until(90, "b is back", |net| net.is_member("b"));
+        let seconds = seconds_until_missed(&mut net);
+        assert!(expected.contains(&seconds), "{seconds}");
+    }
+    // One answer, and everything is as at first.
+    net.add("b", config());
+    net.raise(0, 0);
+    net.run_until(90, "b is back", |net| net.is_member("b"));
+    net.run(10 * SECOND);
+    assert!((15..=25).contains(&seconds_until_missed(&mut net)));
+}
+
 #[test]
 fn a_member_that_leaves_is_gone_and_can_come_back() {
     let mut net = chain(9, &["a", "b", "c"], &config());
