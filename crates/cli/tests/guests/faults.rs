@@ -2,11 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::house::{Host, SOON, told, until};
-
-/// How soon a flow must end with an error after its other side has died: a second, and what a busy
-/// test machine adds.
-const ENDS: Duration = Duration::from_secs(5);
+use crate::clock::{Canary, Loss};
+use crate::house::{Background, Guest, Host, SOON, told};
 
 const SCRIBBLE: &str = "/bin/scribbler --ignored --exact scribbler::every_byte_of_the_region";
 
@@ -54,8 +51,13 @@ fn flows_end_when_qemu_is_killed_and_the_vm_can_be_started_again() {
     guest.serves_echo(&host, "echo");
     let mut client = host.in_background(&["ping", "echo", "-c", "0", "-i", "10ms", "-q"]);
     std::thread::sleep(Duration::from_millis(500));
+    let (canary, killed) = (Canary::start(), Instant::now());
     guest.vm.kill();
-    assert!(!client.ends_within(ENDS).success());
+    fails(&mut client, killed);
+    let loss = host.until("the host's node notes it", SOON, || Loss::last(&host.log()));
+    // QEMU's end is told by the kernel; nobody waits for a heartbeat.
+    assert!(loss.reason.contains("not running"), "{loss:?}");
+    loss.kept_its_promise(&canary);
     host.until("the name is gone", SOON, || {
         (!host.knows("echo")).then_some(())
     });
@@ -72,8 +74,12 @@ fn flows_end_when_the_guests_node_is_killed_and_it_attaches_again() {
     guest.serves_echo(&host, "echo");
     let mut client = host.in_background(&["ping", "echo", "-c", "0", "-i", "10ms", "-q"]);
     std::thread::sleep(Duration::from_millis(500));
+    let (canary, killed) = (Canary::start(), Instant::now());
     guest.does("kill -9 $(pidof carina | tr ' ' '\\n' | sort -n | head -n 1)");
-    assert!(!client.ends_within(ENDS).success());
+    fails(&mut client, killed);
+    let loss = host.until("the host's node notes it", SOON, || Loss::last(&host.log()));
+    loss.kept_its_promise(&canary);
+    drop(canary);
     // The guest's init starts the node again.
     host.until("the guest serves again", SOON, || {
         guest
@@ -95,20 +101,13 @@ fn guest_reattaches_when_the_hosts_node_is_killed_and_started_again() {
     let _server = host.serves_echo("echo.on.host");
     guest.starts("sh -c 'carina ping echo.on.host -c 0 -i 10ms -q; echo ended > /tmp/ended'");
     std::thread::sleep(Duration::from_millis(500));
+    let (canary, killed) = (Canary::start(), Instant::now());
     host.kill_node();
-    let ended = until(ENDS, || {
-        guest
-            .vm
-            .run("test -e /tmp/ended")
-            .unwrap()
-            .is_success()
-            .then_some(())
-    });
-    assert!(
-        ended.is_some(),
-        "the guest's flow did not end: {}",
-        guest.node_log()
-    );
+    let ended = || guest.vm.run("test -e /tmp/ended").unwrap().is_success();
+    host.until("the guest's flow ends", SOON, || ended().then_some(()));
+    eprintln!("ended, as seen from outside, within {:?}", killed.elapsed());
+    loss_in(&guest).kept_its_promise(&canary);
+    drop(canary);
     host.start_node();
     host.port("a");
     host.until_link(&guest, "up");
@@ -129,8 +128,13 @@ fn flow_ends_when_the_application_at_its_other_end_is_killed() {
     let server = guest.serves_echo(&host, "echo");
     let mut client = host.in_background(&["ping", "echo", "-c", "0", "-i", "10ms", "-q"]);
     std::thread::sleep(Duration::from_millis(500));
+    let killed = Instant::now();
     guest.does(&format!("kill -9 {server}"));
-    assert!(!client.ends_within(ENDS).success());
+    fails(&mut client, killed);
+    // The link stays: only this flow has ended, and with the reason that the other side gave.
+    let log = host.log();
+    assert!(log.contains("the application died"), "{log}");
+    assert!(!log.contains("kind=LinkDown"), "{log}");
     host.until("the name is gone", SOON, || {
         (!host.knows("echo")).then_some(())
     });
@@ -174,6 +178,18 @@ fn node_cleans_up_what_a_killed_node_and_a_killed_qemu_have_left() {
     host.start_node();
     assert!(host.terminate_node().success());
     left_only_what_may_stay(&host);
+}
+
+/// Waits until a client in the background has ended with an error.
+fn fails(client: &mut Background, killed: Instant) {
+    assert!(!client.ends_within(SOON).success());
+    eprintln!("ended, as seen from outside, within {:?}", killed.elapsed());
+}
+
+/// The last loss of a link that a guest's node has noted.
+fn loss_in(guest: &Guest) -> Loss {
+    let log = guest.does("cat /var/log/carina.log");
+    Loss::last(&log).unwrap_or_else(|| panic!("no loss of a link in\n{log}"))
 }
 
 fn left_only_what_may_stay(host: &Host) {

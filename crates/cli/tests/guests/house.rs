@@ -182,10 +182,11 @@ impl Host {
         self.ping_every("1ms", name, size, count)
     }
 
-    /// Pings with pauses.
-    pub fn pings_every(&self, pause: &str, name: &str, size: &str, count: u32) {
+    /// Pings with pauses; returns what the program says of it.
+    pub fn pings_every(&self, pause: &str, name: &str, size: &str, count: u32) -> String {
         let output = self.ping_every(pause, name, size, count);
         assert!(output.status.success(), "ping {name}: {}", told(&output));
+        told(&output)
     }
 
     fn ping_every(&self, pause: &str, name: &str, size: &str, count: u32) -> Output {

@@ -46,6 +46,34 @@ fn guest_with_an_iommu_is_woken_by_doorbells() {
 }
 
 #[test]
+fn guest_with_an_iommu_is_woken_again_after_each_restart_of_the_hosts_node() {
+    let mut host = Host::start();
+    let guest = host.boot_with("a", |machine| machine.iommu());
+    for restart in 0..3 {
+        let server = guest.serves_echo(&host, "echo");
+        // Traffic flows when the node is killed; then slowly, so that the guest's node sleeps.
+        let mut client = host.in_background(&["ping", "echo", "-c", "0", "-i", "1ms", "-q"]);
+        std::thread::sleep(Duration::from_millis(500));
+        host.kill_node();
+        assert!(!client.ends_within(SOON).success());
+        host.start_node();
+        host.until_link(&guest, "up");
+        host.until_reachable("echo");
+        host.pings("echo", "1M", 3);
+        // QEMU keeps the bell of the dead node, but takes one more for each new one.
+        let rung = guest.interrupts();
+        let slow = host.pings_every("50ms", "echo", "64", 20);
+        let rung = guest.interrupts() - rung;
+        eprintln!("after restart {}: {rung} interrupts, {slow}", restart + 1);
+        assert!(rung > 0, "the guest was never interrupted");
+        guest.does(&format!("kill {server}"));
+        host.until("the name is gone", SOON, || {
+            (!host.knows("echo")).then_some(())
+        });
+    }
+}
+
+#[test]
 fn name_that_nobody_registered_is_refused_with_its_name() {
     let host = Host::start();
     let guest = host.boot("a");

@@ -7,6 +7,7 @@
 // Helpers of tests may panic as tests may.
 #![allow(clippy::unwrap_used)]
 
+mod clock;
 mod faults;
 mod house;
 mod journeys;
