@@ -12,8 +12,9 @@ use crate::seam::{DataTransfer, Owner};
 const GIVEN_UP_TIMES: u64 = 4;
 
 impl<C: Codec> Flows<C> {
-    /// The application here ends a flow; what it wrote goes out first when the flow is reliable
-    /// and `reason` is empty.
+    /// The application here ends a flow; what it wrote goes out first when `reason` is empty. A
+    /// reliable flow fails by itself when that does not happen. Another may wait for ever for its
+    /// window, since whoever never had the answer to its request says nothing: it waits for R.
     pub(crate) fn deallocate(
         &mut self,
         now: u64,
@@ -26,11 +27,14 @@ impl<C: Codec> Flows<C> {
         };
         match &flow.state {
             State::Open if reason.is_empty() => {
-                flow.state = State::Finishing;
+                let is_sure = flow.cube.retransmission;
+                let until = (!is_sure).then(|| now.saturating_add(flow.patience()));
+                flow.state = State::Finishing { until };
+                self.reckon(key);
                 dt.finish(now, key);
             }
             State::Open => self.end(now, key, dt),
-            State::Finishing | State::GivenUp { .. } => {}
+            State::Finishing { .. } | State::GivenUp { .. } => {}
             State::Deciding { .. } => {
                 let why = match reason {
                     "" => "the application does not want it",
@@ -49,7 +53,7 @@ impl<C: Codec> Flows<C> {
     /// Everything that the application wrote is through.
     pub(crate) fn drained(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
         let flow = self.flows.get(&key);
-        if flow.is_some_and(|flow| matches!(flow.state, State::Finishing)) {
+        if flow.is_some_and(|flow| matches!(flow.state, State::Finishing { .. })) {
             self.end(now, key, dt);
         }
     }
@@ -87,7 +91,7 @@ impl<C: Codec> Flows<C> {
                 flow.state = State::Lingering { until };
                 self.reckon(key);
             }
-            State::Finishing | State::GivenUp { .. } => {
+            State::Finishing { .. } | State::GivenUp { .. } => {
                 self.remove(now, key);
                 dt.close(now, Owner::Flow(key));
             }
@@ -153,7 +157,10 @@ impl<C: Codec> Flows<C> {
                 State::Lingering { .. } => {
                     self.close(now, key, true, String::new(), dt);
                 }
-                State::Open | State::Finishing => {}
+                State::Finishing { until } if until.is_some_and(|until| until <= now) => {
+                    self.end(now, key, dt);
+                }
+                State::Open | State::Finishing { .. } => {}
             }
         }
     }
@@ -199,7 +206,7 @@ impl<C: Codec> Flows<C> {
             return;
         };
         let is_known = match flow.state {
-            State::Open | State::Finishing => true,
+            State::Open | State::Finishing { .. } => true,
             // An answer has come to what was given up.
             State::GivenUp { .. } => flow.remote_port != 0 || flow.remote_cep.0 != 0,
             _ => false,
@@ -228,7 +235,7 @@ impl<C: Codec> Flows<C> {
         };
         dt.close(now, Owner::Flow(key));
         match flow.state {
-            State::GivenUp { .. } | State::Finishing => {}
+            State::GivenUp { .. } | State::Finishing { .. } => {}
             State::Asking { .. } => self.events.push_back(Event::Allocated {
                 flow: key,
                 result: Err(reason),

@@ -94,8 +94,8 @@ pub(crate) enum State<R> {
     Deciding { request: R, until: u64 },
     /// It carries data.
     Open,
-    /// The application has ended it; what it wrote is on its way.
-    Finishing,
+    /// The application has ended it; what it wrote is on its way, for so long at most.
+    Finishing { until: Option<u64> },
     /// The other side has ended it; what it wrote may still be on its way.
     Lingering { until: u64 },
 }
@@ -150,13 +150,19 @@ impl<R> Flow<R> {
             | State::GivenUp { until }
             | State::Deciding { until, .. }
             | State::Lingering { until } => Some(*until),
-            State::Open | State::Finishing => None,
+            State::Finishing { until } => *until,
+            State::Open => None,
         };
         [state, self.lost_at()].into_iter().flatten().min()
     }
 
     /// When the flow is over because the other member cannot be reached: after R of delta-t.
     pub(super) fn lost_at(&self) -> Option<u64> {
-        Some(self.unreachable? + u64::from(self.cube.retransmit_ms) * MS)
+        Some(self.unreachable?.saturating_add(self.patience()))
+    }
+
+    /// R of delta-t in nanoseconds.
+    pub(super) fn patience(&self) -> u64 {
+        u64::from(self.cube.retransmit_ms) * MS
     }
 }

@@ -13,7 +13,7 @@
 //!     | deallocate                                         |
 //!     v                                                    |
 //!   FINISHING: what was written goes out                   |
-//!     | drained                                            v
+//!     | drained, or R without the other side's leave       v
 //!     x                 -- end ------------------>      LINGERING: what came is delivered
 //!                                                          | a little later
 //!                                                          x          Event::Closed

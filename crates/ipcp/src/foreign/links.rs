@@ -1,7 +1,7 @@
 //! Who reports which link to whom, and the routes that follow.
 //!
 //! An entry is one member's word about its link to another, both by IPCP name. Of two versions the
-//! one with the higher sequence number counts. Ages tell how long ago a version was made; they
+//! one with the higher sequence number counts; of two with one number, the one that is down. Ages tell how long ago a version was made; they
 //! grow while it is held and travel with it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,16 @@ pub(crate) struct Report {
     pub(crate) is_up: bool,
     /// How long ago the version was made, in nanoseconds.
     pub(crate) age: u64,
+}
+
+impl Report {
+    /// Whether this version counts and not `other`. One number can have two versions: an author
+    /// that begins anew goes on from the version that it is told first. The worse one counts then,
+    /// so that it reaches the author in the end, who makes a later one.
+    fn outranks(&self, other: &Report) -> bool {
+        let rank = |report: &Report| (report.seq, !report.is_up, report.cost);
+        rank(self) > rank(other)
+    }
 }
 
 /// What a dialect lays down.
@@ -140,14 +150,14 @@ impl Links {
             return self.correct(now, key, report);
         }
         if let Some(held) = self.get(now, &key) {
-            let is_later = report.seq > held.seq;
+            let is_later = report.outranks(&held);
             let is_reborn = report.seq < held.seq
                 && self.limits.reborn > 0
                 && report.age.saturating_add(self.limits.reborn) < held.age;
             if !is_later && !is_reborn {
-                return match report.seq == held.seq {
-                    true => Verdict::Same,
-                    false => Verdict::Old,
+                return match held.outranks(&report) {
+                    true => Verdict::Old,
+                    false => Verdict::Same,
                 };
             }
         } else if report.age >= self.limits.age_max {

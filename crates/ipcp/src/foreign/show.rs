@@ -198,7 +198,7 @@ impl Shown {
             State::GivenUp { .. } => "given-up",
             State::Deciding { .. } => "deciding",
             State::Open => "open",
-            State::Finishing => "finishing",
+            State::Finishing { .. } => "finishing",
             State::Lingering { .. } => "lingering",
         };
         let role = match flow.role {

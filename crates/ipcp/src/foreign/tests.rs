@@ -75,6 +75,33 @@ fn versions_age_and_are_replaced_by_later_ones() {
 }
 
 #[test]
+fn of_two_versions_with_one_number_the_worse_counts_until_the_author_makes_another() {
+    let [mut author, mut near, mut far] = ["b", "x", "y"].map(|own| Links::new(own, LIMITS));
+    let bc = key("b", "c");
+    let down = Report {
+        is_up: false,
+        ..up(4, 0)
+    };
+    // b said 4 before it began anew, and says it again since it was told 3.
+    assert_eq!(far.insert(0, bc.clone(), down), Verdict::New);
+    assert!(author.report(0, "c", Some(1)));
+    assert_eq!(author.insert(0, bc.clone(), up(3, 0)), Verdict::Corrected);
+    assert_eq!(near.insert(0, bc.clone(), up(4, 0)), Verdict::New);
+    assert_eq!(far.insert(0, bc.clone(), up(4, 0)), Verdict::Old);
+    assert_eq!(near.insert(0, bc.clone(), down), Verdict::New);
+    assert_eq!(near.insert(0, bc.clone(), down), Verdict::Same);
+    assert_eq!(author.insert(0, bc.clone(), down), Verdict::Corrected);
+    assert_eq!(author.get(0, &bc), Some(up(5, 0)));
+    let dear = Report {
+        cost: 7,
+        ..up(5, 0)
+    };
+    assert_eq!(near.insert(0, bc.clone(), up(5, 0)), Verdict::New);
+    assert_eq!(near.insert(0, bc.clone(), dear), Verdict::New);
+    assert_eq!(near.insert(0, bc, up(5, 0)), Verdict::Old);
+}
+
+#[test]
 fn own_entries_are_the_authors() {
     let mut links = Links::new("a", LIMITS);
     assert!(links.report(0, "b", Some(1)));

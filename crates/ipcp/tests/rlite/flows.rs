@@ -1,10 +1,11 @@
 //! Flows: who may have one, how they end, what specification becomes which policies.
 
 use carina_cdap::{Message, Opcode, Rules};
+use carina_ipcp::config::WindowConfig;
 use carina_ipcp::{Command, Event, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::net::{MS, Net, SECOND, line};
+use crate::net::{MS, Net, SECOND, config, line};
 
 /// Two members; an application at the first.
 fn two(seed: u64) -> Net {
@@ -129,6 +130,55 @@ fn an_answer_that_comes_too_late_ends_the_flow_there() {
     net.run(SECOND);
     assert_eq!(net.closed("a", flow), Some((true, String::new())));
     assert!(net.names("b", "/flows").is_empty());
+}
+
+/// The answer is lost: the caller has no flow, and nobody opens the window of the called side.
+#[test]
+fn a_flow_that_the_caller_never_had_ends_where_it_was_called() {
+    let mut net = Net::new(13);
+    let mut config = config();
+    config.cubes[0].window = Some(WindowConfig {
+        credit_max: 4,
+        initial_credit: 4,
+    });
+    net.add_with("a", config.clone());
+    net.order("a", Command::Bootstrap);
+    net.add_with("b", config);
+    net.wire("b", "a");
+    net.run(3 * SECOND);
+    net.order("a", Command::Register { name: "app".into() });
+    net.run(SECOND);
+    let key = net.allocate("b", "client", "app", FlowSpec::unreliable());
+    net.run(SECOND);
+    let flow = net.offered("a");
+    net.wires[0].loss = 100;
+    net.order(
+        "a",
+        Command::Respond {
+            flow,
+            answer: Ok(()),
+        },
+    );
+    net.wires[0].loss = 0;
+    for _ in 0..10 {
+        net.write("a", flow, b"into the dark");
+    }
+    net.deallocate("a", flow);
+    net.run(20 * SECOND);
+    assert!(
+        net.allocated("b", key)
+            .is_some_and(|result| result.is_err())
+    );
+    let waiting = flow.0.to_string();
+    assert_eq!(
+        net.names("a", "/flows"),
+        [waiting],
+        "it waits for its window"
+    );
+    net.run(60 * SECOND);
+    for at in ["a", "b"] {
+        assert!(net.names(at, "/flows").is_empty());
+    }
 }
 
 #[test]
