@@ -9,8 +9,8 @@ use carina_wire::dif::{Address, Dialect};
 use crate::api::{Command, Event, FlowKey};
 use crate::config::Config;
 use crate::irati::{self, Irati};
-use crate::manage::Management;
-use crate::policy::Catalogue;
+use crate::manage::{self, Management};
+use crate::policy::{Catalogue, component};
 use crate::rlite::{self, Rlite};
 use crate::seal::Toolbox;
 use crate::seam::{DataTransfer, TransferEvent};
@@ -67,6 +67,41 @@ pub(crate) fn describe(dialect: Dialect, catalogue: &mut Catalogue) {
         Dialect::Irati => irati::describe(catalogue),
         _ => {}
     }
+}
+
+/// The policies that a DIF of this dialect can be configured with, by component; the first of a
+/// component is its default.
+#[must_use]
+pub fn policies_of(dialect: Dialect, toolbox: &dyn Toolbox) -> Catalogue {
+    let mut all = Catalogue::standard();
+    if dialect != Dialect::Rlite {
+        manage::describe(&mut all);
+    }
+    describe(dialect, &mut all);
+    all.describe_toolbox(toolbox);
+    all.retain(|policy| {
+        let name = policy.name;
+        // Members of IRATI's dialect are told nothing of a change.
+        policy.is_live &= dialect != Dialect::Irati;
+        match (dialect, policy.component) {
+            (Dialect::Rlite, component::AUTHENTICATION | component::SDU_PROTECTION) => {
+                name == "none"
+            }
+            (Dialect::Rlite, component::DELIMITING) => name != "standard",
+            (Dialect::Rlite, _) => true,
+            (Dialect::Irati, component::DELIMITING) => name != "standard",
+            (Dialect::Irati, component) => {
+                if irati::is_fixed(component) {
+                    policy.params.clear();
+                }
+                irati::has_policy(component, name)
+            }
+            (_, component::AUTHENTICATION) => name != irati::PASSWORD,
+            (_, component::PCI_CHECKSUM) => name == "none",
+            _ => true,
+        }
+    });
+    all
 }
 
 /// The layer management of the configuration's dialect, for an IPCP that is no member yet. The

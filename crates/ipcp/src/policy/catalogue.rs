@@ -110,6 +110,14 @@ impl Catalogue {
         }
     }
 
+    /// Keeps the policies that `is_kept` says, and changes what is said of them.
+    pub(crate) fn retain(&mut self, mut is_kept: impl FnMut(&mut Descriptor) -> bool) {
+        for entries in self.components.values_mut() {
+            entries.retain_mut(|entry| is_kept(&mut entry.descriptor));
+        }
+        self.components.retain(|_, entries| !entries.is_empty());
+    }
+
     /// Components that have policies, in order of their names.
     pub fn components(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.components.keys().copied()
