@@ -48,8 +48,8 @@ pub(super) struct Attach {
     /// The last epoch of the peer that was answered; 0: none.
     peer_epoch: u32,
     peer_heartbeat: u32,
-    peer_doorbell: u32,
-    peer_flags: u32,
+    /// What the peer showed at the last look.
+    peer: Half,
     state: State,
     reason: DownReason,
     next_beat_ns: u64,
@@ -89,8 +89,7 @@ impl Attach {
             },
             peer_epoch: 0,
             peer_heartbeat: 0,
-            peer_doorbell: 0,
-            peer_flags: 0,
+            peer: Half::default(),
             state: State::Apart,
             reason: DownReason::NoPeer,
             next_beat_ns: 0,
@@ -121,7 +120,7 @@ impl Attach {
             return Step::Stay;
         }
         let peer = station.look();
-        (self.peer_doorbell, self.peer_flags) = (peer.doorbell, peer.flags);
+        self.peer = peer;
         if peer.epoch != self.peer_epoch {
             return self.meet(&peer, station, zero);
         }
@@ -181,16 +180,22 @@ impl Attach {
     }
 
     /// What the peer needs to wake this side; shown with the next heartbeat at the latest.
-    pub(super) fn set_doorbell(&mut self, doorbell: u32, flags: u32, station: &Station) {
-        if (self.mine.doorbell, self.mine.flags) != (doorbell, flags) {
-            (self.mine.doorbell, self.mine.flags) = (doorbell, flags);
+    pub(super) fn set_bells(&mut self, doorbell: u32, flags: u32, vector: u32, station: &Station) {
+        let mine = Half {
+            doorbell,
+            flags,
+            vector,
+            ..self.mine
+        };
+        if self.mine != mine {
+            self.mine = mine;
             station.show(&self.mine);
         }
     }
 
-    /// What this side needs to wake the peer, as of the last step: doorbell and flags.
-    pub(super) fn peer_doorbell(&self) -> (u32, u32) {
-        (self.peer_doorbell, self.peer_flags)
+    /// What the peer showed at the last step, doorbell, flags and vector among it.
+    pub(super) fn peer(&self) -> Half {
+        self.peer
     }
 
     pub(super) fn is_up(&self) -> bool {

@@ -10,7 +10,7 @@ use carina_sys::{EventFd, Mapping};
 use super::attach::{Attach, Step};
 use super::layout::{Layout, STATION_BYTES};
 use super::polling::Polling;
-use super::station::{FLAG_RINGS, FLAG_TAKES_BELL, Station};
+use super::station::{FLAG_RINGS, FLAG_TAKES_BELL, Half, Station};
 use super::{DownReason, LinkState, Stats, VmpiImpl};
 use crate::hl::Side;
 
@@ -24,6 +24,19 @@ pub(super) trait Bells: Send {
 
     /// What the peer rings. `None`: nobody can wake this side.
     fn own(&self) -> Option<&EventFd>;
+
+    /// Silences [`Bells::own`].
+    fn silence(&mut self) {
+        if let Some(bell) = self.own() {
+            bell.drain();
+        }
+    }
+
+    /// Agrees with the peer, of which `peer` is what it shows, on the vector of the guest's
+    /// doorbell, and returns what this side shows. Where there is only one vector it is 0.
+    fn tune(&mut self, _now_ns: u64, _peer: &Half) -> u32 {
+        0
+    }
 
     /// Whether the peer can ring [`Bells::own`] now.
     fn can_be_rung(&self) -> bool;
@@ -108,19 +121,19 @@ impl<B: Bells> Device<B> {
 
     /// Whether the peer can and will wake this side; otherwise it must look by itself.
     fn is_woken(&self) -> bool {
-        let (_, peer_flags) = self.attach.peer_doorbell();
-        self.bells.can_be_rung() && peer_flags & FLAG_RINGS != 0
+        self.bells.can_be_rung() && self.attach.peer().flags & FLAG_RINGS != 0
     }
 
     fn kick(&mut self) {
-        let (doorbell, flags) = self.attach.peer_doorbell();
-        if flags & FLAG_TAKES_BELL != 0 {
-            self.bells.ring(doorbell);
+        let peer = self.attach.peer();
+        if peer.flags & FLAG_TAKES_BELL != 0 {
+            self.bells.ring(peer.doorbell);
             self.stats.kicks += 1;
         }
     }
 
-    fn show_bells(&mut self) {
+    fn show_bells(&mut self, now_ns: u64) {
+        let vector = self.bells.tune(now_ns, &self.attach.peer());
         let mut flags = 0;
         if self.bells.can_be_rung() {
             flags |= FLAG_TAKES_BELL;
@@ -129,7 +142,7 @@ impl<B: Bells> Device<B> {
             flags |= FLAG_RINGS;
         }
         self.attach
-            .set_doorbell(self.bells.doorbell(), flags, &self.station);
+            .set_bells(self.bells.doorbell(), flags, vector, &self.station);
     }
 
     fn down(&mut self) -> LinkState {
@@ -149,7 +162,7 @@ impl<B: Bells> VmpiImpl for Device<B> {
 
     fn link(&mut self, now_ns: u64) -> LinkState {
         self.look_ns = None;
-        self.show_bells();
+        self.show_bells(now_ns);
         if !self.bells.is_attached() {
             if self.attach.is_up() {
                 self.attach.part(DownReason::Detached, &self.station);
@@ -261,9 +274,7 @@ impl<B: Bells> VmpiImpl for Device<B> {
     }
 
     fn disarm(&mut self) {
-        if let Some(bell) = self.bells.own() {
-            bell.drain();
-        }
+        self.bells.silence();
         if let Some(rings) = self.live() {
             rings.rx.disarm();
             rings.tx.disarm();

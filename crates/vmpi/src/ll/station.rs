@@ -1,8 +1,8 @@
 //! The station block: page 0 of a region, through which the two nodes find each other.
 //!
 //! ```text
-//! 0x000  magic "CARINAVM"     0x100  host:  epoch, seen, heartbeat, doorbell, flags   (u32 each)
-//! 0x008  version u32          0x180  guest: the same
+//! 0x000  magic "CARINAVM"     0x100  host:  epoch, seen, heartbeat, doorbell, flags, vector
+//! 0x008  version u32          0x180  guest: the same, each u32
 //! 0x010  region bytes u64
 //! 0x018  ring capacity u64
 //! 0x020  offset of the ring from host to guest u64, 0x028 from guest to host u64
@@ -35,6 +35,7 @@ const SEEN: usize = 4;
 const HEARTBEAT: usize = 8;
 const DOORBELL: usize = 12;
 const FLAGS: usize = 16;
+const VECTOR: usize = 20;
 
 /// Page 0 of a mapped region, seen from one side.
 #[derive(Debug)]
@@ -51,6 +52,8 @@ pub(super) struct Half {
     pub(super) heartbeat: u32,
     pub(super) doorbell: u32,
     pub(super) flags: u32,
+    /// Host: at which of the device's vectors its rings arrive. Guest: at which it has heard one.
+    pub(super) vector: u32,
 }
 
 impl Station {
@@ -91,6 +94,7 @@ impl Station {
         store(HEARTBEAT, half.heartbeat, Ordering::Relaxed);
         store(DOORBELL, half.doorbell, Ordering::Relaxed);
         store(FLAGS, half.flags, Ordering::Relaxed);
+        store(VECTOR, half.vector, Ordering::Relaxed);
         store(SEEN, half.seen, Ordering::Release);
         store(EPOCH, half.epoch, Ordering::Release);
     }
@@ -106,6 +110,7 @@ impl Station {
             heartbeat: load(HEARTBEAT, Ordering::Relaxed),
             doorbell: load(DOORBELL, Ordering::Relaxed),
             flags: load(FLAGS, Ordering::Relaxed),
+            vector: load(VECTOR, Ordering::Relaxed),
         }
     }
 

@@ -11,10 +11,12 @@ use std::sync::atomic::Ordering;
 use carina_sys::{EventFd, Mapping, PAGE_BYTES};
 
 use self::vfio::VfioDevice;
+use super::VECTORS;
 use crate::hl::Side;
-use crate::ll::VmpiImpl;
 use crate::ll::device::{Bells, Device};
 use crate::ll::layout::Layout;
+use crate::ll::station::Half;
+use crate::ll::{HEARTBEAT_NS, VmpiImpl};
 
 /// Where a device is on the bus, e.g. `0000:00:04.0`.
 pub type PciAddress = String;
@@ -119,7 +121,7 @@ fn open_sysfs(path: &Path) -> io::Result<Box<dyn VmpiImpl + Send>> {
         page: Mapping::shared(registers.as_fd(), 0, PAGE_BYTES)?,
         offset: bar_start(path)? as usize % PAGE_BYTES + DOORBELL,
     };
-    let bells = GuestBells { doorbell };
+    let bells = GuestBells::new(doorbell);
     Ok(Box::new(Device::open(
         Side::Guest,
         memory.as_fd(),
@@ -133,9 +135,7 @@ fn open_vfio(path: &Path, address: &str) -> io::Result<Box<dyn VmpiImpl + Send>>
     let (registers, memory) = (device.region(0)?, device.region(2)?);
     let fd = device.as_fd().try_clone_to_owned()?;
     let layout = layout_of(memory.bytes)?;
-    let bells = GuestBells {
-        doorbell: Doorbell::Vfio { device, registers },
-    };
+    let bells = GuestBells::new(Doorbell::Vfio { device, registers });
     Ok(Box::new(Device::open_at(
         Side::Guest,
         fd.as_fd(),
@@ -148,6 +148,25 @@ fn open_vfio(path: &Path, address: &str) -> io::Result<Box<dyn VmpiImpl + Send>>
 /// A guest's way to the host, and the host's way to the guest.
 struct GuestBells {
     doorbell: Doorbell,
+    /// The vector that the interrupt is routed from; the device is opened with the first.
+    routed: u32,
+    /// Whether an interrupt has come since.
+    has_heard: bool,
+    /// The vector that is shown to the host.
+    shown: u32,
+    next_route_ns: u64,
+}
+
+impl GuestBells {
+    fn new(doorbell: Doorbell) -> GuestBells {
+        GuestBells {
+            doorbell,
+            routed: 0,
+            has_heard: false,
+            shown: 0,
+            next_route_ns: 0,
+        }
+    }
 }
 
 enum Doorbell {
@@ -191,6 +210,35 @@ impl Bells for GuestBells {
             Doorbell::Mapped { .. } => None,
             Doorbell::Vfio { device, .. } => Some(device.interrupt()),
         }
+    }
+
+    fn silence(&mut self) {
+        if self.own().is_some_and(|bell| bell.drain() > 0) {
+            self.has_heard = true;
+        }
+    }
+
+    /// Goes over to the vector at which a restarted host rings, and says so once it has heard a
+    /// ring there: whether QEMU really gave that vector a bell only this tells.
+    fn tune(&mut self, now_ns: u64, peer: &Half) -> u32 {
+        let Doorbell::Vfio { device, .. } = &mut self.doorbell else {
+            return 0;
+        };
+        let is_news = peer.epoch != 0 && peer.vector != self.routed;
+        if is_news && peer.vector < VECTORS && now_ns >= self.next_route_ns {
+            // A host that shows another vector every moment costs a little time now and then.
+            self.next_route_ns = now_ns + HEARTBEAT_NS;
+            // A device with fewer vectors refuses; then nothing is heard and this side polls.
+            self.routed = match device.route_interrupt(peer.vector) {
+                Ok(()) => peer.vector,
+                Err(_) => u32::MAX,
+            };
+            self.has_heard = false;
+        }
+        if self.has_heard && self.routed < VECTORS {
+            self.shown = self.routed;
+        }
+        self.shown
     }
 
     fn can_be_rung(&self) -> bool {

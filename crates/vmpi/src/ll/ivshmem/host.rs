@@ -2,8 +2,9 @@
 //!
 //! Two ways for QEMU to attach:
 //!
-//! - QEMU listens on `NAME.qemu` and the node connects. After a restart the node connects again and
-//!   the guest can ring it; it cannot ring the guest, which then polls.
+//! - QEMU listens on `NAME.qemu` and the node connects. After a restart the node connects again,
+//!   and gives QEMU new bells for both directions. The one toward the guest becomes the device's
+//!   next interrupt vector, to which the guest's node goes over.
 //! - QEMU connects to `NAME.ivshmem`. It never does so again, so after a restart of the node both
 //!   sides poll until the VM is restarted.
 
@@ -19,9 +20,10 @@ use carina_sys::{Epoll, EventFd, Interest, Memory, Ready, peer_credentials};
 use super::server::{HOST_ID_FIRST, send_new_host, send_welcome};
 use super::state::{Form, Process, State, StateFile, remove_file};
 use crate::hl::Side;
-use crate::ll::VmpiImpl;
 use crate::ll::device::{Bells, Device};
 use crate::ll::layout::Layout;
+use crate::ll::station::{FLAG_TAKES_BELL, Half};
+use crate::ll::{HEARTBEAT_NS, VmpiImpl};
 
 /// The host's end of one VM, driven by one control thread: watch the descriptor of [`AsFd`], call
 /// [`HostPort::on_readable`] when it is readable and [`HostPort::on_tick`] about every 100 ms.
@@ -38,8 +40,6 @@ pub struct HostPort {
     client: Option<UnixStream>,
     state_file: StateFile,
     state: Option<State>,
-    /// The QEMU that was given this port's guest bell.
-    welcomed: Option<Process>,
     pidfd: Option<OwnedFd>,
     tick_ns: u64,
     refused: u64,
@@ -90,7 +90,6 @@ impl HostPort {
             client: None,
             state_file,
             state,
-            welcomed: None,
             pidfd: None,
             tick_ns: 0,
             refused: 0,
@@ -108,6 +107,8 @@ impl HostPort {
     pub fn device(&self) -> io::Result<Box<dyn VmpiImpl + Send>> {
         let bells = HostBells {
             shared: Arc::clone(&self.shared),
+            guest_listens: false,
+            next_trial_ns: 0,
         };
         Ok(Box::new(Device::open(
             Side::Host,
@@ -218,7 +219,12 @@ impl HostPort {
             form,
         };
         let served = self.state_file.write(&state).and_then(|()| match known {
-            Some(_) => send_new_host(&socket, host_id, self.shared.host_bell.as_fd()),
+            Some(_) => send_new_host(
+                &socket,
+                host_id,
+                self.shared.host_bell.as_fd(),
+                self.shared.guest_bell.as_fd(),
+            ),
             None => send_welcome(
                 &socket,
                 self.memory.as_fd(),
@@ -235,17 +241,16 @@ impl HostPort {
             self.refused += 1;
             return;
         }
-        if known.is_none() {
-            self.welcomed = Some(qemu);
-        }
         self.client = Some(socket);
         self.watch(qemu);
         self.shared
             .host_id
             .store(u32::from(host_id), Ordering::Relaxed);
+        // Each host before this one has taken an id and a vector.
         self.shared
-            .guest_takes_bell
-            .store(self.welcomed == Some(qemu), Ordering::Relaxed);
+            .vector
+            .store(u32::from(host_id - HOST_ID_FIRST), Ordering::Relaxed);
+        self.shared.guest_takes_bell.store(true, Ordering::Relaxed);
         self.shared.host_takes_bell.store(true, Ordering::Relaxed);
     }
 
@@ -286,7 +291,6 @@ impl HostPort {
             let _ = self.epoll.del(&pidfd);
         }
         self.state = None;
-        self.welcomed = None;
         self.state_file.remove();
         self.shared.set_detached();
     }
@@ -357,6 +361,7 @@ struct Shared {
     host_bell: EventFd,
     guest_bell: EventFd,
     host_id: AtomicU32,
+    vector: AtomicU32,
     is_attached: AtomicBool,
     host_takes_bell: AtomicBool,
     guest_takes_bell: AtomicBool,
@@ -368,6 +373,7 @@ impl Shared {
             host_bell: EventFd::new()?,
             guest_bell: EventFd::new()?,
             host_id: AtomicU32::new(0),
+            vector: AtomicU32::new(0),
             is_attached: AtomicBool::new(false),
             host_takes_bell: AtomicBool::new(false),
             guest_takes_bell: AtomicBool::new(false),
@@ -389,6 +395,9 @@ impl Shared {
 
 struct HostBells {
     shared: Arc<Shared>,
+    /// The guest has heard this host's bell.
+    guest_listens: bool,
+    next_trial_ns: u64,
 }
 
 impl Bells for HostBells {
@@ -397,7 +406,20 @@ impl Bells for HostBells {
     }
 
     fn can_ring(&self) -> bool {
-        self.shared.guest_takes_bell.load(Ordering::Relaxed)
+        self.guest_listens
+    }
+
+    /// Rings on trial as long as a guest that takes bells has not said that it heard one.
+    fn tune(&mut self, now_ns: u64, peer: &Half) -> u32 {
+        let vector = self.shared.vector.load(Ordering::Relaxed);
+        let has_bell = self.shared.guest_takes_bell.load(Ordering::Relaxed);
+        self.guest_listens = has_bell && peer.vector == vector;
+        let is_deaf = has_bell && !self.guest_listens && peer.flags & FLAG_TAKES_BELL != 0;
+        if is_deaf && now_ns >= self.next_trial_ns {
+            self.next_trial_ns = now_ns + HEARTBEAT_NS;
+            self.shared.guest_bell.signal();
+        }
+        vector
     }
 
     fn own(&self) -> Option<&EventFd> {

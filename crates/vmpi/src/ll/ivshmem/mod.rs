@@ -14,3 +14,7 @@ mod tests;
 
 pub use guest::{GuestDevice, Interrupts, Opened, PciAddress, guest_devices};
 pub use host::HostPort;
+
+/// Interrupt vectors that the device is to have (`vectors=` of QEMU): one for each node of the host
+/// in the life of a QEMU, because QEMU keeps a vector's first bell. A guest polls nodes beyond.
+pub const VECTORS: u32 = 32;

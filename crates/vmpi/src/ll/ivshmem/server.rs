@@ -40,14 +40,18 @@ pub(super) fn send_welcome(
     send(socket, i64::from(VM_ID), Some(guest_bell))
 }
 
-/// What a QEMU needs that has the memory already: the doorbell of a host it has not heard of.
-/// Anything more makes QEMU 7.2 complain, and an id used before makes it crash.
+/// What a QEMU needs that has the memory already: the doorbell of a host it has not heard of, and
+/// one more for the VM, which QEMU takes for the VM's next vector. An id used before makes QEMU 7.2
+/// crash; a bell without a vector left makes it complain, and costs nothing.
 pub(super) fn send_new_host(
     socket: impl AsFd,
     host_id: u16,
     host_bell: BorrowedFd<'_>,
+    guest_bell: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    send(socket.as_fd(), i64::from(host_id), Some(host_bell))
+    let socket = socket.as_fd();
+    send(socket, i64::from(host_id), Some(host_bell))?;
+    send(socket, i64::from(VM_ID), Some(guest_bell))
 }
 
 fn send(socket: BorrowedFd<'_>, value: i64, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {

@@ -36,6 +36,7 @@ const TYPE1_IOMMU: usize = 1;
 const CONFIG_REGION: u32 = 7;
 const MSIX: u32 = 2;
 const SET_EVENTFD_TRIGGER: u32 = 1 << 2 | 1 << 5;
+const SET_NONE_TRIGGER: u32 = 1 << 0 | 1 << 5;
 
 const SET_IOMMU: u8 = 102;
 const GROUP_SET_CONTAINER: u8 = 104;
@@ -66,7 +67,7 @@ impl VfioDevice {
             _container: container,
         };
         vfio.enable()?;
-        vfio.route_interrupt()?;
+        vfio.trigger(0)?;
         Ok(vfio)
     }
 
@@ -104,12 +105,28 @@ impl VfioDevice {
         Ok(())
     }
 
-    fn route_interrupt(&self) -> io::Result<()> {
+    /// Takes the interrupt from another of the device's vectors from now on.
+    pub(super) fn route_interrupt(&self, vector: u32) -> io::Result<()> {
+        // VFIO has room for as many vectors as were asked for first, so it begins anew.
+        let mut none = IrqSet {
+            argsz: size_of::<IrqSet>() as u32,
+            flags: SET_NONE_TRIGGER,
+            index: MSIX,
+            start: 0,
+            count: 0,
+            eventfd: -1,
+        };
+        call(&self.device, DEVICE_SET_IRQS, &mut none)?;
+        self.interrupt.drain();
+        self.trigger(vector)
+    }
+
+    fn trigger(&self, vector: u32) -> io::Result<()> {
         let mut irqs = IrqSet {
             argsz: size_of::<IrqSet>() as u32,
             flags: SET_EVENTFD_TRIGGER,
             index: MSIX,
-            start: 0,
+            start: vector,
             count: 1,
             eventfd: self.interrupt.as_raw_fd(),
         };
