@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::flows::{Codec, Flows, State};
+use super::flows::{Codec, Flows, Role, State};
 use crate::api::{Event, FlowKey};
 use crate::seam::{DataTransfer, Owner};
 
@@ -66,7 +66,7 @@ impl<C: Codec> Flows<C> {
         reason: &str,
         dt: &mut dyn DataTransfer,
     ) {
-        self.tell_end(key);
+        self.tell_end(now, key, reason);
         self.close(now, key, false, reason.to_string(), dt);
     }
 
@@ -121,6 +121,7 @@ impl<C: Codec> Flows<C> {
 
     /// Does what is due.
     pub(crate) fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.repeat(now);
         while let Some(key) = self.overdue(now) {
             let Some(flow) = self.flows.get(&key) else {
                 continue;
@@ -176,14 +177,16 @@ impl<C: Codec> Flows<C> {
         let keys: Vec<FlowKey> = self.flows.keys().copied().collect();
         for key in keys {
             if tells {
-                self.tell_end(key);
+                self.tell_end(now, key, reason);
             }
             self.close(now, key, false, reason.to_string(), dt);
         }
+        self.repeat_nothing();
     }
 
     /// Nobody here waits for the answer any more. The port-id stays taken until it has come.
     fn give_up(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
+        self.tell_end(now, key, "");
         let until = now + self.habits().answer * GIVEN_UP_TIMES;
         if let Some(flow) = self.flows.get_mut(&key) {
             flow.state = State::GivenUp { until };
@@ -194,31 +197,42 @@ impl<C: Codec> Flows<C> {
 
     /// Ends this side of a flow and tells the other.
     pub(super) fn end(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
-        self.tell_end(key);
+        self.tell_end(now, key, "");
         if self.remove(now, key).is_some() {
             dt.close(now, Owner::Flow(key));
         }
     }
 
-    /// Tells the other side that a flow ends, if it knows the flow and has not said so itself.
-    fn tell_end(&mut self, key: FlowKey) {
+    /// Tells the other side that a flow ends, if it may believe in it and has not said so itself.
+    fn tell_end(&mut self, now: u64, key: FlowKey, reason: &str) {
         let Some(flow) = self.flows.get(&key) else {
             return;
         };
-        let is_known = match flow.state {
-            State::Open | State::Finishing { .. } => true,
+        let address = flow.address;
+        let is_answered = flow.remote_port != 0 || flow.remote_cep.0 != 0;
+        let message = match &flow.state {
+            State::Open | State::Finishing { .. } => Some(self.codec.end(flow)),
             // An answer has come to what was given up.
-            State::GivenUp { .. } => flow.remote_port != 0 || flow.remote_cep.0 != 0,
-            _ => false,
-        };
-        if is_known {
-            let address = flow.address;
-            let mut message = self.codec.end(flow);
-            if self.habits().ends_are_numbered {
-                message.invoke_id = self.invoke_id();
+            State::GivenUp { .. } if is_answered => Some(self.codec.end(flow)),
+            State::Asking { .. } | State::GivenUp { .. } => self.codec.abandon(flow),
+            State::Deciding { request, .. } => {
+                let mut message = self.codec.refuse(request, reason);
+                message.invoke_id = flow.invoke_id;
+                return self.send(address, message);
             }
-            self.send(address, message);
+            State::Lingering { .. } => None,
+        };
+        let Some(mut message) = message else {
+            return;
+        };
+        let is_caller = flow.role == Role::Caller;
+        if self.habits().ends_are_numbered {
+            message.invoke_id = self.invoke_id();
         }
+        if is_caller {
+            self.send_again(now, address, &message);
+        }
+        self.send(address, message);
     }
 
     /// A flow is over, and its application hears of it.

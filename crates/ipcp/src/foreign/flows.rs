@@ -19,9 +19,10 @@
 //!                                                          x          Event::Closed
 //! ```
 //!
-//! Either side may be the one that ends a flow. Nothing is repeated: a request without an answer
-//! fails after a while (ASKING), and when its answer comes all the same, the flow that the other
-//! side believes in is ended (GIVEN UP). What the messages look like is a [`Codec`]'s business.
+//! Either side may be the one that ends a flow. No request is repeated: without an answer it fails
+//! after a while (ASKING). Where the dialect can say so, the other side is told then that there is
+//! no flow; and when the answer comes all the same, the flow that the other side believes in is
+//! ended (GIVEN UP). What the messages look like is a [`Codec`]'s business.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
@@ -51,6 +52,9 @@ pub(crate) struct Flows<C: Codec> {
     next_invoke_id: i32,
     reuses_invoke_ids: bool,
     outbox: VecDeque<Outgoing>,
+    /// Ends that are told again: when, and a number for those of one time.
+    again: BTreeMap<(u64, u64), Outgoing>,
+    next_again: u64,
     pub(super) events: VecDeque<Event>,
 }
 
@@ -74,6 +78,8 @@ impl<C: Codec> Flows<C> {
             next_invoke_id: habits.first_invoke_id,
             reuses_invoke_ids: false,
             outbox: VecDeque::new(),
+            again: BTreeMap::new(),
+            next_again: 0,
             events: VecDeque::new(),
         }
     }
@@ -97,7 +103,9 @@ impl<C: Codec> Flows<C> {
 
     /// When [`Flows::handle_timeout`] is due.
     pub(crate) fn due(&self) -> Option<u64> {
-        self.deadlines.first().map(|(at, _)| *at)
+        let flow = self.deadlines.first().map(|(at, _)| *at);
+        let again = self.again.first_key_value().map(|((at, _), _)| *at);
+        flow.into_iter().chain(again).min()
     }
 
     /// A flow by its key.
@@ -340,6 +348,28 @@ impl<C: Codec> Flows<C> {
 
     pub(super) fn send(&mut self, address: u64, message: Message) {
         self.outbox.push_back(Outgoing { address, message });
+    }
+
+    /// Tells again later what is sent now.
+    pub(super) fn send_again(&mut self, now: u64, address: u64, message: &Message) {
+        for pause in self.habits.ends_again {
+            let message = message.clone();
+            let key = (now.saturating_add(*pause), self.next_again);
+            self.next_again += 1;
+            self.again.insert(key, Outgoing { address, message });
+        }
+    }
+
+    /// Sends what is due to be told again.
+    pub(super) fn repeat(&mut self, now: u64) {
+        while let Some(entry) = self.again.first_entry().filter(|it| it.key().0 <= now) {
+            self.outbox.push_back(entry.remove());
+        }
+    }
+
+    /// Nobody is told anything again: this IPCP is no member any more.
+    pub(super) fn repeat_nothing(&mut self) {
+        self.again.clear();
     }
 
     pub(super) fn habits(&self) -> &Habits {

@@ -11,6 +11,10 @@
 //!    a_data {M_DELETE Flow key=17-2}, from whichever side ends the flow
 //! ```
 //!
+//! The flow is called by what its caller, 17, chose. So the caller says M_DELETE also when it gives
+//! up waiting for M_CREATE_R, which may have been lost, and says every M_DELETE three times: its
+//! port-id rests meanwhile, and whoever has no such flow any more does nothing.
+//!
 //! Such a message goes from neighbour to neighbour, since its PCI has no destination.
 
 use alloc::format;
@@ -38,6 +42,7 @@ pub(super) const HABITS: Habits = Habits {
     answer: 10_000 * MS,
     decision: 120_000 * MS,
     linger: 100 * MS,
+    ends_again: &[1_000 * MS, 4_000 * MS],
     rest: 10_000 * MS,
     flows: 16_384,
 };
@@ -107,6 +112,10 @@ impl Codec for Writer {
 
     fn end(&self, flow: &Flow<Request>) -> Message {
         Message::object(Opcode::Delete, class::FLOW, &self.name(flow))
+    }
+
+    fn abandon(&self, flow: &Flow<Request>) -> Option<Message> {
+        Some(self.end(flow))
     }
 }
 

@@ -37,6 +37,7 @@ pub(super) const HABITS: Habits = Habits {
     answer: 10_000 * MS,
     decision: 120_000 * MS,
     linger: 100 * MS,
+    ends_again: &[],
     rest: 4_000 * MS,
     flows: 16_384,
 };
@@ -103,6 +104,11 @@ impl Codec for RliteFlows {
     fn end(&self, flow: &Flow<FlowRequest>) -> Message {
         let object = flow_name(u64::from(flow.remote_port));
         Message::object(Opcode::Delete, class::FLOW, &object)
+    }
+
+    fn abandon(&self, _flow: &Flow<FlowRequest>) -> Option<Message> {
+        // A flow is called by the port-id of the other side.
+        None
     }
 }
 
