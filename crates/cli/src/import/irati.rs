@@ -1,10 +1,9 @@
 //! Configurations of IRATI's IPC Manager, and the DIF templates that they name.
 
-use carina_api::control::{
-    ArpDialect, Dialect, DifRole, Framing, IpcpCreate, IpcpType, PeerAddress,
-};
-use carina_api::{AppName, DifName, LocalName};
+use carina_api::control::{Dialect, DifRole};
+use carina_api::{DifName, LocalName};
 
+use super::irati_shims::{Shim, names_of};
 use super::json::{self, Node};
 use super::{Draft, Member, irati_template};
 
@@ -37,6 +36,42 @@ pub fn read(
     Ok(config.draft)
 }
 
+/// Keys of the file.
+const SECTIONS: [&str; 6] = [
+    "configFileVersion",
+    "localConfiguration",
+    "ipcProcessesToCreate",
+    "difConfigurations",
+    "difallocator",
+    "addons",
+];
+/// Keys of `localConfiguration`.
+const LOCAL: [&str; 6] = [
+    "system-name",
+    "installationPath",
+    "libraryPath",
+    "logPath",
+    "consoleSocket",
+    "pluginsPaths",
+];
+/// Keys of an IPCP that say something here.
+const IPCP: [&str; 5] = [
+    "type",
+    "difName",
+    "difsToRegisterAt",
+    "n1difPeerDiscovery",
+    "parameters",
+];
+/// Keys of `difallocator`.
+const ALLOCATOR: [&str; 6] = [
+    "type",
+    "dafName",
+    "dapName",
+    "enrollments",
+    "joinableDIFs",
+    "parameters",
+];
+
 struct Config<'a> {
     file: &'a str,
     open: &'a Open<'a>,
@@ -68,20 +103,28 @@ impl Config<'_> {
             // Read with the IPCPs that name them.
             "difConfigurations" => self.unused_templates(value),
             "difallocator" => self.allocator(line, value),
-            "addons" => {
-                for (addon, line, _) in value.fields() {
-                    let why = match addon.as_str() {
-                        "mad" => {
-                            "a node is managed through control.sock and RIBs, not by a manager \
-                                  of its own protocol"
-                        }
-                        "mobman" => "there are no wireless shims whose flows would be handed over",
-                        _ => "there is no such part here",
-                    };
-                    self.note(*line, format!("addons: {addon}"), why);
-                }
+            "addons" => self.addons(value),
+            _ => {
+                let why = super::no_such_key("an ipcmanager.conf", "section", key, &SECTIONS);
+                self.note(line, key, why);
             }
-            _ => self.note(line, key, "this is no section of an ipcmanager.conf"),
+        }
+    }
+
+    fn addons(&mut self, addons: &Node) {
+        for (addon, line, _) in addons.fields() {
+            let why = match addon.as_str() {
+                "mad" => {
+                    "a node is managed through control.sock and RIBs, not by a manager of its own \
+                     protocol"
+                        .to_owned()
+                }
+                "mobman" => {
+                    "there are no wireless shims whose flows would be handed over".to_owned()
+                }
+                _ => super::no_such_key("`addons`", "entry", addon, &["mad", "mobman"]),
+            };
+            self.note(*line, format!("addons: {addon}"), why);
         }
     }
 
@@ -90,14 +133,10 @@ impl Config<'_> {
             match (key.as_str(), value.text()) {
                 ("system-name", Some(name)) => self.draft.node = Some(name.to_owned()),
                 // Where its programs, logs and sockets lie is this installation's matter.
-                (
-                    "installationPath" | "libraryPath" | "logPath" | "consoleSocket"
-                    | "pluginsPaths",
-                    _,
-                ) => {}
+                (known, _) if LOCAL.contains(&known) => {}
                 _ => {
-                    let what = format!("localConfiguration {key}");
-                    self.note(*line, what, "there is no such key");
+                    let why = super::no_such_key("`localConfiguration`", "key", key, &LOCAL);
+                    self.note(*line, format!("localConfiguration {key}"), why);
                 }
             }
         }
@@ -106,61 +145,62 @@ impl Config<'_> {
     fn ipcp(&mut self, from: &Node) {
         let dif = from.text_of("difName").unwrap_or_default().to_owned();
         let kind = from.text_of("type").unwrap_or_default().to_owned();
-        let known = [
-            "type",
-            "difName",
-            "hostName",
-            "difsToRegisterAt",
-            "difsToRegister",
-            "n1difPeerDiscovery",
-            "parameters",
-            "apName",
-            "apInstance",
-        ];
         for (key, line, _) in from.fields() {
-            if !known.contains(&key.as_str()) {
-                let what = format!("IPCP of DIF {dif}: {key}");
-                self.note(*line, what, "an IPCP has no such key");
-            }
+            let why = match key.as_str() {
+                "apName" | "apInstance" => {
+                    "IPCPs are called SYSTEM.DIF, of `system-name` and `difName`".to_owned()
+                }
+                "hostName" => "IPCPs are called after `system-name`; `hostname` of a shim's \
+                     configParameters is where it listens"
+                    .to_owned(),
+                known if IPCP.contains(&known) => continue,
+                _ => super::no_such_key("an IPCP", "key", key, &IPCP),
+            };
+            self.note(*line, format!("IPCP of DIF {dif}: {key}"), why);
         }
         let made = match kind.as_str() {
             "normal-ipc" => self.member(from, &dif),
-            "shim-eth" | "shim-eth-vlan" => self.eth(from, &kind, &dif),
-            "shim-tcp-udp" => self.udp(from, &dif),
-            "shim-wifi-ap" | "shim-wifi-sta" => Err(
-                "there is no shim for wireless networks; an interface that is associated already \
-                 serves a shim-eth"
-                    .to_owned(),
-            ),
-            "shim-hv" => Err("VMs are attached by `[[vm]]`, without addresses".to_owned()),
-            other => Err(format!(
-                "{other:?} is no type of IPCP; there are normal-ipc, shim-eth, shim-eth-vlan, \
-                 shim-tcp-udp"
-            )),
+            _ => self.shim(from, &kind, &dif),
         };
         if let Err(why) = made {
             self.note(from.line, format!("IPCP {kind} of DIF {dif}"), why);
         }
     }
 
-    /// The name of an IPCP: as given, or of system and DIF.
-    fn name_of(&self, from: &Node, dif: &str) -> Result<LocalName, String> {
-        let given = from.text_of("apName").map(str::to_owned);
+    fn shim(&mut self, from: &Node, kind: &str, dif: &str) -> Result<(), String> {
+        let template = self.template(dif)?;
+        let shim = Shim {
+            kind,
+            name: self.name_of(dif)?,
+            dif,
+            from,
+            template: template.as_ref(),
+        };
+        let (made, notes) = shim.made()?;
+        for (is_template, line, what, why) in notes {
+            let file = match &template {
+                Some((file, _)) if is_template => file.as_str(),
+                _ => self.file,
+            };
+            self.draft.note(file, line, what, why);
+        }
+        self.draft.shims.push(made);
+        Ok(())
+    }
+
+    /// The name of an IPCP: of system and DIF.
+    fn name_of(&self, dif: &str) -> Result<LocalName, String> {
         let local = self.root.get("localConfiguration");
         let system = local.and_then(|local| local.text_of("system-name"));
-        let name = given.unwrap_or_else(|| match system {
-            Some(system) => format!("{system}.{dif}"),
-            None => format!("{}.{dif}", from.text_of("hostName").unwrap_or("node")),
-        });
+        let name = format!("{}.{dif}", system.unwrap_or("node"));
         LocalName::new(name).map_err(|error| error.to_string())
     }
 
     fn member(&mut self, from: &Node, dif: &str) -> Result<(), String> {
         DifName::new(dif).map_err(|error| error.to_string())?;
-        let name = self.name_of(from, dif)?;
+        let name = self.name_of(dif)?;
         let mut member = Member::new(name.to_string(), dif.to_owned(), Dialect::Irati, from.line);
-        let mut lists = ["difsToRegisterAt", "difsToRegister"].into_iter();
-        let lowers = lists.find_map(|key| from.get(key));
+        let lowers = from.get("difsToRegisterAt");
         let discovery = from.get("n1difPeerDiscovery");
         for list in lowers.into_iter().chain(discovery) {
             for lower in list.items().iter().filter_map(Node::text) {
@@ -175,8 +215,19 @@ impl Config<'_> {
             member.role = Some(DifRole::Join);
             member.via = asked.and_then(|(_, via)| via.clone());
         }
-        if let Some((file, template)) = self.template(dif)? {
-            irati_template::take(&mut self.draft, &file, &template, &mut member);
+        match self.template(dif)? {
+            Some((file, template)) => {
+                irati_template::take(&mut self.draft, &file, &template, &mut member);
+            }
+            None => {
+                let why =
+                    "difConfigurations names no template for it: it has what default.dif says";
+                self.note(from.line, format!("IPCP normal-ipc of DIF {dif}"), why);
+            }
+        }
+        for (name, line) in from.get("parameters").map(names_of).unwrap_or_default() {
+            let why = "members of normal DIFs take no such parameter";
+            self.note(line, format!("IPCP of DIF {dif}: parameters {name}"), why);
         }
         self.draft.members.push(member);
         Ok(())
@@ -216,108 +267,72 @@ impl Config<'_> {
         }
     }
 
-    /// The parameter of a shim: from its template, or its own.
-    fn parameter(&self, from: &Node, dif: &str, key: &str) -> Result<Option<String>, String> {
-        let own = from.get("parameters").and_then(|own| own.text_of(key));
-        if let Some(own) = own {
-            return Ok(Some(own.to_owned()));
-        }
-        let template = self.template(dif)?;
-        let found = template.and_then(|(_, template)| {
-            let parameters = template.get("configParameters")?;
-            parameters.text_of(key).map(str::to_owned)
-        });
-        Ok(found)
-    }
-
-    fn eth(&mut self, from: &Node, kind: &str, dif: &str) -> Result<(), String> {
-        let interface = self.parameter(from, dif, "interface-name")?;
-        let interface = interface.ok_or("`interface-name` is missing in its configParameters")?;
-        if self.parameter(from, dif, "spoof-mac")?.is_some() {
-            let why = "the interface keeps its address";
-            self.note(from.line, format!("DIF {dif}: spoof-mac"), why);
-        }
-        let mut made = self.shim(IpcpType::Eth, from, dif)?;
-        let number: Option<u16> = dif.parse().ok();
-        made.vlan = match (kind, number) {
-            ("shim-eth-vlan", None) => {
-                return Err(format!(
-                    "the name of its DIF is the VLAN id, and {dif} is no number"
-                ));
-            }
-            ("shim-eth-vlan", _) => None,
-            // A name that is a number is no VLAN of a shim-eth.
-            (_, number) => number.map(|_| 0),
-        };
-        // IRATI opens the interface of the VLAN; here the tag is put on by the shim.
-        made.interface = Some(interface);
-        made.arp = Some(ArpDialect::Irati);
-        if let Some(ms) = self.parameter(from, dif, "arp-timeout")? {
-            made.timeout_ms = ms.parse().ok();
-        }
-        self.draft.shims.push(made);
-        Ok(())
-    }
-
-    fn udp(&mut self, from: &Node, dif: &str) -> Result<(), String> {
-        let mut made = self.shim(IpcpType::Udp, from, dif)?;
-        made.framing = Some(Framing::Rlite);
-        if let Some(entries) = self.parameter(from, dif, "dirEntry")? {
-            made.peers = dir_entries(&entries)?;
-        }
-        let port = match self.parameter(from, dif, "expReg")? {
-            Some(expected) => registered_port(&expected)?,
-            None => PORT,
-        };
-        let host = self.parameter(from, dif, "hostname")?;
-        if host.is_some() || port != PORT {
-            made.listen = Some(format!("{}:{port}", host.as_deref().unwrap_or("0.0.0.0")));
-        }
-        let why = "a udp shim serves flows without order; one of type tcp serves reliable ones";
-        self.note(
-            from.line,
-            format!("IPCP shim-tcp-udp of DIF {dif}: TCP"),
-            why,
-        );
-        self.draft.shims.push(made);
-        Ok(())
-    }
-
-    fn shim(&self, kind: IpcpType, from: &Node, dif: &str) -> Result<IpcpCreate, String> {
-        let name = self.name_of(from, dif)?;
-        let dif = DifName::new(dif).map_err(|error| error.to_string())?;
-        Ok(IpcpCreate::new(name, kind, dif))
-    }
-
     fn allocator(&mut self, line: usize, from: &Node) {
         let kind = from.text_of("type").unwrap_or_default().to_owned();
         let why = match kind.as_str() {
             "static-dif-allocator" => {
                 "names are looked for in all DIFs; `dif_order` of [node] says in which first"
             }
-            _ => "names are looked for in the DIFs of this system; it joins no further ones",
+            "dynamic-dif-allocator" => {
+                "names are looked for in the DIFs of this system; it joins no further ones"
+            }
+            _ => "its `type` is static-dif-allocator or dynamic-dif-allocator",
         };
         self.note(line, format!("difallocator {kind}"), why);
-        if let Ok(map) = (self.open)("da.map")
-            && let Ok(map) = json::parse(&map)
-        {
-            let entries = map.get("applicationToDIFMappings");
-            for entry in entries.map_or(map.items(), Node::items) {
-                let name = entry.text_of("encodedAppName").unwrap_or_default();
-                let dif = entry.text_of("difName").unwrap_or_default();
-                let what = format!("{name} in {dif}");
-                self.draft.note(
-                    "da.map",
-                    entry.line,
-                    what,
+        for (key, line, _) in from.fields() {
+            let why = match key.as_str() {
+                "enrollments" => "--join DIF=MEMBER says whom a member asks".to_owned(),
+                known if ALLOCATOR.contains(&known) => continue,
+                _ => super::no_such_key("`difallocator`", "key", key, &ALLOCATOR),
+            };
+            self.note(*line, format!("difallocator {key}"), why);
+        }
+        let Ok(map) = (self.open)("da.map") else {
+            return;
+        };
+        match json::parse(&map) {
+            Ok(map) => self.places(&map),
+            Err(why) => self.draft.note("da.map", 0, "the whole file", why),
+        }
+    }
+
+    /// Applications and the DIFs where they are: a list, or tables around it.
+    fn places(&mut self, map: &Node) {
+        for (.., inner) in map.fields() {
+            self.places(inner);
+        }
+        for entry in map.items() {
+            let [name, dif] = ["encodedAppName", "difName"].map(|key| entry.text_of(key));
+            let (what, why) = match (name, dif) {
+                (Some(name), Some(dif)) => (
+                    format!("{name} in {dif}"),
                     "ask with `--dif` or `dif_order`",
-                );
-            }
+                ),
+                _ => (
+                    "an entry".to_owned(),
+                    "an entry has `encodedAppName` and `difName`",
+                ),
+            };
+            self.draft.note("da.map", entry.line, what, why);
         }
     }
 
     /// Says what the file leaves open: who is first in a DIF.
     fn tell_roles(&mut self) {
+        let local = self.root.get("localConfiguration");
+        if self.draft.node.is_none()
+            && !(self.draft.members.is_empty() && self.draft.shims.is_empty())
+        {
+            let line = local.map_or(self.root.line, |local| local.line);
+            let why = "without it IPCPs are called node.DIF, and no other member knows them so";
+            self.note(line, "localConfiguration: system-name is missing", why);
+        }
+        for (dif, _) in self.joins {
+            if !self.draft.members.iter().any(|member| member.dif == *dif) {
+                let why = "no IPCP of this file is a member of that DIF";
+                self.note(0, format!("--join {dif}"), why);
+            }
+        }
         for member in &mut self.draft.members {
             if member.role.is_none() {
                 self.draft.notes.push(super::Note {
@@ -335,57 +350,3 @@ impl Config<'_> {
         }
     }
 }
-
-/// Fields of `n:len:text:len:text..`, `each` of them an entry. Texts may hold colons.
-fn run_lengths(text: &str, each: usize) -> Result<Vec<Vec<&str>>, String> {
-    let wrong = || format!("{text:?} is not COUNT:LENGTH:TEXT:LENGTH:TEXT..");
-    let (count, mut rest) = text.split_once(':').ok_or_else(wrong)?;
-    let count: usize = count.parse().map_err(|_| wrong())?;
-    let mut entries = Vec::new();
-    for _ in 0..count {
-        let mut entry = Vec::new();
-        for _ in 0..each {
-            let (length, behind) = rest.split_once(':').ok_or_else(wrong)?;
-            let length: usize = length.parse().map_err(|_| wrong())?;
-            let (field, behind) = behind.split_at_checked(length).ok_or_else(wrong)?;
-            entry.push(field);
-            rest = behind.strip_prefix(':').unwrap_or(behind);
-        }
-        entries.push(entry);
-    }
-    Ok(entries)
-}
-
-/// Where applications are: name, entity, host and port of each.
-fn dir_entries(text: &str) -> Result<Vec<PeerAddress>, String> {
-    let mut peers = Vec::new();
-    for entry in run_lengths(text, 4)? {
-        let [ap, ae, host, port] = entry[..] else {
-            continue;
-        };
-        let name = match ae {
-            "" => ap.to_owned(),
-            ae => format!("{ap}||{ae}"),
-        };
-        let host = if host.contains(':') {
-            format!("[{host}]")
-        } else {
-            host.to_owned()
-        };
-        peers.push(PeerAddress {
-            name: AppName::new(name).map_err(|error| error.to_string())?,
-            address: format!("{host}:{port}"),
-        });
-    }
-    Ok(peers)
-}
-
-/// The port of the application that is to be registered; all use one here.
-fn registered_port(text: &str) -> Result<u16, String> {
-    let entries = run_lengths(text, 3)?;
-    let port = entries.first().and_then(|entry| entry[2].parse().ok());
-    port.ok_or_else(|| format!("{text:?} names no port"))
-}
-
-/// Where a udp shim listens unless told.
-const PORT: u16 = 3359;

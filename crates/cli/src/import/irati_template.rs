@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::irati_shims::{PARAMETERS, names_of};
 use super::json::Node;
 use super::{Draft, Member, irati_cubes};
 
@@ -17,17 +18,82 @@ const WIDTHS: [(&str, &str); 8] = [
     ("frameLength", "frame"),
 ];
 
-/// Sections that say by which policies a component works. All but the last key of the path is
-/// the section.
-const COMPONENTS: [(&str, &str); 8] = [
-    ("rmtConfiguration", "RMT"),
-    ("enrollmentTaskConfiguration", "enrollment"),
-    ("flowAllocatorConfiguration", "flow allocation"),
-    ("namespaceManagerConfiguration", "names and addresses"),
-    ("securityManagerConfiguration", "security"),
-    ("resourceAllocatorConfiguration", "resource allocation"),
-    ("routingConfiguration", "routing"),
-    ("pffConfiguration", "forwarding"),
+/// A section that says by which policies a component works.
+struct Component {
+    section: &'static str,
+    words: &'static str,
+    keys: &'static [&'static str],
+    /// Sections within it that name policies of their own.
+    inner: Option<&'static str>,
+    policy: &'static str,
+}
+
+const fn component_of(
+    section: &'static str,
+    words: &'static str,
+    keys: &'static [&'static str],
+    inner: Option<&'static str>,
+    policy: &'static str,
+) -> Component {
+    Component {
+        section,
+        words,
+        keys,
+        inner,
+        policy,
+    }
+}
+
+const COMPONENTS: [Component; 7] = [
+    component_of(
+        "rmtConfiguration",
+        "the RMT",
+        &["policySet", "pffConfiguration"],
+        Some("pffConfiguration"),
+        "default",
+    ),
+    component_of(
+        "enrollmentTaskConfiguration",
+        "enrollment",
+        &["policySet"],
+        None,
+        "default",
+    ),
+    component_of(
+        "flowAllocatorConfiguration",
+        "flow allocation",
+        &["policySet"],
+        None,
+        "default",
+    ),
+    component_of(
+        "namespaceManagerConfiguration",
+        "the assignment of names and addresses",
+        &["policySet"],
+        None,
+        "default",
+    ),
+    component_of(
+        "securityManagerConfiguration",
+        "security",
+        &["policySet", PROFILES],
+        None,
+        "default",
+    ),
+    component_of(
+        "resourceAllocatorConfiguration",
+        "resource allocation",
+        &["policySet", "pduftgConfiguration"],
+        Some("pduftgConfiguration"),
+        "default",
+    ),
+    component_of(
+        "routingConfiguration",
+        "routing",
+        &["policySet"],
+        None,
+        "link-state",
+    ),
 ];
 
 /// Takes a template into a member.
@@ -44,21 +110,22 @@ pub(super) fn take(draft: &mut Draft, file: &str, template: &Node, member: &mut 
             "dataTransferConstants" => constants(draft, file, value, member),
             "qosCubes" => cubes(draft, file, value, member),
             "knownIPCProcessAddresses" => known_addresses(draft, file, value, member),
-            "addressPrefixes" => prefixes(draft, file, value, member),
-            "configParameters" => {
-                for (key, line, _) in value.fields() {
+            // By the width of addresses, which may come later.
+            "addressPrefixes" => {}
+            PARAMETERS => {
+                for (key, line) in names_of(value) {
                     let why = "members of normal DIFs take no such parameter";
-                    draft.note(file, *line, format!("configParameters {key}"), why);
+                    draft.note(file, line, format!("{PARAMETERS} {key}"), why);
                 }
             }
-            _ => match COMPONENTS.iter().find(|(name, _)| *name == key) {
-                Some((_, words)) => component(draft, file, (key, *line), value, words),
-                None => {
-                    let why = "this is no section of a template";
-                    draft.note(file, *line, key.clone(), why);
-                }
+            _ => match COMPONENTS.iter().find(|known| known.section == key) {
+                Some(known) => component(draft, file, known, value),
+                None => draft.note(file, *line, key.clone(), no_section(key)),
             },
         }
+    }
+    if let Some(all) = template.get("addressPrefixes") {
+        prefixes(draft, file, all, member);
     }
 }
 
@@ -134,53 +201,103 @@ fn known_addresses(draft: &mut Draft, file: &str, from: &Node, member: &mut Memb
     parameter(member, "addresses", entries);
 }
 
+/// Ranges of addresses. A template says where each begins: it goes to where the next one begins, or
+/// to the end of the width.
 fn prefixes(draft: &mut Draft, file: &str, from: &Node, member: &mut Member) {
+    let prefix = |item: &Node| item.number_of("addressPrefix");
+    let mut begins: Vec<u64> = from.items().iter().filter_map(prefix).collect();
+    begins.sort_unstable();
     let mut entries = Vec::new();
     for item in from.items() {
         let part = item.text_of("organization").filter(|name| !name.is_empty());
-        match (part, item.number_of("addressPrefix")) {
-            (Some(part), Some(prefix)) => {
-                // 0 is no address.
-                let (first, last) = (prefix.max(1), prefix + PREFIX_ADDRESSES - 1);
-                entries.push(format!("{part}={first}-{last}"));
+        let (Some(part), Some(begin)) = (part, prefix(item)) else {
+            let why = "an entry has `organization` and `addressPrefix`";
+            draft.note(file, item.line, "addressPrefixes", why);
+            continue;
+        };
+        // 0 is no address.
+        let first = begin.max(1);
+        let last = match begins.iter().find(|other| **other > begin) {
+            Some(next) => next - 1,
+            None => {
+                let last = highest_address(member);
+                let why = format!(
+                    "a template does not say how many addresses a prefix has: this one has those \
+                     up to {last}; `prefixes` of policy known-addresses says fewer"
+                );
+                draft.note(file, item.line, format!("addressPrefixes {part}"), why);
+                last
             }
-            _ => draft.note(
-                file,
-                item.line,
-                "addressPrefixes",
-                "an entry has `organization` and `addressPrefix`",
-            ),
+        };
+        if first <= last {
+            entries.push(format!("{part}={first}-{last}"));
+        } else {
+            let why = "there is no address in it";
+            draft.note(file, item.line, format!("addressPrefixes {part}"), why);
         }
     }
     parameter(member, "prefixes", entries);
 }
 
-fn parameter(member: &mut Member, key: &str, entries: Vec<String>) {
-    if entries.is_empty() {
-        return;
+/// The highest address that the width of a member's DIF allows.
+fn highest_address(member: &Member) -> u64 {
+    let widths = member.config.get("widths");
+    let bytes = widths.and_then(|widths| widths.get("address")?.as_u64());
+    match bytes {
+        Some(1) => u8::MAX.into(),
+        Some(4) => u32::MAX.into(),
+        _ => u16::MAX.into(),
     }
+}
+
+/// A parameter of the policy that assigns addresses. What the template leaves out is empty: else
+/// anybody would have an address.
+fn parameter(member: &mut Member, key: &str, entries: Vec<String>) {
     let spec = member.table(&["policies", "address-assignment"]);
     spec.insert("name".to_owned(), "known-addresses".into());
     let params = member.table(&["policies", "address-assignment", "params"]);
     params.insert(key.to_owned(), entries.join(",").into());
+    params.entry("prefixes").or_insert_with(|| "".into());
+}
+
+/// Why a template has no such section, or where it belongs.
+fn no_section(key: &str) -> String {
+    if let Some(around) = COMPONENTS.iter().find(|known| known.inner == Some(key)) {
+        return format!("{key} belongs into {}", around.section);
+    }
+    let components = COMPONENTS.iter().map(|known| known.section);
+    let all: Vec<&str> = OTHER_SECTIONS.into_iter().chain(components).collect();
+    super::no_such_key("a template", "section", key, &all)
 }
 
 /// Policy sets that every DIF of the dialect has are carried over by being the defaults.
-fn component(draft: &mut Draft, file: &str, (key, line): (&str, usize), from: &Node, words: &str) {
-    let mut sets = Vec::new();
-    policy_sets(from, &mut sets);
-    for (at, name) in sets {
-        if !["default", "link-state"].contains(&name.as_str()) {
-            let why = format!("{words} has its usual policies only");
-            draft.note(file, at, format!("{key}: policy set {name}"), why);
+fn component(draft: &mut Draft, file: &str, known: &Component, from: &Node) {
+    let Component { section, words, .. } = known;
+    for (key, line, _) in from.fields() {
+        if !known.keys.contains(&key.as_str()) {
+            let why = super::no_such_key(&format!("`{section}`"), "key", key, known.keys);
+            draft.note(file, *line, format!("{section}: {key}"), why);
         }
     }
-    for inner in parameters(from) {
-        let what = format!("{key}: parameter {}", inner.1);
-        let why = format!("{words} has no such parameter here");
-        draft.note(file, inner.0.max(line), what, why);
+    let mut sets = Vec::new();
+    policy_sets(from, &mut sets);
+    for (line, name) in sets {
+        if name != known.policy {
+            let why = format!("{words} has the policy set {} only", known.policy);
+            draft.note(file, line, format!("{section}: policy set {name}"), why);
+        }
     }
-    if let Some(profiles) = from.get("authSDUProtProfiles") {
+    for (line, name) in parameters(from) {
+        let why = match name.as_str() {
+            "useReliableNFlow" => {
+                "management takes the N-1 flow that data takes, and what is lost is asked for again"
+                    .to_owned()
+            }
+            _ => format!("{words} has no such parameter here: its times and bounds are fixed"),
+        };
+        draft.note(file, line, format!("{section}: parameter {name}"), why);
+    }
+    if let Some(profiles) = from.get(PROFILES) {
         profile_notes(draft, file, profiles);
     }
 }
@@ -191,7 +308,7 @@ fn policy_sets(from: &Node, sets: &mut Vec<(usize, String)>) {
         if key == "policySet" || key.ends_with("PolicySet") {
             let name = value.text_of("name").or(value.text()).unwrap_or_default();
             sets.push((*line, name.to_owned()));
-        } else if key != "authSDUProtProfiles" {
+        } else if key != PROFILES {
             policy_sets(value, sets);
         }
     }
@@ -203,11 +320,9 @@ fn parameters(from: &Node) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (key, _, value) in from.fields() {
         if key == "parameters" {
-            for item in value.items() {
-                let name = item.text_of("name").unwrap_or("?");
-                found.push((item.line, name.to_owned()));
-            }
-        } else if key != "authSDUProtProfiles" {
+            let names = names_of(value).into_iter();
+            found.extend(names.map(|(name, line)| (line, name.to_owned())));
+        } else if key != PROFILES {
             found.extend(parameters(value));
         }
     }
@@ -219,7 +334,13 @@ fn profile_notes(draft: &mut Draft, file: &str, profiles: &Node) {
     for (key, line, value) in profiles.fields() {
         let all = match key.as_str() {
             "default" => std::slice::from_ref(value),
-            _ => value.items(),
+            "specific" => value.items(),
+            _ => {
+                let known = ["default", "specific"];
+                let why = super::no_such_key(&format!("`{PROFILES}`"), "key", key, &known);
+                draft.note(file, *line, format!("{PROFILES}: {key}"), why);
+                continue;
+            }
         };
         for profile in all {
             for (what, _, policy) in profile.fields() {
@@ -230,7 +351,9 @@ fn profile_notes(draft: &mut Draft, file: &str, profiles: &Node) {
                         "write the password to a file and set `auth = \"password:FILE\"` of the \
                          [[dif]]"
                     }
-                    ("authPolicy", _) => "there are none and password",
+                    ("authPolicy", _) => {
+                        "there are PSOC_authentication-none and PSOC_authentication-password"
+                    }
                     _ => "PDUs of this dialect are not protected here",
                 };
                 let what = format!("securityManagerConfiguration: {key}: {what} {name}");
@@ -240,5 +363,14 @@ fn profile_notes(draft: &mut Draft, file: &str, profiles: &Node) {
     }
 }
 
-/// Addresses that a prefix stands for.
-const PREFIX_ADDRESSES: u64 = 16;
+/// The section with profiles of authentication and SDU protection.
+const PROFILES: &str = "authSDUProtProfiles";
+/// Sections that are no components.
+const OTHER_SECTIONS: [&str; 6] = [
+    "difType",
+    "dataTransferConstants",
+    "qosCubes",
+    "knownIPCProcessAddresses",
+    "addressPrefixes",
+    PARAMETERS,
+];

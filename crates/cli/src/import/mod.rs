@@ -7,6 +7,7 @@
 pub mod flavour;
 pub mod irati;
 mod irati_cubes;
+mod irati_shims;
 mod irati_template;
 mod json;
 pub mod rlite;
@@ -15,6 +16,8 @@ mod text;
 
 use carina_api::control::{Dialect, DifRole, IpcpCreate};
 use serde_json::{Map, Value};
+
+use crate::lab::words::nearest;
 
 /// Something that was not carried over, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -86,12 +89,15 @@ impl Draft {
     /// A node would not take it: what it says of it.
     pub fn to_toml(&self) -> Result<String, String> {
         let text = text::write(self);
-        match carina_node::Config::parse(&text, None) {
-            Ok(_) => Ok(text),
-            Err(error) => Err(format!(
-                "what came of it is no configuration: {error}\n{text}"
-            )),
+        let wrong = |what: String| format!("what came of it is no configuration: {what}\n{text}");
+        let config = carina_node::Config::parse(&text, None);
+        let config = config.map_err(|error| wrong(error.to_string()))?;
+        for dif in &config.difs {
+            let dif = dif.get_ref();
+            let has_settings = dif.dif_config(None);
+            has_settings.map_err(|what| wrong(format!("DIF {}: {what}", dif.name)))?;
         }
+        Ok(text)
     }
 }
 
@@ -133,5 +139,20 @@ impl Member {
     }
 }
 
+/// Why a key is not carried over that its place does not have, with the one that was meant or else
+/// all there are. `what` is the word for such keys.
+fn no_such_key(place: &str, what: &str, key: &str, known: &[&str]) -> String {
+    match nearest(key, known.iter().copied()) {
+        None if known.is_empty() => format!("{place} has no {what}"),
+        Some(meant) => format!("{place} has no {what} {key}; was `{meant}` meant?"),
+        None => format!(
+            "{place} has no {what} {key}; there are {}",
+            known.join(", ")
+        ),
+    }
+}
+
+#[cfg(test)]
+mod every_form;
 #[cfg(test)]
 mod tests;

@@ -66,8 +66,13 @@ pub fn read(file: &str, text: &str) -> Draft {
         let Some((first, rest)) = words.split_first() else {
             continue;
         };
-        if !first.starts_with('#') {
-            script.line(index + 1, first, rest);
+        // A line of a shell that does the same.
+        match (*first, rest) {
+            ("rlite-ctl", [verb, rest @ ..]) | ("sudo", ["rlite-ctl", verb, rest @ ..]) => {
+                script.line(index + 1, verb, rest);
+            }
+            _ if first.starts_with('#') => {}
+            _ => script.line(index + 1, first, rest),
         }
     }
     script.finish()
@@ -234,7 +239,15 @@ impl Script<'_> {
                      127.0.0.1 does"
                         .to_owned(),
                 ),
-                _ => Err(format!("{key} has no like in a shim of this kind")),
+                (kind, _) => {
+                    let known: &[&str] = match kind {
+                        IpcpType::Eth => &["netdev", "mss"],
+                        IpcpType::Udp => &["mss"],
+                        IpcpType::Loopback => &["queued", "drop-fract"],
+                        _ => &[],
+                    };
+                    Err(super::no_such_key("such a shim", "parameter", key, known))
+                }
             };
         }
         let member = self.member(name)?;
@@ -259,12 +272,15 @@ impl Script<'_> {
             ("flow-del-wait-ms", _) => {
                 Err("how long a closed flow is kept follows from the timers of EFCP".to_owned())
             }
+            ("csum", other) => Err(format!("csum is none or inet, and not {other}")),
             (key, _) if key.starts_with("sched") => {
                 Err("the form is: ipcp-sched-config NAME SCHEDULER ..".to_owned())
             }
-            _ => Err(format!(
-                "{key} is no parameter of a normal IPCP; there are csum, ttl, address, \
-                 flow-del-wait-ms"
+            _ => Err(super::no_such_key(
+                "a normal IPCP",
+                "parameter",
+                key,
+                &["csum", "ttl", "address", "flow-del-wait-ms"],
             )),
         }
     }
@@ -272,25 +288,29 @@ impl Script<'_> {
     /// Schedulers, whose queues are by cube here.
     fn schedule(&mut self, words: &[&str]) -> Result<(), String> {
         let (name, scheduler, options) = (words[0], words[1], &words[2..]);
-        let option = |key: &str| {
-            let at = options.iter().position(|word| *word == key)?;
-            options.get(at + 1).copied()
-        };
-        let queue_bytes: Option<u64> = option("qsize").map(number).transpose()?;
-        let quantum: Option<u64> = option("quantum").map(number).transpose()?;
-        let policies = self.member(name)?.table(&["policies"]);
-        let scheduling = match scheduler {
-            "none" => json!({ "name": "fifo" }),
-            "pfifo" => json!({ "name": "strict-priority" }),
-            "wrr" => json!({
-                "name": "weighted-fair",
-                "params": { "quantum": quantum.unwrap_or(2000).to_string() },
-            }),
+        let known: &[&str] = match scheduler {
+            "none" => &["qsize"],
+            "pfifo" => &["qsize", "levels"],
+            "wrr" => &["qsize", "quantum", "weights"],
             other => {
                 return Err(format!(
                     "{other} is no scheduler; there are none, pfifo and wrr"
                 ));
             }
+        };
+        let options = scheduler_options(options, known)?;
+        let option = |key: &str| options.iter().find(|(given, _)| *given == key);
+        let first = |key: &str| option(key).and_then(|(_, values)| values.first());
+        let queue_bytes: Option<u64> = first("qsize").map(|text| number(text)).transpose()?;
+        let quantum: Option<u64> = first("quantum").map(|text| number(text)).transpose()?;
+        let policies = self.member(name)?.table(&["policies"]);
+        let scheduling = match scheduler {
+            "none" => json!({ "name": "fifo" }),
+            "pfifo" => json!({ "name": "strict-priority" }),
+            _ => json!({
+                "name": "weighted-fair",
+                "params": { "quantum": quantum.unwrap_or(2000).to_string() },
+            }),
         };
         policies.insert("rmt-scheduling".to_owned(), scheduling);
         if let Some(bytes) = queue_bytes {
@@ -381,11 +401,6 @@ impl Script<'_> {
                            first";
                 notes.push((member.line, what.clone(), why));
             }
-            if member.role.is_some() && !member.config.is_empty() {
-                let why = "its settings are left out: one that joins learns them from the first \
-                           member";
-                notes.push((member.line, what.clone(), why));
-            }
             member.role.get_or_insert(DifRole::Create);
         }
         for (line, what, why) in notes {
@@ -421,6 +436,31 @@ impl Script<'_> {
             let why = format!("left out: it stands on no DIF; `ipcp-register {name} DIF`");
             self.note(line, name, why);
         }
+    }
+}
+
+/// Options of a scheduler, each with the words behind it.
+fn scheduler_options<'a>(
+    words: &[&'a str],
+    known: &[&str],
+) -> Result<Vec<(&'a str, Vec<&'a str>)>, String> {
+    let mut options: Vec<(&str, Vec<&str>)> = Vec::new();
+    for word in words {
+        match options.last_mut() {
+            _ if known.contains(word) => options.push((word, Vec::new())),
+            // Weights may stand apart.
+            Some((key, values)) if values.is_empty() || *key == "weights" => values.push(word),
+            _ => {
+                return Err(format!(
+                    "{word} is no parameter of this scheduler; there are {}",
+                    known.join(", ")
+                ));
+            }
+        }
+    }
+    match options.iter().find(|(_, values)| values.is_empty()) {
+        Some((key, _)) => Err(format!("{key} has no value; the form is: {key} VALUE")),
+        None => Ok(options),
     }
 }
 

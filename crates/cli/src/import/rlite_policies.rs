@@ -5,6 +5,33 @@ use serde_json::{Value, json};
 use super::Member;
 use super::rlite::number;
 
+/// Parameters of rlite's components.
+const PARAMETERS: [(&str, &[&str]); 7] = [
+    ("addralloc", &["nack-wait", "replicas", "cli-timeout"]),
+    ("dft", &["replicas", "cli-timeout"]),
+    ("routing", &["age-incr-intval", "age-max"]),
+    (
+        "enrollment",
+        &["timeout", "keepalive", "keepalive-thresh", "auto-reconnect"],
+    ),
+    (
+        "flowalloc",
+        &[
+            "force-flow-control",
+            "max-rtxq-len",
+            "initial-rtx-timeout",
+            "initial-a",
+            "initial-credit",
+            "max-cwq-len",
+        ],
+    ),
+    (
+        "resalloc",
+        &["reliable-flows", "reliable-n-flows", "broadcast-enroller"],
+    ),
+    ("ribd", &["refresh-intval"]),
+];
+
 /// The component that does here what a component of rlite does.
 fn component_here(theirs: &str) -> Result<&'static str, String> {
     match theirs {
@@ -113,10 +140,12 @@ fn why_not(component: &str, key: &str) -> String {
         ("addralloc" | "dft", "replicas" | "cli-timeout") => {
             "the directory and the addresses of this dialect are replicated at all members"
         }
+        ("routing", "age-incr-max") => "age-max is meant",
         _ => {
-            return match component_here(component) {
-                Ok(_) => format!("{component} has no parameter {key}"),
-                Err(why) => format!("{why}; {key} is not known"),
+            let known = PARAMETERS.iter().find(|(name, _)| *name == component);
+            return match known {
+                Some((_, known)) => super::no_such_key(component, "parameter", key, known),
+                None => component_here(component).err().unwrap_or_default(),
             };
         }
     };

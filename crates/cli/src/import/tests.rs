@@ -143,7 +143,10 @@ const TEMPLATE: &str = r#"{
     { "apName": "test1.normal.DIF", "apInstance": "1", "address": 16 },
     { "apName": "test2.normal.DIF", "apInstance": "1", "address": 17 }
   ],
-  "addressPrefixes": [{ "addressPrefix": 32, "organization": "IRATI" }],
+  "addressPrefixes": [
+    { "addressPrefix": 0, "organization": "N.Bourbaki" },
+    { "addressPrefix": 32, "organization": "IRATI" }
+  ],
   "rmtConfiguration": {
     "policySet": { "name": "default", "version": "1" },
     "pffConfiguration": { "policySet": { "name": "multipath", "version": "0" } }
@@ -197,12 +200,12 @@ fn a_configuration_of_irati_takes_its_templates_along() {
         known["addresses"],
         "test1.normal.DIF=16,test2.normal.DIF=17"
     );
-    assert_eq!(known["prefixes"], "IRATI=32-47");
+    assert_eq!(known["prefixes"], "N.Bourbaki=1-31,IRATI=32-65535");
     for (line, words) in [
         (12, "--join normal.DIF=MEMBER"),
         (13, "one of type tcp serves"),
         (14, "no shim for wireless"),
-        (14, "an IPCP has no such key"),
+        (14, "an IPCP has no key colour; there are type, difName"),
         (20, "no IPCP of this system"),
         (22, "managed through control.sock"),
     ] {

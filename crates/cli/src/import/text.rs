@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use carina_api::control::{Dialect, DifRole};
+use carina_api::control::DifRole;
 use serde_json::Value;
 
 use super::{Draft, Member};
@@ -52,8 +52,7 @@ fn member_fields(member: &Member) -> Value {
         "name": member.dif, "role": role, "over": member.over, "ipcp": member.ipcp,
         "via": member.via, "dialect": member.dialect.name(),
     });
-    let has_own = member.role != Some(DifRole::Join) || member.dialect == Dialect::Irati;
-    if has_own && !member.config.is_empty() {
+    if !member.config.is_empty() {
         fields["config"] = Value::Object(member.config.clone());
     }
     fields
