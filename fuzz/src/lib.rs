@@ -12,6 +12,10 @@ mod memory;
 mod sockets;
 mod text;
 
+pub use carina_cli::fuzz::{
+    capture, dissect, import_irati, import_rlite, lab, reads_capture, reads_irati_conf, reads_lab,
+    reads_packets, reads_rlite_ctl,
+};
 pub use carina_ipcp::fuzz::ipcp;
 pub use carina_ipcp::irati::fuzz::{irati, reads_irati};
 pub use carina_ipcp::manage::fuzz::{enrollment, link_state, reads_enrollment, reads_link_state};

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Mutations of each file of a corpus.
 const MUTATIONS: u64 = 200;
@@ -160,14 +161,70 @@ fn link_state_survives_its_corpus() {
     accepts_what_is_good("link_state", carina_fuzz::reads_link_state);
 }
 
+#[test]
+fn capture_survives_its_corpus() {
+    replay("capture", carina_fuzz::capture, MUTATIONS);
+    accepts_what_is_good("capture", carina_fuzz::reads_capture);
+}
+
+#[test]
+fn dissect_survives_its_corpus() {
+    replay("dissect", carina_fuzz::dissect, 5 * MUTATIONS);
+    accepts_what_is_good("dissect", carina_fuzz::reads_packets);
+}
+
+#[test]
+fn import_irati_survives_its_corpus() {
+    replay("import_irati", carina_fuzz::import_irati, MUTATIONS);
+    accepts_what_is_good("import_irati", carina_fuzz::reads_irati_conf);
+}
+
+#[test]
+fn import_rlite_survives_its_corpus() {
+    replay("import_rlite", carina_fuzz::import_rlite, MUTATIONS);
+    accepts_what_is_good("import_rlite", carina_fuzz::reads_rlite_ctl);
+}
+
+#[test]
+fn lab_survives_its_corpus() {
+    replay("lab", carina_fuzz::lab, MUTATIONS);
+    accepts_what_is_good("lab", carina_fuzz::reads_lab);
+}
+
 fn replay(target: &str, run: fn(&[u8]), mutations: u64) {
     let files = corpus(target);
-    for (number, file) in files.iter().enumerate() {
-        let bytes = fs::read(file).expect("a file of the corpus");
-        run(&bytes);
+    let read = |file: &PathBuf| fs::read(file).expect("a file of the corpus");
+    let all: Vec<Vec<u8>> = files.iter().map(read).collect();
+    for (number, bytes) in all.iter().enumerate() {
+        run(bytes);
         for seed in 0..mutations {
-            run(&mutated(&bytes, seed + 1000 * number as u64));
+            run(&mutated(bytes, seed + 1000 * number as u64));
         }
+    }
+    // For longer without the fuzzer: further seeds, and mutations of mutations.
+    let seconds = std::env::var("CARINA_FUZZ_SECONDS");
+    let seconds = seconds.ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let mut seed = 1_000_000;
+    while Instant::now() < until {
+        for bytes in &all {
+            let mut changed = bytes.clone();
+            for _ in 0..=seed % 4 {
+                seed += 1;
+                changed = mutated(&changed, seed);
+            }
+            let ran = std::panic::catch_unwind(|| run(&changed));
+            assert!(ran.is_ok(), "seed {seed}: {:?}", Shown(&changed));
+        }
+    }
+}
+
+/// Bytes as a literal.
+struct Shown<'a>(&'a [u8]);
+
+impl std::fmt::Debug for Shown<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "b\"{}\"", self.0.escape_ascii())
     }
 }
 

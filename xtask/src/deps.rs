@@ -195,7 +195,7 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-fuzz",
         "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
-         carina-shims libfuzzer-sys tempfile",
+         carina-shims carina-cli libfuzzer-sys tempfile",
     ),
     ("xtask", "serde_json"),
 ];

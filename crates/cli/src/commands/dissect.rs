@@ -5,11 +5,11 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use carina_api::control::Dialect;
-use carina_wire::pcapng::{CaptureError, Direction, Item, Packet, Reader};
+use carina_wire::pcapng::{Direction, Item, Packet};
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::dissect::{Classic, Dissector, Settings};
+use crate::dissect::{AnyReader, Dissector, Settings};
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::report::{print_json, print_line};
 
@@ -53,47 +53,6 @@ impl DissectArgs {
     }
 }
 
-/// A file of either kind.
-enum AnyReader {
-    Blocks(Reader),
-    Classic(Classic),
-}
-
-impl AnyReader {
-    /// By the first bytes of the file.
-    fn of_file(begin: &[u8]) -> AnyReader {
-        let magic = begin.first_chunk().copied();
-        match magic.and_then(Classic::of_magic) {
-            Some(classic) => AnyReader::Classic(classic),
-            None => AnyReader::Blocks(Reader::new()),
-        }
-    }
-
-    fn feed(&mut self, bytes: &[u8]) {
-        match self {
-            AnyReader::Blocks(reader) => reader.feed(bytes),
-            AnyReader::Classic(reader) => reader.feed(bytes),
-        }
-    }
-
-    fn poll(&mut self, name: &str) -> Result<Option<Item<'_>>, Failure> {
-        match self {
-            AnyReader::Blocks(reader) => reader.poll().map_err(|error| wrong(name, error)),
-            AnyReader::Classic(reader) => {
-                let polled = reader.poll();
-                polled.map_err(|what| failed(format!("{name}: {what}")))
-            }
-        }
-    }
-
-    fn rest(&self) -> usize {
-        match self {
-            AnyReader::Blocks(reader) => reader.rest(),
-            AnyReader::Classic(reader) => reader.rest(),
-        }
-    }
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -121,7 +80,10 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
             Err(error) => return Err(error).attempt(format!("reading {name}")),
         };
         reader.feed(&portion[..count]);
-        while let Some(item) = reader.poll(&name)? {
+        while let Some(item) = reader
+            .poll()
+            .map_err(|what| failed(format!("{name}: {what}")))?
+        {
             show.item(&item)?;
         }
     }
@@ -131,14 +93,6 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
             "{name} ends within a block, of which {rest} bytes are there"
         ))),
     }
-}
-
-fn wrong(name: &str, error: CaptureError) -> Failure {
-    let hint = match error {
-        CaptureError::Foreign => "; convert other formats with `editcap -F pcapng`",
-        _ => "",
-    };
-    failed(format!("{name}: {error}{hint}"))
 }
 
 /// Shows what a capture says, item by item.

@@ -9,6 +9,7 @@ mod cdap;
 mod classic;
 mod delimiting;
 mod ethernet;
+mod file;
 mod layer;
 mod pdu;
 mod protobuf;
@@ -23,6 +24,7 @@ use carina_wire::pcapng::{Interface, LinkType, Packet};
 use self::state::State;
 
 pub use classic::Classic;
+pub use file::AnyReader;
 pub use layer::Layer;
 pub use settings::Settings;
 

@@ -1,0 +1,220 @@
+//! Fuzz targets: what this program reads from files of others, as plain functions of bytes. The
+//! fuzzer calls them, and so do the tests of `fuzz`.
+
+use carina_wire::pcapng::{Direction, Interface, Item, LinkType, Packet};
+
+use crate::dissect::{AnyReader, Dissector, Layer, Settings};
+use crate::import::{self, Draft};
+use crate::lab::{Plan, Topology, svg};
+
+/// Capture files of both kinds: see [`reads_capture`].
+pub fn capture(data: &[u8]) {
+    reads_capture(data);
+}
+
+/// True for a file of whole blocks with a packet; the first byte is the size of the portions in
+/// which it is read. In portions it says the same as at once, also of each packet.
+///
+/// # Panics
+/// When a reader or a printer breaks a promise.
+pub fn reads_capture(data: &[u8]) -> bool {
+    let Some((portion, file)) = data.split_first() else {
+        return false;
+    };
+    let whole = words_of(file, file.len());
+    assert_eq!(words_of(file, usize::from(*portion) + 1), whole);
+    whole.is_ok_and(|(lines, rest)| !lines.is_empty() && rest == 0)
+}
+
+/// What is said of each packet of a file, and the bytes that are left.
+fn words_of(file: &[u8], portion: usize) -> Result<(Vec<String>, usize), String> {
+    let mut dissector = Dissector::new(Settings::default());
+    let mut reader = AnyReader::of_file(file);
+    let mut said = Vec::new();
+    for bytes in file.chunks(portion.max(1)) {
+        reader.feed(bytes);
+        while let Some(item) = reader.poll()? {
+            match item {
+                Item::Section => dissector.begin_section(),
+                Item::Interface(interface) => dissector.add_interface(interface)?,
+                Item::Packet(packet) => said.push(words(&dissector.dissect(&packet))),
+            }
+        }
+    }
+    Ok((said, reader.rest()))
+}
+
+/// Packets in words: see [`reads_packets`].
+pub fn dissect(data: &[u8]) {
+    reads_packets(data);
+}
+
+/// True when every packet is understood to its end. The first byte chooses the kind of the
+/// interface and what is said of its DIF; then come packets, a length of two bytes (big-endian)
+/// before each, of which the highest bit says that a byte was cut off its end.
+///
+/// # Panics
+/// When a printer says without bounds, or puts a line into the gist.
+pub fn reads_packets(data: &[u8]) -> bool {
+    let Some((&choice, mut rest)) = data.split_first() else {
+        return false;
+    };
+    let links = [
+        LinkType::ETHERNET,
+        LinkType::PDU,
+        LinkType::SDU,
+        LinkType::VMPI,
+    ];
+    let said = ["", "dialect=native", "dialect=rlite", "dialect=irati"];
+    let description = format!("carina normal {}", said[usize::from(choice >> 2 & 3)]);
+    let mut dissector = Dissector::new(Settings::default());
+    let added = dissector.add_interface(&Interface {
+        link: links[usize::from(choice & 3)],
+        name: "x".to_owned(),
+        description,
+        snap_bytes: 0,
+    });
+    added.expect("dialects have widths");
+    let mut is_understood = !rest.is_empty();
+    while let Some((length, more)) = rest.split_first_chunk() {
+        let length = u16::from_be_bytes(*length);
+        let bytes;
+        (bytes, rest) = more.split_at(usize::from(length & 0x7fff).min(more.len()));
+        let layers = dissector.dissect(&Packet {
+            interface: 0,
+            time_ns: 0,
+            direction: Direction::Unknown,
+            bytes,
+            original_bytes: bytes.len() as u32 + u32::from(length >> 15),
+        });
+        assert!(!layers.is_empty(), "nothing is said of a packet");
+        let all = words(&layers);
+        assert!(
+            all.len() <= SAID_MAX + SAID_FOR_A_BYTE * bytes.len(),
+            "{} bytes are said of {}",
+            all.len(),
+            bytes.len()
+        );
+        is_understood &= !all.contains("malformed") && !all.contains("unknown");
+    }
+    is_understood
+}
+
+/// Everything that is said of a packet.
+fn words(layers: &[Layer]) -> String {
+    let mut all = Vec::new();
+    for layer in layers {
+        assert!(
+            !layer.summary.contains(char::is_control),
+            "what a packet says controls the terminal: {:?}",
+            layer.summary
+        );
+        all.push(layer.to_json().to_string());
+        all.extend(layer.to_lines());
+    }
+    all.join("\n")
+}
+
+/// What is said of a packet has at most so many bytes, and so many more for each byte of it.
+const SAID_MAX: usize = 4096;
+const SAID_FOR_A_BYTE: usize = 64;
+
+/// Scripts of rlite-ctl: see [`reads_rlite_ctl`].
+pub fn import_rlite(data: &[u8]) {
+    reads_rlite_ctl(data);
+}
+
+/// True for a script of which everything is carried over. Of any text comes a configuration that a
+/// node takes, and what is left out is named with its line.
+///
+/// # Panics
+/// When that is not so.
+pub fn reads_rlite_ctl(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return false;
+    };
+    let draft = import::rlite::read("init", text);
+    if let Err(what) = draft.to_toml() {
+        panic!("{what}\n{text}");
+    }
+    check_notes(&draft, text.lines().count());
+    draft.notes.is_empty() && !draft.members.is_empty()
+}
+
+/// Configurations of IRATI: see [`reads_irati_conf`].
+pub fn import_irati(data: &[u8]) {
+    reads_irati_conf(data);
+}
+
+/// True for a configuration that makes a member of a DIF. Files that it names follow, each after a
+/// line `%% NAME`.
+///
+/// # Panics
+/// When a note names no line of a file.
+pub fn reads_irati_conf(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return false;
+    };
+    let mut files = text.split("\n%% ");
+    let first = files.next().unwrap_or_default();
+    let others: Vec<(&str, &str)> = files.filter_map(|file| file.split_once('\n')).collect();
+    let open = |name: &str| {
+        let found = others.iter().find(|(other, _)| *other == name);
+        let found = found.map(|(_, text)| (*text).to_owned());
+        found.ok_or_else(|| format!("reading {name}: no such file"))
+    };
+    let Ok(draft) = import::irati::read("m.conf", first, &open, &[]) else {
+        return false;
+    };
+    check_notes(&draft, text.lines().count());
+    draft.to_toml().is_ok() && !draft.members.is_empty()
+}
+
+fn check_notes(draft: &Draft, lines: usize) {
+    for note in &draft.notes {
+        assert!(note.line <= lines, "{note:?} of {lines} lines");
+        assert!(!note.why.is_empty(), "{note:?}");
+    }
+}
+
+/// Labs, and topologies of rlite's demonstrator: see [`reads_lab`].
+pub fn lab(data: &[u8]) {
+    reads_lab(data);
+}
+
+/// True for a topology. It can be planned and drawn, and each DIF is above those it stands on; what
+/// is none is named with a place in the text.
+///
+/// # Panics
+/// When that is not so.
+pub fn reads_lab(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return false;
+    };
+    let topology = match Topology::parse(text) {
+        Ok(topology) => topology,
+        Err(wrong) => {
+            let line = text.lines().nth(wrong.at.line.saturating_sub(1));
+            let columns = line.unwrap_or_default().chars().count() + 1;
+            assert!(
+                (1..=columns).contains(&wrong.at.column),
+                "{wrong} in {line:?}"
+            );
+            return false;
+        }
+    };
+    assert!(!Plan::new("x", &topology).text().is_empty());
+    assert!(svg("x", &topology).contains("</svg>"));
+    for dif in &topology.difs {
+        let lowers = dif.members.iter().flat_map(|member| &member.over);
+        for lower in lowers {
+            let below = topology.difs.iter().find(|other| other.name == *lower);
+            assert!(
+                below.is_none_or(|below| below.level < dif.level),
+                "{} over {lower}",
+                dif.name
+            );
+        }
+    }
+    true
+}

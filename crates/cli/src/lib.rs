@@ -1,0 +1,233 @@
+//! `carina`: the one binary. It parses a command line, does what it says and ends with an exit
+//! code: 0 done, 1 tried and failed, 2 the command line is wrong. `src/main.rs` calls [`main`];
+//! nothing else of this crate is meant for others but [`fuzz`].
+#![forbid(unsafe_code)]
+
+mod bench;
+mod carriage;
+mod commands;
+mod dissect;
+mod failure;
+pub mod fuzz;
+mod import;
+mod lab;
+mod measure;
+mod reach;
+mod report;
+mod splice;
+mod trial;
+
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use carina_api::control::Client;
+use carina_api::paths::RunDir;
+use carina_client::Node;
+use clap::{Parser, Subcommand};
+
+use crate::failure::{Attempt, EXIT_USAGE, Failure, Outcome};
+
+/// Networks of virtual machines without network cards.
+///
+/// Exit codes: 0 done, 1 tried and failed, 2 the command line is wrong.
+#[derive(Debug, Parser)]
+#[command(name = "carina", version, max_term_width = 100)]
+struct Cli {
+    #[command(flatten)]
+    shared: Shared,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Shared {
+    /// Print JSON, for programs
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Run directory of the node [default: $CARINA_RUN, /run/carina for root, else
+    /// $XDG_RUNTIME_DIR/carina]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub run: Option<PathBuf>,
+    /// Wait so long for a node that is still starting, a DIF to join, a name to become known
+    #[arg(long, global = true, value_name = "TIME", value_parser = measure::duration::parse_ns)]
+    pub wait: Option<u64>,
+}
+
+impl Shared {
+    /// The run directory of the node.
+    pub fn run_dir(&self) -> RunDir {
+        self.run.as_ref().map_or_else(RunDir::from_env, RunDir::new)
+    }
+
+    /// How long to wait for what is not there yet.
+    pub fn patience(&self) -> Duration {
+        Duration::from_nanos(self.wait.unwrap_or(0))
+    }
+
+    /// A client of the node's control socket, which is waited for within the patience.
+    pub fn control(&self) -> Client {
+        let socket = self.run_dir().control_sock();
+        let deadline = Instant::now() + self.patience();
+        // Who still hears nobody learns why from the first request.
+        while UnixStream::connect(&socket).is_err() && Instant::now() < deadline {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        Client::new(socket)
+    }
+
+    /// The node as applications see it.
+    ///
+    /// # Errors
+    /// No node runs.
+    pub fn node(&self) -> Result<Node, Failure> {
+        let socket = self.run_dir().ipc_sock();
+        let deadline = Instant::now() + self.patience();
+        loop {
+            match Node::connect_to(&socket) {
+                Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
+                reached => return reached.attempt("reaching the node"),
+            }
+        }
+    }
+}
+
+/// Time between two looks for a node that is still starting.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Node(commands::node::NodeArgs),
+    #[command(subcommand)]
+    Ipcp(commands::ipcp::IpcpCommand),
+    #[command(subcommand)]
+    App(commands::app::AppCommand),
+    Register(commands::register::RegisterArgs),
+    #[command(subcommand)]
+    Flow(commands::flow::FlowCommand),
+    #[command(subcommand)]
+    Dif(commands::dif::DifCommand),
+    #[command(subcommand)]
+    Rib(commands::rib::RibCommand),
+    #[command(subcommand)]
+    Policy(commands::policy::PolicyCommand),
+    #[command(subcommand)]
+    Key(commands::key::KeyCommand),
+    Apply(commands::apply::ApplyArgs),
+    #[command(subcommand)]
+    Import(commands::import::ImportCommand),
+    Ping(commands::ping::PingArgs),
+    Perf(commands::perf::PerfArgs),
+    Cat(commands::cat::CatArgs),
+    Bridge(commands::bridge::BridgeArgs),
+    Top(commands::top::TopArgs),
+    Capture(commands::capture::CaptureArgs),
+    Dissect(commands::dissect::DissectArgs),
+    #[command(subcommand)]
+    Vm(commands::vm::VmCommand),
+    #[command(subcommand)]
+    Lab(commands::lab::LabCommand),
+    #[command(subcommand)]
+    Bench(commands::bench::BenchCommand),
+    #[command(subcommand)]
+    Sim(commands::sim::SimCommand),
+    Demo(commands::demo::DemoArgs),
+    Impair(commands::impair::ImpairArgs),
+    VlanTranslate(commands::vlan_translate::VlanTranslateArgs),
+    #[command(hide = true)]
+    BenchPeer(commands::bench_peer::BenchPeerArgs),
+}
+
+fn run(cli: Cli) -> Outcome {
+    let shared = &cli.shared;
+    match cli.command {
+        Command::Node(args) => commands::node::run(shared, args),
+        Command::Ipcp(command) => commands::ipcp::run(shared, command),
+        Command::App(command) => commands::app::run(shared, &command),
+        Command::Register(args) => commands::register::run(shared, args),
+        Command::Flow(command) => commands::flow::run(shared, command),
+        Command::Dif(command) => commands::dif::run(shared, &command),
+        Command::Rib(command) => commands::rib::run(shared, &command),
+        Command::Policy(command) => commands::policy::run(shared, &command),
+        Command::Key(command) => commands::key::run(shared, &command),
+        Command::Apply(args) => commands::apply::run(shared, &args),
+        Command::Import(command) => commands::import::run(shared, &command),
+        Command::Ping(args) => commands::ping::run(shared, args),
+        Command::Perf(args) => commands::perf::run(shared, args),
+        Command::Cat(args) => commands::cat::run(shared, args),
+        Command::Bridge(args) => commands::bridge::run(shared, args),
+        Command::Top(args) => commands::top::run(shared, &args),
+        Command::Capture(args) => commands::capture::run(shared, &args),
+        Command::Dissect(args) => commands::dissect::run(shared, &args),
+        Command::Vm(command) => commands::vm::run(shared, command),
+        Command::Lab(command) => commands::lab::run(shared, command),
+        Command::Bench(command) => commands::bench::run(shared, command),
+        Command::Sim(command) => commands::sim::run(shared, command),
+        Command::Demo(args) => commands::demo::run(shared, args),
+        Command::Impair(args) => commands::impair::run(shared, &args),
+        Command::VlanTranslate(args) => commands::vlan_translate::run(shared, &args),
+        Command::BenchPeer(args) => commands::bench_peer::run(shared, args),
+    }
+}
+
+/// Does what the command line of this process says.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come as errors as well; a closed stream leaves nobody to tell.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
+        }
+    };
+    let json = cli.shared.json;
+    match run(cli) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            report::progress(format!("carina: {failure}"));
+            if json {
+                let code = if failure.code() == EXIT_USAGE {
+                    "usage"
+                } else {
+                    "failed"
+                };
+                let body = serde_json::json!({
+                    "error": { "code": code, "message": failure.to_string() }
+                });
+                let _ = report::print_json(&body);
+            }
+            ExitCode::from(failure.code())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_visible_command_shows_an_example() {
+        fn check(command: &mut clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            let mut leaf = true;
+            for inner in command.get_subcommands_mut().filter(|c| !c.is_hide_set()) {
+                if inner.get_name() != "help" {
+                    leaf = false;
+                    check(inner, &path);
+                }
+            }
+            let help = command.render_long_help().to_string();
+            assert!(!leaf || help.contains("Example"), "{path} shows no example");
+        }
+        check(&mut Cli::command(), "");
+    }
+}
