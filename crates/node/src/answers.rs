@@ -27,9 +27,9 @@ impl Core {
                 reply,
             }) => self.ask_rib(question, reply),
             Order::Query(Query {
-                ask: Ask::Policies(dif),
+                ask: Ask::Policies(of),
                 reply,
-            }) => self.ask_policies(dif, reply),
+            }) => self.ask_policies(of, reply),
             Order::Query(query) => {
                 let answer = self.reply_to(query.ask);
                 let _ = query.reply.send(answer);

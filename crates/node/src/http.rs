@@ -16,7 +16,7 @@ use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use carina_api::control::{CaptureCreate, CaptureInfo, ErrorReply};
+use carina_api::control::{CaptureCreate, CaptureInfo, Dialect, ErrorReply};
 use carina_api::{ErrorBody, ErrorCode, PortId};
 use carina_ipcp::api::RibOp;
 use carina_shims::Tap;
@@ -25,7 +25,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 
 use crate::captures::Captures;
-use crate::queries::{Answer, Ask, Order, Query};
+use crate::queries::{Answer, Ask, Order, PoliciesOf, Query};
 use crate::rib::{RibQuestion, question_of};
 
 /// What the threads of `control.sock` and of the core share.
@@ -156,15 +156,23 @@ async fn write_rib(desk: Shared, body: Bytes) -> Response {
 }
 
 async fn policies(desk: Shared, RawQuery(query): RawQuery) -> Response {
-    let mut dif = None;
+    let mut of = PoliciesOf::Dialect(Dialect::default());
     for (key, value) in pairs(query.as_deref().unwrap_or_default()) {
-        match (key, text_of(value)) {
-            ("dif", Ok(value)) => dif = Some(value),
-            ("dif", Err(refusal)) => return refuse(refusal),
-            _ => return refuse(bad(format!("{key:?} is unknown; known is dif"))),
+        of = match (key, text_of(value)) {
+            ("dif", Ok(value)) => PoliciesOf::Dif(value),
+            ("dialect", Ok(value)) => match value.parse() {
+                Ok(dialect) => PoliciesOf::Dialect(dialect),
+                Err(what) => return refuse(bad(what)),
+            },
+            ("dif" | "dialect", Err(refusal)) => return refuse(refusal),
+            _ => {
+                return refuse(bad(format!(
+                    "{key:?} is unknown; known are dif and dialect"
+                )));
+            }
         }
     }
-    ask(desk, Ask::Policies(dif)).await
+    ask(desk, Ask::Policies(of)).await
 }
 
 async fn create_vm(desk: Shared, body: Bytes) -> Response {

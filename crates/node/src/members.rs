@@ -44,6 +44,7 @@ mod told;
 
 use self::below::Waiting;
 
+pub use dialect::on_the_wire;
 pub use newdif::NewDif;
 
 /// What a normal IPCP is about.
@@ -134,11 +135,6 @@ impl Membership {
     /// How a member of this DIF is called in the DIFs below.
     fn name_below(&self, member: &AppName) -> AppName {
         dialect::name_below(self.made_from.dialect, member)
-    }
-
-    /// Whether its policies are those of the catalogue.
-    pub fn has_catalogue(&self) -> bool {
-        self.dialect == Dialect::Native
     }
 
     fn free_n1(&self) -> N1Port {

@@ -1,6 +1,6 @@
 //! Questions and orders that `control.sock` passes on to the core.
 
-use carina_api::control::{DifCreate, IpcpCreate, VmCreate};
+use carina_api::control::{Dialect, DifCreate, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, LocalName, PortId};
 use carina_shims::Tap;
 use carina_vmpi::ll::VmpiImpl;
@@ -8,6 +8,15 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 
 use crate::rib::RibQuestion;
+
+/// Whose policies are asked for.
+#[derive(Debug)]
+pub enum PoliciesOf {
+    /// Of DIFs of this dialect.
+    Dialect(Dialect),
+    /// Of the DIF of that name.
+    Dif(String),
+}
 
 /// One question or order.
 #[derive(Debug)]
@@ -35,7 +44,7 @@ pub enum Ask {
     /// Read or write a RIB.
     Rib(RibQuestion),
     /// The policies that there are and, for a DIF, those in force.
-    Policies(Option<String>),
+    Policies(PoliciesOf),
     /// All VM ports.
     Vms,
     /// The VM port of that name.

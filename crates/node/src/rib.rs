@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use carina_api::control::{
-    Catalogue as Shown, ParamInfo, PolicyInForce, PolicyInfo, RibObject, RibWrite,
+    Catalogue as Shown, Dialect, ParamInfo, PolicyInForce, PolicyInfo, RibObject, RibWrite,
 };
 use carina_api::{DifName, ErrorBody, ErrorCode, IpcpId};
 use carina_ipcp::api::{RibObject as Object, RibOp, Scalar};
+use carina_ipcp::layer::policies_of;
 use carina_ipcp::{Catalogue, Command, PolicySpec};
 use carina_protect::{Credentials, Tools};
 use serde_json::Value;
@@ -15,8 +16,8 @@ use tokio::sync::oneshot;
 
 use crate::core::Core;
 use crate::ipcps::Carrier;
-use crate::members::Membership;
-use crate::queries::Answer;
+use crate::members::{Membership, on_the_wire};
+use crate::queries::{Answer, PoliciesOf};
 
 /// Questions that are not answered yet.
 #[derive(Default)]
@@ -35,7 +36,8 @@ struct Waiting {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wish {
     Objects,
-    Policies,
+    /// The policies of this system's member, which has this dialect.
+    Policies(Dialect),
     /// That a policy of this system's member is changed.
     Change,
 }
@@ -60,7 +62,7 @@ impl RibDesk {
         // The policy exists, or it would not have been asked for: it cannot be had now.
         let code = match waiting.wish {
             Wish::Change => ErrorCode::Conflict,
-            Wish::Objects | Wish::Policies => ErrorCode::NotFound,
+            Wish::Objects | Wish::Policies(_) => ErrorCode::NotFound,
         };
         let answer = result
             .map_err(|what| ErrorBody::new(code, what))
@@ -68,8 +70,8 @@ impl RibDesk {
                 Wish::Objects | Wish::Change => {
                     to_json(&objects.into_iter().map(shown).collect::<Vec<_>>())
                 }
-                Wish::Policies => to_json(&Shown {
-                    policies: known_policies(),
+                Wish::Policies(dialect) => to_json(&Shown {
+                    policies: known_policies(dialect),
                     in_force: objects.iter().filter_map(in_force).collect(),
                 }),
             });
@@ -109,16 +111,25 @@ impl Core {
         self.put_question(question, wish, reply);
     }
 
-    /// Tells the policies that there are and, for a DIF, those in force.
-    pub fn ask_policies(&mut self, dif: Option<String>, reply: oneshot::Sender<Answer>) {
-        if dif.is_none() {
-            let shown = Shown {
-                policies: known_policies(),
-                in_force: Vec::new(),
-            };
-            let _ = reply.send(to_json(&shown));
-            return;
-        }
+    /// Tells the policies that DIFs of a dialect can have or, for a DIF, those that it can have and
+    /// those in force.
+    pub fn ask_policies(&mut self, of: PoliciesOf, reply: oneshot::Sender<Answer>) {
+        let dif = match of {
+            PoliciesOf::Dialect(dialect) => {
+                let shown = Shown {
+                    policies: known_policies(dialect),
+                    in_force: Vec::new(),
+                };
+                let _ = reply.send(to_json(&shown));
+                return;
+            }
+            PoliciesOf::Dif(dif) => Some(dif),
+        };
+        let member = match self.find_member(dif.as_deref(), None) {
+            Ok((id, _)) => self.ipcps.get(&id).and_then(|ipcp| ipcp.member.as_ref()),
+            Err(refusal) => return drop(reply.send(Err(refusal))),
+        };
+        let dialect = member.map(|member| member.made_from.dialect);
         let op = RibOp::Read {
             path: "/policies".to_owned(),
             scope: 1,
@@ -128,7 +139,8 @@ impl Core {
             member: None,
             op,
         };
-        self.put_question(question, Wish::Policies, reply);
+        let wish = Wish::Policies(dialect.unwrap_or_default());
+        self.put_question(question, wish, reply);
     }
 
     fn put_question(&mut self, question: RibQuestion, wish: Wish, reply: oneshot::Sender<Answer>) {
@@ -200,12 +212,13 @@ impl Membership {
     /// Checks the change of a policy against what is known here, so that the refusal can say
     /// whether the wish is wrong or comes too late.
     fn check_change(&self, component: &str, fields: &[(String, Scalar)]) -> Result<(), ErrorBody> {
-        if !self.has_catalogue() {
-            return Ok(());
-        }
-        let catalogue = catalogue();
+        let dialect = self.made_from.dialect;
+        let catalogue = catalogue(dialect);
         if !catalogue.components().any(|known| known == component) {
-            let what = format!("there is no component {component:?} with policies");
+            let what = format!(
+                "dialect {} has no component {component:?} with policies",
+                dialect.name()
+            );
             return Err(ErrorBody::new(ErrorCode::NotFound, what));
         }
         let text = |value: &Scalar| match value_of(value.clone()) {
@@ -326,16 +339,13 @@ fn in_force(object: &Object) -> Option<PolicyInForce> {
     })
 }
 
-/// Everything that members of native DIFs can be told to do.
-fn catalogue() -> Catalogue {
-    let mut catalogue = Catalogue::standard();
-    carina_ipcp::manage::describe(&mut catalogue);
-    catalogue.describe_toolbox(&Tools::new(Credentials::default()));
-    catalogue
+/// Everything that members of DIFs of a dialect can be told to do.
+fn catalogue(dialect: Dialect) -> Catalogue {
+    policies_of(on_the_wire(dialect), &Tools::new(Credentials::default()))
 }
 
-fn known_policies() -> Vec<PolicyInfo> {
-    let catalogue = catalogue();
+fn known_policies(dialect: Dialect) -> Vec<PolicyInfo> {
+    let catalogue = catalogue(dialect);
     let components: Vec<&'static str> = catalogue.components().collect();
     components
         .into_iter()

@@ -195,7 +195,7 @@ pub struct RibWrite {
     pub fields: BTreeMap<String, Value>,
 }
 
-/// `GET /v1/policies`: the policies that this system knows, and those in force in a DIF.
+/// `GET /v1/policies`: the policies that DIFs of a dialect can have, and those in force in a DIF.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Catalogue {
     /// Every policy, by component; the first of a component is its default.

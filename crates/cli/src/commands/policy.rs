@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::str::FromStr;
 
 use carina_api::DifName;
-use carina_api::control::RibWrite;
+use carina_api::control::{Dialect, RibWrite};
 use clap::Subcommand;
 use serde_json::Value;
 
@@ -18,11 +18,17 @@ use crate::report::{print_json, print_line};
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
     /// List the policies of every component, with parameters and defaults
-    #[command(after_help = "Examples:\n  carina policy list\n  carina policy list --dif net")]
+    #[command(
+        after_help = "Examples:\n  carina policy list\n  carina policy list --dif net\n  \
+        carina policy list --dialect rlite"
+    )]
     List {
-        /// Show which are in force in this DIF
+        /// Show those of this DIF's dialect, and which are in force
         #[arg(long)]
         dif: Option<DifName>,
+        /// Show those of DIFs of this dialect: native, rlite or irati [default: native]
+        #[arg(long, conflicts_with = "dif")]
+        dialect: Option<Dialect>,
     },
     /// Change the policy of a component, or its parameters, while the DIF runs
     #[command(
@@ -86,7 +92,7 @@ impl FromStr for Choice {
 /// There is no such DIF, member, policy or parameter, or it cannot be changed.
 pub fn run(shared: &Shared, command: &PolicyCommand) -> Outcome {
     match command {
-        PolicyCommand::List { dif } => list(shared, dif.as_ref()),
+        PolicyCommand::List { dif, dialect } => list(shared, dif.as_ref(), *dialect),
         PolicyCommand::Set {
             choice,
             dif,
@@ -95,11 +101,13 @@ pub fn run(shared: &Shared, command: &PolicyCommand) -> Outcome {
     }
 }
 
-fn list(shared: &Shared, dif: Option<&DifName>) -> Outcome {
-    let catalogue = shared
-        .control()
-        .policies(dif.map(DifName::as_str))
-        .attempt("listing policies")?;
+fn list(shared: &Shared, dif: Option<&DifName>, dialect: Option<Dialect>) -> Outcome {
+    let control = shared.control();
+    let catalogue = match dialect {
+        Some(dialect) => control.policies_of(dialect),
+        None => control.policies(dif.map(DifName::as_str)),
+    };
+    let catalogue = catalogue.attempt("listing policies")?;
     if shared.json {
         return print_json(&catalogue);
     }

@@ -1,7 +1,7 @@
 //! What concerns normal DIFs.
 
 use super::{Client, ClientError, escape};
-use crate::control::{Catalogue, DifCreate, IpcpInfo, RibObject, RibWrite};
+use crate::control::{Catalogue, Dialect, DifCreate, IpcpInfo, RibObject, RibWrite};
 
 impl Client {
     /// `POST /v1/difs`: makes an IPCP that creates or joins a normal DIF. Joining goes on after the
@@ -50,7 +50,15 @@ impl Client {
         self.post("/v1/rib", write)
     }
 
-    /// `GET /v1/policies`: the catalogue, and what is in force in `dif`.
+    /// `GET /v1/policies`: what DIFs of a dialect can have.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn policies_of(&self, dialect: Dialect) -> Result<Catalogue, ClientError> {
+        self.get(&format!("/v1/policies?dialect={}", dialect.name()))
+    }
+
+    /// `GET /v1/policies`: what DIFs can have, and what is in force in `dif`.
     ///
     /// # Errors
     /// [`ClientError`].
