@@ -13,15 +13,12 @@ use carina_ring::waiting::Spin;
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     spin: Spin,
-    longest: Spin,
 }
 
 impl Patience {
     pub(crate) fn new() -> Patience {
-        let longest = Spin::with_max_ns(SPIN_NS_MAX);
         Patience {
-            spin: longest.clone(),
-            longest,
+            spin: Spin::with_max_ns(SPIN_NS_MAX),
         }
     }
 
@@ -35,7 +32,7 @@ impl Patience {
         let start = Instant::now();
         let woken = sleep();
         if start.elapsed().as_nanos() < u128::from(SHORT_SLEEP_NS) {
-            self.spin.clone_from(&self.longest);
+            self.spin.encourage();
         }
         woken
     }

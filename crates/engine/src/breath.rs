@@ -8,7 +8,7 @@ use carina_sys::{Epoll, Interest, Ready, cpus_allowed, monotonic_ns};
 
 use crate::app::App;
 use crate::counters::{Row, Value};
-use crate::linger::Linger;
+use crate::linger::{Budget, Linger};
 use crate::link::Links;
 use crate::pool::Pool;
 use crate::terms::{AppId, Credit, LinkId};
@@ -41,6 +41,8 @@ struct Slot {
     awake: bool,
     /// When something last moved, in ns.
     moved_at: u64,
+    /// How long it stays awake after that.
+    budget: Budget,
     /// The entry in `deadlines`, while asleep.
     deadline: Option<u64>,
     /// The breath in which the app was settled last.
@@ -88,6 +90,7 @@ impl Engine {
                 app: None,
                 awake: false,
                 moved_at: 0,
+                budget: Budget::default(),
                 deadline: None,
                 settled: 0,
             });
@@ -115,7 +118,9 @@ impl Engine {
                 return Err(error);
             }
         }
-        self.slots[id.index as usize].app = Some(app);
+        let slot = &mut self.slots[id.index as usize];
+        slot.app = Some(app);
+        slot.budget = Budget::default();
         self.links.wake(id);
         Ok(())
     }
@@ -223,6 +228,9 @@ impl Engine {
             }
             if !slot.awake {
                 touched.push(id);
+                if slot.budget.expects_answers() {
+                    self.links.wake(id);
+                }
             }
         }
         self.copy_left_over();
@@ -319,14 +327,15 @@ impl Engine {
     }
 
     fn put_idle_to_sleep(&mut self, now: u64) {
-        let budget = self.linger.budget_ns();
         let (slots, links, deadlines) = (&mut self.slots, &mut self.links, &mut self.deadlines);
+        let linger = &self.linger;
         self.awake.retain(|id| {
             let slot = &mut slots[id.index as usize];
             let Some(app) = slot.app.as_mut() else {
                 return false;
             };
-            if now.saturating_sub(slot.moved_at) < budget || !app.arm(now, links) {
+            let patience = linger.patience_ns(slot.budget, now);
+            if now.saturating_sub(slot.moved_at) < patience || !app.arm(now, links) {
                 return true;
             }
             slot.awake = false;
@@ -365,27 +374,33 @@ impl Engine {
                 Ok(false)
             };
         }
-        let before = monotonic_ns();
         let timeout = self
             .deadlines
             .first()
-            .map(|(deadline, _)| deadline.saturating_sub(before));
+            .map(|(deadline, _)| deadline.saturating_sub(monotonic_ns()));
         self.row.add(Value::Sleeps, 1);
-        let outside = self.look(timeout)?;
-        if !self.ready.is_empty() {
-            self.linger.slept(monotonic_ns().saturating_sub(before));
-        }
-        Ok(outside)
+        self.look(timeout)
     }
 
     fn look(&mut self, timeout_ns: Option<u64>) -> io::Result<bool> {
         self.epoll.wait(&mut self.ready, timeout_ns)?;
-        let mut outside = false;
+        if self.ready.is_empty() {
+            return Ok(false);
+        }
+        let (mut outside, now) = (false, monotonic_ns());
         for ready in &self.ready {
-            match ready.token {
-                OUTSIDE => outside = true,
-                token => self.links.wake(AppId::from_token(token)),
+            if ready.token == OUTSIDE {
+                outside = true;
+                continue;
             }
+            let id = AppId::from_token(ready.token);
+            if let Some(slot) = self.slots.get_mut(id.index as usize)
+                && slot.generation == id.generation
+                && !slot.awake
+            {
+                slot.budget.rang_after(now.saturating_sub(slot.moved_at));
+            }
+            self.links.wake(id);
         }
         Ok(outside)
     }

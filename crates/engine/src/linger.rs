@@ -5,37 +5,55 @@
 //! budget) and shrinks while they turn out long, so that an echo at full speed never sleeps and a
 //! message per second costs next to nothing.
 
-/// The adaptive budget.
+use carina_sys::monotonic_ns;
+
+/// How long one app is kept awake without anything to do; each app learns its own.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    ns: u64,
+}
+
+impl Budget {
+    /// A bell has woken the app `ns` after something last moved through it.
+    pub fn rang_after(&mut self, ns: u64) {
+        self.ns = if ns <= BUDGET_NS_MAX {
+            (self.ns * 2).min(BUDGET_NS_MAX)
+        } else {
+            (self.ns / 2).max(BUDGET_NS_MIN)
+        };
+    }
+
+    /// True when bells rang soon after something had moved, so that an app asleep is better woken
+    /// by what is given to it than by the answer.
+    #[must_use]
+    pub fn expects_answers(self) -> bool {
+        self.ns > BUDGET_NS_MIN
+    }
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { ns: BUDGET_NS_MIN }
+    }
+}
+
+/// How an engine waits while some of its apps are awake and have nothing to do.
 #[derive(Debug)]
 pub struct Linger {
-    budget_ns: u64,
     yields: bool,
+    /// Until then nobody is kept awake, in ns.
+    crowded_until: u64,
 }
 
 impl Linger {
-    /// A budget for a system with `cpus` processors: on one, looking for work yields the
-    /// processor at once, because whoever brings the work needs it.
+    /// For a system with `cpus` processors: on one, looking for work yields the processor at
+    /// once, because whoever brings the work needs it.
     #[must_use]
     pub fn new(cpus: usize) -> Linger {
         Linger {
-            budget_ns: BUDGET_NS_MIN,
             yields: cpus <= 1,
+            crowded_until: 0,
         }
-    }
-
-    /// How long an app may be idle before it is put to sleep, in ns.
-    #[must_use]
-    pub fn budget_ns(&self) -> u64 {
-        self.budget_ns
-    }
-
-    /// A sleep without deadline has ended by a bell after `ns`.
-    pub fn slept(&mut self, ns: u64) {
-        self.budget_ns = if ns <= BUDGET_NS_MAX {
-            (self.budget_ns * 2).min(BUDGET_NS_MAX)
-        } else {
-            (self.budget_ns / 2).max(BUDGET_NS_MIN)
-        };
     }
 
     /// Idle turns between two looks at the bells of those that sleep. Where every turn yields, a
@@ -45,12 +63,34 @@ impl Linger {
         if self.yields { 1 } else { LOOK_TURNS }
     }
 
+    /// How long an app with this budget may be idle at `now`. Where a thread that never stops
+    /// wants the same processor, sleeping is better: who is woken gets the processor soon, who
+    /// yields it waits for his turn.
+    #[must_use]
+    pub fn patience_ns(&self, budget: Budget, now: u64) -> u64 {
+        if now < self.crowded_until {
+            0
+        } else {
+            budget.ns
+        }
+    }
+
     /// One turn of looking for work without finding any; `turn` counts them.
-    pub fn pause(&self, turn: u32) {
-        if self.yields || turn.is_multiple_of(YIELD_TURNS) {
+    pub fn pause(&mut self, turn: u32) {
+        if self.yields {
             carina_sys::yield_now();
+        } else if turn.is_multiple_of(YIELD_TURNS) {
+            let before = monotonic_ns();
+            carina_sys::yield_now();
+            self.yielded(before, monotonic_ns());
         } else {
             std::hint::spin_loop();
+        }
+    }
+
+    fn yielded(&mut self, before: u64, after: u64) {
+        if after.saturating_sub(before) > CROWDED_NS {
+            self.crowded_until = after + CROWDED_REST_NS;
         }
     }
 }
@@ -58,7 +98,11 @@ impl Linger {
 /// A wake-up through an eventfd costs about this much.
 const BUDGET_NS_MIN: u64 = 4_000;
 /// Beyond this a sleep is cheaper than the wait.
-const BUDGET_NS_MAX: u64 = 100_000;
+const BUDGET_NS_MAX: u64 = 200_000;
+/// A yield that took longer has let somebody run who has work of his own.
+const CROWDED_NS: u64 = 300_000;
+/// After such a yield nobody is kept awake for so long.
+const CROWDED_REST_NS: u64 = 20_000_000;
 /// Turns without a system call are short.
 const LOOK_TURNS: u32 = 32;
 /// Even with several processors an application may wait for this one.
@@ -69,15 +113,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn short_sleeps_lengthen_the_budget_and_long_ones_shorten_it() {
+    fn soon_answers_lengthen_the_budget_and_late_ones_shorten_it() {
+        let mut budget = Budget::default();
+        assert!(!budget.expects_answers());
+        for _ in 0..10 {
+            budget.rang_after(20_000);
+        }
+        assert_eq!(budget.ns, BUDGET_NS_MAX);
+        for _ in 0..10 {
+            budget.rang_after(1_000_000_000);
+        }
+        assert_eq!(budget.ns, BUDGET_NS_MIN);
+    }
+
+    #[test]
+    fn long_yield_takes_everybodys_patience_for_a_while() {
         let mut linger = Linger::new(2);
-        for _ in 0..10 {
-            linger.slept(20_000);
-        }
-        assert_eq!(linger.budget_ns(), BUDGET_NS_MAX);
-        for _ in 0..10 {
-            linger.slept(1_000_000_000);
-        }
-        assert_eq!(linger.budget_ns(), BUDGET_NS_MIN);
+        let budget = Budget::default();
+        linger.yielded(1_000, 1_000 + CROWDED_NS);
+        assert_eq!(linger.patience_ns(budget, 2_000), BUDGET_NS_MIN);
+        linger.yielded(1_000, 1_001 + CROWDED_NS);
+        assert_eq!(linger.patience_ns(budget, 400_000), 0);
+        let later = 1_001 + CROWDED_NS + CROWDED_REST_NS;
+        assert_eq!(linger.patience_ns(budget, later), BUDGET_NS_MIN);
     }
 }

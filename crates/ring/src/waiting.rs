@@ -10,6 +10,10 @@ pub struct Spin {
     budget_ns: u64,
     budget_ns_max: u64,
     alone: bool,
+    /// Waits in a row whose yields found nothing.
+    fruitless: u32,
+    /// Waits that are to sleep at once, because a yield took long.
+    crowded: u32,
 }
 
 impl Spin {
@@ -29,6 +33,8 @@ impl Spin {
             budget_ns: budget_ns_max,
             budget_ns_max,
             alone,
+            fruitless: 0,
+            crowded: 0,
         }
     }
 
@@ -43,37 +49,64 @@ impl Spin {
         if ready() {
             return true;
         }
-        if self.budget_ns() > 0 {
-            let start = monotonic_ns();
-            loop {
-                for _ in 0..CHECKS_PER_CLOCK {
-                    core::hint::spin_loop();
-                    if ready() {
-                        self.budget_ns = (self.budget_ns * 2).min(self.budget_ns_max);
-                        return true;
-                    }
-                }
-                if monotonic_ns() - start >= self.budget_ns {
-                    break;
-                }
-                // More threads than processors may want to run, and one of them is the peer.
+        if self.crowded > 0 {
+            self.crowded -= 1;
+            return false;
+        }
+        (self.budget_ns() > 0 && self.spin_until(&mut ready)) || self.yield_until(ready)
+    }
+
+    /// Forgets that spinning failed.
+    pub fn encourage(&mut self) {
+        self.budget_ns = self.budget_ns_max;
+    }
+
+    fn spin_until(&mut self, ready: &mut impl FnMut() -> bool) -> bool {
+        let start = monotonic_ns();
+        let found = loop {
+            let found = (0..CHECKS_PER_CLOCK).any(|_| {
+                core::hint::spin_loop();
+                ready()
+            });
+            let now = monotonic_ns();
+            if found || now - start >= self.budget_ns {
+                break found;
+            }
+            // More threads than processors may want to run, and one of them is the peer. Should it
+            // be one that never stops, sleeping is better: who is woken gets the processor soon,
+            // who yields it waits for his turn.
+            yield_now();
+            let found = ready();
+            if monotonic_ns() - now > CROWDED_NS {
+                self.crowded = CROWDED_WAITS;
+                return found;
+            }
+            if found {
+                break true;
+            }
+        };
+        // Never to zero: a few hundred nanoseconds find out when the peer is quick again.
+        self.budget_ns = match found {
+            true => self.budget_ns * 2,
+            false => (self.budget_ns / 2).max(SPIN_NS_MIN),
+        }
+        .min(self.budget_ns_max);
+        found
+    }
+
+    /// The last try before sleeping. A scheduler that owes this thread time gives the processor
+    /// straight back, for many waits on end, so yields that find nothing become rare.
+    fn yield_until(&mut self, mut ready: impl FnMut() -> bool) -> bool {
+        if self.fruitless < FRUITLESS_MAX || self.fruitless.is_multiple_of(FRUITLESS_RETRY) {
+            for _ in 0..YIELDS {
                 yield_now();
                 if ready() {
-                    self.budget_ns = (self.budget_ns * 2).min(self.budget_ns_max);
+                    self.fruitless = 0;
                     return true;
                 }
             }
-            // Never to zero: a few hundred nanoseconds find out when the peer is quick again.
-            self.budget_ns = (self.budget_ns / 2)
-                .max(SPIN_NS_MIN)
-                .min(self.budget_ns_max);
         }
-        for _ in 0..YIELDS {
-            yield_now();
-            if ready() {
-                return true;
-            }
-        }
+        self.fruitless = self.fruitless.wrapping_add(1);
         false
     }
 }
@@ -90,6 +123,14 @@ const SPIN_NS_MIN: u64 = 500;
 const CHECKS_PER_CLOCK: u32 = 32;
 /// One lets the peer run; the second finds its answer when it needed a little more.
 const YIELDS: u32 = 2;
+/// After so many waits whose yields found nothing, most waits do without.
+const FRUITLESS_MAX: u32 = 4;
+/// A yield that took longer has let somebody run who has work of his own.
+const CROWDED_NS: u64 = 300_000;
+/// After such a yield so many waits sleep at once.
+const CROWDED_WAITS: u32 = 64;
+/// Every so many of those tries again.
+const FRUITLESS_RETRY: u32 = 16;
 
 #[cfg(test)]
 mod tests {
@@ -122,6 +163,8 @@ mod tests {
             budget_ns: 8_000,
             budget_ns_max: 8_000,
             alone: false,
+            fruitless: 0,
+            crowded: 0,
         };
         for expected in [4_000, 2_000, 1_000, 500, 500] {
             fail(&mut spin);
@@ -143,7 +186,31 @@ mod tests {
             budget_ns: 0,
             budget_ns_max: 0,
             alone: false,
+            fruitless: 0,
+            crowded: 0,
         };
+        for _ in 0..FRUITLESS_MAX {
+            assert_eq!(fail(&mut spin), 1 + YIELDS);
+        }
+    }
+
+    #[test]
+    fn yields_that_find_nothing_become_rare_and_one_that_does_brings_them_back() {
+        let mut spin = Spin {
+            budget_ns: 0,
+            budget_ns_max: 0,
+            alone: true,
+            fruitless: FRUITLESS_MAX,
+            crowded: 0,
+        };
+        let looks = (0..FRUITLESS_RETRY).map(|_| fail(&mut spin));
+        assert_eq!(looks.sum::<u32>(), FRUITLESS_RETRY + YIELDS);
+        spin.fruitless = FRUITLESS_RETRY;
+        let mut looks = 0;
+        assert!(spin.until(|| {
+            looks += 1;
+            looks == 2
+        }));
         assert_eq!(fail(&mut spin), 1 + YIELDS);
     }
 
