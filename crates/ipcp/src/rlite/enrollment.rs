@@ -102,9 +102,9 @@ impl Rlite {
         is_served && flow.connect.is_some_and(is_same)
     }
 
-    /// Both sides have sent M_CONNECT at once: whether this one drops its own attempt. A member
-    /// goes before an IPCP that is none, and of two members the one with the lower name, unless
-    /// only one side asked for the N-1 flow.
+    /// Both sides have sent M_CONNECT at once: whether this one drops its own attempt. The one with
+    /// the lower name goes on: nothing else is known to both alike, neither who asked for the N-1
+    /// flow nor who is a member. One that is none refuses then, and soon asks in its turn.
     fn gives_way(&self, n1: N1Port, name: &str) -> bool {
         let Some(flow) = self.n1s.get(&n1) else {
             return false;
@@ -113,11 +113,7 @@ impl Rlite {
             flow.stage,
             Stage::Connecting | Stage::Starting { .. } | Stage::Joining(_) | Stage::Adding
         );
-        if !is_asking {
-            return true;
-        }
-        let keeps_own = flow.props.is_initiator && self.own.as_str() < name;
-        self.member.is_some() && !keeps_own
+        !is_asking || name < self.own.as_str()
     }
 
     /// Whether an IPCP of this name may connect over an N-1 flow.

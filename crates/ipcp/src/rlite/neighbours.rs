@@ -44,6 +44,11 @@ use crate::api::{Event, N1Port, N1Properties};
 use crate::foreign::MS;
 use crate::seam::DataTransfer;
 
+/// rlite says nothing to PDUs that it does not understand.
+const NOBODY_ANSWERS: &str = "no answer to M_CONNECT: nobody is there, or its PDUs have other \
+     field widths (`widths`) or another checksum (policy of `pci-checksum`) than those that this \
+     IPCP was given";
+
 /// How long each message of an enrollment is waited for.
 pub(super) const STEP_NS: u64 = 7_000 * MS;
 
@@ -260,14 +265,16 @@ impl Rlite {
         flow.at = None;
         if was_answering {
             let text = format!("{} was not enrolled: {reason}", flow.peer);
-            return self.journal.notice("enroll", &text);
-        }
-        let is_news = !core::mem::replace(&mut flow.is_told, true);
-        if is_member {
+            self.journal.notice("enroll", &text);
+            if !flow.props.is_initiator {
+                // Whoever asked for the N-1 flow sees to it that it leads to a neighbour.
+                return;
+            }
+        } else if is_member {
             let remote = flow.props.remote.clone();
             let text = format!("no neighbour at {remote:?}: {reason}");
             self.journal.notice(&remote, &text);
-        } else if is_news {
+        } else if !core::mem::replace(&mut flow.is_told, true) {
             let reason = reason.to_string();
             self.journal.tell(Event::EnrollFailed { n1, reason });
         }
@@ -446,7 +453,7 @@ impl Rlite {
                 self.journal.tell(Event::DropN1 { n1, reason });
             }
             Stage::Assigning(_) => self.assignment_timeout(now, n1, dt),
-            Stage::Connecting => self.attempt_failed(now, n1, "no answer to M_CONNECT", dt),
+            Stage::Connecting => self.attempt_failed(now, n1, NOBODY_ANSWERS, dt),
             Stage::Starting { .. } | Stage::Adding => {
                 self.attempt_failed(now, n1, "no answer to M_START", dt);
             }
