@@ -170,16 +170,16 @@ fn listen_address(create: &IpcpCreate) -> Result<SocketAddr, String> {
     })
 }
 
-/// The VLAN: as given, or the name of the DIF where that is one.
+/// The VLAN: as given, or the name of the DIF where that is one. With 0 the DIF's name is any.
 fn vlan_of(create: &IpcpCreate) -> Result<u16, String> {
     let named: Option<u16> = create.dif.as_str().parse().ok();
     match (create.vlan, named) {
         (Some(vlan), _) if vlan > VLAN_MAX => Err(format!(
             "`vlan` is {vlan}; 1 to {VLAN_MAX} are possible, or 0 for frames without tag"
         )),
-        (Some(vlan), Some(named)) if vlan != named => Err(format!(
-            "`vlan` is {vlan} and the DIF is {named}; the VLAN id is the DIF's name, or the DIF's \
-             name is no number"
+        (Some(vlan), Some(named)) if vlan != 0 && vlan != named => Err(format!(
+            "`vlan` is {vlan} and the DIF is {named}; the VLAN id is the DIF's name, or 0 for \
+             frames without tag, or the DIF's name is no number"
         )),
         (Some(vlan), _) => Ok(vlan),
         (None, Some(named)) if named > VLAN_MAX => Err(format!(
@@ -246,6 +246,7 @@ mod tests {
         };
         assert_eq!(vlan_of(&named("backbone", 7)), Ok(7));
         assert_eq!(vlan_of(&named("7", 7)), Ok(7));
+        assert_eq!(vlan_of(&named("7", 0)), Ok(0));
         assert!(check(&named("7", 8)).unwrap_err().contains("the DIF is 7"));
         assert!(check(&named("x", 4095)).unwrap_err().contains("1 to 4094"));
         assert!(check(&eth("4095")).unwrap_err().contains("1 to 4094"));

@@ -48,13 +48,15 @@ impl Shown {
         });
     }
 
-    /// `/dif` and its cubes. `member` is the address and the configuration of a member.
+    /// `/dif` and its cubes. `member` is the address and the configuration of a member, `longest` its
+    /// longest PDU, which follows from the N-1 flows where the configuration leaves it open.
     pub(crate) fn dif(
         &mut self,
         dif: &str,
         own: &str,
         dialect: &str,
         member: Option<(u64, &DifConfig)>,
+        longest: usize,
     ) {
         let mut fields = alloc::vec![
             text("name", dif),
@@ -67,7 +69,7 @@ impl Shown {
         };
         let DifConfig {
             widths,
-            max_pdu,
+            max_pdu: _,
             max_pdu_lifetime_ms,
             hop_limit,
             concatenation,
@@ -77,7 +79,7 @@ impl Shown {
         } = config;
         fields.extend([
             uint("address", address),
-            uint("max_pdu", u64::from(*max_pdu)),
+            uint("max_pdu", longest as u64),
             uint("max_pdu_lifetime_ms", u64::from(*max_pdu_lifetime_ms)),
             uint("hop_limit", u64::from(*hop_limit)),
             flag("concatenation", *concatenation),

@@ -48,7 +48,7 @@ impl Irati {
     ) -> Result<Vec<RibObject>, String> {
         let mut shown = Shown::new();
         let member = self.is_member.then_some((self.address, &self.config));
-        shown.dif(&self.dif, &self.own, "irati", member);
+        shown.dif(&self.dif, &self.own, "irati", member, dt.max_pdu());
         self.show_policies(&mut shown);
         if self.is_member {
             shown.member(&self.own, self.address, true);

@@ -52,6 +52,12 @@ impl Rlite {
         if matches!(flow.stage, Stage::Up | Stage::Leaving) {
             return;
         }
+        if let Err(reason) = self.prepare(now, dt) {
+            return self.attempt_failed(now, n1, &reason, dt);
+        }
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
         flow.cdap = connection();
         flow.stage = Stage::Connecting;
         flow.at = Some(now + STEP_NS);
@@ -66,6 +72,20 @@ impl Rlite {
             ..Message::connect(Party::from(Name::of(&own)), Party::from(Name::of(&remote)))
         };
         self.say(now, n1, message, dt);
+    }
+
+    /// Layout and checksum of PDUs are told to nobody: an IPCP that was given other ones than usual
+    /// has them before its first message.
+    ///
+    /// # Errors
+    /// Data transfer does not take them.
+    fn prepare(&mut self, now: u64, dt: &mut dyn DataTransfer) -> Result<(), String> {
+        if self.member.is_some() || self.is_prepared || self.given.is_none() {
+            return Ok(());
+        }
+        dt.configure(now, &self.template())?;
+        self.is_prepared = true;
+        Ok(())
     }
 
     /// M_CONNECT_R.

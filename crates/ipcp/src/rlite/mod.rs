@@ -95,6 +95,8 @@ pub(crate) struct Rlite {
     own: String,
     dif: String,
     given: Option<DifConfig>,
+    /// Data transfer has it, though this IPCP is no member yet.
+    is_prepared: bool,
     random: Random,
     journal: Journal,
     policies: Policies,
@@ -168,6 +170,7 @@ impl Rlite {
             own: config.name,
             dif: config.dif,
             given: config.dif_config,
+            is_prepared: false,
             random: Random::new(seed),
             journal: Journal::default(),
             policies,

@@ -105,7 +105,7 @@ impl Rlite {
         let mut shown = Shown::new();
         let member = self.member.as_ref();
         let member = member.map(|member| (member.address, &member.config));
-        shown.dif(&self.dif, &self.own, "rlite", member);
+        shown.dif(&self.dif, &self.own, "rlite", member, dt.max_pdu());
         for (component, spec) in self.policies.here() {
             let params: Vec<(&str, String)> = spec
                 .params

@@ -54,20 +54,49 @@ fn both_begin_an_n1_flow_at_once() {
     assert_ne!(net.address("d"), 0);
 }
 
+/// rlite's defaults with shorter addresses, and a checksum in each PDU.
+fn tiny_and_checked() -> [DifConfig; 2] {
+    let mut tiny = config();
+    tiny.widths.address = 2;
+    tiny.widths.seq = 2;
+    tiny.widths.ctrl_seq = 2;
+    let inet = PolicySpec {
+        name: "inet".into(),
+        ..PolicySpec::default()
+    };
+    [tiny, with_policy("pci-checksum", inet)]
+}
+
 #[test]
-fn widths_that_differ_are_named() {
-    let mut net = Net::new(3);
-    net.bootstrap("a");
-    let mut other = config();
-    other.widths.address = 2;
-    net.add_with("b", other);
-    net.wire("b", "a");
-    net.run(3 * SECOND);
-    let failures = net.failures("b");
-    assert_eq!(failures.len(), 1, "{failures:?}");
-    let wanted = "field address has 4 bytes in the DIF, and this IPCP is configured for 2";
-    assert_eq!(failures[0], wanted);
-    assert_eq!(net.address("b"), 0);
+fn layout_and_checksum_that_a_newcomer_was_given_hold_from_its_first_message() {
+    for given in tiny_and_checked() {
+        let mut net = Net::new(3);
+        for name in ["a", "b"] {
+            net.add_with(name, given.clone());
+        }
+        net.order("a", Command::Bootstrap);
+        net.wire("b", "a");
+        net.run(3 * SECOND);
+        assert!(is_up(&net, "a", "b") && is_up(&net, "b", "a"));
+        assert_ne!(net.address("b"), 0);
+    }
+}
+
+#[test]
+fn a_newcomer_with_another_layout_or_checksum_is_told_what_may_be_wrong() {
+    for given in tiny_and_checked() {
+        let mut net = Net::new(3);
+        net.bootstrap("a");
+        net.add_with("b", given);
+        net.wire("b", "a");
+        net.run(9 * SECOND);
+        let failures = net.failures("b");
+        assert_eq!(failures.len(), 1, "{failures:?}");
+        let words = ["no answer to M_CONNECT", "`widths`", "`pci-checksum`"];
+        let has_all = words.iter().all(|word| failures[0].contains(word));
+        assert!(has_all, "{failures:?}");
+        assert_eq!(net.address("b"), 0);
+    }
 }
 
 #[test]

@@ -52,6 +52,19 @@ fn objects_have_the_native_paths() {
 }
 
 #[test]
+fn the_longest_pdu_is_what_the_n1_flows_carry_not_what_the_constants_claim() {
+    let mut net = line(1, &["a", "b"]);
+    for member in ["a", "b"] {
+        let path = "/dif".to_string();
+        let shown = net.rib(member, None, RibOp::Read { path, scope: 0 });
+        let fields = &shown.expect("the object")[0].fields;
+        let longest = fields.iter().find(|(name, _)| name == "max_pdu");
+        let longest = longest.map(|(_, value)| value);
+        assert_eq!(longest, Some(&Scalar::Uint(1452)), "{member}: {fields:?}");
+    }
+}
+
+#[test]
 fn what_rlite_cannot_do_is_refused_with_the_reason() {
     let mut net = line(2, &["a", "b"]);
     let read = |path: &str| RibOp::Read {

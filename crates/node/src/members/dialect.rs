@@ -78,7 +78,7 @@ impl GivenWidths {
 }
 
 /// The dialect as PDUs have it.
-pub(super) fn on_the_wire(dialect: Dialect) -> Wire {
+pub fn on_the_wire(dialect: Dialect) -> Wire {
     match dialect {
         Dialect::Native => Wire::Native,
         Dialect::Rlite => Wire::Rlite,
@@ -96,12 +96,17 @@ pub(super) fn configure(
     role: DifRole,
     given: Option<&Given>,
 ) -> Result<Option<DifConfig>, String> {
-    let has_own = role == DifRole::Create || dialect == Dialect::Irati;
+    // What members of rlite do not tell those that join, these are given.
+    let has_own = match dialect {
+        Dialect::Native => role == DifRole::Create,
+        Dialect::Rlite => role == DifRole::Create || given.is_some(),
+        Dialect::Irati => true,
+    };
     if !has_own {
         return match given {
             Some(_) => Err(
-                "`config` is for the first member; those that join learn it (with dialect irati \
-                 every member has its own)"
+                "`config` is for the first member; those that join learn it (in the dialects \
+                 rlite and irati every member has its own)"
                     .to_owned(),
             ),
             None => Ok(None),
@@ -316,17 +321,14 @@ mod tests {
     }
 
     #[test]
-    fn those_that_join_have_a_configuration_of_their_own_in_irati_only() {
+    fn those_that_join_have_a_configuration_of_their_own_in_other_dialects() {
         let given = Given::default();
         let join = |dialect, given| configure(dialect, DifRole::Join, given);
-        for dialect in [Dialect::Native, Dialect::Rlite] {
-            assert_eq!(join(dialect, None), Ok(None));
-            assert!(
-                join(dialect, Some(&given))
-                    .unwrap_err()
-                    .contains("those that join learn")
-            );
-        }
+        assert_eq!(join(Dialect::Native, None), Ok(None));
+        let refused = join(Dialect::Native, Some(&given)).unwrap_err();
+        assert!(refused.contains("those that join learn"), "{refused}");
+        assert_eq!(join(Dialect::Rlite, None), Ok(None));
+        assert!(join(Dialect::Rlite, Some(&given)).unwrap().is_some());
         assert!(join(Dialect::Irati, None).unwrap().is_some());
     }
 

@@ -35,9 +35,11 @@ pub struct JoinArgs {
     config: ConfigArgs,
 }
 
-/// The configuration: the first member's, or with `--dialect irati` each member's own.
+/// The configuration: the first member's, or in other dialects than the native one each member's.
 #[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Configuration, for the first member (dialect irati: for each)")]
+#[command(
+    next_help_heading = "Configuration, for the first member (dialects rlite and irati: for each)"
+)]
 struct ConfigArgs {
     /// Longest PDU in bytes [default: what all N-1 DIFs carry without cutting it]
     #[arg(long, value_name = "BYTES")]
