@@ -149,13 +149,14 @@ fn check_length(kind: &'static str, text: &str, max: usize) -> Result<(), NameEr
     }
 }
 
-fn check_free(kind: &'static str, text: &str) -> Result<(), NameError> {
-    check_length(kind, text, NAME_BYTES_MAX)?;
-    let allowed = "control characters and '|' are not allowed";
-    match text
-        .char_indices()
-        .find(|(_, c)| c.is_control() || *c == '|')
-    {
+/// Refuses the first character that is `bad` where it stands.
+fn check_chars(
+    kind: &'static str,
+    text: &str,
+    allowed: &'static str,
+    bad: impl Fn(usize, char) -> bool,
+) -> Result<(), NameError> {
+    match text.char_indices().find(|(at, c)| bad(*at, *c)) {
         Some((at, found)) => Err(NameError::BadChar {
             kind,
             found,
@@ -164,39 +165,28 @@ fn check_free(kind: &'static str, text: &str) -> Result<(), NameError> {
         }),
         None => Ok(()),
     }
+}
+
+fn check_free(kind: &'static str, text: &str) -> Result<(), NameError> {
+    check_length(kind, text, NAME_BYTES_MAX)?;
+    let allowed = "control characters and '|' are not allowed";
+    check_chars(kind, text, allowed, |_, c| c.is_control() || c == '|')
 }
 
 fn check_app(kind: &'static str, text: &str) -> Result<(), NameError> {
     check_length(kind, text, NAME_BYTES_MAX)?;
     let allowed = "control characters are not allowed, nor '|' in front";
-    let bad = |(at, c): &(usize, char)| c.is_control() || (*c == '|' && *at == 0);
-    match text.char_indices().find(bad) {
-        Some((at, found)) => Err(NameError::BadChar {
-            kind,
-            found,
-            at,
-            allowed,
-        }),
-        None => Ok(()),
-    }
+    let bad = |at, c: char| c.is_control() || (c == '|' && at == 0);
+    check_chars(kind, text, allowed, bad)
 }
 
 fn check_local(kind: &'static str, text: &str) -> Result<(), NameError> {
     check_length(kind, text, LOCAL_NAME_BYTES_MAX)?;
     let allowed = "letters, digits, '.', '_' and '-' are allowed, '.' and '-' not in front";
-    let bad = |(at, c): &(usize, char)| match c {
-        '.' | '-' => *at == 0,
-        c => !c.is_ascii_alphanumeric() && *c != '_',
-    };
-    match text.char_indices().find(bad) {
-        Some((at, found)) => Err(NameError::BadChar {
-            kind,
-            found,
-            at,
-            allowed,
-        }),
-        None => Ok(()),
-    }
+    check_chars(kind, text, allowed, |at, c| match c {
+        '.' | '-' => at == 0,
+        c => !c.is_ascii_alphanumeric() && c != '_',
+    })
 }
 
 /// Longest application or DIF name, in bytes.

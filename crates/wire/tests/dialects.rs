@@ -1,10 +1,13 @@
 //! The layouts of rlite and IRATI: PDUs that those stacks sent, decoded and encoded to the same
 //! bytes, at all widths, and bytes that anyone chose.
 
+mod headers;
+
 use carina_wire::dif::{
     Ack, Address, CepId, Control, Decoded, Dialect, PCI_BYTES_MAX, Pci, PciError, PduType, QosId,
     Sack, Syntax, Widths, Window,
 };
+use headers::decode;
 use proptest::prelude::*;
 
 const RLITE: Syntax = Syntax::of_dialect(Dialect::Rlite);
@@ -16,19 +19,6 @@ fn bytes(hex: &str) -> Vec<u8> {
         .chunks(2)
         .map(|pair| u8::from_str_radix(&pair.iter().collect::<String>(), 16).expect("hex"))
         .collect()
-}
-
-fn decode(
-    syntax: Syntax,
-    prefix: &[u8],
-    present: usize,
-) -> Result<(Decoded, Option<Control>), PciError> {
-    let header = syntax.decode(prefix, present)?;
-    let control = match header.pci.kind {
-        PduType::Control | PduType::Rendezvous => Some(syntax.decode_control(prefix, &header)?),
-        PduType::Data | PduType::Management => None,
-    };
-    Ok((header, control))
 }
 
 fn encode(syntax: Syntax, header: &Decoded, control: Option<&Control>) -> Vec<u8> {

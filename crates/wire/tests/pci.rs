@@ -1,26 +1,15 @@
 //! PCI: the examples of `docs/pci.md`, round trips at all widths, and bytes that anyone chose.
 
+mod headers;
+
 use carina_wire::dif::{
-    Ack, Address, CepId, Control, Decoded, PCI_BYTES_MAX, Pci, PciError, PduType, QosId,
-    SACK_RANGES_MAX, Sack, Syntax, Widths, Window,
+    Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PciError, PduType, QosId, SACK_RANGES_MAX,
+    Sack, Syntax, Widths, Window,
 };
+use headers::decode;
 use proptest::prelude::*;
 
 const DOCUMENT: &str = include_str!("../../../docs/pci.md");
-
-/// Header and control part.
-fn decode(
-    syntax: Syntax,
-    prefix: &[u8],
-    present: usize,
-) -> Result<(Decoded, Option<Control>), PciError> {
-    let header = syntax.decode(prefix, present)?;
-    let control = match header.pci.kind {
-        PduType::Control | PduType::Rendezvous => Some(syntax.decode_control(prefix, &header)?),
-        PduType::Data | PduType::Management => None,
-    };
-    Ok((header, control))
-}
 
 /// The bytes of an example in the documentation.
 fn example(name: &str) -> Vec<u8> {
