@@ -104,13 +104,14 @@ pub fn reads_packets(data: &[u8]) -> bool {
 fn words(layers: &[Layer]) -> String {
     let mut all = Vec::new();
     for layer in layers {
-        assert!(
-            !layer.summary.contains(char::is_control),
-            "what a packet says controls the terminal: {:?}",
-            layer.summary
-        );
+        for line in [layer.summary.clone()].into_iter().chain(layer.to_lines()) {
+            assert!(
+                !line.contains(char::is_control),
+                "what a packet says controls the terminal: {line:?}"
+            );
+            all.push(line);
+        }
         all.push(layer.to_json().to_string());
-        all.extend(layer.to_lines());
     }
     all.join("\n")
 }
@@ -124,8 +125,8 @@ pub fn import_rlite(data: &[u8]) {
     reads_rlite_ctl(data);
 }
 
-/// True for a script of which everything is carried over. Of any text comes a configuration that a
-/// node takes, and what is left out is named with its line.
+/// True for a script that makes a member of a DIF. Of any text comes a configuration that a node
+/// takes, and what is left out is named with its line.
 ///
 /// # Panics
 /// When that is not so.
@@ -138,7 +139,7 @@ pub fn reads_rlite_ctl(data: &[u8]) -> bool {
         panic!("{what}\n{text}");
     }
     check_notes(&draft, text.lines().count());
-    draft.notes.is_empty() && !draft.members.is_empty()
+    !draft.members.is_empty()
 }
 
 /// Configurations of IRATI: see [`reads_irati_conf`].

@@ -14,11 +14,12 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// A layer without fields.
+    /// A layer without fields. Names in packets are those of anybody: what would move a terminal's
+    /// cursor is written as an escape.
     pub fn new(name: &'static str, summary: impl Into<String>) -> Layer {
         Layer {
             name,
-            summary: summary.into(),
+            summary: printable(summary.into()),
             fields: Vec::new(),
         }
     }
@@ -51,13 +52,28 @@ impl Layer {
         let mut lines = vec![format!("  {}: {}", self.name, self.summary)];
         for (name, value) in &self.fields {
             let text = match value {
-                Value::String(text) => text.clone(),
+                Value::String(text) => printable(text.clone()),
                 other => other.to_string(),
             };
             lines.push(format!("    {name:<18} {text}"));
         }
         lines
     }
+}
+
+/// A text whose control characters are escapes.
+pub fn printable(text: String) -> String {
+    if !text.contains(char::is_control) {
+        return text;
+    }
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => shown.extend(c.escape_default()),
+            false => shown.push(c),
+        }
+    }
+    shown
 }
 
 /// Bytes for people: hexadecimal digits, as many as shown at most, and what is text in them.

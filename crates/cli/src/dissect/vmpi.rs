@@ -6,7 +6,7 @@ use carina_wire::FlowSpec;
 use carina_wire::pcapng::Direction;
 use carina_wire::vmpi::{Channel, Control, DataHeader, HEADER_BYTES, Hello, Outcome};
 
-use super::layer::{Layer, show_bytes};
+use super::layer::{Layer, printable, show_bytes};
 use super::{Settings, pdu};
 
 /// The channels, by interface and direction, whose SDU is not over yet.
@@ -66,7 +66,7 @@ impl Pieces {
 fn control(payload: &[u8]) -> Layer {
     let mut layer = Layer::new("vmpi", String::new());
     layer.field("channel", 0);
-    layer.summary = match Control::decode(payload) {
+    let gist = match Control::decode(payload) {
         Err(error) => format!("malformed control message: {error}"),
         Ok(Control::Hello(hello)) => said_hello(&mut layer, &hello),
         Ok(Control::Register { name }) => {
@@ -81,6 +81,7 @@ fn control(payload: &[u8]) -> Layer {
         }
         Ok(of_flow) => said_of_flow(&mut layer, &of_flow),
     };
+    layer.summary = printable(gist);
     layer
 }
 

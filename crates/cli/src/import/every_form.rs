@@ -441,6 +441,6 @@ fn nobody_has_an_address_whom_the_template_does_not_know() {
     let known = r#"{ "knownIPCProcessAddresses": [ { "apName": "s.x.DIF", "address": 16 } ] }"#;
     let draft = read_irati(NORMAL, "", known);
     let toml = draft.to_toml().expect("a configuration");
-    assert!(toml.contains("addresses = \"s.x.DIF=16\""), "{toml}");
-    assert!(toml.contains("prefixes = \"\""), "{toml}");
+    assert!(toml.contains("\"addresses\" = \"s.x.DIF=16\""), "{toml}");
+    assert!(toml.contains("\"prefixes\" = \"\""), "{toml}");
 }

@@ -204,7 +204,8 @@ impl Config<'_> {
         let discovery = from.get("n1difPeerDiscovery");
         for list in lowers.into_iter().chain(discovery) {
             for lower in list.items().iter().filter_map(Node::text) {
-                member.stand_on(lower);
+                DifName::new(lower).map_err(|error| error.to_string())?;
+                member.try_stand_on(lower)?;
             }
         }
         if member.over.is_empty() {

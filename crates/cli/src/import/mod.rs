@@ -123,6 +123,15 @@ impl Member {
         }
     }
 
+    /// The same, unless that is its own DIF.
+    fn try_stand_on(&mut self, dif: &str) -> Result<(), String> {
+        if self.dif == dif {
+            return Err(format!("DIF {dif} cannot stand on itself"));
+        }
+        self.stand_on(dif);
+        Ok(())
+    }
+
     /// The table of the configuration at a path, made if it is not there.
     pub fn table(&mut self, path: &[&str]) -> &mut Map<String, Value> {
         let mut table = &mut self.config;

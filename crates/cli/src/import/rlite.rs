@@ -1,7 +1,7 @@
 //! Scripts of `rlite-ctl`: one command a line, as in `/etc/rina/initscript`.
 
 use carina_api::control::{ArpDialect, Dialect, DifRole, Framing, IpcpCreate, IpcpType};
-use carina_api::{DifName, LocalName};
+use carina_api::{AppName, DifName, LocalName};
 use serde_json::{Value, json};
 
 use super::{Draft, Member, flavour, rlite_policies};
@@ -329,8 +329,8 @@ impl Script<'_> {
     }
 
     fn stand(&mut self, ipcp: &str, dif: &str) -> Result<(), String> {
-        self.member(ipcp)?.stand_on(dif);
-        Ok(())
+        let dif = DifName::new(dif).map_err(|error| error.to_string())?;
+        self.member(ipcp)?.try_stand_on(dif.as_str())
     }
 
     fn unregister(&mut self, ipcp: &str, dif: &str) -> Result<(), String> {
@@ -340,7 +340,14 @@ impl Script<'_> {
 
     fn enroll(&mut self, words: &[&str]) -> Result<(), String> {
         let (name, dif, lower) = (words[0], words[1], words[2]);
-        let neighbour = words.get(3).map(|name| (*name).to_owned());
+        DifName::new(lower).map_err(|error| error.to_string())?;
+        let neighbour = match words.get(3) {
+            Some(name) => {
+                let name = AppName::new(*name).map_err(|error| error.to_string())?;
+                Some(name.to_string())
+            }
+            None => None,
+        };
         let member = self.member(name)?;
         if member.dif != dif {
             return Err(format!(
@@ -348,7 +355,7 @@ impl Script<'_> {
                 member.dif
             ));
         }
-        member.stand_on(lower);
+        member.try_stand_on(lower)?;
         match (&member.role, &member.via) {
             (None, _) => {
                 member.role = Some(DifRole::Join);

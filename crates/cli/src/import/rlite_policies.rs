@@ -76,6 +76,7 @@ pub(super) fn set(
 ) -> Result<(), String> {
     match (component, key) {
         ("addralloc", "nack-wait") | ("routing", "age-incr-intval" | "age-max") => {
+            milliseconds(value)?;
             let here = component_here(component)?;
             let usual = if component == "routing" {
                 "link-state"
@@ -89,13 +90,12 @@ pub(super) fn set(
             Ok(())
         }
         ("enrollment", "keepalive") => {
-            let ms = u32::try_from(milliseconds(value)?);
-            let ms = ms.map_err(|_| format!("{value} is too long"))?;
+            let ms = fitting(milliseconds(value)?, value)?;
             member.config.insert("keepalive_ms".to_owned(), ms.into());
             Ok(())
         }
         ("flowalloc", "initial-a") => {
-            let ms = milliseconds(value)?;
+            let ms = fitting(milliseconds(value)?, value)?;
             change_cubes(member, |cube| {
                 drop(cube.insert("initial_a_ms".to_owned(), ms.into()))
             });
@@ -111,7 +111,7 @@ pub(super) fn set(
         }
         ("flowalloc", "initial-rtx-timeout") => {
             // Ten of them are how long a PDU is sent again.
-            let ms = milliseconds(value)?.saturating_mul(10);
+            let ms = fitting(milliseconds(value)?.saturating_mul(10), value)?;
             change_cubes(member, |cube| {
                 drop(cube.insert("retransmit_ms".to_owned(), ms.into()))
             });
@@ -166,6 +166,11 @@ fn change_cubes(member: &mut Member, change: impl Fn(&mut serde_json::Map<String
             change(cube);
         }
     }
+}
+
+/// Milliseconds that a configuration can hold.
+fn fitting(ms: u64, text: &str) -> Result<u32, String> {
+    u32::try_from(ms).map_err(|_| format!("{text} is too long; 49 days are possible"))
 }
 
 /// A time such as `1000ms`, `20s`, `20000us`, or without a unit in milliseconds.

@@ -118,7 +118,9 @@ fn imported_scripts_of_rlite_make_nodes_that_meet() {
         ),
         ("b", "ipcp-enroll b.IPCP n.DIF e.DIF a.IPCP\n"),
     ] {
-        let script = format!("{shim}ipcp-create {system}.IPCP normal n.DIF\n{rest}");
+        // Who joins has to know of the checksum before.
+        let made = format!("ipcp-create {system}.IPCP normal n.DIF\n");
+        let script = format!("{shim}{made}ipcp-config {system}.IPCP csum inet\n{rest}");
         let import = format!(
             "printf '%s' '{script}' > $CARINA_RUN/init && \
              carina import rlite-ctl $CARINA_RUN/init --out $CARINA_RUN/node.toml && \
@@ -132,4 +134,82 @@ fn imported_scripts_of_rlite_make_nodes_that_meet() {
         );
     }
     echo(&lab, "n.DIF");
+}
+
+/// What IRATI's `default.dif` has, for two members.
+const TEMPLATE: &str = r#"{
+  "difType": "normal-ipc",
+  "dataTransferConstants": {
+    "addressLength": 2, "cepIdLength": 2, "lengthLength": 2, "portIdLength": 2, "qosIdLength": 2,
+    "rateLength": 4, "frameLength": 4, "sequenceNumberLength": 4, "ctrlSequenceNumberLength": 4,
+    "maxPduSize": 1470, "maxPduLifetime": 60000
+  },
+  "qosCubes": [
+    { "name": "unreliablewithflowcontrol", "id": 1, "partialDelivery": false,
+      "orderedDelivery": true, "efcpPolicies": {
+        "dtpPolicySet": { "name": "default", "version": "0" }, "initialATimer": 300,
+        "dtcpPresent": true, "dtcpConfiguration": {
+          "dtcpPolicySet": { "name": "default", "version": "0" }, "rtxControl": false,
+          "flowControl": true, "flowControlConfig": { "rateBased": false, "windowBased": true,
+            "windowBasedConfig": { "maxClosedWindowQueueLength": 50, "initialCredit": 50 } } } } },
+    { "name": "reliablewithflowcontrol", "id": 2, "partialDelivery": false,
+      "orderedDelivery": true, "maxAllowableGap": 0, "efcpPolicies": {
+        "dtpPolicySet": { "name": "default", "version": "0" }, "initialATimer": 300,
+        "dtcpPresent": true, "dtcpConfiguration": {
+          "dtcpPolicySet": { "name": "default", "version": "0" }, "rtxControl": true,
+          "rtxControlConfig": { "dataRxmsNmax": 5, "initialRtxTime": 1000 },
+          "flowControl": true, "flowControlConfig": { "rateBased": false, "windowBased": true,
+            "windowBasedConfig": { "maxClosedWindowQueueLength": 50, "initialCredit": 50 } } } } }
+  ],
+  "knownIPCProcessAddresses": [
+    { "apName": "a.n.DIF", "apInstance": "1", "address": 16 },
+    { "apName": "b.n.DIF", "apInstance": "1", "address": 17 }
+  ],
+  "rmtConfiguration": { "policySet": { "name": "default", "version": "1" },
+    "pffConfiguration": { "policySet": { "name": "default", "version": "0" } } },
+  "enrollmentTaskConfiguration": { "policySet": { "name": "default", "version": "1" } },
+  "routingConfiguration": { "policySet": { "name": "link-state", "version": "1" } }
+}"#;
+
+#[test]
+fn imported_configurations_of_irati_make_nodes_that_meet() {
+    let Some(lab) = Lab::up_text("system a b\neth ab 0Mbps a b\n") else {
+        return;
+    };
+    for (system, join) in [("a", "--join x.DIF"), ("b", "--join n.DIF=a.n.DIF")] {
+        let conf = format!(
+            r#"{{ "configFileVersion": "1.4.1",
+              "localConfiguration": {{ "system-name": "{system}" }},
+              "ipcProcessesToCreate": [
+                {{ "type": "shim-eth-vlan", "difName": "110" }},
+                {{ "type": "normal-ipc", "difName": "n.DIF", "difsToRegisterAt": ["110"] }} ],
+              "difConfigurations": [ {{ "name": "110", "template": "110.dif" }},
+                {{ "name": "n.DIF", "template": "n.dif" }} ] }}"#
+        );
+        let shim =
+            r#"{ "difType": "shim-eth-vlan", "configParameters": { "interface-name": "ab" } }"#;
+        let import = format!(
+            "cd $CARINA_RUN && printf '%s' '{conf}' > m.conf && printf '%s' '{shim}' > 110.dif && \
+             printf '%s' '{TEMPLATE}' > n.dif && \
+             carina import irati m.conf {join} --out node.toml && carina apply node.toml"
+        );
+        let output = lab.exec(system, &["sh", "-c", &import]);
+        let said = lab::words(&output);
+        assert!(output.status.success(), "{said}");
+        // Of the first member the file does not say that it is the first.
+        let is_whole = !said.contains("NOT CARRIED");
+        assert_eq!(is_whole, system == "b", "{said}");
+    }
+    echo(&lab, "n.DIF");
+    for (system, address) in [("a", 16), ("b", 17)] {
+        let shown = lab.exec(system, &["carina", "--json", "ipcp", "list"]);
+        let shown = lab::words(&shown);
+        assert!(shown.contains(&format!("\"address\":{address}")), "{shown}");
+    }
+    let listed = lab.exec("b", &["carina", "policy", "list", "--dif", "n.DIF"]);
+    let listed = lab::words(&listed);
+    assert!(
+        listed.contains("known-addresses") && listed.contains("a.n.DIF=16,b.n.DIF=17"),
+        "{listed}"
+    );
 }
