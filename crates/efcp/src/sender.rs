@@ -78,8 +78,10 @@ pub(crate) struct Sender<P> {
     copies: bool,
     /// The last UDF, to be repeated where that stands for a rendezvous PDU.
     last: Option<P>,
-    /// How long the other side may wait with an acknowledgement.
+    /// A, as far as the other side lets it pass.
     a_ns: u64,
+    /// How long an acknowledgement may take beyond the round trip.
+    answer_ns: u64,
     r_ns: u64,
     delta_t: u64,
     rollover: u64,
@@ -136,7 +138,13 @@ impl<P: Payload> Sender<P> {
             true => 0,
             false => config.a_ns,
         };
-        let timeout_ns = config.rtt.timeout_ns().saturating_add(a_ns);
+        // What is not told of the other side's clock has to be allowed for: round-trip times do
+        // not say how much of them was A, nor by how much the other side's timer is late.
+        let answer_ns = match config.habits.selective {
+            true => a_ns,
+            false => a_ns.saturating_mul(2),
+        };
+        let timeout_ns = config.rtt.timeout_ns().saturating_add(answer_ns);
         Sender {
             is_reliable: config.retransmission,
             window,
@@ -150,6 +158,7 @@ impl<P: Payload> Sender<P> {
             copies: config.retransmission || (repeats && window.is_some()),
             last: None,
             a_ns,
+            answer_ns,
             r_ns: config.r_ns,
             delta_t,
             rollover: match config.rollover {

@@ -212,8 +212,8 @@ impl<P: Payload> Sender<P> {
         self.rtt.on_sample(now, elapsed - delay);
         let estimate = self.rtt.estimate_ns();
         // The other side may let A pass before it acknowledges.
-        self.loss.timeout_ns = self.rtt.timeout_ns().saturating_add(self.a_ns);
-        let probe_ns = estimate.saturating_mul(2).saturating_add(self.a_ns);
+        self.loss.timeout_ns = self.rtt.timeout_ns().saturating_add(self.answer_ns);
+        let probe_ns = estimate.saturating_mul(2).saturating_add(self.answer_ns);
         self.loss.probe_ns = probe_ns.min(self.loss.timeout_ns);
     }
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use carina_efcp::{
-    AckPolicy, ConnEvent, ConnectionConfig, Discard, FirstNumber, Habits, Stall, WindowControl,
-    congestion,
+    AckPolicy, ConnEvent, Connection, ConnectionConfig, Discard, FirstNumber, Habits, Stall,
+    WindowControl, congestion,
 };
 use carina_wire::Bytes;
 use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
@@ -401,6 +401,37 @@ fn repeated_acknowledgements_bring_back_what_is_missing() {
         );
         // What was sent twice gives no round-trip time, nor does what waited for it.
         assert!(status.rtt_ns < MS);
+    }
+}
+
+/// Few PDUs at a time, so that A decides about their acknowledgements, and the other side's timer is
+/// late by up to three quarters of it: nothing is sent again that way.
+#[test]
+fn what_is_acknowledged_late_is_not_sent_again() {
+    let delays = [MS / 20, MS, 10 * MS, 60 * MS];
+    for (seed, delay_ns) in (0..40).zip(delays.into_iter().cycle()) {
+        let weather = Weather {
+            delay_ns,
+            ..Weather::default()
+        };
+        let mut world = world(seed, ZERO, RELIABLE, weather);
+        let mut random = Random(seed);
+        let config = config(ZERO, RELIABLE);
+        let a_ns = config.a_ns + random.below(15) * MS;
+        let late = ConnectionConfig { a_ns, ..config };
+        world.ends[1].conn = Connection::new(0, late, seed);
+        let mut next = 0;
+        for _ in 0..300 {
+            // Two are acknowledged at once, one is not.
+            let end = next + 1 + u64::from(random.percent(30));
+            next = world.write(0, next, end, 10 * S);
+            world.run(random.below(80) * MS);
+        }
+        world.run(S);
+        let counters = world.ends[0].conn.counters();
+        let again = (counters.probes, counters.timeouts, counters.retransmitted);
+        assert_eq!(again, (0, 0, 0), "seed {seed}, delay {delay_ns}, A {a_ns}");
+        assert_eq!(world.numbers(1), (0..next).collect::<Vec<_>>());
     }
 }
 
