@@ -293,7 +293,8 @@ impl FlowSender {
         if self.link.ended() || self.opposite.state() == State::Failed {
             self.look_now()?;
         }
-        if !self.ring.arm_space(bytes) {
+        // Woken for one SDU's room it would sleep again after one SDU.
+        if !self.ring.arm_space(bytes.max(self.ring.capacity() / 4)) {
             return Ok(());
         }
         self.stats.sleeps += 1;

@@ -199,6 +199,8 @@ impl Engine {
             }
         }
         moved |= self.push_all(now);
+        let pushed = self.links.take_pushed();
+        self.links.hold_bells(self.linger.holds_bells(pushed));
         for at in 0..count {
             self.settle(self.awake[at], now);
         }
@@ -228,9 +230,6 @@ impl Engine {
             }
             if !slot.awake {
                 touched.push(id);
-                if slot.budget.expects_answers() {
-                    self.links.wake(id);
-                }
             }
         }
         self.copy_left_over();

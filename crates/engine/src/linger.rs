@@ -7,6 +7,8 @@
 
 use carina_sys::monotonic_ns;
 
+use crate::app::BURST;
+
 /// How long one app is kept awake without anything to do; each app learns its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
@@ -22,13 +24,6 @@ impl Budget {
             (self.ns / 2).max(BUDGET_NS_MIN)
         };
     }
-
-    /// True when bells rang soon after something had moved, so that an app asleep is better woken
-    /// by what is given to it than by the answer.
-    #[must_use]
-    pub fn expects_answers(self) -> bool {
-        self.ns > BUDGET_NS_MIN
-    }
 }
 
 impl Default for Budget {
@@ -43,6 +38,8 @@ pub struct Linger {
     yields: bool,
     /// Until then nobody is kept awake, in ns.
     crowded_until: u64,
+    /// Breaths in a row that held their bells.
+    held: u32,
 }
 
 impl Linger {
@@ -53,6 +50,7 @@ impl Linger {
         Linger {
             yields: cpus <= 1,
             crowded_until: 0,
+            held: 0,
         }
     }
 
@@ -61,6 +59,15 @@ impl Linger {
     #[must_use]
     pub fn look_turns(&self) -> u32 {
         if self.yields { 1 } else { LOOK_TURNS }
+    }
+
+    /// Whether a breath that moved `packets` should hold its bells. On one processor a reader
+    /// that is woken runs at once and takes what one breath brought, and each such turn costs two
+    /// switches: while breaths are full, several share one bell.
+    pub fn holds_bells(&mut self, packets: usize) -> bool {
+        let hold = self.yields && packets >= BURST && self.held < HELD_MAX;
+        self.held = if hold { self.held + 1 } else { 0 };
+        hold
     }
 
     /// How long an app with this budget may be idle at `now`. Where a thread that never stops
@@ -99,6 +106,9 @@ impl Linger {
 const BUDGET_NS_MIN: u64 = 4_000;
 /// Beyond this a sleep is cheaper than the wait.
 const BUDGET_NS_MAX: u64 = 200_000;
+/// Full breaths in a row that may hold their bells: what they brought waits no longer than they
+/// take.
+const HELD_MAX: u32 = 8;
 /// A yield that took longer has let somebody run who has work of his own.
 const CROWDED_NS: u64 = 300_000;
 /// After such a yield nobody is kept awake for so long.
@@ -115,7 +125,6 @@ mod tests {
     #[test]
     fn soon_answers_lengthen_the_budget_and_late_ones_shorten_it() {
         let mut budget = Budget::default();
-        assert!(!budget.expects_answers());
         for _ in 0..10 {
             budget.rang_after(20_000);
         }
@@ -136,5 +145,16 @@ mod tests {
         assert_eq!(linger.patience_ns(budget, 400_000), 0);
         let later = 1_001 + CROWDED_NS + CROWDED_REST_NS;
         assert_eq!(linger.patience_ns(budget, later), BUDGET_NS_MIN);
+    }
+
+    #[test]
+    fn full_breaths_hold_their_bells_for_a_while_and_only_on_one_processor() {
+        let mut linger = Linger::new(1);
+        assert!(!linger.holds_bells(BURST - 1));
+        for _ in 0..2 {
+            assert!((0..HELD_MAX).all(|_| linger.holds_bells(BURST)));
+            assert!(!linger.holds_bells(BURST));
+        }
+        assert!(!Linger::new(2).holds_bells(BURST));
     }
 }

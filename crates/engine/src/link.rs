@@ -61,9 +61,29 @@ pub struct Links {
     finished: Vec<AppId>,
     left_over: Vec<LinkId>,
     retries: Vec<LinkId>,
+    /// Packets put on links in this breath.
+    pushed: usize,
+    holds_bells: bool,
 }
 
 impl Links {
+    /// True when apps should leave it to a later breath to wake those who wait for what they did
+    /// in this one: whoever is woken would only take the processor from the work that is there.
+    #[must_use]
+    pub fn holds_bells(&self) -> bool {
+        self.holds_bells
+    }
+
+    /// Whether bells are held in this breath.
+    pub(crate) fn hold_bells(&mut self, hold: bool) {
+        self.holds_bells = hold;
+    }
+
+    /// Packets put on links since the last call.
+    pub(crate) fn take_pushed(&mut self) -> usize {
+        std::mem::take(&mut self.pushed)
+    }
+
     /// Makes a link from `from` to `to`; `tag` is the sink's own mark for it.
     pub fn connect(&mut self, from: AppId, to: AppId, credit: Credit, piece_max: usize) -> LinkId {
         let limit = match credit {
@@ -273,6 +293,7 @@ impl Links {
         link.queue.push_back(packet);
         let (to, list) = (link.to, !link.listed_ready);
         link.listed_ready = true;
+        self.pushed += 1;
         let Some(side) = self.side_mut(to) else {
             return Ok(());
         };

@@ -231,7 +231,10 @@ impl App for RingFlow {
         moved
     }
 
-    fn settle(&mut self, _now: u64, _links: &mut Links) {
+    fn settle(&mut self, _now: u64, links: &mut Links) {
+        if links.holds_bells() {
+            return;
+        }
         if self.has_written {
             self.has_written = false;
             self.end.publish();
@@ -251,6 +254,10 @@ impl App for RingFlow {
     fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
         if self.flow.is_done {
             return true;
+        }
+        // Bells were held in this breath.
+        if self.has_written || self.has_read {
+            return false;
         }
         self.is_armed = true;
         // A record that waits for the link needs no bell: the link wakes this app.
