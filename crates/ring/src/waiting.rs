@@ -76,12 +76,11 @@ impl Spin {
             // be one that never stops, sleeping is better: who is woken gets the processor soon,
             // who yields it waits for his turn.
             yield_now();
-            let found = ready();
             if monotonic_ns() - now > CROWDED_NS {
                 self.crowded = CROWDED_WAITS;
-                return found;
+                break false;
             }
-            if found {
+            if ready() {
                 break true;
             }
         };
@@ -91,7 +90,7 @@ impl Spin {
             false => (self.budget_ns / 2).max(SPIN_NS_MIN),
         }
         .min(self.budget_ns_max);
-        found
+        found || ready()
     }
 
     /// The last try before sleeping. A scheduler that owes this thread time gives the processor
