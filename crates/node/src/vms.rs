@@ -193,7 +193,7 @@ fn qemu_args(vm: &VmPort) -> Vec<String> {
         "-chardev".into(),
         format!("socket,path={path},id={id},server=on,wait=on"),
         "-device".into(),
-        format!("ivshmem-doorbell,vectors=1,chardev={id}"),
+        format!("ivshmem-doorbell,vectors=32,chardev={id}"),
     ]
 }
 

@@ -15,15 +15,22 @@ pub fn qemu_args(name: &str, ivshmem: &Path) -> Vec<String> {
         "-chardev".into(),
         format!("socket,path={},id={id},server=on,wait=on", escape(ivshmem)),
         "-device".into(),
-        format!("ivshmem-doorbell,vectors=1,chardev={id}"),
+        format!("ivshmem-doorbell,vectors=32,chardev={id}"),
     ]
 }
 
 /// The same as children of a libvirt `<domain>`, whose root element needs
 /// `xmlns:qemu='http://libvirt.org/schemas/domain/qemu/1.0'`.
+///
+/// libvirt does not see the device, and gives slots of the PCI bus to its own from 1 upwards; hence
+/// one far up.
 pub fn libvirt_xml(name: &str, ivshmem: &Path) -> String {
     let mut xml = String::from("<qemu:commandline>\n");
-    for argument in qemu_args(name, ivshmem) {
+    let mut arguments = qemu_args(name, ivshmem);
+    if let Some(device) = arguments.last_mut() {
+        device.push_str(",addr=0x18");
+    }
+    for argument in arguments {
         xml.push_str(&format!(
             "  <qemu:arg value='{}'/>\n",
             xml_attribute(&argument)
@@ -57,7 +64,9 @@ mod tests {
             args[1],
             "socket,path=/run/a,,b/it's,id=carina-vm1,server=on,wait=on"
         );
-        assert_eq!(args[3], "ivshmem-doorbell,vectors=1,chardev=carina-vm1");
-        assert!(libvirt_xml("vm1", path).contains("path=/run/a,,b/it&apos;s,id=carina-vm1"));
+        assert_eq!(args[3], "ivshmem-doorbell,vectors=32,chardev=carina-vm1");
+        let xml = libvirt_xml("vm1", path);
+        assert!(xml.contains("path=/run/a,,b/it&apos;s,id=carina-vm1"));
+        assert!(xml.contains("chardev=carina-vm1,addr=0x18'/>"), "{xml}");
     }
 }

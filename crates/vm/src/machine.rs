@@ -486,7 +486,7 @@ mod tests {
             "-m 300 -smp 2",
             "-accel tcg,thread=multi -cpu max",
             "socket,path=/run/x/a.sock,id=carina-a-0,server=on,wait=on",
-            "ivshmem-doorbell,vectors=1,chardev=carina-a-0",
+            "ivshmem-doorbell,vectors=32,chardev=carina-a-0",
             "e1000,netdev=net0,romfile=",
             "carina.modules=e1000",
             "carina.cmd=echo%20100%25%20sure",

@@ -81,6 +81,26 @@ impl Running {
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
+    /// Waits until QEMU has taken its arguments and the node has connected: from then on the guest
+    /// runs, whatever it is.
+    ///
+    /// # Errors
+    ///
+    /// When QEMU ends, with its last words, or the time is over.
+    pub fn wait_started(&self, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        while Instant::now() < deadline {
+            self.check_running()?;
+            // QEMU does not serve its monitor before the node has connected.
+            if Qmp::connect(&self.record.qmp, SLICE).is_ok() {
+                return Ok(());
+            }
+            std::thread::sleep(POLL);
+        }
+        self.check_running()?;
+        Err(self.timeout("connection of a node to its ivshmem socket", limit))
+    }
+
     /// Waits until the guest takes commands: some seconds after the node has connected.
     ///
     /// # Errors
@@ -92,10 +112,9 @@ impl Running {
             self.check_running()?;
             // QEMU makes its sockets in order; the agent's is there before it waits for the node.
             if let Ok(shell) = self.shell() {
-                let slice = deadline
-                    .saturating_duration_since(Instant::now())
-                    .min(SLICE);
-                if shell.wait_ready(slice).is_ok() {
+                // In one go: an answer that comes late counts, and the end of QEMU closes the port.
+                let left = deadline.saturating_duration_since(Instant::now());
+                if shell.wait_ready(left).is_ok() {
                     return Ok(());
                 }
             }

@@ -84,18 +84,20 @@ impl Shell {
     pub fn wait_ready(&self, limit: Duration) -> std::result::Result<(), NoAnswer> {
         let deadline = Instant::now() + limit;
         let (id, answers) = self.expect().ok_or(NoAnswer::Closed)?;
+        let mut pause = PING_PAUSE_MIN;
         let outcome = loop {
             // A request from before the guest has set up its port is lost; hence again and again.
             if self.send(&format!("\nPING {id}\n")).is_err() {
                 break Err(NoAnswer::Closed);
             }
-            match answers.recv_timeout(PING_INTERVAL) {
+            match answers.recv_timeout(pause) {
                 Ok(_) => break Ok(()),
                 Err(RecvTimeoutError::Disconnected) => break Err(NoAnswer::Closed),
                 Err(RecvTimeoutError::Timeout) if Instant::now() >= deadline => {
                     break Err(NoAnswer::Timeout);
                 }
-                Err(RecvTimeoutError::Timeout) => {}
+                // A slow guest that is asked faster than it answers would never catch up.
+                Err(RecvTimeoutError::Timeout) => pause = (pause * 3 / 2).min(PING_PAUSE_MAX),
             }
         };
         self.forget(&id);
@@ -192,7 +194,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 static SHELLS: AtomicU64 = AtomicU64::new(0);
-const PING_INTERVAL: Duration = Duration::from_millis(50);
+const PING_PAUSE_MIN: Duration = Duration::from_millis(50);
+const PING_PAUSE_MAX: Duration = Duration::from_millis(500);
 
 /// Encoded and with its verb, a part stays below the 4096 bytes that a Linux terminal buffers.
 const PART_BYTES: usize = 1500;
@@ -264,6 +267,34 @@ mod tests {
             shell.run("late", Duration::from_secs(10)),
             Err(NoAnswer::Closed)
         );
+    }
+
+    #[test]
+    fn guest_that_answers_slower_than_it_is_asked_is_ready_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("agent");
+        let listener = UnixListener::bind(&path).unwrap();
+        let guest = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            for line in BufReader::new(stream.try_clone().unwrap()).lines() {
+                let line = line.unwrap_or_default();
+                let Some(id) = line.strip_prefix("PING ") else {
+                    continue;
+                };
+                // The first answer comes when many have been asked for.
+                std::thread::sleep(Duration::from_millis(400));
+                if (&stream)
+                    .write_all(format!("PONG {id}\n").as_bytes())
+                    .is_err()
+                {
+                    return;
+                }
+            }
+        });
+        let shell = Shell::connect(&path).unwrap();
+        shell.wait_ready(Duration::from_secs(20)).unwrap();
+        drop(shell);
+        guest.join().unwrap();
     }
 
     #[test]
