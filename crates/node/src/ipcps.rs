@@ -157,6 +157,7 @@ impl Core {
         let config = HlConfig::new(side, String::new(), device.record_bytes_max());
         self.plane.send(Command::AddHv {
             ipcp: id,
+            label: name.to_string(),
             device,
             side,
             name: self.name.clone(),

@@ -47,6 +47,8 @@ pub enum Command {
     AddHv {
         /// The id that later orders and events carry; must be new.
         ipcp: IpcpId,
+        /// The name of the IPCP, with which its counters are shown.
+        label: String,
         /// The VMPI device.
         device: Box<dyn VmpiImpl>,
         /// Which side of the device this system is.

@@ -200,10 +200,11 @@ impl Plane {
         match command {
             Command::AddHv {
                 ipcp,
+                label,
                 device,
                 side,
                 name,
-            } => self.add_hv(ipcp, device, side, name),
+            } => self.add_hv(ipcp, &label, device, side, name),
             Command::AddMedium { ipcp, medium } => self.add_medium(ipcp, medium),
             Command::AddNormal(new) => self.add_normal(*new),
             Command::Member { ipcp, order } => {
@@ -267,6 +268,7 @@ impl Plane {
     fn add_hv(
         &mut self,
         ipcp: IpcpId,
+        label: &str,
         device: Box<dyn carina_vmpi::ll::VmpiImpl>,
         side: carina_vmpi::hl::Side,
         name: String,
@@ -279,7 +281,7 @@ impl Plane {
         let orders = Orders::default();
         let row = self
             .counters
-            .row(Kind::Ipcp, u64::from(ipcp.0), &format!("hv {name}"));
+            .row(Kind::Ipcp, u64::from(ipcp.0), &format!("hv {label}"));
         let parts = Parts {
             id,
             ipcp,

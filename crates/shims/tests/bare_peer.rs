@@ -134,6 +134,7 @@ fn flow(label: &str, sdu_bytes_max: u64) -> (Host, Bare, App, carina_api::PortId
     let device = region.device(Side::Host).unwrap();
     host.plane.send(Command::AddHv {
         ipcp: IPCP,
+        label: "a".to_owned(),
         device,
         side: Side::Host,
         name: "host".to_owned(),
@@ -290,6 +291,7 @@ fn a_vm_that_scribbles_over_its_region_does_not_disturb_another_vm() {
     let name = "host".to_owned();
     pair.host.send(Command::AddHv {
         ipcp: hostile,
+        label: "hostile".to_owned(),
         device,
         side: Side::Host,
         name,

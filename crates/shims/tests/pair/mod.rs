@@ -91,6 +91,7 @@ impl Pair {
         let name = format!("{side:?}");
         plane.send(Command::AddHv {
             ipcp: IPCP,
+            label: "a".to_owned(),
             device,
             side,
             name,
