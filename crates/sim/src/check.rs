@@ -257,7 +257,8 @@ impl World {
             .iter()
             .enumerate()
             .filter_map(|(number, session)| {
-                let text = session.wrong(self.are_ends_told_once)?;
+                let was_heard = self.peace_since.is_some_and(|at| session.said_at > at);
+                let text = session.wrong(self.are_ends_told_once && !was_heard)?;
                 let state = |end: &Option<crate::traffic::End>| {
                     end.as_ref().map(|end| (end.seat, end.state.clone()))
                 };
@@ -411,17 +412,24 @@ impl Session {
             (Some(State::Asking), _) => Some("the request was never answered".into()),
             (_, Some(State::Asking)) => Some("the called side was never told".into()),
             (Some(State::Open), Some(State::Open)) => self.stuck(),
-            (Some(State::Open), None | Some(_)) | (Some(_), Some(State::Open))
-                if are_ends_told_once =>
-            {
-                None
-            }
+            // Whoever has something to say must find out by itself.
+            (Some(State::Open), None | Some(_)) if are_ends_told_once => self.waits(0),
+            (Some(_), Some(State::Open)) if are_ends_told_once => self.waits(1),
             (Some(State::Open), None) => Some("open at one end only".into()),
             (Some(State::Open), Some(_)) | (Some(_), Some(State::Open)) => {
                 Some("one end does not know that the flow is over".into())
             }
             _ => None,
         }
+    }
+
+    /// Why one end waits for ever although the other is gone.
+    fn waits(&self, side: usize) -> Option<String> {
+        let [written, bytes, ..] = self.streams[side].progress();
+        let is_waiting = !self.streams[side].is_written();
+        is_waiting.then(|| {
+            format!("side {side} waits to write more than {written} SDUs, {bytes} bytes to nobody")
+        })
     }
 
     /// Why an open session does not progress.

@@ -436,6 +436,9 @@ impl<'a> Run<'a> {
             self.world.mend(*cable);
             self.world.set_profile(*cable, self.peace());
         }
+        if !self.peace().drops() {
+            self.world.peace_since = Some(self.world.now());
+        }
         for system in &self.systems {
             self.world.restart(*system);
         }
@@ -573,11 +576,13 @@ impl<'a> Run<'a> {
     }
 
     fn is_lossy(&self) -> bool {
-        // A damaged PDU is a lost one.
-        let Profile {
-            loss, corruption, ..
-        } = self.peace();
-        loss + corruption >= 50
+        let peace = self.peace();
+        match self.terms.repeats_management {
+            // A damaged PDU is a lost one.
+            true => peace.loss + peace.corruption >= 50,
+            // One that is lost is one too many.
+            false => peace.drops(),
+        }
     }
 
     /// All flows end, and nothing stays behind.

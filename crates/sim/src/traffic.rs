@@ -77,6 +77,8 @@ pub struct Session {
     /// Called ends that the caller knows nothing about, because it died or gave up.
     pub(crate) strays: u32,
     pub(crate) is_closing: bool,
+    /// When something last happened to one end that the other has to be told.
+    pub(crate) said_at: u64,
 }
 
 /// One end of a session.
@@ -166,6 +168,7 @@ impl World {
             ends: [Some(end), None],
             strays: 0,
             is_closing: false,
+            said_at: now,
         });
         self.hold(from, key, Holder::Session(number, 0));
         Some(number)
@@ -208,6 +211,7 @@ impl World {
 
     /// The called application makes up its mind.
     pub(crate) fn respond(&mut self, number: usize, incarnation: u32) {
+        let now = self.now();
         let session = &mut self.sessions[number];
         let is_refused = session.wish.is_refused;
         let asking = |end: &&mut End| end.incarnation == incarnation && end.state == State::Asking;
@@ -215,6 +219,7 @@ impl World {
             return;
         };
         let (seat, flow) = (end.seat, end.key);
+        session.said_at = now;
         if is_refused {
             end.state = State::Denied("no".into());
             if let Some(life) = self.life(seat) {
@@ -242,7 +247,10 @@ impl World {
         side: usize,
         result: Result<(), String>,
     ) {
-        let Some(end) = &mut self.sessions[number].ends[side] else {
+        let now = self.now();
+        let session = &mut self.sessions[number];
+        session.said_at = now;
+        let Some(end) = &mut session.ends[side] else {
             return;
         };
         if end.state != State::Asking || side == 1 {
@@ -275,9 +283,14 @@ impl World {
         number: usize,
         side: usize,
         is_graceful: bool,
-        _why: &str,
+        why: &str,
     ) {
+        let now = self.now();
         let session = &mut self.sessions[number];
+        // Whoever cannot be reached is not told, and what it sees may be another DIF.
+        if !why.ends_with(UNREACHABLE) {
+            session.said_at = now;
+        }
         let Some(end) = &mut session.ends[side] else {
             return;
         };
@@ -303,10 +316,12 @@ impl World {
 
     /// All ends on a dead system are dead.
     pub(crate) fn lose_sessions(&mut self, system: SystemId) {
+        let now = self.now();
         for session in &mut self.sessions {
             for end in session.ends.iter_mut().flatten() {
                 if self.seats[end.seat.0].system == system && end.is_live() {
                     end.state = State::Dead;
+                    session.said_at = now;
                 }
             }
         }
@@ -474,6 +489,7 @@ impl World {
         let Some((seat, flow)) = self.open_end(number, side) else {
             return;
         };
+        self.sessions[number].said_at = now;
         if let Some(end) = &mut self.sessions[number].ends[side] {
             end.state = State::Ended;
         }
@@ -512,6 +528,9 @@ impl World {
 fn caller_name(number: usize) -> String {
     format!("c{number}")
 }
+
+/// How an IPCP says why it has closed a flow whose other end has gone out of reach.
+const UNREACHABLE: &str = "cannot be reached any more";
 
 /// Pieces that a writer without pauses writes at once.
 const BURST: usize = 32;

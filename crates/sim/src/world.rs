@@ -30,6 +30,8 @@ pub struct World {
     pub(crate) tallies: Tallies,
     /// Members say once that a flow is over, and PDUs may be lost: an end may not hear of it.
     pub(crate) are_ends_told_once: bool,
+    /// Since when no PDU is lost any more.
+    pub(crate) peace_since: Option<u64>,
     /// Seats with something to do at this instant.
     dirty: BTreeSet<usize>,
     failures: Vec<String>,
@@ -54,6 +56,7 @@ impl World {
             answers: BTreeMap::new(),
             tallies: Tallies::default(),
             are_ends_told_once: false,
+            peace_since: None,
             dirty: BTreeSet::new(),
             failures: Vec::new(),
             birth,
