@@ -17,7 +17,8 @@ build: packages
 
 # The program, and librina for C programs: cc prog.c $(pkg-config --cflags --libs rina).
 install: build
-	cargo build --locked --release --target $(TARGET) --package carina-client
+	cargo rustc --locked --release --target $(TARGET) --package carina-client --lib \
+		--crate-type staticlib
 	scripts/librina target/$(TARGET)/release/libcarina_client.a $(LIBRARIES) $(PREFIX)
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include/rina \
 		$(DESTDIR)$(PREFIX)/lib/pkgconfig

@@ -23,7 +23,7 @@ enum Library {
     Shared,
     /// `librina.a`, with a shared C library.
     Static,
-    /// `libcarina_client.so`: the calls without `read` and `write`.
+    /// `libcarina_client.a`: the calls without `read` and `write`.
     Calls,
 }
 
@@ -31,10 +31,26 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// Where cargo put the libraries of the profile in which this test was built.
-fn libraries() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    exe.parent().unwrap().to_path_buf()
+/// Makes `libcarina_client.a` as `make install` does, once, in the profile of this test: only those
+/// who want a library for C have one made.
+fn archive() -> &'static Path {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap();
+        let is_dev = cfg!(debug_assertions);
+        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+        cargo
+            .args(["rustc", "--quiet", "--offline", "--package=carina-client"])
+            .args(["--lib", "--crate-type=staticlib"])
+            .args((!is_dev).then_some("--release"))
+            .arg("--target-dir")
+            .arg(target)
+            .current_dir(root());
+        let made = cargo.output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let profile = if is_dev { "debug" } else { "release" };
+        target.join(profile).join("libcarina_client.a")
+    })
 }
 
 /// Makes librina as `make install` does, once.
@@ -43,7 +59,7 @@ fn librina() -> &'static Path {
     MADE.get_or_init(|| {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("librina");
         let made = Command::new(root().join("scripts/librina"))
-            .arg(libraries().join("libcarina_client.a"))
+            .arg(archive())
             .arg(&directory)
             .output();
         assert_eq!(succeeds(&made.unwrap()), "");
@@ -72,7 +88,9 @@ fn compile(house: &House, source: &str, library: Library, flags: &[&str]) -> Pat
         Library::Static => {
             cc.arg(librina().join("librina.a")).args(["-ldl", "-lm"]);
         }
-        Library::Calls => link(&mut cc, &libraries(), "-lcarina_client"),
+        Library::Calls => {
+            cc.arg(archive()).args(["-ldl", "-lm"]);
+        }
     }
     assert_eq!(succeeds(&cc.output().unwrap()), "");
     program
