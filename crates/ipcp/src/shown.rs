@@ -20,6 +20,11 @@ pub(crate) fn flag(name: &str, value: bool) -> (String, Scalar) {
     (name.to_string(), Scalar::Bool(value))
 }
 
+/// A name of a member or an application as one part of a path.
+pub(crate) fn escape(name: &str) -> String {
+    name.replace('%', "%25").replace('/', "%2F")
+}
+
 /// Levels of `path` below `top`; `None` when it is not below.
 pub(crate) fn depth_below(top: &str, path: &str) -> Option<u32> {
     let rest = match (top, path) {

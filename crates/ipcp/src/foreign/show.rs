@@ -10,7 +10,7 @@ use super::links::{Key, Reach, Report};
 use crate::api::{RibObject, Scalar};
 use crate::config::{DifConfig, QosCube};
 use crate::seam::DataTransfer;
-use crate::shown::{depth_below, flag, in_scope, text, uint};
+use crate::shown::{depth_below, escape, flag, in_scope, text, uint};
 
 /// Collects objects; [`Shown::within`] gives those that were asked for.
 #[derive(Debug, Default)]
@@ -125,7 +125,7 @@ impl Shown {
             flag("is_reachable", is_reachable),
             flag("is_visible", true),
         ];
-        self.add(&format!("/members/{name}"), "member", fields);
+        self.add(&place("members", name), "member", fields);
     }
 
     /// A neighbour.
@@ -139,7 +139,7 @@ impl Shown {
             uint("cost", u64::from(neighbour.cost)),
             uint("heard_at_ms", neighbour.heard / super::MS),
         ];
-        self.add(&format!("/neighbours/{name}"), "neighbour", fields);
+        self.add(&place("neighbours", &name), "neighbour", fields);
     }
 
     /// An N-1 flow that leads to no neighbour yet.
@@ -158,7 +158,7 @@ impl Shown {
             ("members".to_string(), Scalar::List(members)),
             flag("is_here", is_here),
         ];
-        self.add(&format!("/directory/{name}"), "application", fields);
+        self.add(&place("directory", name), "application", fields);
     }
 
     /// A link as one of its ends reports it. `addresses` are those of the two ends; 0 when one is
@@ -262,6 +262,11 @@ impl Shown {
             false => Ok(found),
         }
     }
+}
+
+/// Path of what is called so below a parent.
+fn place(parent: &str, name: &str) -> String {
+    format!("/{parent}/{}", escape(name))
 }
 
 /// Objects that are there for what is below them.

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 
 use super::objects::{class, name};
+use super::spreading::LOWER_DIFS_MAX;
 use super::values::{AddressEntries, AddressEntry, ENTRIES_MAX, is_name, value, value_of};
 use super::{MEMBERS_MAX, Member, OUTDATED_NS, Rlite};
 use crate::api::N1Port;
@@ -225,14 +226,23 @@ impl Rlite {
         .collect()
     }
 
-    /// What is known of another member changes.
-    pub(super) fn set_member(&mut self, now: u64, name: &str, member: Member) -> bool {
-        if self.members.get(name) == Some(&member) {
-            return false;
+    /// A member's record was told, by itself or by another. Returns whether that is news: to be
+    /// told to the other neighbours.
+    pub(super) fn set_member(
+        &mut self,
+        now: u64,
+        name: &str,
+        told: Member,
+        is_own_word: bool,
+    ) -> bool {
+        if let Some(known) = self.members.get_mut(name)
+            && known.address == told.address
+        {
+            return known.learn(told.lower_difs, is_own_word);
         }
         // Records have no sequence numbers: two versions that go round at the same time would be
         // news to every member for ever.
-        let is_outdated = |(old, at): &(Member, u64)| *old == member && now < at + OUTDATED_NS;
+        let is_outdated = |(old, at): &(u64, u64)| *old == told.address && now < at + OUTDATED_NS;
         if self.outdated.get(name).is_some_and(is_outdated) {
             self.journal.count("members-outdated");
             return false;
@@ -244,8 +254,8 @@ impl Rlite {
                 return false;
             }
         }
-        if let Some(old) = self.members.insert(name.to_string(), member) {
-            self.outdated.insert(name.to_string(), (old, now));
+        if let Some(old) = self.members.insert(name.to_string(), told) {
+            self.outdated.insert(name.to_string(), (old.address, now));
         }
         self.are_routes_stale = true;
         true
@@ -255,12 +265,13 @@ impl Rlite {
     pub(super) fn remove_member(&mut self, now: u64, name: &str) -> bool {
         let old = self.members.remove(name);
         let is_news = old.is_some();
+        self.are_routes_stale |= is_news;
         self.outdated
-            .extend(old.map(|old| (name.to_string(), (old, now))));
+            .extend(old.map(|old| (name.to_string(), (old.address, now))));
         is_news
     }
 
-    /// Forgets versions of records that do not go round any more.
+    /// Forgets addresses in records that do not go round any more.
     pub(super) fn forget_outdated(&mut self, now: u64) {
         self.outdated.retain(|_, (_, at)| now < *at + OUTDATED_NS);
     }
@@ -309,6 +320,23 @@ impl Rlite {
         self.journal.count("addresses-changed");
         self.take_address(address, dt);
         self.tell_own_record(now, dt);
+    }
+}
+
+impl Member {
+    /// N-1 DIFs of a record with the same address. There are many versions of such a list while a
+    /// member gets its N-1 flows, and nothing tells which is the latest: what others say only ever
+    /// adds to it, so that no version can go round for ever. Returns whether it did.
+    fn learn(&mut self, told: Vec<String>, is_own_word: bool) -> bool {
+        let is_new = |dif: &String| !self.lower_difs.contains(dif);
+        let mut new: Vec<String> = told.iter().filter(|dif| is_new(dif)).cloned().collect();
+        if is_own_word {
+            self.lower_difs = told;
+        } else {
+            new.truncate(LOWER_DIFS_MAX.saturating_sub(self.lower_difs.len()));
+            self.lower_difs.extend_from_slice(&new);
+        }
+        !new.is_empty()
     }
 }
 

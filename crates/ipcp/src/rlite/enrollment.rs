@@ -3,7 +3,7 @@
 
 use alloc::boxed::Box;
 use alloc::format;
-use alloc::string::ToString;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode, Party, Value};
@@ -117,7 +117,7 @@ impl Rlite {
     }
 
     /// Whether an IPCP of this name may connect over an N-1 flow.
-    fn check_caller(&self, n1: N1Port, name: &str) -> Result<(), alloc::string::String> {
+    fn check_caller(&self, n1: N1Port, name: &str) -> Result<(), String> {
         if self.member.is_none() {
             return Err(format!("{} is no member of DIF {:?}", self.own, self.dif));
         }
@@ -165,6 +165,12 @@ impl Rlite {
         }
     }
 
+    /// Who has connected over an N-1 flow and may say now what it wants.
+    fn caller(&self, n1: N1Port) -> Option<String> {
+        let flow = self.n1s.get(&n1)?;
+        matches!(flow.stage, Stage::Answering).then(|| flow.peer.clone())
+    }
+
     /// M_START of an enrollment.
     pub(super) fn on_start(
         &mut self,
@@ -173,13 +179,9 @@ impl Rlite {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.n1s.get(&n1) else {
-            return;
-        };
-        if !matches!(flow.stage, Stage::Answering) {
+        let Some(peer) = self.caller(n1) else {
             return self.journal.count("stale");
-        }
-        let peer = flow.peer.clone();
+        };
         let Some(info) = value_of::<EnrollmentInfo>(message) else {
             return self.refuse_start(now, n1, message, "M_START has no enrollment value", dt);
         };
@@ -297,7 +299,7 @@ impl Rlite {
             address: proposed,
             lower_difs: Rlite::note_lower_difs(info.lower_difs),
         };
-        self.set_member(now, &peer, member);
+        self.set_member(now, &peer, member, false);
         self.reply(now, n1, request.answer().with_value(value(&answer)), dt);
         for (component, policy) in self.policies.told_policies() {
             let object = format!("/mgmt/{component}/policy");
@@ -361,16 +363,11 @@ impl Rlite {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(flow) = self.n1s.get(&n1) else {
-            return;
-        };
-        if !matches!(flow.stage, Stage::Answering) {
+        let Some(peer) = self.caller(n1) else {
             return self.journal.count("stale");
-        }
-        let peer = flow.peer.clone();
+        };
         if !self.is_neighbour(&peer) {
             let reason = format!("{peer} has to enroll: it is no neighbour of {}", self.own);
-            let reason = reason.to_string();
             return self.refuse_start(now, n1, message, &reason, dt);
         }
         self.reply(now, n1, message.answer(), dt);

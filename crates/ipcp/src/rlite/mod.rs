@@ -72,7 +72,7 @@ const REFRESH_NS: u64 = 30_000 * MS;
 /// that this must not be much longer than a flood takes.
 const HOLD_NS: u64 = 1_000 * MS;
 
-/// How long a version of a member's record may still go round after it was replaced.
+/// How long a member's record with an address that was replaced may still go round.
 const OUTDATED_NS: u64 = 5_000 * MS;
 
 /// Between two computations of routes.
@@ -109,8 +109,8 @@ pub(crate) struct Rlite {
     links: Links,
     /// Members by name: the address book of the DIF, without this one.
     members: BTreeMap<String, Member>,
-    /// Versions of these that were replaced lately, and when.
-    outdated: BTreeMap<String, (Member, u64)>,
+    /// Addresses of these that were replaced lately, and when.
+    outdated: BTreeMap<String, (u64, u64)>,
     /// Addresses that were given out, and who did. See `addresses`.
     given_out: BTreeMap<u64, String>,
     directory: Directory<String>,
@@ -289,23 +289,13 @@ impl Rlite {
     }
 
     fn directory_changes(&mut self) {
-        let mut directory = core::mem::replace(
-            &mut self.directory,
-            Directory::new(
-                String::new(),
-                directory::Limits {
-                    entries: 0,
-                    hold: 0,
-                },
-            ),
-        );
+        let own_address = self.own_address();
         let is_there = |holder: &String| {
-            let address = self.address_of(holder);
-            address.is_some_and(|address| self.can_reach(address))
+            let known = self.members.get(holder).map(|member| member.address);
+            let address = if *holder == self.own { own_address } else { known };
+            address.is_some_and(|at| Some(at) == own_address || self.reachable.contains(&at))
         };
-        let events = directory.changes(&is_there);
-        self.directory = directory;
-        for event in events {
+        for event in self.directory.changes(&is_there) {
             self.journal.tell(event);
         }
     }

@@ -297,16 +297,11 @@ impl Rlite {
         let (peer, cost, src) = (flow.peer.clone(), flow.props.cost, flow.src);
         if self.address_of(&peer).is_none() && self.check_free(src) {
             // Until it has told its record.
-            let lower_difs = Vec::new();
-            let address = src;
-            self.set_member(
-                now,
-                &peer,
-                Member {
-                    address,
-                    lower_difs,
-                },
-            );
+            let member = Member {
+                address: src,
+                lower_difs: Vec::new(),
+            };
+            self.set_member(now, &peer, member, false);
         }
         let address = Address(self.address_of(&peer).unwrap_or_default());
         self.journal.tell(Event::NeighbourUp {

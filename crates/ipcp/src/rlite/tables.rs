@@ -109,9 +109,8 @@ impl Rlite {
             }
             let is_news = match message.opcode {
                 Opcode::Delete => name != peer && self.remove_member(now, &name),
-                _ => self.set_member(now, &name, member),
+                _ => self.set_member(now, &name, member, name == peer),
             };
-            self.are_routes_stale |= is_news;
             if is_news {
                 news.push(entry);
             }

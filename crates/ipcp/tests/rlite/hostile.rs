@@ -178,6 +178,37 @@ fn tables_are_bounded() {
     assert!(net.count("a", "directory-full") > 0);
 }
 
+/// Records have no sequence numbers, and a member that gets its N-1 flows tells many.
+#[test]
+fn versions_of_a_record_do_not_go_round() {
+    let mut net = line(8, &["c", "a", "b"]);
+    let source = net.address("b");
+    let mut next_id = 1_000;
+    let mut told_on = |net: &mut Net, address: u64, difs: &[&str]| {
+        let difs = difs.iter().flat_map(|dif| bytes_field(4, dif.as_bytes()));
+        let record = [member("x", address), difs.collect()].concat();
+        next_id += 1;
+        let message = Message {
+            invoke_id: next_id,
+            version: 1,
+            ..members(&[record])
+        };
+        net.take_sent(0, 0);
+        net.inject(1, 1, pdu_of(&message, source));
+        net.take_sent(0, 0).len()
+    };
+    let versions: [&[&str]; 4] = [&["one"], &["two"], &["one", "three"], &[]];
+    for (round, wanted) in [[1, 1, 1, 0], [0; 4], [0; 4]].into_iter().enumerate() {
+        let count = versions.map(|difs| told_on(&mut net, 900, difs));
+        assert_eq!(count, wanted, "round {round}");
+    }
+    assert_eq!(told_on(&mut net, 901, &[]), 1);
+    assert_eq!(told_on(&mut net, 900, &["one"]), 0);
+    assert_eq!(net.count("a", "members-outdated"), 1);
+    net.run(20 * SECOND);
+    assert_eq!(told_on(&mut net, 900, &["one"]), 1);
+}
+
 #[test]
 fn nobody_speaks_for_a_neighbour_or_for_this_member() {
     let mut net = line(3, &["c", "a", "b"]);

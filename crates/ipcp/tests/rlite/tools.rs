@@ -52,6 +52,23 @@ fn objects_have_the_native_paths() {
 }
 
 #[test]
+fn names_with_a_slash_are_one_part_of_a_path() {
+    let mut net = line(4, &["a/1", "b%2F"]);
+    let name = "app/x".to_string();
+    net.order("b%2F", Command::Register { name });
+    net.run(SECOND);
+    for path in [
+        "/members/a%2F1",
+        "/members/b%252F",
+        "/neighbours/b%252F",
+        "/directory/app%2Fx",
+    ] {
+        let found = read(&mut net, "a/1", path, 0);
+        assert_eq!(found, Ok(vec![path.to_string()]));
+    }
+}
+
+#[test]
 fn the_longest_pdu_is_what_the_n1_flows_carry_not_what_the_constants_claim() {
     let mut net = line(1, &["a", "b"]);
     for member in ["a", "b"] {

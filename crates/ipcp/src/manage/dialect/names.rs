@@ -6,6 +6,8 @@
 use alloc::format;
 use alloc::string::String;
 
+use crate::shown::escape;
+
 /// What an object name means.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Object {
@@ -185,10 +187,6 @@ fn is_below(path: &str, parent: &str) -> bool {
         || path
             .strip_prefix(parent)
             .is_some_and(|rest| rest.starts_with('/'))
-}
-
-fn escape(name: &str) -> String {
-    name.replace('%', "%25").replace('/', "%2F")
 }
 
 fn unescape(part: &str) -> Option<String> {
