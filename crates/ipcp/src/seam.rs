@@ -42,6 +42,9 @@ pub trait DataTransfer {
     /// Replaces the forwarding table.
     fn set_forwarding(&mut self, table: &[Route]);
 
+    /// Puts these routes in place of those to the same destinations, and takes others away.
+    fn change_forwarding(&mut self, changed: &[Route], removed: &[Address]);
+
     /// Sends a management PDU without delivery guarantee: to the neighbour behind `n1`, or through
     /// the forwarding table; a message to this member's own address comes back as an event. PDUs
     /// to [`Target::N1`] look the same in every DIF

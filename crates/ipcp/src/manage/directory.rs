@@ -324,8 +324,7 @@ impl Management {
             let mut names: BTreeSet<String> = old.collect();
             names.extend(self.registered.iter().cloned());
             names.extend(self.directory.held.keys().cloned());
-            let entries = self.store.all(Kind::Application);
-            names.extend(entries.map(|(_, name, _)| name.to_string()));
+            names.extend(self.store.applications().map(str::to_string));
             self.directory.touched.append(&mut names);
         }
         for name in core::mem::take(&mut self.directory.touched) {

@@ -126,7 +126,7 @@ impl Management {
         while let Some(message) = routing.poll_message(now) {
             messages.push(message);
         }
-        let has_changed = routing.poll_routes().is_some();
+        let delta = routing.poll_routes();
         let neighbours = if messages.is_empty() {
             BTreeMap::new()
         } else {
@@ -140,18 +140,20 @@ impl Management {
             let message = dialect::request(Opcode::Write, &Object::Routing, value);
             self.tell(now, *n1, message, false, dt);
         }
-        if has_changed {
-            let table: Vec<Route> = self
-                .routing
-                .iter()
-                .flat_map(|routing| routing.table().values())
-                .map(|route| Route {
-                    dst: Address(route.dst),
-                    next: route.next.iter().copied().map(Address).collect(),
-                    alternates: route.alternates.iter().copied().map(Address).collect(),
-                })
-                .collect();
-            dt.set_forwarding(&table);
+        if let Some(delta) = delta {
+            let changed = delta.changed.into_iter().map(|route| Route {
+                dst: Address(route.dst),
+                next: route.next.into_iter().map(Address).collect(),
+                alternates: route.alternates.into_iter().map(Address).collect(),
+            });
+            let changed: Vec<Route> = changed.collect();
+            let removed: Vec<Address> = delta.removed.into_iter().map(Address).collect();
+            // Another routing policy than before knows nothing of the routes of that one.
+            if core::mem::take(&mut self.is_routing_new) {
+                dt.set_forwarding(&changed);
+            } else {
+                dt.change_forwarding(&changed, &removed);
+            }
             // Routes that change come in crowds, and this looks at every member.
             self.refresh_at = self.refresh_at.min(now + REFRESH_SOON_NS);
         }
@@ -269,21 +271,31 @@ impl Management {
         }
     }
 
-    /// Periodic: who can be reached, whose entries count.
+    /// Periodic, and soon after each change of routes: who can be reached, whose entries count.
     pub(super) fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        let mut reachable: BTreeMap<String, bool> = BTreeMap::new();
-        for (origin, _, value) in self.store.all(Kind::Member) {
+        let own = self.member.as_ref().map(|member| member.address);
+        let table = self.routing.as_ref().map(|routing| routing.table());
+        let is_reachable = |value: &[u8]| {
             let value = dialect::decode::<MemberValue>(value);
-            let is_reachable = value.is_some_and(|value| self.distance(value.address).is_some());
-            reachable.insert(origin.to_string(), is_reachable);
-        }
-        let is_reachable = |name: &str| reachable.get(name).copied().unwrap_or(false);
+            value.is_some_and(|MemberValue { address, .. }| {
+                own == Some(address) || table.is_some_and(|table| table.contains_key(&address))
+            })
+        };
         self.directory.is_stale |= self.store.refresh(now, is_reachable);
         self.check_reachability(now, dt);
         self.end_bans(now, dt);
-        let members = self.member_names().into_iter().collect();
-        if self.must_readdress(&members) {
+        if self.is_outranked() {
             self.readdress(now, dt);
         }
+    }
+
+    /// A visible member has this one's address, and the lower name.
+    fn is_outranked(&self) -> bool {
+        let Some(own) = self.member.as_ref().map(|member| member.address) else {
+            return false;
+        };
+        self.store.members_before().any(|value| {
+            dialect::decode::<MemberValue>(value).is_some_and(|value| value.address == own)
+        })
     }
 }

@@ -110,6 +110,8 @@ pub struct Management {
     /// Addresses that were given out, and until when they count although their owner is unknown.
     promised: BTreeMap<u64, (String, u64)>,
     routing: Option<Box<dyn Routing>>,
+    /// The routing policy has given no routes yet; those in force may be another's.
+    is_routing_new: bool,
     lost: BTreeMap<(String, String), Lost>,
     registered: BTreeSet<String>,
     directory: Directory,
@@ -176,6 +178,7 @@ impl Management {
             random,
             promised: BTreeMap::new(),
             routing: None,
+            is_routing_new: true,
             lost: BTreeMap::new(),
             registered: BTreeSet::new(),
             directory: Directory::default(),
@@ -289,6 +292,7 @@ impl Management {
             .make_for(component::ROUTING, &membership.config)?;
         routing.set_own(now, membership.address, &self.own);
         self.routing = Some(routing);
+        self.is_routing_new = true;
         let address = Address(membership.address);
         dt.set_address(address);
         self.former = membership.address;

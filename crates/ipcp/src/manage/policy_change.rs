@@ -123,6 +123,7 @@ impl Management {
             routing.set_own(now, member.address, &self.own);
         }
         self.routing = Some(routing);
+        self.is_routing_new = true;
         self.links_again(now, dt);
         Ok(())
     }

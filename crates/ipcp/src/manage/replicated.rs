@@ -21,6 +21,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::ops::Bound;
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -110,9 +111,20 @@ pub(super) struct Store {
     counts: BTreeMap<(String, Kind), usize>,
     digests: BTreeMap<String, u64>,
     places: BTreeMap<String, BTreeSet<String>>,
-    /// When each origin was last reachable.
-    heard: BTreeMap<String, u64>,
-    visible: BTreeMap<String, bool>,
+    /// Other members that entries are known of.
+    origins: BTreeMap<String, Origin>,
+    /// Live entries of [`Kind::Expelled`], which there are seldom.
+    expelled: usize,
+}
+
+/// What is known of a member that has made entries.
+#[derive(Debug, Default)]
+struct Origin {
+    /// When it was last reachable.
+    heard: u64,
+    is_visible: bool,
+    /// Value of its own live entry of [`Kind::Member`], to be looked at often.
+    member: Option<Vec<u8>>,
 }
 
 impl Store {
@@ -240,15 +252,20 @@ impl Store {
 
     /// All entries of a kind that are not deleted, hidden ones included.
     pub(super) fn all(&self, kind: Kind) -> impl Iterator<Item = (&str, &str, &[u8])> {
-        self.entries.iter().filter_map(move |(key, held)| {
-            let value = held.value.as_deref()?;
-            (key.kind == kind).then_some((key.origin.as_str(), key.name.as_str(), value))
-        })
+        let is_nothing = kind == Kind::Expelled && self.expelled == 0;
+        let entries = (!is_nothing).then(|| self.entries.iter());
+        entries
+            .into_iter()
+            .flatten()
+            .filter_map(move |(key, held)| {
+                let value = held.value.as_deref()?;
+                (key.kind == kind).then_some((key.origin.as_str(), key.name.as_str(), value))
+            })
     }
 
     /// Entries of this origin are shown: it is reachable, or was not long ago.
     pub(super) fn is_visible(&self, origin: &str) -> bool {
-        origin == self.own || self.visible.get(origin).copied().unwrap_or(false)
+        origin == self.own || self.origins.get(origin).is_some_and(|it| it.is_visible)
     }
 
     /// Sum of the hashes of each origin's live entries.
@@ -264,6 +281,19 @@ impl Store {
             .filter(|origin| self.is_visible(origin))
     }
 
+    /// Applications that any member has, hidden ones included.
+    pub(super) fn applications(&self) -> impl Iterator<Item = &str> {
+        self.places.keys().map(String::as_str)
+    }
+
+    /// Applications of one member.
+    pub(super) fn applications_of(&self, origin: &str) -> impl Iterator<Item = &str> {
+        let of_origin = self
+            .of_origin(origin)
+            .filter(|(key, held)| key.kind == Kind::Application && held.value.is_some());
+        of_origin.map(|(key, _)| key.name.as_str())
+    }
+
     /// Everything, as it travels.
     pub(super) fn export(&self, now: u64) -> Vec<Entry> {
         self.entries
@@ -274,16 +304,19 @@ impl Store {
 
     /// Everything of one origin.
     pub(super) fn export_of(&self, now: u64, origin: &str) -> Vec<Entry> {
+        let of_origin = self.of_origin(origin);
+        of_origin.map(|(key, _)| self.as_entry(now, key)).collect()
+    }
+
+    fn of_origin(&self, origin: &str) -> impl Iterator<Item = (&Key, &Held)> {
         let first = Key {
             origin: origin.to_string(),
             kind: Kind::Member,
             name: String::new(),
         };
-        let of_origin = self.entries.range(first..);
-        of_origin
-            .take_while(|(key, _)| key.origin == origin)
-            .map(|(key, _)| self.as_entry(now, key))
-            .collect()
+        let origin = first.origin.clone();
+        let from = self.entries.range(first..);
+        from.take_while(move |(key, _)| key.origin == origin)
     }
 
     /// One entry as it travels; the key must be held.
@@ -292,7 +325,7 @@ impl Store {
         let since = match held.value {
             None => held.deleted,
             Some(_) if key.origin == self.own || self.is_reachable(&key.origin, now) => now,
-            Some(_) => self.heard.get(&key.origin).copied().unwrap_or(now),
+            Some(_) => self.origins.get(&key.origin).map_or(now, |it| it.heard),
         };
         Entry {
             key: key.clone(),
@@ -302,26 +335,28 @@ impl Store {
         }
     }
 
-    /// Tells which members can be reached now. Returns true when visibility has changed.
-    pub(super) fn refresh(&mut self, now: u64, is_reachable: impl Fn(&str) -> bool) -> bool {
-        let origins: Vec<String> = self.heard.keys().cloned().collect();
+    /// Tells which members can be reached now, by the value of their [`Kind::Member`]. Returns true
+    /// when visibility has changed. It is called after every change of routes, and compares no
+    /// names.
+    pub(super) fn refresh(&mut self, now: u64, is_reachable: impl Fn(&[u8]) -> bool) -> bool {
+        let mut forgotten = Vec::new();
         let mut has_changed = false;
-        for origin in origins {
-            let heard = if is_reachable(&origin) {
-                self.heard.insert(origin.clone(), now);
-                now
-            } else {
-                self.heard[&origin]
-            };
-            let is_visible = now.saturating_sub(heard) < SILENT_NS;
-            has_changed |= self.visible.insert(origin.clone(), is_visible) != Some(is_visible);
-            if now.saturating_sub(heard) >= FORGET_NS {
-                for entry in self.export_of(now, &origin) {
-                    self.unset(&entry.key);
-                }
-                self.heard.remove(&origin);
-                self.visible.remove(&origin);
+        for (name, origin) in &mut self.origins {
+            if origin.member.as_deref().is_some_and(&is_reachable) {
+                origin.heard = now;
             }
+            let silent = now.saturating_sub(origin.heard);
+            has_changed |= origin.is_visible != (silent < SILENT_NS);
+            origin.is_visible = silent < SILENT_NS;
+            if silent >= FORGET_NS {
+                forgotten.push(name.clone());
+            }
+        }
+        for name in forgotten {
+            for entry in self.export_of(now, &name) {
+                self.unset(&entry.key);
+            }
+            self.origins.remove(&name);
         }
         self.entries.retain(|_, held| {
             held.value.is_some() || now.saturating_sub(held.deleted) < TOMBSTONE_NS
@@ -329,17 +364,31 @@ impl Store {
         has_changed
     }
 
+    /// Values of [`Kind::Member`] of visible members whose names come before this one's.
+    pub(super) fn members_before(&self) -> impl Iterator<Item = &[u8]> {
+        let until = (Bound::Unbounded, Bound::Excluded(self.own.as_str()));
+        let before = self.origins.range::<str, _>(until);
+        let visible = before.filter(|(_, origin)| origin.is_visible);
+        visible.filter_map(|(_, origin)| origin.member.as_deref())
+    }
+
     fn is_reachable(&self, origin: &str, now: u64) -> bool {
         // `refresh` runs at least as often as this.
-        self.heard
-            .get(origin)
-            .is_some_and(|heard| now.saturating_sub(*heard) < 2 * REFRESH_NS)
+        let origin = self.origins.get(origin);
+        origin.is_some_and(|it| now.saturating_sub(it.heard) < 2 * REFRESH_NS)
     }
 
     fn note_heard(&mut self, origin: &str, then: u64) {
-        let heard = self.heard.entry(origin.to_string()).or_insert(then);
-        *heard = then.max(*heard);
-        self.visible.entry(origin.to_string()).or_insert(true);
+        if let Some(known) = self.origins.get_mut(origin) {
+            known.heard = known.heard.max(then);
+        } else {
+            let new = Origin {
+                heard: then,
+                is_visible: true,
+                member: None,
+            };
+            self.origins.insert(origin.to_string(), new);
+        }
     }
 
     fn own_key(&self, kind: Kind, name: &str) -> Key {
@@ -360,7 +409,14 @@ impl Store {
     /// Puts an entry in place of another version of it.
     fn set(&mut self, key: Key, held: Held) {
         self.unset(&key);
-        if held.value.is_some() {
+        if let Some(value) = &held.value {
+            self.expelled += usize::from(key.kind == Kind::Expelled);
+            if key.kind == Kind::Member
+                && key.name == key.origin
+                && let Some(origin) = self.origins.get_mut(&key.origin)
+            {
+                origin.member = Some(value.clone());
+            }
             *self
                 .counts
                 .entry((key.origin.clone(), key.kind))
@@ -384,6 +440,13 @@ impl Store {
         else {
             return;
         };
+        self.expelled -= usize::from(key.kind == Kind::Expelled);
+        if key.kind == Kind::Member
+            && key.name == key.origin
+            && let Some(origin) = self.origins.get_mut(&key.origin)
+        {
+            origin.member = None;
+        }
         let of_kind = (key.origin.clone(), key.kind);
         if let Some(count) = self.counts.get_mut(&of_kind) {
             *count -= 1;

@@ -9,6 +9,7 @@ use carina_cdap::Opcode;
 use super::Management;
 use super::dialect::{self, Digests, Object};
 use super::neighbours::Stage;
+use super::policies::DirectoryPolicy;
 use super::replicated::{Entry, Fate, Kind};
 use crate::api::N1Port;
 use crate::seam::DataTransfer;
@@ -141,7 +142,14 @@ impl Management {
             }
         }
         if !members.is_empty() {
-            self.directory.is_stale = true;
+            match self.policies.directory {
+                DirectoryPolicy::Replicated => {
+                    let applications = members.iter().flat_map(|m| self.store.applications_of(m));
+                    applications.for_each(|name| self.directory.touch(name));
+                }
+                // Another member may be the home of any name.
+                DirectoryPolicy::OnDemand { .. } => self.directory.is_stale = true,
+            }
             self.follow_addresses(now, dt);
         }
         if self.member.is_none() {

@@ -130,6 +130,12 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         self.wake_all();
     }
 
+    fn change_forwarding(&mut self, changed: &[Route], removed: &[Address]) {
+        self.rmt.table.change_routes(changed, removed);
+        self.rmt.epoch += 1;
+        self.wake_all();
+    }
+
     fn send_management(&mut self, now: u64, to: Target, message: &[u8]) {
         self.rmt.now = now;
         let dialect = self.rmt.syntax.dialect;

@@ -38,7 +38,7 @@ impl<P: Payload> Transfer<P> {
         for port in self.rmt.ports() {
             out.push(port_object(port, self.rmt.table.neighbour_of(port.n1.0)));
         }
-        for (dst, route, entry) in self.rmt.table.iter() {
+        for (dst, route, entry) in self.rmt.table.in_order() {
             let mut fields = Fields::default();
             let list = |addresses: &[carina_wire::dif::Address]| {
                 addresses.iter().map(ToString::to_string).collect()
