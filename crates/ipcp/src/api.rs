@@ -164,6 +164,14 @@ pub enum Event {
         /// Why, in words for people.
         reason: String,
     },
+    /// Enrollment through this N-1 flow was refused for a reason that time does not change:
+    /// credentials, an access rule, a name that is taken, constants of the DIF that do not fit.
+    EnrollRefused {
+        /// The N-1 flow.
+        n1: N1Port,
+        /// Why, in words for people.
+        reason: String,
+    },
     /// This IPCP is no member any more.
     Left {
         /// Why.

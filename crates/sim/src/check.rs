@@ -23,6 +23,15 @@ pub struct View {
     pub table: BTreeMap<u64, Vec<u64>>,
 }
 
+/// What all members of a DIF should know; members by their places.
+struct Truth {
+    names: Vec<String>,
+    apps: BTreeSet<String>,
+    edges: Edges,
+    /// Hops from each member to each other.
+    far: Vec<Vec<Option<u64>>>,
+}
+
 /// What one member holds of state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Burden {
@@ -108,50 +117,52 @@ impl World {
             state.life.is_some() && state.is_wanted
         };
         let live: Vec<SeatId> = seats.into_iter().filter(wanted).collect();
-        let mut views = Vec::new();
-        for seat in &live {
-            match self.view(*seat) {
-                Ok(view) => views.push(view),
-                Err(reason) => {
-                    let text = format!("{}: {reason}", self.name(*seat));
-                    return self.fail(text);
+        let truth = self.truth(&live);
+        // One view at a time: together they are as large as everything that is simulated.
+        let mut first = None;
+        for (at, seat) in live.iter().enumerate() {
+            let seen = self.view(*seat);
+            let checked = seen.and_then(|view| {
+                truth.check_view(&view)?;
+                truth.check_table(at, &view)?;
+                match first.get_or_insert_with(|| view.members.clone()) == &view.members {
+                    true => Ok(()),
+                    false => Err(format!("knows other addresses: {:?}", view.members)),
                 }
-            }
-        }
-        for (index, view) in views.iter().enumerate() {
-            if let Err(wrong) = self.check_view(&live, view) {
-                let text = format!("{} {wrong}", self.name(live[index]));
+            });
+            if let Err(wrong) = checked {
+                let text = format!("{} {wrong}", self.name(*seat));
                 return self.fail(text);
             }
         }
-        if let Err(wrong) = self.check_tables(&live, &views) {
-            self.fail(wrong);
-        }
     }
 
-    fn check_view(&self, live: &[SeatId], view: &View) -> Result<(), String> {
-        let names: BTreeSet<&str> = live.iter().map(|seat| self.name(*seat)).collect();
-        let known: BTreeSet<&str> = view.members.keys().map(String::as_str).collect();
-        differ("members", &names, &known)?;
-        let addresses: BTreeSet<u64> = view.members.values().copied().collect();
-        if addresses.len() != view.members.len() {
-            return Err(format!(
-                "knows two members with one address: {:?}",
-                view.members
-            ));
-        }
-        let apps: BTreeSet<&str> = live.iter().flat_map(|seat| self.reachable(*seat)).collect();
-        let known: BTreeSet<&str> = view.directory.iter().map(String::as_str).collect();
-        differ("applications", &apps, &known)?;
-        let links: BTreeSet<(u64, u64)> = live
+    /// What these members of a DIF should know.
+    fn truth(&self, live: &[SeatId]) -> Truth {
+        let names: Vec<String> = live
             .iter()
-            .flat_map(|seat| {
-                self.neighbours(*seat)
-                    .map(|other| (self.name(*seat), other))
-            })
-            .filter_map(|(a, b)| Some((*view.members.get(a)?, *view.members.get(b)?)))
+            .map(|seat| self.name(*seat).to_owned())
             .collect();
-        differ("links", &links, &view.links)
+        let index: BTreeMap<&str, usize> = names
+            .iter()
+            .enumerate()
+            .map(|(at, name)| (name.as_str(), at))
+            .collect();
+        let edges: Edges = live
+            .iter()
+            .map(|seat| {
+                let near = self.neighbours(*seat);
+                near.filter_map(|other| Some((*index.get(other)?, 1)))
+                    .collect()
+            })
+            .collect();
+        let apps = live.iter().flat_map(|seat| self.reachable(*seat));
+        Truth {
+            apps: apps.map(str::to_owned).collect(),
+            far: (0..live.len()).map(|at| distances(&edges, at)).collect(),
+            names,
+            edges,
+        }
     }
 
     /// Names that are registered in this seat's IPCP.
@@ -177,54 +188,6 @@ impl World {
         let n1s = life.flat_map(|life| life.n1s.iter().flatten());
         let names: BTreeSet<&str> = n1s.map(|n1| n1.remote.as_str()).collect();
         names.into_iter()
-    }
-
-    /// Every next hop of every table lies on a shortest path; then no walk can loop.
-    fn check_tables(&self, live: &[SeatId], views: &[View]) -> Result<(), String> {
-        let index: BTreeMap<&str, usize> = live
-            .iter()
-            .enumerate()
-            .map(|(index, seat)| (self.name(*seat), index))
-            .collect();
-        let mut edges: Edges = vec![Vec::new(); live.len()];
-        for (at, seat) in live.iter().enumerate() {
-            edges[at].extend(
-                self.neighbours(*seat)
-                    .filter_map(|other| Some((*index.get(other)?, 1))),
-            );
-        }
-        let Some(members) = views.first().map(|view| &view.members) else {
-            return Ok(());
-        };
-        let by_address: BTreeMap<u64, usize> = members
-            .iter()
-            .filter_map(|(name, address)| Some((*address, *index.get(name.as_str())?)))
-            .collect();
-        let far: Vec<Vec<Option<u64>>> = (0..live.len()).map(|at| distances(&edges, at)).collect();
-        for (at, view) in views.iter().enumerate() {
-            let name = self.name(live[at]);
-            for (dst, to) in &by_address {
-                let Some(way) = far[at][*to].filter(|_| at != *to) else {
-                    continue;
-                };
-                let hops = view.table.get(dst).map_or(&[][..], Vec::as_slice);
-                if hops.is_empty() {
-                    return Err(format!("{name} has no route to {dst}, {way} hops away"));
-                }
-                for hop in hops {
-                    let is_neighbour =
-                        |(next, _): &&(usize, u64)| by_address.get(hop) == Some(next);
-                    let next = edges[at].iter().find(is_neighbour).map(|(next, _)| *next);
-                    let rest = next.and_then(|next| far[next][*to]);
-                    if rest != Some(way - 1) {
-                        return Err(format!(
-                            "{name} sends PDUs for {dst}, {way} hops away, to {hop}, {rest:?} hops away"
-                        ));
-                    }
-                }
-            }
-        }
-        Ok(())
     }
 
     /// Why a session in peace is not over and done with; `None` when it is.
@@ -395,6 +358,62 @@ impl World {
             Lower::Cable { cable, flow, .. } => format!("{}#{flow}", self.cables[cable.0].name),
             Lower::Flow { seat, key, .. } => format!("{}:{}", self.seats[seat.0].config.dif, key.0),
         }
+    }
+}
+
+impl Truth {
+    fn check_view(&self, view: &View) -> Result<(), String> {
+        let names: BTreeSet<&str> = self.names.iter().map(String::as_str).collect();
+        let known: BTreeSet<&str> = view.members.keys().map(String::as_str).collect();
+        differ("members", &names, &known)?;
+        let addresses: BTreeSet<u64> = view.members.values().copied().collect();
+        if addresses.len() != view.members.len() {
+            return Err(format!(
+                "knows two members with one address: {:?}",
+                view.members
+            ));
+        }
+        differ("applications", &self.apps, &view.directory)?;
+        let address = |at: usize| view.members.get(&self.names[at]).copied();
+        let ends = self.edges.iter().enumerate();
+        let ends = ends.flat_map(|(from, near)| near.iter().map(move |(to, _)| (from, *to)));
+        let links: BTreeSet<(u64, u64)> = ends
+            .filter_map(|(from, to)| Some((address(from)?, address(to)?)))
+            .collect();
+        differ("links", &links, &view.links)
+    }
+
+    /// Every next hop of the table of the member at `at` lies on a shortest path; when that is so
+    /// of all, no walk can loop.
+    fn check_table(&self, at: usize, view: &View) -> Result<(), String> {
+        let addresses: Vec<Option<u64>> = self
+            .names
+            .iter()
+            .map(|name| view.members.get(name).copied())
+            .collect();
+        let near: BTreeMap<u64, usize> = self.edges[at]
+            .iter()
+            .filter_map(|(next, _)| Some((addresses[*next]?, *next)))
+            .collect();
+        for (to, dst) in addresses.iter().enumerate() {
+            let way = self.far[at][to].filter(|_| at != to);
+            let (Some(dst), Some(way)) = (dst, way) else {
+                continue;
+            };
+            let hops = view.table.get(dst).map_or(&[][..], Vec::as_slice);
+            if hops.is_empty() {
+                return Err(format!("has no route to {dst}, {way} hops away"));
+            }
+            for hop in hops {
+                let rest = near.get(hop).and_then(|next| self.far[*next][to]);
+                if rest != Some(way - 1) {
+                    return Err(format!(
+                        "sends PDUs for {dst}, {way} hops away, to {hop}, {rest:?} hops away"
+                    ));
+                }
+            }
+        }
+        Ok(())
     }
 }
 

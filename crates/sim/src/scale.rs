@@ -55,7 +55,16 @@ pub struct Report {
     pub cut_messages: u64,
 }
 
-/// Builds and measures an arrangement; `progress` gets a line now and then.
+/// How far a measurement is, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// It goes on; there are many of these.
+    Step(String),
+    /// A part of it is done.
+    Milestone(String),
+}
+
+/// Builds and measures an arrangement.
 ///
 /// # Errors
 /// It does not converge, or a member sees what is not so.
@@ -63,7 +72,7 @@ pub fn measure(
     arrangement: Arrangement,
     size: Size,
     birth: Birth,
-    mut progress: impl FnMut(String),
+    mut progress: impl FnMut(Progress),
 ) -> Result<Report, String> {
     let mut world = World::new(size.seed, birth);
     let profile = Profile {
@@ -87,16 +96,21 @@ pub fn measure(
     converge(&mut world, &difs, begin, &mut progress)?;
     let converged_ns = world.now() - begin;
     let built = world.tallies();
-    progress(format!(
+    progress(Progress::Milestone(format!(
         "{arrangement:?}: converged after {:.1} s",
         converged_ns as f64 / 1e9
-    ));
+    )));
+    // The last reports of links are still on their way, and an alternate or an equal way may come.
+    world.run_for(REST_NS);
     let (objects, routes) = burdens(&mut world, &ground)?;
     for dif in &difs {
         let name = world.dif(dif[0]).to_owned();
         world.check_dif(&name);
+        progress(Progress::Step(format!("members of {name} agree")));
     }
-    world.run_for(REST_NS);
+    progress(Progress::Milestone(format!(
+        "{arrangement:?}: all members know what is so; a quiet minute, and one after a cut"
+    )));
     let before = world.tallies().wire_pdus;
     world.run_for(MINUTE_NS);
     let idle_messages = world.tallies().wire_pdus - before;
@@ -125,9 +139,8 @@ fn converge(
     world: &mut World,
     difs: &[Vec<SeatId>],
     begin: u64,
-    progress: &mut impl FnMut(String),
+    progress: &mut impl FnMut(Progress),
 ) -> Result<(), String> {
-    let mut told = begin;
     loop {
         world.run_for(STEP_NS);
         if let Some(failure) = world.failures().first() {
@@ -137,16 +150,12 @@ fn converge(
         if world.is_joined() && knows_all(world, difs)? {
             return Ok(());
         }
-        if now - told >= 5 * SECOND {
-            told = now;
-            let tallies = world.tallies();
-            let members: usize = difs.iter().map(|dif| world.members(dif)).sum();
-            progress(format!(
-                "{:>4} s: {members} members, {} PDUs on cables",
-                (now - begin) / SECOND,
-                tallies.wire_pdus
-            ));
-        }
+        let members: usize = difs.iter().map(|dif| world.members(dif)).sum();
+        progress(Progress::Step(format!(
+            "{:>5.1} s: {members} members, {} PDUs on cables",
+            (now - begin) as f64 / 1e9,
+            world.tallies().wire_pdus
+        )));
         if now - begin > LIMIT_NS {
             return Err(format!("no convergence in {} s", LIMIT_NS / SECOND));
         }

@@ -9,13 +9,20 @@ impl World {
     /// Acts on one event of an IPCP.
     pub(crate) fn tell(&mut self, id: SeatId, event: Event) {
         let now = self.now();
-        let words = format_args!("{}: {event:?}", self.seats[id.0].config.name);
-        let bytes = format!("{event:?}");
+        // An answer may be a whole RIB, and it is the simulation that has asked.
+        let bytes = match &event {
+            Event::Answer { id, result } => {
+                let count = result.as_ref().map_or(0, Vec::len);
+                format!("Answer {{ id: {id}, objects: {count} }}")
+            }
+            other => format!("{other:?}"),
+        };
+        let words = format_args!("{}: {bytes}", self.seats[id.0].config.name);
         self.trace
             .note(now, id.0 as u64, "event", bytes.as_bytes(), words);
         match event {
             Event::Enrolled { address, .. } => self.enrolled(id, address),
-            Event::EnrollFailed { .. } => self.tend_later(id),
+            Event::EnrollFailed { .. } | Event::EnrollRefused { .. } => self.tend_later(id),
             Event::Left { .. } => self.left(id),
             Event::NeighbourUp { .. } | Event::NeighbourDown { .. } => {
                 self.tallies.changed_at = now;

@@ -100,7 +100,9 @@ impl Net {
 
     pub fn failures(&self, at: &str) -> Vec<String> {
         self.told(at, |event| match event {
-            Event::EnrollFailed { reason, .. } => Some(reason.clone()),
+            Event::EnrollFailed { reason, .. } | Event::EnrollRefused { reason, .. } => {
+                Some(reason.clone())
+            }
             _ => None,
         })
     }

@@ -1,9 +1,9 @@
 //! `carina sim scale`: what a flat DIF and a recursive arrangement of the same systems cost.
 
 use std::path::PathBuf;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use carina_sim::scale::{Arrangement, Report, Size, measure};
+use carina_sim::scale::{Arrangement, Progress, Report, Size, measure};
 use serde::Serialize;
 
 use super::figure;
@@ -81,7 +81,7 @@ pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {
                 seed: args.seed + run as u64,
             };
             let began = Instant::now();
-            let report = measure(arrangement, size, carina_sim::birth(), progress);
+            let report = measure(arrangement, size, carina_sim::birth(), now_and_then(system));
             let report =
                 report.map_err(|what| failed(format!("{system}, seed {}: {what}", size.seed)))?;
             progress(format!(
@@ -108,6 +108,21 @@ pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {
     }
     print_line(format!("figure: {}", args.svg.display()))
 }
+
+/// Tells how far it is: what is done at once, steps on the way as often as a person may care.
+fn now_and_then(system: &'static str) -> impl FnMut(Progress) {
+    let mut told = Instant::now();
+    move |what| match what {
+        Progress::Milestone(words) => progress(words),
+        Progress::Step(words) if told.elapsed() >= EVERY => {
+            told = Instant::now();
+            progress(format!("{system}: {words}"));
+        }
+        Progress::Step(_) => {}
+    }
+}
+
+const EVERY: Duration = Duration::from_secs(2);
 
 fn rows_of(system: &'static str, reports: &[Report]) -> Vec<Row> {
     let row = |case, metric, mut values: Vec<f64>, runs| {

@@ -166,11 +166,12 @@ impl Management {
         if is_member {
             let remote = flow.props.remote.clone();
             self.notice(&remote, &format!("no neighbour at {remote:?}: {reason}"));
+        } else if !is_passing {
+            let reason = reason.to_string();
+            self.events.push_back(Event::EnrollRefused { n1, reason });
         } else if is_news {
-            self.events.push_back(Event::EnrollFailed {
-                n1,
-                reason: reason.to_string(),
-            });
+            let reason = reason.to_string();
+            self.events.push_back(Event::EnrollFailed { n1, reason });
         }
         if is_passing {
             self.retry_later(now, n1);
