@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 pub use self::capture::{CaptureCreate, CaptureEnd, CaptureInfo};
 pub use self::client::{Client, ClientError};
 pub use self::dif::{
-    Catalogue, Dialect, DifCreate, DifRole, MemberInfo, MemberState, N1Info, N1State, ParamInfo,
+    Catalogue, Dialect, DifCreate, DifExtend, DifRole, MemberInfo, MemberState, N1Info, N1State, ParamInfo,
     PolicyInForce, PolicyInfo, RibObject, RibWrite,
 };
 pub use self::medium::{ArpDialect, FaultSpec, Framing, PeerAddress};
@@ -405,6 +405,9 @@ pub struct Applied {
     pub created: Vec<LocalName>,
     /// IPCPs and VMs destroyed.
     pub destroyed: Vec<LocalName>,
+    /// Members of normal DIFs that have got further N-1 DIFs.
+    #[serde(default)]
+    pub extended: Vec<LocalName>,
     /// IPCPs and VMs that were as the configuration says.
     pub unchanged: Vec<LocalName>,
     /// Number of access rules now in force.

@@ -12,6 +12,9 @@ pub struct ErrorBody {
     pub code: ErrorCode,
     /// What happened, where, and what would be right.
     pub message: String,
+    /// Asking again is of no use until somebody changes what is wrong.
+    #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
+    pub is_final: bool,
 }
 
 impl ErrorBody {
@@ -20,6 +23,16 @@ impl ErrorBody {
         Self {
             code,
             message: message.into(),
+            is_final: code.is_final(),
+        }
+    }
+
+    /// The same, and asking again is of no use.
+    #[must_use]
+    pub fn for_good(self) -> Self {
+        Self {
+            is_final: true,
+            ..self
         }
     }
 }
@@ -65,6 +78,19 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
+    /// Whether a refusal of this kind stays however often one asks.
+    const fn is_final(self) -> bool {
+        matches!(
+            self,
+            Self::BadRequest
+                | Self::BadVersion
+                | Self::DuplicateName
+                | Self::AccessDenied
+                | Self::BadConfig
+                | Self::Unsupported
+        )
+    }
+
     /// The code as it stands in JSON.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -107,6 +133,17 @@ mod tests {
         ] {
             assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
         }
+    }
+
+    #[test]
+    fn refusals_that_stay_say_so() {
+        let denied = ErrorBody::new(ErrorCode::AccessDenied, "m");
+        assert_eq!(serde_json::to_value(&denied).unwrap()["final"], true);
+        let down = ErrorBody::new(ErrorCode::LinkDown, "m");
+        assert_eq!(serde_json::to_value(&down).unwrap().get("final"), None);
+        let body: ErrorBody =
+            serde_json::from_value(serde_json::to_value(down.for_good()).unwrap()).unwrap();
+        assert!(body.is_final);
     }
 
     #[test]

@@ -2,10 +2,15 @@
 
 use std::fmt;
 
+use carina_api::control::ClientError;
+use carina_client::Error;
+
 /// The exit code of a command that tried and did not succeed.
 pub const EXIT_FAILED: u8 = 1;
 /// The exit code of a command line that asks for something impossible; nothing was tried.
 pub const EXIT_USAGE: u8 = 2;
+/// The exit code of a command that was refused for a reason that stays: trying again is of no use.
+pub const EXIT_REFUSED: u8 = 3;
 
 /// Why a command did not succeed: what was attempted, on what, and what would be right.
 #[derive(Debug)]
@@ -14,6 +19,8 @@ pub enum Failure {
     Usage(String),
     /// The command was tried and did not succeed.
     Failed(String),
+    /// It was refused for a reason that stays.
+    Refused(String),
 }
 
 impl Failure {
@@ -22,6 +29,16 @@ impl Failure {
         match self {
             Self::Usage(_) => EXIT_USAGE,
             Self::Failed(_) => EXIT_FAILED,
+            Self::Refused(_) => EXIT_REFUSED,
+        }
+    }
+
+    /// The word for it in JSON.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Usage(_) => "usage",
+            Self::Failed(_) => "failed",
+            Self::Refused(_) => "refused",
         }
     }
 }
@@ -29,7 +46,7 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Failed(text) => f.write_str(text),
+            Self::Usage(text) | Self::Failed(text) | Self::Refused(text) => f.write_str(text),
         }
     }
 }
@@ -39,6 +56,11 @@ pub fn failed(text: impl fmt::Display) -> Failure {
     Failure::Failed(text.to_string())
 }
 
+/// A refusal that stays.
+pub fn refused(text: impl fmt::Display) -> Failure {
+    Failure::Refused(text.to_string())
+}
+
 /// A wrong command line.
 pub fn usage(text: impl fmt::Display) -> Failure {
     Failure::Usage(text.to_string())
@@ -46,11 +68,12 @@ pub fn usage(text: impl fmt::Display) -> Failure {
 
 /// Puts what was attempted in front of the reason for which it failed.
 pub trait Attempt<T> {
-    /// Turns an error into `Failure::Failed("{what}: {error chain}")`.
+    /// Turns an error into `Failure::Failed("{what}: {error chain}")`, or into
+    /// [`Failure::Refused`] when a node says that its refusal stays.
     fn attempt(self, what: impl fmt::Display) -> Result<T, Failure>;
 }
 
-impl<T, E: std::error::Error> Attempt<T> for Result<T, E> {
+impl<T, E: std::error::Error + 'static> Attempt<T> for Result<T, E> {
     fn attempt(self, what: impl fmt::Display) -> Result<T, Failure> {
         self.map_err(|error| {
             let mut text = format!("{what}: {error}");
@@ -64,10 +87,41 @@ impl<T, E: std::error::Error> Attempt<T> for Result<T, E> {
                 }
                 source = inner.source();
             }
-            Failure::Failed(text)
+            match stays(&error) {
+                true => Failure::Refused(text),
+                false => Failure::Failed(text),
+            }
         })
+    }
+}
+
+/// Whether an error is a node's refusal for a reason that stays.
+fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
+    match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(ClientError::Refused { body, .. }), _) => body.is_final,
+        (_, Some(Error::Refused(body))) => body.is_final,
+        _ => false,
     }
 }
 
 /// What every command returns.
 pub type Outcome = Result<(), Failure>;
+
+#[cfg(test)]
+mod tests {
+    use carina_api::{ErrorBody, ErrorCode};
+
+    use super::*;
+
+    #[test]
+    fn refusals_that_stay_have_an_exit_code_of_their_own() {
+        let refusal =
+            |code| -> Result<(), Error> { Err(Error::Refused(ErrorBody::new(code, "m"))) };
+        let code = |code| refusal(code).attempt("x").unwrap_err().code();
+        assert_eq!(code(ErrorCode::LinkDown), EXIT_FAILED);
+        assert_eq!(code(ErrorCode::AccessDenied), EXIT_REFUSED);
+        let wrapped = ErrorBody::new(ErrorCode::LinkDown, "m").for_good();
+        let wrapped: Result<(), Error> = Err(Error::Refused(wrapped));
+        assert_eq!(wrapped.attempt("x").unwrap_err().code(), EXIT_REFUSED);
+    }
+}

@@ -31,7 +31,8 @@ use crate::failure::{Attempt, EXIT_USAGE, Failure, Outcome};
 
 /// Networks of virtual machines without network cards.
 ///
-/// Exit codes: 0 done, 1 tried and failed, 2 the command line is wrong.
+/// Exit codes: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for a reason that
+/// stays however often one tries.
 #[derive(Debug, Parser)]
 #[command(name = "carina", version, max_term_width = 100)]
 struct Cli {
@@ -189,13 +190,8 @@ pub fn main() -> ExitCode {
         Err(failure) => {
             report::progress(format!("carina: {failure}"));
             if json {
-                let code = if failure.code() == EXIT_USAGE {
-                    "usage"
-                } else {
-                    "failed"
-                };
                 let body = serde_json::json!({
-                    "error": { "code": code, "message": failure.to_string() }
+                    "error": { "code": failure.word(), "message": failure.to_string() }
                 });
                 let _ = report::print_json(&body);
             }

@@ -36,7 +36,9 @@ pub fn allocate(node: &Node, wanted: Wanted<'_>, patience: Duration) -> Result<F
     } = wanted;
     loop {
         match node.allocate(local, remote, dif, spec) {
-            Err(Error::Refused(body)) if may_pass(body.code) && Instant::now() < deadline => {
+            Err(Error::Refused(body))
+                if !body.is_final && may_pass(body.code) && Instant::now() < deadline =>
+            {
                 std::thread::sleep(LOOK_AGAIN);
             }
             reached => return reached.attempt(format!("allocating a flow to {remote}")),

@@ -110,7 +110,7 @@ fn refusals_carry_their_reason() {
     let _running = house.node();
     let node = house.client();
     let refused = |error: Error| match error {
-        Error::Refused(ErrorBody { code, message }) => (code.as_str().to_owned(), message),
+        Error::Refused(ErrorBody { code, message, .. }) => (code.as_str().to_owned(), message),
         other => panic!("{other}"),
     };
     let spec = FlowSpec::reliable();

@@ -71,6 +71,10 @@ impl Core {
                 let id = self.create_dif(create)?;
                 json(&self.ipcp_info(id))
             }
+            Ask::ExtendDif(name, wish) => {
+                let id = self.extend_dif(&name, &wish)?;
+                json(&self.ipcp_info(id))
+            }
             Ask::LeaveDif(name) => self.leave_dif(&name).map(|()| Value::Null),
             // Answered when the IPCP has answered, above.
             Ask::Rib(_) | Ask::Policies(_) => Ok(Value::Null),
@@ -287,6 +291,7 @@ impl Core {
             .into_iter()
             .map(toml::Spanned::into_inner)
             .collect();
+        let mut extensions: Vec<(IpcpId, NewDif)> = Vec::new();
         // Those above go before those that they stand on.
         for id in self.made.iter().rev().copied().collect::<Vec<_>>() {
             let ipcp = &self.ipcps[&id];
@@ -294,11 +299,18 @@ impl Core {
                 (Some(vm), _) => vms.iter().any(|wanted| vm.is_as(wanted)),
                 (None, Some(member)) => {
                     let as_wanted = |wanted: &NewDif| *wanted == member.made_from;
+                    let extends = |wanted: &NewDif| wanted.extends(&member.made_from);
                     let found = difs.iter().position(as_wanted);
+                    let found = found.or_else(|| difs.iter().position(extends));
                     // Each is wanted once.
                     if let Some(at) = found {
-                        difs.remove(at);
-                        applied.unchanged.push(ipcp.name.clone());
+                        let wanted = difs.remove(at);
+                        if wanted.over.len() > member.made_from.over.len() {
+                            applied.extended.push(ipcp.name.clone());
+                            extensions.push((id, wanted));
+                        } else {
+                            applied.unchanged.push(ipcp.name.clone());
+                        }
                     }
                     found.is_some()
                 }
@@ -333,9 +345,13 @@ impl Core {
             let id = self.create_member(new)?;
             applied.created.push(self.ipcps[&id].name.clone());
         }
+        for (id, wanted) in extensions {
+            self.extend_as_configured(id, &wanted)?;
+        }
         let what = format!(
-            "{} created, {} destroyed",
+            "{} created, {} extended, {} destroyed",
             applied.created.len(),
+            applied.extended.len(),
             applied.destroyed.len()
         );
         self.journal.note(EventKind::Applied, "configuration", what);

@@ -104,7 +104,7 @@ impl Core {
             }
             members += 1;
             if dif.is_some() && ipcp.state == LinkState::Down {
-                refusal.get_or_insert_with(|| link_down(&ipcp.dif, ipcp.reason.as_deref()));
+                refusal.get_or_insert_with(|| down(ipcp));
             }
             let shim = ipcp.carrier.shim_ref();
             let is_known = shim.reaches(remote);
@@ -482,6 +482,18 @@ pub fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
         ErrorCode::UnknownName,
         format!("no application is registered as {remote} in {place}"),
     )
+}
+
+/// The refusal of an IPCP that is down: for good when it was refused so where it asked to join.
+fn down(ipcp: &crate::ipcps::Ipcp) -> ErrorBody {
+    match &ipcp.member {
+        Some(member) if member.is_refused() => link_down(&ipcp.dif, member.last_error()).for_good(),
+        Some(member) => {
+            let reason = ipcp.reason.as_deref().or(member.last_error());
+            link_down(&ipcp.dif, reason)
+        }
+        None => link_down(&ipcp.dif, ipcp.reason.as_deref()),
+    }
 }
 
 fn link_down(dif: &DifName, reason: Option<&str>) -> ErrorBody {

@@ -95,6 +95,7 @@ fn router(desk: Arc<Desk>) -> Router {
             get(|desk: Shared| ask(desk, Ask::Difs)).post(create_dif),
         )
         .route("/v1/difs/{name}", delete(leave_dif))
+        .route("/v1/difs/{name}/over", post(extend_dif))
         .route("/v1/rib", get(read_rib).post(write_rib))
         .route("/v1/policies", get(policies))
         .route(
@@ -133,6 +134,13 @@ async fn deallocate_flow(desk: Shared, Path(port): Path<String>) -> Response {
 async fn create_dif(desk: Shared, body: Bytes) -> Response {
     match from_json(&body) {
         Ok(dif) => created(ask_core(&desk, Ask::CreateDif(dif)).await),
+        Err(refusal) => refuse(refusal),
+    }
+}
+
+async fn extend_dif(desk: Shared, Path(name): Path<String>, body: Bytes) -> Response {
+    match from_json(&body) {
+        Ok(wish) => ask(desk, Ask::ExtendDif(name, wish)).await,
         Err(refusal) => refuse(refusal),
     }
 }

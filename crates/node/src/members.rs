@@ -37,6 +37,7 @@ use crate::rules::Action;
 mod auth;
 mod below;
 mod dialect;
+mod extending;
 mod n1;
 mod names;
 mod newdif;
@@ -82,6 +83,8 @@ struct Need {
     due: Instant,
     n1: Option<N1Port>,
     reason: Option<String>,
+    /// The last attempt was refused for a reason that stays.
+    is_final: bool,
 }
 
 /// An N-1 flow that is there, or asked for.
@@ -96,6 +99,8 @@ struct Use {
     neighbour: Option<AppName>,
     /// Why nobody was enrolled through it.
     failure: Option<String>,
+    /// That is a reason that stays.
+    is_final: bool,
 }
 
 impl Membership {
@@ -154,6 +159,18 @@ impl Membership {
             self.failures += 1;
             self.last_error = Some(reason);
         }
+    }
+
+    /// Whether it was refused wherever it has asked, for reasons that stay.
+    pub fn is_refused(&self) -> bool {
+        let is_joining = matches!(self.phase, Phase::Joining) && self.waiting.is_none();
+        let has_asked = !self.needs.is_empty() || !self.unfit.is_empty();
+        is_joining && has_asked && self.needs.iter().all(|need| need.is_final)
+    }
+
+    /// Why the last attempt to join failed.
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
     }
 
     /// What it does or waits for, in words.
@@ -224,6 +241,7 @@ impl Membership {
             step: self.step(),
             failures: self.failures,
             last_error: self.last_error.clone(),
+            is_final: self.is_refused(),
             address,
             neighbours,
             n1: used.chain(wanted).chain(unfit).collect(),
@@ -240,11 +258,13 @@ impl Need {
             due,
             n1: None,
             reason: None,
+            is_final: false,
         }
     }
 
     /// It came to nothing; another attempt follows after a pause.
-    fn put_off(&mut self, reason: &str, now: Instant) {
+    fn put_off(&mut self, reason: &str, is_final: bool, now: Instant) {
+        self.is_final = is_final;
         self.due = now + PAUSE_MIN * (1 << self.failures.min(PAUSE_DOUBLINGS));
         self.failures += 1;
         self.n1 = None;
@@ -414,6 +434,7 @@ impl Use {
             is_dropped: false,
             neighbour: None,
             failure: None,
+            is_final: false,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Questions and orders that `control.sock` passes on to the core.
 
-use carina_api::control::{Dialect, DifCreate, IpcpCreate, VmCreate};
+use carina_api::control::{Dialect, DifCreate, DifExtend, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, LocalName, PortId};
 use carina_shims::Tap;
 use carina_vmpi::ll::VmpiImpl;
@@ -39,6 +39,8 @@ pub enum Ask {
     Difs,
     /// Make an IPCP that creates or joins a normal DIF.
     CreateDif(DifCreate),
+    /// Let a member of the normal DIF of that name use another N-1 DIF.
+    ExtendDif(String, DifExtend),
     /// Leave the normal DIF of that name.
     LeaveDif(String),
     /// Read or write a RIB.

@@ -3,42 +3,12 @@
 
 mod support;
 
-use std::net::UdpSocket;
-
 use carina_api::FlowSpec;
 use carina_api::control::{DifCreate, DifRole, MemberInfo, MemberState, N1State};
 use carina_api::ipc::Mode;
-use carina_vmpi::hl::Side;
 use serde_json::json;
 use support::pair::Pair;
 use support::*;
-
-/// A host and a guest that are joined by `hv.x` and by `wire`, which is UDP.
-fn doubly_joined(name: &str, sdu_max: usize) -> Pair {
-    let ports = [(); 2].map(|()| {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.local_addr().unwrap().port()
-    });
-    let house = |side: &str, own: u16, other: u16| {
-        let peer = |name: &str| format!("{{ name = \"{name}\", address = \"127.0.0.1:{other}\" }}");
-        let peers: Vec<String> = ["net", "net.host", "net.guest"].map(peer).into();
-        let toml = format!(
-            "node.name = \"{side}\"\n[[ipcp]]\nname = \"u\"\ntype = \"udp\"\ndif = \"wire\"\n\
-             listen = \"127.0.0.1:{own}\"\nsdu_max = {sdu_max}\npeers = [{}]\n",
-            peers.join(", ")
-        );
-        House::new(&format!("{name}-{side}"), &toml)
-    };
-    let pair = Pair {
-        host: house("host", ports[0], ports[1]),
-        guest: house("guest", ports[1], ports[0]),
-        region: carina_vmpi::ll::memfd::MemfdRegion::create(1 << 20).unwrap(),
-    };
-    pair.attach(&pair.host, Side::Host);
-    pair.attach(&pair.guest, Side::Guest);
-    pair.wait_up();
-    pair
-}
 
 fn request(role: DifRole, name: &str, over: &[&str], ipcp: &str) -> DifCreate {
     let value = json!({"name": name, "role": role, "over": over, "ipcp": ipcp});
@@ -73,7 +43,7 @@ fn max_pdu(house: &House, name: &str) -> u64 {
 #[test]
 fn a_dif_over_memory_and_a_network_works_in_either_order_of_joining() {
     for over in ["hv.x", "wire"] {
-        let pair = doubly_joined("either", 1400);
+        let pair = Pair::doubly_joined("either", 1400);
         make(
             &pair.host,
             &request(DifRole::Create, "net", &["hv.x", "wire"], "net.host"),
@@ -98,7 +68,7 @@ fn a_dif_over_memory_and_a_network_works_in_either_order_of_joining() {
 
 #[test]
 fn protection_has_its_room_where_others_can_listen() {
-    let pair = doubly_joined("protected", 1400);
+    let pair = Pair::doubly_joined("protected", 1400);
     for (over, most) in [("wire", 1400 - 64), ("hv.x", 65_530)] {
         let mut create = request(DifRole::Create, "net", &[over], "net.host");
         create.config = Some(json!({"policies": {"sdu-protection": {"name": "crc32"}}}));
@@ -118,7 +88,7 @@ fn protection_has_its_room_where_others_can_listen() {
 
 #[test]
 fn what_cannot_carry_the_longest_pdu_is_refused_in_words() {
-    let pair = doubly_joined("refused", 1400);
+    let pair = Pair::doubly_joined("refused", 1400);
     let mut create = request(DifRole::Create, "net", &["hv.x", "wire"], "net.host");
     create.config = Some(json!({"max_pdu": 9000}));
     let refusal = pair.host.control().create_dif(&create).unwrap_err();

@@ -37,6 +37,21 @@ pub struct DifCreate {
     pub config: Option<Value>,
 }
 
+/// `POST /v1/difs/{name}/over`: a member of this system gets another N-1 DIF.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DifExtend {
+    /// The N-1 DIF, of which this system must be a member.
+    pub over: DifName,
+    /// The member to ask there; absent for the one that was given when this one was made, else
+    /// whoever answers to the DIF's name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub via: Option<AppName>,
+    /// Name of the IPCP, where this system has several members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipcp: Option<LocalName>,
+}
+
 /// What the members of a normal DIF speak: the layout of their PDUs and all layer management.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -113,6 +128,10 @@ pub struct MemberInfo {
     /// Why the last attempt to join failed.
     #[serde(default)]
     pub last_error: Option<String>,
+    /// It was refused through every N-1 DIF for a reason that time does not change: credentials,
+    /// an access rule, a name that is taken, constants that do not fit. It goes on asking, rarely.
+    #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
+    pub is_final: bool,
     /// Its address, when it is enrolled.
     #[serde(default)]
     pub address: Option<u64>,

@@ -47,8 +47,9 @@ pub fn run(shared: &Shared, args: &ApplyArgs) -> Outcome {
             .join(", "),
     };
     print_line(format!(
-        "created: {}\ndestroyed: {}\nunchanged: {}\naccess rules in force: {}",
+        "created: {}\nextended: {}\ndestroyed: {}\nunchanged: {}\naccess rules in force: {}",
         names(&applied.created),
+        names(&applied.extended),
         names(&applied.destroyed),
         names(&applied.unchanged),
         applied.rules

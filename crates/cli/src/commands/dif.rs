@@ -1,5 +1,6 @@
 //! `carina dif`: makes, joins, leaves and shows DIFs.
 
+mod extend;
 mod make;
 mod map;
 mod show;
@@ -32,6 +33,12 @@ pub enum DifCommand {
         carina dif join udp.DIF --over inet --ipcp b.IPCP --via a.IPCP --dialect rlite\n\n\
         Without --wait the first failed attempt ends it and takes the member away again.")]
     Join(make::JoinArgs),
+    /// Let this system's member of a normal DIF use another N-1 DIF, beside those that it has
+    #[command(after_help = "Examples:\n  carina dif extend net --over udp0\n  \
+        carina dif extend net --over udp0 --via net.host2\n\nThe member asks for a neighbour there, \
+        and takes those that ask. When one way to a neighbour fails,\nPDUs take another. It is \
+        refused when the N-1 DIF does not carry the longest PDU of the DIF.")]
+    Extend(extend::ExtendArgs),
     /// Leave a normal DIF; flows over it end
     #[command(after_help = "Example:\n  carina dif leave net")]
     Leave {
@@ -62,6 +69,7 @@ pub fn run(shared: &Shared, command: &DifCommand) -> Outcome {
     match command {
         DifCommand::Create(args) => make::create(shared, args),
         DifCommand::Join(args) => make::join(shared, args),
+        DifCommand::Extend(args) => extend::run(shared, args),
         DifCommand::Leave { name } => make::leave(shared, name),
         DifCommand::List => list(shared),
         DifCommand::Show(args) => show::run(shared, args),

@@ -1,5 +1,7 @@
 //! `carina policy`: the policies that there are, those in force, and a change of one.
 
+mod everywhere;
+
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -33,8 +35,11 @@ pub enum PolicyCommand {
     /// Change the policy of a component, or its parameters, while the DIF runs
     #[command(
         after_help = "Examples:\n  carina policy set rmt-scheduling=weighted-fair --dif net\n  \
-        carina policy set rmt-queue=red,min=50,max=200 --dif net --member net.host2\n\n\
-        It holds for one member: that of this system, or --member."
+        carina policy set rmt-queue=red,min=50,max=200 --dif net --member net.host2\n  \
+        carina policy set rmt-scheduling=strict-priority --dif net --all\n\n\
+        It holds for one member: that of this system, or --member. With --all it is written to every \
+        member\nthat is known here, and each decides whether it takes it; who did not is told, and \
+        the exit code is 1."
     )]
     Set {
         /// Component, policy and parameters
@@ -46,6 +51,9 @@ pub enum PolicyCommand {
         /// The member, by name or address [default: that of this system]
         #[arg(long)]
         member: Option<String>,
+        /// Write to every member
+        #[arg(long, conflicts_with = "member")]
+        all: bool,
     },
 }
 
@@ -97,7 +105,8 @@ pub fn run(shared: &Shared, command: &PolicyCommand) -> Outcome {
             choice,
             dif,
             member,
-        } => set(shared, choice, dif.as_ref(), member.as_deref()),
+            all,
+        } => set(shared, choice, dif.as_ref(), member.as_deref(), *all),
     }
 }
 
@@ -152,7 +161,13 @@ fn list(shared: &Shared, dif: Option<&DifName>, dialect: Option<Dialect>) -> Out
     print_line(table)
 }
 
-fn set(shared: &Shared, choice: &Choice, dif: Option<&DifName>, member: Option<&str>) -> Outcome {
+fn set(
+    shared: &Shared,
+    choice: &Choice,
+    dif: Option<&DifName>,
+    member: Option<&str>,
+    all: bool,
+) -> Outcome {
     let text = |value: &String| Value::String(value.clone());
     let mut fields: BTreeMap<String, Value> = choice
         .params
@@ -166,6 +181,9 @@ fn set(shared: &Shared, choice: &Choice, dif: Option<&DifName>, member: Option<&
         path: format!("/policies/{}", choice.component),
         fields,
     };
+    if all {
+        return everywhere::run(shared, &write);
+    }
     let node = shared.control();
     node.write_rib(&write)
         .attempt(format!("setting {}", choice.component))?;

@@ -131,6 +131,15 @@ impl Core {
         })
     }
 
+    /// Why a member's DIF cannot use an N-1 DIF, when that is known.
+    pub(super) fn misfit_of(&self, member: &Membership, below: &DifName) -> Option<String> {
+        let config = member.known_config()?;
+        if config.max_pdu == 0 {
+            return None;
+        }
+        self.misfit(&member.made_from.name, config.max_pdu, below)
+    }
+
     /// Settles the longest PDU of a DIF that begins here; tells what has to be waited for.
     ///
     /// # Errors

@@ -19,7 +19,7 @@ impl Core {
                 {
                     let reason = format!("N-1 flow to {remote} in {dif}: {}", error.message);
                     if let Some(need) = member.needs.get_mut(at) {
-                        need.put_off(&reason, now);
+                        need.put_off(&reason, false, now);
                     }
                     member.note_failure(reason);
                 }
@@ -207,7 +207,7 @@ impl Core {
             return;
         };
         // What went wrong in an enrollment says more than the end of the flow that followed.
-        let is_told = used.failure.is_some();
+        let (is_told, is_final) = (used.failure.is_some(), used.is_final);
         let reason = match (used.failure, used.is_up) {
             (Some(failure), _) => failure,
             (None, true) => format!(
@@ -217,10 +217,10 @@ impl Core {
             (None, false) => format!("N-1 flow to {} in {}: {reason}", used.remote, used.dif),
         };
         if let Some(need) = member.needs.iter_mut().find(|need| need.n1 == Some(n1)) {
-            need.put_off(&reason, now);
+            need.put_off(&reason, is_final, now);
         } else if used.is_initiator && !used.is_dropped && !matches!(member.phase, Phase::Left(_)) {
             let mut need = Need::new(used.dif, used.remote, now);
-            need.put_off(&reason, now);
+            need.put_off(&reason, is_final, now);
             member.needs.push(need);
         }
         member.drop_met_needs();

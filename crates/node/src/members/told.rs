@@ -12,7 +12,11 @@ impl Core {
             Told::Enrolled { address, config } => self.on_enrolled(id, address.0, config),
             Told::EnrollFailed { n1, reason } => {
                 self.journal.note(EventKind::EnrollFailed, &name, &reason);
-                self.enroll_failed(id, n1, &reason);
+                self.enroll_failed(id, n1, &reason, false);
+            }
+            Told::EnrollRefused { n1, reason } => {
+                self.journal.note(EventKind::EnrollFailed, &name, &reason);
+                self.enroll_failed(id, n1, &reason, true);
             }
             Told::Left { reason } => self.on_left(id, reason),
             Told::NeighbourUp {
@@ -77,8 +81,9 @@ impl Core {
         self.start_waiting_members();
     }
 
-    /// An attempt to join has failed: its N-1 flow is let go, and another is asked for later.
-    fn enroll_failed(&mut self, id: IpcpId, n1: N1Port, reason: &str) {
+    /// An attempt to join has failed: its N-1 flow is let go, and another is asked for later; also
+    /// after a refusal for a reason that stays, for somebody may set right what is wrong there.
+    fn enroll_failed(&mut self, id: IpcpId, n1: N1Port, reason: &str, is_final: bool) {
         let Some(member) = self.member_mut(id) else {
             return;
         };
@@ -87,6 +92,7 @@ impl Core {
         };
         let what = format!("enrolling with {} in {}: {reason}", used.remote, used.dif);
         used.failure = Some(what.clone());
+        used.is_final = is_final;
         let port = used.port;
         member.note_failure(what);
         let Some(end) = self.ends.get(&port) else {

@@ -1,5 +1,7 @@
 //! Two nodes in one process, joined through a VMPI region as a VM and its host are.
 
+use std::net::UdpSocket;
+
 use carina_api::LocalName;
 use carina_api::control::LinkState;
 use carina_api::ipc::Mode;
@@ -25,6 +27,34 @@ impl Pair {
             host,
             guest,
             region,
+        };
+        pair.attach(&pair.host, Side::Host);
+        pair.attach(&pair.guest, Side::Guest);
+        pair.wait_up();
+        pair
+    }
+
+    /// A host and a guest that are joined by `hv.x` and by `wire`, which is UDP.
+    pub fn doubly_joined(name: &str, sdu_max: usize) -> Pair {
+        let ports = [(); 2].map(|()| {
+            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+            socket.local_addr().unwrap().port()
+        });
+        let house = |side: &str, own: u16, other: u16| {
+            let peer =
+                |name: &str| format!("{{ name = \"{name}\", address = \"127.0.0.1:{other}\" }}");
+            let peers: Vec<String> = ["net", "net.host", "net.guest"].map(peer).into();
+            let toml = format!(
+                "node.name = \"{side}\"\n[[ipcp]]\nname = \"u\"\ntype = \"udp\"\ndif = \"wire\"\n\
+                 listen = \"127.0.0.1:{own}\"\nsdu_max = {sdu_max}\npeers = [{}]\n",
+                peers.join(", ")
+            );
+            House::new(&format!("{name}-{side}"), &toml)
+        };
+        let pair = Pair {
+            host: house("host", ports[0], ports[1]),
+            guest: house("guest", ports[1], ports[0]),
+            region: MemfdRegion::create(1 << 20).unwrap(),
         };
         pair.attach(&pair.host, Side::Host);
         pair.attach(&pair.guest, Side::Guest);

@@ -1,7 +1,7 @@
 //! What concerns normal DIFs.
 
 use super::{Client, ClientError, escape};
-use crate::control::{Catalogue, Dialect, DifCreate, IpcpInfo, RibObject, RibWrite};
+use crate::control::{Catalogue, Dialect, DifCreate, DifExtend, IpcpInfo, RibObject, RibWrite};
 
 impl Client {
     /// `POST /v1/difs`: makes an IPCP that creates or joins a normal DIF. Joining goes on after the
@@ -11,6 +11,14 @@ impl Client {
     /// [`ClientError`].
     pub fn create_dif(&self, dif: &DifCreate) -> Result<IpcpInfo, ClientError> {
         self.post("/v1/difs", dif)
+    }
+
+    /// `POST /v1/difs/{name}/over`: this system's member of a normal DIF gets another N-1 DIF.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn extend_dif(&self, name: &str, wish: &DifExtend) -> Result<IpcpInfo, ClientError> {
+        self.post(&format!("/v1/difs/{}/over", escape(name)), wish)
     }
 
     /// `DELETE /v1/difs/{name}`: all members in this system leave a normal DIF.

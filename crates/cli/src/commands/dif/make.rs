@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Shared;
 use crate::commands::policy::Choice;
-use crate::failure::{Attempt, Failure, Outcome, failed, usage};
+use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
 use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina dif create`.
@@ -170,9 +170,9 @@ pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
 
 /// Whoever asks for several N-1 DIFs wants all of them to be of use.
 fn usable(member: MemberInfo) -> Result<MemberInfo, Failure> {
-    let refused = member.n1.iter().find(|n1| n1.state == N1State::Refused);
-    match refused.and_then(|n1| n1.reason.clone()) {
-        Some(reason) => Err(failed(reason)),
+    let useless = member.n1.iter().find(|n1| n1.state == N1State::Refused);
+    match useless.and_then(|n1| n1.reason.clone()) {
+        Some(reason) => Err(refused(reason)),
         None => Ok(member),
     }
 }
@@ -196,6 +196,10 @@ fn wait(
             MemberState::Enrolled => return Ok(member),
             MemberState::Left => return Err(failed(format!("DIF {}: {}", made.dif, member.step))),
             MemberState::Joining => {}
+        }
+        if member.is_final {
+            let why = why.unwrap_or_else(|| "it was refused".to_owned());
+            return Err(refused(format!("DIF {}: {why}", made.dif)));
         }
         if !is_patient && let (1.., Some(why)) = (member.failures, &why) {
             return Err(failed(format!("DIF {}: {why}", made.dif)));
@@ -267,7 +271,8 @@ const BOOTSTRAP: Duration = Duration::from_secs(10);
 /// Longer than one attempt can take.
 const ONE_ATTEMPT: Duration = Duration::from_secs(60);
 
-const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// Time between two looks at how far a member is.
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 #[cfg(test)]
 mod tests {

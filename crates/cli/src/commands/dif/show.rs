@@ -2,8 +2,9 @@
 
 use std::fmt::Write;
 
-use carina_api::control::{ClientError, RibObject};
-use carina_api::{DifName, ErrorCode};
+use carina_api::control::{ClientError, IpcpInfo, N1Info, N1State, RibObject};
+use carina_api::{DifName, ErrorCode, LocalName};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::Shared;
@@ -33,6 +34,61 @@ const SECTIONS: [(&str, &str, &str, u32); 8] = [
     ("QoS cubes", "cubes", "/dif/cubes", 1),
     ("Policies", "policies", "/policies", 1),
 ];
+
+/// An N-1 flow of this system's member, or an N-1 DIF of it in which there is none.
+#[derive(Debug, Serialize)]
+struct Below {
+    dif: DifName,
+    member: LocalName,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n1: Option<N1Info>,
+}
+
+/// What the members of a DIF in this system stand on.
+fn over_of(ipcps: &[IpcpInfo], name: &DifName) -> Vec<Below> {
+    let mut all = Vec::new();
+    for ipcp in ipcps.iter().filter(|ipcp| ipcp.dif == *name) {
+        if let Some(member) = &ipcp.member {
+            for dif in &member.over {
+                let below = |n1: Option<N1Info>| Below {
+                    dif: dif.clone(),
+                    member: ipcp.name.clone(),
+                    n1,
+                };
+                let before = all.len();
+                let here = member.n1.iter().filter(|n1| n1.dif == *dif);
+                all.extend(here.map(|n1| below(Some(n1.clone()))));
+                if all.len() == before {
+                    all.push(below(None));
+                }
+            }
+        }
+    }
+    all
+}
+
+fn over_table(over: &[Below]) -> Table {
+    let mut table = Table::new(["DIF", "MEMBER", "REMOTE", "NEIGHBOUR", "STATE", "REASON"]);
+    for Below { dif, member, n1 } in over {
+        let n1 = n1.as_ref();
+        let state = n1.map_or("no flow", |n1| match n1.state {
+            N1State::Refused => "refused",
+            N1State::Wanted => "wanted",
+            N1State::Allocating => "allocating",
+            N1State::Up => "up",
+        });
+        let neighbour = n1.and_then(|n1| n1.neighbour.as_ref());
+        table.row([
+            dif.to_string(),
+            member.to_string(),
+            n1.map_or_else(String::new, |n1| n1.remote.to_string()),
+            neighbour.map_or_else(String::new, ToString::to_string),
+            state.to_owned(),
+            n1.and_then(|n1| n1.reason.clone()).unwrap_or_default(),
+        ]);
+    }
+    table
+}
 
 /// Components and the policies in force; each has parameters of its own.
 fn policies_table(objects: &[RibObject]) -> Table {
@@ -70,6 +126,14 @@ pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
     let dialect = dialect.and_then(|dif| dif.dialect).unwrap_or_default();
     let (mut text, mut all) = (format!("Dialect\n  {}", dialect.name()), Map::new());
     all.insert("dialect".to_owned(), dialect.name().into());
+    if args.member.is_none() {
+        let over = over_of(&node.ipcps().attempt("listing IPCPs")?, &args.name);
+        all.insert(
+            "over".to_owned(),
+            serde_json::to_value(&over).attempt("writing JSON")?,
+        );
+        let _ = write!(text, "\n\nN-1 DIFs\n{}", over_table(&over));
+    }
     for (title, key, path, scope) in SECTIONS {
         let read = node.rib(
             Some(args.name.as_str()),

@@ -1,0 +1,92 @@
+//! `carina dif extend`: a member of a DIF gets another N-1 DIF while it runs.
+
+use std::time::Instant;
+
+use carina_api::control::{Client, DifExtend, IpcpInfo, N1Info, N1State};
+use carina_api::{AppName, DifName, LocalName};
+
+use super::make::LOOK_AGAIN;
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::report::{print_json, print_line};
+
+/// Options of `carina dif extend`.
+#[derive(Debug, clap::Args)]
+pub struct ExtendArgs {
+    /// The DIF
+    name: DifName,
+    /// The N-1 DIF, of which this system must be a member
+    #[arg(long, value_name = "DIF")]
+    over: DifName,
+    /// The member to ask there [default: as when this one joined, else whoever answers to the
+    /// DIF's name]
+    #[arg(long, value_name = "IPCP")]
+    via: Option<AppName>,
+    /// The member, where this system has several
+    #[arg(long, value_name = "NAME")]
+    ipcp: Option<LocalName>,
+}
+
+/// Runs the command. With `--wait`, until there is a neighbour over the new N-1 DIF.
+///
+/// # Errors
+/// The node refuses or does not run, or there is no neighbour in time.
+pub fn run(shared: &Shared, args: &ExtendArgs) -> Outcome {
+    let node = shared.control();
+    let wish = DifExtend {
+        over: args.over.clone(),
+        via: args.via.clone(),
+        ipcp: args.ipcp.clone(),
+    };
+    let made = node
+        .extend_dif(args.name.as_str(), &wish)
+        .attempt(format!("extending DIF {}", args.name))?;
+    let member = match shared.wait {
+        Some(_) => wait(&node, &made, &args.over, Instant::now() + shared.patience())?,
+        None => made,
+    };
+    if shared.json {
+        return print_json(&member);
+    }
+    let over = member.member.iter().flat_map(|member| &member.over);
+    let over: Vec<&str> = over.map(DifName::as_str).collect();
+    print_line(format!(
+        "{} of DIF {} is over {}",
+        member.name,
+        member.dif,
+        over.join(", ")
+    ))
+}
+
+fn wait(
+    node: &Client,
+    made: &IpcpInfo,
+    over: &DifName,
+    until: Instant,
+) -> Result<IpcpInfo, Failure> {
+    loop {
+        let ipcps = node.ipcps().attempt("asking how far it is")?;
+        let found = ipcps.into_iter().find(|ipcp| ipcp.name == made.name);
+        let Some(found) = found.filter(|ipcp| ipcp.member.is_some()) else {
+            return Err(failed(format!("{} is gone", made.name)));
+        };
+        let n1 = found.member.iter().flat_map(|member| &member.n1);
+        let here: Vec<&N1Info> = n1.filter(|n1| n1.dif == *over).collect();
+        if here.iter().any(|n1| n1.neighbour.is_some()) {
+            return Ok(found);
+        }
+        if let Some(n1) = here.iter().find(|n1| n1.state == N1State::Refused) {
+            let why = n1.reason.as_deref().unwrap_or("it does not fit");
+            return Err(crate::failure::refused(format!("DIF {}: {why}", made.dif)));
+        }
+        if Instant::now() >= until {
+            let why = here.iter().find_map(|n1| n1.reason.clone());
+            let why = why.unwrap_or_else(|| "nobody has answered yet".to_owned());
+            return Err(failed(format!(
+                "DIF {}: no neighbour over {over} ({why}); it goes on asking",
+                made.dif
+            )));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}

@@ -1,0 +1,178 @@
+//! A living member gets another N-1 DIF: it is multi-homed from then on.
+//!
+//! It asks there for somebody of its DIF, as one that joins does, and answers to the name of its
+//! DIF there, so that it does not matter which of two systems is extended first.
+
+use std::collections::BTreeSet;
+
+use carina_api::control::{DifExtend, IpcpType};
+
+use super::*;
+
+impl Core {
+    /// Lets a member of a normal DIF in this system use another N-1 DIF.
+    ///
+    /// # Errors
+    /// There is no such member, it has the N-1 DIF already, this system is not in the N-1 DIF, that
+    /// does not carry the longest PDU, the DIF would stand upon itself, or the rules forbid it.
+    pub fn extend_dif(&mut self, name: &str, wish: &DifExtend) -> Result<IpcpId, ErrorBody> {
+        let id = self.member_to_extend(name, wish.ipcp.as_ref())?;
+        let Some(made_from) = self.member_mut(id).map(|member| member.made_from.clone()) else {
+            let what = format!("this system has no member of a normal DIF {name:?}");
+            return Err(ErrorBody::new(ErrorCode::NotFound, what));
+        };
+        let via = NewDif {
+            via: wish.via.clone().or(made_from.via.clone()),
+            ..made_from
+        };
+        self.extend_member(id, wish.over.clone(), &via)?;
+        Ok(id)
+    }
+
+    fn member_to_extend(&self, dif: &str, name: Option<&LocalName>) -> Result<IpcpId, ErrorBody> {
+        let is_meant = |id: &IpcpId| {
+            let ipcp = &self.ipcps[id];
+            let is_member = ipcp.member.is_some() && ipcp.dif.as_str() == dif;
+            is_member && name.is_none_or(|name| ipcp.name == *name)
+        };
+        let meant: Vec<IpcpId> = self.made.iter().copied().filter(is_meant).collect();
+        match (&meant[..], name) {
+            ([id], _) => Ok(*id),
+            ([], None) => {
+                let what = format!("this system has no member of a normal DIF {dif:?}");
+                Err(ErrorBody::new(ErrorCode::NotFound, what))
+            }
+            ([], Some(name)) => {
+                let what = format!("{name} is no member of a normal DIF {dif:?} in this system");
+                Err(ErrorBody::new(ErrorCode::NotFound, what))
+            }
+            (several, _) => {
+                let names: Vec<&str> = several
+                    .iter()
+                    .map(|id| self.ipcps[id].name.as_str())
+                    .collect();
+                let what = format!(
+                    "this system has several members of DIF {dif}: {}; say which one",
+                    names.join(", ")
+                );
+                Err(ErrorBody::new(ErrorCode::BadRequest, what))
+            }
+        }
+    }
+
+    /// Adds an N-1 DIF to a member, and asks the first contact of `asked` there.
+    ///
+    /// # Errors
+    /// As of [`Core::extend_dif`]; nothing has changed then.
+    pub(crate) fn extend_member(
+        &mut self,
+        id: IpcpId,
+        over: DifName,
+        asked: &NewDif,
+    ) -> Result<(), ErrorBody> {
+        self.check_extension(id, &over)?;
+        let now = Instant::now();
+        let contacts = self.contacts_in(id, &over, asked);
+        let Some(member) = self.member_mut(id) else {
+            return Ok(());
+        };
+        member.made_from.over.push(over.clone());
+        let is_enrolled = member.is_enrolled();
+        // A first member that has not begun learns below what it stands on.
+        if member.waiting.is_none() {
+            let need = |contact| Need::new(over.clone(), contact, now);
+            member.needs.extend(contacts.into_iter().map(need));
+        }
+        let name = self.ipcps[&id].name.clone();
+        let what = format!("{over} is an N-1 DIF of it from here on");
+        self.journal.note(EventKind::Notice, &name, what);
+        let below: Vec<IpcpId> = self.made.iter().copied().collect();
+        for below in below {
+            if is_enrolled && self.ipcps.get(&below).is_some_and(|ipcp| ipcp.dif == over) {
+                self.register_member(id, below);
+            }
+        }
+        self.tend_members(now);
+        Ok(())
+    }
+
+    /// Whom to ask in a further N-1 DIF. Where whoever answers to the DIF's name may be the member
+    /// itself, these are the neighbours that it has.
+    fn contacts_in(&self, id: IpcpId, over: &DifName, asked: &NewDif) -> Vec<AppName> {
+        let may_be_itself =
+            |ipcp: &crate::ipcps::Ipcp| ipcp.member.is_some() || ipcp.kind == IpcpType::Loopback;
+        let mut below = self.ipcps.values().filter(|ipcp| ipcp.dif == *over);
+        let member = self.ipcps.get(&id).and_then(|ipcp| ipcp.member.as_ref());
+        let Some(member) = member.filter(|_| asked.via.is_none() && below.any(may_be_itself))
+        else {
+            return vec![asked.first_contact()];
+        };
+        let neighbours = member.uses.values().filter_map(|n1| n1.neighbour.as_ref());
+        let names: BTreeSet<AppName> = neighbours.map(|name| member.name_below(name)).collect();
+        names.into_iter().collect()
+    }
+
+    fn check_extension(&self, id: IpcpId, over: &DifName) -> Result<(), ErrorBody> {
+        let conflict = |what: String| Err(ErrorBody::new(ErrorCode::Conflict, what));
+        let Some((ipcp, member)) = self
+            .ipcps
+            .get(&id)
+            .and_then(|ipcp| Some((ipcp, ipcp.member.as_ref()?)))
+        else {
+            return Err(ErrorBody::new(ErrorCode::NotFound, "the IPCP is gone"));
+        };
+        let dif = &ipcp.dif;
+        if let Phase::Left(reason) = &member.phase {
+            return conflict(format!("{} has left DIF {dif}: {reason}", ipcp.name));
+        }
+        if member.is_over(over) {
+            return conflict(format!("DIF {dif} is over {over} already"));
+        }
+        let mut extended = member.made_from.clone();
+        extended.over.push(over.clone());
+        self.check_below(&extended)?;
+        let uid = rustix::process::geteuid().as_raw();
+        let own = app_name(&ipcp.name);
+        for name in [own.as_str(), dif.as_str()] {
+            if !self.rules.allow(uid, Action::Register, name, over.as_str()) {
+                return Err(crate::apps::denied(uid, "register", &own, Some(over)));
+            }
+        }
+        match self.misfit_of(member, over) {
+            Some(what) => conflict(what),
+            None => Ok(()),
+        }
+    }
+
+    /// Adds the N-1 DIFs that a configuration has and a member has not.
+    ///
+    /// # Errors
+    /// As of [`Core::extend_dif`]; what was added before stays.
+    pub(crate) fn extend_as_configured(
+        &mut self,
+        id: IpcpId,
+        wanted: &NewDif,
+    ) -> Result<(), ErrorBody> {
+        for over in &wanted.over {
+            let has = self
+                .member_mut(id)
+                .is_some_and(|member| member.is_over(over));
+            if !has {
+                self.extend_member(id, over.clone(), wanted)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl NewDif {
+    /// Whether it is the same but for further N-1 DIFs, which may also be none.
+    pub(crate) fn extends(&self, other: &NewDif) -> bool {
+        let is_over = other.over.iter().all(|dif| self.over.contains(dif));
+        let alike = NewDif {
+            over: self.over.clone(),
+            ..other.clone()
+        };
+        is_over && *self == alike
+    }
+}

@@ -1,0 +1,220 @@
+//! Members that get another N-1 DIF while they run: by command and by configuration.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod support;
+
+use carina_api::control::{
+    ClientError, DifCreate, DifExtend, DifRole, IpcpInfo, MemberInfo, MemberState,
+};
+use carina_api::ipc::Mode;
+use carina_api::{AppName, ErrorBody, ErrorCode, FlowSpec};
+use serde_json::{Value, json};
+use support::pair::Pair;
+use support::*;
+
+fn request(role: DifRole, over: &[&str], ipcp: &str, config: Value) -> DifCreate {
+    let value = json!({
+        "name": "net", "role": role, "over": over, "ipcp": ipcp, "config": config,
+    });
+    serde_json::from_value(value).unwrap()
+}
+
+fn ipcp(house: &House, name: &str) -> IpcpInfo {
+    let ipcps = house.control().ipcps().unwrap();
+    let found = ipcps.into_iter().find(|ipcp| ipcp.name.as_str() == name);
+    found.unwrap()
+}
+
+fn member(house: &House, name: &str) -> MemberInfo {
+    ipcp(house, name).member.unwrap()
+}
+
+fn enrolled(house: &House, name: &str) {
+    eventually_or(&format!("{name} is enrolled"), || {
+        let info = member(house, name);
+        match info.state {
+            MemberState::Enrolled => Ok(()),
+            _ => Err(format!("{info:?}")),
+        }
+    });
+}
+
+/// DIF `net` over `hv.x` only, with a member on each side.
+fn over_one(name: &str, config: Value) -> Pair {
+    let pair = Pair::doubly_joined(name, 1400);
+    let host = request(DifRole::Create, &["hv.x"], "net.host", config);
+    pair.host.control().create_dif(&host).unwrap();
+    enrolled(&pair.host, "net.host");
+    let guest = request(DifRole::Join, &["hv.x"], "net.guest", Value::Null);
+    pair.guest.control().create_dif(&guest).unwrap();
+    enrolled(&pair.guest, "net.guest");
+    pair
+}
+
+fn wish(over: &str) -> DifExtend {
+    DifExtend {
+        over: dif(over),
+        via: None,
+        ipcp: None,
+    }
+}
+
+fn refusal(house: &House, name: &str, wish: &DifExtend) -> ErrorBody {
+    match house.control().extend_dif(name, wish) {
+        Err(ClientError::Refused { body, .. }) => body,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The member has this neighbour over the N-1 DIF.
+fn neighbours_over(house: &House, name: &str, over: &str, neighbour: &str) {
+    let neighbour = AppName::new(neighbour).unwrap();
+    eventually_or(&format!("{neighbour} is a neighbour over {over}"), || {
+        let info = member(house, name);
+        let mut n1s = info.n1.iter();
+        match n1s.any(|n1| n1.dif == dif(over) && n1.neighbour.as_ref() == Some(&neighbour)) {
+            true => Ok(()),
+            false => Err(format!("{:?}", info.n1)),
+        }
+    });
+}
+
+#[test]
+fn traffic_goes_on_over_the_other_link_when_one_is_cut() {
+    let pair = over_one("homing", json!({ "max_pdu": 1300 }));
+    let before = member(&pair.host, "net.host").address;
+    let extended = pair
+        .host
+        .control()
+        .extend_dif("net", &wish("wire"))
+        .unwrap();
+    assert_eq!(extended.member.unwrap().over, [dif("hv.x"), dif("wire")]);
+    pair.guest
+        .control()
+        .extend_dif("net", &wish("wire"))
+        .unwrap();
+    neighbours_over(&pair.guest, "net.guest", "wire", "net.host");
+    neighbours_over(&pair.host, "net.host", "wire", "net.guest");
+    neighbours_over(&pair.host, "net.host", "hv.x", "net.guest");
+    assert_eq!(member(&pair.host, "net.host").address, before);
+    let server = pair.host.conn();
+    server.register("sink", Some("net")).unwrap();
+    eventually("the name is known", || {
+        let difs = pair.guest.control().difs().unwrap();
+        let net = difs.into_iter().find(|found| found.name == dif("net"));
+        net.is_some_and(|net| net.names.contains(&app("sink")))
+    });
+    let caller = pair.guest.conn();
+    caller.ask_with("sink", Some("net"), FlowSpec::reliable(), Mode::Ring);
+    server.accept(server.flow_request().request, Mode::Ring);
+    let (mut theirs, mut mine) = (server.flow(), caller.flow());
+    let sdu = |n: u32| [&n.to_be_bytes()[..], &[n as u8; 900]].concat();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(move || {
+            for n in 0..COUNT {
+                mine.send_patiently(&sdu(n));
+            }
+            mine
+        });
+        for n in 0..COUNT {
+            if n == COUNT / 3 {
+                // What was on its way over this link is lost with it.
+                pair.host.control().destroy_ipcp("shim").unwrap();
+            }
+            assert_eq!(theirs.recv_whole().unwrap(), sdu(n), "SDU {n}");
+        }
+        // The way back is there as well.
+        let mut mine = writer.join().unwrap();
+        theirs.send(b"thanks");
+        assert_eq!(mine.recv().unwrap(), b"thanks");
+    });
+    let info = member(&pair.host, "net.host");
+    assert_eq!(info.neighbours, [app("net.guest")], "{info:?}");
+    assert_eq!(info.address, before);
+}
+
+const COUNT: u32 = 30_000;
+
+#[test]
+fn extensions_that_cannot_be_are_refused_in_words() {
+    let pair = over_one("unfit", Value::Null);
+    let refused = |name: &str, wish: &DifExtend, code: ErrorCode, words: &[&str]| {
+        let body = refusal(&pair.host, name, wish);
+        assert_eq!(body.code, code, "{body}");
+        for word in words {
+            assert!(body.message.contains(word), "{word}: {body}");
+        }
+    };
+    // The region carries more at a time than the wire.
+    let words = ["wire carries 1400 bytes", "max_pdu"];
+    refused("net", &wish("wire"), ErrorCode::Conflict, &words);
+    refused("net", &wish("hv.x"), ErrorCode::Conflict, &["already"]);
+    refused(
+        "net",
+        &wish("net"),
+        ErrorCode::BadRequest,
+        &["its own N-1 DIF"],
+    );
+    refused("net", &wish("atlantis"), ErrorCode::NotFound, &["atlantis"]);
+    refused("wire", &wish("hv.x"), ErrorCode::NotFound, &["wire"]);
+    let stranger = DifExtend {
+        ipcp: Some("stranger".parse().unwrap()),
+        ..wish("wire")
+    };
+    refused("net", &stranger, ErrorCode::NotFound, &["stranger"]);
+    assert_eq!(member(&pair.host, "net.host").over, [dif("hv.x")]);
+    // Another DIF over this one cannot be below it as well.
+    let top = request(DifRole::Create, &["net"], "top.host", Value::Null);
+    let top = DifCreate {
+        name: dif("top"),
+        ..top
+    };
+    pair.host.control().create_dif(&top).unwrap();
+    refused(
+        "net",
+        &wish("top"),
+        ErrorCode::BadRequest,
+        &["its own N-1 DIF"],
+    );
+}
+
+#[test]
+fn a_configuration_with_a_further_dif_below_extends_the_member() {
+    let text = |over: &str| {
+        format!(
+            "[[ipcp]]\nname = \"a\"\ntype = \"loopback\"\ndif = \"left\"\n\
+             [[ipcp]]\nname = \"b\"\ntype = \"loopback\"\ndif = \"right\"\n\
+             [[dif]]\nname = \"net\"\nrole = \"create\"\nover = [{over}]\nipcp = \"one\"\n"
+        )
+    };
+    let house = House::new("extended", &text("\"left\""));
+    enrolled(&house, "one");
+    let id = ipcp(&house, "one").id;
+    let apply = |over: &str| house.control().apply(&text(over)).unwrap();
+    let applied = apply("\"left\", \"right\"");
+    assert_eq!(applied.extended, ["one".parse().unwrap()], "{applied:?}");
+    assert!(
+        applied.created.is_empty() && applied.destroyed.is_empty(),
+        "{applied:?}"
+    );
+    let now = ipcp(&house, "one");
+    assert_eq!(now.id, id, "it is the same member");
+    let info = now.member.unwrap();
+    assert_eq!(info.over, [dif("left"), dif("right")]);
+    assert_eq!(info.state, MemberState::Enrolled);
+    let apps = house.control().flows().unwrap();
+    assert!(
+        apps.is_empty(),
+        "nobody is there to be a neighbour: {apps:?}"
+    );
+    // The order says nothing.
+    let applied = apply("\"right\", \"left\"");
+    assert!(
+        applied.extended.is_empty() && applied.created.is_empty(),
+        "{applied:?}"
+    );
+    // A member with less below it is another one.
+    let applied = apply("\"right\"");
+    assert_eq!(applied.destroyed, ["one".parse().unwrap()]);
+    assert_eq!(applied.created, ["one".parse().unwrap()]);
+}
