@@ -55,7 +55,11 @@ impl Irati {
             return self.attempt_failed(now, n1, reason, false, dt);
         }
         if flow.is_up() {
-            self.part(now, n1, "it has released the connection", false, dt);
+            let reason = match flow.suspect_until {
+                Some(_) => "it has begun anew",
+                None => "it has released the connection",
+            };
+            self.part(now, n1, reason, false, dt);
             // It may be an attempt that went wrong at its side only, or it has left the DIF: then
             // it refuses.
             if let Some(flow) = self.n1s.get_mut(&n1) {

@@ -185,6 +185,61 @@ fn whoever_dies_before_the_first_sign_of_life_is_lost_and_has_more_time_when_it_
 }
 
 #[test]
+fn whoever_takes_a_member_for_its_neighbour_that_is_none_any_more_hears_so() {
+    let mut net = chain(11, &["a", "b"], &config());
+    net.run(12 * SECOND);
+    // a ends the connection, and its M_RELEASE is lost.
+    net.wires[0].loss = 100;
+    let member = "b".to_string();
+    net.order("a", Command::Expel { member });
+    net.wires[0].loss = 0;
+    assert!(net.names("b", "/neighbours").contains(&"a".to_string()));
+    net.run(6 * SECOND);
+    let lost = net.told("b", |event| match event {
+        Event::NeighbourDown { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    assert_eq!(lost, ["it has released the connection"]);
+    assert!(net.count("a", "no-connection") >= 1);
+}
+
+#[test]
+fn an_n1_flow_from_which_nothing_comes_is_given_back() {
+    let mut net = Net::new(12);
+    net.add("b", config());
+    net.wire("b", "a");
+    net.run(40 * SECOND);
+    let given_back = net.told("b", |event| match event {
+        Event::DropN1 { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    assert_eq!(given_back.len(), 1, "{given_back:?}");
+    assert!(given_back[0].contains("M_CONNECT did not come"));
+}
+
+/// Whatever is lost, and whoever asks whom first, two members with an N-1 flow become neighbours.
+#[test]
+fn an_n1_flow_is_never_in_vain() {
+    for seed in 1..20 {
+        let mut net = chain(seed, &["a", "b"], &config());
+        net.add("c", config());
+        net.wire("c", "a");
+        net.run(2 * SECOND);
+        let wire = net.wire("b", "c");
+        let n1 = net.wires[wire].ends[1].1;
+        net.order("c", Command::Enroll { n1 });
+        net.wires[wire].loss = 60;
+        net.run(20 * SECOND);
+        net.wires[wire].loss = 0;
+        net.run_until(60, "b and c are neighbours", |net| {
+            let mut are =
+                |at: &str, name: &str| net.names(at, "/neighbours").contains(&name.to_string());
+            are("b", "c") && are("c", "b")
+        });
+    }
+}
+
+#[test]
 fn a_member_that_leaves_is_gone_and_can_come_back() {
     let mut net = chain(9, &["a", "b", "c"], &config());
     net.register("b", "app");

@@ -1,6 +1,6 @@
 //! Flows: between neighbours, over relays, refused, ended, moved, and with loss.
 
-use carina_ipcp::{Command, DifConfig, FlowKey};
+use carina_ipcp::{Command, DifConfig, Event, FlowKey};
 use carina_wire::FlowSpec;
 
 use crate::net::{Net, SECOND, chain, config, with_policy};
@@ -141,6 +141,81 @@ fn nobody_waits_for_ever_for_an_answer() {
         panic!("{result:?}")
     };
     assert!(reason.contains("did not answer"), "{reason}");
+}
+
+/// Objects of flows at both.
+fn flows(net: &mut Net) -> [Vec<String>; 2] {
+    ["a", "b"].map(|at| net.names(at, "/flows"))
+}
+
+#[test]
+fn a_flow_whose_answer_is_lost_is_open_at_neither_end() {
+    let mut net = chain(11, &["a", "b"], &config());
+    net.register("a", "app");
+    net.accepts.remove("app");
+    net.run(SECOND);
+    let mine = net.allocate("b", "client", "app", FlowSpec::reliable());
+    net.run(SECOND);
+    let theirs = net.incoming["a"][0];
+    net.wires[0].loss = 100;
+    let answer = Ok(());
+    net.order(
+        "a",
+        Command::Respond {
+            flow: theirs,
+            answer,
+        },
+    );
+    net.run(SECOND);
+    net.wires[0].loss = 0;
+    net.run(12 * SECOND);
+    let reason = net.allocated("b", mine).expect("a result").unwrap_err();
+    assert!(reason.contains("a message was lost"), "{reason}");
+    // b has said that it gave up.
+    assert_eq!(net.closed("a", theirs), Some((true, String::new())));
+    net.run(60 * SECOND);
+    assert_eq!(flows(&mut net), [Vec::<String>::new(), Vec::new()]);
+}
+
+#[test]
+fn a_caller_says_its_end_again_in_case_it_was_lost() {
+    let mut net = chain(12, &["a", "b"], &config());
+    net.register("a", "app");
+    net.run(SECOND);
+    let (mine, theirs) = open(&mut net, "b", "a", "app", FlowSpec::reliable());
+    net.wires[0].loss = 100;
+    let reason = String::new();
+    net.order("b", Command::Deallocate { flow: mine, reason });
+    net.run(2 * SECOND);
+    assert_eq!(net.closed("a", theirs), None, "two of three are lost");
+    net.wires[0].loss = 0;
+    net.run(3 * SECOND);
+    assert_eq!(net.closed("a", theirs), Some((true, String::new())));
+    // A flow that has the same port-id later is another one.
+    net.run(10 * SECOND);
+    let (again, other) = open(&mut net, "b", "a", "app", FlowSpec::reliable());
+    assert_eq!(again, mine);
+    let ends = |net: &Net| {
+        let pick = |event: &Event| matches!(event, Event::Closed { .. }).then_some(());
+        net.told("a", pick).len()
+    };
+    exchange(&mut net, ("b", again), ("a", other), 5);
+    net.run(20 * SECOND);
+    assert_eq!(ends(&net), 1);
+}
+
+#[test]
+fn a_member_that_leaves_refuses_what_its_applications_have_not_decided() {
+    let mut net = chain(13, &["a", "b"], &config());
+    net.register("a", "app");
+    net.accepts.remove("app");
+    net.run(SECOND);
+    let mine = net.allocate("b", "client", "app", FlowSpec::reliable());
+    net.run(SECOND);
+    net.order("a", Command::Leave);
+    net.run(SECOND);
+    let reason = net.allocated("b", mine).expect("a result").unwrap_err();
+    assert!(reason.contains("this member leaves the DIF"), "{reason}");
 }
 
 #[test]
