@@ -229,6 +229,7 @@ fn a_joiner_needs_the_password_and_takes_nobody_without() {
             assert_ne!(info.state, MemberState::Enrolled, "{auth:?}");
             info.last_error.is_some_and(|why| why.contains("enroll"))
         });
+        refused_for_good(&pair.guest, "safe.guest", "enroll");
         control.leave_dif("safe").unwrap();
     }
     second.auth = file("right2", "open sesame");
@@ -237,6 +238,48 @@ fn a_joiner_needs_the_password_and_takes_nobody_without() {
     let (_server, mut theirs, mut mine) = flow_in(&pair, "safe", "vault", FlowSpec::reliable());
     mine.send(b"gold");
     assert_eq!(theirs.recv().unwrap(), b"gold");
+}
+
+/// The member says that it is refused for a reason that stays, and so hears who asks for a flow.
+fn refused_for_good(house: &House, name: &str, words: &str) {
+    eventually(&format!("{name} is refused for good"), || {
+        let info = member(house, name).member.unwrap();
+        assert_eq!(info.state, MemberState::Joining, "{info:?}");
+        info.is_final
+    });
+    let in_dif = member(house, name).dif;
+    let caller = house.conn();
+    caller.ask_with(
+        "anybody",
+        Some(in_dif.as_str()),
+        FlowSpec::reliable(),
+        Mode::Ring,
+    );
+    let refusal = caller.error();
+    assert!(refusal.is_final, "{refusal}");
+    assert_eq!(refusal.code, ErrorCode::LinkDown);
+    assert!(refusal.message.contains(words), "{refusal}");
+}
+
+#[test]
+fn a_name_that_is_taken_is_refused_for_good_and_an_absent_member_is_not() {
+    let pair = Pair::new("taken", "");
+    let create = request("net", DifRole::Create, "hv.x", "net.one");
+    pair.host.control().create_dif(&create).unwrap();
+    enrolled(&pair.host, "net.one");
+    let join = request("net", DifRole::Join, "hv.x", "net.one");
+    pair.guest.control().create_dif(&join).unwrap();
+    refused_for_good(&pair.guest, "net.one", "choose another");
+    let waits = request("other", DifRole::Join, "hv.x", "other.guest");
+    pair.guest.control().create_dif(&waits).unwrap();
+    eventually("nobody is there", || {
+        member(&pair.guest, "other.guest").member.unwrap().failures > 1
+    });
+    let info = member(&pair.guest, "other.guest").member.unwrap();
+    assert!(!info.is_final, "{info:?}");
+    let caller = pair.guest.conn();
+    caller.ask_with("anybody", Some("other"), FlowSpec::reliable(), Mode::Ring);
+    assert!(!caller.error().is_final);
 }
 
 #[test]

@@ -133,7 +133,7 @@ fn traffic_goes_on_over_the_other_link_when_one_is_cut() {
     assert_eq!(info.address, before);
 }
 
-const COUNT: u32 = 30_000;
+const COUNT: u32 = 6_000;
 
 #[test]
 fn extensions_that_cannot_be_are_refused_in_words() {
