@@ -1,16 +1,14 @@
 //! `carina top`: live rates, read from the counters in shared memory without asking the node.
 
+mod screen;
+
 use std::time::{Duration, Instant};
 
 use carina_engine::counters::{Kind, Snapshot, Value, read};
-use ratatui::crossterm::event::{self, Event, KeyCode};
-use ratatui::layout::Constraint;
-use ratatui::style::Style;
-use ratatui::widgets::{Cell, Row, Table as Grid};
 use serde::Serialize;
 
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome};
+use crate::failure::{Attempt, Outcome};
 use crate::measure::duration::parse_ns;
 use crate::report::table::{Table, short};
 use crate::report::{print_json, print_line};
@@ -20,7 +18,7 @@ use crate::report::{print_json, print_line};
 #[command(
     after_help = "Examples:\n  carina top\n  carina top --once\n  carina top --json --interval 5s\
     \n\nReads shared memory only: it costs the node nothing and works on a node that is stuck or \
-    dead. q ends it. With --json one line per interval."
+    dead. Arrows and page keys scroll, q ends it. With --json one line per interval."
 )]
 pub struct TopArgs {
     /// Time over which rates are taken
@@ -56,7 +54,7 @@ pub fn run(shared: &Shared, args: &TopArgs) -> Outcome {
     let look = || read(&path).attempt("reading the counters (has a node run here?)");
     let interval = Duration::from_nanos(args.interval.max(10_000_000));
     if !shared.json && !args.once {
-        return screen(interval, &look);
+        return screen::run(interval, &look);
     }
     let mut before = (Instant::now(), look()?);
     loop {
@@ -111,10 +109,11 @@ fn rates(before: &[Snapshot], after: &[Snapshot], seconds: f64) -> Vec<Rates> {
     rows.into_iter().map(one).collect()
 }
 
-const HEAD: [&str; 9] = [
+const HEAD: [&str; 10] = [
     "KIND",
     "ID",
     "NAME",
+    "CH",
     "SDU/s IN",
     "Mbit/s IN",
     "SDU/s OUT",
@@ -124,11 +123,18 @@ const HEAD: [&str; 9] = [
 ];
 
 impl Rates {
-    fn cells(&self) -> [String; 9] {
+    /// The number of the channel that carries a flow, where one does.
+    fn channel(&self) -> String {
+        let channel = self.totals.get(Value::Channel.label());
+        channel.map_or_else(|| "-".to_owned(), u64::to_string)
+    }
+
+    fn cells(&self) -> [String; 10] {
         [
             self.kind.to_owned(),
             self.id.to_string(),
             self.name.clone(),
+            self.channel(),
             short(self.sdus_in_per_s),
             short(self.mbps_in),
             short(self.sdus_out_per_s),
@@ -143,54 +149,4 @@ fn plain(rates: &[Rates]) -> Table {
     let mut table = Table::new(HEAD);
     rates.iter().for_each(|row| table.row(row.cells()));
     table
-}
-
-/// Draws until `q`, Escape or Ctrl-C (which arrives as a key in raw mode).
-fn screen(interval: Duration, look: &dyn Fn() -> Result<Vec<Snapshot>, Failure>) -> Outcome {
-    let mut before = (Instant::now(), look()?);
-    let mut shown = Vec::new();
-    let mut terminal = ratatui::init();
-    let mut draw_all = || -> Outcome {
-        loop {
-            terminal
-                .draw(|frame| draw(frame, &shown))
-                .attempt("drawing")?;
-            let left = interval.saturating_sub(before.0.elapsed());
-            if event::poll(left).attempt("waiting for a key")? {
-                if let Event::Key(key) = event::read().attempt("reading a key")?
-                    && matches!(key.code, KeyCode::Char('q' | 'c') | KeyCode::Esc)
-                {
-                    return Ok(());
-                }
-                continue;
-            }
-            let after = (Instant::now(), look()?);
-            shown = rates(&before.1, &after.1, (after.0 - before.0).as_secs_f64());
-            before = after;
-        }
-    };
-    let outcome = draw_all();
-    ratatui::restore();
-    outcome
-}
-
-fn draw(frame: &mut ratatui::Frame<'_>, rates: &[Rates]) {
-    let widths = [7, 11, 0, 10, 10, 10, 10, 9, 8].map(|width| match width {
-        0 => Constraint::Fill(1),
-        width => Constraint::Length(width),
-    });
-    let style = |row: &Rates| {
-        if row.drops > 0 {
-            Style::new().yellow()
-        } else {
-            Style::new()
-        }
-    };
-    let rows = rates
-        .iter()
-        .map(|row| Row::new(row.cells().map(Cell::from)).style(style(row)));
-    let grid = Grid::new(rows, widths)
-        .header(Row::new(HEAD).style(Style::new().bold().reversed()))
-        .column_spacing(1);
-    frame.render_widget(grid, frame.area());
 }

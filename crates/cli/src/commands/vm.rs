@@ -116,13 +116,16 @@ pub struct RunArgs {
     /// Do not wait until the guest is up
     #[arg(long)]
     no_wait: bool,
-    /// More arguments for QEMU, separated by spaces; may be repeated
+    /// More arguments for QEMU, separated by spaces; quotes hold one together; may be repeated
     #[arg(long, allow_hyphen_values = true)]
     qemu_args: Vec<String>,
 }
 
 /// How long a guest may take to boot; TCG is slow.
 const BOOT: Duration = Duration::from_secs(180);
+
+/// How long QEMU may take until it runs the guest, for which the node must connect to it.
+const START: Duration = Duration::from_secs(60);
 
 /// Runs the command.
 ///
@@ -172,10 +175,18 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
             "--command and --iommu are for Carina's own guest, not for --disk",
         ));
     }
+    let mut qemu_args = Vec::new();
+    for text in &args.qemu_args {
+        qemu_args.extend(words(text)?);
+    }
     let cache = Cache::default_location().attempt("opening the cache")?;
     let own_guest = args.disk.is_none();
     let boot = match &args.disk {
-        Some(disk) => Boot::Disk(disk.clone()),
+        Some(disk) => {
+            // Before anything is made for it.
+            std::fs::File::open(disk).attempt(format!("opening the disk {}", disk.display()))?;
+            Boot::Disk(disk.clone())
+        }
         None => {
             progress("building the guest's image");
             let program = std::env::current_exe().attempt("finding this program")?;
@@ -193,11 +204,7 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
         .memory_mib(args.memory)
         .cpus(args.cpus)
         .ivshmem(&info.qemu_socket)
-        .extra_args(
-            args.qemu_args
-                .iter()
-                .flat_map(|words| words.split_whitespace()),
-        );
+        .extra_args(qemu_args);
     if own_guest {
         machine = machine.node_config(&guest_config(&info));
     }
@@ -208,6 +215,7 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
         machine = machine.command(command);
     }
     let running = machine.start(&cache).attempt("starting QEMU")?;
+    running.wait_started(START).attempt("starting QEMU")?;
     if own_guest && !args.no_wait && !args.console {
         progress("booting");
         running.wait_ready(BOOT).attempt("waiting for the guest")?;
@@ -225,6 +233,29 @@ fn boot(shared: &Shared, args: RunArgs) -> Outcome {
         console(shared, &args.name)
     } else {
         Ok(())
+    }
+}
+
+/// Splits at white space as a shell does; single and double quotes hold words together.
+fn words(text: &str) -> Result<Vec<String>, Failure> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in text.chars() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (None, c) if c.is_whitespace() => words.extend(word.take()),
+            _ => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    match quote {
+        None => Ok(words),
+        Some(open) => Err(usage(format!(
+            "--qemu-args: {open} is not closed in {text}"
+        ))),
     }
 }
 
@@ -393,5 +424,22 @@ impl Drop for RawTerminal {
             let now = rustix::termios::OptionalActions::Now;
             let _ = rustix::termios::tcsetattr(std::io::stdin(), now, before);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_split_as_a_shell_does() {
+        let split = |text| words(text).ok();
+        let want = |list: &[&str]| Some(list.iter().map(|word| (*word).to_owned()).collect());
+        assert_eq!(split("  -vga std "), want(&["-vga", "std"]));
+        assert_eq!(
+            split(r#"-append "console=ttyS0 quiet" -x 'a"b'c """#),
+            want(&["-append", "console=ttyS0 quiet", "-x", "a\"bc", ""])
+        );
+        assert_eq!(split("-append 'open"), None);
     }
 }

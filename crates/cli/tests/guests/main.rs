@@ -8,7 +8,9 @@
 #![allow(clippy::unwrap_used)]
 
 mod clock;
+mod disk;
 mod faults;
 mod house;
 mod journeys;
 mod scribbler;
+mod terminal;
