@@ -115,6 +115,10 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     // Two that connected at once both gave way, and nobody asked again.
     (Dialect::Rlite, 94, None),
     (Dialect::Rlite, 102, None),
+    // An N-1 flow whose other end was gone was asked over for ever.
+    (Dialect::Rlite, 296, None),
+    // An address that a member had had before came back with whoever missed the new one.
+    (Dialect::Rlite, 302, None),
     // An attempt that was refused kept the one through a member waiting for ever.
     (Dialect::Irati, 2, None),
     // An N-1 flow whose other end was gone was asked over for ever.
