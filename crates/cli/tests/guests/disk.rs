@@ -110,7 +110,7 @@ fn make_disk(cache: &Cache, kernel: &Kernel, place: &Path, disk: &Path) {
         .unwrap();
     let root = place.join("root");
     fs::create_dir(&root).unwrap();
-    // Its status tells of device files, which an ordinary user may not make and a disk does not need.
+    // Its status tells of device files, which an ordinary user may not make; a disk needs none.
     let unpacked = Command::new("busybox")
         .args(["cpio", "-idmu"])
         .current_dir(&root)
@@ -132,8 +132,8 @@ fn make_disk(cache: &Cache, kernel: &Kernel, place: &Path, disk: &Path) {
     write_qcow2(&fs::read(&raw).unwrap(), disk);
 }
 
-/// The simplest qcow2 there is (QEMU's `docs/interop/qcow2`, version 2): clusters of 64 KiB; header,
-/// reference counts, one table of tables, one table, then the clusters that are not all zeroes.
+/// The simplest qcow2 there is (QEMU's `docs/interop/qcow2`, version 2): clusters of 64 KiB;
+/// header, reference counts, one table of tables, one table, then the clusters not all zeroes.
 fn write_qcow2(content: &[u8], path: &Path) {
     const CLUSTER: u64 = 1 << 16;
     const ONE_REFERENCE: u64 = 1 << 63;
