@@ -7,9 +7,7 @@ use carina_wire::dif::{Ack, Address, CepId, Control, Pci, PduType, QosId, Sack, 
 use carina_wire::{Bytes, Payload};
 
 use crate::delimiting::{Assembler, AssemblerConfig, Delimiting};
-use crate::{
-    Connection, ConnectionConfig, Delivered, FirstNumber, Habits, RateControl, Stall, WindowControl,
-};
+use crate::{Connection, ConnectionConfig, Delivered, Habits, RateControl, WindowControl};
 
 /// Reads a script: past its end everything is 0.
 struct Script<'a>(&'a [u8]);
@@ -37,27 +35,10 @@ const CREDIT: u32 = 32;
 
 /// Three kinds of implementation.
 fn habits(kind: u8) -> Habits {
-    let plain = Habits {
-        takes_any_first: true,
-        selective: false,
-        wraps: true,
-        ..Habits::default()
-    };
     match kind % 3 {
         0 => Habits::default(),
-        1 => Habits {
-            first: FirstNumber::Zero,
-            stall: Stall::Repeat,
-            control_first: 0,
-            control_restarts: true,
-            ..plain
-        },
-        _ => Habits {
-            first: FirstNumber::AfterRandom,
-            drf_on_every: true,
-            answers_every: true,
-            ..plain
-        },
+        1 => Habits::RLITE,
+        _ => Habits::IRATI,
     }
 }
 

@@ -56,6 +56,35 @@ pub enum Stall {
     Repeat,
 }
 
+impl Habits {
+    /// EFCP of rlite: its first PDU has number 0 and the data run flag; a control PDU tells what is
+    /// expected next and the window, and when it was lost a duplicate brings another.
+    pub const RLITE: Habits = Habits {
+        first: FirstNumber::Zero,
+        drf_on_every: false,
+        takes_any_first: true,
+        selective: false,
+        answers_every: false,
+        stall: Stall::Repeat,
+        control_first: 0,
+        control_restarts: true,
+        wraps: true,
+    };
+
+    /// EFCP of IRATI: random numbers, the data run flag on every PDU, and an answer to every PDU.
+    pub const IRATI: Habits = Habits {
+        first: FirstNumber::AfterRandom,
+        drf_on_every: true,
+        takes_any_first: true,
+        selective: false,
+        answers_every: true,
+        stall: Stall::Rendezvous,
+        control_first: 1,
+        control_restarts: false,
+        wraps: true,
+    };
+}
+
 impl Default for Habits {
     fn default() -> Habits {
         Habits {

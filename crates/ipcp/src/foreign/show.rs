@@ -48,8 +48,8 @@ impl Shown {
         });
     }
 
-    /// `/dif` and its cubes. `member` is the address and the configuration of a member, `longest` its
-    /// longest PDU, which follows from the N-1 flows where the configuration leaves it open.
+    /// `/dif` and its cubes. `member` is the address and the configuration of a member, `longest`
+    /// its longest PDU, which follows from the N-1 flows where the configuration leaves it open.
     pub(crate) fn dif(
         &mut self,
         dif: &str,

@@ -9,7 +9,7 @@
 //! | window | as many PDUs as the credit | one more: the right edge may be sent | as many |
 //! | EFCP | ranges, rendezvous, rollover | [`RLITE`] | [`IRATI`] |
 
-use carina_efcp::{AckPolicy, FirstNumber, Habits, Stall};
+use carina_efcp::{AckPolicy, Habits};
 use carina_wire::dif::{Dialect, QosId};
 
 /// The hop limit of PDUs to the neighbour at the other end of an N-1 flow in a native DIF: such a
@@ -70,38 +70,11 @@ pub(super) fn window_of(dialect: Dialect, credit: u32) -> u32 {
     }
 }
 
-/// EFCP of rlite: its first PDU has number 0 and the data run flag; a control PDU tells what is
-/// expected next and the window, and when it was lost a duplicate brings another.
-const RLITE: Habits = Habits {
-    first: FirstNumber::Zero,
-    drf_on_every: false,
-    takes_any_first: true,
-    selective: false,
-    answers_every: false,
-    stall: Stall::Repeat,
-    control_first: 0,
-    control_restarts: true,
-    wraps: true,
-};
-
-/// EFCP of IRATI: random numbers, the data run flag on every PDU, and an answer to every PDU.
-const IRATI: Habits = Habits {
-    first: FirstNumber::AfterRandom,
-    drf_on_every: true,
-    takes_any_first: true,
-    selective: false,
-    answers_every: true,
-    stall: Stall::Rendezvous,
-    control_first: 1,
-    control_restarts: false,
-    wraps: true,
-};
-
 /// What EFCP does otherwise.
 pub(super) fn habits(dialect: Dialect) -> Habits {
     match dialect {
-        Dialect::Rlite => RLITE,
-        Dialect::Irati => IRATI,
+        Dialect::Rlite => Habits::RLITE,
+        Dialect::Irati => Habits::IRATI,
         _ => Habits::default(),
     }
 }

@@ -1,6 +1,7 @@
-//! PCI as the tests read it.
+//! PCI as the tests read and write it.
+#![allow(dead_code, reason = "each test needs a part of it")]
 
-use carina_wire::dif::{Control, Decoded, PciError, PduType, Syntax};
+use carina_wire::dif::{Control, Decoded, PCI_BYTES_MAX, PciError, PduType, Syntax};
 
 /// Header and control part.
 pub fn decode(
@@ -14,4 +15,44 @@ pub fn decode(
         PduType::Data | PduType::Management => None,
     };
     Ok((header, control))
+}
+
+/// Bytes of hexadecimal digits; spaces are skipped.
+pub fn bytes(hex: &str) -> Vec<u8> {
+    let digits: Vec<char> = hex.chars().filter(|c| !c.is_whitespace()).collect();
+    digits
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(&pair.iter().collect::<String>(), 16).expect("hex"))
+        .collect()
+}
+
+/// What was decoded, as this side writes it.
+pub fn encode(syntax: Syntax, header: &Decoded, control: Option<&Control>) -> Vec<u8> {
+    let user = match control {
+        Some(_) => 0,
+        None => header.pdu_bytes - header.header_bytes,
+    };
+    let mut out = [0; PCI_BYTES_MAX];
+    let hop_limit = header.hop_limit;
+    let length = syntax
+        .encode(&header.pci, control, user, hop_limit, &mut out)
+        .expect("what was decoded fits");
+    assert!(length <= syntax.pci_bytes(header.pci.kind));
+    out[..length].to_vec()
+}
+
+/// Decodes a PDU that a stack sent and checks that Carina writes the same.
+pub fn replay(syntax: Syntax, hex: &str) -> (Decoded, Option<Control>) {
+    let mut pdu = bytes(hex);
+    let sent = pdu.len();
+    // As behind an Ethernet that pads.
+    pdu.resize(pdu.len().max(600), 0);
+    let (header, control) = decode(syntax, &pdu, pdu.len()).expect(hex);
+    let again = encode(syntax, &header, control.as_ref());
+    assert_eq!(again, pdu[..again.len()], "{hex}");
+    assert!(again.len() <= sent, "{hex}");
+    let route = syntax.peek(&pdu[..syntax.base_bytes()]).expect(hex);
+    assert_eq!((route.dst, route.src), (header.pci.dst, header.pci.src));
+    assert_eq!(route.pdu_bytes, header.pdu_bytes);
+    (header, control)
 }
