@@ -124,8 +124,8 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     // An N-1 flow whose other end was gone was asked over for ever.
     (Dialect::Irati, 24, None),
     (Dialect::Irati, 36, None),
-    // A neighbour that died before it had answered its first keep-alive was never missed. (4 and 35,
-    // too.)
+    // A neighbour that died before it had answered its first keep-alive was never missed. (4 and
+    // 35, too.)
     (Dialect::Irati, 127, None),
     (Dialect::Irati, 242, None),
     // An M_CONNECT that its sender had given up was answered later, and nobody asked any more.

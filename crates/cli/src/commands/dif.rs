@@ -35,9 +35,9 @@ pub enum DifCommand {
     Join(make::JoinArgs),
     /// Let this system's member of a normal DIF use another N-1 DIF, beside those that it has
     #[command(after_help = "Examples:\n  carina dif extend net --over udp0\n  \
-        carina dif extend net --over udp0 --via net.host2\n\nThe member asks for a neighbour there, \
-        and takes those that ask. When one way to a neighbour fails,\nPDUs take another. It is \
-        refused when the N-1 DIF does not carry the longest PDU of the DIF.")]
+        carina dif extend net --over udp0 --via net.host2\n\nThe member asks for a neighbour \
+        there, and takes those that ask. When one way to a neighbour fails,\nPDUs take another. \
+        It is refused when the N-1 DIF does not carry the longest PDU of the DIF.")]
     Extend(extend::ExtendArgs),
     /// Leave a normal DIF; flows over it end
     #[command(after_help = "Example:\n  carina dif leave net")]

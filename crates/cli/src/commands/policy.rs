@@ -37,9 +37,9 @@ pub enum PolicyCommand {
         after_help = "Examples:\n  carina policy set rmt-scheduling=weighted-fair --dif net\n  \
         carina policy set rmt-queue=red,min=50,max=200 --dif net --member net.host2\n  \
         carina policy set rmt-scheduling=strict-priority --dif net --all\n\n\
-        It holds for one member: that of this system, or --member. With --all it is written to every \
-        member\nthat is known here, and each decides whether it takes it; who did not is told, and \
-        the exit code is 1."
+        It holds for one member: that of this system, or --member. With --all it is written to \
+        every member\nthat is known here, and each decides whether it takes it; who did not is \
+        told, and the exit code is 1."
     )]
     Set {
         /// Component, policy and parameters

@@ -404,8 +404,8 @@ fn repeated_acknowledgements_bring_back_what_is_missing() {
     }
 }
 
-/// Few PDUs at a time, so that A decides about their acknowledgements, and the other side's timer is
-/// late by up to three quarters of it: nothing is sent again that way.
+/// Few PDUs at a time, so that A decides about their acknowledgements, and the other side's timer
+/// is late by up to three quarters of it: nothing is sent again that way.
 #[test]
 fn what_is_acknowledged_late_is_not_sent_again() {
     let delays = [MS / 20, MS, 10 * MS, 60 * MS];

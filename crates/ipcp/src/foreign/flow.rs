@@ -47,9 +47,9 @@ pub(crate) struct Habits {
     pub(crate) decision: u64,
     /// How long the end of a flow waits for PDUs that are behind it.
     pub(crate) linger: u64,
-    /// After which times, in nanoseconds, the caller of a flow says again that it has ended, because
-    /// nobody answers that; all shorter than `rest`. The called side must not: where the name of
-    /// the flow is the caller's port-id, the caller may use that for another one.
+    /// After which times, in nanoseconds, the caller of a flow says again that it has ended,
+    /// because nobody answers that; all shorter than `rest`. The called side must not: where the
+    /// name of the flow is the caller's port-id, the caller may use that for another one.
     pub(crate) ends_again: &'static [u64],
     /// How long a port-id rests, so that a late word about the old flow is not taken for one about
     /// the new.

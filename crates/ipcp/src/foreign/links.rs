@@ -1,8 +1,8 @@
 //! Who reports which link to whom, and the routes that follow.
 //!
 //! An entry is one member's word about its link to another, both by IPCP name. Of two versions the
-//! one with the higher sequence number counts; of two with one number, the one that is down. Ages tell how long ago a version was made; they
-//! grow while it is held and travel with it.
+//! one with the higher sequence number counts; of two with one number, the one that is down. Ages
+//! tell how long ago a version was made; they grow while it is held and travel with it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};

@@ -86,7 +86,7 @@ impl Core {
         let name = self.ipcps[&id].name.clone();
         let what = format!("{over} is an N-1 DIF of it from here on");
         self.journal.note(EventKind::Notice, &name, what);
-        let below: Vec<IpcpId> = self.made.iter().copied().collect();
+        let below: Vec<IpcpId> = self.made.to_vec();
         for below in below {
             if is_enrolled && self.ipcps.get(&below).is_some_and(|ipcp| ipcp.dif == over) {
                 self.register_member(id, below);
