@@ -10,14 +10,25 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_wire::dif::Address;
 
 use super::objects::{class, name};
 use super::spreading::LOWER_DIFS_MAX;
 use super::values::{AddressEntries, AddressEntry, ENTRIES_MAX, is_name, value, value_of};
-use super::{MEMBERS_MAX, Member, OUTDATED_NS, Rlite};
+use super::{MEMBERS_MAX, Member, Rlite};
 use crate::api::N1Port;
 use crate::config::DifConfig;
+use crate::foreign::MS;
 use crate::seam::DataTransfer;
+
+/// How long a copy of a record may be late.
+const LATE_COPY_NS: u64 = 5_000 * MS;
+
+/// How long an address that was replaced is remembered: until all have been told everything since.
+const OUTDATED_NS: u64 = 600_000 * MS;
+
+/// Addresses of one member that are remembered so.
+const OUTDATED_MAX: usize = 4;
 
 impl Rlite {
     /// The address that an IPCP keeps: its own when it is known here or nobody else has it. `asked`
@@ -226,24 +237,21 @@ impl Rlite {
         .collect()
     }
 
-    /// A member's record was told, by itself or by another. Returns whether that is news: to be
-    /// told to the other neighbours.
+    /// A member's record was told by the neighbour `by`, or made up here. Returns whether it is
+    /// news: to be told to the other neighbours.
     pub(super) fn set_member(
         &mut self,
         now: u64,
         name: &str,
         told: Member,
-        is_own_word: bool,
+        by: Option<&str>,
     ) -> bool {
         if let Some(known) = self.members.get_mut(name)
             && known.address == told.address
         {
-            return known.learn(told.lower_difs, is_own_word);
+            return known.learn(told.lower_difs, by == Some(name));
         }
-        // Records have no sequence numbers: two versions that go round at the same time would be
-        // news to every member for ever.
-        let is_outdated = |(old, at): &(u64, u64)| *old == told.address && now < at + OUTDATED_NS;
-        if self.outdated.get(name).is_some_and(is_outdated) {
+        if by.is_some_and(|by| self.is_outdated(now, name, told.address, by)) {
             self.journal.count("members-outdated");
             return false;
         }
@@ -254,8 +262,12 @@ impl Rlite {
                 return false;
             }
         }
+        let address = told.address;
+        if let Some(outdated) = self.outdated.get_mut(name) {
+            outdated.retain(|(old, _)| *old != address);
+        }
         if let Some(old) = self.members.insert(name.to_string(), told) {
-            self.outdated.insert(name.to_string(), (old.address, now));
+            self.replaced(now, name, old.address);
         }
         self.are_routes_stale = true;
         true
@@ -263,17 +275,51 @@ impl Rlite {
 
     /// A member's record is taken back.
     pub(super) fn remove_member(&mut self, now: u64, name: &str) -> bool {
-        let old = self.members.remove(name);
-        let is_news = old.is_some();
-        self.are_routes_stale |= is_news;
-        self.outdated
-            .extend(old.map(|old| (name.to_string(), (old.address, now))));
-        is_news
+        let Some(old) = self.members.remove(name) else {
+            return false;
+        };
+        self.replaced(now, name, old.address);
+        self.are_routes_stale = true;
+        true
+    }
+
+    /// Remembers an address that a member had.
+    fn replaced(&mut self, now: u64, name: &str, address: u64) {
+        let outdated = self.outdated.entry(name.to_string()).or_default();
+        if outdated.len() >= OUTDATED_MAX {
+            outdated.remove(0);
+        }
+        outdated.push((address, now));
+    }
+
+    /// Whether the neighbour `by` tells an address of a member that was replaced. Records have no
+    /// sequence numbers, so that two addresses that go round would be news to everybody for ever.
+    /// Its author's word comes from neighbour to neighbour: whoever is nearer to it knows better.
+    fn is_outdated(&self, now: u64, name: &str, address: u64, by: &str) -> bool {
+        let outdated = self.outdated.get(name).into_iter().flatten();
+        let Some((_, at)) = outdated.rev().find(|(old, _)| *old == address) else {
+            return false;
+        };
+        let is_late_copy = now < at + LATE_COPY_NS;
+        is_late_copy || by != name && !self.is_on_the_way(by, name)
+    }
+
+    /// Whether a neighbour is a next hop to a member.
+    fn is_on_the_way(&self, neighbour: &str, name: &str) -> bool {
+        let Some(address) = self.address_of(neighbour) else {
+            return false;
+        };
+        let mut routes = self.routes.iter();
+        let route = routes.find(|reach| reach.name == name);
+        route.is_some_and(|reach| reach.route.next.contains(&Address(address)))
     }
 
     /// Forgets addresses in records that do not go round any more.
     pub(super) fn forget_outdated(&mut self, now: u64) {
-        self.outdated.retain(|_, (_, at)| now < *at + OUTDATED_NS);
+        self.outdated.retain(|_, outdated| {
+            outdated.retain(|(_, at)| now < at + OUTDATED_NS);
+            !outdated.is_empty()
+        });
     }
 
     /// Forgets members of which no lower flow tells.

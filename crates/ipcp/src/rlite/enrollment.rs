@@ -299,7 +299,7 @@ impl Rlite {
             address: proposed,
             lower_difs: Rlite::note_lower_difs(info.lower_difs),
         };
-        self.set_member(now, &peer, member, false);
+        self.set_member(now, &peer, member, None);
         self.reply(now, n1, request.answer().with_value(value(&answer)), dt);
         for (component, policy) in self.policies.told_policies() {
             let object = format!("/mgmt/{component}/policy");

@@ -72,9 +72,6 @@ const REFRESH_NS: u64 = 30_000 * MS;
 /// that this must not be much longer than a flood takes.
 const HOLD_NS: u64 = 1_000 * MS;
 
-/// How long a member's record with an address that was replaced may still go round.
-const OUTDATED_NS: u64 = 5_000 * MS;
-
 /// Between two computations of routes.
 const ROUTES_PAUSE_NS: u64 = 100 * MS;
 
@@ -110,7 +107,7 @@ pub(crate) struct Rlite {
     /// Members by name: the address book of the DIF, without this one.
     members: BTreeMap<String, Member>,
     /// Addresses of these that were replaced lately, and when.
-    outdated: BTreeMap<String, (u64, u64)>,
+    outdated: BTreeMap<String, Vec<(u64, u64)>>,
     /// Addresses that were given out, and who did. See `addresses`.
     given_out: BTreeMap<u64, String>,
     directory: Directory<String>,
@@ -292,7 +289,11 @@ impl Rlite {
         let own_address = self.own_address();
         let is_there = |holder: &String| {
             let known = self.members.get(holder).map(|member| member.address);
-            let address = if *holder == self.own { own_address } else { known };
+            let address = if *holder == self.own {
+                own_address
+            } else {
+                known
+            };
             address.is_some_and(|at| Some(at) == own_address || self.reachable.contains(&at))
         };
         for event in self.directory.changes(&is_there) {

@@ -55,6 +55,9 @@ pub(super) const STEP_NS: u64 = 7_000 * MS;
 /// Keep-alives that may be unanswered.
 const MISSED_MAX: u32 = 3;
 
+/// After so many M_CONNECTs without an answer another N-1 flow is asked for.
+const UNANSWERED_MAX: u32 = 3;
+
 /// How long a side that did not ask for the N-1 flow waits for the other side's M_CONNECT before
 /// it sends its own.
 pub(super) const PATIENCE_NS: u64 = 500 * MS;
@@ -83,6 +86,8 @@ pub(super) struct N1 {
     /// The M_CONNECT that came last: its invoke id, and when it came.
     pub(super) connect: Option<(i32, u64)>,
     pub(super) missed: u32,
+    /// M_CONNECTs in turn to which nothing came.
+    pub(super) unanswered: u32,
     pub(super) heard: u64,
     retry_ns: u64,
     /// That attempts fail has been told.
@@ -123,6 +128,7 @@ impl N1 {
             at: None,
             connect: None,
             missed: 0,
+            unanswered: 0,
             heard: 0,
             retry_ns: RETRY_FIRST_NS,
             is_told: false,
@@ -301,7 +307,7 @@ impl Rlite {
                 address: src,
                 lower_difs: Vec::new(),
             };
-            self.set_member(now, &peer, member, false);
+            self.set_member(now, &peer, member, None);
         }
         let address = Address(self.address_of(&peer).unwrap_or_default());
         self.journal.tell(Event::NeighbourUp {
@@ -448,7 +454,15 @@ impl Rlite {
                 self.journal.tell(Event::DropN1 { n1, reason });
             }
             Stage::Assigning(_) => self.assignment_timeout(now, n1, dt),
-            Stage::Connecting => self.attempt_failed(now, n1, NOBODY_ANSWERS, dt),
+            Stage::Connecting => {
+                flow.unanswered += 1;
+                if flow.unanswered >= UNANSWERED_MAX && flow.props.is_initiator {
+                    // Its other end may be gone, and nobody say so.
+                    self.lose_neighbour(now, n1, "nobody answers at its other end", dt);
+                } else {
+                    self.attempt_failed(now, n1, NOBODY_ANSWERS, dt);
+                }
+            }
             Stage::Starting { .. } | Stage::Adding => {
                 self.attempt_failed(now, n1, "no answer to M_START", dt);
             }

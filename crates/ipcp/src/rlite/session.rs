@@ -105,6 +105,7 @@ impl Rlite {
         }
         flow.heard = now;
         flow.missed = 0;
+        flow.unanswered = 0;
         flow.src = src;
         if message.opcode == Opcode::Connect {
             return self.on_connect(now, n1, message, dt);

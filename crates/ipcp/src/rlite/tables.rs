@@ -109,7 +109,7 @@ impl Rlite {
             }
             let is_news = match message.opcode {
                 Opcode::Delete => name != peer && self.remove_member(now, &name),
-                _ => self.set_member(now, &name, member, name == peer),
+                _ => self.set_member(now, &name, member, Some(&peer)),
             };
             if is_news {
                 news.push(entry);

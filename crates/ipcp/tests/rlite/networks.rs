@@ -217,3 +217,26 @@ fn a_lower_flow_that_nobody_renews_is_forgotten() {
     let up = up.filter(|(name, value)| name == "is_up" && *value == Scalar::Bool(true));
     assert_eq!(up.count(), 0);
 }
+
+/// Its other end is gone, and the N-1 DIF does not say so.
+#[test]
+fn an_n1_flow_at_which_nobody_answers_is_asked_for_anew() {
+    let mut net = Net::new(9);
+    net.bootstrap("a");
+    net.add("b");
+    let wire = net.lossy_wire("b", "a", 100);
+    net.run(40 * SECOND);
+    let given_back = net.told("b", |event| match event {
+        Event::DropN1 { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    assert_eq!(given_back, ["nobody answers at its other end"]);
+    let wanted = net.told("b", |event| match event {
+        Event::NeedN1 { remote, .. } => Some(remote.clone()),
+        _ => None,
+    });
+    assert!(wanted.contains(&"a".to_string()), "{wanted:?}");
+    net.wires[wire].loss = 0;
+    net.run(60 * SECOND);
+    assert_eq!(net.names("b", "/neighbours"), ["a"]);
+}
