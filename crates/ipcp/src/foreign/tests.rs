@@ -139,7 +139,7 @@ fn what_ended_does_not_come_back_with_a_late_copy() {
     assert!(!links.withdraw(S, &bc, 2), "of an earlier version");
     assert!(links.withdraw(S, &bc, 3));
     assert!(!links.withdraw(S, &bc, 3), "no news");
-    assert_eq!(links.insert(2 * S, bc.clone(), up(3, 0)), Verdict::Same);
+    assert_eq!(links.insert(2 * S, bc.clone(), up(3, 0)), Verdict::Old);
     assert_eq!(links.insert(2 * S, bc.clone(), up(2, 0)), Verdict::Old);
     let mut forgiven = Links::new("a", LIMITS);
     forgiven.insert(0, bc.clone(), up(3, 0));
