@@ -52,16 +52,20 @@ impl Loss {
 
     /// Insists on the promise, as far as the machine itself was not late.
     pub fn kept_its_promise(&self, calm: &Canary) {
+        self.within_a_second(self.took(), calm);
+    }
+
+    /// As [`Loss::kept_its_promise`] for a watcher in a guest: an emulated processor may take any
+    /// time to end the flows, of which the canary on the host knows nothing.
+    pub fn was_noticed_in_time(&self, calm: &Canary) {
+        self.within_a_second(self.silent, calm);
+    }
+
+    fn within_a_second(&self, took: Duration, calm: &Canary) {
         let late = calm.late();
-        eprintln!(
-            "{self:?}: {:?}; the machine was late by {late:?}",
-            self.took()
-        );
-        assert!(
-            self.took() <= PROMISED + late,
-            "{self:?} took {:?}, of which the machine was late for {late:?}",
-            self.took()
-        );
+        let story = format!("{self:?} took {took:?}, the machine was late by {late:?}");
+        eprintln!("{story}");
+        assert!(took <= PROMISED + late, "{story}");
     }
 }
 

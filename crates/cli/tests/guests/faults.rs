@@ -107,7 +107,7 @@ fn guest_reattaches_when_the_hosts_node_is_killed_and_started_again() {
     eprintln!("ended, as seen from outside, within {:?}", killed.elapsed());
     let log = || guest.does("cat /var/log/carina.log");
     let loss = host.until("the guest's node notes it", SOON, || Loss::last(&log()));
-    loss.kept_its_promise(&canary);
+    loss.was_noticed_in_time(&canary);
     drop(canary);
     host.start_node();
     host.port("a");
