@@ -50,3 +50,7 @@ pub trait App {
 
 /// How many packets an app moves per visit at most.
 pub const BURST: usize = 64;
+
+/// How many bytes an app takes from a ring per visit, within one packet: what one visit brought is
+/// published at the end of the breath, and the next system should not wait long for it.
+pub const BURST_BYTES: usize = 65_536;

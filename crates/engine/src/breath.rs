@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 
 use carina_sys::{Epoll, Interest, Ready, cpus_allowed, monotonic_ns};
 
-use crate::app::App;
+use crate::app::{App, BURST, BURST_BYTES};
 use crate::counters::{Row, Value};
 use crate::linger::{Budget, Linger};
 use crate::link::Links;
@@ -39,7 +39,9 @@ struct Slot {
     generation: u32,
     app: Option<Box<dyn App>>,
     awake: bool,
-    /// When something last moved, in ns.
+    /// Something moved in the last breath.
+    has_moved: bool,
+    /// When the breath in which something last moved was over, in ns.
     moved_at: u64,
     /// How long it stays awake after that.
     budget: Budget,
@@ -89,6 +91,7 @@ impl Engine {
                 generation: 0,
                 app: None,
                 awake: false,
+                has_moved: false,
                 moved_at: 0,
                 budget: Budget::default(),
                 deadline: None,
@@ -178,7 +181,12 @@ impl Engine {
         self.admit_woken(now);
         let count = self.awake.len();
         for at in 0..count {
-            if let Some(app) = self.slots[self.awake[at].index as usize].app.as_mut() {
+            let slot = &mut self.slots[self.awake[at].index as usize];
+            // A breath may take longer than an app is kept awake: its end counts.
+            if std::mem::take(&mut slot.has_moved) {
+                slot.moved_at = now;
+            }
+            if let Some(app) = slot.app.as_mut() {
                 app.prepare(now, &mut self.links);
             }
         }
@@ -194,13 +202,14 @@ impl Engine {
             if let Some(app) = slot.app.as_mut()
                 && app.pull(now, &mut self.links)
             {
-                slot.moved_at = now;
+                slot.has_moved = true;
                 moved = true;
             }
         }
         moved |= self.push_all(now);
-        let pushed = self.links.take_pushed();
-        self.links.hold_bells(self.linger.holds_bells(pushed));
+        let (packets, bytes) = self.links.take_pushed();
+        let is_full = packets >= BURST || bytes >= BURST_BYTES;
+        self.links.hold_bells(self.linger.holds_bells(is_full));
         for at in 0..count {
             self.settle(self.awake[at], now);
         }
@@ -225,7 +234,7 @@ impl Engine {
                 continue;
             };
             if app.push(now, &mut self.links) {
-                slot.moved_at = now;
+                slot.has_moved = true;
                 moved = true;
             }
             if !slot.awake {
@@ -334,7 +343,8 @@ impl Engine {
                 return false;
             };
             let patience = linger.patience_ns(slot.budget, now);
-            if now.saturating_sub(slot.moved_at) < patience || !app.arm(now, links) {
+            let idle = now.saturating_sub(slot.moved_at);
+            if slot.has_moved || idle < patience || !app.arm(now, links) {
                 return true;
             }
             slot.awake = false;

@@ -18,7 +18,7 @@ pub mod packet;
 pub mod pool;
 pub mod terms;
 
-pub use app::{App, BURST};
+pub use app::{App, BURST, BURST_BYTES};
 pub use breath::Engine;
 pub use link::Links;
 pub use packet::{Packet, record_cost};

@@ -7,8 +7,6 @@
 
 use carina_sys::monotonic_ns;
 
-use crate::app::BURST;
-
 /// How long one app is kept awake without anything to do; each app learns its own.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
@@ -61,11 +59,11 @@ impl Linger {
         if self.yields { 1 } else { LOOK_TURNS }
     }
 
-    /// Whether a breath that moved `packets` should hold its bells. On one processor a reader
+    /// Whether a breath should hold its bells; `is_full` when it moved a burst at least. On one processor a reader
     /// that is woken runs at once and takes what one breath brought, and each such turn costs two
     /// switches: while breaths are full, several share one bell.
-    pub fn holds_bells(&mut self, packets: usize) -> bool {
-        let hold = self.yields && packets >= BURST && self.held < HELD_MAX;
+    pub fn holds_bells(&mut self, is_full: bool) -> bool {
+        let hold = self.yields && is_full && self.held < HELD_MAX;
         self.held = if hold { self.held + 1 } else { 0 };
         hold
     }
@@ -150,11 +148,11 @@ mod tests {
     #[test]
     fn full_breaths_hold_their_bells_for_a_while_and_only_on_one_processor() {
         let mut linger = Linger::new(1);
-        assert!(!linger.holds_bells(BURST - 1));
+        assert!(!linger.holds_bells(false));
         for _ in 0..2 {
-            assert!((0..HELD_MAX).all(|_| linger.holds_bells(BURST)));
-            assert!(!linger.holds_bells(BURST));
+            assert!((0..HELD_MAX).all(|_| linger.holds_bells(true)));
+            assert!(!linger.holds_bells(true));
         }
-        assert!(!Linger::new(2).holds_bells(BURST));
+        assert!(!Linger::new(2).holds_bells(true));
     }
 }

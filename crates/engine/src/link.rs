@@ -61,8 +61,8 @@ pub struct Links {
     finished: Vec<AppId>,
     left_over: Vec<LinkId>,
     retries: Vec<LinkId>,
-    /// Packets put on links in this breath.
-    pushed: usize,
+    /// Packets and bytes put on links in this breath.
+    pushed: (usize, usize),
     holds_bells: bool,
 }
 
@@ -79,8 +79,8 @@ impl Links {
         self.holds_bells = hold;
     }
 
-    /// Packets put on links since the last call.
-    pub(crate) fn take_pushed(&mut self) -> usize {
+    /// Packets and bytes put on links since the last call.
+    pub(crate) fn take_pushed(&mut self) -> (usize, usize) {
         std::mem::take(&mut self.pushed)
     }
 
@@ -282,7 +282,8 @@ impl Links {
     /// # Errors
     /// Gives the packet back when the link has ended; the caller counts the drop.
     pub fn push(&mut self, id: LinkId, packet: Packet) -> Result<(), Packet> {
-        let cost = record_cost(packet.len());
+        let len = packet.len();
+        let cost = record_cost(len);
         let Some(link) = self.link_mut(id) else {
             return Err(packet);
         };
@@ -293,7 +294,8 @@ impl Links {
         link.queue.push_back(packet);
         let (to, list) = (link.to, !link.listed_ready);
         link.listed_ready = true;
-        self.pushed += 1;
+        self.pushed.0 += 1;
+        self.pushed.1 += len;
         let Some(side) = self.side_mut(to) else {
             return Ok(());
         };

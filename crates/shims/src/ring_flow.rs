@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_engine::counters::Value;
-use carina_engine::{App, BURST, Close, Links, Packet, record_cost};
+use carina_engine::{App, BURST, BURST_BYTES, Close, Links, Packet, record_cost};
 use carina_ring::channel::Endpoint;
 use carina_ring::{Corrupt, Lease, Refused, State};
 use carina_sys::Interest;
@@ -177,7 +177,11 @@ impl App for RingFlow {
             self.cut = Some(self.end.rx.consumed() + self.end.rx.pending_bytes());
             self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
         }
+        let enough = self.end.rx.consumed() + BURST_BYTES as u64;
         for moved in 0..BURST {
+            if moved > 0 && self.end.rx.consumed() >= enough {
+                break;
+            }
             if self.partial.is_none() && self.cut.is_some_and(|cut| self.end.rx.consumed() >= cut) {
                 self.end_of_stream(links, state);
                 return true;

@@ -18,7 +18,7 @@ use std::os::fd::BorrowedFd;
 
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::{Row, Value};
-use carina_engine::{App, AppId, BURST, Close, LinkId, Links, Packet};
+use carina_engine::{App, AppId, BURST, BURST_BYTES, Close, LinkId, Links, Packet};
 use carina_ring::{Lease, Refused};
 use carina_sys::Interest;
 use carina_vmpi::hl::{self, Rx, Side, Violation};
@@ -75,7 +75,9 @@ pub(crate) struct Hv {
     /// The manager has not kept up with events: nothing more is taken from the peer.
     is_flooded: bool,
     next_port: u32,
-    /// When a record last passed, in ns.
+    /// A record passed in the last breath.
+    has_moved: bool,
+    /// When the breath in which a record last passed was over, in ns.
     moved_at: u64,
     now: u64,
     taps: Taps,
@@ -123,6 +125,7 @@ impl Hv {
             is_armed: false,
             is_flooded: false,
             next_port: 0,
+            has_moved: false,
             moved_at: 0,
             now: 0,
             taps: parts.taps,
@@ -254,7 +257,7 @@ impl Hv {
         slot.commit(false);
         self.taps.note(Direction::Out, &header, packet);
         self.has_written = true;
-        self.moved_at = self.now;
+        self.has_moved = true;
         self.hl.on_tx(channel, len);
         self.row.add(
             if packet.more() {
@@ -296,6 +299,9 @@ impl App for Hv {
 
     fn prepare(&mut self, now: u64, links: &mut Links) {
         self.now = now;
+        if std::mem::take(&mut self.has_moved) {
+            self.moved_at = now;
+        }
         self.obey(links);
         if self.is_removed {
             return;
@@ -326,9 +332,13 @@ impl App for Hv {
         if self.is_flooded {
             self.is_flooded = self.events.len() > EVENTS_MAX;
         }
+        let mut bytes = 0;
         for moved in 0..BURST {
             if self.is_flooded {
                 return moved > 0;
+            }
+            if bytes >= BURST_BYTES {
+                break;
             }
             let lease = match self.device.next() {
                 Ok(Some(lease)) => lease,
@@ -340,7 +350,8 @@ impl App for Hv {
                 }
             };
             self.has_read = true;
-            self.moved_at = self.now;
+            self.has_moved = true;
+            bytes += lease.len();
             if let Err(violation) = self.receive(lease, links) {
                 self.give_up(&violation);
                 self.tell(links);
@@ -396,7 +407,7 @@ impl App for Hv {
         // Nobody wakes a side that polls: as long as there is traffic it keeps looking, because a
         // timer is slower than the next message.
         if self.is_connected
-            && now.saturating_sub(self.moved_at) < HOT_NS
+            && (self.has_moved || now.saturating_sub(self.moved_at) < HOT_NS)
             && self.device.wait_fd().is_none()
         {
             return false;
