@@ -34,6 +34,8 @@ impl Default for Budget {
 #[derive(Debug)]
 pub struct Linger {
     yields: bool,
+    /// Idle turns between two yields.
+    yield_turns: u32,
     /// Until then nobody is kept awake, in ns.
     crowded_until: u64,
     /// Breaths in a row that held their bells.
@@ -47,6 +49,7 @@ impl Linger {
     pub fn new(cpus: usize) -> Linger {
         Linger {
             yields: cpus <= 1,
+            yield_turns: YIELD_TURNS_MAX,
             crowded_until: 0,
             held: 0,
         }
@@ -81,10 +84,15 @@ impl Linger {
     }
 
     /// One turn of looking for work without finding any; `turn` counts them.
+    ///
+    /// How long a yield took tells who else wants this processor. Nobody: yields become rare.
+    /// Somebody who soon gave it back, as those do who wait for this one's work or bring it: every
+    /// turn yields, so that he need not wait for turns that find nothing. Somebody who kept it:
+    /// see [`Linger::patience_ns`].
     pub fn pause(&mut self, turn: u32) {
         if self.yields {
             carina_sys::yield_now();
-        } else if turn.is_multiple_of(YIELD_TURNS) {
+        } else if turn.is_multiple_of(self.yield_turns) {
             let before = monotonic_ns();
             carina_sys::yield_now();
             self.yielded(before, monotonic_ns());
@@ -94,9 +102,14 @@ impl Linger {
     }
 
     fn yielded(&mut self, before: u64, after: u64) {
-        if after.saturating_sub(before) > CROWDED_NS {
+        let ns = after.saturating_sub(before);
+        if ns > CROWDED_NS {
             self.crowded_until = after + CROWDED_REST_NS;
         }
+        self.yield_turns = match ns {
+            YIELD_NS_ALONE..=CROWDED_NS => 1,
+            _ => (self.yield_turns * 2).min(YIELD_TURNS_MAX),
+        };
     }
 }
 
@@ -114,7 +127,9 @@ const CROWDED_REST_NS: u64 = 20_000_000;
 /// Turns without a system call are short.
 const LOOK_TURNS: u32 = 32;
 /// Even with several processors an application may wait for this one.
-const YIELD_TURNS: u32 = 16;
+const YIELD_TURNS_MAX: u32 = 16;
+/// A yield takes less when nobody else wants the processor, in ns.
+const YIELD_NS_ALONE: u64 = 1_500;
 
 #[cfg(test)]
 mod tests {
@@ -143,6 +158,18 @@ mod tests {
         assert_eq!(linger.patience_ns(budget, 400_000), 0);
         let later = 1_001 + CROWDED_NS + CROWDED_REST_NS;
         assert_eq!(linger.patience_ns(budget, later), BUDGET_NS_MIN);
+    }
+
+    #[test]
+    fn who_shares_the_processor_with_somebody_who_waits_yields_every_turn() {
+        let mut linger = Linger::new(2);
+        assert_eq!(linger.yield_turns, YIELD_TURNS_MAX);
+        linger.yielded(0, YIELD_NS_ALONE);
+        assert_eq!(linger.yield_turns, 1);
+        for _ in 0..10 {
+            linger.yielded(0, YIELD_NS_ALONE - 1);
+        }
+        assert_eq!(linger.yield_turns, YIELD_TURNS_MAX);
     }
 
     #[test]
