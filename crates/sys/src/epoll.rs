@@ -4,7 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{Timespec, epoll};
+use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 
 /// What to wait for on a descriptor. Errors and hang-up are always reported.
@@ -99,10 +99,20 @@ impl Epoll {
     /// The kernel's refusal to wait.
     pub fn wait(&self, ready: &mut Vec<Ready>, timeout_ns: Option<u64>) -> io::Result<()> {
         ready.clear();
-        let timeout = timeout_ns.map(|ns| Timespec {
+        let mut timeout = timeout_ns.map(|ns| Timespec {
             tv_sec: (ns / 1_000_000_000) as i64,
             tv_nsec: (ns % 1_000_000_000) as i64,
         });
+        // epoll_pwait counts in milliseconds and rounds up; the call that counts in nanoseconds is
+        // younger than some kernels in use.
+        if timeout_ns.is_some_and(|ns| 0 < ns && ns < SHORT_NS) {
+            let mut this = [PollFd::new(&self.fd, PollFlags::IN)];
+            match poll(&mut this, timeout.as_ref()) {
+                Ok(0) | Err(Errno::INTR) => return Ok(()),
+                Ok(_) => timeout = Some(Timespec::default()),
+                Err(error) => return Err(error.into()),
+            }
+        }
         let mut events = [const { MaybeUninit::<epoll::Event>::uninit() }; 64];
         let events = match epoll::wait(&self.fd, &mut events[..], timeout.as_ref()) {
             Ok((events, _)) => events,
@@ -122,6 +132,9 @@ impl Epoll {
         Ok(())
     }
 }
+
+/// Waits shorter than this, in ns, must not become a millisecond longer.
+const SHORT_NS: u64 = 20_000_000;
 
 impl AsFd for Epoll {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -163,6 +176,20 @@ mod tests {
         assert!(ready[0].readable && !ready[0].hangup);
         epoll.del(&bell).unwrap();
         epoll.wait(&mut ready, Some(0)).unwrap();
+        assert!(ready.is_empty());
+    }
+
+    #[test]
+    fn short_wait_ends_by_itself_and_by_what_is_ready() {
+        let (epoll, bell) = (Epoll::new().unwrap(), EventFd::new().unwrap());
+        let mut ready = Vec::new();
+        epoll.add(&bell, 5, Interest::ReadEdge).unwrap();
+        epoll.wait(&mut ready, Some(50_000)).unwrap();
+        assert!(ready.is_empty());
+        bell.signal();
+        epoll.wait(&mut ready, Some(SHORT_NS - 1)).unwrap();
+        assert_eq!(ready.len(), 1);
+        epoll.wait(&mut ready, Some(50_000)).unwrap();
         assert!(ready.is_empty());
     }
 
