@@ -84,6 +84,36 @@ fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
     app
 }
 
+/// Where everybody shares one processor, bells are held and every idle turn yields.
+#[test]
+fn small_sdus_cross_in_order_where_all_share_one_processor() {
+    // CPU 0 may be forbidden here; then another one is allowed. Threads inherit it.
+    assert!((0..1024).any(|cpu| carina_sys::pin_to_cpu(cpu).is_ok()));
+    let mut pair = Pair::up();
+    let (mut host_app, mut guest_app, ..) = pair.flow();
+    let count = 20_000u32;
+    let sender = std::thread::spawn(move || {
+        for n in 0..count {
+            host_app.post(&n.to_le_bytes());
+        }
+        host_app.end.publish();
+        host_app
+    });
+    let mut sdu = [0; 64];
+    for n in 0..count {
+        assert_eq!(guest_app.take(&mut sdu), 4);
+        assert_eq!(sdu[..4], n.to_le_bytes());
+    }
+    let mut host_app = sender.join().unwrap();
+    // One SDU alone is never left behind a bell that is held.
+    for n in 0..100u32 {
+        host_app.send(&n.to_le_bytes());
+        assert_eq!(guest_app.recv().unwrap(), n.to_le_bytes());
+        guest_app.send(&n.to_le_bytes());
+        assert_eq!(host_app.recv().unwrap(), n.to_le_bytes());
+    }
+}
+
 #[test]
 fn sdus_of_every_size_cross_whole_in_both_directions_at_once() {
     let mut pair = Pair::up();
