@@ -39,7 +39,7 @@ pub enum LabCommand {
         carina lab down --all"
     )]
     Down {
-        /// The lab [default: the only one]
+        /// The lab, by its name or its file [default: the only one]
         name: Option<String>,
         /// All labs
         #[arg(long, conflicts_with = "name")]
@@ -155,9 +155,13 @@ pub fn run(shared: &Shared, command: LabCommand) -> Outcome {
     match command {
         LabCommand::Up(args) => make(shared, args),
         LabCommand::Run(args) => run_once(shared, args),
-        LabCommand::Down { name, all, place } => down(shared, &place.labs(), name.as_deref(), all),
+        LabCommand::Down { name, all, place } => {
+            let name = name.map(|name| named(&name));
+            down(shared, &place.labs(), name.as_deref(), all)
+        }
         LabCommand::Exec(args) => exec(args),
         LabCommand::Status { name, place } => {
+            let name = name.map(|name| named(&name));
             let (dir, record) = place.labs().find(name.as_deref())?;
             show_status(shared, &dir, &record)
         }
@@ -179,6 +183,14 @@ fn stem(file: &Path) -> String {
         .map(|c| if plain(c) { c } else { '_' })
         .take(STEM_MAX)
         .collect()
+}
+
+/// The lab that somebody means, who may have given the file that it was made from.
+fn named(name: &str) -> String {
+    match name.contains('/') || name.ends_with(".lab") {
+        true => stem(Path::new(name)),
+        false => name.to_owned(),
+    }
 }
 
 fn make(shared: &Shared, args: UpArgs) -> Outcome {
