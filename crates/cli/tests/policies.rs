@@ -17,7 +17,7 @@ struct Site {
 }
 
 impl Site {
-    fn new(create: &[&str]) -> Site {
+    fn new() -> Site {
         let directory = tempfile::tempdir().unwrap();
         let node = Command::new(CARINA)
             .arg("--run")
@@ -28,8 +28,7 @@ impl Site {
             .spawn()
             .unwrap();
         let site = Site { directory, node };
-        let first = ["dif", "create", "net", "--over", "local", "--ipcp", "net.a"];
-        site.done(&[&first, create].concat());
+        site.done(&["dif", "create", "net", "--over", "local", "--ipcp", "net.a"]);
         site.done(&[
             "dif", "join", "net", "--over", "local", "--ipcp", "net.b", "--via", "net.a",
         ]);
@@ -82,7 +81,7 @@ impl Drop for Site {
 
 #[test]
 fn a_policy_is_written_to_every_member_and_each_decides() {
-    let site = Site::new(&[]);
+    let site = Site::new();
     let (rows, code) = site.set_all("rmt-scheduling=strict-priority");
     let taken = |member: &str| (member.to_owned(), true, String::new());
     assert_eq!(rows, [taken("net.a"), taken("net.b")]);
@@ -96,16 +95,4 @@ fn a_policy_is_written_to_every_member_and_each_decides() {
         assert!(!taken, "{member}");
         assert!(reason.contains("while the DIF runs"), "{member}: {reason}");
     }
-}
-
-#[test]
-fn members_refuse_whom_their_access_control_does_not_let_write() {
-    let site = Site::new(&["--policy", "access-control=list"]);
-    let (rows, code) = site.set_all("rmt-scheduling=strict-priority");
-    assert_eq!(code, 1);
-    // What the operator of a system does to its own member is nobody else's to allow.
-    assert!(rows[0].0 == "net.a" && rows[0].1, "{rows:?}");
-    assert!(rows[1].0 == "net.b" && !rows[1].1, "{rows:?}");
-    assert!(rows[1].2.contains("access-control"), "{rows:?}");
-    assert_ne!(site.in_force("net.b", "rmt-scheduling"), "strict-priority");
 }
