@@ -35,7 +35,10 @@ impl Qemu {
         let child = Command::new("qemu-system-x86_64")
             .args("-accel tcg -display none -nodefaults -S -m 64 -machine pc".split(' '))
             .args(["-chardev", chardev])
-            .args(["-device", "ivshmem-doorbell,vectors=32,chardev=iv,addr=04.0"])
+            .args([
+                "-device",
+                "ivshmem-doorbell,vectors=32,chardev=iv,addr=04.0",
+            ])
             .arg("-qtest")
             .arg(format!("unix:{},server=on,wait=off", qtest.display()))
             .args(["-qtest-log", "/dev/null"])
