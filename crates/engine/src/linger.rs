@@ -62,9 +62,9 @@ impl Linger {
         if self.yields { 1 } else { LOOK_TURNS }
     }
 
-    /// Whether a breath should hold its bells; `is_full` when it moved a burst at least. On one processor a reader
-    /// that is woken runs at once and takes what one breath brought, and each such turn costs two
-    /// switches: while breaths are full, several share one bell.
+    /// Whether a breath should hold its bells; `is_full` when it moved a burst at least. On one
+    /// processor a reader that is woken runs at once and takes what one breath brought, and each
+    /// such turn costs two switches: while breaths are full, several share one bell.
     pub fn holds_bells(&mut self, is_full: bool) -> bool {
         let hold = self.yields && is_full && self.held < HELD_MAX;
         self.held = if hold { self.held + 1 } else { 0 };
