@@ -60,6 +60,8 @@ pub(super) struct EndConfig<'a, P> {
     pub(super) lane: Lane,
     pub(super) pinned: Option<u32>,
     pub(super) quarantine: u64,
+    /// Longest UDF in bytes.
+    pub(super) udf_max: usize,
     /// PDUs that its window has at most.
     pub(super) credit_max: u32,
 }
@@ -81,7 +83,8 @@ impl<P: Payload> End<P> {
             is_reliable: cube.retransmission,
             is_connected: false,
             is_dirty: false,
-            mean: 1024,
+            // Short ones are believed when they come: a window that was too wide stays so.
+            mean: u32::try_from(config.udf_max).unwrap_or(u32::MAX),
             quarantine: config.quarantine,
             credit_max: config.credit_max,
             armed: 0,

@@ -34,6 +34,9 @@ const CLOSED_WINDOW: QueueLimits = QueueLimits {
 };
 /// UDFs without flow control that wait for their reader, or for a missing one.
 const REORDER_MAX: usize = 1024;
+/// Bytes of the longest UDFs that a window lets in before their reader has taken any: a window
+/// counts PDUs, never closes again where it was opened, and what it lets in has to be held.
+const WINDOW_BYTES: usize = 16 << 20;
 /// Bytes that protection may add on an N-1 flow whose sealer is not there yet.
 const SEAL_RESERVE: usize = 64;
 
@@ -70,6 +73,7 @@ impl<P: Payload> Transfer<P> {
         }
         let in_order = config.in_order;
         let credit_max = config.window.unwrap_or_default().credit_max;
+        let credit_max = credit_max.min((WINDOW_BYTES / udf_max) as u32).max(1);
         let quarantine = 2 * (config.mpl_ns + config.r_ns + config.a_ns);
         let assembler = AssemblerConfig {
             policy: delimiting,
@@ -85,7 +89,8 @@ impl<P: Payload> Transfer<P> {
         self.seed = seed
             .wrapping_mul(0x5851_f42d_4c95_7f2d)
             .wrapping_add(0x1405_7b7e_f767_814f);
-        let efcp = Connection::new(now, config, seed);
+        let mut efcp = Connection::new(now, config, seed);
+        efcp.set_credit(now, credit_max);
         let make = |cep| {
             Box::new(End::new(EndConfig {
                 efcp,
@@ -97,6 +102,7 @@ impl<P: Payload> Transfer<P> {
                 lane,
                 pinned,
                 quarantine,
+                udf_max,
                 credit_max,
             }))
         };

@@ -1,12 +1,13 @@
 //! Queues of N-1 flows: who is served first, who is dropped or marked, who waits.
 
 use carina_ipcp::api::{FlowKey, N1Port};
+use carina_ipcp::config::{QosCube, WindowConfig};
 use carina_ipcp::seam::{DataTransfer, Target, TransferEvent};
 use carina_ipcp::{DifConfig, DropReason};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, PduType, Syntax};
 
-use crate::net::{Net, config, cubes, policy, sdu};
+use crate::net::{MS, Net, config, cubes, policy, sdu};
 
 /// Three members in a line; the relay's way to the third is stopped.
 fn stopped_line(config: &DifConfig) -> Net {
@@ -360,3 +361,84 @@ fn a_writer_hears_of_room_after_an_opened_window_has_filled_the_queue() {
     assert!(net.members[0].room(flow) > 0);
     assert_eq!(net.take_read(1, 2).len(), written);
 }
+
+/// Two members whose PDUs are as long as over shared memory, and a flow of the reliable cube whose
+/// reader has 1 MiB of room.
+fn long_pdus() -> Net {
+    let long = DifConfig {
+        max_pdu: 0,
+        concatenation: false,
+        ..config()
+    };
+    let mut net = Net::new(2, &long);
+    let mut props = crate::net::props();
+    props.sdu_max = usize::from(u16::MAX);
+    net.wire_with((0, 0), (1, 0), &props);
+    let cube = QosCube {
+        window: Some(WindowConfig::default()),
+        ..cubes()[2].clone()
+    };
+    net.flow(0, 1, 3, &cube);
+    let now = net.now;
+    net.members[1].set_delivery_room(now, FlowKey(3), ROOM);
+    net
+}
+
+/// Writes SDUs of 60 kB until there is no more room for them; how many.
+fn write_until_full(net: &mut Net) -> usize {
+    let mut written = 0;
+    while net.members[0].room(FlowKey(3)) > 0 {
+        net.write(0, 3, &sdu(written, LONG));
+        net.run_until(net.now + MS);
+        written += 1;
+    }
+    written
+}
+
+/// Reads on from what was `read` until all has come that was written.
+fn read_on(net: &mut Net, written: usize, mut read: Vec<Vec<u8>>) {
+    while read.len() < written {
+        let now = net.now;
+        net.members[1].set_delivery_room(now, FlowKey(3), ROOM);
+        net.run_until(now + MS);
+        let more = net.take_read(1, 3);
+        assert!(!more.is_empty(), "it stops after {}", read.len());
+        read.extend(more);
+    }
+    let expected: Vec<_> = (0..written).map(|number| sdu(number, LONG)).collect();
+    assert!(read == expected);
+    assert_eq!(net.members[1].counters().dropped_total(), 0);
+}
+
+#[test]
+fn a_reader_that_has_stopped_holds_the_writer_of_long_sdus_back() {
+    let mut net = long_pdus();
+    let written = write_until_full(&mut net);
+    let read = net.take_read(1, 3);
+    assert_eq!(read.len(), ROOM / LONG);
+    // The initial credit of 64 PDUs, what the reader has taken, 1 MiB before the window.
+    let most = 64 * LONG + 2 * ROOM + LONG;
+    assert!(written * LONG <= most, "{written} SDUs are taken");
+    read_on(&mut net, written, read);
+}
+
+#[test]
+fn short_sdus_let_no_more_long_ones_in_than_a_window_may_hold() {
+    let mut net = long_pdus();
+    for number in 0..2000 {
+        net.write(0, 3, &sdu(number, 10));
+        net.settle();
+        let now = net.now;
+        net.members[1].set_delivery_room(now, FlowKey(3), ROOM);
+    }
+    net.run_until(net.now + 1_000 * MS);
+    assert_eq!(net.take_read(1, 3).len(), 2000);
+    let written = write_until_full(&mut net);
+    let read = net.take_read(1, 3);
+    let most = (16 << 20) + 2 * ROOM + LONG;
+    assert!(written * LONG <= most, "{written} SDUs are taken");
+    read_on(&mut net, written, read);
+}
+
+const LONG: usize = 60_000;
+const ROOM: usize = 1 << 20;
