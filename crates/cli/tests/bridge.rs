@@ -6,6 +6,7 @@
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use carina_client::{DifName, Error, Flow, FlowSpec, Node, Registration, name};
@@ -258,6 +259,75 @@ fn a_reader_that_stops_holds_back_the_writer_and_loses_nothing() {
     assert!(matches!(theirs.recv_vec(1 << 20), Err(Error::Closed)));
     sender.join().unwrap();
 }
+
+/// Private memory of a process in bytes: the node's buffers, but not the rings of flows.
+fn private_bytes(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+    let kib: u64 = line
+        .unwrap()
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
+    kib << 10
+}
+
+#[test]
+fn a_stopped_reader_costs_a_bounded_part_of_the_nodes_memory_and_holds_up_nobody_else() {
+    let site = Site::new("native", &[]);
+    let mut back = site.back();
+    let (mut mine, mut theirs) = site.flow(&mut back, FlowSpec::reliable());
+    let before = private_bytes(site.node.id());
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in 0..STOPPED_SDUS {
+                mine.send(&vec![n as u8; LONG]).unwrap();
+                written.fetch_add(1, Ordering::Relaxed);
+            }
+            drop(mine);
+        });
+        // Until nothing moves, or until more has gone in than may.
+        let (mut last, mut still) = (0, Instant::now());
+        while still.elapsed() < Duration::from_secs(2) {
+            let now = written.load(Ordering::Relaxed);
+            if now != last {
+                (last, still) = (now, Instant::now());
+            }
+            assert!(
+                now * LONG as u64 <= HELD_MAX,
+                "{now} SDUs that nobody reads"
+            );
+            let held = private_bytes(site.node.id()).saturating_sub(before);
+            assert!(
+                held <= HELD_MAX,
+                "{held} bytes for {now} SDUs that nobody reads"
+            );
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let (mut other, mut its) = site.flow(&mut back, FlowSpec::reliable());
+        for n in 0..300u64 {
+            other.send(&vec![n as u8; LONG]).unwrap();
+            assert_eq!(its.recv_vec(1 << 20).unwrap(), vec![n as u8; LONG]);
+        }
+        for n in 0..STOPPED_SDUS {
+            let got = theirs.recv_vec(1 << 20).unwrap();
+            assert!(got == vec![n as u8; LONG], "SDU {n}");
+        }
+        assert!(matches!(theirs.recv_vec(1 << 20), Err(Error::Closed)));
+    });
+    assert_eq!(written.into_inner(), STOPPED_SDUS);
+}
+
+/// As long as PDUs of a DIF over the loopback nearly are: a window counts them and not their bytes.
+const LONG: usize = 60_000;
+const STOPPED_SDUS: u64 = 2_000;
+
+/// Each of the two flows has 16 MiB at most that its window has let in, 1 MiB before its window,
+/// and rings.
+const HELD_MAX: u64 = 48 << 20;
 
 #[test]
 fn what_is_refused_behind_the_bridge_is_refused_before_it() {
