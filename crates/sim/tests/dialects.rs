@@ -101,7 +101,7 @@ fn same_seed_is_the_same_run_and_another_dialect_another() {
 const PDUS_MAX: u64 = 10;
 
 /// Seeds of every run of the tests, of each dialect.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 200;
 
 /// Dialects and seeds, with the number of members when it was not the seed's, that found something
 /// wrong.
