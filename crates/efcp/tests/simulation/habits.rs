@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use carina_efcp::{
-    AckPolicy, ConnEvent, Connection, ConnectionConfig, Discard, FirstNumber, Habits, Stall,
-    WindowControl, congestion,
+    AckPolicy, ConnEvent, Connection, ConnectionConfig, Discard, Habits, Stall, WindowControl,
+    congestion,
 };
 use carina_wire::Bytes;
 use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
@@ -13,30 +13,10 @@ use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 use crate::channel::{MS, Pdu, Random, S, Weather, World, pdu};
 
 /// Runs begin with 0, and who finds the window closed has no PDU to say so.
-pub const ZERO: Habits = Habits {
-    first: FirstNumber::Zero,
-    drf_on_every: false,
-    takes_any_first: true,
-    selective: false,
-    answers_every: false,
-    stall: Stall::Repeat,
-    control_first: 0,
-    control_restarts: true,
-    wraps: true,
-};
+pub const ZERO: Habits = Habits::RLITE;
 
 /// Every PDU has the data run flag, and is answered.
-pub const FLAGGED: Habits = Habits {
-    first: FirstNumber::AfterRandom,
-    drf_on_every: true,
-    takes_any_first: true,
-    selective: false,
-    answers_every: true,
-    stall: Stall::Rendezvous,
-    control_first: 1,
-    control_restarts: false,
-    wraps: true,
-};
+pub const FLAGGED: Habits = Habits::IRATI;
 
 fn syntax(habits: Habits, seq: u8) -> Syntax {
     let dialect = match habits.stall {
