@@ -1,9 +1,9 @@
 //! How long to look for work before sleeping.
 //!
 //! Sleeping and being woken costs some microseconds on both sides; looking for work costs the CPU.
-//! The budget grows while sleeps turn out short (the next message would have come within the
-//! budget) and shrinks while they turn out long, so that an echo at full speed never sleeps and a
-//! message per second costs next to nothing.
+//! An app's budget grows while bells wake it soon after something moved through it and shrinks
+//! while they come late, so that an echo at full speed never sleeps and a message per second costs
+//! next to nothing.
 
 use carina_sys::monotonic_ns;
 

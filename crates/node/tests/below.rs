@@ -4,9 +4,10 @@
 mod support;
 
 use carina_api::FlowSpec;
-use carina_api::control::{DifCreate, DifRole, MemberInfo, MemberState, N1State};
+use carina_api::control::{DifCreate, DifRole, MemberInfo, N1State};
 use carina_api::ipc::Mode;
 use serde_json::json;
+use support::members::{enrolled, member};
 use support::pair::Pair;
 use support::*;
 
@@ -17,22 +18,6 @@ fn request(role: DifRole, name: &str, over: &[&str], ipcp: &str) -> DifCreate {
 
 fn make(house: &House, request: &DifCreate) {
     house.control().create_dif(request).unwrap();
-}
-
-fn member(house: &House, name: &str) -> MemberInfo {
-    let ipcps = house.control().ipcps().unwrap();
-    let found = ipcps.into_iter().find(|ipcp| ipcp.name.as_str() == name);
-    found.unwrap().member.unwrap()
-}
-
-fn enrolled(house: &House, name: &str) {
-    eventually_or(&format!("{name} is enrolled"), || {
-        let info = member(house, name);
-        match info.state {
-            MemberState::Enrolled => Ok(()),
-            _ => Err(format!("{info:?}")),
-        }
-    });
 }
 
 fn max_pdu(house: &House, name: &str) -> u64 {

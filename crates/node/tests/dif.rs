@@ -3,11 +3,10 @@
 
 mod support;
 
-use carina_api::control::{
-    ClientError, Dialect, DifCreate, DifRole, IpcpInfo, MemberState, PolicyInfo,
-};
+use carina_api::control::{ClientError, Dialect, DifCreate, DifRole, MemberState, PolicyInfo};
 use carina_api::ipc::Mode;
 use carina_api::{AppName, ErrorCode, FlowSpec};
+use support::members::{enrolled, ipcp};
 use support::pair::Pair;
 use support::*;
 
@@ -22,24 +21,6 @@ fn request(name: &str, role: DifRole, over: &str, ipcp: &str) -> DifCreate {
         dialect: Default::default(),
         config: None,
     }
-}
-
-fn member(house: &House, name: &str) -> IpcpInfo {
-    let ipcps = house.control().ipcps().unwrap();
-    ipcps
-        .into_iter()
-        .find(|ipcp| ipcp.name.as_str() == name)
-        .unwrap()
-}
-
-fn enrolled(house: &House, name: &str) {
-    eventually_or(&format!("{name} is enrolled"), || {
-        let info = member(house, name).member.unwrap();
-        match info.state {
-            MemberState::Enrolled => Ok(()),
-            _ => Err(format!("{info:?}")),
-        }
-    });
 }
 
 /// A DIF of two members in one system.
@@ -80,7 +61,7 @@ fn two_members_over_loopback_become_neighbours_and_carry_a_flow() {
     let names = pair(&house, "net", "local");
     let other = AppName::new(names[1].as_str()).unwrap();
     eventually("they are neighbours", || {
-        member(&house, &names[0]).member.unwrap().neighbours == [other.clone()]
+        ipcp(&house, &names[0]).member.unwrap().neighbours == [other.clone()]
     });
     let server = house.conn();
     server.register("echo", Some("net")).unwrap();
@@ -225,7 +206,7 @@ fn a_joiner_needs_the_password_and_takes_nobody_without() {
         second.auth.clone_from(&auth);
         control.create_dif(&second).unwrap();
         eventually("it is refused", || {
-            let info = member(&pair.guest, "safe.guest").member.unwrap();
+            let info = ipcp(&pair.guest, "safe.guest").member.unwrap();
             assert_ne!(info.state, MemberState::Enrolled, "{auth:?}");
             info.last_error.is_some_and(|why| why.contains("enroll"))
         });
@@ -243,11 +224,11 @@ fn a_joiner_needs_the_password_and_takes_nobody_without() {
 /// The member says that it is refused for a reason that stays, and so hears who asks for a flow.
 fn refused_for_good(house: &House, name: &str, words: &str) {
     eventually(&format!("{name} is refused for good"), || {
-        let info = member(house, name).member.unwrap();
+        let info = ipcp(house, name).member.unwrap();
         assert_eq!(info.state, MemberState::Joining, "{info:?}");
         info.is_final
     });
-    let in_dif = member(house, name).dif;
+    let in_dif = ipcp(house, name).dif;
     let caller = house.conn();
     caller.ask_with(
         "anybody",
@@ -273,9 +254,9 @@ fn a_name_that_is_taken_is_refused_for_good_and_an_absent_member_is_not() {
     let waits = request("other", DifRole::Join, "hv.x", "other.guest");
     pair.guest.control().create_dif(&waits).unwrap();
     eventually("nobody is there", || {
-        member(&pair.guest, "other.guest").member.unwrap().failures > 1
+        ipcp(&pair.guest, "other.guest").member.unwrap().failures > 1
     });
-    let info = member(&pair.guest, "other.guest").member.unwrap();
+    let info = ipcp(&pair.guest, "other.guest").member.unwrap();
     assert!(!info.is_final, "{info:?}");
     let caller = pair.guest.conn();
     caller.ask_with("anybody", Some("other"), FlowSpec::reliable(), Mode::Ring);
@@ -311,7 +292,7 @@ fn a_configuration_makes_members_and_a_restarted_node_rejoins() {
     // The guest's node dies and comes back; the host's member is found again.
     pair.guest.node.take().unwrap().stop();
     eventually("the neighbour is gone", || {
-        member(&pair.host, "first")
+        ipcp(&pair.host, "first")
             .member
             .unwrap()
             .neighbours

@@ -3,12 +3,11 @@
 
 mod support;
 
-use carina_api::control::{
-    ClientError, DifCreate, DifExtend, DifRole, IpcpInfo, MemberInfo, MemberState,
-};
+use carina_api::control::{ClientError, DifCreate, DifExtend, DifRole, MemberState};
 use carina_api::ipc::Mode;
 use carina_api::{AppName, ErrorBody, ErrorCode, FlowSpec};
 use serde_json::{Value, json};
+use support::members::{enrolled, ipcp, member};
 use support::pair::Pair;
 use support::*;
 
@@ -17,26 +16,6 @@ fn request(role: DifRole, over: &[&str], ipcp: &str, config: Value) -> DifCreate
         "name": "net", "role": role, "over": over, "ipcp": ipcp, "config": config,
     });
     serde_json::from_value(value).unwrap()
-}
-
-fn ipcp(house: &House, name: &str) -> IpcpInfo {
-    let ipcps = house.control().ipcps().unwrap();
-    let found = ipcps.into_iter().find(|ipcp| ipcp.name.as_str() == name);
-    found.unwrap()
-}
-
-fn member(house: &House, name: &str) -> MemberInfo {
-    ipcp(house, name).member.unwrap()
-}
-
-fn enrolled(house: &House, name: &str) {
-    eventually_or(&format!("{name} is enrolled"), || {
-        let info = member(house, name);
-        match info.state {
-            MemberState::Enrolled => Ok(()),
-            _ => Err(format!("{info:?}")),
-        }
-    });
 }
 
 /// DIF `net` over `hv.x` only, with a member on each side.

@@ -6,9 +6,10 @@ mod support;
 #[path = "../../netdev/tests/room/mod.rs"]
 mod room;
 
-use carina_api::control::{DifCreate, LinkState, MemberInfo, MemberState, N1State};
+use carina_api::control::{DifCreate, LinkState, MemberState, N1State};
 use room::Room;
 use serde_json::json;
+use support::members::member;
 use support::*;
 
 fn house(room: &Room, side: &'static str) -> House {
@@ -32,12 +33,6 @@ fn make(house: &House, role: &str, over: &[&str], ipcp: &str) {
     eventually("it is enrolled", || {
         member(house, ipcp).state == MemberState::Enrolled
     });
-}
-
-fn member(house: &House, name: &str) -> MemberInfo {
-    let ipcps = house.control().ipcps().unwrap();
-    let found = ipcps.into_iter().find(|ipcp| ipcp.name.as_str() == name);
-    found.unwrap().member.unwrap()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A node in a scratch directory, and applications that speak `ipc.sock` letter by letter.
 #![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
+pub mod members;
 pub mod pair;
 
 use std::os::fd::{AsFd, OwnedFd};
