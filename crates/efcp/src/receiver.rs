@@ -129,6 +129,8 @@ pub(crate) struct Receiver<P> {
     pub(crate) broken: Option<FailReason>,
 
     ranges: Ranges,
+    /// What came although it had come before, and is not told of yet.
+    twice: Option<(u64, u64)>,
     /// PDUs received since the last acknowledgement.
     unacked: u32,
     is_ack_due: bool,
@@ -197,6 +199,7 @@ impl<P: Payload> Receiver<P> {
             heard_at: 0,
             broken: None,
             ranges: Ranges::default(),
+            twice: None,
             unacked: 0,
             is_ack_due: false,
             ack_at: NEVER,
@@ -300,6 +303,9 @@ impl<P: Payload> Receiver<P> {
         let ack = self.is_reliable.then(|| {
             let mut sack = Sack::default();
             if self.habits.selective {
+                if let Some((start, end)) = self.twice.take() {
+                    sack.push(start, end);
+                }
                 self.ranges.report(self.left, &mut sack);
             }
             Ack {
@@ -375,6 +381,7 @@ impl<P: Payload> Receiver<P> {
         self.ring.clear();
         self.early.clear();
         self.ranges = Ranges::default();
+        self.twice = None;
         self.gap_at = NEVER;
         self.ack_at = NEVER;
         self.announced = None;

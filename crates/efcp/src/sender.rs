@@ -361,7 +361,7 @@ impl<P: Payload> Sender<P> {
             return true;
         }
         if now >= self.loss.doubt_at {
-            self.find_losses(now, counters);
+            self.find_losses(now, self.loss.in_flight, counters);
         }
         if now >= self.loss.tail_at {
             self.on_tail(now, counters);

@@ -94,7 +94,9 @@ impl<P: Payload> Receiver<P> {
         }
         let index = usize::try_from(number - self.left).map_err(|_| Discard::BeyondWindow)?;
         if self.ring.get(index).and_then(Slot::received_at).is_some() {
-            self.is_ack_due |= self.is_reliable;
+            if self.is_reliable {
+                self.note_twice(number);
+            }
             return Err(Discard::Duplicate);
         }
         // It waits for a PDU that may take a round trip to come, hence beyond the burst.
@@ -188,9 +190,20 @@ impl<P: Payload> Receiver<P> {
             self.heard_at = now;
             self.cause = number;
             self.cause_at = now;
-            self.is_ack_due = true;
+            self.note_twice(number);
         }
         Err(Discard::Duplicate)
+    }
+
+    /// It has come before: the sender should know at once that it need not have been sent again.
+    fn note_twice(&mut self, number: u64) {
+        self.is_ack_due = true;
+        self.twice = match self.twice {
+            Some((start, end)) if (start..=end).contains(&number) => {
+                Some((start, end.max(number + 1)))
+            }
+            _ => Some((number, number + 1)),
+        };
     }
 
     /// A DRF PDU that is not the next expected: true when a new run begins with it.

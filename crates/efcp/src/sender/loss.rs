@@ -2,13 +2,14 @@
 //!
 //! Losses are found by time, as in RFC 8985 (RACK): a PDU is lost when one that was sent
 //! sufficiently later has arrived. *Sufficiently* is nothing once three have arrived, until PDUs
-//! are seen to arrive out of order; from then on it is a part of the smallest round-trip time that
-//! grows with every PDU that was sent again needlessly. A probe at the tail, and then the
-//! retransmission timeout with exponential back-off, find what nothing arrives after.
+//! are seen to arrive out of order; from then on it is what they were late by. A probe at the tail,
+//! and then the retransmission timeout with exponential back-off, find what nothing arrives after.
 
+mod lateness;
 mod resend;
 
 use alloc::collections::VecDeque;
+use core::ops::Range;
 
 use carina_wire::Payload;
 use carina_wire::dif::Ack;
@@ -18,6 +19,7 @@ use crate::congestion::Acked;
 use crate::counters::{Counters, Discard};
 use crate::receiver::NEVER;
 use crate::seq;
+use lateness::Lateness;
 
 /// State of retransmission control.
 #[derive(Debug)]
@@ -30,10 +32,7 @@ pub(crate) struct Loss {
     beyond: u64,
     /// The PDU sent last of all that have arrived: when, its number, and its round-trip time.
     newest: Option<(u64, u64, u64)>,
-    /// One beyond the highest number acknowledged.
-    highest: u64,
-    /// The reordering window in quarters of the smallest round-trip time; 0: none was seen.
-    reordering: u64,
+    lateness: Lateness,
     /// When a PDU is declared lost if nothing comes.
     pub(crate) doubt_at: u64,
     /// The probe, or the timeout.
@@ -57,11 +56,14 @@ pub(crate) struct Loss {
     probe_ns: u64,
     /// Congestion marks of which the other side has told.
     marks: u16,
-    /// PDUs declared lost in this repair, and how many of them had arrived.
+    /// Repairs so far; the last may be going on.
+    repairs: u64,
+    /// PDUs declared lost in the last repair, and how many of them had arrived. The first is 0
+    /// once congestion control has taken its reaction back.
     declared: u64,
     wrong: u64,
-    /// Repairs in a row in which nothing was declared lost wrongly.
-    calm: u32,
+    /// The probe on its way to be sent.
+    probe: Option<u64>,
 }
 
 impl Loss {
@@ -71,8 +73,7 @@ impl Loss {
             queue: VecDeque::new(),
             beyond: 0,
             newest: None,
-            highest: 0,
-            reordering: 0,
+            lateness: Lateness::default(),
             doubt_at: NEVER,
             tail_at: NEVER,
             is_timeout: true,
@@ -85,19 +86,22 @@ impl Loss {
             timeout_ns,
             probe_ns: timeout_ns,
             marks: 0,
+            repairs: 0,
             declared: 0,
             wrong: 0,
-            calm: 0,
+            probe: None,
         }
     }
 
     /// A new run begins with nothing outstanding.
     pub(super) fn restart(&mut self) {
-        let (timeout_ns, probe_ns, reordering) = (self.timeout_ns, self.probe_ns, self.reordering);
+        let (timeout_ns, probe_ns) = (self.timeout_ns, self.probe_ns);
         let queue = core::mem::take(&mut self.queue);
+        let lateness = core::mem::take(&mut self.lateness);
         *self = Loss::new(timeout_ns, self.is_blind);
-        (self.probe_ns, self.reordering, self.queue) = (probe_ns, reordering, queue);
+        (self.probe_ns, self.lateness, self.queue) = (probe_ns, lateness, queue);
         self.queue.clear();
+        self.lateness.restart();
     }
 
     /// A new PDU was sent. It puts the probe off, but not for ever: a writer that goes on must not
@@ -119,6 +123,21 @@ impl Loss {
         self.tail_at = now.saturating_add(wait);
     }
 
+    /// One of the copies of a PDU that was sent again has arrived.
+    fn resent_arrived(&mut self, now: u64, number: u64, is_too_soon: bool, newest_rtt: u64) {
+        let Some(again) = self.lateness.find(number) else {
+            return;
+        };
+        let rtt = now.saturating_sub(again.first_at);
+        let late_ns = rtt.saturating_sub(newest_rtt);
+        if is_too_soon {
+            self.lateness.note(late_ns);
+            self.lateness.take(number);
+        } else {
+            again.late_ns = Some(late_ns);
+        }
+    }
+
     /// Losses are being repaired.
     pub(crate) fn is_repairing(&self) -> bool {
         self.repair_until.is_some()
@@ -128,6 +147,8 @@ impl Loss {
 /// What one acknowledgement has brought.
 #[derive(Default)]
 struct News {
+    /// The PDU sent last of all that had arrived before.
+    newest: Option<(u64, u64, u64)>,
     count: u64,
     /// The left edge moved.
     is_progress: bool,
@@ -155,7 +176,10 @@ impl<P: Payload> Sender<P> {
             self.sample(now, ack);
         }
         let in_flight = self.loss.in_flight;
-        let mut news = News::default();
+        let mut news = News {
+            newest: self.loss.newest,
+            ..News::default()
+        };
         while self.left < next {
             let Some(sent) = self.sent.pop_front() else {
                 break;
@@ -169,10 +193,22 @@ impl<P: Payload> Sender<P> {
             self.left += 1;
             news.is_progress = true;
         }
-        for &(start, end) in ack.sack.as_slice() {
+        let mut ranges = ack.sack.as_slice();
+        let twice = self.twice(next, ranges);
+        if twice.is_some() {
+            ranges = &ranges[1..];
+        }
+        for &(start, end) in ranges {
             self.on_range(now, next, start, end, &mut news, counters);
         }
+        if let Some(twice) = twice {
+            let last = self.loss.repairs;
+            let (count, of_last) = self.loss.lateness.on_twice(twice, last);
+            counters.spurious += count;
+            news.wrong += of_last;
+        }
         if news.count == 0 && !news.is_progress {
+            self.learn(news.wrong);
             if self.loss.is_blind && is_newest && next == self.left {
                 self.on_repeat(now, counters);
             }
@@ -181,6 +217,23 @@ impl<P: Payload> Sender<P> {
         self.be_quick();
         self.after_ack(now, ack, is_newest, in_flight, &news, counters);
         Ok(true)
+    }
+
+    /// What the other side says has come twice: a first range that is acknowledged by the rest
+    /// (RFC 2883).
+    fn twice(&self, next: u64, ranges: &[(u64, u64)]) -> Option<Range<u64>> {
+        let extend = |wire| seq::extend(wire, self.left, self.bits);
+        let &(start, end) = ranges.first()?;
+        let (start, end) = (extend(start)?, extend(end)?);
+        if start < self.start || start >= end {
+            return None;
+        }
+        if end <= next {
+            return Some(start..end);
+        }
+        let &(second_start, second_end) = ranges.get(1)?;
+        let (second_start, second_end) = (extend(second_start)?, extend(second_end)?);
+        (second_start <= start && end <= second_end).then_some(start..end)
     }
 
     /// A round-trip time, when the PDU that caused the acknowledgement was sent only once.
@@ -230,17 +283,22 @@ impl<P: Payload> Sender<P> {
         let loss = &mut self.loss;
         let rtt = now.saturating_sub(sent.sent_at);
         let is_too_soon = sent.is_resent && rtt < self.rtt.min_ns() / 2;
-        if sent.is_lost || is_too_soon {
-            // The copy that was given up has arrived after all.
-            news.wrong += 1;
+        // All that one acknowledgement tells may have come in order.
+        let newest = news.newest.unwrap_or_default();
+        if sent.is_resent {
+            news.wrong += u64::from(is_too_soon);
             counters.spurious += u64::from(is_too_soon);
-        } else if !sent.is_resent && number < loss.highest {
-            loss.reordering = loss.reordering.max(1);
+            loss.resent_arrived(now, number, is_too_soon, newest.2);
+        } else {
+            // What was given up and not yet sent again has arrived after all.
+            news.wrong += u64::from(sent.is_lost);
+            if (sent.sent_at, number) < (newest.0, newest.1) {
+                loss.lateness.note(rtt.saturating_sub(newest.2));
+            }
         }
         if !sent.is_lost {
             loss.in_flight -= 1;
         }
-        loss.highest = loss.highest.max(number + 1);
         let is_newer = loss
             .newest
             .is_none_or(|(at, of, _)| (at, of) < (sent.sent_at, number));
@@ -327,34 +385,30 @@ impl<P: Payload> Sender<P> {
             next_seq: self.next,
             left: self.left,
         });
-        self.find_losses(now, counters);
+        self.find_losses(now, in_flight, counters);
         self.arm_tail(now);
     }
 
     /// Learns from what was declared lost and had arrived, and ends a repair.
     fn learn(&mut self, wrong: u64) {
         let loss = &mut self.loss;
-        if wrong > 0 {
-            loss.reordering = (loss.reordering + 1).min(REORDERING_MAX);
-            loss.wrong += wrong;
-            loss.calm = 0;
+        loss.wrong += wrong;
+        if let Some(until) = loss.repair_until {
+            if self.left < until {
+                return;
+            }
+            loss.repair_until = None;
+            loss.lateness.on_repaired();
         }
-        if loss.repair_until.is_none_or(|until| self.left < until) {
-            return;
-        }
-        loss.repair_until = None;
-        if loss.wrong >= loss.declared {
+        if loss.declared > 0 && loss.wrong >= loss.declared {
+            loss.declared = 0;
             self.congestion.on_spurious();
-        }
-        loss.calm += 1;
-        if loss.calm >= CALM && loss.reordering > 1 {
-            loss.reordering = 1;
-            loss.calm = 0;
         }
     }
 
     fn begin_repair(&mut self, declared: u64) {
         self.loss.repair_until = Some(self.next);
+        self.loss.repairs += 1;
         self.loss.is_urgent = true;
         (self.loss.declared, self.loss.wrong) = (declared, 0);
     }
@@ -377,18 +431,21 @@ impl<P: Payload> Sender<P> {
         (self.r_ns / 8).clamp(1_000_000, 60_000_000_000)
     }
 
-    /// Declares lost what was sent sufficiently before something that has arrived.
-    pub(super) fn find_losses(&mut self, now: u64, counters: &mut Counters) {
+    /// Declares lost what was sent sufficiently before something that has arrived. What was in
+    /// flight before that arrived is what was too much.
+    pub(super) fn find_losses(&mut self, now: u64, in_flight: u64, counters: &mut Counters) {
         self.loss.doubt_at = NEVER;
         let Some((newest_at, newest, newest_rtt)) = self.loss.newest else {
             return;
         };
-        let quarters = match self.loss.reordering {
-            0 if self.loss.beyond >= DUPLICATES || self.loss.is_repairing() => 0,
-            seen => seen.max(1),
+        let (min_rtt, estimate) = (self.rtt.min_ns(), self.rtt.estimate_ns());
+        let is_sure = self.loss.beyond >= DUPLICATES || self.loss.is_repairing();
+        let window = match self.loss.lateness.window(min_rtt, estimate) {
+            Some(window) => window,
+            None if is_sure => 0,
+            None => (min_rtt / 4).min(estimate.max(1)),
         };
-        let window = self.rtt.min_ns() / 4 * quarters;
-        let wait = newest_rtt + window.min(self.rtt.estimate_ns().max(1));
+        let wait = newest_rtt.saturating_add(window);
         let mut index = 0;
         while let Some(slot) = self.sent.get_mut(index) {
             if slot.udf.is_none() {
@@ -416,16 +473,16 @@ impl<P: Payload> Sender<P> {
                 continue;
             }
             slot.is_lost = true;
-            self.declare(now, number, counters);
+            self.declare(now, number, in_flight, counters);
         }
     }
 
-    fn declare(&mut self, now: u64, number: u64, counters: &mut Counters) {
+    fn declare(&mut self, now: u64, number: u64, in_flight: u64, counters: &mut Counters) {
         self.loss.queue.push_back(number);
         counters.lost += 1;
         if self.loss.repair_until.is_none() {
             self.begin_repair(0);
-            self.congestion.on_loss(now, self.loss.in_flight);
+            self.congestion.on_loss(now, in_flight);
         }
         self.loss.declared += 1;
         self.loss.in_flight -= 1;
@@ -447,7 +504,8 @@ impl<P: Payload> Sender<P> {
         if self.loss.repeats >= REPEATS {
             first.is_lost = true;
             self.loss.repeats = 0;
-            self.declare(now, number, counters);
+            let in_flight = self.loss.in_flight;
+            self.declare(now, number, in_flight, counters);
         }
     }
 
@@ -470,9 +528,3 @@ const DUPLICATES: u64 = 3;
 
 /// So many repeated acknowledgements mean a loss.
 const REPEATS: u32 = 3;
-
-/// After so many repairs without error the reordering window is the smallest again.
-const CALM: u32 = 16;
-
-/// Largest reordering window, in quarters of the smallest round-trip time.
-const REORDERING_MAX: u64 = 16;

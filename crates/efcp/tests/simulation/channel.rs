@@ -30,6 +30,10 @@ impl Random {
     pub fn percent(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
+
+    pub fn rarely(&mut self, share: u64) -> bool {
+        share > 0 && self.below(10_000) < share
+    }
 }
 
 /// How bad a channel is.
@@ -42,6 +46,16 @@ pub struct Weather {
     pub jitter_ns: u64,
     pub delay_ns: u64,
     pub mark_percent: u64,
+}
+
+/// What happens more rarely than in percents: shares of 10,000. Nothing is drawn for what never
+/// happens.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Rare {
+    pub lost: u64,
+    pub repeated: u64,
+    /// Not delayed, so that they overtake all that is on its way.
+    pub overtaking: u64,
 }
 
 /// A PDU on its way.
@@ -83,6 +97,7 @@ pub struct World {
     pub now: u64,
     pub ends: [End; 2],
     pub weather: Weather,
+    pub rare: Rare,
     pub random: Random,
     /// PDUs on their way by time of arrival and number: to which end.
     pub wire: BTreeMap<(u64, u64), (usize, Pdu)>,
@@ -112,6 +127,7 @@ impl World {
             now: S,
             ends: [end(1), end(2)],
             weather,
+            rare: Rare::default(),
             random: Random(seed),
             wire: BTreeMap::new(),
             count: 0,
@@ -141,11 +157,19 @@ impl World {
             delay_ns,
             mark_percent,
         } = self.weather;
+        let rare = self.rare;
         if let Some(syntax) = self.syntax {
             pdu = through(syntax, pdu);
         }
         self.note(pdu.pci.seq ^ (to as u64) << 60 ^ self.now);
-        let copies = 1 + u64::from(self.random.percent(repeat_percent));
+        if self.random.rarely(rare.lost) {
+            self.lost += 1;
+            return;
+        }
+        let is_overtaking = self.random.rarely(rare.overtaking);
+        let delay_ns = if is_overtaking { 0 } else { delay_ns };
+        let repeated = self.random.percent(repeat_percent) | self.random.rarely(rare.repeated);
+        let copies = 1 + u64::from(repeated);
         for _ in 0..copies {
             if self.random.percent(loss_percent) {
                 self.lost += 1;

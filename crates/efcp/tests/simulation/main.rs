@@ -5,4 +5,5 @@ mod control;
 mod crash;
 mod delivery;
 mod habits;
+mod impaired;
 mod throughput;

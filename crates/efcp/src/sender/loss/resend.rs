@@ -2,6 +2,7 @@
 
 use carina_wire::Payload;
 
+use super::lateness::Again;
 use super::{Sender, Sent};
 use crate::counters::Counters;
 use crate::receiver::NEVER;
@@ -17,9 +18,17 @@ impl<P: Payload> Sender<P> {
                 Some(slot) if slot.is_lost => {
                     let udf = slot.udf.as_mut()?.share()?;
                     self.loss.queue.pop_front();
+                    let first_at = core::mem::replace(&mut slot.sent_at, now);
+                    let is_third = core::mem::replace(&mut slot.is_resent, true);
                     slot.is_lost = false;
-                    slot.is_resent = true;
-                    slot.sent_at = now;
+                    let is_probe = self.loss.probe.take() == Some(number);
+                    let again = Again {
+                        number,
+                        first_at,
+                        repair: (!is_probe).then_some(self.loss.repairs),
+                        late_ns: None,
+                    };
+                    self.loss.lateness.on_again(again, is_third);
                     self.loss.in_flight += 1;
                     self.loss.is_urgent = false;
                     self.resent(now, counters);
@@ -84,6 +93,7 @@ impl<P: Payload> Sender<P> {
         };
         self.sent[index].is_lost = true;
         self.loss.in_flight -= 1;
+        self.loss.probe = Some(self.left + index as u64);
         self.loss.queue.push_front(self.left + index as u64);
         self.loss.is_urgent = true;
     }

@@ -1,0 +1,160 @@
+//! What reordering and needless repairs teach.
+//!
+//! How much later than those sent behind it a PDU may come is measured, since what to wait for is
+//! just that: a PDU that takes a shorter way than others makes all of them late by the difference,
+//! which may be most of a round trip.
+//!
+//! Which copy of a PDU that was sent again has arrived, an acknowledgement does not tell. That the
+//! repair was needless shows when the answer comes sooner than any could (Eifel, RFC 3522), or when
+//! both copies have arrived and the other side says so (RFC 2883, RFC 3708).
+
+use alloc::collections::VecDeque;
+use core::ops::Range;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Lateness {
+    /// PDUs were seen out of order.
+    is_seen: bool,
+    /// The latest in ns, during these repairs and during those before.
+    present_ns: u64,
+    past_ns: u64,
+    /// Repairs of the present.
+    repairs: u32,
+    /// What was sent again, oldest first: the copies of the last repairs.
+    again: VecDeque<Again>,
+}
+
+/// A PDU that was sent again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Again {
+    pub(super) number: u64,
+    /// When it was sent for the first time, in ns.
+    pub(super) first_at: u64,
+    /// The repair that it is part of; none for a probe, which declares nothing lost.
+    pub(super) repair: Option<u64>,
+    /// By how much it was late in ns if what came was the first copy; none before it came.
+    pub(super) late_ns: Option<u64>,
+}
+
+impl Lateness {
+    /// A PDU was late by so much, or was out of order at least.
+    pub(super) fn note(&mut self, late_ns: u64) {
+        self.is_seen = true;
+        self.present_ns = self.present_ns.max(late_ns);
+    }
+
+    /// How long to wait for a PDU beyond what has come already takes; none while all were seen in
+    /// order.
+    pub(super) fn window(&self, min_rtt_ns: u64, rtt_ns: u64) -> Option<u64> {
+        let most = self.present_ns.max(self.past_ns);
+        let with_margin = most.saturating_add(most / 4).max(min_rtt_ns / 4);
+        self.is_seen.then(|| with_margin.min(rtt_ns + rtt_ns / 4))
+    }
+
+    /// A repair is over. What is long past counts no more.
+    pub(super) fn on_repaired(&mut self) {
+        self.repairs += 1;
+        if self.repairs >= REPAIRS {
+            (self.past_ns, self.present_ns, self.repairs) = (self.present_ns, 0, 0);
+        }
+    }
+
+    /// A PDU is sent again. Of one that was sent three times nothing can be told.
+    pub(super) fn on_again(&mut self, again: Again, is_third: bool) {
+        if is_third {
+            self.again.retain(|other| other.number != again.number);
+            return;
+        }
+        if self.again.len() >= AGAIN_MAX {
+            self.again.pop_front();
+        }
+        self.again.push_back(again);
+    }
+
+    /// One that was sent again and is remembered.
+    pub(super) fn find(&mut self, number: u64) -> Option<&mut Again> {
+        self.again.iter_mut().find(|again| again.number == number)
+    }
+
+    /// The numbers in `range` came twice, so the first copies had come and nothing was to repair.
+    /// How many there were, and of them those of the last repair.
+    pub(super) fn on_twice(&mut self, range: Range<u64>, last: u64) -> (u64, u64) {
+        let (mut count, mut of_last, mut late_ns) = (0, 0, 0);
+        self.again.retain(|again| {
+            let Some(late) = again.late_ns.filter(|_| range.contains(&again.number)) else {
+                return true;
+            };
+            count += 1;
+            of_last += u64::from(again.repair == Some(last));
+            late_ns = late.max(late_ns);
+            false
+        });
+        if count > 0 {
+            self.note(late_ns);
+        }
+        (count, of_last)
+    }
+
+    /// The same, to be remembered no longer.
+    pub(super) fn take(&mut self, number: u64) -> Option<Again> {
+        let index = self.again.iter().position(|again| again.number == number)?;
+        self.again.remove(index)
+    }
+
+    /// A new run begins: numbers mean others.
+    pub(super) fn restart(&mut self) {
+        self.again.clear();
+    }
+}
+
+/// After so many repairs, to twice that, lateness counts no more.
+const REPAIRS: u32 = 16;
+
+/// Most PDUs that are remembered as sent again.
+const AGAIN_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_latest_of_some_repairs_counts() {
+        let mut lateness = Lateness::default();
+        assert_eq!(lateness.window(100, 1000), None);
+        lateness.note(0);
+        assert_eq!(lateness.window(100, 1000), Some(25));
+        lateness.note(400);
+        assert_eq!(lateness.window(100, 1000), Some(500));
+        assert_eq!(lateness.window(100, 300), Some(375), "a round trip at most");
+        for _ in 0..REPAIRS {
+            lateness.on_repaired();
+        }
+        lateness.note(80);
+        assert_eq!(lateness.window(100, 1000), Some(500));
+        for _ in 0..REPAIRS {
+            lateness.on_repaired();
+        }
+        assert_eq!(lateness.window(100, 1000), Some(100));
+    }
+
+    #[test]
+    fn only_the_last_that_were_sent_again_are_remembered() {
+        let mut lateness = Lateness::default();
+        let again = |number| Again {
+            number,
+            first_at: 0,
+            repair: Some(1),
+            late_ns: None,
+        };
+        for number in 0..100 {
+            lateness.on_again(again(number), false);
+        }
+        assert_eq!(lateness.take(35), None);
+        assert_eq!(lateness.take(36), Some(again(36)));
+        assert_eq!(lateness.take(36), None);
+        lateness.on_again(again(50), true);
+        assert_eq!(lateness.find(50), None);
+        assert!(lateness.find(51).is_some());
+    }
+}
