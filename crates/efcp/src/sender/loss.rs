@@ -124,12 +124,12 @@ impl Loss {
     }
 
     /// One of the copies of a PDU that was sent again has arrived.
-    fn resent_arrived(&mut self, now: u64, number: u64, is_too_soon: bool, newest_rtt: u64) {
+    fn resent_arrived(&mut self, now: u64, number: u64, is_too_soon: bool, usual_ns: u64) {
         let Some(again) = self.lateness.find(number) else {
             return;
         };
         let rtt = now.saturating_sub(again.first_at);
-        let late_ns = rtt.saturating_sub(newest_rtt);
+        let late_ns = rtt.saturating_sub(usual_ns);
         if is_too_soon {
             self.lateness.note(late_ns);
             self.lateness.take(number);
@@ -285,15 +285,16 @@ impl<P: Payload> Sender<P> {
         let is_too_soon = sent.is_resent && rtt < self.rtt.min_ns() / 2;
         // All that one acknowledgement tells may have come in order.
         let newest = news.newest.unwrap_or_default();
+        let usual_ns = newest.2.max(self.rtt.estimate_ns());
         if sent.is_resent {
             news.wrong += u64::from(is_too_soon);
             counters.spurious += u64::from(is_too_soon);
-            loss.resent_arrived(now, number, is_too_soon, newest.2);
+            loss.resent_arrived(now, number, is_too_soon, usual_ns);
         } else {
             // What was given up and not yet sent again has arrived after all.
             news.wrong += u64::from(sent.is_lost);
             if (sent.sent_at, number) < (newest.0, newest.1) {
-                loss.lateness.note(rtt.saturating_sub(newest.2));
+                loss.lateness.note(rtt.saturating_sub(usual_ns));
             }
         }
         if !sent.is_lost {
@@ -409,6 +410,7 @@ impl<P: Payload> Sender<P> {
     fn begin_repair(&mut self, declared: u64) {
         self.loss.repair_until = Some(self.next);
         self.loss.repairs += 1;
+        self.loss.lateness.on_repair(self.loss.repairs);
         self.loss.is_urgent = true;
         (self.loss.declared, self.loss.wrong) = (declared, 0);
     }
@@ -440,12 +442,12 @@ impl<P: Payload> Sender<P> {
         };
         let (min_rtt, estimate) = (self.rtt.min_ns(), self.rtt.estimate_ns());
         let is_sure = self.loss.beyond >= DUPLICATES || self.loss.is_repairing();
-        let window = match self.loss.lateness.window(min_rtt, estimate) {
-            Some(window) => window,
-            None if is_sure => 0,
-            None => (min_rtt / 4).min(estimate.max(1)),
+        let wait = match self.loss.lateness.window(estimate) {
+            // The round trip of one that has overtaken says nothing of the others.
+            Some(window) => newest_rtt.max(estimate).saturating_add(window),
+            None if is_sure => newest_rtt,
+            None => newest_rtt.saturating_add((min_rtt / 4).min(estimate)),
         };
-        let wait = newest_rtt.saturating_add(window);
         let mut index = 0;
         while let Some(slot) = self.sent.get_mut(index) {
             if slot.udf.is_none() {

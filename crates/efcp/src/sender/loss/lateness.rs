@@ -1,8 +1,9 @@
 //! What reordering and needless repairs teach.
 //!
-//! How much later than those sent behind it a PDU may come is measured, since what to wait for is
-//! just that: a PDU that takes a shorter way than others makes all of them late by the difference,
-//! which may be most of a round trip.
+//! How much longer than usual a PDU may take that others overtake is measured, since to wait for
+//! just that is neither too impatient nor too slow. Usual is the smoothed round-trip time, or what
+//! the one took that came before it although it was sent later: whichever is longer, since that one
+//! may have gone a shorter way.
 //!
 //! Which copy of a PDU that was sent again has arrived, an acknowledgement does not tell. That the
 //! repair was needless shows when the answer comes sooner than any could (Eifel, RFC 3522), or when
@@ -46,10 +47,12 @@ impl Lateness {
 
     /// How long to wait for a PDU beyond what has come already takes; none while all were seen in
     /// order.
-    pub(super) fn window(&self, min_rtt_ns: u64, rtt_ns: u64) -> Option<u64> {
+    pub(super) fn window(&self, rtt_ns: u64) -> Option<u64> {
         let most = self.present_ns.max(self.past_ns);
-        let with_margin = most.saturating_add(most / 4).max(min_rtt_ns / 4);
-        self.is_seen.then(|| with_margin.min(rtt_ns + rtt_ns / 4))
+        let with_margin = most.saturating_add(most / 4);
+        // Not of the smallest round-trip time, as in RFC 8985: that is of those that overtake.
+        self.is_seen
+            .then(|| with_margin.clamp(rtt_ns / 4, rtt_ns.max(1)))
     }
 
     /// A repair is over. What is long past counts no more.
@@ -102,6 +105,14 @@ impl Lateness {
         self.again.remove(index)
     }
 
+    /// A repair begins. What was sent again for one before the last is forgotten.
+    pub(super) fn on_repair(&mut self, repair: u64) {
+        let is_old = |again: &Again| again.repair.is_none_or(|of| of + 1 < repair);
+        while self.again.front().is_some_and(is_old) {
+            self.again.pop_front();
+        }
+    }
+
     /// A new run begins: numbers mean others.
     pub(super) fn restart(&mut self) {
         self.again.clear();
@@ -112,7 +123,7 @@ impl Lateness {
 const REPAIRS: u32 = 16;
 
 /// Most PDUs that are remembered as sent again.
-const AGAIN_MAX: usize = 64;
+const AGAIN_MAX: usize = 512;
 
 #[cfg(test)]
 mod tests {
@@ -121,21 +132,21 @@ mod tests {
     #[test]
     fn the_latest_of_some_repairs_counts() {
         let mut lateness = Lateness::default();
-        assert_eq!(lateness.window(100, 1000), None);
+        assert_eq!(lateness.window(1000), None);
         lateness.note(0);
-        assert_eq!(lateness.window(100, 1000), Some(25));
+        assert_eq!(lateness.window(1000), Some(250));
         lateness.note(400);
-        assert_eq!(lateness.window(100, 1000), Some(500));
-        assert_eq!(lateness.window(100, 300), Some(375), "a round trip at most");
+        assert_eq!(lateness.window(1000), Some(500));
+        assert_eq!(lateness.window(300), Some(300), "a round trip at most");
         for _ in 0..REPAIRS {
             lateness.on_repaired();
         }
-        lateness.note(80);
-        assert_eq!(lateness.window(100, 1000), Some(500));
+        lateness.note(240);
+        assert_eq!(lateness.window(1000), Some(500));
         for _ in 0..REPAIRS {
             lateness.on_repaired();
         }
-        assert_eq!(lateness.window(100, 1000), Some(100));
+        assert_eq!(lateness.window(1000), Some(300));
     }
 
     #[test]
@@ -147,14 +158,17 @@ mod tests {
             repair: Some(1),
             late_ns: None,
         };
-        for number in 0..100 {
+        for number in 0..600 {
             lateness.on_again(again(number), false);
         }
-        assert_eq!(lateness.take(35), None);
-        assert_eq!(lateness.take(36), Some(again(36)));
-        assert_eq!(lateness.take(36), None);
-        lateness.on_again(again(50), true);
-        assert_eq!(lateness.find(50), None);
-        assert!(lateness.find(51).is_some());
+        assert_eq!(lateness.take(87), None);
+        assert_eq!(lateness.take(88), Some(again(88)));
+        assert_eq!(lateness.take(88), None);
+        lateness.on_again(again(150), true);
+        assert_eq!(lateness.find(150), None);
+        lateness.on_repair(2);
+        assert!(lateness.find(151).is_some(), "the repair before");
+        lateness.on_repair(3);
+        assert_eq!(lateness.find(151), None);
     }
 }
