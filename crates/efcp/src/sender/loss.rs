@@ -9,7 +9,6 @@ mod lateness;
 mod resend;
 
 use alloc::collections::VecDeque;
-use core::ops::Range;
 
 use carina_wire::Payload;
 use carina_wire::dif::Ack;
@@ -123,21 +122,6 @@ impl Loss {
         self.tail_at = now.saturating_add(wait);
     }
 
-    /// One of the copies of a PDU that was sent again has arrived.
-    fn resent_arrived(&mut self, now: u64, number: u64, is_too_soon: bool, usual_ns: u64) {
-        let Some(again) = self.lateness.find(number) else {
-            return;
-        };
-        let rtt = now.saturating_sub(again.first_at);
-        let late_ns = rtt.saturating_sub(usual_ns);
-        if is_too_soon {
-            self.lateness.note(late_ns);
-            self.lateness.take(number);
-        } else {
-            again.late_ns = Some(late_ns);
-        }
-    }
-
     /// Losses are being repaired.
     pub(crate) fn is_repairing(&self) -> bool {
         self.repair_until.is_some()
@@ -202,10 +186,7 @@ impl<P: Payload> Sender<P> {
             self.on_range(now, next, start, end, &mut news, counters);
         }
         if let Some(twice) = twice {
-            let last = self.loss.repairs;
-            let (count, of_last) = self.loss.lateness.on_twice(twice, last);
-            counters.spurious += count;
-            news.wrong += of_last;
+            news.wrong += self.on_twice(twice, counters);
         }
         if news.count == 0 && !news.is_progress {
             self.learn(news.wrong);
@@ -217,23 +198,6 @@ impl<P: Payload> Sender<P> {
         self.be_quick();
         self.after_ack(now, ack, is_newest, in_flight, &news, counters);
         Ok(true)
-    }
-
-    /// What the other side says has come twice: a first range that is acknowledged by the rest
-    /// (RFC 2883).
-    fn twice(&self, next: u64, ranges: &[(u64, u64)]) -> Option<Range<u64>> {
-        let extend = |wire| seq::extend(wire, self.left, self.bits);
-        let &(start, end) = ranges.first()?;
-        let (start, end) = (extend(start)?, extend(end)?);
-        if start < self.start || start >= end {
-            return None;
-        }
-        if end <= next {
-            return Some(start..end);
-        }
-        let &(second_start, second_end) = ranges.get(1)?;
-        let (second_start, second_end) = (extend(second_start)?, extend(second_end)?);
-        (second_start <= start && end <= second_end).then_some(start..end)
     }
 
     /// A round-trip time, when the PDU that caused the acknowledgement was sent only once.
@@ -282,18 +246,21 @@ impl<P: Payload> Sender<P> {
         news.count += 1;
         let loss = &mut self.loss;
         let rtt = now.saturating_sub(sent.sent_at);
-        let is_too_soon = sent.is_resent && rtt < self.rtt.min_ns() / 2;
         // All that one acknowledgement tells may have come in order.
         let newest = news.newest.unwrap_or_default();
-        let usual_ns = newest.2.max(self.rtt.estimate_ns());
+        let mut is_too_soon = false;
         if sent.is_resent {
+            is_too_soon = rtt < self.rtt.min_ns() / 2;
             news.wrong += u64::from(is_too_soon);
             counters.spurious += u64::from(is_too_soon);
-            loss.resent_arrived(now, number, is_too_soon, usual_ns);
+            let usual_ns = newest.2.max(self.rtt.estimate_ns());
+            loss.lateness
+                .on_resent_arrived(now, number, is_too_soon, usual_ns);
         } else {
             // What was given up and not yet sent again has arrived after all.
             news.wrong += u64::from(sent.is_lost);
             if (sent.sent_at, number) < (newest.0, newest.1) {
+                let usual_ns = newest.2.max(self.rtt.estimate_ns());
                 loss.lateness.note(rtt.saturating_sub(usual_ns));
             }
         }
@@ -388,23 +355,6 @@ impl<P: Payload> Sender<P> {
         });
         self.find_losses(now, in_flight, counters);
         self.arm_tail(now);
-    }
-
-    /// Learns from what was declared lost and had arrived, and ends a repair.
-    fn learn(&mut self, wrong: u64) {
-        let loss = &mut self.loss;
-        loss.wrong += wrong;
-        if let Some(until) = loss.repair_until {
-            if self.left < until {
-                return;
-            }
-            loss.repair_until = None;
-            loss.lateness.on_repaired();
-        }
-        if loss.declared > 0 && loss.wrong >= loss.declared {
-            loss.declared = 0;
-            self.congestion.on_spurious();
-        }
     }
 
     fn begin_repair(&mut self, declared: u64) {

@@ -12,6 +12,12 @@
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
+use carina_wire::Payload;
+
+use super::Sender;
+use crate::counters::Counters;
+use crate::seq;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Lateness {
@@ -75,9 +81,25 @@ impl Lateness {
         self.again.push_back(again);
     }
 
-    /// One that was sent again and is remembered.
-    pub(super) fn find(&mut self, number: u64) -> Option<&mut Again> {
-        self.again.iter_mut().find(|again| again.number == number)
+    /// One of the copies of a PDU that was sent again has arrived: the first, when it came sooner
+    /// than the other could.
+    pub(super) fn on_resent_arrived(
+        &mut self,
+        now: u64,
+        number: u64,
+        is_first: bool,
+        usual_ns: u64,
+    ) {
+        let Some(index) = self.again.iter().position(|again| again.number == number) else {
+            return;
+        };
+        let again = &mut self.again[index];
+        let late_ns = now.saturating_sub(again.first_at).saturating_sub(usual_ns);
+        again.late_ns = Some(late_ns);
+        if is_first {
+            self.again.remove(index);
+            self.note(late_ns);
+        }
     }
 
     /// The numbers in `range` came twice, so the first copies had come and nothing was to repair.
@@ -99,12 +121,6 @@ impl Lateness {
         (count, of_last)
     }
 
-    /// The same, to be remembered no longer.
-    pub(super) fn take(&mut self, number: u64) -> Option<Again> {
-        let index = self.again.iter().position(|again| again.number == number)?;
-        self.again.remove(index)
-    }
-
     /// A repair begins. What was sent again for one before the last is forgotten.
     pub(super) fn on_repair(&mut self, repair: u64) {
         let is_old = |again: &Again| again.repair.is_none_or(|of| of + 1 < repair);
@@ -116,6 +132,50 @@ impl Lateness {
     /// A new run begins: numbers mean others.
     pub(super) fn restart(&mut self) {
         self.again.clear();
+    }
+}
+
+impl<P: Payload> Sender<P> {
+    /// What the other side says has come twice: a first range that is acknowledged by the rest
+    /// (RFC 2883).
+    pub(super) fn twice(&self, next: u64, ranges: &[(u64, u64)]) -> Option<Range<u64>> {
+        let extend = |wire| seq::extend(wire, self.left, self.bits);
+        let &(start, end) = ranges.first()?;
+        let (start, end) = (extend(start)?, extend(end)?);
+        if start < self.start || start >= end {
+            return None;
+        }
+        if end <= next {
+            return Some(start..end);
+        }
+        let &(second_start, second_end) = ranges.get(1)?;
+        let (second_start, second_end) = (extend(second_start)?, extend(second_end)?);
+        (second_start <= start && end <= second_end).then_some(start..end)
+    }
+
+    /// The numbers in `range` came twice. How many of them the last repair was wrong about.
+    pub(super) fn on_twice(&mut self, range: Range<u64>, counters: &mut Counters) -> u64 {
+        let last = self.loss.repairs;
+        let (count, of_last) = self.loss.lateness.on_twice(range, last);
+        counters.spurious += count;
+        of_last
+    }
+
+    /// Learns from what was declared lost and had arrived, and ends a repair.
+    pub(super) fn learn(&mut self, wrong: u64) {
+        let loss = &mut self.loss;
+        loss.wrong += wrong;
+        if let Some(until) = loss.repair_until {
+            if self.left < until {
+                return;
+            }
+            loss.repair_until = None;
+            loss.lateness.on_repaired();
+        }
+        if loss.declared > 0 && loss.wrong >= loss.declared {
+            loss.declared = 0;
+            self.congestion.on_spurious();
+        }
     }
 }
 
@@ -161,14 +221,18 @@ mod tests {
         for number in 0..600 {
             lateness.on_again(again(number), false);
         }
-        assert_eq!(lateness.take(87), None);
-        assert_eq!(lateness.take(88), Some(again(88)));
-        assert_eq!(lateness.take(88), None);
+        // Those that have arrived may have arrived twice.
+        for number in [87, 88, 89, 150, 151, 152] {
+            lateness.on_resent_arrived(500, number, number == 89, 300);
+        }
+        assert_eq!(lateness.window(1000), Some(250), "89 was late by 200");
+        assert_eq!(lateness.on_twice(85..92, 1), (1, 1), "only 88 may have");
+        assert_eq!(lateness.on_twice(85..92, 1), (0, 0), "and that is known");
         lateness.on_again(again(150), true);
-        assert_eq!(lateness.find(150), None);
+        assert_eq!(lateness.on_twice(150..151, 1), (0, 0), "sent three times");
         lateness.on_repair(2);
-        assert!(lateness.find(151).is_some(), "the repair before");
+        assert_eq!(lateness.on_twice(151..152, 2), (1, 0), "of the one before");
         lateness.on_repair(3);
-        assert_eq!(lateness.find(151), None);
+        assert_eq!(lateness.on_twice(152..153, 3), (0, 0), "forgotten");
     }
 }
