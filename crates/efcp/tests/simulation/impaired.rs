@@ -2,8 +2,9 @@
 //! function of the policy.
 
 use carina_efcp::{ConnectionConfig, Discard, congestion};
+use carina_wire::Bytes;
 
-use crate::channel::{MS, Rare, S, US, Weather, World};
+use crate::channel::{MS, Rare, S, US, Weather, World, pdu};
 
 /// One way of the path, in ms.
 const DELAY_MS: u64 = 10;
@@ -117,4 +118,45 @@ fn where_nothing_is_lost_overtaking_costs_nothing() {
         assert_eq!(twice, counters.retransmitted, "{found}");
         assert_eq!(counters.discarded(Discard::AbsurdSack), 0, "{found}");
     }
+}
+
+#[test]
+fn a_receiver_tells_what_came_twice() {
+    let mut world = World::new(1, Weather::default(), || config("none"));
+    let [a, b] = &mut world.ends;
+    for number in 0..6 {
+        let udf = Bytes::from(vec![number; 10]);
+        a.conn.write(S, udf).expect("there is room");
+    }
+    let sent: Vec<_> = std::iter::from_fn(|| a.conn.poll_transmit(S))
+        .map(pdu)
+        .collect();
+    let first = sent[0].pci.seq;
+    // What arrives at a time, and the ranges that the acknowledgement names.
+    let arrivals: [(&[usize], &[(u64, u64)]); 5] = [
+        (&[0, 1], &[]),
+        (&[1], &[(1, 2)]),
+        (&[0, 1, 1], &[(0, 2)]),
+        (&[4, 5, 4], &[(4, 5), (4, 6)]),
+        (&[2], &[(4, 6)]),
+    ];
+    for (arriving, expected) in arrivals {
+        for index in arriving {
+            let pdu = sent[*index].clone();
+            // A second copy is refused, and that is what is told.
+            let _ = b.conn.receive(S, &pdu.pci, None, pdu.udf);
+        }
+        let answer = pdu(b.conn.poll_transmit(S).expect("an answer at once"));
+        assert!(b.conn.poll_transmit(S).is_none());
+        let control = answer.control.expect("a control PDU");
+        let ack = control.ack.as_ref().expect("an acknowledgement");
+        let from_first = |(start, end): &(u64, u64)| (start - first, end - first);
+        let told: Vec<_> = ack.sack.as_slice().iter().map(from_first).collect();
+        assert_eq!(told, expected, "{arriving:?}");
+        let taken = a.conn.receive(S, &answer.pci, Some(&control), None);
+        assert!(taken.is_ok(), "{taken:?}");
+    }
+    let counters = a.conn.counters();
+    assert_eq!(counters.discarded(Discard::AbsurdSack), 0);
+    assert_eq!(counters.spurious, 0, "nothing was sent twice");
 }
