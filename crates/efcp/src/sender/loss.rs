@@ -259,7 +259,8 @@ impl<P: Payload> Sender<P> {
         } else {
             // What was given up and not yet sent again has arrived after all.
             news.wrong += u64::from(sent.is_lost);
-            if (sent.sent_at, number) < (newest.0, newest.1) {
+            // What comes behind a gap is not told of at once where there are no ranges.
+            if (sent.sent_at, number) < (newest.0, newest.1) && !loss.is_blind {
                 let usual_ns = newest.2.max(self.rtt.estimate_ns());
                 loss.lateness.note(rtt.saturating_sub(usual_ns));
             }

@@ -21,11 +21,10 @@ use crate::seq;
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Lateness {
-    /// PDUs were seen out of order.
-    is_seen: bool,
-    /// The latest in ns, during these repairs and during those before.
-    present_ns: u64,
-    past_ns: u64,
+    /// The latest in ns, during these repairs and during those before; none while all came in
+    /// order.
+    present_ns: Option<u64>,
+    past_ns: Option<u64>,
     /// Repairs of the present.
     repairs: u32,
     /// What was sent again, oldest first: the copies of the last repairs.
@@ -47,25 +46,23 @@ pub(super) struct Again {
 impl Lateness {
     /// A PDU was late by so much, or was out of order at least.
     pub(super) fn note(&mut self, late_ns: u64) {
-        self.is_seen = true;
-        self.present_ns = self.present_ns.max(late_ns);
+        self.present_ns = self.present_ns.max(Some(late_ns));
     }
 
-    /// How long to wait for a PDU beyond what has come already takes; none while all were seen in
+    /// How long to wait for a PDU beyond what has come already takes; none while all come in
     /// order.
     pub(super) fn window(&self, rtt_ns: u64) -> Option<u64> {
-        let most = self.present_ns.max(self.past_ns);
+        let most = self.present_ns.max(self.past_ns)?;
         let with_margin = most.saturating_add(most / 4);
         // Not of the smallest round-trip time, as in RFC 8985: that is of those that overtake.
-        self.is_seen
-            .then(|| with_margin.clamp(rtt_ns / 4, rtt_ns.max(1)))
+        Some(with_margin.clamp(rtt_ns / 4, rtt_ns.max(1)))
     }
 
     /// A repair is over. What is long past counts no more.
     pub(super) fn on_repaired(&mut self) {
         self.repairs += 1;
         if self.repairs >= REPAIRS {
-            (self.past_ns, self.present_ns, self.repairs) = (self.present_ns, 0, 0);
+            (self.past_ns, self.repairs) = (self.present_ns.take(), 0);
         }
     }
 
@@ -207,6 +204,10 @@ mod tests {
             lateness.on_repaired();
         }
         assert_eq!(lateness.window(1000), Some(300));
+        for _ in 0..REPAIRS {
+            lateness.on_repaired();
+        }
+        assert_eq!(lateness.window(1000), None, "all in order again");
     }
 
     #[test]
