@@ -9,7 +9,9 @@ pub struct Cubic {
     window: Window,
     /// What remains of the window after a loss: beta.
     keep: f64,
-    /// The window before the last loss: the plateau.
+    /// The window before the last loss.
+    prior: f64,
+    /// The same, or less when it was smaller than the time before: the plateau.
     plateau: f64,
     /// When growth from the last loss began, in ns.
     since: Option<u64>,
@@ -18,7 +20,17 @@ pub struct Cubic {
     /// What AIMD would have reached: growth is never slower.
     friendly: f64,
     /// The state before the last reduction.
-    before: Option<(f64, Option<u64>, f64, f64)>,
+    before: Option<Before>,
+}
+
+/// What a reduction changes beside the window.
+#[derive(Clone, Copy, Debug)]
+struct Before {
+    prior: f64,
+    plateau: f64,
+    since: Option<u64>,
+    reach_s: f64,
+    friendly: f64,
 }
 
 /// PDUs per second cubed: C.
@@ -31,6 +43,7 @@ impl Cubic {
         Cubic {
             window: Window::new(initial.max(1)),
             keep: keep_percent.clamp(10, 95) as f64 / 100.0,
+            prior: 0.0,
             plateau: 0.0,
             since: None,
             reach_s: 0.0,
@@ -40,7 +53,13 @@ impl Cubic {
     }
 
     fn note_loss(&mut self) {
-        self.before = Some((self.plateau, self.since, self.reach_s, self.friendly));
+        self.before = Some(Before {
+            prior: self.prior,
+            plateau: self.plateau,
+            since: self.since,
+            reach_s: self.reach_s,
+            friendly: self.friendly,
+        });
         let size = self.window.size;
         // Fast convergence: a smaller plateau than last time makes room for others.
         self.plateau = if size < self.plateau {
@@ -48,6 +67,7 @@ impl Cubic {
         } else {
             size
         };
+        self.prior = size;
         self.since = None;
     }
 
@@ -72,7 +92,7 @@ impl Cubic {
         let cubed = from_plateau * from_plateau * from_plateau;
         let size = self.window.size;
         let target = (STEEPNESS * cubed + self.plateau).clamp(size, 1.5 * size);
-        let alpha = if self.friendly < self.plateau {
+        let alpha = if self.friendly < self.prior {
             3.0 * (1.0 - self.keep) / (1.0 + self.keep)
         } else {
             1.0
@@ -133,9 +153,10 @@ impl CongestionControl for Cubic {
 
     fn on_spurious(&mut self) {
         self.window.restore();
-        if let Some((plateau, since, reach_s, friendly)) = self.before.take() {
-            (self.plateau, self.since) = (plateau, since);
-            (self.reach_s, self.friendly) = (reach_s, friendly);
+        if let Some(before) = self.before.take() {
+            (self.prior, self.plateau) = (before.prior, before.plateau);
+            (self.since, self.reach_s) = (before.since, before.reach_s);
+            self.friendly = before.friendly;
         }
     }
 }

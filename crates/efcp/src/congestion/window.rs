@@ -28,9 +28,11 @@ impl Window {
         }
     }
 
+    /// To the nearest, so that what is in flight on average is what the policy says: always less
+    /// would cost half a PDU, which is much of a small window.
     pub(super) fn whole(&self) -> u64 {
         // Between 1 and MOST, hence exact enough and in range.
-        self.size.clamp(1.0, MOST) as u64
+        (self.size.clamp(1.0, MOST) + 0.5) as u64
     }
 
     pub(super) fn is_slow_start(&self) -> bool {

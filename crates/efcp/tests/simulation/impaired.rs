@@ -58,9 +58,8 @@ fn goodput_is_what_the_response_function_gives() {
             repeated,
             overtaking,
         };
-        // What the window has of a fraction is not sent, which costs AIMD half a PDU; CUBIC gains
-        // more than that behind the plateau.
-        for (policy, part) in [("aimd", 0.92), ("cubic", 1.0)] {
+        // CUBIC grows faster than the function says once it is beyond the window before the loss.
+        for (policy, part) in [("aimd", 0.97), ("cubic", 1.03)] {
             let mut sum = 0.0;
             for seed in 1..=4 {
                 let (world, flight) = run(policy, seed, DELAY_MS, rare, 60);
