@@ -132,15 +132,15 @@ fn a_receiver_tells_what_came_twice() {
         .collect();
     let first = sent[0].pci.seq;
     // What arrives at a time, and the ranges that the acknowledgement names.
-    let arrivals: [(&[usize], &[(u64, u64)]); 5] = [
-        (&[0, 1], &[]),
-        (&[1], &[(1, 2)]),
-        (&[0, 1, 1], &[(0, 2)]),
-        (&[4, 5, 4], &[(4, 5), (4, 6)]),
-        (&[2], &[(4, 6)]),
+    let arrivals = [
+        (vec![0, 1], vec![]),
+        (vec![1], vec![(1, 2)]),
+        (vec![0, 1, 1], vec![(0, 2)]),
+        (vec![4, 5, 4], vec![(4, 5), (4, 6)]),
+        (vec![2], vec![(4, 6)]),
     ];
     for (arriving, expected) in arrivals {
-        for index in arriving {
+        for index in &arriving {
             let pdu = sent[*index].clone();
             // A second copy is refused, and that is what is told.
             let _ = b.conn.receive(S, &pdu.pci, None, pdu.udf);
