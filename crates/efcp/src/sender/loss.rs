@@ -244,36 +244,14 @@ impl<P: Payload> Sender<P> {
         counters: &mut Counters,
     ) {
         news.count += 1;
-        let loss = &mut self.loss;
         let rtt = now.saturating_sub(sent.sent_at);
-        // All that one acknowledgement tells may have come in order.
-        let newest = news.newest.unwrap_or_default();
-        let mut is_too_soon = false;
-        if sent.is_resent {
-            is_too_soon = rtt < self.rtt.min_ns() / 2;
-            news.wrong += u64::from(is_too_soon);
-            counters.spurious += u64::from(is_too_soon);
-            let usual_ns = newest.2.max(self.rtt.estimate_ns());
-            loss.lateness
-                .on_resent_arrived(now, number, is_too_soon, usual_ns);
-        } else {
-            // What was given up and not yet sent again has arrived after all.
-            news.wrong += u64::from(sent.is_lost);
-            // What comes behind a gap is not told of at once where there are no ranges.
-            if (sent.sent_at, number) < (newest.0, newest.1) && !loss.is_blind {
-                let usual_ns = newest.2.max(self.rtt.estimate_ns());
-                loss.lateness.note(rtt.saturating_sub(usual_ns));
-            }
+        let newest = self.loss.newest;
+        let is_newer = newest.is_none_or(|(at, of, _)| (at, of) < (sent.sent_at, number));
+        if !is_newer || sent.is_resent || sent.is_lost {
+            return self.arrived_oddly(now, number, sent, is_newer, news, counters);
         }
-        if !sent.is_lost {
-            loss.in_flight -= 1;
-        }
-        let is_newer = loss
-            .newest
-            .is_none_or(|(at, of, _)| (at, of) < (sent.sent_at, number));
-        if is_newer && !is_too_soon {
-            loss.newest = Some((sent.sent_at, number, rtt));
-        }
+        self.loss.in_flight -= 1;
+        self.loss.newest = Some((sent.sent_at, number, rtt));
     }
 
     /// A range of a selective acknowledgement. Runs of acknowledged PDUs are skipped as a whole,

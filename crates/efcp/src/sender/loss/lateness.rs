@@ -14,7 +14,7 @@ use core::ops::Range;
 
 use carina_wire::Payload;
 
-use super::Sender;
+use super::{News, Sender, Sent};
 use crate::counters::Counters;
 use crate::seq;
 
@@ -133,6 +133,45 @@ impl Lateness {
 }
 
 impl<P: Payload> Sender<P> {
+    /// A PDU was acknowledged that had been sent again or given up, or that others have overtaken.
+    #[cold]
+    pub(super) fn arrived_oddly(
+        &mut self,
+        now: u64,
+        number: u64,
+        sent: &Sent<P>,
+        is_newer: bool,
+        news: &mut News,
+        counters: &mut Counters,
+    ) {
+        let loss = &mut self.loss;
+        let rtt = now.saturating_sub(sent.sent_at);
+        // All that one acknowledgement tells may have come in order.
+        let newest = news.newest.unwrap_or_default();
+        let usual_ns = newest.2.max(self.rtt.estimate_ns());
+        let mut is_too_soon = false;
+        if sent.is_resent {
+            is_too_soon = rtt < self.rtt.min_ns() / 2;
+            news.wrong += u64::from(is_too_soon);
+            counters.spurious += u64::from(is_too_soon);
+            loss.lateness
+                .on_resent_arrived(now, number, is_too_soon, usual_ns);
+        } else {
+            // What was given up and not yet sent again has arrived after all.
+            news.wrong += u64::from(sent.is_lost);
+            // What comes behind a gap is not told of at once where there are no ranges.
+            if (sent.sent_at, number) < (newest.0, newest.1) && !loss.is_blind {
+                loss.lateness.note(rtt.saturating_sub(usual_ns));
+            }
+        }
+        if !sent.is_lost {
+            loss.in_flight -= 1;
+        }
+        if is_newer && !is_too_soon {
+            loss.newest = Some((sent.sent_at, number, rtt));
+        }
+    }
+
     /// What the other side says has come twice: a first range that is acknowledged by the rest
     /// (RFC 2883).
     pub(super) fn twice(&self, next: u64, ranges: &[(u64, u64)]) -> Option<Range<u64>> {
