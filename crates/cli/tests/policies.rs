@@ -1,8 +1,9 @@
-//! `carina policy set --all`, with a node of its own.
+//! `carina policy set --all`, with nodes of its own.
 
 // Helpers of tests may panic as tests may.
 #![allow(clippy::unwrap_used)]
 
+use std::net::UdpSocket;
 use std::process::{Child, Command, Output, Stdio};
 
 use serde_json::Value;
@@ -10,16 +11,16 @@ use serde_json::Value;
 /// The program under test.
 const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
-/// A node in which DIF `net` has the members `net.a` and `net.b`.
-struct Site {
+/// A node of this test.
+struct Node {
     directory: tempfile::TempDir,
-    node: Child,
+    process: Child,
 }
 
-impl Site {
-    fn new() -> Site {
+impl Node {
+    fn new() -> Node {
         let directory = tempfile::tempdir().unwrap();
-        let node = Command::new(CARINA)
+        let process = Command::new(CARINA)
             .arg("--run")
             .arg(directory.path().join("run"))
             .arg("node")
@@ -27,14 +28,7 @@ impl Site {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        let site = Site { directory, node };
-        site.done(&["dif", "create", "net", "--over", "local", "--ipcp", "net.a"]);
-        site.done(&[
-            "dif", "join", "net", "--over", "local", "--ipcp", "net.b", "--via", "net.a",
-        ]);
-        // A way between them is known a little later.
-        site.done(&["dif", "map", "net"]);
-        site
+        Node { directory, process }
     }
 
     fn run(&self, words: &[&str]) -> Output {
@@ -72,16 +66,58 @@ impl Site {
     }
 }
 
-impl Drop for Site {
+impl Drop for Node {
     fn drop(&mut self) {
-        let _ = self.node.kill();
-        let _ = self.node.wait();
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
+}
+
+/// A node in which DIF `net` has the members `net.a` and `net.b`.
+fn both_in_one() -> Node {
+    let node = Node::new();
+    node.done(&["dif", "create", "net", "--over", "local", "--ipcp", "net.a"]);
+    node.done(&[
+        "dif", "join", "net", "--over", "local", "--ipcp", "net.b", "--via", "net.a",
+    ]);
+    // A way between them is known a little later.
+    node.done(&["dif", "map", "net"]);
+    node
+}
+
+/// Two nodes with a member of DIF `net` each, `net.a` and `net.b`, over a DIF of UDP.
+fn one_in_each() -> [Node; 2] {
+    // Both at once, so that they differ.
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let addresses = sockets.map(|socket| socket.local_addr().unwrap().to_string());
+    let nodes = [Node::new(), Node::new()];
+    for (own, other) in [(0, 1), (1, 0)] {
+        let peer = format!("{}={}", ["net.a", "net.b"][other], addresses[other]);
+        nodes[own].done(&[
+            "ipcp",
+            "create",
+            "u",
+            "--type",
+            "udp",
+            "--dif",
+            "inet",
+            "--listen",
+            &addresses[own],
+            "--peer",
+            &peer,
+        ]);
+    }
+    nodes[0].done(&["dif", "create", "net", "--over", "inet", "--ipcp", "net.a"]);
+    nodes[1].done(&[
+        "dif", "join", "net", "--over", "inet", "--ipcp", "net.b", "--via", "net.a",
+    ]);
+    nodes[0].done(&["dif", "map", "net"]);
+    nodes
 }
 
 #[test]
 fn a_policy_is_written_to_every_member_and_each_decides() {
-    let site = Site::new();
+    let site = both_in_one();
     let (rows, code) = site.set_all("rmt-scheduling=strict-priority");
     let taken = |member: &str| (member.to_owned(), true, String::new());
     assert_eq!(rows, [taken("net.a"), taken("net.b")]);
@@ -95,4 +131,41 @@ fn a_policy_is_written_to_every_member_and_each_decides() {
         assert!(!taken, "{member}");
         assert!(reason.contains("while the DIF runs"), "{member}: {reason}");
     }
+}
+
+#[test]
+fn a_member_refuses_whom_its_access_control_does_not_let_write() {
+    let [a, b] = one_in_each();
+    // What the operator of a system does to its own member is nobody else's to allow.
+    b.done(&["policy", "set", "access-control=list", "--dif", "net"]);
+    let (rows, code) = a.set_all("rmt-scheduling=weighted-fair");
+    assert_eq!(code, 1);
+    assert_eq!(rows[0], ("net.a".to_owned(), true, String::new()));
+    let (member, taken, reason) = &rows[1];
+    assert_eq!((member.as_str(), *taken, rows.len()), ("net.b", false, 2));
+    for word in ["net.b", "may not write", "access-control"] {
+        assert!(reason.contains(word), "{reason}");
+    }
+    // So does the table for people, and what is said of the whole.
+    let words = ["policy", "set", "rmt-scheduling=weighted-fair", "--dif"];
+    let mut command = Command::new(CARINA);
+    command.arg("--run").arg(a.directory.path().join("run"));
+    let output = command.args(words).args(["net", "--all"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let table = String::from_utf8(output.stdout).unwrap();
+    let row = table.lines().find(|line| line.starts_with("net.b"));
+    assert!(row.unwrap().contains(reason.as_str()), "{table}");
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(said.contains("1 of 2 members"), "{said}");
+    assert_eq!(a.in_force("net.a", "rmt-scheduling"), "weighted-fair");
+    assert_eq!(b.in_force("net.b", "rmt-scheduling"), "strict-priority");
+    // Whom the list has may.
+    let list = "access-control=list,write=net.a";
+    b.done(&["policy", "set", list, "--dif", "net"]);
+    let (rows, code) = a.set_all("rmt-scheduling=weighted-fair");
+    assert!(
+        code == 0 && rows.iter().all(|(_, taken, _)| *taken),
+        "{rows:?}"
+    );
+    assert_eq!(b.in_force("net.b", "rmt-scheduling"), "weighted-fair");
 }
