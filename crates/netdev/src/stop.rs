@@ -4,26 +4,40 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Readable once SIGINT or SIGTERM has come. Both are blocked for the calling thread and those it
-/// makes afterwards.
+/// Readable once SIGINT or SIGTERM has come, or SIGHUP where that is asked for. They are blocked for
+/// the calling thread and those it makes afterwards.
 #[derive(Debug)]
 pub struct StopSignal {
     fd: OwnedFd,
 }
 
 impl StopSignal {
-    /// Waits for the signals from here on.
+    /// Waits for SIGINT and SIGTERM from here on.
     ///
     /// # Errors
     /// The kernel's refusal.
     pub fn new() -> io::Result<StopSignal> {
+        Self::of(&[libc::SIGINT, libc::SIGTERM])
+    }
+
+    /// Waits for SIGHUP too, as a program does that lives on a terminal. One that may go on
+    /// without must not: a signal that `nohup` has it ignore would end it.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    pub fn or_hangup() -> io::Result<StopSignal> {
+        Self::of(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
+    }
+
+    fn of(signals: &[libc::c_int]) -> io::Result<StopSignal> {
         // SAFETY: the set is a local, made empty before signals are added; a null old set is
         // allowed.
         let fd = unsafe {
             let mut set: libc::sigset_t = std::mem::zeroed();
             libc::sigemptyset(&raw mut set);
-            libc::sigaddset(&raw mut set, libc::SIGINT);
-            libc::sigaddset(&raw mut set, libc::SIGTERM);
+            for signal in signals {
+                libc::sigaddset(&raw mut set, *signal);
+            }
             libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
             libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
         };

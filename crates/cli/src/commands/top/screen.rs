@@ -1,15 +1,19 @@
 //! The screen of `carina top`: a table that is drawn anew after each interval, keys that scroll it.
 
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use carina_engine::counters::Snapshot;
+use carina_netdev::StopSignal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Style, Stylize};
 use ratatui::text::Line;
 use ratatui::widgets::{Cell, Row, Table as Grid};
 use ratatui::{DefaultTerminal, Frame};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use super::{HEAD, Rates, rates};
 use crate::failure::{Attempt, Failure, Outcome, failed};
@@ -40,7 +44,16 @@ enum Wish {
     Nothing,
 }
 
-/// Draws until `q`, Escape or Ctrl-C, which arrives as a key in raw mode.
+/// What the screen waits for besides its interval.
+enum Input {
+    /// A key, or another size; the terminal's refusal.
+    Terminal(io::Result<Event>),
+    /// A signal that ends the program.
+    Stop,
+}
+
+/// Draws until `q`, Escape, Ctrl-C, which arrives as a key in raw mode, or a signal that asks it to
+/// end; the terminal is then as it was.
 ///
 /// # Errors
 /// Standard output is no terminal, or the counters are gone.
@@ -61,10 +74,37 @@ pub(super) fn run(
         first: 0,
         room: 0,
     };
+    let stop = StopSignal::or_hangup().attempt("waiting for signals")?;
     let mut terminal = ratatui::try_init().attempt("taking over the terminal")?;
-    let outcome = screen.run(&mut terminal, before, look);
-    ratatui::restore();
+    let outcome = screen.run(&mut terminal, before, look, &inputs(stop));
+    // A terminal that has hung up cannot be restored, and need not be.
+    let _ = ratatui::try_restore();
     outcome
+}
+
+/// Two threads wait, one for keys and one for signals: what reads keys keeps its descriptor to
+/// itself. They end with the program.
+fn inputs(stop: StopSignal) -> Receiver<Input> {
+    let (sender, inputs) = channel();
+    let of_signals = sender.clone();
+    std::thread::spawn(move || wait_for_signal(&stop, &of_signals));
+    std::thread::spawn(move || {
+        loop {
+            let event = event::read();
+            let is_last = event.is_err();
+            if sender.send(Input::Terminal(event)).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    inputs
+}
+
+fn wait_for_signal(stop: &StopSignal, sender: &Sender<Input>) {
+    let mut wanted = [PollFd::new(stop, PollFlags::IN)];
+    while poll(&mut wanted, None) == Err(Errno::INTR) {}
+    // Nobody hears it when the screen has ended already.
+    let _ = sender.send(Input::Stop);
 }
 
 impl Screen {
@@ -73,20 +113,30 @@ impl Screen {
         terminal: &mut DefaultTerminal,
         mut before: (Instant, Vec<Snapshot>),
         look: &dyn Fn() -> Result<Vec<Snapshot>, Failure>,
+        inputs: &Receiver<Input>,
     ) -> Outcome {
         loop {
             terminal.draw(|frame| self.draw(frame)).attempt("drawing")?;
             let left = self.interval.saturating_sub(before.0.elapsed());
-            if event::poll(left).attempt("waiting for a key")? {
-                // A resize is an event without a wish: the loop draws for the new size.
-                if let Event::Key(key) = event::read().attempt("reading a key")? {
-                    match wish(key, self.room) {
-                        Wish::End => return Ok(()),
-                        Wish::Scroll(rows) => self.first = self.first.saturating_add_signed(rows),
-                        Wish::Nothing => {}
+            match inputs.recv_timeout(left) {
+                Ok(Input::Stop) => return Ok(()),
+                Ok(Input::Terminal(event)) => {
+                    // A resize is an event without a wish: the loop draws for the new size.
+                    if let Event::Key(key) = event.attempt("reading a key")? {
+                        match wish(key, self.room) {
+                            Wish::End => return Ok(()),
+                            Wish::Scroll(rows) => {
+                                self.first = self.first.saturating_add_signed(rows);
+                            }
+                            Wish::Nothing => {}
+                        }
                     }
+                    continue;
                 }
-                continue;
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(failed("nothing reads keys and signals any more"));
+                }
             }
             let after = (Instant::now(), look()?);
             self.rows = rates(&before.1, &after.1, (after.0 - before.0).as_secs_f64());

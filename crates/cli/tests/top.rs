@@ -1,0 +1,154 @@
+//! `carina top` on a terminal of its own, which is as it was however it is ended.
+
+// Helpers of tests may panic as tests may.
+#![allow(clippy::unwrap_used)]
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
+use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
+
+/// The program under test.
+const CARINA: &str = env!("CARGO_BIN_EXE_carina");
+
+/// For a machine that is very busy. Nothing is judged by it; it ends what hangs.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// What is on the screen once it has been drawn.
+const FOOT: &[u8] = b"q ends";
+
+/// A node that ends with the test.
+struct Node(Child);
+
+impl Node {
+    fn new(run: &Path) -> Node {
+        let mut node = Command::new(CARINA);
+        node.arg("--run").arg(run).arg("node");
+        node.stdout(Stdio::null()).stderr(Stdio::null());
+        let node = Node(node.spawn().unwrap());
+        let mut list = Command::new(CARINA);
+        list.arg("--run").arg(run).args(["--wait", "60s"]);
+        let output = list.args(["ipcp", "list"]).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        node
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A terminal: the side of the person, and that of programs.
+struct Terminal {
+    person: File,
+    programs: OwnedFd,
+    /// All that programs write to it.
+    written: Receiver<Vec<u8>>,
+}
+
+impl Terminal {
+    fn new() -> Terminal {
+        let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY;
+        let person = openpt(flags).unwrap();
+        grantpt(&person).unwrap();
+        unlockpt(&person).unwrap();
+        let programs = ioctl_tiocgptpeer(&person, flags).unwrap();
+        let size = Winsize {
+            ws_row: 24,
+            ws_col: 100,
+            ws_xpixel: 0,
+            ws_ypixel: 0,
+        };
+        tcsetwinsize(&programs, size).unwrap();
+        let person = File::from(person);
+        let mut reads = person.try_clone().unwrap();
+        let (sender, written) = channel();
+        std::thread::spawn(move || {
+            let mut piece = [0; 4096];
+            // A terminal that no program has open any more is an error.
+            while let Ok(length @ 1..) = reads.read(&mut piece) {
+                let _ = sender.send(piece[..length].to_vec());
+            }
+        });
+        Terminal {
+            person,
+            programs,
+            written,
+        }
+    }
+
+    fn side(&self) -> Stdio {
+        self.programs.try_clone().unwrap().into()
+    }
+}
+
+fn holds(text: &[u8], part: &[u8]) -> bool {
+    last(text, part).is_some()
+}
+
+/// Where `part` is in `text` for the last time.
+fn last(text: &[u8], part: &[u8]) -> Option<usize> {
+    let mut places = text.windows(part.len());
+    places.rposition(|place| place == part)
+}
+
+/// Runs `carina top` on a terminal, ends it with `end` once it has drawn, and looks at what it
+/// leaves behind.
+fn leaves_the_terminal_as_it_was(run: &Path, how: &str, end: impl FnOnce(&Child, &mut File)) {
+    let mut terminal = Terminal::new();
+    let before = tcgetattr(&terminal.programs).unwrap();
+    let mut top = {
+        // The command itself has the terminal open, too.
+        let mut top = Command::new(CARINA);
+        top.arg("--run").arg(run).arg("top").env("TERM", "xterm");
+        top.stdin(terminal.side()).stdout(terminal.side());
+        top.stderr(terminal.side()).spawn().unwrap()
+    };
+    let mut written = Vec::new();
+    while !holds(&written, FOOT) {
+        written.extend(terminal.written.recv_timeout(PATIENCE).unwrap());
+    }
+    let during = tcgetattr(&terminal.programs).unwrap();
+    assert!(!during.local_modes.contains(LocalModes::ICANON), "{how}");
+    end(&top, &mut terminal.person);
+    let status = top.wait().unwrap();
+    assert!(status.success(), "{how}: {status}");
+    let after = tcgetattr(&terminal.programs).unwrap();
+    assert_eq!(after.local_modes, before.local_modes, "{how}");
+    assert_eq!(after.input_modes, before.input_modes, "{how}");
+    assert_eq!(after.output_modes, before.output_modes, "{how}");
+    drop(terminal.programs);
+    written.extend(terminal.written.iter().flatten());
+    let text = String::from_utf8_lossy(&written);
+    for (on, off) in [("\x1b[?1049h", "\x1b[?1049l"), ("\x1b[?25l", "\x1b[?25h")] {
+        let [on, off] = [on, off].map(|code| last(&written, code.as_bytes()));
+        assert!(on.is_some() && on < off, "{how}: {text:?}");
+    }
+}
+
+#[test]
+fn signals_and_keys_leave_the_terminal_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = directory.path().join("run");
+    let _node = Node::new(&run);
+    for signal in [Signal::TERM, Signal::HUP, Signal::INT] {
+        leaves_the_terminal_as_it_was(&run, &format!("{signal:?}"), |top, _| {
+            kill_process(Pid::from_child(top), signal).unwrap();
+        });
+    }
+    for key in ["q", "\x03"] {
+        leaves_the_terminal_as_it_was(&run, &format!("key {key:?}"), |_, person| {
+            person.write_all(key.as_bytes()).unwrap();
+        });
+    }
+}
