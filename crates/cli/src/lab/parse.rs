@@ -1,5 +1,8 @@
 //! The lines of a topology file, each by itself.
 
+mod links;
+mod settings;
+
 use std::collections::BTreeMap;
 
 use carina_api::control::Dialect;
@@ -8,6 +11,7 @@ use serde_json::{Map, Value};
 use super::netem::Impairment;
 use super::topology::{App, At, Member, System, Vm, Wrong};
 use super::words::{Word, nearest, split, wrong};
+pub use settings::put;
 
 /// What the lines say, before it is known whether they fit together.
 #[derive(Debug, Default)]
@@ -277,83 +281,6 @@ impl Draft {
         Ok(())
     }
 
-    fn eth(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
-        let [name, rate, rest @ ..] = words else {
-            return Err(form(verb));
-        };
-        let at = name.at;
-        let mut link = DraftLink {
-            name: name.name("link")?,
-            at,
-            ends: Vec::new(),
-            vlan: None,
-            mtu: None,
-            impairment: Impairment::default(),
-            netem: Vec::new(),
-        };
-        if self.links.iter().any(|other| other.name == link.name) {
-            return Err(name.wrong(format!("there is a link {} already", link.name)));
-        }
-        link.impairment.rate_bps = Some(rate.rate()?).filter(|rate| *rate > 0);
-        for word in rest {
-            let Some((key, value)) = word.pair() else {
-                let system = self.mention(word)?;
-                if link.ends.contains(&system) {
-                    return Err(word.wrong(format!("{system} is on this link already")));
-                }
-                link.ends.push(system);
-                continue;
-            };
-            match key {
-                "vlan" => link.vlan = Some(value.number("vlan", 1, 4094)? as u16),
-                "mtu" => link.mtu = Some(value.number("mtu", 128, 65_535)? as u32),
-                _ if key != "rate" && link.impairment.take(key, &value)? => {}
-                _ => {
-                    return Err(word.wrong(format!(
-                        "`{key}` is no option of a link; there are vlan, mtu, delay, jitter, loss, \
-                         duplicate, reorder, limit, seed"
-                    )));
-                }
-            }
-        }
-        if link.ends.len() < 2 {
-            return Err(name.wrong("a link has two systems or more"));
-        }
-        check_vlan(&link, name)?;
-        self.links.push(link);
-        Ok(())
-    }
-
-    fn netem(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
-        let [name, rest @ ..] = words else {
-            return Err(form(verb));
-        };
-        let Some(link) = self.links.iter_mut().find(|link| link.name == name.text) else {
-            return Err(name.wrong(format!(
-                "there is no link {}; a line `eth {0} ...` comes before this one",
-                name.text
-            )));
-        };
-        let on = rest.first().filter(|word| link.ends.contains(&word.text));
-        let rest = if on.is_some() { &rest[1..] } else { rest };
-        // A quoted list of words is one word here.
-        let mut words = Vec::new();
-        for word in rest {
-            let mut inner = split(word.at.line, &word.text)?;
-            for part in &mut inner {
-                part.at.column += word.at.column - 1;
-            }
-            words.append(&mut inner);
-        }
-        if words.is_empty() {
-            return Err(form(verb));
-        }
-        let impairment = Impairment::netem(&words, &mut self.notes)?;
-        link.netem
-            .push((on.map(|word| word.text.clone()), impairment));
-        Ok(())
-    }
-
     fn dif(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
         let (options, words): (Vec<Word>, Vec<Word>) = words
             .iter()
@@ -402,97 +329,6 @@ impl Draft {
         Ok(())
     }
 
-    fn policy(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
-        let [dif, rest @ ..] = words else {
-            return Err(form(verb));
-        };
-        // rlite's form names the systems first; ours, as a DIF has one policy, does not.
-        let is_list = |word: &Word| {
-            word.text == "*"
-                || word
-                    .text
-                    .split(',')
-                    .all(|name| self.systems.iter().any(|s| s.name == name))
-        };
-        let rest = match rest {
-            [nodes, rest @ ..] if rest.len() >= 2 && is_list(nodes) => {
-                if nodes.text != "*" {
-                    self.notes.push(format!(
-                        "line {}: a policy holds for the whole DIF, not for {} only",
-                        nodes.at.line, nodes.text
-                    ));
-                }
-                rest
-            }
-            rest => rest,
-        };
-        let [component, policy, options @ ..] = rest else {
-            return Err(form(verb));
-        };
-        let mut params = BTreeMap::new();
-        for word in options {
-            let Some((key, value)) = word.pair() else {
-                return Err(word.wrong(format!("`{}` is no PARAMETER=VALUE", word.text)));
-            };
-            params.insert(key.to_owned(), value.text);
-        }
-        self.settings.push(Setting {
-            dif: dif.clone(),
-            at: component.at,
-            what: Set::Policy {
-                component: component.text.clone(),
-                name: policy.text.clone(),
-                params,
-            },
-        });
-        Ok(())
-    }
-
-    fn set(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
-        let [dif, options @ ..] = words else {
-            return Err(form(verb));
-        };
-        if options.is_empty() {
-            return Err(form(verb));
-        }
-        for word in options {
-            let Some((key, value)) = word.pair() else {
-                return Err(word.wrong(format!("`{}` is no KEY=VALUE", word.text)));
-            };
-            let what = match key {
-                "auth" => Set::Auth(value.text),
-                _ => Set::Key {
-                    path: key.split('.').map(str::to_owned).collect(),
-                    value: plain(&value.text),
-                },
-            };
-            let (dif, at) = (dif.clone(), word.at);
-            self.settings.push(Setting { dif, at, what });
-        }
-        Ok(())
-    }
-
-    fn cube(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
-        let [dif, name, options @ ..] = words else {
-            return Err(form(verb));
-        };
-        let mut cube = Map::new();
-        cube.insert("name".to_owned(), Value::from(name.text.clone()));
-        for word in options {
-            let Some((key, value)) = word.pair() else {
-                return Err(word.wrong(format!("`{}` is no KEY=VALUE", word.text)));
-            };
-            let path: Vec<String> = key.split('.').map(str::to_owned).collect();
-            put(&mut cube, &path, plain(&value.text)).map_err(|what| word.wrong(what))?;
-        }
-        self.settings.push(Setting {
-            dif: dif.clone(),
-            at: name.at,
-            what: Set::Cube(cube),
-        });
-        Ok(())
-    }
-
     fn app(&mut self, number: usize, command_at: usize, text: &str) -> Result<(), Wrong> {
         let head = split(number, &text[..command_at - 1])?;
         let Some((verb, [system, options @ ..])) = head.split_first() else {
@@ -528,59 +364,6 @@ impl Draft {
         }
         self.apps.push((app, at));
         Ok(())
-    }
-}
-
-/// The shim takes a number as the name of a DIF for a VLAN id.
-fn check_vlan(link: &DraftLink, name: &Word) -> Result<(), Wrong> {
-    let Ok(number) = link.name.parse::<u64>() else {
-        return Ok(());
-    };
-    if number == 0 || number > 4094 {
-        return Err(name.wrong(format!(
-            "a link whose name is a number is the VLAN of that id, and {number} is none; 1 to 4094 \
-             are possible, or a name with a letter"
-        )));
-    }
-    match link.vlan {
-        Some(vlan) if u64::from(vlan) != number => Err(name.wrong(format!(
-            "the link is VLAN {number} by its name and {vlan} by vlan=; leave one out"
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// A value as JSON has it: a number or a truth value where it looks like one, else text.
-fn plain(text: &str) -> Value {
-    match text {
-        "true" => Value::Bool(true),
-        "false" => Value::Bool(false),
-        _ => text
-            .parse::<u64>()
-            .map_or_else(|_| Value::from(text), Value::from),
-    }
-}
-
-/// Puts a value into nested tables.
-///
-/// # Errors
-/// Something on the way is no table, or the value is there.
-pub fn put(table: &mut Map<String, Value>, path: &[String], value: Value) -> Result<(), String> {
-    let Some((key, rest)) = path.split_first() else {
-        return Ok(());
-    };
-    if rest.is_empty() {
-        return match table.insert(key.clone(), value) {
-            None => Ok(()),
-            Some(_) => Err(format!("`{key}` is given twice")),
-        };
-    }
-    let inner = table
-        .entry(key.clone())
-        .or_insert_with(|| Value::Object(Map::new()));
-    match inner {
-        Value::Object(inner) => put(inner, rest, value),
-        _ => Err(format!("`{key}` has no keys inside")),
     }
 }
 
