@@ -3,25 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use carina_ipcp::api::{RibObject, Scalar};
-
-use crate::parts::{Holder, Link, Lower, SeatId};
+use crate::parts::{Holder, Link, SeatId};
 use crate::topology::{Edges, distances};
 use crate::traffic::{Session, State};
+use crate::view::View;
 use crate::world::World;
-
-/// What one member knows of its DIF.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct View {
-    /// Members by name, with their addresses.
-    pub members: BTreeMap<String, u64>,
-    /// Applications.
-    pub directory: BTreeSet<String>,
-    /// Links: from, to.
-    pub links: BTreeSet<(u64, u64)>,
-    /// Next hops by destination.
-    pub table: BTreeMap<u64, Vec<u64>>,
-}
 
 /// What all members of a DIF should know; members by their places.
 struct Truth {
@@ -32,83 +18,7 @@ struct Truth {
     far: Vec<Vec<Option<u64>>>,
 }
 
-/// What one member holds of state.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Burden {
-    /// Flows.
-    pub flows: usize,
-    /// Connections, those of management included.
-    pub connections: usize,
-    /// N-1 flows.
-    pub n1s: usize,
-    /// PDUs in queues.
-    pub queued: u64,
-    /// All objects of the RIB.
-    pub objects: usize,
-    /// Entries of the forwarding table.
-    pub routes: usize,
-}
-
 impl World {
-    /// Reads what a member knows.
-    ///
-    /// # Errors
-    /// The IPCP is dead or answers nonsense.
-    pub fn view(&mut self, seat: SeatId) -> Result<View, String> {
-        let mut view = View::default();
-        for object in self.read_rib(seat, "/members", 1)? {
-            let is_seen = flag(&object, "is_visible");
-            if let Some(name) = leaf(&object, "/members/").filter(|_| is_seen) {
-                view.members.insert(name, number(&object, "address")?);
-            }
-        }
-        for object in self.read_rib(seat, "/directory", 1)? {
-            view.directory.extend(leaf(&object, "/directory/"));
-        }
-        for object in self.read_rib(seat, "/routing/links", 1)? {
-            let is_up = flag(&object, "is_up");
-            if let Some(name) = leaf(&object, "/routing/links/").filter(|_| is_up) {
-                let ends = name
-                    .split_once('-')
-                    .and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-                view.links.insert(ends.ok_or(format!("no link: {name}"))?);
-            }
-        }
-        for object in self.read_rib(seat, "/routing/table", 1)? {
-            if let Some(name) = leaf(&object, "/routing/table/") {
-                let dst = name.parse().map_err(|_| format!("no address: {name}"))?;
-                view.table.insert(dst, addresses(&object, "next")?);
-            }
-        }
-        Ok(view)
-    }
-
-    /// Reads what a member holds.
-    ///
-    /// # Errors
-    /// The IPCP is dead or answers nonsense.
-    pub fn burden(&mut self, seat: SeatId) -> Result<Burden, String> {
-        let objects = self.read_rib(seat, "/", 9)?;
-        let count = |prefix: &str| {
-            let below = |object: &&RibObject| leaf(object, prefix).is_some();
-            objects.iter().filter(below).count()
-        };
-        let ports = objects
-            .iter()
-            .filter(|o| leaf(o, "/transfer/n1/").is_some());
-        let queued = ports
-            .filter_map(|object| number(object, "queued-pdus").ok())
-            .sum();
-        Ok(Burden {
-            flows: count("/flows/"),
-            connections: count("/transfer/connections/"),
-            n1s: count("/transfer/n1/"),
-            queued,
-            objects: objects.len(),
-            routes: count("/routing/table/"),
-        })
-    }
-
     /// Checks that all members of a DIF see the same and find the shortest ways.
     pub fn check_dif(&mut self, dif: &str) {
         let seats: Vec<SeatId> = self.seats_of(dif).collect();
@@ -290,75 +200,6 @@ impl World {
         let seat = self.names.get(name);
         seat.is_some_and(|seat| self.seats[seat.0].life.is_some())
     }
-
-    /// What people want to see when something is wrong: who is where.
-    #[must_use]
-    pub fn describe(&self) -> String {
-        let mut text = String::new();
-        for seat in &self.seats {
-            let name = &seat.config.name;
-            let Some(life) = &seat.life else {
-                text += &format!("  {name}: dead\n");
-                continue;
-            };
-            let n1s: Vec<String> = life
-                .n1s
-                .iter()
-                .flatten()
-                .map(|n1| self.label(&n1.lower))
-                .collect();
-            let address = life
-                .address
-                .map_or("no member".to_owned(), |a| format!("address {a}"));
-            text += &format!("  {name}: {address}, N-1 {}\n", n1s.join(" "));
-        }
-        text
-    }
-
-    /// What each member lacks of what any member knows, for people.
-    pub fn describe_views(&mut self) -> String {
-        let seats: Vec<SeatId> = (0..self.seats.len()).map(SeatId).collect();
-        let mut views: Vec<(SeatId, View)> = Vec::new();
-        for seat in seats {
-            if self.address(seat).is_some()
-                && let Ok(view) = self.view(seat)
-            {
-                views.push((seat, view));
-            }
-        }
-        let mut text = String::new();
-        for (seat, view) in &views {
-            let peers = views
-                .iter()
-                .filter(|(other, _)| self.dif(*other) == self.dif(*seat));
-            let mut all = View::default();
-            for (_, other) in peers {
-                all.members.extend(other.members.clone());
-                all.directory.extend(other.directory.iter().cloned());
-                all.links.extend(&other.links);
-            }
-            let members: Vec<&String> = all
-                .members
-                .keys()
-                .filter(|name| !view.members.contains_key(*name))
-                .collect();
-            let apps: Vec<&String> = all.directory.difference(&view.directory).collect();
-            let links: Vec<&(u64, u64)> = all.links.difference(&view.links).collect();
-            let routes = view.table.len();
-            text += &format!(
-                "  {} lacks members {members:?}, applications {apps:?}, links {links:?}; {routes} routes\n",
-                self.name(*seat)
-            );
-        }
-        text
-    }
-
-    fn label(&self, lower: &Lower) -> String {
-        match lower {
-            Lower::Cable { cable, flow, .. } => format!("{}#{flow}", self.cables[cable.0].name),
-            Lower::Flow { seat, key, .. } => format!("{}:{}", self.seats[seat.0].config.dif, key.0),
-        }
-    }
 }
 
 impl Truth {
@@ -483,40 +324,4 @@ fn differ<T: Ord + std::fmt::Debug>(
     Err(format!(
         "sees other {what} than there are: missing {missing:?}, too many {extra:?}"
     ))
-}
-
-/// The last part of an object's name, when the rest is `prefix`.
-fn leaf(object: &RibObject, prefix: &str) -> Option<String> {
-    let name = object.path.strip_prefix(prefix)?;
-    (!name.contains('/')).then(|| name.to_owned())
-}
-
-fn field<'a>(object: &'a RibObject, name: &str) -> Result<&'a Scalar, String> {
-    let found = object.fields.iter().find(|(key, _)| key == name);
-    let found = found.map(|(_, value)| value);
-    found.ok_or_else(|| format!("{} has no field {name}: {:?}", object.path, object.fields))
-}
-
-fn flag(object: &RibObject, name: &str) -> bool {
-    matches!(field(object, name), Ok(Scalar::Bool(true)))
-}
-
-fn number(object: &RibObject, name: &str) -> Result<u64, String> {
-    match field(object, name)? {
-        Scalar::Uint(value) => Ok(*value),
-        other => Err(format!("{} {name} is {other:?}", object.path)),
-    }
-}
-
-fn addresses(object: &RibObject, name: &str) -> Result<Vec<u64>, String> {
-    let parse = |text: &String| text.parse().map_err(|_| format!("no address: {text}"));
-    match field(object, name)? {
-        Scalar::List(texts) => texts.iter().map(parse).collect(),
-        Scalar::Text(text) => text
-            .split_whitespace()
-            .map(|t| parse(&t.to_owned()))
-            .collect(),
-        Scalar::Uint(value) => Ok(vec![*value]),
-        other => Err(format!("{} {name} is {other:?}", object.path)),
-    }
 }

@@ -36,12 +36,13 @@ mod told;
 pub mod topology;
 pub mod trace;
 pub mod traffic;
+mod view;
 mod wires;
 pub mod world;
 
 pub use bind::birth;
-pub use check::{Burden, View};
 pub use link::Profile;
 pub use parts::{Attachment, Below, CableId, SeatId, SystemId, Tallies};
 pub use random::Random;
+pub use view::{Burden, View};
 pub use world::World;

@@ -1,7 +1,9 @@
-//! Applications: flows between them, what they write, how they read.
+//! Applications: flows between them, from the call to the end.
+
+mod sdus;
 
 use carina_ipcp::{Command, FlowKey};
-use carina_wire::{Bytes, FlowSpec, Payload};
+use carina_wire::FlowSpec;
 
 use crate::parts::{Happening, Holder, SeatId, SystemId};
 use crate::random::mix;
@@ -327,141 +329,6 @@ impl World {
         }
     }
 
-    /// An application writes what it can.
-    pub(crate) fn write(&mut self, number: usize, side: usize) {
-        let now = self.now();
-        let Some((seat, key)) = self.open_end(number, side) else {
-            return;
-        };
-        let session = &mut self.sessions[number];
-        let pause = session.wish.pause_ns;
-        if let Some(end) = &mut session.ends[side] {
-            if end.writes_at.is_some_and(|at| at > now) {
-                return;
-            }
-            end.writes_at = None;
-        }
-        for _ in 0..BURST {
-            let Some(life) = self.seats[seat.0].life.as_mut() else {
-                return;
-            };
-            let room = life.member.room(key);
-            let stream = &mut self.sessions[number].streams[side];
-            let Some((piece, more)) = stream.write(room) else {
-                break;
-            };
-            life.member.on_sdu(now, key, piece, more);
-            self.touch(seat);
-            if pause > 0 && !more {
-                break;
-            }
-        }
-        let stream = &self.sessions[number].streams[side];
-        if stream.is_written() {
-            self.maybe_close(number);
-        } else if self
-            .life(seat)
-            .is_some_and(|life| life.member.room(key) > 0)
-        {
-            self.write_later(number, side, pause.max(1_000));
-        }
-    }
-
-    fn write_later(&mut self, number: usize, side: usize, pause: u64) {
-        let at = self.now() + self.random.below(pause + 1);
-        if let Some(end) = &mut self.sessions[number].ends[side] {
-            end.writes_at = Some(at);
-        }
-        self.agenda.put(at, Happening::Write(number, side));
-    }
-
-    /// An application reads.
-    pub(crate) fn read(&mut self, number: usize, side: usize, sdu: &Bytes, more: bool) {
-        let now = self.now();
-        let session = &mut self.sessions[number];
-        let reader = session.wish.readers[side];
-        let Some(end) = &mut session.ends[side] else {
-            return;
-        };
-        let (seat, key, state) = (end.seat, end.key, end.state.clone());
-        let words = format_args!(
-            "session {number} side {side}, {} bytes, more {more}",
-            sdu.len()
-        );
-        self.trace
-            .note(now, seat.0 as u64, "read", sdu.as_slice(), words);
-        self.tallies.sdus += u64::from(!more);
-        self.tallies.sdu_bytes += sdu.len() as u64;
-        if state != State::Open {
-            return self.fail(format!(
-                "session {number} side {side} reads in state {state:?}"
-            ));
-        }
-        end.held += sdu.len();
-        if end.held > reader.capacity {
-            let (held, capacity) = (end.held, reader.capacity);
-            return self.fail(format!(
-                "session {number} side {side} has room for {capacity} bytes and is given {held}"
-            ));
-        }
-        if let Err(wrong) = session.streams[1 - side].read(sdu, more) {
-            let promise = session.promise;
-            return self.fail(format!(
-                "session {number} side {side}: {wrong} ({promise:?})"
-            ));
-        }
-        if reader.stops_every > 0 && !end.is_stopped {
-            end.until_stop = end.until_stop.saturating_sub(sdu.len() as u64);
-            if end.until_stop == 0 {
-                end.is_stopped = true;
-                end.until_stop = reader.stops_every;
-                let at = now + reader.stops_ns;
-                self.agenda.put(at, Happening::Resume(number, side));
-            }
-        }
-        if !end.is_stopped {
-            end.held = 0;
-        }
-        let free = reader.capacity - end.held;
-        if let Some(life) = self.life(seat) {
-            life.member.set_delivery_room(now, key, free);
-            self.touch(seat);
-        }
-        self.maybe_close(number);
-    }
-
-    /// A reader that stopped goes on.
-    pub(crate) fn resume(&mut self, number: usize, side: usize) {
-        if self.open_end(number, side).is_some() {
-            if let Some(end) = &mut self.sessions[number].ends[side] {
-                end.is_stopped = false;
-                end.held = 0;
-            }
-            self.offer_room(number, side);
-        }
-    }
-
-    fn offer_room(&mut self, number: usize, side: usize) {
-        let now = self.now();
-        let session = &self.sessions[number];
-        let capacity = session.wish.readers[side].capacity;
-        let Some(end) = &session.ends[side] else {
-            return;
-        };
-        let (seat, key, free) = (end.seat, end.key, capacity - end.held);
-        if let Some(life) = self.life(seat) {
-            life.member.set_delivery_room(now, key, free);
-            self.touch(seat);
-        }
-    }
-
-    fn open_end(&self, number: usize, side: usize) -> Option<(SeatId, FlowKey)> {
-        let end = self.sessions[number].ends[side].as_ref()?;
-        let seat = &self.seats[end.seat.0];
-        let is_same = seat.life.is_some() && seat.incarnation == end.incarnation;
-        (end.state == State::Open && is_same).then_some((end.seat, end.key))
-    }
-
     /// The calling side ends the flow when its time has come.
     fn maybe_close(&mut self, number: usize) {
         let session = &mut self.sessions[number];
@@ -531,6 +398,3 @@ fn caller_name(number: usize) -> String {
 
 /// How an IPCP says why it has closed a flow whose other end has gone out of reach.
 const UNREACHABLE: &str = "cannot be reached any more";
-
-/// Pieces that a writer without pauses writes at once.
-const BURST: usize = 32;

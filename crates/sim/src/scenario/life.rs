@@ -1,0 +1,345 @@
+//! A scenario as it is lived through, one part after another.
+
+use carina_ipcp::Config;
+use carina_wire::FlowSpec;
+
+use super::drawing::draw_spec;
+use super::{Fault, SECOND, Scenario};
+use crate::dialect::Terms;
+use crate::link::Profile;
+use crate::member::Birth;
+use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
+use crate::random::{Random, mix};
+use crate::stream::Lengths;
+use crate::traffic::{Ending, Reader, Wish};
+use crate::world::World;
+
+/// A scenario under way.
+pub(super) struct Run<'a> {
+    scenario: &'a Scenario,
+    terms: Terms,
+    pub(super) world: World,
+    random: Random,
+    systems: Vec<SystemId>,
+    seats: Vec<SeatId>,
+    cables: Vec<CableId>,
+    /// When everybody had joined.
+    begin: u64,
+}
+
+impl<'a> Run<'a> {
+    pub(super) fn new(scenario: &'a Scenario, birth: Birth) -> Run<'a> {
+        let terms = Terms::of(scenario.dialect);
+        let mut world = World::new(scenario.seed, birth);
+        world.are_ends_told_once = !terms.repeats_management && scenario.loses_management();
+        let mut random = Random::new(mix(scenario.seed, 0xdec1de));
+        let systems: Vec<SystemId> = (0..scenario.members)
+            .map(|at| world.add_system(&format!("s{at}")))
+            .collect();
+        let start = world.now();
+        let founder = random.index(scenario.members);
+        let seats: Vec<SeatId> = (0..scenario.members)
+            .map(|at| {
+                let config = Config {
+                    name: format!("m{at}"),
+                    dif: DIF.to_owned(),
+                    dialect: scenario.dialect,
+                    dif_config: Some(scenario.config.clone()),
+                };
+                let born = start + random.below(3 * SECOND);
+                world.add_seat(systems[at], config, at == founder, born)
+            })
+            .collect();
+        let mut cables = Vec::new();
+        for ends in &scenario.edges {
+            let pair = ends.map(|end| systems[end]);
+            let cable = world.add_cable(pair, scenario.profile, scenario.detection_ns);
+            let asker = random.index(2);
+            for side in 0..2 {
+                let attachment = Attachment {
+                    below: Below::Cable(cable),
+                    remote: format!("m{}", ends[1 - side]),
+                    asks: side == asker,
+                    is_reliable: false,
+                };
+                world.attach(seats[ends[side]], attachment);
+            }
+            cables.push(cable);
+        }
+        for (at, seat) in seats.iter().enumerate() {
+            world.add_app(*seat, &format!("app{at}"));
+        }
+        Run {
+            scenario,
+            terms,
+            world,
+            random,
+            systems,
+            seats,
+            cables,
+            begin: start,
+        }
+    }
+
+    pub(super) fn live(&mut self) {
+        self.join();
+        self.work();
+        self.heal();
+        self.settle();
+        self.part();
+    }
+
+    fn is_broken(&self) -> bool {
+        !self.world.failures().is_empty()
+    }
+
+    fn join(&mut self) {
+        let patience = self.terms.join_ns(self.scenario.members as u64);
+        let end = self.begin + patience;
+        if !self
+            .world
+            .run_while(end, SECOND / 4, |world| !world.is_joined())
+        {
+            let state = self.world.describe();
+            self.fail(format!(
+                "not everybody has joined after {} s\n{state}",
+                patience / SECOND
+            ));
+        }
+        self.begin = self.world.now();
+    }
+
+    /// Calls at random times, between the faults.
+    fn work(&mut self) {
+        let heal = self.scenario.heal_ns;
+        let mut plan: Vec<(u64, Option<&Fault>)> = (0..self.scenario.calls)
+            .map(|_| (self.random.below(heal), None))
+            .collect();
+        plan.extend(
+            self.scenario
+                .faults
+                .iter()
+                .map(|(at, fault)| (*at, Some(fault))),
+        );
+        plan.sort_by_key(|(at, _)| *at);
+        for (at, fault) in plan {
+            self.world.run_until(self.begin + at);
+            if self.is_broken() {
+                return;
+            }
+            match fault {
+                None => self.call(),
+                Some(fault) => self.inflict(fault),
+            }
+        }
+        self.world.run_until(self.begin + heal);
+    }
+
+    fn inflict(&mut self, fault: &Fault) {
+        let world = &mut self.world;
+        match fault {
+            Fault::Crash(at) => world.crash(self.systems[*at]),
+            Fault::Restart(at) => world.restart(self.systems[*at]),
+            Fault::Cut(edges) => edges.iter().for_each(|at| world.cut(self.cables[*at])),
+            Fault::Mend(edges) => edges.iter().for_each(|at| world.mend(self.cables[*at])),
+            Fault::Storm(edge) => {
+                let calm = self.scenario.profile;
+                let storm = Profile {
+                    loss: 2_500,
+                    duplication: 500,
+                    reorder: 1_000,
+                    jitter_ns: calm.jitter_ns + 20_000_000,
+                    ..calm
+                };
+                world.set_profile(self.cables[*edge], storm);
+            }
+            Fault::Calm(edge) => world.set_profile(self.cables[*edge], self.scenario.profile),
+            Fault::Leave(at) => world.leave(self.seats[*at]),
+            Fault::ComeBack(at) => world.come_back(self.seats[*at]),
+        }
+    }
+
+    /// Cables after everything is repaired.
+    fn peace(&self) -> Profile {
+        self.terms.peace(self.scenario.profile)
+    }
+
+    fn heal(&mut self) {
+        for cable in &self.cables {
+            self.world.mend(*cable);
+            self.world.set_profile(*cable, self.peace());
+        }
+        if !self.peace().drops() {
+            self.world.peace_since = Some(self.world.now());
+        }
+        for system in &self.systems {
+            self.world.restart(*system);
+        }
+        for seat in &self.seats {
+            if !self.world.is_wanted(*seat) {
+                self.world.come_back(*seat);
+            }
+        }
+    }
+
+    fn call(&mut self) {
+        let from = *self.random.pick(&self.seats);
+        let to = self.random.index(self.seats.len());
+        let spec = draw_spec(&mut self.random);
+        let small = self.scenario.profile.rate_bps > 0 || self.scenario.profile.loss > 50;
+        let most = if small { 30 } else { 120 };
+        let reader = |random: &mut Random| match random.below(4) {
+            0 => Reader {
+                capacity: 128 * 1024,
+                stops_every: random.within(1, 60_000),
+                stops_ns: random.within(1_000_000, 5 * SECOND),
+            },
+            _ => Reader::eager(),
+        };
+        let ending = *self.random.pick(&[
+            Ending::WhenDone,
+            Ending::WhenDone,
+            Ending::WhenWritten,
+            Ending::Never,
+        ]);
+        let wish = Wish {
+            from,
+            to: format!("app{to}"),
+            spec,
+            sdus: [self.random.below(most), self.random.below(most)],
+            lengths: self.lengths(),
+            pause_ns: *self.random.pick(&[0, 1_000_000, 300_000_000]),
+            readers: [reader(&mut self.random), reader(&mut self.random)],
+            ending,
+            is_refused: self.random.chance(500),
+        };
+        self.world.call(wish);
+    }
+
+    fn lengths(&mut self) -> Lengths {
+        let most = self.sdu_max();
+        match self.random.below(4) {
+            0 => Lengths::Fixed(most.min(self.random.below(3_000) as usize)),
+            1 => Lengths::Mixed(most.min(100_000)),
+            _ => Lengths::Mixed(most.min(10_000)),
+        }
+    }
+
+    /// Longest SDU in bytes.
+    fn sdu_max(&self) -> usize {
+        let Scenario {
+            config, profile, ..
+        } = self.scenario;
+        self.terms.sdu_max(config, profile)
+    }
+
+    /// In peace, everything must come right; probes show that the DIF works.
+    fn settle(&mut self) {
+        if self.is_broken() {
+            return;
+        }
+        let end = self.world.now() + self.terms.settle_ns;
+        if !self
+            .world
+            .run_while(end, SECOND, |world| !world.is_joined())
+        {
+            let state = self.world.describe();
+            return self.fail(format!(
+                "not everybody is back {} s after the last fault\n{state}",
+                self.terms.settle_ns / SECOND
+            ));
+        }
+        self.world.run_until(end);
+        // Where cables lose much, a request may go unanswered for once.
+        let rounds = if self.is_lossy() { 3 } else { 1 };
+        for round in 1..=rounds {
+            let wrong = self.probe();
+            match wrong {
+                Some(wrong) if round == rounds => return self.fail(wrong),
+                Some(_) => {}
+                None => break,
+            }
+        }
+        if !self.is_broken() {
+            self.world.check_sessions();
+        }
+        if !self.is_broken() {
+            self.world.check_dif(DIF);
+        }
+    }
+
+    /// New flows between random members; says what is wrong with one.
+    fn probe(&mut self) -> Option<String> {
+        let mut probes = Vec::new();
+        for _ in 0..PROBES {
+            let from = *self.random.pick(&self.seats);
+            let to = self.random.index(self.seats.len());
+            let wish = Wish {
+                from,
+                to: format!("app{to}"),
+                spec: FlowSpec::reliable(),
+                sdus: [10, 10],
+                lengths: Lengths::Mixed(self.sdu_max().min(10_000)),
+                pause_ns: 0,
+                readers: [Reader::eager(); 2],
+                ending: Ending::WhenDone,
+                is_refused: false,
+            };
+            match self.world.call(wish) {
+                Some(number) => probes.push(number),
+                None => {
+                    return Some(format!(
+                        "no probe from {} to app{to}",
+                        self.world.name(from)
+                    ));
+                }
+            }
+        }
+        let is_lossy = self.is_lossy();
+        self.world
+            .run_for(if is_lossy { 4 * PROBE_NS } else { PROBE_NS });
+        let failed = |number: &usize| {
+            let wrong = self.world.probe_failed(*number)?;
+            Some(format!("probe {number}: {wrong}"))
+        };
+        let mut wrong: Vec<String> = probes.iter().filter_map(failed).collect();
+        // Over many hops that lose much a flow may fail, as long as both ends know; not all flows.
+        let is_fine = is_lossy && wrong.len() < probes.len();
+        if is_fine { None } else { wrong.pop() }
+    }
+
+    fn is_lossy(&self) -> bool {
+        let peace = self.peace();
+        match self.terms.repeats_management {
+            // A damaged PDU is a lost one.
+            true => peace.loss + peace.corruption >= 50,
+            // One that is lost is one too many.
+            false => peace.drops(),
+        }
+    }
+
+    /// All flows end, and nothing stays behind.
+    fn part(&mut self) {
+        if self.is_broken() {
+            return;
+        }
+        self.world.close_all();
+        self.world.run_for(self.terms.part_ns);
+        if !self.is_broken() {
+            self.world.check_leaks();
+        }
+    }
+
+    fn fail(&mut self, text: String) {
+        if !self.is_broken() {
+            self.world.fail(text);
+        }
+    }
+}
+
+const DIF: &str = "net";
+
+/// Time in which probes must be through.
+const PROBE_NS: u64 = 30 * SECOND;
+
+const PROBES: usize = 4;
