@@ -60,6 +60,15 @@ pub enum Command {
         /// The flow to the member.
         n1: N1Port,
     },
+    /// Part with whoever is at the other end of an N-1 flow, and use it no more. What goes through
+    /// other N-1 flows goes on. [`Event::DropN1`] comes when the other end has had time to hear of
+    /// it.
+    GiveUpN1 {
+        /// The flow.
+        n1: N1Port,
+        /// Why, in words for people.
+        reason: String,
+    },
     /// Leave the DIF in order: neighbours and directory are told.
     Leave,
     /// Tell this member (its IPCP name) to leave the DIF.

@@ -142,7 +142,7 @@ impl<P: Peer> Script<P> {
             }
             _ => {
                 for byte in bytes.iter().take(8) {
-                    self.command(*byte % 9);
+                    self.command(*byte % 10);
                 }
             }
         }
@@ -171,7 +171,11 @@ impl<P: Peer> Script<P> {
             }),
             6 => self.order(Command::Register { name: name() }),
             7 => self.order(Command::Unregister { name: name() }),
-            _ => self.order(Command::Leave),
+            8 => self.order(Command::Leave),
+            _ => {
+                let reason = name();
+                self.order(Command::GiveUpN1 { n1: N1, reason });
+            }
         }
         self.drain();
     }

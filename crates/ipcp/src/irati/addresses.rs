@@ -113,6 +113,11 @@ impl KnownAddresses {
         self.ranges.iter().find(has)
     }
 
+    /// Whether an address is foreseen for a name and its instance, be it free or not.
+    pub(super) fn knows(&self, name: &str, instance: &str) -> bool {
+        self.listed(name, instance).is_some() || self.range(name).is_some()
+    }
+
     /// The address that an IPCP configures for itself; `None` when a member is to choose one.
     pub(super) fn own(&self, name: &str, instance: &str) -> Option<u64> {
         self.listed(name, instance)

@@ -38,9 +38,9 @@ impl Irati {
             }
             self.part(now, n1, "the other side asks", false, dt);
         }
-        if let Err(reason) = self.check_caller(now, n1, message, dt) {
+        if let Err((code, reason)) = self.check_caller(now, n1, message, dt) {
             self.journal.count("admissions-refused");
-            let answer = message.answer().with_error(result::REJECTED, &reason);
+            let answer = message.answer().with_error(code, &reason);
             return self.tell(now, n1, &answer, dt);
         }
         let challenge = match self.authentication.challenge(
@@ -96,33 +96,35 @@ impl Irati {
         self.tell(now, n1, &answer, dt);
     }
 
-    /// Whether somebody may connect.
+    /// Whether somebody may connect; the result and the reason if not.
     fn check_caller(
         &mut self,
         now: u64,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
-    ) -> Result<(), String> {
+    ) -> Result<(), (i32, String)> {
         let name = &message.src.ap;
         if !self.is_member {
-            return Err(format!("{} is no member of a DIF", self.own));
+            let reason = format!("{} is no member of a DIF", self.own);
+            return Err((result::REJECTED, reason));
         }
+        let never = |reason| Err((result::ACCESS, reason));
         if *name == self.own || check_name(name).is_err() {
-            return Err(format!("{name:?} cannot be the name of a neighbour"));
+            return never(format!("{name:?} cannot be the name of a neighbour"));
         }
         if self.expelled.contains(name) {
-            return Err(format!("{name:?} was told to leave the DIF"));
+            return never(format!("{name:?} was told to leave the DIF"));
         }
         if !self.access.allows(name, Deed::Join) {
-            return Err(format!("{name:?} may not join; see policy access-control"));
+            return never(format!("{name:?} may not join; see policy access-control"));
         }
         let offered = message.auth.as_ref().map_or("", |auth| auth.name.as_str());
         let wanted = self.authentication.wire_name();
         if offered != wanted {
-            return Err(format!("authentication is {wanted}, not {offered:?}"));
+            return never(format!("authentication is {wanted}, not {offered:?}"));
         }
-        dt.carries(n1)?;
+        dt.carries(n1).map_err(|reason| (result::ACCESS, reason))?;
         // An N-1 flow like those of Ethernet does not end when the neighbour does.
         let old = self.n1_of(name);
         let suspect = match self.n1s.get(&n1) {
@@ -136,7 +138,8 @@ impl Irati {
             flow.suspect_until.get_or_insert(now + STEP_NS / 2);
         }
         self.ask_for_life(now, suspect, dt);
-        Err(format!("{name:?} is a neighbour already"))
+        let reason = format!("{name:?} is a neighbour already");
+        Err((result::REJECTED, reason))
     }
 
     /// M_START, at the member.
@@ -164,7 +167,12 @@ impl Irati {
             Err(reason) => {
                 let text = format!("{:?} was not admitted: {reason}", peer.name);
                 self.journal.notice("admission", &text);
-                self.refuse(now, n1, message, result::ERROR, &reason, dt);
+                // An entry that is missing is not made by waiting; an address becomes free.
+                let code = match self.addresses.knows(&peer.name, &peer.instance) {
+                    true => result::ERROR,
+                    false => result::ACCESS,
+                };
+                self.refuse(now, n1, message, code, &reason, dt);
                 return self.part(now, n1, &reason, false, dt);
             }
         };

@@ -20,7 +20,7 @@ use carina_cdap::{Message, Opcode};
 
 use super::Irati;
 use super::enrollment::{STEP_NS, context};
-use super::n1::Stage;
+use super::n1::{Failure, Stage};
 use super::objects::{self, result};
 use super::values::{self, Text};
 use crate::api::N1Port;
@@ -117,7 +117,7 @@ impl Irati {
         let context = context(&self.dif, &self.own, flow.called());
         let mut auth = match self.toolbox.authenticator(&spec, true, &context) {
             Ok(auth) => auth,
-            Err(reason) => return self.attempt_failed(now, n1, &reason, true, dt),
+            Err(reason) => return self.attempt_failed(now, n1, &reason, Failure::ForGood, dt),
         };
         match auth.step(now, Some(&text)) {
             AuthStep::Send(text)
@@ -133,7 +133,7 @@ impl Irati {
                 self.tell(now, n1, &reply, dt);
             }
             AuthStep::Done { last: None, .. } => self.discard(n1, "challenge-unanswered"),
-            AuthStep::Fail(reason) => self.attempt_failed(now, n1, &reason, true, dt),
+            AuthStep::Fail(reason) => self.attempt_failed(now, n1, &reason, Failure::ForGood, dt),
         }
     }
 

@@ -31,7 +31,7 @@ use alloc::vec::Vec;
 use carina_cdap::{Auth, Message, Opcode};
 use carina_wire::check_name;
 
-use super::n1::{Peer, Stage};
+use super::n1::{Failure, Peer, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Naming, Neighbour, Neighbours};
 use super::{Irati, MS};
@@ -79,17 +79,22 @@ impl Irati {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        if !matches!(flow.stage, Stage::Connecting { .. }) {
+        let Stage::Connecting { auth } = &flow.stage else {
             return self.discard(n1, "unasked");
-        }
+        };
         if message.result != result::SUCCESS {
+            // Whoever challenges would let in: what it refuses afterwards is the reply.
+            let failure = match auth {
+                Some(_) => Failure::ForGood,
+                None => Failure::of_result(message.result),
+            };
             let reason = refusal("the connection", message);
-            return self.attempt_failed(now, n1, &reason, true, dt);
+            return self.attempt_failed(now, n1, &reason, failure, dt);
         }
         let name = &message.src.ap;
         if *name == self.own || check_name(name).is_err() {
             let reason = format!("the other end calls itself {name:?}");
-            return self.attempt_failed(now, n1, &reason, true, dt);
+            return self.attempt_failed(now, n1, &reason, Failure::ForGood, dt);
         }
         flow.peer = Peer {
             name: name.clone(),
@@ -131,20 +136,21 @@ impl Irati {
     ) {
         if message.result != result::SUCCESS {
             let reason = refusal("the enrollment", message);
-            return self.attempt_failed(now, n1, &reason, true, dt);
+            let failure = Failure::of_result(message.result);
+            return self.attempt_failed(now, n1, &reason, failure, dt);
         }
         if message.value.is_some() {
             let Ok(given) = values::read::<EnrollmentInformation>(message) else {
                 let reason = "the answer to M_START of the enrollment cannot be read";
-                return self.attempt_failed(now, n1, reason, false, dt);
+                return self.attempt_failed(now, n1, reason, Failure::Broken, dt);
             };
             if let Err(reason) = self.take_address(given.address, dt) {
-                return self.attempt_failed(now, n1, &reason, true, dt);
+                return self.attempt_failed(now, n1, &reason, Failure::ForGood, dt);
             }
         } else if self.address == 0 {
             let reason = "the member gave no address, and this IPCP has none: \
                           policy address-assignment, parameter `addresses`";
-            return self.attempt_failed(now, n1, reason, true, dt);
+            return self.attempt_failed(now, n1, reason, Failure::ForGood, dt);
         }
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.stage = Stage::Learning {
@@ -193,7 +199,7 @@ impl Irati {
             Err(_) => {
                 let reason = "M_STOP of the enrollment cannot be read";
                 self.refuse(now, n1, message, result::UNREADABLE, reason, dt);
-                return self.attempt_failed(now, n1, reason, false, dt);
+                return self.attempt_failed(now, n1, reason, Failure::Broken, dt);
             }
         };
         let is_introduced = learned.iter().any(|one| one.name == objects::NEIGHBOURS);
@@ -268,7 +274,7 @@ impl Irati {
         if peer.is_none_or(|address| address == 0 || address == self.address) {
             let reason = "the member has not said which address it has";
             self.refuse(now, n1, message, result::ERROR, reason, dt);
-            return self.attempt_failed(now, n1, reason, false, dt);
+            return self.attempt_failed(now, n1, reason, Failure::Broken, dt);
         }
         let confirmation = Neighbour {
             ap: self.own.clone(),

@@ -3,6 +3,7 @@
 use carina_cdap::{Message, Opcode};
 
 use super::Irati;
+use super::n1::Failure;
 use super::objects::{self, class, result};
 use super::values::{self, AData, Constants, DirectoryEntries, DirectoryEntry, FlowStates};
 use super::values::{Naming, Number};
@@ -24,6 +25,9 @@ impl Irati {
     ) {
         if !self.n1s.contains_key(&n1) {
             return self.journal.count("no-n1-flow");
+        }
+        if self.n1s[&n1].parting.is_some() {
+            return self.journal.count("parting");
         }
         let message = match objects::RULES.decode(bytes) {
             Ok(message) => message,
@@ -52,7 +56,7 @@ impl Irati {
         };
         if flow.stage.is_joining() {
             let reason = "the other side ended the attempt";
-            return self.attempt_failed(now, n1, reason, false, dt);
+            return self.attempt_failed(now, n1, reason, Failure::Broken, dt);
         }
         if flow.is_up() {
             let reason = match flow.suspect_until {

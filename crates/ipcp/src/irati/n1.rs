@@ -9,6 +9,7 @@ use carina_cdap::Message;
 
 use super::MS;
 use super::enrollment::STEP_NS;
+use super::objects::result;
 use crate::api::N1Properties;
 use crate::foreign::links::Key;
 use crate::seal::Authenticator;
@@ -42,6 +43,9 @@ pub(super) struct N1 {
     pub(super) missed: u32,
     /// It has answered a question for a sign of life.
     pub(super) has_answered: bool,
+    /// It is used no more: when it is given back (`None` when that has happened, and only its end is
+    /// waited for), and why.
+    pub(super) parting: Option<(Option<u64>, String)>,
 }
 
 /// Who is at the other end, as far as it is known.
@@ -50,6 +54,29 @@ pub(super) struct Peer {
     pub(super) name: String,
     pub(super) instance: String,
     pub(super) address: u64,
+}
+
+/// How an attempt to join has come to nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failure {
+    /// Something did not come or cannot be read: another attempt may fare better at once.
+    Broken,
+    /// It was refused, and there is no use in another attempt soon. Whether the reason passes is
+    /// not known.
+    Refused,
+    /// It was refused for a reason that time does not change.
+    ForGood,
+}
+
+impl Failure {
+    /// What the result of an answer tells. Of those that refuse only one is for good: the others
+    /// also stand for what passes, such as an IPCP that is no member yet.
+    pub(super) fn of_result(code: i32) -> Failure {
+        match code {
+            result::ACCESS => Failure::ForGood,
+            _ => Failure::Refused,
+        }
+    }
 }
 
 /// How far two IPCPs are; see [`enrollment`](super::enrollment) for the order.
@@ -158,6 +185,7 @@ impl N1 {
             watch_at: 0,
             missed: 0,
             has_answered: false,
+            parting: None,
         }
     }
 
@@ -192,6 +220,9 @@ impl N1 {
     }
 
     pub(super) fn due(&self, watches: bool) -> Option<u64> {
+        if let Some((at, _)) = &self.parting {
+            return *at;
+        }
         let step = self.stage.step().map(|_| self.until);
         let watch = (self.is_up() && watches).then_some(self.watch_at);
         [step, watch, self.retry_at, self.suspect_until]

@@ -9,7 +9,7 @@ use carina_cdap::{Message, Opcode};
 use carina_wire::dif::Address;
 
 use super::enrollment::STEP_NS;
-use super::n1::{AGAIN_NS, N1, Peer, Sought, Stage};
+use super::n1::{AGAIN_NS, Failure, N1, Peer, Sought, Stage};
 use super::objects::{self, class};
 use super::{Irati, MS};
 use crate::api::{Event, N1Port, N1Properties};
@@ -19,6 +19,8 @@ use crate::seam::{DataTransfer, Target};
 const ATTEMPTS: u32 = 3;
 /// Pause after a refusal, or after attempts that have failed.
 const LATER_NS: u64 = 30_000 * MS;
+/// How long what was said at the end has to leave an N-1 flow.
+const LAST_WORDS_NS: u64 = 500 * MS;
 /// Signs of life that may be missing.
 const MISSED_MAX: u32 = 3;
 /// How many times that number is doubled at most for a neighbour that enrolls again and again and
@@ -84,7 +86,8 @@ impl Irati {
             is_initiator,
             ..
         } = gone.props;
-        if is_initiator && !self.is_away && !remote.is_empty() && self.sought.len() < SOUGHT_MAX {
+        let is_wanted = is_initiator && gone.parting.is_none();
+        if is_wanted && !self.is_away && !remote.is_empty() && self.sought.len() < SOUGHT_MAX {
             let sought = Sought {
                 at: now + SEEK_NS,
                 pause: SEEK_NS,
@@ -108,7 +111,7 @@ impl Irati {
 
     /// Starts the exchange, unless the IPCP at the other end is a neighbour already.
     pub(super) fn ask(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let Some(flow) = self.n1s.get(&n1) else {
+        let Some(flow) = self.n1s.get(&n1).filter(|flow| flow.parting.is_none()) else {
             return;
         };
         let remote = flow.called().to_string();
@@ -130,7 +133,7 @@ impl Irati {
         (flow.retry_at, flow.is_next) = (None, false);
         flow.peer = Peer::default();
         if let Err(reason) = dt.carries(n1) {
-            return self.give_up(now, n1, &reason);
+            return self.give_up(now, n1, &reason, Failure::ForGood);
         }
         self.connect(now, n1, dt);
     }
@@ -245,18 +248,40 @@ impl Irati {
         });
     }
 
-    /// An attempt of this side has come to nothing. After a refusal there is no use in another one
-    /// soon.
+    /// The order to use an N-1 flow no more: its neighbour is released, then it is given back.
+    pub(super) fn give_up_n1(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.part(now, n1, reason, true, dt);
+        if let Some(flow) = self.n1s.get_mut(&n1)
+            && flow.parting.is_none()
+        {
+            (flow.retry_at, flow.is_next) = (None, false);
+            flow.parting = Some((Some(now + LAST_WORDS_NS), reason.to_string()));
+            // Another that leads there was not needed up to now.
+            for flow in self.n1s.values_mut() {
+                flow.retry_at = flow.retry_at.map(|at| at.min(now + AGAIN_NS));
+            }
+            self.ask_next(now);
+        }
+    }
+
+    /// An attempt of this side has come to nothing.
     pub(super) fn attempt_failed(
         &mut self,
         now: u64,
         n1: N1Port,
         reason: &str,
-        is_refusal: bool,
+        failure: Failure,
         dt: &mut dyn DataTransfer,
     ) {
         let called = self.n1s.get_mut(&n1).and_then(|flow| flow.called.take());
-        self.part(now, n1, reason, !is_refusal, dt);
+        let is_broken = failure == Failure::Broken;
+        self.part(now, n1, reason, is_broken, dt);
         self.unlearn(dt);
         self.journal.count("attempts-failed");
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -264,10 +289,10 @@ impl Irati {
         };
         flow.attempts += 1;
         let is_silent = now.saturating_sub(flow.heard) >= u64::from(ATTEMPTS) * STEP_NS;
-        if flow.attempts < ATTEMPTS && !is_refusal {
+        if flow.attempts < ATTEMPTS && is_broken {
             flow.retry_at = Some(now + AGAIN_NS);
         } else {
-            self.give_up(now, n1, reason);
+            self.give_up(now, n1, reason, failure);
             if is_silent {
                 // Its other end may be gone without a word; a new one would tell.
                 let reason = reason.to_string();
@@ -290,17 +315,19 @@ impl Irati {
     }
 
     /// The attempts through an N-1 flow have failed; others follow now and then.
-    fn give_up(&mut self, now: u64, n1: N1Port, reason: &str) {
+    fn give_up(&mut self, now: u64, n1: N1Port, reason: &str, failure: Failure) {
+        let is_member = self.is_member;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
         flow.attempts = 0;
         flow.retry_at = Some(now + LATER_NS);
-        if !core::mem::replace(&mut flow.is_told, true) {
-            self.journal.tell(Event::EnrollFailed {
-                n1,
-                reason: reason.to_string(),
-            });
+        let is_news = !core::mem::replace(&mut flow.is_told, true);
+        let reason = reason.to_string();
+        if failure == Failure::ForGood && !is_member {
+            self.journal.tell(Event::EnrollRefused { n1, reason });
+        } else if is_news {
+            self.journal.tell(Event::EnrollFailed { n1, reason });
         }
     }
 
@@ -352,13 +379,18 @@ impl Irati {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
+        if let Some((at, reason)) = &mut flow.parting {
+            *at = None;
+            let reason = reason.clone();
+            return self.journal.tell(Event::DropN1 { n1, reason });
+        }
         if let Some(step) = flow.stage.step().filter(|_| flow.until <= now) {
             let reason = format!(
                 "{step} did not come within {} seconds",
                 STEP_NS / (1_000 * MS)
             );
             if flow.stage.is_joining() {
-                return self.attempt_failed(now, n1, &reason, false, dt);
+                return self.attempt_failed(now, n1, &reason, Failure::Broken, dt);
             }
             self.journal.count("admissions-failed");
             let text = format!(

@@ -62,6 +62,8 @@ pub(super) mod result {
     pub(in super::super) const UNSUPPORTED: i32 = -4;
     pub(in super::super) const UNREADABLE: i32 = -5;
     pub(in super::super) const REJECTED: i32 = -6;
+    /// No access rights: no other attempt will fare better.
+    pub(in super::super) const ACCESS: i32 = -7;
 }
 
 /// Field rules of the dialect.

@@ -53,7 +53,7 @@ impl Rlite {
             return;
         }
         if let Err(reason) = self.prepare(now, dt) {
-            return self.attempt_failed(now, n1, &reason, dt);
+            return self.attempt_failed_for_good(now, n1, &reason, dt);
         }
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
@@ -106,7 +106,7 @@ impl Rlite {
         let peer = Name::from(message.src.clone()).to_string();
         if peer == self.own {
             let reason = format!("the IPCP at the other end is called {peer:?} like this one");
-            return self.attempt_failed(now, n1, &reason, dt);
+            return self.attempt_failed_for_good(now, n1, &reason, dt);
         }
         if self.member.is_none() && self.is_joining() {
             // Two enrollers would give it two addresses: this one has to wait for the other.
@@ -160,14 +160,14 @@ impl Rlite {
         };
         let config = match self.learn(&info) {
             Ok(config) => config,
-            Err(reason) => return self.attempt_failed(now, n1, &reason, dt),
+            Err(reason) => return self.attempt_failed_for_good(now, n1, &reason, dt),
         };
         let address = match info.address.unwrap_or_default() {
             0 => asked,
             assigned => assigned,
         };
         if let Err(reason) = self.check_assigned(address, &config) {
-            return self.attempt_failed(now, n1, &reason, dt);
+            return self.attempt_failed_for_good(now, n1, &reason, dt);
         }
         let policies = self.policies.clone();
         if let Some(flow) = self.n1s.get_mut(&n1) {
@@ -254,7 +254,7 @@ impl Rlite {
                 let reason = format!("the DIF's configuration does not work here: {reason}");
                 let answer = message.answer().with_error(-1, &reason);
                 self.reply(now, n1, answer, dt);
-                return self.attempt_failed(now, n1, &reason, dt);
+                return self.attempt_failed_for_good(now, n1, &reason, dt);
             }
             self.policies = policies;
             self.become_member(now, address, config, dt);

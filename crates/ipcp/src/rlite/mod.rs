@@ -422,6 +422,7 @@ impl LayerManagement for Rlite {
             Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
             Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
+            Command::GiveUpN1 { n1, reason } => self.give_up_n1(now, n1, &reason, dt),
             Command::Leave => self.leave(now, "it was told to leave", dt),
             Command::Expel { member } => self.expel(&member),
             Command::Register { name } => self.register(now, &name, dt),

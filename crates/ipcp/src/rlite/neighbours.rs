@@ -256,6 +256,29 @@ impl Rlite {
         reason: &str,
         dt: &mut dyn DataTransfer,
     ) {
+        self.failed(now, n1, reason, false, dt);
+    }
+
+    /// As above, for a reason that time does not change. It is always one that this side finds:
+    /// whoever refuses says so with one result for everything.
+    pub(super) fn attempt_failed_for_good(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.failed(now, n1, reason, true, dt);
+    }
+
+    fn failed(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        is_final: bool,
+        dt: &mut dyn DataTransfer,
+    ) {
         self.neighbour_down(now, n1, reason, dt);
         self.journal.count("enrollments-failed");
         let is_member = self.member.is_some();
@@ -280,6 +303,10 @@ impl Rlite {
             let remote = flow.props.remote.clone();
             let text = format!("no neighbour at {remote:?}: {reason}");
             self.journal.notice(&remote, &text);
+        } else if is_final {
+            flow.is_told = true;
+            let reason = reason.to_string();
+            self.journal.tell(Event::EnrollRefused { n1, reason });
         } else if !core::mem::replace(&mut flow.is_told, true) {
             let reason = reason.to_string();
             self.journal.tell(Event::EnrollFailed { n1, reason });
@@ -383,23 +410,36 @@ impl Rlite {
         };
         flow.cdap = connection();
         flow.stage = Stage::Leaving;
-        flow.at = None;
-        let reason = "the neighbour released this member".to_string();
-        self.journal.tell(Event::DropN1 { n1, reason });
+        // What is still on its way, in either direction, arrives.
+        flow.at = Some(now + LAST_WORDS_NS);
     }
 
     /// Every N-1 flow of a member that leaves: the neighbour is released, then the flow given back.
     pub(super) fn release_all(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
         let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
         for n1 in n1s {
-            if self.n1s[&n1].neighbour().is_some() {
-                self.say(now, n1, Message::new(Opcode::Release), dt);
-            }
-            self.neighbour_down(now, n1, reason, dt);
-            if let Some(flow) = self.n1s.get_mut(&n1) {
-                flow.stage = Stage::Leaving;
-                flow.at = Some(now + LAST_WORDS_NS);
-            }
+            self.give_up_n1(now, n1, reason, dt);
+        }
+    }
+
+    /// The neighbour behind an N-1 flow is released, then the flow given back.
+    pub(super) fn give_up_n1(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        if flow.neighbour().is_some() {
+            self.say(now, n1, Message::new(Opcode::Release), dt);
+        }
+        self.neighbour_down(now, n1, reason, dt);
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.stage = Stage::Leaving;
+            flow.at = Some(now + LAST_WORDS_NS);
         }
     }
 
@@ -450,7 +490,7 @@ impl Rlite {
                 self.say(now, n1, message, dt);
             }
             Stage::Leaving => {
-                let reason = "this member left the DIF".to_string();
+                let reason = "the two at its ends have parted".to_string();
                 self.journal.tell(Event::DropN1 { n1, reason });
             }
             Stage::Assigning(_) => self.assignment_timeout(now, n1, dt),

@@ -32,6 +32,8 @@ fn whoever_is_not_in_the_table_is_refused_with_the_missing_entry() {
     let failures = net.failures("b");
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].contains("`b=ADDRESS`"), "{failures:?}");
+    // Nobody makes the entry by waiting.
+    assert_eq!(net.refusals("b"), failures);
     assert!(net.notices("a").concat().contains("`b=ADDRESS`"));
 }
 
@@ -56,6 +58,7 @@ fn an_address_that_another_has_is_not_given() {
     net.wire("c", "a");
     net.run(2 * SECOND);
     assert!(!net.is_member("c"));
+    assert!(!net.refusals("c").is_empty(), "it has no entry");
     let config = with_policy(
         config(),
         "address-assignment",
@@ -75,6 +78,8 @@ fn an_address_that_another_has_is_not_given() {
     assert_eq!(net.address("a"), 17);
     assert!(!net.is_member("b") && !net.is_member("c"));
     assert!(net.failures("b")[0].contains("no address from 16 to 17 is free"));
+    // One that leaves makes room.
+    assert_eq!(net.refusals("b"), Vec::<String>::new());
 }
 
 #[test]
@@ -94,6 +99,30 @@ fn a_password_is_asked_for_and_a_wrong_one_is_refused() {
     assert!(net.failures("c")[0].contains("authentication failed"));
     let reason = &net.failures("d")[0];
     assert!(reason.contains("PSOC_authentication-password"), "{reason}");
+    for name in ["c", "d"] {
+        assert_eq!(net.refusals(name), net.failures(name), "{name}");
+    }
+}
+
+#[test]
+fn a_refusal_is_for_good_where_time_does_not_change_its_reason() {
+    let mut net = Net::new(6);
+    net.add("a", config());
+    let list = with_policy(config(), "access-control", "list", &[("join", "x*")]);
+    net.bootstrap("x", list);
+    for (name, peer) in [("b", "a"), ("c", "x")] {
+        net.add(name, config());
+        net.wire(name, peer);
+        net.run(2 * SECOND);
+        assert!(!net.is_member(name));
+    }
+    // It may become a member yet.
+    assert!(net.failures("b").concat().contains("is no member"));
+    assert_eq!(net.refusals("b"), Vec::<String>::new());
+    assert!(net.refusals("c").concat().contains("access-control"));
+    net.order("a", Command::Bootstrap);
+    net.run(60 * SECOND);
+    assert!(net.is_member("b") && !net.is_member("c"));
 }
 
 #[test]
@@ -312,4 +341,19 @@ fn enrollment_succeeds_although_messages_are_lost() {
             are(net, "a", "b") && are(net, "b", "a")
         });
     }
+}
+
+#[test]
+fn an_n1_flow_that_is_given_up_is_replaced_by_another_that_is_there() {
+    let mut net = chain(12, &["a", "b"], &config());
+    net.wire("b", "a");
+    net.run(3 * SECOND);
+    net.give_up(0, 0);
+    net.run(3 * SECOND);
+    // What is behind the other end of the old one is not known any more.
+    assert_eq!(net.names("b", "/neighbours")[0], "a");
+    net.run(120 * SECOND);
+    assert_eq!(net.partings("b"), [1, 1, 0]);
+    assert_eq!(net.partings("a"), [1, 0, 0]);
+    assert_eq!(net.names("b", "/neighbours")[0], "a");
 }

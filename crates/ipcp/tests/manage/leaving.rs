@@ -1,7 +1,7 @@
 //! Leaving by will and by order.
 
 use carina_ipcp::api::Scalar;
-use carina_ipcp::{Command, Event};
+use carina_ipcp::{Command, Event, FlowKey};
 use carina_wire::FlowSpec;
 
 use crate::net::{Net, SECOND, chain, config, with_policy};
@@ -135,4 +135,52 @@ fn a_list_decides_who_joins() {
         "{:?}",
         net.failures("bad-one")
     );
+}
+
+/// Two members over two wires, and a flow between them.
+fn doubly_joined(spec: FlowSpec) -> (Net, FlowKey, FlowKey) {
+    let mut net = chain(7, &["a", "b"], config());
+    net.wire("b", "a");
+    net.accepts.insert("server".into());
+    let name = "server".to_string();
+    net.order("a", Command::Register { name });
+    net.run(2 * SECOND);
+    let near = net.allocate("b", "client", "server", spec);
+    net.run(SECOND);
+    assert_eq!(net.allocated("b", near), Some(Ok(())));
+    let far = net.offered("a");
+    (net, near, far)
+}
+
+#[test]
+fn an_n1_flow_is_given_up_and_nothing_is_lost_where_there_is_another() {
+    let (mut net, near, far) = doubly_joined(FlowSpec::unreliable());
+    let sent: Vec<Vec<u8>> = (0..40).map(|n| vec![n]).collect();
+    for (n, sdu) in sent.iter().enumerate() {
+        if n == 5 {
+            net.give_up(0, 0);
+        }
+        net.write("b", near, sdu);
+        net.write("a", far, sdu);
+        net.run(SECOND / 20);
+    }
+    assert_eq!(net.take_delivered("a", far), sent);
+    assert_eq!(net.take_delivered("b", near), sent);
+    // An order that comes twice says nothing new.
+    net.give_up(0, 0);
+    net.run(120 * SECOND);
+    assert_eq!(net.partings("b"), [1, 1, 0]);
+    assert_eq!(net.partings("a"), [1, 0, 0]);
+    assert_eq!(net.names("b", "/neighbours"), ["a"]);
+}
+
+#[test]
+fn an_n1_flow_without_a_neighbour_is_given_up_at_once() {
+    let (mut net, ..) = doubly_joined(FlowSpec::unreliable());
+    let wire = net.wire("b", "c");
+    net.run(SECOND);
+    net.give_up(wire, 0);
+    net.run(60 * SECOND);
+    assert_eq!(net.partings("b"), [0, 1, 0]);
+    assert_eq!(net.names("b", "/neighbours"), ["a"]);
 }

@@ -107,6 +107,34 @@ impl Net {
         })
     }
 
+    /// Orders the member at one end of a wire to use it no more.
+    pub fn give_up(&mut self, wire: usize, end: usize) {
+        let (name, n1) = self.wires[wire].ends[end].clone();
+        let reason = "it is needed elsewhere".to_string();
+        self.order(&name, Command::GiveUpN1 { n1, reason });
+    }
+
+    /// How often a member lost a neighbour, gave an N-1 flow back, asked for one.
+    pub fn partings(&self, at: &str) -> [usize; 3] {
+        let count = |is_it: fn(&Event) -> bool| {
+            let found = self.told(at, |event| is_it(event).then_some(()));
+            found.len()
+        };
+        [
+            count(|event| matches!(event, Event::NeighbourDown { .. })),
+            count(|event| matches!(event, Event::DropN1 { .. })),
+            count(|event| matches!(event, Event::NeedN1 { .. })),
+        ]
+    }
+
+    /// Why a member was refused for good.
+    pub fn refusals(&self, at: &str) -> Vec<String> {
+        self.told(at, |event| match event {
+            Event::EnrollRefused { reason, .. } => Some(reason.clone()),
+            _ => None,
+        })
+    }
+
     /// Asks for a part of a RIB and waits for the answer.
     pub fn rib(
         &mut self,

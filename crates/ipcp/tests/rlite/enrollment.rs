@@ -1,6 +1,6 @@
 //! How an IPCP becomes a member, and what goes wrong on the way.
 
-use carina_cdap::{Message, Opcode, Rules, Value};
+use carina_cdap::{Message, Opcode, Party, Rules, Value};
 use carina_ipcp::{Command, DifConfig, Event, N1Port, PolicySpec};
 use carina_wire::dif::Dialect;
 
@@ -96,6 +96,8 @@ fn a_newcomer_with_another_layout_or_checksum_is_told_what_may_be_wrong() {
         let has_all = words.iter().all(|word| failures[0].contains(word));
         assert!(has_all, "{failures:?}");
         assert_eq!(net.address("b"), 0);
+        // Nobody may be there yet.
+        assert_eq!(net.refusals("b"), Vec::<String>::new());
     }
 }
 
@@ -107,6 +109,7 @@ fn nobody_is_enrolled_by_an_ipcp_that_is_no_member() {
     net.wire("b", "a");
     net.run(3 * SECOND);
     assert_eq!((net.address("a"), net.address("b")), (0, 0));
+    assert_eq!(net.refusals("b"), Vec::<String>::new());
     // As soon as one of them begins the DIF, the other joins by itself.
     net.order("a", Command::Bootstrap);
     net.run(40 * SECOND);
@@ -331,46 +334,88 @@ fn enrollment_succeeds_over_a_flow_that_loses_a_tenth() {
     }
 }
 
-#[test]
-fn policies_that_are_not_known_here_do_not_stop_an_enrollment() {
+/// M_CONNECT_R of the enroller `name` for newcomer `b`.
+fn connected(name: &str) -> Message {
+    let connect = Message {
+        invoke_id: 2,
+        abstract_syntax: 73,
+        ..Message::connect(Party::of(name), Party::of("b"))
+    };
+    let mut connected = connect.answer();
+    std::mem::swap(&mut connected.src, &mut connected.dst);
+    connected
+}
+
+/// Another message of an enroller.
+fn says(opcode: Opcode, class: &str, name: &str, id: i32) -> Message {
+    Message {
+        invoke_id: id,
+        version: 1,
+        ..Message::object(opcode, class, name)
+    }
+}
+
+/// M_START_R with these bytes of an enrollment value.
+fn started(value: &[u8]) -> Message {
+    let start = says(Opcode::StartR, "enrollment", "/mgmt/enrollment", 3);
+    start.with_value(Value::Bytes(value.to_vec()))
+}
+
+/// Newcomer `b`, to whom an enroller that is played by hand has said this.
+fn told_by_hand(messages: &[Message]) -> Net {
     let mut net = Net::new(14);
     net.add("b");
     let n1 = N1Port(1);
     let told = props("a", true);
     net.order("b", Command::N1Up { n1, props: told });
-    // The enroller is played by hand.
-    let answer = |request: Opcode, class: &str, name: &str, id: i32| Message {
-        invoke_id: id,
-        version: 1,
-        ..Message::object(request, class, name)
-    };
-    let connect = Message {
-        invoke_id: 2,
-        abstract_syntax: 73,
-        ..Message::connect(carina_cdap::Party::of("a"), carina_cdap::Party::of("b"))
-    };
-    let mut connected = connect.answer();
-    std::mem::swap(&mut connected.src, &mut connected.dst);
-    let enrollment = "/mgmt/enrollment";
-    let start = answer(Opcode::StartR, "enrollment", enrollment, 3);
-    let policy = answer(Opcode::Write, "policy", "/mgmt/dft/policy", 2)
-        .with_value(Value::Text("centralized-fault-tolerant".into()));
-    let parameter = answer(Opcode::Write, "replicas", "/mgmt/dft/params", 3)
-        .with_value(Value::Text("a,c".into()));
-    let stop = answer(Opcode::Stop, "enrollment", enrollment, 4);
-    let messages = [
-        connected,
-        start.with_value(Value::Bytes(vec![0x08, 5])),
-        policy,
-        parameter,
-        stop.with_value(Value::Bytes(vec![0x18, 1])),
-    ];
-    for message in &messages {
+    for message in messages {
         let now = net.now;
         let pdu = carina_wire::Bytes::from(pdu_of(message, 1));
         net.member("b").on_pdu(now, n1, pdu);
         net.pump("b");
     }
+    net
+}
+
+#[test]
+fn what_an_enroller_says_that_never_fits_is_a_refusal_for_good() {
+    // Addresses of 2 bytes; an address that needs more than the DIF's.
+    let narrow = started(&[0x08, 5, 0x22, 2, 0x10, 2]);
+    let wide = started(&[0x08, 0xff, 0xff, 0xff, 0xff, 0xff, 1]);
+    for (messages, words) in [
+        (vec![connected("b")], "called \"b\" like this one"),
+        (vec![connected("a"), narrow], "field address has 2 bytes"),
+        (vec![connected("a"), wide], "none of this DIF"),
+    ] {
+        let net = told_by_hand(&messages);
+        let refusals = net.refusals("b");
+        assert_eq!(refusals, net.failures("b"));
+        assert!(refusals.concat().contains(words), "{refusals:?}");
+        assert_eq!(net.address("b"), 0);
+    }
+    // One result stands for every refusal of an enroller.
+    let refused = started(&[]).with_error(-1, "no");
+    let net = told_by_hand(&[connected("a"), refused]);
+    assert!(net.failures("b").concat().contains("refused"));
+    assert_eq!(net.refusals("b"), Vec::<String>::new());
+}
+
+#[test]
+fn policies_that_are_not_known_here_do_not_stop_an_enrollment() {
+    let enrollment = "/mgmt/enrollment";
+    let policy = says(Opcode::Write, "policy", "/mgmt/dft/policy", 2)
+        .with_value(Value::Text("centralized-fault-tolerant".into()));
+    let parameter = says(Opcode::Write, "replicas", "/mgmt/dft/params", 3)
+        .with_value(Value::Text("a,c".into()));
+    let stop = says(Opcode::Stop, "enrollment", enrollment, 4);
+    let messages = [
+        connected("a"),
+        started(&[0x08, 5]),
+        policy,
+        parameter,
+        stop.with_value(Value::Bytes(vec![0x18, 1])),
+    ];
+    let net = told_by_hand(&messages);
     assert_eq!(net.address("b"), 5);
     let notices = net.notices("b");
     assert_eq!(notices.len(), 2, "{notices:?}");

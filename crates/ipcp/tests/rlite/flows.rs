@@ -296,3 +296,26 @@ fn specifications_become_policies() {
     assert_eq!(specs, [spec, stream]);
     assert_eq!(net.allocated("b", key), None);
 }
+
+#[test]
+fn an_n1_flow_is_given_up_and_nothing_is_lost_where_there_is_another() {
+    let mut net = two(40);
+    net.wire("b", "a");
+    net.run(3 * SECOND);
+    let (near, far) = accepted(&mut net, FlowSpec::unreliable());
+    let sent: Vec<u8> = (0..40).collect();
+    for n in &sent {
+        if *n == 5 {
+            net.give_up(0, 0);
+        }
+        net.write("b", near, &[*n]);
+        net.write("a", far, &[*n]);
+        net.run(SECOND / 20);
+    }
+    assert_eq!(net.read("a", far), sent);
+    assert_eq!(net.read("b", near), sent);
+    net.run(120 * SECOND);
+    assert_eq!(net.partings("b"), [1, 1, 0]);
+    // This dialect's release ends the N-1 flow at the other side, too.
+    assert_eq!(net.partings("a"), [1, 1, 0]);
+}

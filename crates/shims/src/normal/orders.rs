@@ -23,7 +23,9 @@ impl Normal {
             match order {
                 NormalOrder::Hub(order) => self.obey_hub(order, links),
                 NormalOrder::Handle(order) => match order {
-                    Command::Enroll { n1 } => self.handle_on(n1, order),
+                    Command::Enroll { n1 } | Command::GiveUpN1 { n1, .. } => {
+                        self.handle_on(n1, order);
+                    }
                     order => self.member.handle(self.now, order),
                 },
                 NormalOrder::Attach { n1, wires } => self.attach(n1, wires),

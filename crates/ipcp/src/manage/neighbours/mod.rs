@@ -20,6 +20,7 @@
 
 mod answering;
 mod asking;
+mod parting;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -41,6 +42,7 @@ use crate::seam::{DataTransfer, Owner, Target};
 
 pub(super) use answering::Answering;
 pub(super) use asking::Asking;
+use parting::Parting;
 
 /// First pause before a message is repeated.
 const REPEAT_FIRST_NS: u64 = 250 * MS;
@@ -88,6 +90,8 @@ pub(super) struct N1 {
     unheard: u32,
     /// The neighbour was lost then, and nothing was heard since.
     lost_at: Option<u64>,
+    /// This side has said goodbye, and lets the flow go when the time is over.
+    parting: Option<Parting>,
 }
 
 /// A management channel to the IPCP at the other end.
@@ -163,6 +167,7 @@ impl Management {
                 is_waiting: false,
                 unheard: 0,
                 lost_at: None,
+                parting: None,
             },
         );
         if starts && self.leaving.is_none() {
@@ -194,7 +199,8 @@ impl Management {
             return;
         };
         dt.remove_n1(now, n1);
-        let is_wanted = gone.props.is_initiator && !gone.is_refused && !self.is_away;
+        let is_given_up = gone.is_refused || gone.parting.is_some();
+        let is_wanted = gone.props.is_initiator && !is_given_up && !self.is_away;
         if is_wanted && !gone.props.remote.is_empty() {
             self.seek(now, gone.props.dif, gone.props.remote);
         }
@@ -221,7 +227,8 @@ impl Management {
     pub(super) fn start_waiting(&mut self, now: u64, _dt: &mut dyn DataTransfer) {
         let is_member = self.member.is_some();
         for flow in self.n1s.values_mut() {
-            let is_idle = flow.asking.is_none() && flow.up.is_none() && flow.answering.is_none();
+            let is_busy = flow.asking.is_some() || flow.up.is_some() || flow.answering.is_some();
+            let is_idle = !is_busy && flow.parting.is_none();
             if is_idle && (flow.props.is_initiator || !is_member) && self.leaving.is_none() {
                 flow.retry_at = Some(flow.retry_at.unwrap_or(now).min(now + 50 * MS));
             }
@@ -246,6 +253,9 @@ impl Management {
             return self.discard(&peer, "unknown-n1");
         };
         (flow.unheard, flow.lost_at) = (0, None);
+        if flow.parting.is_some() {
+            return self.journal.count("parting");
+        }
         match (message.opcode, Object::parse(&message.name)) {
             (Opcode::Connect, _) => self.on_connect(now, n1, &message, dt),
             (Opcode::ConnectR, _) => self.on_connect_answer(now, n1, &message, dt),
@@ -404,11 +414,12 @@ impl Management {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
+        let is_parting = flow.parting.is_some();
         let Some(up) = flow.up.take() else { return };
         self.channels.remove(&up.channel);
         dt.close(now, Owner::Channel(up.channel));
         dt.set_sealer(n1, None);
-        if matches!(up.stage, Stage::Neighbours) {
+        if matches!(up.stage, Stage::Neighbours) && !is_parting {
             self.neighbour_down(now, n1, &up.name, up.address, reason, dt);
         }
     }
@@ -478,6 +489,9 @@ impl Management {
 
     pub(super) fn neighbours_due(&self) -> Option<u64> {
         let due = |flow: &N1| {
+            if let Some(parting) = &flow.parting {
+                return parting.due();
+            }
             let asking = flow.asking.as_ref().map(Asking::due);
             let answering = flow.answering.as_ref().map(|answering| answering.until);
             let up = flow.up.as_ref().and_then(|up| match &up.stage {
@@ -496,6 +510,9 @@ impl Management {
 
     pub(super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         for n1 in self.turns() {
+            if self.parts(now, n1, dt) {
+                continue;
+            }
             self.asking_timeout(now, n1, dt);
             self.up_timeout(now, n1, dt);
             let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -587,12 +604,8 @@ impl Management {
     /// N-1 flows to each neighbour, by its address, best first.
     pub(super) fn neighbours(&self) -> BTreeMap<u64, Vec<N1Port>> {
         let mut neighbours: BTreeMap<u64, Vec<N1Port>> = BTreeMap::new();
-        for (n1, flow) in &self.n1s {
-            if let Some(up) = flow
-                .up
-                .as_ref()
-                .filter(|up| matches!(up.stage, Stage::Neighbours))
-            {
+        for n1 in self.n1s.keys() {
+            if let Some(up) = self.neighbour(*n1) {
                 neighbours.entry(up.address).or_default().push(*n1);
             }
         }
@@ -604,7 +617,8 @@ impl Management {
 
     /// The neighbour over `n1`, when it is one.
     pub(super) fn neighbour(&self, n1: N1Port) -> Option<&Up> {
-        let up = self.n1s.get(&n1)?.up.as_ref()?;
+        let flow = self.n1s.get(&n1).filter(|flow| flow.parting.is_none())?;
+        let up = flow.up.as_ref()?;
         matches!(up.stage, Stage::Neighbours).then_some(up)
     }
 }
