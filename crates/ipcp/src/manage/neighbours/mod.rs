@@ -21,6 +21,8 @@
 mod answering;
 mod asking;
 mod parting;
+mod terms;
+mod timing;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -31,18 +33,17 @@ use alloc::vec::Vec;
 use carina_cdap::{Connection, Limits, Message, Opcode, Rules};
 use carina_wire::dif::Address;
 
-use super::dialect::{self, Greeting, Object};
+use super::dialect::Object;
 use super::enrollment::Joining;
 use super::{MS, Management};
 use crate::api::{Event, N1Port, N1Properties};
-use crate::config::PolicySpec;
-use crate::policy::component;
-use crate::seal::{Authenticator, Sealer};
+use crate::seal::Authenticator;
 use crate::seam::{DataTransfer, Owner, Target};
 
 pub(super) use answering::Answering;
 pub(super) use asking::Asking;
 use parting::Parting;
+use terms::{is_none, too_small};
 
 /// First pause before a message is repeated.
 const REPEAT_FIRST_NS: u64 = 250 * MS;
@@ -52,13 +53,6 @@ const REPEAT_MAX_NS: u64 = 4_000 * MS;
 
 /// First pause before another attempt.
 const RETRY_FIRST_NS: u64 = 500 * MS;
-
-/// Attempts of which nothing is heard before an N-1 flow is given back: its other end may have
-/// started anew without anybody noticing below.
-const UNHEARD_MAX: u32 = 2;
-
-/// How long the other side has to ask again over an N-1 flow that it asked for.
-const ABANDONED_NS: u64 = 60_000 * MS;
 
 /// Room that a protected PDU may need beyond the DIF's longest, assumed while the protection is
 /// not known yet.
@@ -286,93 +280,6 @@ impl Management {
         bytes
     }
 
-    /// What this IPCP says of itself over `n1`.
-    fn greeting(&self, n1: N1Port) -> Greeting {
-        let props = &self.n1s[&n1].props;
-        let mut greeting = Greeting {
-            syntax: dialect::SYNTAX,
-            dif: self.dif.clone(),
-            name: self.own.clone(),
-            incarnation: self.incarnation,
-            sdu_max: u32::try_from(props.sdu_max).unwrap_or(u32::MAX),
-            is_exposed: props.is_exposed,
-            ..Greeting::default()
-        };
-        if let Some(member) = &self.member {
-            greeting.dif_id = member.dif_id;
-            greeting.address = member.address;
-            greeting.max_pdu = member.config.max_pdu;
-            greeting.members = self.members_known();
-        }
-        greeting
-    }
-
-    /// Members that can be seen, this one included.
-    fn members_known(&self) -> u32 {
-        let others = self.store.visible(super::replicated::Kind::Member);
-        let others = others.filter(|(origin, _, _)| *origin != self.own).count();
-        u32::try_from(others + 1).unwrap_or(u32::MAX)
-    }
-
-    /// The authentication policy that holds here; `None` when there is nothing to prove.
-    fn authentication(&self) -> Option<PolicySpec> {
-        let given = self
-            .given
-            .as_ref()
-            .and_then(|config| config.policies.get(component::AUTHENTICATION));
-        let of_dif = self
-            .member
-            .as_ref()
-            .and_then(|member| member.config.policies.get(component::AUTHENTICATION));
-        given.or(of_dif).filter(|spec| !is_none(spec)).cloned()
-    }
-
-    /// Makes the authenticator of an attempt.
-    fn authenticator(
-        &mut self,
-        spec: &PolicySpec,
-        is_initiator: bool,
-        names: (&str, &str),
-        nonces: (u64, u64),
-    ) -> Result<Box<dyn Authenticator>, String> {
-        let mut context = Vec::new();
-        for name in [self.dif.as_str(), names.0, names.1] {
-            context.extend_from_slice(&(name.len() as u32).to_be_bytes());
-            context.extend_from_slice(name.as_bytes());
-        }
-        context.extend_from_slice(&nonces.0.to_be_bytes());
-        context.extend_from_slice(&nonces.1.to_be_bytes());
-        self.toolbox.authenticator(spec, is_initiator, &context)
-    }
-
-    /// Protection of an N-1 flow, or why it cannot be used.
-    fn sealer(
-        &mut self,
-        n1: N1Port,
-        is_exposed: bool,
-        is_initiator: bool,
-        secret: Option<&[u8; 32]>,
-        config: &crate::DifConfig,
-    ) -> Result<Option<Box<dyn Sealer>>, String> {
-        let spec = config
-            .policies
-            .get(component::SDU_PROTECTION)
-            .filter(|spec| !is_none(spec));
-        let sealer = match spec {
-            Some(spec) if is_exposed => self.toolbox.sealer(spec, is_initiator, secret)?,
-            _ => None,
-        };
-        let overhead = sealer.as_ref().map_or(0, |sealer| sealer.overhead());
-        let (has, needs) = (
-            self.n1s[&n1].props.sdu_max,
-            config.max_pdu as usize + overhead,
-        );
-        if has < needs {
-            return Err(too_small(has, needs));
-        }
-        Ok(sealer)
-    }
-
     /// The channel is there at both ends. A former one over the same flow ends; the same IPCP
     /// stays a neighbour all the while.
     fn channel_is_up(&mut self, now: u64, n1: N1Port, up: Up, dt: &mut dyn DataTransfer) {
@@ -463,117 +370,6 @@ impl Management {
         self.events.push_back(Event::DropN1 { n1, reason });
     }
 
-    /// Notes that this side asks again after a pause, longer each time.
-    fn retry_later(&mut self, now: u64, n1: N1Port) {
-        let pause = self.n1s.get(&n1).map_or(0, |flow| flow.retry_ns);
-        let at = now + self.random.about(pause);
-        let (is_member, most) = (self.member.is_some(), self.policies.enrollment.retry_max_ns);
-        let reconnects = self.policies.enrollment.reconnects;
-        let Some(flow) = self.n1s.get_mut(&n1) else {
-            return;
-        };
-        if flow.props.is_initiator && reconnects || !is_member {
-            flow.retry_at = Some(at);
-            flow.retry_ns = (pause * 2).min(most);
-        }
-    }
-
-    /// As above, after a refusal that was meant for good: what was refused may have been damaged on
-    /// its way, since nothing is protected yet.
-    fn retry_rarely(&mut self, now: u64, n1: N1Port) {
-        if let Some(flow) = self.n1s.get_mut(&n1) {
-            flow.retry_ns = self.policies.enrollment.retry_max_ns;
-        }
-        self.retry_later(now, n1);
-    }
-
-    pub(super) fn neighbours_due(&self) -> Option<u64> {
-        let due = |flow: &N1| {
-            if let Some(parting) = &flow.parting {
-                return parting.due();
-            }
-            let asking = flow.asking.as_ref().map(Asking::due);
-            let answering = flow.answering.as_ref().map(|answering| answering.until);
-            let up = flow.up.as_ref().and_then(|up| match &up.stage {
-                Stage::Joining(joining) => Some(joining.until),
-                Stage::Admitting { until, .. } => Some(*until),
-                Stage::Neighbours => up.cdap.poll_timeout(),
-            });
-            let abandoned = flow.lost_at.map(|at| at + ABANDONED_NS);
-            [flow.retry_at, asking, answering, up, abandoned]
-                .into_iter()
-                .flatten()
-                .min()
-        };
-        self.n1s.values().filter_map(due).min()
-    }
-
-    pub(super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        for n1 in self.turns() {
-            if self.parts(now, n1, dt) {
-                continue;
-            }
-            self.asking_timeout(now, n1, dt);
-            self.up_timeout(now, n1, dt);
-            let Some(flow) = self.n1s.get_mut(&n1) else {
-                continue;
-            };
-            if flow
-                .answering
-                .as_ref()
-                .is_some_and(|answering| answering.until <= now)
-            {
-                flow.answering = None;
-                let is_idle = flow.up.is_none() && flow.asking.is_none();
-                self.journal.count("connect-abandoned");
-                // This side may have given up its own attempt for the other's.
-                if is_idle {
-                    self.retry_later(now, n1);
-                }
-            }
-            let Some(flow) = self.n1s.get_mut(&n1) else {
-                continue;
-            };
-            let is_abandoned = flow.lost_at.is_some_and(|at| at + ABANDONED_NS <= now);
-            if is_abandoned || flow.unheard >= UNHEARD_MAX {
-                self.give_back(now, n1, dt);
-            } else if flow.retry_at.is_some_and(|at| at <= now) {
-                self.ask(now, n1, dt);
-            }
-        }
-    }
-
-    /// N-1 flows in the order in which they may ask: an IPCP that joins asks over one at a time,
-    /// and none may wait for ever.
-    fn turns(&self) -> Vec<N1Port> {
-        let mut n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
-        if self.member.is_none() {
-            n1s.sort_by_key(|n1| {
-                let flow = &self.n1s[n1];
-                (!flow.is_promising, flow.asked_at)
-            });
-        }
-        n1s
-    }
-
-    fn up_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
-            return;
-        };
-        up.cdap.handle_timeout(now);
-        while up.cdap.poll_lost().is_some() {}
-        match &up.stage {
-            Stage::Joining(joining) if joining.until <= now => {
-                let reason = format!("no answer to {}", joining.step());
-                self.attempt_failed(now, n1, &reason, true, dt);
-            }
-            Stage::Admitting { until, .. } if *until <= now => {
-                self.up_ended(now, n1, "it did not finish its enrollment", dt);
-            }
-            _ => {}
-        }
-    }
-
     /// The connections that CDAP allows: made when the exchange above is over.
     fn cdap(now: u64, connect: &Message, is_initiator: bool) -> Connection {
         let mut cdap = Connection::new(Rules::NATIVE, Limits::default());
@@ -621,16 +417,4 @@ impl Management {
         let up = flow.up.as_ref()?;
         matches!(up.stage, Stage::Neighbours).then_some(up)
     }
-}
-
-/// No policy, in words.
-fn is_none(spec: &PolicySpec) -> bool {
-    spec.name.is_empty() || spec.name == "none"
-}
-
-fn too_small(has: usize, needs: usize) -> String {
-    format!(
-        "the N-1 flow carries {has} bytes and the DIF's longest PDU needs {needs}; \
-         set the DIF's max_pdu to fit the smallest N-1 flow, or use another N-1 DIF"
-    )
 }

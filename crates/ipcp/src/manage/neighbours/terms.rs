@@ -1,0 +1,115 @@
+//! What the two ends of an N-1 flow settle: who they are, how they prove it, how it is protected.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use super::super::Management;
+use super::super::dialect::{self, Greeting};
+use super::super::replicated::Kind;
+use crate::api::N1Port;
+use crate::config::PolicySpec;
+use crate::policy::component;
+use crate::seal::{Authenticator, Sealer};
+
+impl Management {
+    /// What this IPCP says of itself over `n1`.
+    pub(super) fn greeting(&self, n1: N1Port) -> Greeting {
+        let props = &self.n1s[&n1].props;
+        let mut greeting = Greeting {
+            syntax: dialect::SYNTAX,
+            dif: self.dif.clone(),
+            name: self.own.clone(),
+            incarnation: self.incarnation,
+            sdu_max: u32::try_from(props.sdu_max).unwrap_or(u32::MAX),
+            is_exposed: props.is_exposed,
+            ..Greeting::default()
+        };
+        if let Some(member) = &self.member {
+            greeting.dif_id = member.dif_id;
+            greeting.address = member.address;
+            greeting.max_pdu = member.config.max_pdu;
+            greeting.members = self.members_known();
+        }
+        greeting
+    }
+
+    /// Members that can be seen, this one included.
+    pub(super) fn members_known(&self) -> u32 {
+        let others = self.store.visible(Kind::Member);
+        let others = others.filter(|(origin, _, _)| *origin != self.own).count();
+        u32::try_from(others + 1).unwrap_or(u32::MAX)
+    }
+
+    /// The authentication policy that holds here; `None` when there is nothing to prove.
+    pub(super) fn authentication(&self) -> Option<PolicySpec> {
+        let given = self
+            .given
+            .as_ref()
+            .and_then(|config| config.policies.get(component::AUTHENTICATION));
+        let of_dif = self
+            .member
+            .as_ref()
+            .and_then(|member| member.config.policies.get(component::AUTHENTICATION));
+        given.or(of_dif).filter(|spec| !is_none(spec)).cloned()
+    }
+
+    /// Makes the authenticator of an attempt.
+    pub(super) fn authenticator(
+        &mut self,
+        spec: &PolicySpec,
+        is_initiator: bool,
+        names: (&str, &str),
+        nonces: (u64, u64),
+    ) -> Result<Box<dyn Authenticator>, String> {
+        let mut context = Vec::new();
+        for name in [self.dif.as_str(), names.0, names.1] {
+            context.extend_from_slice(&(name.len() as u32).to_be_bytes());
+            context.extend_from_slice(name.as_bytes());
+        }
+        context.extend_from_slice(&nonces.0.to_be_bytes());
+        context.extend_from_slice(&nonces.1.to_be_bytes());
+        self.toolbox.authenticator(spec, is_initiator, &context)
+    }
+
+    /// Protection of an N-1 flow, or why it cannot be used.
+    pub(super) fn sealer(
+        &mut self,
+        n1: N1Port,
+        is_exposed: bool,
+        is_initiator: bool,
+        secret: Option<&[u8; 32]>,
+        config: &crate::DifConfig,
+    ) -> Result<Option<Box<dyn Sealer>>, String> {
+        let spec = config
+            .policies
+            .get(component::SDU_PROTECTION)
+            .filter(|spec| !is_none(spec));
+        let sealer = match spec {
+            Some(spec) if is_exposed => self.toolbox.sealer(spec, is_initiator, secret)?,
+            _ => None,
+        };
+        let overhead = sealer.as_ref().map_or(0, |sealer| sealer.overhead());
+        let (has, needs) = (
+            self.n1s[&n1].props.sdu_max,
+            config.max_pdu as usize + overhead,
+        );
+        if has < needs {
+            return Err(too_small(has, needs));
+        }
+        Ok(sealer)
+    }
+}
+
+/// No policy, in words.
+pub(super) fn is_none(spec: &PolicySpec) -> bool {
+    spec.name.is_empty() || spec.name == "none"
+}
+
+pub(super) fn too_small(has: usize, needs: usize) -> String {
+    format!(
+        "the N-1 flow carries {has} bytes and the DIF's longest PDU needs {needs}; \
+         set the DIF's max_pdu to fit the smallest N-1 flow, or use another N-1 DIF"
+    )
+}
