@@ -408,6 +408,9 @@ pub struct Applied {
     /// Members of normal DIFs that have got further N-1 DIFs.
     #[serde(default)]
     pub extended: Vec<LocalName>,
+    /// Members of normal DIFs that have lost N-1 DIFs.
+    #[serde(default)]
+    pub retracted: Vec<LocalName>,
     /// IPCPs and VMs that were as the configuration says.
     pub unchanged: Vec<LocalName>,
     /// Number of access rules now in force.

@@ -75,6 +75,10 @@ impl Core {
                 let id = self.extend_dif(&name, &wish)?;
                 json(&self.ipcp_info(id))
             }
+            Ask::RetractDif(name, below, ipcp) => {
+                let id = self.retract_dif(&name, &below, ipcp.as_deref())?;
+                json(&self.ipcp_info(id))
+            }
             Ask::LeaveDif(name) => self.leave_dif(&name).map(|()| Value::Null),
             // Answered when the IPCP has answered, above.
             Ask::Rib(_) | Ask::Policies(_) => Ok(Value::Null),
@@ -291,7 +295,7 @@ impl Core {
             .into_iter()
             .map(toml::Spanned::into_inner)
             .collect();
-        let mut extensions: Vec<(IpcpId, NewDif)> = Vec::new();
+        let mut rebased: Vec<(IpcpId, NewDif)> = Vec::new();
         // Those above go before those that they stand on.
         for id in self.made.iter().rev().copied().collect::<Vec<_>>() {
             let ipcp = &self.ipcps[&id];
@@ -299,17 +303,26 @@ impl Core {
                 (Some(vm), _) => vms.iter().any(|wanted| vm.is_as(wanted)),
                 (None, Some(member)) => {
                     let as_wanted = |wanted: &NewDif| *wanted == member.made_from;
-                    let extends = |wanted: &NewDif| wanted.extends(&member.made_from);
+                    let rebases = |wanted: &NewDif| wanted.rebases(&member.made_from);
                     let found = difs.iter().position(as_wanted);
-                    let found = found.or_else(|| difs.iter().position(extends));
+                    let found = found.or_else(|| difs.iter().position(rebases));
                     // Each is wanted once.
                     if let Some(at) = found {
                         let wanted = difs.remove(at);
-                        if wanted.over.len() > member.made_from.over.len() {
-                            applied.extended.push(ipcp.name.clone());
-                            extensions.push((id, wanted));
-                        } else {
-                            applied.unchanged.push(ipcp.name.clone());
+                        let (has, wants) = (&member.made_from.over, &wanted.over);
+                        let gains = wants.iter().any(|dif| !has.contains(dif));
+                        let loses = has.iter().any(|dif| !wants.contains(dif));
+                        for (is_so, list) in [
+                            (gains, &mut applied.extended),
+                            (loses, &mut applied.retracted),
+                            (!gains && !loses, &mut applied.unchanged),
+                        ] {
+                            if is_so {
+                                list.push(ipcp.name.clone());
+                            }
+                        }
+                        if gains || loses {
+                            rebased.push((id, wanted));
                         }
                     }
                     found.is_some()
@@ -345,13 +358,14 @@ impl Core {
             let id = self.create_member(new)?;
             applied.created.push(self.ipcps[&id].name.clone());
         }
-        for (id, wanted) in extensions {
-            self.extend_as_configured(id, &wanted)?;
+        for (id, wanted) in rebased {
+            self.rebase_as_configured(id, &wanted)?;
         }
         let what = format!(
-            "{} created, {} extended, {} destroyed",
+            "{} created, {} extended, {} retracted, {} destroyed",
             applied.created.len(),
             applied.extended.len(),
+            applied.retracted.len(),
             applied.destroyed.len()
         );
         self.journal.note(EventKind::Applied, "configuration", what);

@@ -96,6 +96,7 @@ fn router(desk: Arc<Desk>) -> Router {
         )
         .route("/v1/difs/{name}", delete(leave_dif))
         .route("/v1/difs/{name}/over", post(extend_dif))
+        .route("/v1/difs/{name}/over/{below}", delete(retract_dif))
         .route("/v1/rib", get(read_rib).post(write_rib))
         .route("/v1/policies", get(policies))
         .route(
@@ -143,6 +144,22 @@ async fn extend_dif(desk: Shared, Path(name): Path<String>, body: Bytes) -> Resp
         Ok(wish) => ask(desk, Ask::ExtendDif(name, wish)).await,
         Err(refusal) => refuse(refusal),
     }
+}
+
+async fn retract_dif(
+    desk: Shared,
+    Path((name, below)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    let mut ipcp = None;
+    for (key, value) in pairs(query.as_deref().unwrap_or_default()) {
+        match (key, text_of(value)) {
+            ("ipcp", Ok(value)) => ipcp = Some(value),
+            ("ipcp", Err(refusal)) => return refuse(refusal),
+            _ => return refuse(bad(format!("{key:?} is unknown; known is ipcp"))),
+        }
+    }
+    ask(desk, Ask::RetractDif(name, below, ipcp)).await
 }
 
 async fn leave_dif(desk: Shared, Path(name): Path<String>) -> Response {

@@ -41,6 +41,7 @@ mod extending;
 mod n1;
 mod names;
 mod newdif;
+mod retracting;
 mod told;
 
 use self::below::Waiting;

@@ -41,6 +41,8 @@ pub enum Ask {
     CreateDif(DifCreate),
     /// Let a member of the normal DIF of that name use another N-1 DIF.
     ExtendDif(String, DifExtend),
+    /// Take an N-1 DIF (the second name) away from a member of the normal DIF of the first name.
+    RetractDif(String, String, Option<String>),
     /// Leave the normal DIF of that name.
     LeaveDif(String),
     /// Read or write a RIB.

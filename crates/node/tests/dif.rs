@@ -264,6 +264,22 @@ fn a_name_that_is_taken_is_refused_for_good_and_an_absent_member_is_not() {
 }
 
 #[test]
+fn an_irati_dif_refuses_for_good_whom_access_control_does_not_let_in() {
+    let pair = Pair::new("unwelcome", "");
+    let mut create = request("net", DifRole::Create, "hv.x", "net.host");
+    create.dialect = Dialect::Irati;
+    create.config = Some(serde_json::json!({
+        "policies": { "access-control": { "name": "list", "params": { "join": "x*" } } }
+    }));
+    pair.host.control().create_dif(&create).unwrap();
+    enrolled(&pair.host, "net.host");
+    let mut join = request("net", DifRole::Join, "hv.x", "net.guest");
+    join.dialect = Dialect::Irati;
+    pair.guest.control().create_dif(&join).unwrap();
+    refused_for_good(&pair.guest, "net.guest", "access-control");
+}
+
+#[test]
 fn a_configuration_makes_members_and_a_restarted_node_rejoins() {
     let net = |role: &str, rest: &str| {
         format!("[[dif]]\nname = \"net\"\nrole = \"{role}\"\nover = [\"hv.x\"]\n{rest}")

@@ -1,4 +1,4 @@
-//! Members that get another N-1 DIF while they run: by command and by configuration.
+//! Members that get another N-1 DIF while they run, or lose one: by command and by configuration.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 mod support;
@@ -58,10 +58,9 @@ fn neighbours_over(house: &House, name: &str, over: &str, neighbour: &str) {
     });
 }
 
-#[test]
-fn traffic_goes_on_over_the_other_link_when_one_is_cut() {
-    let pair = over_one("homing", json!({ "max_pdu": 1300 }));
-    let before = member(&pair.host, "net.host").address;
+/// DIF `net` over `hv.x` and `wire`, with a member on each side.
+fn over_both(name: &str) -> Pair {
+    let pair = over_one(name, json!({ "max_pdu": 1300 }));
     let extended = pair
         .host
         .control()
@@ -75,7 +74,11 @@ fn traffic_goes_on_over_the_other_link_when_one_is_cut() {
     neighbours_over(&pair.guest, "net.guest", "wire", "net.host");
     neighbours_over(&pair.host, "net.host", "wire", "net.guest");
     neighbours_over(&pair.host, "net.host", "hv.x", "net.guest");
-    assert_eq!(member(&pair.host, "net.host").address, before);
+    pair
+}
+
+/// A transfer of many SDUs from guest to host, in the middle of which `cut` is done to the host.
+fn while_data_flows(pair: &Pair, cut: impl Fn(&House)) {
     let server = pair.host.conn();
     server.register("sink", Some("net")).unwrap();
     eventually("the name is known", || {
@@ -97,8 +100,7 @@ fn traffic_goes_on_over_the_other_link_when_one_is_cut() {
         });
         for n in 0..COUNT {
             if n == COUNT / 3 {
-                // What was on its way over this link is lost with it.
-                pair.host.control().destroy_ipcp("shim").unwrap();
+                cut(&pair.host);
             }
             assert_eq!(theirs.recv_whole().unwrap(), sdu(n), "SDU {n}");
         }
@@ -107,9 +109,86 @@ fn traffic_goes_on_over_the_other_link_when_one_is_cut() {
         theirs.send(b"thanks");
         assert_eq!(mine.recv().unwrap(), b"thanks");
     });
+}
+
+#[test]
+fn traffic_goes_on_over_the_other_link_when_one_is_cut() {
+    let pair = over_both("homing");
+    let before = member(&pair.host, "net.host").address;
+    while_data_flows(&pair, |host| {
+        // What was on its way over this link is lost with it.
+        host.control().destroy_ipcp("shim").unwrap();
+    });
     let info = member(&pair.host, "net.host");
     assert_eq!(info.neighbours, [app("net.guest")], "{info:?}");
     assert_eq!(info.address, before);
+}
+
+#[test]
+fn traffic_goes_on_over_the_other_dif_when_one_is_taken_away() {
+    let pair = over_both("retracted");
+    let before = member(&pair.host, "net.host").address;
+    while_data_flows(&pair, |host| {
+        let told = host.control().retract_dif("net", "hv.x", None).unwrap();
+        assert_eq!(told.member.unwrap().over, [dif("wire")]);
+    });
+    let gone_from = |house: &House, name: &str| {
+        eventually_or("no N-1 flow is left there", || {
+            let info = member(house, name);
+            match info
+                .n1
+                .iter()
+                .any(|n1| n1.dif == dif("hv.x") && n1.port.is_some())
+            {
+                true => Err(format!("{:?}", info.n1)),
+                false => Ok(()),
+            }
+        });
+    };
+    gone_from(&pair.host, "net.host");
+    gone_from(&pair.guest, "net.guest");
+    let info = member(&pair.host, "net.host");
+    assert!(info.n1.iter().all(|n1| n1.dif == dif("wire")), "{info:?}");
+    assert_eq!(info.neighbours, [app("net.guest")], "{info:?}");
+    assert_eq!(info.address, before);
+    let names = |house: &House| {
+        let difs = house.control().difs().unwrap();
+        let below = difs.into_iter().find(|found| found.name == dif("hv.x"));
+        below.map(|below| below.names).unwrap_or_default()
+    };
+    assert_eq!(names(&pair.host), [app("net"), app("net.guest")]);
+    // It can have the DIF back.
+    let extended = pair
+        .host
+        .control()
+        .extend_dif("net", &wish("hv.x"))
+        .unwrap();
+    assert_eq!(extended.member.unwrap().over, [dif("wire"), dif("hv.x")]);
+    neighbours_over(&pair.host, "net.host", "hv.x", "net.guest");
+}
+
+#[test]
+fn a_dif_that_is_not_below_or_the_only_one_is_not_taken_away() {
+    let pair = over_one("rooted", json!({ "max_pdu": 1300 }));
+    let refused = |name: &str, below: &str, ipcp: Option<&str>, code, words: &[&str]| {
+        let refusal = pair.host.control().retract_dif(name, below, ipcp);
+        let Err(ClientError::Refused { body, .. }) = refusal else {
+            panic!("{refusal:?}");
+        };
+        assert_eq!(body.code, code, "{body}");
+        for word in words {
+            assert!(body.message.contains(word), "{word}: {body}");
+        }
+    };
+    let alone = ["nothing but hv.x", "leave"];
+    refused("net", "hv.x", None, ErrorCode::Conflict, &alone);
+    let not_below = ["not over wire", "over hv.x"];
+    refused("net", "wire", None, ErrorCode::NotFound, &not_below);
+    refused("wire", "hv.x", None, ErrorCode::NotFound, &["wire"]);
+    let stranger = Some("stranger");
+    refused("net", "hv.x", stranger, ErrorCode::NotFound, &["stranger"]);
+    let info = member(&pair.host, "net.host");
+    assert_eq!(info.neighbours, [app("net.guest")], "{info:?}");
 }
 
 const COUNT: u32 = 6_000;
@@ -158,7 +237,7 @@ fn extensions_that_cannot_be_are_refused_in_words() {
 }
 
 #[test]
-fn a_configuration_with_a_further_dif_below_extends_the_member() {
+fn a_configuration_with_other_difs_below_extends_and_retracts_the_member() {
     let text = |over: &str| {
         format!(
             "[[ipcp]]\nname = \"a\"\ntype = \"loopback\"\ndif = \"left\"\n\
@@ -192,8 +271,14 @@ fn a_configuration_with_a_further_dif_below_extends_the_member() {
         applied.extended.is_empty() && applied.created.is_empty(),
         "{applied:?}"
     );
-    // A member with less below it is another one.
+    // One of them is taken away; with the other it would have nothing in common.
     let applied = apply("\"right\"");
+    assert_eq!(applied.retracted, ["one".parse().unwrap()], "{applied:?}");
+    assert!(applied.destroyed.is_empty() && applied.extended.is_empty());
+    let now = ipcp(&house, "one");
+    assert_eq!(now.id, id, "it is the same member");
+    assert_eq!(now.member.unwrap().over, [dif("right")]);
+    let applied = apply("\"left\"");
     assert_eq!(applied.destroyed, ["one".parse().unwrap()]);
     assert_eq!(applied.created, ["one".parse().unwrap()]);
 }

@@ -47,9 +47,10 @@ pub fn run(shared: &Shared, args: &ApplyArgs) -> Outcome {
             .join(", "),
     };
     print_line(format!(
-        "created: {}\nextended: {}\ndestroyed: {}\nunchanged: {}\naccess rules in force: {}",
+        "created: {}\nextended: {}\nretracted: {}\ndestroyed: {}\nunchanged: {}\naccess rules in force: {}",
         names(&applied.created),
         names(&applied.extended),
+        names(&applied.retracted),
         names(&applied.destroyed),
         names(&applied.unchanged),
         applied.rules

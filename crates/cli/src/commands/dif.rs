@@ -3,6 +3,7 @@
 mod extend;
 mod make;
 mod map;
+mod retract;
 mod show;
 
 use carina_api::DifName;
@@ -39,6 +40,13 @@ pub enum DifCommand {
         there, and takes those that ask. When one way to a neighbour fails,\nPDUs take another. \
         It is refused when the N-1 DIF does not carry the longest PDU of the DIF.")]
     Extend(extend::ExtendArgs),
+    /// Take an N-1 DIF away from this system's member of a normal DIF, which stays a member
+    #[command(after_help = "Examples:\n  carina dif retract net --over udp0\n  \
+        carina --wait 10s dif retract net --over udp0\n\nNeighbours there are told before the N-1 \
+        flows end, and PDUs take the other ways that there are; flows of\napplications go on. With \
+        --wait it ends when no N-1 flow is left there. It is refused when the DIF is\nnot over that \
+        one, or over no other.")]
+    Retract(retract::RetractArgs),
     /// Leave a normal DIF; flows over it end
     #[command(after_help = "Example:\n  carina dif leave net")]
     Leave {
@@ -70,6 +78,7 @@ pub fn run(shared: &Shared, command: &DifCommand) -> Outcome {
         DifCommand::Create(args) => make::create(shared, args),
         DifCommand::Join(args) => make::join(shared, args),
         DifCommand::Extend(args) => extend::run(shared, args),
+        DifCommand::Retract(args) => retract::run(shared, args),
         DifCommand::Leave { name } => make::leave(shared, name),
         DifCommand::List => list(shared),
         DifCommand::Show(args) => show::run(shared, args),

@@ -16,7 +16,7 @@ impl Core {
     /// There is no such member, it has the N-1 DIF already, this system is not in the N-1 DIF, that
     /// does not carry the longest PDU, the DIF would stand upon itself, or the rules forbid it.
     pub fn extend_dif(&mut self, name: &str, wish: &DifExtend) -> Result<IpcpId, ErrorBody> {
-        let id = self.member_to_extend(name, wish.ipcp.as_ref())?;
+        let id = self.member_meant(name, wish.ipcp.as_ref().map(LocalName::as_str))?;
         let Some(made_from) = self.member_mut(id).map(|member| member.made_from.clone()) else {
             let what = format!("this system has no member of a normal DIF {name:?}");
             return Err(ErrorBody::new(ErrorCode::NotFound, what));
@@ -29,11 +29,15 @@ impl Core {
         Ok(id)
     }
 
-    fn member_to_extend(&self, dif: &str, name: Option<&LocalName>) -> Result<IpcpId, ErrorBody> {
+    /// The member of a normal DIF in this system, of that name where it has several.
+    ///
+    /// # Errors
+    /// There is none, or there are several and none is named.
+    pub(super) fn member_meant(&self, dif: &str, name: Option<&str>) -> Result<IpcpId, ErrorBody> {
         let is_meant = |id: &IpcpId| {
             let ipcp = &self.ipcps[id];
             let is_member = ipcp.member.is_some() && ipcp.dif.as_str() == dif;
-            is_member && name.is_none_or(|name| ipcp.name == *name)
+            is_member && name.is_none_or(|name| ipcp.name.as_str() == name)
         };
         let meant: Vec<IpcpId> = self.made.iter().copied().filter(is_meant).collect();
         match (&meant[..], name) {
@@ -144,15 +148,21 @@ impl Core {
         }
     }
 
-    /// Adds the N-1 DIFs that a configuration has and a member has not.
+    /// Takes away the N-1 DIFs that a member has and a configuration has not, which may be gone
+    /// already, then adds those that only the configuration has.
     ///
     /// # Errors
-    /// As of [`Core::extend_dif`]; what was added before stays.
-    pub(crate) fn extend_as_configured(
+    /// As of [`Core::extend_dif`] and [`Core::retract_dif`]; what was changed before stays.
+    pub(crate) fn rebase_as_configured(
         &mut self,
         id: IpcpId,
         wanted: &NewDif,
     ) -> Result<(), ErrorBody> {
+        let has = self.member_mut(id).map(|member| &member.made_from.over);
+        let has = has.cloned().unwrap_or_default();
+        for below in has.iter().filter(|dif| !wanted.over.contains(dif)) {
+            self.retract_member(id, below)?;
+        }
         for over in &wanted.over {
             let has = self
                 .member_mut(id)
@@ -166,9 +176,9 @@ impl Core {
 }
 
 impl NewDif {
-    /// Whether it is the same but for further N-1 DIFs, which may also be none.
-    pub(crate) fn extends(&self, other: &NewDif) -> bool {
-        let is_over = other.over.iter().all(|dif| self.over.contains(dif));
+    /// Whether it is the same but for the N-1 DIFs, of which they have some in common.
+    pub(crate) fn rebases(&self, other: &NewDif) -> bool {
+        let is_over = other.over.iter().any(|dif| self.over.contains(dif));
         let alike = NewDif {
             over: self.over.clone(),
             ..other.clone()

@@ -1,5 +1,6 @@
 //! N-1 flows of members: asked for, accepted, put into use, asked for again.
 
+use super::retracting::RETRACTED;
 use super::*;
 
 impl Core {
@@ -123,6 +124,9 @@ impl Core {
         let dif = self.ipcps.get(&ipcp).map(|ipcp| ipcp.dif.clone());
         let dif = dif.ok_or("the IPCP is gone")?;
         let member = self.member_mut(upper).ok_or("the IPCP called is gone")?;
+        if !member.is_over(&dif) {
+            return Err(format!("its DIF is not over {dif} here any more"));
+        }
         if member.uses.len() >= N1_FLOWS_MAX {
             return Err(format!(
                 "it has {N1_FLOWS_MAX} N-1 flows; that is the limit"
@@ -194,6 +198,10 @@ impl Core {
             .and_then(|member| member.uses.get_mut(&n1.0))
         {
             n1.is_up = true;
+            // Its N-1 DIF was taken away while the flow was on its way.
+            if n1.is_dropped {
+                self.let_go(port, RETRACTED);
+            }
         }
     }
 

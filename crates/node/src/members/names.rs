@@ -86,9 +86,14 @@ impl Core {
                 self.pump(end.ipcp);
             }
         }
+        self.register_twins(id, &dif);
+    }
+
+    /// The other members of a DIF in this system take over its name where it is free.
+    pub(super) fn register_twins(&mut self, id: IpcpId, dif: &DifName) {
         for other in self.made.clone() {
             let is_twin = |ipcp: &crate::ipcps::Ipcp| {
-                ipcp.dif == dif && ipcp.member.as_ref().is_some_and(Membership::is_enrolled)
+                ipcp.dif == *dif && ipcp.member.as_ref().is_some_and(Membership::is_enrolled)
             };
             if other != id && self.ipcps.get(&other).is_some_and(is_twin) {
                 self.register_below(other);
@@ -98,18 +103,23 @@ impl Core {
 
     pub(super) fn withdraw_names(&mut self, id: IpcpId) {
         for below in self.made.clone() {
-            let Some(at) = self.ipcps.get(&below) else {
-                continue;
-            };
-            let own: Vec<AppName> = at
-                .names
-                .iter()
-                .filter(|(_, who)| **who == Registrant::Ipcp(id))
-                .map(|(name, _)| name.clone())
-                .collect();
-            for name in own {
-                self.unregister_in(below, &name);
-            }
+            self.withdraw_names_at(id, below);
+        }
+    }
+
+    /// Takes a member's names away in one IPCP below.
+    pub(super) fn withdraw_names_at(&mut self, id: IpcpId, below: IpcpId) {
+        let Some(at) = self.ipcps.get(&below) else {
+            return;
+        };
+        let own: Vec<AppName> = at
+            .names
+            .iter()
+            .filter(|(_, who)| **who == Registrant::Ipcp(id))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in own {
+            self.unregister_in(below, &name);
         }
     }
 }

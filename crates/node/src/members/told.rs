@@ -95,6 +95,11 @@ impl Core {
         used.is_final = is_final;
         let port = used.port;
         member.note_failure(what);
+        self.let_go(port, ENROLL_FAILED);
+    }
+
+    /// Ends an N-1 flow, or the wish for it.
+    pub(super) fn let_go(&mut self, port: PortId, reason: &str) {
         let Some(end) = self.ends.get(&port) else {
             return;
         };
@@ -106,11 +111,11 @@ impl Core {
         {
             Some(Wiring::Relayed { relay, .. }) => self.plane.send(Command::Deallocate {
                 port: relay,
-                reason: ENROLL_FAILED.into(),
+                reason: reason.into(),
             }),
             _ => {
                 if let Some(ipcp) = self.ipcps.get_mut(&ipcp) {
-                    ipcp.carrier.shim().deallocate(port, ENROLL_FAILED);
+                    ipcp.carrier.shim().deallocate(port, reason);
                 }
             }
         }
@@ -139,7 +144,7 @@ impl Core {
         let Some(member) = self.member_mut(id) else {
             return;
         };
-        if member.unfit.contains_key(&dif) {
+        if member.unfit.contains_key(&dif) || !member.is_over(&dif) {
             return;
         }
         let remote = match remote.as_str() == member.made_from.name.as_str() {

@@ -21,6 +21,25 @@ impl Client {
         self.post(&format!("/v1/difs/{}/over", escape(name)), wish)
     }
 
+    /// `DELETE /v1/difs/{name}/over/{below}`: this system's member of a normal DIF, or its member
+    /// `ipcp` where it has several, loses an N-1 DIF.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn retract_dif(
+        &self,
+        name: &str,
+        below: &str,
+        ipcp: Option<&str>,
+    ) -> Result<IpcpInfo, ClientError> {
+        let mut target = format!("/v1/difs/{}/over/{}", escape(name), escape(below));
+        if let Some(ipcp) = ipcp {
+            target += &format!("?ipcp={}", escape(ipcp));
+        }
+        let reply = self.exchange("DELETE", &target, None)?;
+        self.read_json(&reply)
+    }
+
     /// `DELETE /v1/difs/{name}`: all members in this system leave a normal DIF.
     ///
     /// # Errors

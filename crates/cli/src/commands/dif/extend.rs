@@ -45,8 +45,16 @@ pub fn run(shared: &Shared, args: &ExtendArgs) -> Outcome {
         Some(_) => wait(&node, &made, &args.over, Instant::now() + shared.patience())?,
         None => made,
     };
+    show(shared, &member)
+}
+
+/// Shows what a member is over.
+///
+/// # Errors
+/// Standard output is gone.
+pub(super) fn show(shared: &Shared, member: &IpcpInfo) -> Outcome {
     if shared.json {
-        return print_json(&member);
+        return print_json(member);
     }
     let over = member.member.iter().flat_map(|member| &member.over);
     let over: Vec<&str> = over.map(DifName::as_str).collect();

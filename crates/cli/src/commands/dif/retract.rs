@@ -1,0 +1,66 @@
+//! `carina dif retract`: a member of a DIF loses an N-1 DIF while it runs.
+
+use std::time::Instant;
+
+use carina_api::control::{Client, IpcpInfo};
+use carina_api::{DifName, LocalName};
+
+use super::extend::show;
+use super::make::LOOK_AGAIN;
+use crate::Shared;
+use crate::failure::{Attempt, Failure, Outcome, failed};
+
+/// Options of `carina dif retract`.
+#[derive(Debug, clap::Args)]
+pub struct RetractArgs {
+    /// The DIF
+    name: DifName,
+    /// The N-1 DIF that the member is to use no more
+    #[arg(long, value_name = "DIF")]
+    over: DifName,
+    /// The member, where this system has several
+    #[arg(long, value_name = "NAME")]
+    ipcp: Option<LocalName>,
+}
+
+/// Runs the command. With `--wait`, until no N-1 flow is left there.
+///
+/// # Errors
+/// The node refuses or does not run, or N-1 flows are left when the time is over.
+pub fn run(shared: &Shared, args: &RetractArgs) -> Outcome {
+    let node = shared.control();
+    let ipcp = args.ipcp.as_ref().map(LocalName::as_str);
+    let told = node
+        .retract_dif(args.name.as_str(), args.over.as_str(), ipcp)
+        .attempt(format!("taking {} away from DIF {}", args.over, args.name))?;
+    let member = match shared.wait {
+        Some(_) => wait(&node, told, &args.over, Instant::now() + shared.patience())?,
+        None => told,
+    };
+    show(shared, &member)
+}
+
+fn wait(
+    node: &Client,
+    told: IpcpInfo,
+    over: &DifName,
+    until: Instant,
+) -> Result<IpcpInfo, Failure> {
+    let mut member = told;
+    loop {
+        let n1 = member.member.iter().flat_map(|member| &member.n1);
+        let left = n1.filter(|n1| n1.dif == *over).count();
+        if left == 0 {
+            return Ok(member);
+        }
+        if Instant::now() >= until {
+            let dif = &member.dif;
+            let what = format!("DIF {dif}: {left} N-1 flows in {over} have not ended yet");
+            return Err(failed(what));
+        }
+        std::thread::sleep(LOOK_AGAIN);
+        let ipcps = node.ipcps().attempt("asking how far it is")?;
+        let found = ipcps.into_iter().find(|ipcp| ipcp.name == member.name);
+        member = found.ok_or_else(|| failed(format!("{} is gone", member.name)))?;
+    }
+}
