@@ -27,6 +27,7 @@ pub mod fuzz;
 mod joining;
 mod neighbours;
 mod objects;
+mod parting;
 mod policies;
 mod session;
 mod spreading;

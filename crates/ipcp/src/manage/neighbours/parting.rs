@@ -5,8 +5,8 @@
 //!                 link down, M_RELEASE              channel ends
 //! ```
 //!
-//! From the order on no data is sent through it; data that still comes is taken, so that nothing is
-//! lost that the other side sent before it heard.
+//! From the order on no data goes through it, in either direction: what the other side sent before
+//! it heard is lost, or sent again where a connection retransmits.
 
 use alloc::string::{String, ToString};
 

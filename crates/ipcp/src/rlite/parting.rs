@@ -1,0 +1,78 @@
+//! Neighbours part: one is lost, or released by either side.
+
+use alloc::string::ToString;
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+
+use super::Rlite;
+use super::neighbours::{Stage, connection};
+use crate::api::{Event, N1Port};
+use crate::foreign::MS;
+use crate::seam::DataTransfer;
+
+impl Rlite {
+    /// A neighbour says nothing, or its N-1 flow does not work: the binder is to make another.
+    pub(super) fn lose_neighbour(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.neighbour_down(now, n1, reason, dt);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.stage = Stage::Leaving;
+        flow.at = None;
+        let props = flow.props.clone();
+        let reason = reason.to_string();
+        self.journal.tell(Event::DropN1 { n1, reason });
+        self.seek(now, &props);
+    }
+
+    /// M_RELEASE: the other side does not want this member as neighbour. rlite has no answer to it.
+    pub(super) fn on_release(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        self.neighbour_down(now, n1, "it released this member", dt);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.cdap = connection();
+        flow.stage = Stage::Leaving;
+        // What it sent last has time to arrive.
+        flow.at = Some(now + LAST_WORDS_NS);
+    }
+
+    /// Every N-1 flow of a member that leaves: the neighbour is released, then the flow given back.
+    pub(super) fn release_all(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
+        let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
+        for n1 in n1s {
+            self.give_up_n1(now, n1, reason, dt);
+        }
+    }
+
+    /// The neighbour behind an N-1 flow is released, then the flow given back.
+    pub(super) fn give_up_n1(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get(&n1) else {
+            return;
+        };
+        if flow.neighbour().is_some() {
+            self.say(now, n1, Message::new(Opcode::Release), dt);
+        }
+        self.neighbour_down(now, n1, reason, dt);
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.stage = Stage::Leaving;
+            flow.at = Some(now + LAST_WORDS_NS);
+        }
+    }
+}
+
+/// How long what was said at the end has to leave the N-1 flow.
+const LAST_WORDS_NS: u64 = 500 * MS;
