@@ -6,22 +6,9 @@ mod support;
 use carina_api::control::{ClientError, Dialect, DifCreate, DifRole, MemberState, PolicyInfo};
 use carina_api::ipc::Mode;
 use carina_api::{AppName, ErrorCode, FlowSpec};
-use support::members::{enrolled, ipcp};
+use support::members::{enrolled, ipcp, refused_for_good, request};
 use support::pair::Pair;
 use support::*;
-
-fn request(name: &str, role: DifRole, over: &str, ipcp: &str) -> DifCreate {
-    DifCreate {
-        name: dif(name),
-        role,
-        over: vec![dif(over)],
-        ipcp: Some(ipcp.parse().unwrap()),
-        via: None,
-        auth: None,
-        dialect: Default::default(),
-        config: None,
-    }
-}
 
 /// A DIF of two members in one system.
 fn pair(house: &House, name: &str, over: &str) -> [String; 2] {
@@ -219,64 +206,6 @@ fn a_joiner_needs_the_password_and_takes_nobody_without() {
     let (_server, mut theirs, mut mine) = flow_in(&pair, "safe", "vault", FlowSpec::reliable());
     mine.send(b"gold");
     assert_eq!(theirs.recv().unwrap(), b"gold");
-}
-
-/// The member says that it is refused for a reason that stays, and so hears who asks for a flow.
-fn refused_for_good(house: &House, name: &str, words: &str) {
-    eventually(&format!("{name} is refused for good"), || {
-        let info = ipcp(house, name).member.unwrap();
-        assert_eq!(info.state, MemberState::Joining, "{info:?}");
-        info.is_final
-    });
-    let in_dif = ipcp(house, name).dif;
-    let caller = house.conn();
-    caller.ask_with(
-        "anybody",
-        Some(in_dif.as_str()),
-        FlowSpec::reliable(),
-        Mode::Ring,
-    );
-    let refusal = caller.error();
-    assert!(refusal.is_final, "{refusal}");
-    assert_eq!(refusal.code, ErrorCode::LinkDown);
-    assert!(refusal.message.contains(words), "{refusal}");
-}
-
-#[test]
-fn a_name_that_is_taken_is_refused_for_good_and_an_absent_member_is_not() {
-    let pair = Pair::new("taken", "");
-    let create = request("net", DifRole::Create, "hv.x", "net.one");
-    pair.host.control().create_dif(&create).unwrap();
-    enrolled(&pair.host, "net.one");
-    let join = request("net", DifRole::Join, "hv.x", "net.one");
-    pair.guest.control().create_dif(&join).unwrap();
-    refused_for_good(&pair.guest, "net.one", "choose another");
-    let waits = request("other", DifRole::Join, "hv.x", "other.guest");
-    pair.guest.control().create_dif(&waits).unwrap();
-    eventually("nobody is there", || {
-        ipcp(&pair.guest, "other.guest").member.unwrap().failures > 1
-    });
-    let info = ipcp(&pair.guest, "other.guest").member.unwrap();
-    assert!(!info.is_final, "{info:?}");
-    let caller = pair.guest.conn();
-    caller.ask_with("anybody", Some("other"), FlowSpec::reliable(), Mode::Ring);
-    assert!(!caller.error().is_final);
-}
-
-#[test]
-fn an_irati_dif_refuses_for_good_whom_access_control_does_not_let_in() {
-    let pair = Pair::new("unwelcome", "");
-    let mut create = request("net", DifRole::Create, "hv.x", "net.host");
-    create.dialect = Dialect::Irati;
-    create.config = Some(serde_json::json!({
-        "policies": { "access-control": { "name": "list", "params": { "join": "x*" } } }
-    }));
-    pair.host.control().create_dif(&create).unwrap();
-    enrolled(&pair.host, "net.host");
-    let mut join = request("net", DifRole::Join, "hv.x", "net.guest");
-    join.dialect = Dialect::Irati;
-    pair.guest.control().create_dif(&join).unwrap();
-    refused_for_good(&pair.guest, "net.guest", "access-control");
 }
 
 #[test]

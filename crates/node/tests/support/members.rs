@@ -1,8 +1,24 @@
 //! Members of DIFs as a node tells of them.
 
-use carina_api::control::{IpcpInfo, MemberInfo, MemberState};
+use carina_api::control::{DifCreate, DifRole, IpcpInfo, MemberInfo, MemberState};
+use carina_api::ipc::Mode;
+use carina_api::{ErrorCode, FlowSpec};
 
-use super::{House, eventually_or};
+use super::{House, dif, eventually, eventually_or};
+
+/// A wish for a member of a native DIF over one other.
+pub fn request(name: &str, role: DifRole, over: &str, ipcp: &str) -> DifCreate {
+    DifCreate {
+        name: dif(name),
+        role,
+        over: vec![dif(over)],
+        ipcp: Some(ipcp.parse().unwrap()),
+        via: None,
+        auth: None,
+        dialect: Default::default(),
+        config: None,
+    }
+}
 
 pub fn ipcp(house: &House, name: &str) -> IpcpInfo {
     let ipcps = house.control().ipcps().unwrap();
@@ -22,4 +38,25 @@ pub fn enrolled(house: &House, name: &str) {
             _ => Err(format!("{info:?}")),
         }
     });
+}
+
+/// The member says that it is refused for a reason that stays, and so hears who asks for a flow.
+pub fn refused_for_good(house: &House, name: &str, words: &str) {
+    eventually(&format!("{name} is refused for good"), || {
+        let info = ipcp(house, name).member.unwrap();
+        assert_eq!(info.state, MemberState::Joining, "{info:?}");
+        info.is_final
+    });
+    let in_dif = ipcp(house, name).dif;
+    let caller = house.conn();
+    caller.ask_with(
+        "anybody",
+        Some(in_dif.as_str()),
+        FlowSpec::reliable(),
+        Mode::Ring,
+    );
+    let refusal = caller.error();
+    assert!(refusal.is_final, "{refusal}");
+    assert_eq!(refusal.code, ErrorCode::LinkDown);
+    assert!(refusal.message.contains(words), "{refusal}");
 }
