@@ -4,8 +4,8 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
-/// Readable once SIGINT or SIGTERM has come, or SIGHUP where that is asked for. They are blocked for
-/// the calling thread and those it makes afterwards.
+/// Readable once SIGINT or SIGTERM has come, or SIGHUP where that is asked for. They are blocked
+/// for the calling thread and those it makes afterwards.
 #[derive(Debug)]
 pub struct StopSignal {
     fd: OwnedFd,

@@ -42,10 +42,10 @@ pub enum DifCommand {
     Extend(extend::ExtendArgs),
     /// Take an N-1 DIF away from this system's member of a normal DIF, which stays a member
     #[command(after_help = "Examples:\n  carina dif retract net --over udp0\n  \
-        carina --wait 10s dif retract net --over udp0\n\nNeighbours there are told before the N-1 \
-        flows end, and PDUs take the other ways that there are; flows of\napplications go on. With \
-        --wait it ends when no N-1 flow is left there. It is refused when the DIF is\nnot over that \
-        one, or over no other.")]
+        carina --wait 10s dif retract net --over udp0\n\nNeighbours there are told before the \
+        N-1 flows end, and PDUs take the other ways that there are; flows of\napplications go on. \
+        With --wait it ends when no N-1 flow is left there. It is refused when the DIF is\nnot \
+        over that one, or over no other.")]
     Retract(retract::RetractArgs),
     /// Leave a normal DIF; flows over it end
     #[command(after_help = "Example:\n  carina dif leave net")]

@@ -43,8 +43,8 @@ pub(super) struct N1 {
     pub(super) missed: u32,
     /// It has answered a question for a sign of life.
     pub(super) has_answered: bool,
-    /// It is used no more: when it is given back (`None` when that has happened, and only its end is
-    /// waited for), and why.
+    /// It is used no more: when it is given back (`None` when that has happened, and only its end
+    /// is waited for), and why.
     pub(super) parting: Option<(Option<u64>, String)>,
 }
 
