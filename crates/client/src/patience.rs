@@ -13,18 +13,28 @@ use carina_ring::waiting::Spin;
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
     spin: Spin,
+    /// What had been received when the last wait began.
+    received: u64,
 }
 
 impl Patience {
     pub(crate) fn new() -> Patience {
         Patience {
             spin: Spin::with_max_ns(SPIN_NS_MAX),
+            received: 0,
         }
     }
 
     /// Spins until `ready`: `true`, or until it is time to sleep: `false`.
     pub(crate) fn until(&mut self, ready: impl FnMut() -> bool) -> bool {
         self.spin.until(ready)
+    }
+
+    /// Lets more of a stream come together, by how much was received since the last call;
+    /// `received` counts all SDUs so far.
+    pub(crate) fn gather(&mut self, received: u64) {
+        self.spin.gather(received.wrapping_sub(self.received));
+        self.received = received;
     }
 
     /// Sleeps by calling `sleep` and learns from how long it took.

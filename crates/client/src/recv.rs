@@ -467,6 +467,7 @@ impl FlowReceiver {
 
     /// Waits until something can be received: `true`, or until the time is over: `false`.
     fn wait(&mut self, until: Option<Instant>) -> Result<bool, Error> {
+        self.patience.gather(self.stats.sdus_received);
         let ring = &mut self.ring;
         if self.patience.until(|| ring.pending_bytes() > 0) {
             return Ok(true);
