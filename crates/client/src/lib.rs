@@ -64,6 +64,7 @@ mod piece;
 mod recv;
 mod registration;
 mod send;
+mod sleeper;
 
 pub use batch::SduBatch;
 pub use carina_api::{AppName, DifName, ErrorBody, FlowSpec, PortId};

@@ -10,9 +10,10 @@ use carina_sys::{Bell, Epoll, Interest};
 use crate::batch::SduBatch;
 use crate::error::Error;
 use crate::flow::FlowStats;
-use crate::link::{FlowInfo, Link, Woken};
+use crate::link::{FlowInfo, Link};
 use crate::patience::Patience;
 use crate::piece::Piece;
+use crate::sleeper::Sleeper;
 
 /// The receiving half of a flow.
 ///
@@ -33,6 +34,7 @@ pub struct FlowReceiver {
     armed: bool,
     pollable: OnceLock<Epoll>,
     patience: Patience,
+    sleeper: Sleeper,
     stats: FlowStats,
 }
 
@@ -73,6 +75,7 @@ impl FlowReceiver {
             armed: false,
             pollable: OnceLock::new(),
             patience: Patience::new(),
+            sleeper: Sleeper::default(),
             stats: FlowStats::default(),
         }
     }
@@ -482,12 +485,10 @@ impl FlowReceiver {
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         self.stats.sleeps += 1;
-        let (link, bell) = (&self.link, self.data_bell.as_fd());
-        let woken = self.patience.sleep(|| link.sleep(bell, left));
+        let (sleeper, bell, link) = (&mut self.sleeper, &self.data_bell, &self.link);
+        let woken = self.patience.sleep(|| sleeper.sleep(bell, link, left));
         self.ring.disarm();
-        if woken? == Woken::Bell {
-            self.data_bell.drain();
-        }
+        woken?;
         if self.ring.pending_bytes() > 0 {
             return Ok(true);
         }

@@ -376,8 +376,7 @@ impl Engine {
         }
         if !self.awake.is_empty() {
             self.idle_turns = self.idle_turns.wrapping_add(1);
-            self.linger.pause(self.idle_turns);
-            return if self.idle_turns.is_multiple_of(self.linger.look_turns()) {
+            return if self.linger.pause(self.idle_turns) {
                 self.look(Some(0))
             } else {
                 Ok(false)

@@ -33,9 +33,11 @@ impl Default for Budget {
 /// How an engine waits while some of its apps are awake and have nothing to do.
 #[derive(Debug)]
 pub struct Linger {
-    yields: bool,
+    is_single: bool,
     /// Idle turns between two yields.
     yield_turns: u32,
+    /// The shortest yield so far, in ns.
+    yield_ns_min: u64,
     /// Until then nobody is kept awake, in ns.
     crowded_until: u64,
     /// Breaths in a row that held their bells.
@@ -43,30 +45,24 @@ pub struct Linger {
 }
 
 impl Linger {
-    /// For a system with `cpus` processors: on one, looking for work yields the processor at
+    /// For a system with `cpus` processors: on one, the first idle turn yields the processor at
     /// once, because whoever brings the work needs it.
     #[must_use]
     pub fn new(cpus: usize) -> Linger {
         Linger {
-            yields: cpus <= 1,
+            is_single: cpus <= 1,
             yield_turns: YIELD_TURNS_MAX,
+            yield_ns_min: u64::MAX,
             crowded_until: 0,
             held: 0,
         }
-    }
-
-    /// Idle turns between two looks at the bells of those that sleep. Where every turn yields, a
-    /// turn costs as much as a look, and whoever ran meanwhile has probably rung.
-    #[must_use]
-    pub fn look_turns(&self) -> u32 {
-        if self.yields { 1 } else { LOOK_TURNS }
     }
 
     /// Whether a breath should hold its bells; `is_full` when it moved a burst at least. On one
     /// processor a reader that is woken runs at once and takes what one breath brought, and each
     /// such turn costs two switches: while breaths are full, several share one bell.
     pub fn holds_bells(&mut self, is_full: bool) -> bool {
-        let hold = self.yields && is_full && self.held < HELD_MAX;
+        let hold = self.is_single && is_full && self.held < HELD_MAX;
         self.held = if hold { self.held + 1 } else { 0 };
         hold
     }
@@ -83,33 +79,45 @@ impl Linger {
         }
     }
 
-    /// One turn of looking for work without finding any; `turn` counts them.
+    /// One turn of looking for work without finding any; `turn` counts them from 1. True when it is
+    /// time to look at the bells of those that sleep: on one processor that is when somebody ran,
+    /// who may have rung.
     ///
     /// How long a yield took tells who else wants this processor. Nobody: yields become rare.
     /// Somebody who soon gave it back, as those do who wait for this one's work or bring it: every
     /// turn yields, so that he need not wait for turns that find nothing. Somebody who kept it:
     /// see [`Linger::patience_ns`].
-    pub fn pause(&mut self, turn: u32) {
-        if self.yields {
-            carina_sys::yield_now();
-        } else if turn.is_multiple_of(self.yield_turns) {
+    pub fn pause(&mut self, turn: u32) -> bool {
+        let is_first = self.is_single && turn == 1;
+        if is_first || turn.is_multiple_of(self.yield_turns) {
             let before = monotonic_ns();
             carina_sys::yield_now();
-            self.yielded(before, monotonic_ns());
-        } else {
+            let somebody_ran = self.yielded(before, monotonic_ns());
+            return is_first || (self.is_single && somebody_ran) || turn.is_multiple_of(LOOK_TURNS);
+        }
+        if !self.is_single {
             std::hint::spin_loop();
         }
+        turn.is_multiple_of(LOOK_TURNS)
     }
 
-    fn yielded(&mut self, before: u64, after: u64) {
+    /// Learns from a yield; true when somebody else ran.
+    fn yielded(&mut self, before: u64, after: u64) -> bool {
         let ns = after.saturating_sub(before);
         if ns > CROWDED_NS {
             self.crowded_until = after + CROWDED_REST_NS;
         }
-        self.yield_turns = match ns {
-            YIELD_NS_ALONE..=CROWDED_NS => 1,
-            _ => (self.yield_turns * 2).min(YIELD_TURNS_MAX),
+        let alone = match self.yield_ns_min {
+            u64::MAX => YIELD_NS_ALONE,
+            min => (4 * min.min(YIELD_NS_ALONE_MAX)).max(YIELD_NS_ALONE),
         };
+        self.yield_ns_min = self.yield_ns_min.min(ns);
+        self.yield_turns = if (alone..=CROWDED_NS).contains(&ns) {
+            1
+        } else {
+            (self.yield_turns * 2).min(YIELD_TURNS_MAX)
+        };
+        ns >= alone
     }
 }
 
@@ -130,6 +138,9 @@ const LOOK_TURNS: u32 = 32;
 const YIELD_TURNS_MAX: u32 = 16;
 /// A yield takes less when nobody else wants the processor, in ns.
 const YIELD_NS_ALONE: u64 = 1_500;
+/// Where system calls are slow, as on an emulated processor, a yield takes less than four times
+/// the shortest one when nobody else wants it; more than this is never the shortest.
+const YIELD_NS_ALONE_MAX: u64 = 3_500;
 
 #[cfg(test)]
 mod tests {
@@ -170,6 +181,27 @@ mod tests {
             linger.yielded(0, YIELD_NS_ALONE - 1);
         }
         assert_eq!(linger.yield_turns, YIELD_TURNS_MAX);
+    }
+
+    #[test]
+    fn slow_yields_of_a_slow_processor_are_not_taken_for_company() {
+        let mut linger = Linger::new(1);
+        assert!(linger.yielded(0, 2_400));
+        assert!(!linger.yielded(0, 7_000));
+        assert!(linger.yielded(0, 2_400 * 4));
+        // However long the shortest so far was, a switch to somebody and back takes longer.
+        let mut linger = Linger::new(1);
+        assert!(linger.yielded(0, 30_000) && linger.yielded(0, 29_000));
+    }
+
+    #[test]
+    fn one_processor_is_offered_at_once_and_bells_are_looked_at_when_somebody_ran() {
+        let mut linger = Linger::new(1);
+        linger.yield_ns_min = 300;
+        assert!(linger.pause(1));
+        linger.yield_turns = YIELD_TURNS_MAX;
+        assert!(!linger.pause(2));
+        assert!(linger.pause(LOOK_TURNS));
     }
 
     #[test]

@@ -2,9 +2,12 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::sync::OnceLock;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+
+use crate::{Epoll, Interest};
 
 /// A bell between processes that do not trust each other: any number of signals collapse into one
 /// readable state.
@@ -97,6 +100,27 @@ impl Bell {
     pub fn reopen(&self) -> io::Result<OwnedFd> {
         open_again(self.fd.as_fd()).map(|bell| bell.fd)
     }
+}
+
+/// Whether an edge-triggered [`Epoll`] tells of every ring of a bell that still rings. Kernels from
+/// 5.5 to 5.13 without later mends tell of the first only. Tried once per process.
+#[must_use]
+pub fn bells_ring_again() -> bool {
+    static ANSWER: OnceLock<bool> = OnceLock::new();
+    *ANSWER.get_or_init(|| try_to_ring_again().unwrap_or(false))
+}
+
+fn try_to_ring_again() -> io::Result<bool> {
+    let (bell, set, mut ready) = (Bell::new()?, Epoll::new()?, Vec::new());
+    set.add(&bell, 0, Interest::ReadEdge)?;
+    for _ in 0..2 {
+        bell.signal();
+        set.wait(&mut ready, Some(0))?;
+        if ready.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 impl AsFd for Bell {

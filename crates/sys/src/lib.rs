@@ -16,7 +16,7 @@ mod memory;
 mod process;
 mod socket;
 
-pub use crate::bell::Bell;
+pub use crate::bell::{Bell, bells_ring_again};
 pub use crate::clock::{CpuClock, cpu_time_ns, monotonic_ns};
 pub use crate::epoll::{Epoll, Interest, Ready};
 pub use crate::eventfd::EventFd;

@@ -90,6 +90,26 @@ pub fn cpus_online() -> usize {
     usize::try_from(count).unwrap_or(1).max(1)
 }
 
+/// How many CPUs this system may ever have, those that can be plugged in later included; `None`
+/// when it does not say.
+pub(crate) fn cpus_possible() -> Option<usize> {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+    count_listed(list.trim())
+}
+
+/// The number of CPUs in a list as the kernel writes it: `0`, `0-3` or `0-3,8-11`.
+fn count_listed(list: &str) -> Option<usize> {
+    list.split(',')
+        .map(|part| match part.split_once('-') {
+            None => part.parse::<usize>().ok().map(|_| 1),
+            Some((first, last)) => {
+                let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
+                last.checked_sub(first)?.checked_add(1)
+            }
+        })
+        .sum()
+}
+
 /// Lets another thread run on this CPU.
 pub fn yield_now() {
     rustix::thread::sched_yield();
@@ -98,6 +118,17 @@ pub fn yield_now() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_counted() {
+        for (list, count) in [("0", Some(1)), ("0-1", Some(2)), ("0-3,8,10-11", Some(7))] {
+            assert_eq!(count_listed(list), count, "{list}");
+        }
+        for wrong in ["", "3-1", "a", "0,", "0-18446744073709551615"] {
+            assert_eq!(count_listed(wrong), None, "{wrong}");
+        }
+        assert!(cpus_possible().is_none_or(|possible| possible >= cpus_online()));
+    }
 
     #[test]
     fn file_limit_ends_at_the_hard_limit() {

@@ -16,7 +16,7 @@ pub const CASES: [Case; 3] = [
 ];
 
 /// The tables of the results.
-pub const TABLES: [(&str, Metric, &str); 5] = [
+pub const TABLES: [(&str, Metric, &str); 7] = [
     ("guest-to-host", Metric::GoodputMbps, "goodput, Mbit/s"),
     ("host-to-guest", Metric::GoodputMbps, "goodput, Mbit/s"),
     (
@@ -29,7 +29,9 @@ pub const TABLES: [(&str, Metric, &str); 5] = [
         Metric::CpuNsPerSdu,
         "CPU time of both applications per SDU, ns",
     ),
-    ("echo", Metric::RttUs, "round-trip time, µs"),
+    ("echo", Metric::RttUs, "round-trip time, mean, µs"),
+    ("echo", Metric::RttP50Us, "round-trip time, median, µs"),
+    ("echo", Metric::RttP99Us, "round-trip time, 99 of 100, µs"),
 ];
 
 /// The sizes of the paper's Figure 4a and those beyond it, in bytes.

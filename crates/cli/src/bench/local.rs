@@ -110,7 +110,7 @@ fn notes(options: &LocalOptions) -> Vec<String> {
 }
 
 /// The tables of the results: what is measured, and in which case.
-pub const TABLES: [(&str, Metric, &str); 4] = [
+pub const TABLES: [(&str, Metric, &str); 6] = [
     ("one-way", Metric::GoodputMbps, "goodput, Mbit/s"),
     ("one-way", Metric::MsgsPerS, "SDUs per second"),
     (
@@ -118,5 +118,7 @@ pub const TABLES: [(&str, Metric, &str); 4] = [
         Metric::CpuNsPerSdu,
         "CPU time of both processes per SDU, ns",
     ),
-    ("echo", Metric::RttUs, "round-trip time, µs"),
+    ("echo", Metric::RttUs, "round-trip time, mean, µs"),
+    ("echo", Metric::RttP50Us, "round-trip time, median, µs"),
+    ("echo", Metric::RttP99Us, "round-trip time, 99 of 100, µs"),
 ];

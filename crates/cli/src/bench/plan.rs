@@ -174,6 +174,8 @@ fn add(samples: &mut Samples, case: &str, sdu: u64, system: &str, trial: &Trial)
     if trial.direction == Direction::Echo {
         if let Some(rtt) = &seen.rtt_us {
             samples.add(case, sdu, system, Metric::RttUs, rtt.avg);
+            samples.add(case, sdu, system, Metric::RttP50Us, rtt.p50);
+            samples.add(case, sdu, system, Metric::RttP99Us, rtt.p99);
         }
     } else {
         samples.add(case, sdu, system, Metric::GoodputMbps, seen.goodput_mbps());

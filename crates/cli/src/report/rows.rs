@@ -15,6 +15,10 @@ pub enum Metric {
     GoodputMbps,
     /// Mean round-trip time of an SDU and its answer, in microseconds.
     RttUs,
+    /// The round-trip time that half of the round trips do not exceed, in microseconds.
+    RttP50Us,
+    /// The one that 99 of 100 do not exceed.
+    RttP99Us,
     /// SDUs that the receiving application got, per second.
     MsgsPerS,
     /// CPU time of both applications per SDU received, in nanoseconds.

@@ -1,0 +1,73 @@
+//! Sleeping until a doorbell rings, without silencing it each time.
+//!
+//! Silencing a bell is a system call between being woken and receiving. An edge-triggered epoll set
+//! tells of every ring whether or not the bell still rings from before, so it is silenced only now
+//! and then, long before it could be full.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use carina_sys::{Bell, Epoll, Interest, Ready, bells_ring_again};
+
+use crate::error::Error;
+use crate::link::{Link, Woken};
+
+/// How the receiving half of a flow sleeps.
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper {
+    /// The bell and the flow's control socket; made by the first sleep.
+    set: Option<Epoll>,
+    ready: Vec<Ready>,
+    /// Sleeps since the bell was silenced; each asks for one ring at most.
+    sleeps: u32,
+}
+
+impl Sleeper {
+    /// Sleeps until `bell` rings or the flow ends, for at most `limit` (`None`: for ever). May wake
+    /// once more for a ring of long ago.
+    ///
+    /// # Errors
+    ///
+    /// The kernel's refusal to wait.
+    pub(crate) fn sleep(
+        &mut self,
+        bell: &Bell,
+        link: &Link,
+        limit: Option<Duration>,
+    ) -> Result<(), Error> {
+        if self.set.is_none() && bells_ring_again() {
+            // Without a descriptor to spare it goes the other way.
+            self.set = watch(bell, link).ok();
+        }
+        let Some(set) = &self.set else {
+            if link.sleep(bell.as_fd(), limit)? == Woken::Bell {
+                bell.drain();
+            }
+            return Ok(());
+        };
+        self.sleeps += 1;
+        if self.sleeps >= SLEEPS_MAX {
+            self.sleeps = 0;
+            bell.drain();
+        }
+        let limit_ns = limit.map(|limit| u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX));
+        set.wait(&mut self.ready, limit_ns)
+            .map_err(Error::system("cannot wait for the flow's doorbell"))?;
+        if self.ready.iter().any(|ready| ready.token == CONTROL) {
+            link.look();
+        }
+        Ok(())
+    }
+}
+
+fn watch(bell: &Bell, link: &Link) -> std::io::Result<Epoll> {
+    let set = Epoll::new()?;
+    set.add(bell.as_fd(), BELL, Interest::ReadEdge)?;
+    set.add(link.as_fd(), CONTROL, Interest::Read)?;
+    Ok(set)
+}
+
+const BELL: u64 = 0;
+const CONTROL: u64 = 1;
+/// A bell takes 65,536 rings before it is full.
+const SLEEPS_MAX: u32 = 4096;
