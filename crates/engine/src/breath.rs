@@ -238,10 +238,15 @@ impl Engine {
                 moved = true;
             }
             if !slot.awake {
+                // What rings next is an answer to this, and soon.
+                slot.moved_at = now;
                 touched.push(id);
             }
         }
         self.copy_left_over();
+        if !touched.is_empty() {
+            self.linger.gave_to_sleepers();
+        }
         for id in touched {
             self.settle(id, now);
         }

@@ -19,7 +19,9 @@ impl Budget {
         self.ns = if ns <= BUDGET_NS_MAX {
             (self.ns * 2).min(BUDGET_NS_MAX)
         } else {
-            (self.ns / 2).max(BUDGET_NS_MIN)
+            // Gently: one late bell among quick ones must not put the app to sleep before each of
+            // those that follow.
+            (self.ns - self.ns / 8).max(BUDGET_NS_MIN)
         };
     }
 }
@@ -42,11 +44,12 @@ pub struct Linger {
     crowded_until: u64,
     /// Breaths in a row that held their bells.
     held: u32,
+    /// Somebody whose bell nobody looks at has been given something.
+    may_ring: bool,
 }
 
 impl Linger {
-    /// For a system with `cpus` processors: on one, the first idle turn yields the processor at
-    /// once, because whoever brings the work needs it.
+    /// For a system with `cpus` processors.
     #[must_use]
     pub fn new(cpus: usize) -> Linger {
         Linger {
@@ -55,6 +58,7 @@ impl Linger {
             yield_ns_min: u64::MAX,
             crowded_until: 0,
             held: 0,
+            may_ring: false,
         }
     }
 
@@ -79,6 +83,12 @@ impl Linger {
         }
     }
 
+    /// Apps that sleep have been given something in this breath. On one processor whoever was woken
+    /// by it has run before the next idle turn, and may have answered and rung.
+    pub fn gave_to_sleepers(&mut self) {
+        self.may_ring = self.is_single;
+    }
+
     /// One turn of looking for work without finding any; `turn` counts them from 1. True when it is
     /// time to look at the bells of those that sleep: on one processor that is when somebody ran,
     /// who may have rung.
@@ -88,17 +98,15 @@ impl Linger {
     /// turn yields, so that he need not wait for turns that find nothing. Somebody who kept it:
     /// see [`Linger::patience_ns`].
     pub fn pause(&mut self, turn: u32) -> bool {
-        let is_first = self.is_single && turn == 1;
-        if is_first || turn.is_multiple_of(self.yield_turns) {
+        let mut looks = std::mem::take(&mut self.may_ring) || turn.is_multiple_of(LOOK_TURNS);
+        if turn.is_multiple_of(self.yield_turns) {
             let before = monotonic_ns();
             carina_sys::yield_now();
-            let somebody_ran = self.yielded(before, monotonic_ns());
-            return is_first || (self.is_single && somebody_ran) || turn.is_multiple_of(LOOK_TURNS);
-        }
-        if !self.is_single {
+            looks |= self.yielded(before, monotonic_ns()) && self.is_single;
+        } else if !self.is_single {
             std::hint::spin_loop();
         }
-        turn.is_multiple_of(LOOK_TURNS)
+        looks
     }
 
     /// Learns from a yield; true when somebody else ran.
@@ -109,7 +117,7 @@ impl Linger {
         }
         let alone = match self.yield_ns_min {
             u64::MAX => YIELD_NS_ALONE,
-            min => (4 * min.min(YIELD_NS_ALONE_MAX)).max(YIELD_NS_ALONE),
+            min => (6 * min.min(YIELD_NS_ALONE_MAX)).max(YIELD_NS_ALONE),
         };
         self.yield_ns_min = self.yield_ns_min.min(ns);
         self.yield_turns = if (alone..=CROWDED_NS).contains(&ns) {
@@ -138,7 +146,7 @@ const LOOK_TURNS: u32 = 32;
 const YIELD_TURNS_MAX: u32 = 16;
 /// A yield takes less when nobody else wants the processor, in ns.
 const YIELD_NS_ALONE: u64 = 1_500;
-/// Where system calls are slow, as on an emulated processor, a yield takes less than four times
+/// Where system calls are slow, as on an emulated processor, a yield takes less than six times
 /// the shortest one when nobody else wants it; more than this is never the shortest.
 const YIELD_NS_ALONE_MAX: u64 = 3_500;
 
@@ -153,7 +161,7 @@ mod tests {
             budget.rang_after(20_000);
         }
         assert_eq!(budget.ns, BUDGET_NS_MAX);
-        for _ in 0..10 {
+        for _ in 0..40 {
             budget.rang_after(1_000_000_000);
         }
         assert_eq!(budget.ns, BUDGET_NS_MIN);
@@ -188,20 +196,23 @@ mod tests {
         let mut linger = Linger::new(1);
         assert!(linger.yielded(0, 2_400));
         assert!(!linger.yielded(0, 7_000));
-        assert!(linger.yielded(0, 2_400 * 4));
+        assert!(linger.yielded(0, 2_400 * 6));
         // However long the shortest so far was, a switch to somebody and back takes longer.
         let mut linger = Linger::new(1);
         assert!(linger.yielded(0, 30_000) && linger.yielded(0, 29_000));
     }
 
     #[test]
-    fn one_processor_is_offered_at_once_and_bells_are_looked_at_when_somebody_ran() {
+    fn on_one_processor_bells_are_looked_at_after_those_who_may_ring_have_run() {
         let mut linger = Linger::new(1);
-        linger.yield_ns_min = 300;
+        assert!(!linger.pause(1));
+        linger.gave_to_sleepers();
         assert!(linger.pause(1));
-        linger.yield_turns = YIELD_TURNS_MAX;
         assert!(!linger.pause(2));
         assert!(linger.pause(LOOK_TURNS));
+        let mut linger = Linger::new(2);
+        linger.gave_to_sleepers();
+        assert!(!linger.pause(1));
     }
 
     #[test]

@@ -115,7 +115,11 @@ impl Spin {
     /// The last try before sleeping. A scheduler that owes this thread time gives the processor
     /// straight back, for many waits on end, so yields that find nothing become rare.
     fn yield_until(&mut self, mut ready: impl FnMut() -> bool) -> bool {
-        if self.fruitless < FRUITLESS_MAX || self.fruitless.is_multiple_of(FRUITLESS_RETRY) {
+        // The longer they have found nothing, the rarer they are tried again.
+        let retry = (self.fruitless / 4)
+            .next_power_of_two()
+            .min(FRUITLESS_RETRY_MAX);
+        if self.fruitless < FRUITLESS_MAX || self.fruitless.is_multiple_of(retry) {
             for _ in 0..YIELDS {
                 yield_now();
                 if ready() {
@@ -143,14 +147,14 @@ const CHECKS_PER_CLOCK: u32 = 32;
 const YIELDS: u32 = 2;
 /// After so many waits whose yields found nothing, most waits do without.
 const FRUITLESS_MAX: u32 = 4;
+/// At least every so many of those try again.
+const FRUITLESS_RETRY_MAX: u32 = 1024;
 /// A yield that took longer has let somebody run who has work of his own.
 const CROWDED_NS: u64 = 300_000;
 /// After such a yield so many waits sleep at once.
 const CROWDED_WAITS: u32 = 64;
 /// A few microseconds, depending on the processor: 20 to 60 ns each.
 const PAUSES_MAX: u32 = 127;
-/// Every so many of those tries again.
-const FRUITLESS_RETRY: u32 = 16;
 
 #[cfg(test)]
 mod tests {
@@ -229,9 +233,10 @@ mod tests {
             crowded: 0,
             pauses: 0,
         };
-        let looks = (0..FRUITLESS_RETRY).map(|_| fail(&mut spin));
-        assert_eq!(looks.sum::<u32>(), FRUITLESS_RETRY + YIELDS);
-        spin.fruitless = FRUITLESS_RETRY;
+        let mut extra = |waits: u32| (0..waits).map(|_| fail(&mut spin)).sum::<u32>() - waits;
+        assert!((YIELDS..=64).contains(&extra(1000)));
+        assert!((YIELDS..=64).contains(&extra(10_000)));
+        spin.fruitless = 64;
         let mut looks = 0;
         assert!(spin.until(|| {
             looks += 1;

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Raises the soft limit of open files to the hard limit and returns the limit in force
@@ -25,19 +25,40 @@ pub fn raise_nofile_limit() -> io::Result<u64> {
 /// Pins the calling thread to one CPU.
 ///
 /// # Errors
-/// `InvalidInput` for a number beyond 1023; the kernel's refusal when the CPU does not exist or
-/// is not allowed to this process.
+/// As for [`allow_cpus`].
 pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
-    if cpu >= CpuSet::MAX_CPU {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            format!("CPU {cpu}: highest number is {}", CpuSet::MAX_CPU - 1),
-        ));
-    }
+    allow_cpus(None, &[cpu])
+}
+
+/// Lets a thread, or the calling one, run on these CPUs only; what it starts later inherits that.
+///
+/// # Errors
+/// `InvalidInput` for a number beyond 1023; the kernel's refusal when none of the CPUs exists or is
+/// allowed to the process, or the thread is another user's.
+pub fn allow_cpus(thread: Option<i32>, cpus: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(cpu);
-    sched_setaffinity(None, &set)?;
+    for &cpu in cpus {
+        if cpu >= CpuSet::MAX_CPU {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("CPU {cpu}: highest number is {}", CpuSet::MAX_CPU - 1),
+            ));
+        }
+        set.set(cpu);
+    }
+    sched_setaffinity(thread.and_then(Pid::from_raw), &set)?;
     Ok(())
+}
+
+/// The CPUs that the calling thread may run on, in order.
+///
+/// # Errors
+/// The kernel's refusal, with more CPUs than 1024.
+pub fn allowed_cpus() -> io::Result<Vec<usize>> {
+    let set = sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU)
+        .filter(|&cpu| set.is_set(cpu))
+        .collect())
 }
 
 /// Asks the scheduler for time slices of `slice_ns` for the calling thread: it then runs soon after

@@ -99,6 +99,22 @@ impl Qmp {
         }
     }
 
+    /// The threads of the host that are the guest's processors.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::execute`].
+    pub fn processor_threads(&mut self) -> Result<Vec<i32>> {
+        let value = self.execute("query-cpus-fast", json!({}))?;
+        let threads = value.as_array().map(|cpus| {
+            let ids = cpus.iter().map(|cpu| cpu.get("thread-id")?.as_i64());
+            ids.map(|id| i32::try_from(id?).ok()).collect()
+        });
+        threads
+            .flatten()
+            .ok_or_else(|| Error::Qmp(format!("query-cpus-fast: not understood: {value}")))
+    }
+
     /// Resets the machine, as its reset button would.
     ///
     /// # Errors
@@ -188,6 +204,20 @@ mod tests {
                 status: "running".into()
             }
         );
+    }
+
+    #[test]
+    fn threads_of_the_processors_are_told() {
+        let (_directory, path) = qemu(&[
+            GREETING,
+            "{\"return\": {}}\n",
+            "{\"return\": [{\"cpu-index\": 0, \"thread-id\": 71}, {\"thread-id\": 72}]}\n",
+            "{\"return\": [{\"cpu-index\": 0}]}\n",
+        ]);
+        let mut qmp = Qmp::connect(&path, LIMIT).unwrap();
+        assert_eq!(qmp.processor_threads().unwrap(), [71, 72]);
+        let error = qmp.processor_threads().unwrap_err().to_string();
+        assert!(error.contains("query-cpus-fast: not understood"), "{error}");
     }
 
     #[test]

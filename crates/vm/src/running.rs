@@ -101,6 +101,15 @@ impl Running {
         Err(self.timeout("connection of a node to its ivshmem socket", limit))
     }
 
+    /// The threads of the host that are the guest's processors.
+    ///
+    /// # Errors
+    ///
+    /// As [`Qmp::connect`].
+    pub fn processor_threads(&self) -> Result<Vec<i32>> {
+        Qmp::connect(&self.record.qmp, SLICE)?.processor_threads()
+    }
+
     /// Waits until the guest takes commands: some seconds after the node has connected.
     ///
     /// # Errors

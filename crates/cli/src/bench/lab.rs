@@ -13,6 +13,7 @@ use carina_vm::{Backend, Boot, Cache, Image, Kernel, Machine, Model, Nic, Runnin
 
 use super::guest_network::ip;
 use super::household::Household;
+use super::placement::Aside;
 use super::plan::{Means, System};
 use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::report::progress;
@@ -153,6 +154,7 @@ impl Lab {
     /// # Errors
     /// Something is missing or does not start; logs are in the error.
     pub fn start(network: Network, guest_program: Option<PathBuf>) -> Result<Self, Failure> {
+        let aside = Aside::set();
         let cache = Cache::default_location().attempt("opening the cache")?;
         progress("building the guest's image (kernel, busybox, carina)");
         let program = match guest_program {
@@ -183,6 +185,7 @@ impl Lab {
         let vm = start_vm(&cache, boot, &port.qemu_socket, network, household.path())?;
         let peer = AppName::new("carina.bench.guest").attempt("naming the peer")?;
         let ready = prepare_guest(&vm, &mut household, &peer);
+        let aside = aside.filter(|aside| aside.give(&vm));
         let route = Route {
             node: household.node()?,
             local: AppName::new("carina.bench").attempt("naming the bench")?,
@@ -203,7 +206,8 @@ impl Lab {
         for card in &CARDS {
             systems.push(bring_up(&mut client, card, network)?);
         }
-        let notes = notes(&vm, network);
+        let mut notes = notes(&vm, network);
+        notes.extend(aside.map(Aside::note));
         Ok(Self {
             client,
             systems,

@@ -7,4 +7,5 @@ pub mod hv;
 pub mod lab;
 pub mod local;
 pub mod paper;
+pub mod placement;
 pub mod plan;
