@@ -1,9 +1,9 @@
 //! Where threads run while a VM is measured.
 //!
-//! A guest that is emulated or polls takes a whole processor. Left to itself the kernel moves it and
-//! the threads that spin on its host from processor to processor for fairness, and what is measured
-//! changes severalfold with their places of the moment. So the guest's processor has one of the
-//! host's for itself, whichever system is measured:
+//! A guest that is emulated or polls takes a whole processor. Left to itself the kernel moves it
+//! and the threads that spin on its host from processor to processor for fairness, and what is
+//! measured changes severalfold with their places of the moment. So the guest's processor has one
+//! of the host's for itself, whichever system is measured:
 //!
 //! ```text
 //!   CPU 0 .. n-2   host: nodes, applications, QEMU's other threads, the kernel's work for them
@@ -20,8 +20,8 @@ pub struct Aside {
 }
 
 impl Aside {
-    /// Keeps this thread, and whatever it starts from now on, off the last CPU it may run on. `None`
-    /// where there is only one, or the system does not allow it.
+    /// Keeps this thread, and whatever it starts from now on, off the last CPU it may run on.
+    /// `None` where there is only one, or the system does not allow it.
     pub fn set() -> Option<Self> {
         let mut cpus = allowed_cpus().ok()?;
         let cpu = cpus.pop()?;
