@@ -71,8 +71,11 @@ pub enum Command {
     },
     /// Leave the DIF in order: neighbours and directory are told.
     Leave,
-    /// Tell this member (its IPCP name) to leave the DIF.
+    /// Tell this member (its IPCP name) to leave the DIF. Answer: [`Event::Answer`] without
+    /// objects, once it has heard of it.
     Expel {
+        /// Comes back with the answer.
+        id: u64,
         /// Name of the IPCP.
         member: String,
     },
@@ -120,6 +123,9 @@ pub enum RibOp {
         path: String,
         /// Depth.
         scope: u32,
+        /// Only objects that it lets pass: `FIELD=VALUE` or `class=CLASS`, several joined by `&`;
+        /// empty for all. At most 1024 bytes.
+        filter: String,
     },
     /// Writes a policy or a parameter: `path` is `/policies/COMPONENT`.
     Write {
@@ -255,7 +261,7 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// The answer to [`Command::Rib`].
+    /// The answer to [`Command::Rib`] or [`Command::Expel`].
     Answer {
         /// The id of the order.
         id: u64,

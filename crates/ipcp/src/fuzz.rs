@@ -134,6 +134,7 @@ fn step(member: &mut Ipcp<Bytes>, now: &mut u64, op: u8, arg: u8, bytes: &[u8]) 
                 op: RibOp::Read {
                     path: text(),
                     scope: u32::from(arg % 4),
+                    filter: if arg > 7 { text() } else { String::new() },
                 },
             },
         ),
@@ -283,8 +284,8 @@ impl Toolbox for Open {
 
     fn list(&self) -> Vec<PolicyRow> {
         vec![
-            ("authentication", "none", vec![]),
-            ("sdu-protection", "none", vec![]),
+            ("authentication", "none", "", vec![]),
+            ("sdu-protection", "none", "", vec![]),
         ]
     }
 }

@@ -100,14 +100,14 @@ pub trait Toolbox {
         secret: Option<&[u8; 32]>,
     ) -> Result<Option<Box<dyn Sealer>>, String>;
 
-    /// Policies that this toolbox has, for the catalogue: component, name, parameters with their
-    /// defaults and meaning.
+    /// Policies that this toolbox has, for the catalogue.
     fn list(&self) -> Vec<PolicyRow>;
 }
 
-/// A policy as [`Toolbox::list`] tells of it: component, name, and for each parameter its name, its
-/// default and its meaning.
+/// A policy as [`Toolbox::list`] tells of it: component, name, what it does, and for each parameter
+/// its name, its default and its meaning.
 pub type PolicyRow = (
+    &'static str,
     &'static str,
     &'static str,
     Vec<(&'static str, &'static str, &'static str)>,

@@ -1,5 +1,6 @@
 //! Objects of the RIB as tools see them: their fields, and where they stand.
 
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -45,9 +46,79 @@ pub(crate) fn in_scope(objects: Vec<RibObject>, path: &str, scope: u32) -> Vec<R
     objects.into_iter().filter(is_meant).collect()
 }
 
+/// The objects that a filter lets pass: `FIELD=VALUE` or `class=CLASS`, several joined by `&`; an
+/// empty one passes all. A list has a value when one of its items is it.
+///
+/// # Errors
+/// It is no filter.
+pub(crate) fn passing(mut objects: Vec<RibObject>, filter: &str) -> Result<Vec<RibObject>, String> {
+    for term in filter.split('&').filter(|term| !term.is_empty()) {
+        let Some((field, wanted)) = term.split_once('=') else {
+            return Err(format!(
+                "the filter {term:?} is neither FIELD=VALUE nor class=CLASS"
+            ));
+        };
+        objects.retain(|object| match field {
+            "class" => object.class == wanted,
+            _ => object
+                .fields
+                .iter()
+                .any(|(name, value)| name == field && is_value(value, wanted)),
+        });
+    }
+    Ok(objects)
+}
+
+fn is_value(value: &Scalar, wanted: &str) -> bool {
+    match value {
+        Scalar::Uint(number) => number.to_string() == wanted,
+        Scalar::Int(number) => number.to_string() == wanted,
+        Scalar::Text(text) => text == wanted,
+        Scalar::Bool(flag) => flag.to_string() == wanted,
+        Scalar::List(list) => list.iter().any(|item| item == wanted),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::depth_below;
+    use super::{depth_below, passing, text, uint};
+    use crate::api::{RibObject, Scalar};
+    use alloc::string::ToString;
+    use alloc::vec;
+    use alloc::vec::Vec;
+
+    #[test]
+    fn filters_go_by_class_and_by_fields() {
+        let objects = || -> Vec<RibObject> {
+            let next = Scalar::List(vec!["7".to_string(), "9".to_string()]);
+            let fields = vec![
+                text("name", "a=b"),
+                uint("cost", 3),
+                ("next".to_string(), next),
+            ];
+            let object = |path: &str, class: &str, fields| RibObject {
+                path: path.to_string(),
+                class: class.to_string(),
+                fields,
+            };
+            vec![
+                object("/a", "link", fields),
+                object("/b", "route", vec![uint("cost", 3)]),
+            ]
+        };
+        let found = |filter: &str| -> Vec<_> {
+            let passed = passing(objects(), filter).expect("a filter").into_iter();
+            passed.map(|object| object.path).collect()
+        };
+        assert_eq!(found(""), ["/a", "/b"]);
+        assert_eq!(found("class=route"), ["/b"]);
+        assert_eq!(found("cost=3&class=link"), ["/a"]);
+        assert_eq!(found("name=a=b"), ["/a"]);
+        assert_eq!(found("next=9"), ["/a"]);
+        assert!(found("next=79").is_empty() && found("cost=33").is_empty());
+        let error = passing(objects(), "cost").expect_err("no filter");
+        assert!(error.contains("FIELD=VALUE"), "{error}");
+    }
 
     #[test]
     fn levels_below_a_path() {

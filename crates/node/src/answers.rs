@@ -27,6 +27,10 @@ impl Core {
                 reply,
             }) => self.ask_rib(question, reply),
             Order::Query(Query {
+                ask: Ask::Expel(dif, member),
+                reply,
+            }) => self.expel(&dif, member, reply),
+            Order::Query(Query {
                 ask: Ask::Policies(of),
                 reply,
             }) => self.ask_policies(of, reply),
@@ -81,7 +85,7 @@ impl Core {
             }
             Ask::LeaveDif(name) => self.leave_dif(&name).map(|()| Value::Null),
             // Answered when the IPCP has answered, above.
-            Ask::Rib(_) | Ask::Policies(_) => Ok(Value::Null),
+            Ask::Rib(_) | Ask::Policies(_) | Ask::Expel(..) => Ok(Value::Null),
             Ask::Apps => json(&self.app_infos()),
             Ask::Flows => {
                 self.sweep_sockets();

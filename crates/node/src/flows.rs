@@ -95,6 +95,7 @@ impl Core {
         spec: &FlowSpec,
     ) -> Result<Vec<IpcpId>, ErrorBody> {
         let (mut found, mut refusal, mut members) = (Vec::new(), None, 0);
+        let mut unasked = None;
         // Those that know the name, before those that would have to ask for it.
         let mut possible = Vec::new();
         for id in self.search_order() {
@@ -121,7 +122,11 @@ impl Core {
                     "DIF {} cannot meet the flow specification: {what}",
                     ipcp.dif
                 );
-                refusal = Some(ErrorBody::new(ErrorCode::SpecNotMet, what));
+                // Nobody has said that the name is there, where one would have to ask for it.
+                match is_known || dif.is_some() {
+                    true => refusal = Some(ErrorBody::new(ErrorCode::SpecNotMet, what)),
+                    false => unasked = unasked.or(Some(what)),
+                }
             } else if is_known {
                 found.push(id);
             } else {
@@ -132,7 +137,13 @@ impl Core {
         match (found.is_empty(), dif) {
             (false, _) => Ok(found),
             (true, Some(dif)) if members == 0 => Err(self.unknown_dif(dif)),
-            (true, _) => Err(refusal.unwrap_or_else(|| unknown_name(remote, dif))),
+            (true, _) => Err(refusal.unwrap_or_else(|| {
+                let mut unknown = unknown_name(remote, dif);
+                if let Some(why) = unasked {
+                    unknown.message += &format!("; not asked for where it might be: {why}");
+                }
+                unknown
+            })),
         }
     }
 

@@ -97,6 +97,7 @@ fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/difs/{name}", delete(leave_dif))
         .route("/v1/difs/{name}/over", post(extend_dif))
         .route("/v1/difs/{name}/over/{below}", delete(retract_dif))
+        .route("/v1/difs/{name}/members/{member}", delete(expel))
         .route("/v1/rib", get(read_rib).post(write_rib))
         .route("/v1/policies", get(policies))
         .route(
@@ -160,6 +161,10 @@ async fn retract_dif(
         }
     }
     ask(desk, Ask::RetractDif(name, below, ipcp)).await
+}
+
+async fn expel(desk: Shared, Path((name, member)): Path<(String, String)>) -> Response {
+    deleted(ask_core(&desk, Ask::Expel(name, member)).await)
 }
 
 async fn leave_dif(desk: Shared, Path(name): Path<String>) -> Response {
@@ -328,23 +333,29 @@ fn event_query(query: &str) -> Result<(u64, u64), ErrorBody> {
 
 fn rib_query(query: &str) -> Result<RibQuestion, ErrorBody> {
     let (mut dif, mut member, mut path, mut scope) = (None, None, "/".to_owned(), 0);
+    let mut filter = String::new();
     for (key, value) in pairs(query) {
         let value = text_of(value)?;
         match key {
             "dif" => dif = Some(value),
             "member" => member = Some(value),
             "path" => path = value,
+            "filter" => filter = value,
             "scope" => {
                 let number = value.parse();
                 scope = number.map_err(|_| bad(format!("scope={value:?} is not a number")))?;
             }
             _ => {
-                let known = "known are dif, member, path and scope";
+                let known = "known are dif, member, path, scope and filter";
                 return Err(bad(format!("{key:?} is unknown; {known}")));
             }
         }
     }
-    let op = RibOp::Read { path, scope };
+    let op = RibOp::Read {
+        path,
+        scope,
+        filter,
+    };
     Ok(RibQuestion { dif, member, op })
 }
 
@@ -490,9 +501,14 @@ mod tests {
 
     #[test]
     fn rib_query_reads_names_of_any_text() {
-        let question = rib_query("path=%2Fmembers&scope=2&dif=a%20%26%C3%A9&member=m").unwrap();
-        let path = "/members".to_owned();
-        assert_eq!(question.op, RibOp::Read { path, scope: 2 });
+        let query = "path=%2Fmembers&scope=2&dif=a%20%26%C3%A9&member=m&filter=a%3D1%26b%3D%26";
+        let question = rib_query(query).unwrap();
+        let read = RibOp::Read {
+            path: "/members".to_owned(),
+            scope: 2,
+            filter: "a=1&b=&".to_owned(),
+        };
+        assert_eq!(question.op, read);
         assert_eq!(question.dif.as_deref(), Some("a &é"));
         assert_eq!(question.member.as_deref(), Some("m"));
         for wrong in ["path=%2", "path=%zz", "dif=%ff", "scope=x", "paht=/"] {

@@ -45,6 +45,8 @@ pub enum Ask {
     RetractDif(String, String, Option<String>),
     /// Leave the normal DIF of that name.
     LeaveDif(String),
+    /// Make a member of the normal DIF of that name leave it.
+    Expel(String, String),
     /// Read or write a RIB.
     Rib(RibQuestion),
     /// The policies that there are and, for a DIF, those in force.

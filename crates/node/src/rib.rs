@@ -40,6 +40,8 @@ enum Wish {
     Policies(Dialect),
     /// That a policy of this system's member is changed.
     Change,
+    /// That another member was told to leave.
+    Expel,
 }
 
 /// A question to a RIB.
@@ -61,7 +63,7 @@ impl RibDesk {
         };
         // The policy exists, or it would not have been asked for: it cannot be had now.
         let code = match waiting.wish {
-            Wish::Change => ErrorCode::Conflict,
+            Wish::Change | Wish::Expel => ErrorCode::Conflict,
             Wish::Objects | Wish::Policies(_) => ErrorCode::NotFound,
         };
         let answer = result
@@ -70,6 +72,7 @@ impl RibDesk {
                 Wish::Objects | Wish::Change => {
                     to_json(&objects.into_iter().map(shown).collect::<Vec<_>>())
                 }
+                Wish::Expel => Ok(Value::Null),
                 Wish::Policies(dialect) => to_json(&Shown {
                     policies: known_policies(dialect),
                     in_force: objects.iter().filter_map(in_force).collect(),
@@ -133,6 +136,7 @@ impl Core {
         let op = RibOp::Read {
             path: "/policies".to_owned(),
             scope: 1,
+            filter: String::new(),
         };
         let question = RibQuestion {
             dif,
@@ -141,6 +145,33 @@ impl Core {
         };
         let wish = Wish::Policies(dialect.unwrap_or_default());
         self.put_question(question, wish, reply);
+    }
+
+    /// Has this system's member of a DIF tell another one to leave.
+    pub fn expel(&mut self, dif: &str, member: String, reply: oneshot::Sender<Answer>) {
+        let id = match self.find_member(Some(dif), None) {
+            Ok((id, _)) => id,
+            Err(refusal) => return drop(reply.send(Err(refusal))),
+        };
+        let own = |ipcp: &crate::ipcps::Ipcp| ipcp.name.as_str() == member;
+        if self.ipcps.get(&id).is_some_and(own) {
+            let what =
+                format!("{member} is this system's own member; `carina dif leave {dif}` ends it");
+            return drop(reply.send(Err(ErrorBody::new(ErrorCode::BadRequest, what))));
+        }
+        let number = self.wait_for_answer(Wish::Expel, reply);
+        if let Some(Carrier::Normal(shim)) = self.ipcps.get(&id).map(|ipcp| &ipcp.carrier) {
+            shim.order(Command::Expel { id: number, member });
+        }
+    }
+
+    fn wait_for_answer(&mut self, wish: Wish, reply: oneshot::Sender<Answer>) -> u64 {
+        let number = self.rib.next;
+        self.rib.next += 1;
+        let until = Instant::now() + PATIENCE;
+        let waiting = Waiting { reply, wish, until };
+        self.rib.waiting.insert(number, waiting);
+        number
     }
 
     fn put_question(&mut self, question: RibQuestion, wish: Wish, reply: oneshot::Sender<Answer>) {
@@ -155,12 +186,7 @@ impl Core {
         {
             return drop(reply.send(Err(refusal)));
         }
-        let number = self.rib.next;
-        self.rib.next += 1;
-        let until = Instant::now() + PATIENCE;
-        self.rib
-            .waiting
-            .insert(number, Waiting { reply, wish, until });
+        let number = self.wait_for_answer(wish, reply);
         if let Some(Carrier::Normal(shim)) = self.ipcps.get(&id).map(|ipcp| &ipcp.carrier) {
             shim.order(Command::Rib {
                 id: number,
@@ -375,5 +401,6 @@ fn to_json<T: serde::Serialize>(value: &T) -> Answer {
 /// Above the objects of policies.
 const POLICIES: &str = "/policies/";
 
-/// How long a member may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a member may take to answer: a little longer than the one that asks it waits, so that
+/// its words arrive.
+const PATIENCE: Duration = Duration::from_secs(12);

@@ -209,6 +209,92 @@ fn a_joiner_needs_the_password_and_takes_nobody_without() {
 }
 
 #[test]
+fn a_joiner_needs_a_key_that_is_allowed_and_allows_that_of_the_member() {
+    let pair = Pair::doubly_joined("keys", 1_400);
+    let path = |name: &str| pair.host.scratch.0.join(name);
+    // In the lists of the others a key has the name of the IPCP that has it.
+    let [host, guest, stranger] = [
+        ("host", "net.host"),
+        ("guest", "net.guest"),
+        ("stranger", "net.guest"),
+    ]
+    .map(|(file, name)| carina_node::key::generate(&path(file), name).unwrap());
+    let auth = |own: &str, allowed: &[&String]| {
+        let list = path(&format!("{own}.{}", allowed.len()));
+        let lines: Vec<&str> = allowed.iter().map(|line| line.as_str()).collect();
+        std::fs::write(&list, lines.join("\n")).unwrap();
+        Some(format!(
+            "ed25519:{},{}",
+            path(own).display(),
+            list.display()
+        ))
+    };
+    let mut first = request("net", DifRole::Create, "wire", "net.host");
+    first.auth = auth("host", &[&guest]);
+    first.config = Some(serde_json::json!({
+        "policies": { "sdu-protection": {
+            "name": "aead", "params": { "cipher": "chacha20-poly1305", "compress": "lz4" },
+        } }
+    }));
+    pair.host.control().create_dif(&first).unwrap();
+    enrolled(&pair.host, "net.host");
+    let mut second = request("net", DifRole::Join, "wire", "net.guest");
+    let control = pair.guest.control();
+    let misnamed = host.replace("net.host", "somebody");
+    // A key that nobody allows; a member that the joiner does not trust, or takes for another.
+    for (wrong, words) in [
+        (auth("stranger", &[&host]), "check the credentials"),
+        (
+            auth("guest", &[&stranger, &guest]),
+            "not on the list of allowed",
+        ),
+        (
+            auth("guest", &[&misnamed, &guest, &stranger]),
+            "by the name of the IPCP",
+        ),
+    ] {
+        second.auth = wrong;
+        control.create_dif(&second).unwrap();
+        refused_for_good(&pair.guest, "net.guest", words);
+        control.leave_dif("net").unwrap();
+    }
+    // Whose key it was is said where it matters, once.
+    let events = pair
+        .host
+        .control()
+        .events(0, std::time::Duration::ZERO)
+        .unwrap();
+    let mut told = events
+        .events
+        .iter()
+        .filter(|event| event.detail.contains("not on the list of allowed"));
+    let words = told
+        .next()
+        .map(|event| event.detail.clone())
+        .unwrap_or_default();
+    let key = stranger.split(' ').nth(1).unwrap();
+    assert!(
+        words.contains(key),
+        "{words:?} names {key}; {:?}",
+        events.events
+    );
+    assert!(told.next().is_none(), "{:?}", events.events);
+    second.auth = auth("guest", &[&host]);
+    control.create_dif(&second).unwrap();
+    enrolled(&pair.guest, "net.guest");
+    let (_server, mut theirs, mut mine) = flow_in(&pair, "net", "vault", FlowSpec::reliable());
+    for n in 0..100_u8 {
+        mine.send(&[n; 900]);
+        assert_eq!(theirs.recv().unwrap(), [n; 900]);
+    }
+    let objects = control.rib(Some("net"), None, "/transfer/n1/0", 0).unwrap();
+    assert_eq!(
+        objects[0].fields["protected"], true,
+        "others can listen there"
+    );
+}
+
+#[test]
 fn a_configuration_makes_members_and_a_restarted_node_rejoins() {
     let net = |role: &str, rest: &str| {
         format!("[[dif]]\nname = \"net\"\nrole = \"{role}\"\nover = [\"hv.x\"]\n{rest}")
@@ -283,6 +369,43 @@ fn a_member_that_leaves_is_known_no_more() {
         let is_named = |path: &String| path.contains("short.lived");
         paths("/members").len() == before.len() - 1 && !paths("/directory").iter().any(is_named)
     });
+}
+
+#[test]
+fn a_member_that_is_told_to_leave_leaves_and_is_not_admitted_again() {
+    let pair = Pair::new("expel", "");
+    layer(&pair, "net", "hv.x");
+    let (_server, theirs, mine) = flow_in(&pair, "net", "sink", FlowSpec::reliable());
+    let control = pair.host.control();
+    // The order comes by a message and by an entry that all members have.
+    let says_so = |reason: &str| {
+        reason.contains("net.host told it to leave") || reason.contains("it was expelled")
+    };
+    let refusal = |member: &str, code: ErrorCode, word: &str| match control.expel("net", member) {
+        Err(ClientError::Refused { body, .. }) => {
+            assert_eq!(body.code, code, "{body}");
+            assert!(body.message.contains(word), "{body}");
+        }
+        other => panic!("{other:?}"),
+    };
+    refusal("nobody", ErrorCode::Conflict, "\"nobody\" can be seen");
+    refusal("net.host", ErrorCode::BadRequest, "carina dif leave net");
+    control.expel("net", "net.guest").unwrap();
+    eventually("it has left", || {
+        let info = ipcp(&pair.guest, "net.guest").member.unwrap();
+        info.state == MemberState::Left && info.step.contains("net.host told it to leave")
+    });
+    for end in [theirs, mine] {
+        assert!(end.notice().is_some_and(|(reason, _)| says_so(&reason)));
+    }
+    eventually("the host knows of it no more", || {
+        let rib = control.rib(Some("net"), None, "/members", 1).unwrap();
+        rib.iter().all(|object| object.path != "/members/net.guest")
+    });
+    pair.guest.control().leave_dif("net").unwrap();
+    let again = request("net", DifRole::Join, "hv.x", "net.guest");
+    pair.guest.control().create_dif(&again).unwrap();
+    refused_for_good(&pair.guest, "net.guest", "was expelled");
 }
 
 #[test]

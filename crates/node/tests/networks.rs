@@ -9,9 +9,9 @@ mod room;
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
-use carina_api::FlowSpec;
 use carina_api::control::LinkState;
 use carina_api::ipc::{Mode, Reply};
+use carina_api::{ErrorCode, FlowSpec};
 use carina_engine::counters::{self, Value};
 use carina_netdev::{Interface, Layout, PacketSocket};
 use carina_wire::arp::{Arp, Operation};
@@ -147,6 +147,14 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
     let reliable = wire.a.conn();
     reliable.ask_with("echo", Some("lan"), FlowSpec::reliable(), Mode::Ring);
     assert!(reliable.error().message.contains("max_loss"));
+    // Whoever names no DIF hears of the name first: it may be a slip.
+    let slip = wire.a.conn();
+    slip.ask_with("ehco", None, FlowSpec::reliable(), Mode::Ring);
+    let error = slip.error();
+    assert_eq!(error.code, ErrorCode::UnknownName, "{error}");
+    for word in ["ehco", "any DIF", "lan cannot meet", "max_loss"] {
+        assert!(error.message.contains(word), "{word}: {error}");
+    }
     // The other side hears of the end when the station asks anew, a second later at the soonest.
     mine.close();
     let patience = Instant::now() + Duration::from_secs(20);

@@ -48,8 +48,8 @@ impl Toolbox for Trusting {
 
     fn list(&self) -> Vec<PolicyRow> {
         vec![
-            ("authentication", "none", vec![]),
-            ("sdu-protection", "none", vec![]),
+            ("authentication", "none", "", vec![]),
+            ("sdu-protection", "none", "", vec![]),
         ]
     }
 }

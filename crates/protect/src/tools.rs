@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use carina_ipcp::PolicySpec;
-use carina_ipcp::seal::{Authenticator, Sealer, Toolbox};
+use carina_ipcp::seal::{Authenticator, PolicyRow, Sealer, Toolbox};
 
 use crate::auth::{Ed25519, Nobody, Password, Stretched, XorPassword};
 use crate::key::{Allowed, Identity};
@@ -185,16 +185,11 @@ impl Toolbox for Tools {
         Ok(Some(Box::new(protection)))
     }
 
-    fn list(
-        &self,
-    ) -> Vec<(
-        &'static str,
-        &'static str,
-        Vec<(&'static str, &'static str, &'static str)>,
-    )> {
+    fn list(&self) -> Vec<PolicyRow> {
         let rows = |component: Component| {
             let policies = component.policies.iter();
-            policies.map(move |(name, params)| (component.name, *name, params.to_vec()))
+            policies
+                .map(move |(name, help, params)| (component.name, *name, *help, params.to_vec()))
         };
         rows(AUTHENTICATION).chain(rows(PROTECTION)).collect()
     }
@@ -205,7 +200,8 @@ type Parameters = &'static [(&'static str, &'static str, &'static str)];
 #[derive(Clone, Copy)]
 struct Component {
     name: &'static str,
-    policies: &'static [(&'static str, Parameters)],
+    /// Name, what it does, parameters.
+    policies: &'static [(&'static str, &'static str, Parameters)],
 }
 
 fn name_of(spec: &PolicySpec) -> &str {
@@ -217,14 +213,14 @@ fn name_of(spec: &PolicySpec) -> &str {
 
 fn parameters_of(component: Component, spec: &PolicySpec) -> Option<Parameters> {
     let mut policies = component.policies.iter();
-    let found = policies.find(|(name, _)| *name == name_of(spec));
-    found.map(|(_, parameters)| *parameters)
+    let found = policies.find(|(name, ..)| *name == name_of(spec));
+    found.map(|(_, _, parameters)| *parameters)
 }
 
 fn check_parameters(component: Component, spec: &PolicySpec) -> Result<(), String> {
     let (name, policy) = (component.name, name_of(spec));
     let Some(known) = parameters_of(component, spec) else {
-        let names: Vec<&str> = component.policies.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = component.policies.iter().map(|(name, ..)| *name).collect();
         let names = names.join(", ");
         return Err(format!("{name}: no policy `{policy}`; there are: {names}"));
     };
@@ -258,11 +254,20 @@ const LIFETIME_MAX_MS: u32 = 60_000;
 const AUTHENTICATION: Component = Component {
     name: "authentication",
     policies: &[
-        ("none", &[]),
-        ("password", &[]),
-        ("xor-password", &[]),
+        ("none", "Whoever reaches a member is admitted.", &[]),
+        (
+            "password",
+            "Both sides prove that they know the password, without saying it.",
+            &[],
+        ),
+        (
+            "xor-password",
+            "IRATI's challenge: who joins proves that it knows the password, and listeners learn it.",
+            &[],
+        ),
         (
             "ed25519",
+            "Each side proves that it has a private key which the other side's list allows.",
             &[(
                 "allowed",
                 "",
@@ -283,11 +288,20 @@ const LIFETIME: (&str, &str, &str) = (
 const PROTECTION: Component = Component {
     name: "sdu-protection",
     policies: &[
-        ("none", &[]),
-        ("crc32", &[COMPRESS, LIFETIME]),
-        ("lz4", &[("integrity", "none", "none or crc32"), LIFETIME]),
+        ("none", "PDUs go as they are.", &[]),
+        (
+            "crc32",
+            "A checksum tells PDUs that were damaged on the way.",
+            &[COMPRESS, LIFETIME],
+        ),
+        (
+            "lz4",
+            "PDUs are compressed where that makes them shorter.",
+            &[("integrity", "none", "none or crc32"), LIFETIME],
+        ),
         (
             "aead",
+            "PDUs are encrypted, with keys agreed at enrollment; repeated ones are told.",
             &[
                 ("cipher", "aes-256-gcm", "aes-256-gcm or chacha20-poly1305"),
                 COMPRESS,

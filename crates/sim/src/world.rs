@@ -272,6 +272,7 @@ impl World {
         let op = carina_ipcp::api::RibOp::Read {
             path: path.to_owned(),
             scope,
+            filter: String::new(),
         };
         self.command(
             seat,

@@ -53,6 +53,18 @@ pub enum DifCommand {
         /// The DIF
         name: DifName,
     },
+    /// Make another member leave a normal DIF; for five minutes it is not admitted again
+    #[command(
+        after_help = "Example:\n  carina dif expel net net.host2\n\nIt is up to policy \
+        access-control (parameter `expel`) of both members whether this one may. Members of \
+        dialect irati expel\nneighbours only, and those of rlite nobody."
+    )]
+    Expel {
+        /// The DIF
+        name: DifName,
+        /// The member, by name
+        member: String,
+    },
     /// List the DIFs of this system in the order in which they are searched
     #[command(after_help = "Example:\n  carina dif list")]
     List,
@@ -80,6 +92,7 @@ pub fn run(shared: &Shared, command: &DifCommand) -> Outcome {
         DifCommand::Extend(args) => extend::run(shared, args),
         DifCommand::Retract(args) => retract::run(shared, args),
         DifCommand::Leave { name } => make::leave(shared, name),
+        DifCommand::Expel { name, member } => make::expel(shared, name, member),
         DifCommand::List => list(shared),
         DifCommand::Show(args) => show::run(shared, args),
         DifCommand::Map(args) => map::run(shared, args),

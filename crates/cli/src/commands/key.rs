@@ -13,13 +13,15 @@ use crate::report::{print_json, print_line};
 pub enum KeyCommand {
     /// Make a private key, and print the line that lets it in elsewhere
     #[command(
-        after_help = "Example:\n  carina key generate /etc/carina/host.key --name host\n\nThe line \
-        printed goes into the ALLOWEDFILE of --auth ed25519:KEYFILE,ALLOWEDFILE of the others."
+        after_help = "Example:\n  carina key generate /etc/carina/net.key --name net.host\n\nThe \
+        line printed goes into the ALLOWEDFILE of --auth ed25519:KEYFILE,ALLOWEDFILE of the others. \
+        The name\nin it has to be that of the IPCP which has the key: DIF.SYSTEM unless --ipcp is \
+        given."
     )]
     Generate {
         /// The new file, which only its owner may read
         file: PathBuf,
-        /// One word that stands for the key [default: the name of the file without its ending]
+        /// The IPCP that has the key [default: the name of the file without its ending]
         #[arg(long)]
         name: Option<String>,
     },

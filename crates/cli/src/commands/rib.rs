@@ -17,12 +17,20 @@ pub enum RibCommand {
     /// List objects
     #[command(
         after_help = "Examples:\n  carina rib list\n  carina rib list /routing --dif net\n  \
-        carina rib list /members --dif net --member net.host2"
+        carina rib list /members --dif net --member net.host2\n  \
+        carina rib list / --depth 1\n  \
+        carina rib list / --where class=n1-flow --where blocked=true"
     )]
     List {
         /// The object from which to start
         #[arg(default_value = "/")]
         path: String,
+        /// How many levels below it [default: all]
+        #[arg(long, value_name = "LEVELS")]
+        depth: Option<u32>,
+        /// Only objects of a class (class=CLASS) or with this value of a field; repeat for more
+        #[arg(long = "where", value_name = "FIELD=VALUE", value_parser = condition)]
+        conditions: Vec<String>,
         #[command(flatten)]
         of: Of,
     },
@@ -52,18 +60,25 @@ pub struct Of {
 /// # Errors
 /// There is no such member or object, or the member does not answer.
 pub fn run(shared: &Shared, command: &RibCommand) -> Outcome {
-    let (path, of, scope) = match command {
-        RibCommand::List { path, of } => (path, of, SCOPE_ALL),
-        RibCommand::Read { path, of } => (path, of, 0),
+    let (path, of, scope, filter) = match command {
+        RibCommand::List {
+            path,
+            depth,
+            conditions,
+            of,
+        } => (path, of, depth.unwrap_or(SCOPE_ALL), conditions.join("&")),
+        RibCommand::Read { path, of } => (path, of, 0, String::new()),
     };
+    let filter = (!filter.is_empty()).then_some(filter.as_str());
+    let (dif, member) = (of.dif.as_deref(), of.member.as_deref());
     let objects = shared
         .control()
-        .rib(of.dif.as_deref(), of.member.as_deref(), path, scope)
+        .rib_where(dif, member, path, scope, filter)
         .attempt(format!("reading {path}"))?;
     if shared.json {
         return print_json(&objects);
     }
-    if scope == 0 {
+    if matches!(command, RibCommand::Read { .. }) {
         return print_line(fields_text(&objects));
     }
     let mut table = Table::new(["OBJECT", "CLASS", "FIELDS"]);
@@ -76,6 +91,14 @@ pub fn run(shared: &Shared, command: &RibCommand) -> Outcome {
         table.row([object.path.clone(), object.class.clone(), fields.join(" ")]);
     }
     print_line(table)
+}
+
+/// A condition of `--where`.
+fn condition(text: &str) -> Result<String, String> {
+    match text.split_once('=') {
+        Some((field, _)) if !field.is_empty() && !text.contains('&') => Ok(text.to_owned()),
+        _ => Err("it must be FIELD=VALUE, without `&`".to_owned()),
+    }
 }
 
 /// Objects with a line for each field.

@@ -167,6 +167,7 @@ impl<P: Peer> Script<P> {
                 op: RibOp::Read {
                     path: "/".into(),
                     scope: 9,
+                    filter: String::new(),
                 },
             }),
             6 => self.order(Command::Register { name: name() }),

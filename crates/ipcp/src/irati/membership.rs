@@ -161,18 +161,22 @@ impl Irati {
     }
 
     /// Ends the neighbourhood with a member, and admits it no more.
-    pub(super) fn expel(&mut self, now: u64, member: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn expel(&mut self, now: u64, id: u64, member: &str, dt: &mut dyn DataTransfer) {
         let Some(n1) = self.n1_of(member) else {
             let text = format!(
                 "{member:?} cannot be expelled: it is no neighbour, and in an irati DIF only \
                  neighbours can be released"
             );
-            return self.journal.notice("expel", &text);
+            self.journal.notice("expel", &text);
+            let result = Err(text);
+            return self.journal.tell(Event::Answer { id, result });
         };
         if self.expelled.len() < EXPELLED_MAX {
             self.expelled.insert(member.to_string());
         }
         self.part(now, n1, "it was expelled", true, dt);
         self.rest(n1);
+        let result = Ok(Vec::new());
+        self.journal.tell(Event::Answer { id, result });
     }
 }

@@ -9,6 +9,7 @@ use crate::api::{Event, RibObject, RibOp};
 use crate::foreign::show::{Neighbour, Shown};
 use crate::policy::component;
 use crate::seam::DataTransfer;
+use crate::shown::passing;
 
 impl Irati {
     /// Answers [`Command::Rib`](crate::Command::Rib).
@@ -26,7 +27,16 @@ impl Irati {
                 "the RIB of {member:?} cannot be asked for: members of an irati DIF read only \
                  their neighbours' enrollment; ask at its own system"
             )),
-            (None, RibOp::Read { path, scope }) => self.show(now, &path, scope, dt),
+            (
+                None,
+                RibOp::Read {
+                    path,
+                    scope,
+                    filter,
+                },
+            ) => self
+                .show(now, &path, scope, dt)
+                .and_then(|objects| passing(objects, &filter)),
             (None, RibOp::Write { path, fields }) => {
                 let component = path.strip_prefix("/policies/").unwrap_or(&path);
                 let _ = fields;

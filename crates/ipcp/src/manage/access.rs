@@ -1,6 +1,7 @@
 //! Who may do what: join, allocate flows, write to the RIB, expel.
 
 use alloc::boxed::Box;
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
@@ -20,6 +21,14 @@ pub enum Deed<'a> {
     Write,
     /// Make a member leave.
     Expel,
+}
+
+/// Why an IPCP is refused that has proved to be another than it says.
+pub(super) fn is_another(name: &str, identity: &str) -> String {
+    format!(
+        "{name} proved to be {identity:?}; a key has to be allowed by the name of the IPCP that \
+         has it, {name:?}"
+    )
 }
 
 /// A policy of component `access-control`.

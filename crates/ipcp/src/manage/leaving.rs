@@ -112,21 +112,23 @@ impl Management {
     }
 
     /// The order to make a member leave.
-    pub(super) fn expel(&mut self, now: u64, member: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn expel(&mut self, now: u64, id: u64, member: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.address_of(member).is_none() {
-            return self.notice("expel", &alloc::format!("no member {member:?} can be seen"));
+            return self.not_expelled(id, &alloc::format!("no member {member:?} can be seen"));
         }
         if !self.policies.access.allows(&self.own, Deed::Expel) {
             let text = "this member may not make others leave; see policy access-control";
-            return self.notice("expel", text);
+            return self.not_expelled(id, text);
         }
         if member == self.own {
+            let result = Ok(Vec::new());
+            self.events.push_back(Event::Answer { id, result });
             return self.leave(now, "it was told to leave", dt);
         }
         let until = (now + BAN_NS).to_be_bytes().to_vec();
         match self.store.put(Kind::Expelled, member, until) {
             Ok(entry) => self.flood(now, &[entry], None, dt),
-            Err(reason) => self.notice("expel", reason),
+            Err(reason) => return self.not_expelled(id, reason),
         }
         let object = Object::Member(Some(member.to_string()));
         let message = dialect::request(Opcode::Stop, &object, None);
@@ -134,10 +136,17 @@ impl Management {
             now,
             alloc::vec![member.to_string()],
             message,
-            What::Expel,
+            What::Expel { id },
             dt,
         );
         self.drop_expelled_later(now);
+    }
+
+    /// A member was not made to leave: who ordered it hears why, and whoever reads the log.
+    pub(super) fn not_expelled(&mut self, id: u64, reason: &str) {
+        self.notice("expel", reason);
+        let result = Err(reason.to_string());
+        self.events.push_back(Event::Answer { id, result });
     }
 
     /// Neighbours that were expelled are dropped after the order had time to reach them.

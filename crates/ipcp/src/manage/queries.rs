@@ -17,6 +17,7 @@ use super::rib::Asker;
 use super::{MS, Management};
 use crate::api::{Event, FlowKey, RibObject, RibOp};
 use crate::seam::DataTransfer;
+use crate::shown::passing;
 
 /// First pause before a question is repeated.
 const REPEAT_NS: u64 = 500 * MS;
@@ -29,6 +30,9 @@ const GIVE_UP_NS: u64 = 10_000 * MS;
 
 /// Questions under way, at most.
 const QUERIES_MAX: usize = 1024;
+
+/// Longest filter of a question to another member, in bytes.
+const FILTER_BYTES_MAX: usize = 1024;
 
 /// Most bytes of an answer.
 pub(super) const ANSWER_MAX: usize = 4 << 20;
@@ -43,7 +47,7 @@ pub(super) enum What {
     /// A registration at its home.
     Registration,
     /// To make a member leave.
-    Expel,
+    Expel { id: u64 },
 }
 
 /// Questions and answers under way.
@@ -136,7 +140,7 @@ impl Management {
             }
             // The renewal tries again.
             What::Registration => self.journal.count("registrations-unanswered"),
-            What::Expel => self.notice("expel", &format!("the member did not answer: {reason}")),
+            What::Expel { id } => self.not_expelled(id, reason),
         }
     }
 
@@ -156,6 +160,7 @@ impl Management {
                 let Some(query) = self.queries.asked.remove(&invoke) else {
                     continue;
                 };
+                self.stop_reading(now, &query, dt);
                 if query.others.is_empty() {
                     let reason = format!("{} does not answer", query.member);
                     self.query_failed(now, query.what, &reason, dt);
@@ -177,6 +182,15 @@ impl Management {
         self.queries.readers.retain(|_, reader| reader.until > now);
     }
 
+    /// Whoever is still at it need send no more parts.
+    fn stop_reading(&mut self, now: u64, query: &Query, dt: &mut dyn DataTransfer) {
+        if query.message.opcode == Opcode::Read {
+            let mut cancel = Message::new(Opcode::CancelRead);
+            cancel.invoke_id = query.message.invoke_id;
+            self.send_to(now, query.address, cancel.encode(), dt);
+        }
+    }
+
     /// An answer, or a part of one.
     pub(super) fn on_query_answer(
         &mut self,
@@ -185,6 +199,9 @@ impl Management {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
+        if message.opcode == Opcode::CancelReadR {
+            return;
+        }
         let Some(query) = self.queries.asked.get_mut(&message.invoke_id) else {
             return self.journal.count("stale");
         };
@@ -232,7 +249,11 @@ impl Management {
                 let members = self.looked_up(now, &name, value.members);
                 self.flow_places(now, flow, Ok(members), dt);
             }
-            What::Registration | What::Expel => {}
+            What::Expel { id } => {
+                let result = Ok(Vec::new());
+                self.events.push_back(Event::Answer { id, result });
+            }
+            What::Registration => {}
         }
     }
 
@@ -271,10 +292,23 @@ impl Management {
             return;
         };
         let message = match op {
-            RibOp::Read { path, scope } => {
+            RibOp::Read {
+                path,
+                scope,
+                filter,
+            } => {
+                if filter.len() > FILTER_BYTES_MAX {
+                    let result = Err(format!(
+                        "the filter has {} bytes; at most {FILTER_BYTES_MAX} go in a message",
+                        filter.len()
+                    ));
+                    self.events.push_back(Event::Answer { id, result });
+                    return;
+                }
                 let mut message = dialect::request(Opcode::Read, &object, None);
                 message.name = path;
                 message.scope = i32::try_from(scope).unwrap_or(i32::MAX);
+                message.filter = filter.into_bytes();
                 message
             }
             RibOp::Write { path, fields } => {
@@ -298,7 +332,11 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) -> Result<Vec<RibObject>, String> {
         match op {
-            RibOp::Read { path, scope } => self.show(&path, scope, dt),
+            RibOp::Read {
+                path,
+                scope,
+                filter,
+            } => passing(self.show(&path, scope, dt)?, &filter),
             RibOp::Write { path, fields } => match Object::parse(&path) {
                 Some(Object::Policy(Some(component))) => {
                     self.set_policy(now, &component, &fields, dt)?;

@@ -1,6 +1,6 @@
 //! M_READ of other members: long answers in parts, cancelled reads, filters.
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_cdap::{Flag, Message, Value};
@@ -9,8 +9,9 @@ use super::dialect::{self, Part, result};
 use super::queries::ANSWER_MAX;
 use super::rib::Asker;
 use super::{MS, Management};
-use crate::api::{RibObject, Scalar};
+use crate::api::RibObject;
 use crate::seam::DataTransfer;
+use crate::shown::passing;
 
 /// Answers kept, at most.
 const READERS_MAX: usize = 32;
@@ -143,36 +144,7 @@ impl Management {
     /// The objects that an M_READ means.
     fn select(&self, message: &Message, dt: &dyn DataTransfer) -> Result<Vec<RibObject>, String> {
         let scope = u32::try_from(message.scope).unwrap_or(0);
-        let objects = self.show(&message.name, scope, dt)?;
         let filter = core::str::from_utf8(&message.filter).map_err(|_| "the filter is no text")?;
-        Ok(objects
-            .into_iter()
-            .filter(|object| passes(object, filter))
-            .collect())
+        passing(self.show(&message.name, scope, dt)?, filter)
     }
-}
-
-/// A filter is `FIELD=VALUE` or `class=CLASS`, several joined by `&`; an empty one passes all.
-fn passes(object: &RibObject, filter: &str) -> bool {
-    filter
-        .split('&')
-        .filter(|term| !term.is_empty())
-        .all(|term| {
-            let Some((field, wanted)) = term.split_once('=') else {
-                return false;
-            };
-            if field == "class" {
-                return object.class == wanted;
-            }
-            object.fields.iter().any(|(name, value)| {
-                name == field
-                    && match value {
-                        Scalar::Uint(number) => number.to_string() == wanted,
-                        Scalar::Int(number) => number.to_string() == wanted,
-                        Scalar::Text(text) => text == wanted,
-                        Scalar::Bool(flag) => flag.to_string() == wanted,
-                        Scalar::List(list) => list.iter().any(|item| item == wanted),
-                    }
-            })
-        })
 }

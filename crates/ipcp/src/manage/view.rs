@@ -55,20 +55,24 @@ impl Management {
         if wants("/flows") {
             self.show_flows(&mut all);
         }
+        let mut of_transfer = Vec::new();
+        if wants("/transfer") || wants("/counters") {
+            dt.show(&mut of_transfer);
+        }
+        let (counted, of_transfer): (Vec<_>, Vec<_>) = of_transfer
+            .into_iter()
+            .partition(|object| object.path == "/counters");
         if wants("/transfer") {
             all.push(new(&Object::Transfer, Vec::new()));
-            let mut of_transfer = Vec::new();
-            dt.show(&mut of_transfer);
-            all.extend(
-                of_transfer
-                    .into_iter()
-                    .filter(|object| object.path != "/transfer"),
-            );
+            let below = of_transfer.into_iter();
+            all.extend(below.filter(|object| object.path != "/transfer"));
         }
         if wants("/counters") {
+            // Counters of both halves are one object.
             let counters = self.journal.counters().iter();
-            let fields = counters.map(|(name, count)| uint(name, *count)).collect();
-            all.push(new(&Object::Counters, fields));
+            let own = counters.map(|(name, count)| uint(name, *count));
+            let fields = own.chain(counted.into_iter().flat_map(|object| object.fields));
+            all.push(new(&Object::Counters, fields.collect()));
         }
         let found = in_scope(all, path, scope);
         if found.is_empty() {

@@ -83,7 +83,7 @@ impl Catalogue {
 
     /// Adds the policies that a toolbox makes. They hold for N-1 flows to come.
     pub fn describe_toolbox(&mut self, toolbox: &dyn Toolbox) {
-        for (component, name, params) in toolbox.list() {
+        for (component, name, help, params) in toolbox.list() {
             let params = params
                 .into_iter()
                 .map(|(name, default, help)| Param {
@@ -95,7 +95,7 @@ impl Catalogue {
             self.describe(Descriptor {
                 component,
                 name,
-                help: "made by the toolbox that the IPCP was given",
+                help,
                 params,
                 is_live: false,
             });

@@ -425,7 +425,7 @@ impl LayerManagement for Rlite {
             Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
             Command::GiveUpN1 { n1, reason } => self.give_up_n1(now, n1, &reason, dt),
             Command::Leave => self.leave(now, "it was told to leave", dt),
-            Command::Expel { member } => self.expel(&member),
+            Command::Expel { id, member } => self.expel(id, &member),
             Command::Register { name } => self.register(now, &name, dt),
             Command::Unregister { name } => self.unregister(now, &name, dt),
             Command::Respond { flow, answer } => self.flows.respond(now, flow, answer, dt),

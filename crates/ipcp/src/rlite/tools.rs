@@ -14,6 +14,7 @@ use crate::api::{Event, RibObject, RibOp, Scalar};
 use crate::config::PolicySpec;
 use crate::foreign::show::{Neighbour, Shown};
 use crate::seam::DataTransfer;
+use crate::shown::passing;
 
 impl Rlite {
     /// Leaves the DIF: flows end, registrations and lower flows are taken back, neighbours are
@@ -57,11 +58,13 @@ impl Rlite {
     }
 
     /// rlite has no message that makes another member leave.
-    pub(super) fn expel(&mut self, member: &str) {
+    pub(super) fn expel(&mut self, id: u64, member: &str) {
         let text = format!(
             "{member:?} cannot be told to leave: members of an rlite DIF have no such message"
         );
         self.journal.notice("expel", &text);
+        let result = Err(text);
+        self.journal.tell(Event::Answer { id, result });
     }
 
     /// Reads or writes this member's RIB.
@@ -79,7 +82,13 @@ impl Rlite {
             .is_none_or(|member| *member == self.own || Some(member) == own_address.as_ref());
         let result = if is_here {
             match op {
-                RibOp::Read { path, scope } => self.show(now, &path, scope, dt),
+                RibOp::Read {
+                    path,
+                    scope,
+                    filter,
+                } => self
+                    .show(now, &path, scope, dt)
+                    .and_then(|objects| passing(objects, &filter)),
                 RibOp::Write { path, fields } => self.write(now, &path, &fields, dt),
             }
         } else {

@@ -220,7 +220,7 @@ fn whoever_takes_a_member_for_its_neighbour_that_is_none_any_more_hears_so() {
     // a ends the connection, and its M_RELEASE is lost.
     net.wires[0].loss = 100;
     let member = "b".to_string();
-    net.order("a", Command::Expel { member });
+    net.order("a", Command::Expel { id: 0, member });
     net.wires[0].loss = 0;
     assert!(net.names("b", "/neighbours").contains(&"a".to_string()));
     net.run(6 * SECOND);
@@ -290,14 +290,14 @@ fn a_member_that_leaves_is_gone_and_can_come_back() {
 fn an_expelled_neighbour_is_not_admitted_again() {
     let mut net = chain(10, &["a", "b"], &config());
     let member = "x".to_string();
-    net.order("a", Command::Expel { member });
+    net.order("a", Command::Expel { id: 0, member });
     assert!(
         net.notices("a")
             .concat()
             .contains("\"x\" cannot be expelled")
     );
     let member = "b".to_string();
-    net.order("a", Command::Expel { member });
+    net.order("a", Command::Expel { id: 0, member });
     net.run(90 * SECOND);
     assert!(net.names("a", "/neighbours").iter().all(|name| name != "b"));
     assert!(net.failures("b").concat().contains("was told to leave"));

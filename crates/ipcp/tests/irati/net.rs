@@ -155,9 +155,9 @@ impl Toolbox for Words {
 
     fn list(&self) -> Vec<PolicyRow> {
         vec![
-            ("authentication", "none", vec![]),
-            ("authentication", "xor-password", vec![]),
-            ("sdu-protection", "none", vec![]),
+            ("authentication", "none", "", vec![]),
+            ("authentication", "xor-password", "", vec![]),
+            ("sdu-protection", "none", "", vec![]),
         ]
     }
 }

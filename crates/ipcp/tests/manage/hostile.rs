@@ -8,7 +8,7 @@ use carina_ipcp::Command;
 use crate::net::{Net, SECOND, chain, config};
 
 /// A management PDU with these addresses.
-fn pdu(src: u64, dst: u64, message: &[u8]) -> Vec<u8> {
+pub fn pdu(src: u64, dst: u64, message: &[u8]) -> Vec<u8> {
     let pci = Pci {
         kind: PduType::Management,
         dst: Address(dst),

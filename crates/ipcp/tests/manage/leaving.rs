@@ -92,13 +92,27 @@ fn whoever_left_may_come_back() {
 fn expelled_member_leaves_and_stays_away() {
     let config = with_policy(config(), "access-control", "list", &[("expel", "a")]);
     let mut net = chain(3, &["a", "b", "c"], config);
-    net.order("b", Command::Expel { member: "c".into() });
+    let expel = |id: u64| Command::Expel {
+        id,
+        member: "c".into(),
+    };
+    net.order("b", expel(1));
     net.run(5 * SECOND);
     assert!(net.is_member("c"));
     assert!(net.notices("b")[0].contains("may not make others leave"));
-    net.order("a", Command::Expel { member: "c".into() });
+    let answered = |net: &Net, at: &str, id: u64| {
+        let answers = net.told(at, |event| match event {
+            Event::Answer { id: of, result } if *of == id => Some(result.clone()),
+            _ => None,
+        });
+        answers[0].clone()
+    };
+    let refusal = answered(&net, "b", 1).unwrap_err();
+    assert!(refusal.contains("access-control"), "{refusal}");
+    net.order("a", expel(2));
     net.run(5 * SECOND);
     assert!(!net.is_member("c"));
+    assert_eq!(answered(&net, "a", 2), Ok(Vec::new()));
     assert_eq!(left(&net, "c").len(), 1, "{:?}", left(&net, "c"));
     net.end_wire(1);
     net.wire("c", "b");

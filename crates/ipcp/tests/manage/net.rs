@@ -166,10 +166,10 @@ impl Toolbox for Words {
 
     fn list(&self) -> Vec<PolicyRow> {
         vec![
-            ("authentication", "none", vec![]),
-            ("authentication", "challenge", vec![]),
-            ("sdu-protection", "none", vec![]),
-            ("sdu-protection", "stamp", vec![]),
+            ("authentication", "none", "", vec![]),
+            ("authentication", "challenge", "", vec![]),
+            ("sdu-protection", "none", "", vec![]),
+            ("sdu-protection", "stamp", "", vec![]),
         ]
     }
 }

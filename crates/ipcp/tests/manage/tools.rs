@@ -1,13 +1,17 @@
 //! The RIB as tools use it, here and at other members.
 
+use carina_cdap::{Message, Opcode};
+use carina_ipcp::Command;
 use carina_ipcp::api::{RibObject, RibOp, Scalar};
 
-use crate::net::{chain, config, with_policy};
+use crate::hostile::pdu;
+use crate::net::{Net, SECOND, chain, config, with_policy};
 
 fn read(path: &str, scope: u32) -> RibOp {
     RibOp::Read {
         path: path.into(),
         scope,
+        filter: String::new(),
     }
 }
 
@@ -49,6 +53,22 @@ fn every_part_of_the_tree_is_there() {
     ] {
         assert!(all.iter().any(|object| object.path == path), "{path}");
     }
+    let mut paths: Vec<&String> = all.iter().map(|object| &object.path).collect();
+    paths.sort();
+    let count = paths.len();
+    paths.dedup();
+    assert_eq!(paths.len(), count, "an object has one path");
+    // What both halves of the IPCP count is in one object, wherever one asks from.
+    let counters = net.read_rib("a", "/counters", 0);
+    assert_eq!(counters.len(), 1);
+    assert!(matches!(
+        field(&counters[0], "pdus-received"),
+        Scalar::Uint(1..)
+    ));
+    assert!(matches!(
+        field(&counters[0], "enrolled-others"),
+        Scalar::Uint(1)
+    ));
     let top = net.read_rib("a", "/", 1);
     assert!(
         top.iter()
@@ -87,6 +107,64 @@ fn another_member_shows_its_rib_by_name_and_by_address_also_over_loss() {
         .unwrap_err();
     assert!(error.contains("there is no object"), "{error}");
     assert!(net.rib("a", Some("nobody"), read("/", 0)).is_err());
+}
+
+#[test]
+fn a_filter_leaves_what_is_asked_for_here_and_at_other_members() {
+    let mut net = chain(5, &["a", "b", "c"], config());
+    let ask = |filter: &str| RibOp::Read {
+        path: "/".into(),
+        scope: 9,
+        filter: filter.into(),
+    };
+    for member in [None, Some("c")] {
+        let cubes = net
+            .rib("a", member, ask("class=qos_cube"))
+            .expect("objects");
+        assert_eq!(cubes.len(), 6, "{member:?}: five, and what is above them");
+        let reliable = ask("class=qos_cube&retransmission=true&in_order=true");
+        let found = net.rib("a", member, reliable).expect("objects");
+        assert_eq!(found.len(), 1, "{member:?}");
+        assert_eq!(found[0].path, "/dif/cubes/3");
+        let none = net
+            .rib("a", member, ask("class=nothing"))
+            .expect("an answer");
+        assert!(none.is_empty(), "{member:?}: {none:?}");
+        let error = net.rib("a", member, ask("qos_cube")).unwrap_err();
+        assert!(error.contains("FIELD=VALUE"), "{member:?}: {error}");
+    }
+    let long = ask(&format!("name={}", "x".repeat(1024)));
+    let error = net.rib("a", Some("c"), long).unwrap_err();
+    assert!(error.contains("at most 1024"), "{error}");
+}
+
+#[test]
+fn a_read_that_is_cancelled_sends_no_more_parts() {
+    let mut net = chain(6, &["a", "b"], config());
+    for number in 0..1_000 {
+        let name = format!("an-application-with-a-name-of-some-length-{number}");
+        net.order("a", Command::Register { name });
+    }
+    net.run(5 * SECOND);
+    let [a, b] = ["a", "b"].map(|name| net.members[name].address().expect("a member").0);
+    let mut read = Message::object(Opcode::Read, "", "/directory");
+    read.scope = 1;
+    let mut cancel = Message::new(Opcode::CancelRead);
+    // B has not asked: it counts each part, and nothing else.
+    let mut parts = |net: &mut Net, id: i32, cancels: bool| {
+        let before = net.count("b", "stale");
+        (read.invoke_id, cancel.invoke_id) = (id, id);
+        net.inject(0, 1, pdu(b, a, &read.encode()));
+        if cancels {
+            net.inject(0, 1, pdu(b, a, &cancel.encode()));
+        }
+        net.run(5 * SECOND);
+        net.count("b", "stale") - before
+    };
+    let all = parts(&mut net, 1_000_001, false);
+    assert!(all > 40, "{all}");
+    let first = parts(&mut net, 1_000_002, true);
+    assert!((1..=16).contains(&first), "{first} of {all}");
 }
 
 #[test]

@@ -161,7 +161,16 @@ impl Net {
 
     pub fn read_rib(&mut self, at: &str, path: &str, scope: u32) -> Vec<RibObject> {
         let path = path.to_string();
-        let answer = self.rib(at, None, RibOp::Read { path, scope });
+        let filter = String::new();
+        let answer = self.rib(
+            at,
+            None,
+            RibOp::Read {
+                path,
+                scope,
+                filter,
+            },
+        );
         answer.expect("an object")
     }
 

@@ -7,8 +7,16 @@ use carina_wire::FlowSpec;
 use crate::net::{Net, SECOND, line};
 
 fn read(net: &mut Net, at: &str, path: &str, scope: u32) -> Result<Vec<String>, String> {
-    let path = path.to_string();
-    let objects = net.rib(at, None, RibOp::Read { path, scope })?;
+    let (path, filter) = (path.to_string(), String::new());
+    let objects = net.rib(
+        at,
+        None,
+        RibOp::Read {
+            path,
+            scope,
+            filter,
+        },
+    )?;
     Ok(objects.into_iter().map(|object| object.path).collect())
 }
 
@@ -72,8 +80,12 @@ fn names_with_a_slash_are_one_part_of_a_path() {
 fn the_longest_pdu_is_what_the_n1_flows_carry_not_what_the_constants_claim() {
     let mut net = line(1, &["a", "b"]);
     for member in ["a", "b"] {
-        let path = "/dif".to_string();
-        let shown = net.rib(member, None, RibOp::Read { path, scope: 0 });
+        let read = RibOp::Read {
+            path: "/dif".to_string(),
+            scope: 0,
+            filter: String::new(),
+        };
+        let shown = net.rib(member, None, read);
         let fields = &shown.expect("the object")[0].fields;
         let longest = fields.iter().find(|(name, _)| name == "max_pdu");
         let longest = longest.map(|(_, value)| value);
@@ -87,13 +99,18 @@ fn what_rlite_cannot_do_is_refused_with_the_reason() {
     let read = |path: &str| RibOp::Read {
         path: path.into(),
         scope: 0,
+        filter: String::new(),
     };
     let answer = net.rib("a", Some("b"), read("/dif"));
     assert!(answer.is_err_and(|reason| reason.contains("answer no questions")));
     // Its own name and address are this member.
     assert!(net.rib("a", Some("a"), read("/dif")).is_ok());
     assert!(net.rib("a", Some("1"), read("/dif")).is_ok());
-    net.order("a", Command::Expel { member: "b".into() });
+    let expel = Command::Expel {
+        id: 7,
+        member: "b".into(),
+    };
+    net.order("a", expel);
     let notices = net.notices("a");
     assert!(
         notices[0].contains("\"b\" cannot be told to leave"),

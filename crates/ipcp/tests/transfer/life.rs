@@ -197,10 +197,14 @@ fn too_long_sdus_are_refused_without_delimiting() {
     net.wire((0, 0), (1, 0));
     net.flow(0, 1, 1, &cubes()[0]);
     net.write(0, 1, &sdu(1, 1481));
-    net.write(0, 1, &sdu(2, 1482));
+    for _ in 0..3 {
+        net.write(0, 1, &sdu(2, 1482));
+    }
+    net.write(0, 1, &sdu(3, 1481));
     net.settle();
-    assert_eq!(net.take_read(1, 1), [sdu(1, 1481)]);
-    assert_eq!(net.dropped(0, DropReason::SduTooLong), 1);
+    assert_eq!(net.take_read(1, 1), [sdu(1, 1481), sdu(3, 1481)]);
+    assert_eq!(net.dropped(0, DropReason::SduTooLong), 3);
+    assert_eq!(net.notices(0, "1481"), 1, "told once, with what would fit");
 }
 
 #[test]

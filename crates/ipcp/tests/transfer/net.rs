@@ -309,6 +309,14 @@ impl Net {
     pub fn dropped(&self, member: usize, reason: carina_ipcp::DropReason) -> u64 {
         self.members[member].counters().dropped(reason)
     }
+
+    /// How often people at a member were told something with these words.
+    pub fn notices(&self, member: usize, words: &str) -> usize {
+        let is_it = |(of, event): &&(usize, TransferEvent)| {
+            *of == member && matches!(event, TransferEvent::Notice { text } if text.contains(words))
+        };
+        self.events.iter().filter(is_it).count()
+    }
 }
 
 /// Content that shows which SDU it is.

@@ -174,10 +174,17 @@ fn data_from_another_address_than_the_flow_has_is_forged() {
         dst_cep: cep,
         ..data(2, 3, 1)
     };
-    net.members[2].on_pdu(now, N1Port(0), pdu(&forged, 9, b"\0x"));
+    for _ in 0..5 {
+        net.members[2].on_pdu(now, N1Port(0), pdu(&forged, 9, b"\0x"));
+    }
     net.settle();
-    assert_eq!(net.dropped(2, DropReason::Forged), 1);
+    assert_eq!(net.dropped(2, DropReason::Forged), 5);
     assert!(net.take_read(2, 1).is_empty());
+    assert_eq!(net.notices(2, "forged"), 1, "told once");
+    // Whom the flow belongs to is not disturbed.
+    net.write(0, 1, &sdu(7, 500));
+    net.settle();
+    assert_eq!(net.take_read(2, 1), [sdu(7, 500)]);
 }
 
 #[test]

@@ -37,7 +37,8 @@ fn every_policy_of_the_list_can_be_made_with_its_defaults() {
     let mut tools = tools();
     let list = tools.list();
     assert_eq!(list.len(), 8);
-    for (component, name, params) in list {
+    for (component, name, help, params) in list {
+        assert!(help.ends_with('.'), "{component} {name}: {help:?}");
         let defaults: Vec<(&str, &str)> = params.iter().map(|row| (row.0, row.1)).collect();
         let spec = spec(name, &defaults);
         match component {

@@ -48,6 +48,15 @@ impl Client {
         self.delete(&format!("/v1/difs/{}", escape(name)))
     }
 
+    /// `DELETE /v1/difs/{name}/members/{member}`: makes another member leave the DIF.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn expel(&self, name: &str, member: &str) -> Result<(), ClientError> {
+        let (name, member) = (escape(name), escape(member));
+        self.delete(&format!("/v1/difs/{name}/members/{member}"))
+    }
+
     /// `GET /v1/rib`: the object at `path` and what is below it to a depth of `scope`, of the
     /// member of `dif` in this system (of its only normal DIF) or of another one.
     ///
@@ -60,8 +69,24 @@ impl Client {
         path: &str,
         scope: u32,
     ) -> Result<Vec<RibObject>, ClientError> {
+        self.rib_where(dif, member, path, scope, None)
+    }
+
+    /// `GET /v1/rib` with a filter: of the objects that [`Client::rib`] gives those with all of
+    /// these `FIELD=VALUE` or `class=CLASS`, joined by `&`.
+    ///
+    /// # Errors
+    /// [`ClientError`].
+    pub fn rib_where(
+        &self,
+        dif: Option<&str>,
+        member: Option<&str>,
+        path: &str,
+        scope: u32,
+        filter: Option<&str>,
+    ) -> Result<Vec<RibObject>, ClientError> {
         let mut target = format!("/v1/rib?path={}&scope={scope}", escape(path));
-        for (key, value) in [("dif", dif), ("member", member)] {
+        for (key, value) in [("dif", dif), ("member", member), ("filter", filter)] {
             if let Some(value) = value {
                 target += &format!("&{key}={}", escape(value));
             }

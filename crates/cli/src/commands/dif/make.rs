@@ -123,6 +123,23 @@ impl MemberArgs {
     }
 }
 
+/// A second member of a DIF in one system is more often a slip than a wish, so it has to be named.
+fn is_new(node: &Client, request: &DifCreate) -> Outcome {
+    let ipcps = node.ipcps().attempt("asking which IPCPs there are")?;
+    let is_one = |ipcp: &&IpcpInfo| {
+        let member = ipcp.member.as_ref();
+        ipcp.dif == request.name && member.is_some_and(|member| member.state != MemberState::Left)
+    };
+    match ipcps.iter().find(is_one) {
+        Some(ipcp) if request.ipcp.is_none() => Err(refused(format!(
+            "this system is in DIF {} already, as {}; `carina dif extend` lets that member use \
+             another N-1 DIF, and --ipcp NAME makes a second member",
+            request.name, ipcp.name
+        ))),
+        _ => Ok(()),
+    }
+}
+
 /// Makes the first member.
 ///
 /// # Errors
@@ -131,6 +148,7 @@ pub fn create(shared: &Shared, args: &CreateArgs) -> Outcome {
     let mut request = args.member.request(DifRole::Create)?;
     request.config = args.config.to_config()?;
     let node = shared.control();
+    is_new(&node, &request)?;
     let made = node
         .create_dif(&request)
         .attempt(format!("creating DIF {}", request.name))?;
@@ -148,6 +166,7 @@ pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
     request.via.clone_from(&args.via);
     request.config = args.config.to_config()?;
     let node = shared.control();
+    is_new(&node, &request)?;
     let made = node
         .create_dif(&request)
         .attempt(format!("joining DIF {}", request.name))?;
@@ -248,6 +267,21 @@ pub fn leave(shared: &Shared, name: &DifName) -> Outcome {
     match shared.json {
         true => print_json(&json!({ "left": name })),
         false => print_line(format!("this system has left DIF {name}")),
+    }
+}
+
+/// Makes another member leave a DIF.
+///
+/// # Errors
+/// There is no such member, a member does not allow it, or the node does not run.
+pub fn expel(shared: &Shared, name: &DifName, member: &str) -> Outcome {
+    shared
+        .control()
+        .expel(name.as_str(), member)
+        .attempt(format!("expelling {member} from DIF {name}"))?;
+    match shared.json {
+        true => print_json(&json!({ "dif": name, "expelled": member })),
+        false => print_line(format!("{member} was told to leave DIF {name}")),
     }
 }
 

@@ -7,6 +7,7 @@ use carina_cdap::{Message, Opcode};
 use super::Answering;
 use crate::api::N1Port;
 use crate::manage::Management;
+use crate::manage::access::is_another;
 use crate::manage::dialect::{self, Greeting, Object, result};
 use crate::manage::neighbours::Proof;
 use crate::seal::AuthStep;
@@ -84,7 +85,7 @@ impl Management {
                 identity,
             } => {
                 if !identity.is_empty() && identity != answering.peer.name {
-                    let reason = format!("it proved to be {identity:?}");
+                    let reason = is_another(&answering.peer.name, &identity);
                     return self.deny(now, n1, &answering, &reason, dt);
                 }
                 answering.proof = Proof { auth: None, secret };

@@ -9,6 +9,7 @@ use super::State;
 use crate::api::N1Port;
 use crate::config::PolicySpec;
 use crate::manage::Management;
+use crate::manage::access::is_another;
 use crate::manage::dialect::{self, Greeting, Object};
 use crate::manage::neighbours::Proof;
 use crate::seal::AuthStep;
@@ -52,7 +53,7 @@ impl Management {
                 identity,
             } => {
                 if !identity.is_empty() && identity != greeting.name {
-                    let reason = format!("{} proved to be {identity:?}", greeting.name);
+                    let reason = is_another(&greeting.name, &identity);
                     return self.attempt_failed(now, n1, &reason, false, dt);
                 }
                 asking.proof = Proof { auth: None, secret };
@@ -136,7 +137,7 @@ impl Management {
                 identity,
                 ..
             } if !identity.is_empty() && identity != greeting.name => {
-                Err(format!("{} proved to be {identity:?}", greeting.name))
+                Err(is_another(&greeting.name, &identity))
             }
             AuthStep::Done {
                 last: None, secret, ..
