@@ -278,6 +278,25 @@ impl Taken {
         end.publish();
     }
 
+    /// Sends an SDU of any length, in pieces of at most `piece` bytes.
+    pub fn send_in_pieces(&mut self, sdu: &[u8], piece: usize) {
+        let end = self.end.as_mut().expect("a ring");
+        let patience = Instant::now() + Duration::from_secs(30);
+        let mut rest = sdu;
+        loop {
+            let (now, later) = rest.split_at(rest.len().min(piece));
+            while end.tx.push(&[now], !later.is_empty()).is_err() {
+                end.publish();
+                assert!(Instant::now() < patience, "no room for 30 s");
+                std::thread::yield_now();
+            }
+            if later.is_empty() {
+                return end.publish();
+            }
+            rest = later;
+        }
+    }
+
     /// The next SDU of any number of pieces; `None` at the end of the flow.
     pub fn recv_whole(&mut self) -> Option<Vec<u8>> {
         let mut sdu = Vec::new();

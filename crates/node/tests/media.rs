@@ -1,0 +1,228 @@
+//! A DIF over a DIF over each shim, with field widths of their own, and SDUs of every length.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod support;
+
+#[path = "../../netdev/tests/room/mod.rs"]
+mod room;
+
+use std::net::UdpSocket;
+
+use carina_api::FlowSpec;
+use carina_api::control::{DifCreate, DifRole, LinkState};
+use carina_api::ipc::Mode;
+use room::Room;
+use serde_json::{Value, json};
+use support::members::enrolled;
+use support::pair::Pair;
+use support::*;
+
+/// Two systems (or one, for a shim that reaches no further) that have the DIF `base` in common.
+struct Place<'a> {
+    here: &'a House,
+    there: &'a House,
+    base: &'static str,
+}
+
+/// Bytes without a pattern that a mistake could hide in.
+fn content(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15 ^ seed;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
+
+impl Place<'_> {
+    /// A DIF over another, with a member at either side.
+    fn dif(&self, name: &str, over: &str, config: Value) {
+        let members = ["here", "there"].map(|side| format!("{name}.{side}"));
+        let request = |role: DifRole, own: &str, config: Value| -> DifCreate {
+            let (via, config) = match role {
+                DifRole::Create => (Value::Null, config),
+                DifRole::Join => (json!(members[0]), Value::Null),
+            };
+            let value = json!({
+                "name": name, "role": role, "over": [over], "ipcp": own, "via": via, "config": config,
+            });
+            serde_json::from_value(value).unwrap()
+        };
+        let first = request(DifRole::Create, &members[0], config);
+        self.here.control().create_dif(&first).unwrap();
+        enrolled(self.here, &members[0]);
+        let second = request(DifRole::Join, &members[1], Value::Null);
+        self.there.control().create_dif(&second).unwrap();
+        enrolled(self.there, &members[1]);
+    }
+
+    fn width(&self, name: &str, field: &str) -> u64 {
+        let objects = self
+            .there
+            .control()
+            .rib(Some(name), None, "/dif", 0)
+            .unwrap();
+        objects[0].fields[field].as_u64().unwrap()
+    }
+
+    /// Two DIFs upon each other, whose members number and address in fields of other widths.
+    fn two_levels(&self) {
+        let wide = json!({ "widths": { "address": 8, "cep": 4, "qos": 2, "seq": 8, "length": 4 } });
+        let narrow = json!({ "widths": { "address": 1, "cep": 1, "seq": 2, "ctrl_seq": 2 } });
+        self.dif("lower", self.base, wide);
+        self.dif("upper", "lower", narrow);
+        for (name, address, seq) in [("lower", 8, 8), ("upper", 1, 2)] {
+            assert_eq!(self.width(name, "address_bytes"), address, "{name}");
+            assert_eq!(self.width(name, "seq_bytes"), seq, "{name}");
+        }
+        for name in ["lower", "upper"] {
+            for spec in [FlowSpec::reliable(), flow_controlled()] {
+                self.carries(name, spec);
+            }
+        }
+    }
+
+    /// SDUs of every length cross either way, whole and in order.
+    fn carries(&self, name: &str, spec: FlowSpec) {
+        let server = self.here.conn();
+        server.register("sink", Some(name)).unwrap();
+        eventually("the name is known", || {
+            let difs = self.there.control().difs().unwrap();
+            let found = difs.iter().find(|found| found.name == dif(name));
+            found.is_some_and(|found| found.names.contains(&app("sink")))
+        });
+        let caller = self.there.conn();
+        caller.ask_with("sink", Some(name), spec, Mode::Ring);
+        let asked = server.flow_request();
+        server.accept(asked.request, Mode::Ring);
+        let (mut theirs, mut mine) = (server.flow(), caller.flow());
+        pass(&mut mine, &mut theirs, name);
+        pass(&mut theirs, &mut mine, name);
+    }
+}
+
+fn pass(writer: &mut Taken, reader: &mut Taken, name: &str) {
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for (n, bytes) in LENGTHS.into_iter().enumerate() {
+                writer.send_in_pieces(&content(bytes, n as u64), PIECE);
+            }
+        });
+        for (n, bytes) in LENGTHS.into_iter().enumerate() {
+            let got = reader.recv_whole().unwrap();
+            assert_eq!(got.len(), bytes, "SDU {n} in {name}");
+            assert!(got == content(bytes, n as u64), "SDU {n} in {name}");
+        }
+    });
+}
+
+fn flow_controlled() -> FlowSpec {
+    FlowSpec {
+        in_order: true,
+        ..FlowSpec::unreliable()
+    }
+}
+
+/// What fits a frame and what does not; what small windows and short numbers make difficult.
+const LENGTHS: [usize; 8] = [1, 2, 100, 1_399, 1_500, 5_000, 7_999, 8_000];
+
+/// A piece that an eighth of the ring holds.
+const PIECE: usize = 8_000;
+
+#[test]
+fn two_difs_over_the_loopback_shim() {
+    let house = House::new("media-lo", "");
+    let place = Place {
+        here: &house,
+        there: &house,
+        base: "local",
+    };
+    place.two_levels();
+}
+
+#[test]
+fn two_difs_over_the_shim_for_hypervisors() {
+    let pair = Pair::new("media-hv", "");
+    let place = Place {
+        here: &pair.host,
+        there: &pair.guest,
+        base: "hv.x",
+    };
+    place.two_levels();
+}
+
+#[test]
+fn two_difs_over_udp() {
+    over_ip("udp", "sdu_max = 1400\n");
+}
+
+#[test]
+fn two_difs_over_tcp() {
+    over_ip("tcp", "");
+}
+
+fn over_ip(kind: &str, keys: &str) {
+    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let [here, there] = [0, 1].map(|at| sockets[at].local_addr().unwrap());
+    drop(sockets);
+    let house = |side: &str, own, peers: &[&str], other| {
+        let peer = |name: &&str| format!("{{ name = \"{name}\", address = \"{other}\" }}");
+        let peers: Vec<String> = peers.iter().map(peer).collect();
+        let toml = format!(
+            "[[ipcp]]\nname = \"e\"\ntype = \"{kind}\"\ndif = \"inet\"\nlisten = \"{own}\"\n\
+             peers = [{}]\n{keys}",
+            peers.join(", ")
+        );
+        House::new(&format!("media-{kind}-{side}"), &toml)
+    };
+    let names = ["lower", "lower.here", "lower.there"];
+    let (a, b) = (
+        house("a", here, &names, there),
+        house("b", there, &names, here),
+    );
+    up(&a);
+    up(&b);
+    let place = Place {
+        here: &a,
+        there: &b,
+        base: "inet",
+    };
+    place.two_levels();
+}
+
+fn up(house: &House) {
+    eventually("the shim is up", || {
+        let ipcps = house.control().ipcps().unwrap();
+        ipcps.iter().all(|ipcp| ipcp.state == LinkState::Up)
+    });
+}
+
+#[test]
+fn two_difs_over_ethernet() {
+    let (Some(left), Some(right)) = (Room::new(), Room::new()) else {
+        return;
+    };
+    left.join("va", &right, "vb", 1500);
+    let house = |room: &Room, side: &'static str| {
+        room.run(move || {
+            let toml = format!(
+                "[[ipcp]]\nname = \"e\"\ntype = \"eth\"\ninterface = \"v{side}\"\ndif = \"10\"\n"
+            );
+            House::new(&format!("media-eth-{side}"), &toml)
+        })
+    };
+    let (mut a, mut b) = (house(&left, "a"), house(&right, "b"));
+    up(&a);
+    up(&b);
+    let place = Place {
+        here: &a,
+        there: &b,
+        base: "10",
+    };
+    place.two_levels();
+    // The threads of the nodes live in the rooms.
+    a.node.take();
+    b.node.take();
+}
