@@ -158,11 +158,6 @@ fn two_difs_over_udp() {
     over_ip("udp", "sdu_max = 1400\n");
 }
 
-#[test]
-fn two_difs_over_tcp() {
-    over_ip("tcp", "");
-}
-
 fn over_ip(kind: &str, keys: &str) {
     let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
     let [here, there] = [0, 1].map(|at| sockets[at].local_addr().unwrap());
