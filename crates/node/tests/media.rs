@@ -125,8 +125,21 @@ fn flow_controlled() -> FlowSpec {
     }
 }
 
-/// What fits a frame and what does not; what small windows and short numbers make difficult.
-const LENGTHS: [usize; 8] = [1, 2, 100, 1_399, 1_500, 5_000, 7_999, 8_000];
+/// Short of a piece, one more; what fits a frame, what does not; more than the ring has.
+const LENGTHS: [usize; 12] = [
+    0,
+    1,
+    2,
+    1_399,
+    1_500,
+    8_000,
+    8_001,
+    40_000,
+    65_536,
+    65_537,
+    300_000,
+    1 << 20,
+];
 
 /// A piece that an eighth of the ring holds.
 const PIECE: usize = 8_000;

@@ -95,7 +95,8 @@ impl Line {
             return Err(packet);
         }
         self.delivered += cost;
-        self.recent.0 += packet.len() as u64;
+        // An SDU without a byte has one in a PDU as well: its header.
+        self.recent.0 += packet.len().max(1) as u64;
         self.recent.1 += cost;
         links.push(wires.to_flow, packet)
     }
@@ -153,13 +154,15 @@ impl Normal {
             .flow_of(link, links)
             .filter(|flow| self.line(*flow).filter(is_its).is_some());
         let (mut moved, mut bytes, mut sdus, mut pieces) = (false, 0, 0, 0);
-        while let Some(packet) = links.pop(link) {
+        while let Some(mut packet) = links.pop(link) {
             moved = true;
             let Some(flow) = flow else {
                 self.row.add(Value::DropFlowEnded, 1);
                 continue;
             };
             let more = packet.more();
+            // The PDUs that are made of it are whole, each.
+            packet.set_more(false);
             bytes += packet.len() as u64;
             if more {
                 pieces += 1
