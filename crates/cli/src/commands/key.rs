@@ -14,8 +14,8 @@ pub enum KeyCommand {
     /// Make a private key, and print the line that lets it in elsewhere
     #[command(
         after_help = "Example:\n  carina key generate /etc/carina/net.key --name net.host\n\nThe \
-        line printed goes into the ALLOWEDFILE of --auth ed25519:KEYFILE,ALLOWEDFILE of the others. \
-        The name\nin it has to be that of the IPCP which has the key: DIF.SYSTEM unless --ipcp is \
+        line printed goes into the ALLOWEDFILE of --auth ed25519:KEYFILE,ALLOWEDFILE of the \
+        others. The name\nin it has to be that of the IPCP which has the key: DIF.SYSTEM unless --ipcp is \
         given."
     )]
     Generate {
