@@ -15,8 +15,8 @@ pub enum KeyCommand {
     #[command(
         after_help = "Example:\n  carina key generate /etc/carina/net.key --name net.host\n\nThe \
         line printed goes into the ALLOWEDFILE of --auth ed25519:KEYFILE,ALLOWEDFILE of the \
-        others. The name\nin it has to be that of the IPCP which has the key: DIF.SYSTEM unless --ipcp is \
-        given."
+        others. The name\nin it has to be that of the IPCP which has the key: DIF.SYSTEM unless \
+        --ipcp is given."
     )]
     Generate {
         /// The new file, which only its owner may read
