@@ -98,7 +98,12 @@ impl Linger {
     /// turn yields, so that he need not wait for turns that find nothing. Somebody who kept it:
     /// see [`Linger::patience_ns`].
     pub fn pause(&mut self, turn: u32) -> bool {
-        let mut looks = std::mem::take(&mut self.may_ring) || turn.is_multiple_of(LOOK_TURNS);
+        let look_turns = if self.is_single {
+            LOOK_TURNS_SINGLE
+        } else {
+            LOOK_TURNS
+        };
+        let mut looks = std::mem::take(&mut self.may_ring) || turn.is_multiple_of(look_turns);
         if turn.is_multiple_of(self.yield_turns) {
             let before = monotonic_ns();
             carina_sys::yield_now();
@@ -112,10 +117,12 @@ impl Linger {
     /// Learns from a yield; true when somebody else ran.
     fn yielded(&mut self, before: u64, after: u64) -> bool {
         let ns = after.saturating_sub(before);
-        if ns > CROWDED_NS {
+        // On one processor a peer's turn takes as long as the work that it was given.
+        if ns > CROWDED_NS && !self.is_single {
             self.crowded_until = after + CROWDED_REST_NS;
         }
         let alone = match self.yield_ns_min {
+            _ if !self.is_single => YIELD_NS_ALONE,
             u64::MAX => YIELD_NS_ALONE,
             min => (6 * min.min(YIELD_NS_ALONE_MAX)).max(YIELD_NS_ALONE),
         };
@@ -142,12 +149,14 @@ const CROWDED_NS: u64 = 300_000;
 const CROWDED_REST_NS: u64 = 20_000_000;
 /// Turns without a system call are short.
 const LOOK_TURNS: u32 = 32;
+/// A device may ring as well, and a slow processor's turns are longer.
+const LOOK_TURNS_SINGLE: u32 = 8;
 /// Even with several processors an application may wait for this one.
 const YIELD_TURNS_MAX: u32 = 16;
 /// A yield takes less when nobody else wants the processor, in ns.
 const YIELD_NS_ALONE: u64 = 1_500;
-/// Where system calls are slow, as on an emulated processor, a yield takes less than six times
-/// the shortest one when nobody else wants it; more than this is never the shortest.
+/// On one processor, which may be emulated and slow at system calls, a yield takes less than six
+/// times the shortest one when nobody else wants it; more than this is never the shortest.
 const YIELD_NS_ALONE_MAX: u64 = 3_500;
 
 #[cfg(test)]
@@ -209,7 +218,7 @@ mod tests {
         linger.gave_to_sleepers();
         assert!(linger.pause(1));
         assert!(!linger.pause(2));
-        assert!(linger.pause(LOOK_TURNS));
+        assert!(linger.pause(LOOK_TURNS_SINGLE));
         let mut linger = Linger::new(2);
         linger.gave_to_sleepers();
         assert!(!linger.pause(1));

@@ -1,62 +1,8 @@
 //! Commands about members of a DIF: what is in their RIBs, who may be one, who has to go.
 
-// Helpers of tests may panic as tests may.
-#![allow(clippy::unwrap_used)]
+use crate::node::{Node, both_in_one};
 
-use std::process::{Child, Command, Output, Stdio};
-
-use serde_json::Value;
-
-/// The program under test.
-const CARINA: &str = env!("CARGO_BIN_EXE_carina");
-
-/// A node in which DIF `net` has the members `net.a` and `net.b`.
-struct Site {
-    directory: tempfile::TempDir,
-    node: Child,
-}
-
-impl Site {
-    fn new() -> Site {
-        let directory = tempfile::tempdir().unwrap();
-        let node = Command::new(CARINA)
-            .arg("--run")
-            .arg(directory.path().join("run"))
-            .arg("node")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let site = Site { directory, node };
-        site.done(&["dif", "create", "net", "--over", "local", "--ipcp", "net.a"]);
-        site.done(&[
-            "dif", "join", "net", "--over", "local", "--ipcp", "net.b", "--via", "net.a",
-        ]);
-        site
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(CARINA);
-        command.arg("--run").arg(self.directory.path().join("run"));
-        command.args(["--wait", "60s", "--json"]).args(words);
-        command.output().unwrap()
-    }
-
-    fn done(&self, words: &[&str]) -> Value {
-        let output = self.run(words);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {said}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
-    /// A command that fails with this exit code, and what it says.
-    fn fails(&self, words: &[&str], code: i32) -> String {
-        let output = self.run(words);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(code), "{words:?}: {said}");
-        said
-    }
-
+impl Node {
     fn paths(&self, words: &[&str]) -> Vec<String> {
         let objects = self.done(&[&["rib", "list"], words].concat());
         let objects = objects.as_array().unwrap().iter();
@@ -66,16 +12,9 @@ impl Site {
     }
 }
 
-impl Drop for Site {
-    fn drop(&mut self) {
-        let _ = self.node.kill();
-        let _ = self.node.wait();
-    }
-}
-
 #[test]
 fn objects_are_chosen_by_depth_and_by_conditions() {
-    let site = Site::new();
+    let site = both_in_one();
     let top = site.paths(&["/", "--depth", "1"]);
     assert!(top.contains(&"/members".to_owned()), "{top:?}");
     assert!(
@@ -94,7 +33,7 @@ fn objects_are_chosen_by_depth_and_by_conditions() {
 
 #[test]
 fn a_system_that_is_a_member_already_says_so() {
-    let site = Site::new();
+    let site = both_in_one();
     for verb in ["join", "create"] {
         let said = site.fails(&["dif", verb, "net", "--over", "local"], 3);
         for word in ["already, as net.", "carina dif extend", "--ipcp"] {
@@ -106,7 +45,7 @@ fn a_system_that_is_a_member_already_says_so() {
 
 #[test]
 fn a_member_is_told_to_leave() {
-    let site = Site::new();
+    let site = both_in_one();
     let said = site.fails(&["dif", "expel", "net", "net.c"], 1);
     assert!(said.contains("net.c"), "{said}");
     assert_eq!(

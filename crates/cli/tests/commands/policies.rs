@@ -1,50 +1,12 @@
 //! `carina policy set --all`, with nodes of its own.
 
-// Helpers of tests may panic as tests may.
-#![allow(clippy::unwrap_used)]
-
-use std::net::UdpSocket;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-/// The program under test.
-const CARINA: &str = env!("CARGO_BIN_EXE_carina");
-
-/// A node of this test.
-struct Node {
-    directory: tempfile::TempDir,
-    process: Child,
-}
+use crate::node::{CARINA, Node, both_in_one, one_in_each};
 
 impl Node {
-    fn new() -> Node {
-        let directory = tempfile::tempdir().unwrap();
-        let process = Command::new(CARINA)
-            .arg("--run")
-            .arg(directory.path().join("run"))
-            .arg("node")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        Node { directory, process }
-    }
-
-    fn run(&self, words: &[&str]) -> Output {
-        let mut command = Command::new(CARINA);
-        command.arg("--run").arg(self.directory.path().join("run"));
-        command.args(["--wait", "60s", "--json"]).args(words);
-        command.output().unwrap()
-    }
-
-    fn done(&self, words: &[&str]) -> Value {
-        let output = self.run(words);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{words:?}: {said}");
-        serde_json::from_slice(&output.stdout).unwrap()
-    }
-
     /// Who took a policy, and the exit code.
     fn set_all(&self, choice: &str) -> (Vec<(String, bool, String)>, i32) {
         let output = self.run(&["policy", "set", choice, "--dif", "net", "--all"]);
@@ -64,55 +26,6 @@ impl Node {
         let objects = self.done(&["rib", "read", &path, "--dif", "net", "--member", member]);
         objects[0]["fields"]["name"].clone()
     }
-}
-
-impl Drop for Node {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// A node in which DIF `net` has the members `net.a` and `net.b`.
-fn both_in_one() -> Node {
-    let node = Node::new();
-    node.done(&["dif", "create", "net", "--over", "local", "--ipcp", "net.a"]);
-    node.done(&[
-        "dif", "join", "net", "--over", "local", "--ipcp", "net.b", "--via", "net.a",
-    ]);
-    // A way between them is known a little later.
-    node.done(&["dif", "map", "net"]);
-    node
-}
-
-/// Two nodes with a member of DIF `net` each, `net.a` and `net.b`, over a DIF of UDP.
-fn one_in_each() -> [Node; 2] {
-    // Both at once, so that they differ.
-    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let addresses = sockets.map(|socket| socket.local_addr().unwrap().to_string());
-    let nodes = [Node::new(), Node::new()];
-    for (own, other) in [(0, 1), (1, 0)] {
-        let peer = format!("{}={}", ["net.a", "net.b"][other], addresses[other]);
-        nodes[own].done(&[
-            "ipcp",
-            "create",
-            "u",
-            "--type",
-            "udp",
-            "--dif",
-            "inet",
-            "--listen",
-            &addresses[own],
-            "--peer",
-            &peer,
-        ]);
-    }
-    nodes[0].done(&["dif", "create", "net", "--over", "inet", "--ipcp", "net.a"]);
-    nodes[1].done(&[
-        "dif", "join", "net", "--over", "inet", "--ipcp", "net.b", "--via", "net.a",
-    ]);
-    nodes[0].done(&["dif", "map", "net"]);
-    nodes
 }
 
 #[test]

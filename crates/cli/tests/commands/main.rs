@@ -1,0 +1,8 @@
+//! Commands to nodes of their own.
+
+// Helpers of tests may panic as tests may.
+#![allow(clippy::unwrap_used)]
+
+mod members;
+mod node;
+mod policies;
