@@ -44,6 +44,10 @@ fn flows_go_on_from_a_dif_of_rlite_to_one_of_irati_and_back() {
         return;
     };
     lab.all_enrolled();
+    // A bridge refuses flows to a name that is not known where they would go on.
+    for (name, dif) in [("echo.i", "irati.DIF"), ("echo.r", "rlite.DIF")] {
+        lab.ping("gate", &[name, "--dif", dif, "--wait", "10s"]);
+    }
     for spec in ["reliable", "unreliable"] {
         lab.ping("r", &["echo.i", "--wait", "10s", "--spec", spec]);
         lab.ping("i", &["echo.r", "--wait", "10s", "--spec", spec]);
