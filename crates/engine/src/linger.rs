@@ -5,6 +5,7 @@
 //! while they come late, so that an echo at full speed never sleeps and a message per second costs
 //! next to nothing.
 
+use carina_ring::waiting::CROWDED_NS;
 use carina_sys::monotonic_ns;
 
 /// How long one app is kept awake without anything to do; each app learns its own.
@@ -143,8 +144,6 @@ const BUDGET_NS_MAX: u64 = 200_000;
 /// Full breaths in a row that may hold their bells: what they brought waits no longer than they
 /// take.
 const HELD_MAX: u32 = 8;
-/// A yield that took longer has let somebody run who has work of his own.
-const CROWDED_NS: u64 = 300_000;
 /// After such a yield nobody is kept awake for so long.
 const CROWDED_REST_NS: u64 = 20_000_000;
 /// Turns without a system call are short.

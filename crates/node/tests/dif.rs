@@ -81,18 +81,6 @@ fn layer(pair: &Pair, name: &str, over: &str) {
     enrolled(&pair.guest, &format!("{name}.guest"));
 }
 
-/// Bytes without a pattern that a mistake could hide in.
-fn content(bytes: usize) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-    let mut next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (state >> 33) as u8
-    };
-    (0..bytes).map(|_| next()).collect()
-}
-
 /// A flow from the guest to the host in one DIF; the first is the host's.
 fn flow_in(pair: &Pair, in_dif: &str, name: &str, spec: FlowSpec) -> (Conn, Taken, Taken) {
     let server = pair.host.conn();
@@ -110,7 +98,7 @@ fn flow_in(pair: &Pair, in_dif: &str, name: &str, spec: FlowSpec) -> (Conn, Take
 #[test]
 fn eight_difs_upon_each_other_carry_a_file_unharmed() {
     let pair = Pair::new("stack", "");
-    let file = content(4 << 20);
+    let file = content(4 << 20, 0);
     let mut below = "hv.x".to_owned();
     for depth in 1..=8 {
         let name = format!("d{depth}");

@@ -24,18 +24,6 @@ struct Place<'a> {
     base: &'static str,
 }
 
-/// Bytes without a pattern that a mistake could hide in.
-fn content(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15 ^ seed;
-    let mut next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (state >> 33) as u8
-    };
-    (0..bytes).map(|_| next()).collect()
-}
-
 impl Place<'_> {
     /// A DIF over another, with a member at either side.
     fn dif(&self, name: &str, over: &str, config: Value) {

@@ -149,8 +149,8 @@ const YIELDS: u32 = 2;
 const FRUITLESS_MAX: u32 = 4;
 /// At least every so many of those try again.
 const FRUITLESS_RETRY_MAX: u32 = 1024;
-/// A yield that took longer has let somebody run who has work of his own.
-const CROWDED_NS: u64 = 300_000;
+/// A yield that took longer, in ns, has let somebody run who has work of his own.
+pub const CROWDED_NS: u64 = 300_000;
 /// After such a yield so many waits sleep at once.
 const CROWDED_WAITS: u32 = 64;
 /// A few microseconds, depending on the processor: 20 to 60 ns each.

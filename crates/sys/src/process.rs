@@ -98,9 +98,7 @@ struct SchedAttr {
 /// How many CPUs the calling thread may run on, at least 1.
 #[must_use]
 pub fn cpus_allowed() -> usize {
-    sched_getaffinity(None)
-        .map_or(1, |set| set.count() as usize)
-        .max(1)
+    allowed_cpus().map_or(1, |cpus| cpus.len()).max(1)
 }
 
 /// How many CPUs are running in this system, at least 1.

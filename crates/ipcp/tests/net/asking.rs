@@ -160,18 +160,22 @@ impl Net {
     }
 
     pub fn read_rib(&mut self, at: &str, path: &str, scope: u32) -> Vec<RibObject> {
-        let path = path.to_string();
-        let filter = String::new();
-        let answer = self.rib(
-            at,
-            None,
-            RibOp::Read {
-                path,
-                scope,
-                filter,
-            },
-        );
-        answer.expect("an object")
+        self.try_read_rib(at, path, scope).expect("an object")
+    }
+
+    /// The same where it may be refused.
+    pub fn try_read_rib(
+        &mut self,
+        at: &str,
+        path: &str,
+        scope: u32,
+    ) -> Result<Vec<RibObject>, String> {
+        let read = RibOp::Read {
+            path: path.to_string(),
+            scope,
+            filter: String::new(),
+        };
+        self.rib(at, None, read)
     }
 
     /// Objects at and below a path.

@@ -7,16 +7,7 @@ use carina_wire::FlowSpec;
 use crate::net::{Net, SECOND, line};
 
 fn read(net: &mut Net, at: &str, path: &str, scope: u32) -> Result<Vec<String>, String> {
-    let (path, filter) = (path.to_string(), String::new());
-    let objects = net.rib(
-        at,
-        None,
-        RibOp::Read {
-            path,
-            scope,
-            filter,
-        },
-    )?;
+    let objects = net.try_read_rib(at, path, scope)?;
     Ok(objects.into_iter().map(|object| object.path).collect())
 }
 

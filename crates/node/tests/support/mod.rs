@@ -398,3 +398,15 @@ pub fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
     assert_eq!(theirs.flow.request, Some(request.request));
     (server, caller.flow(), theirs)
 }
+
+/// Bytes without a pattern that a mistake could hide in; others for each seed.
+pub fn content(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15 ^ seed;
+    let mut next = || {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) as u8
+    };
+    (0..bytes).map(|_| next()).collect()
+}
