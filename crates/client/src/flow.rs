@@ -1,7 +1,7 @@
 //! A flow: both directions together.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::batch::SduBatch;
 use crate::error::Error;
@@ -58,6 +58,15 @@ impl Flow {
     #[inline]
     pub fn send(&mut self, sdu: &[u8]) -> Result<(), Error> {
         self.sender.send(sdu)
+    }
+
+    /// Sends one SDU, waiting for space no longer than `until`. See [`FlowSender::send_until`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`FlowSender::send`].
+    pub fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, Error> {
+        self.sender.send_until(sdu, until)
     }
 
     /// Sends one SDU if there is space. See [`FlowSender::try_send`].

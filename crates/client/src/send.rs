@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::Instant;
 
 use carina_ring::{Producer, RECORD_HEADER_BYTES, Refused, RingMap, State, record_cost};
 use carina_sys::Bell;
@@ -84,7 +85,25 @@ impl FlowSender {
             self.publish();
             return Ok(());
         }
-        self.send_waiting(sdu)
+        self.send_waiting(sdu, None).map(drop)
+    }
+
+    /// Sends as [`Self::send`] does, but waits for space no longer than `until`; says whether the
+    /// SDU was sent. The clock is looked at only while the ring is full.
+    ///
+    /// As with [`Self::try_send`], an SDU of more than [`Self::piece_max`] bytes may have gone in
+    /// part after `false`.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Self::send`].
+    #[inline]
+    pub fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, Error> {
+        if self.push_whole(sdu) {
+            self.publish();
+            return Ok(true);
+        }
+        self.send_waiting(sdu, Some(until))
     }
 
     /// Sends one SDU if there is space and says whether it did.
@@ -120,7 +139,7 @@ impl FlowSender {
         for sdu in sdus {
             if !self.push_whole(sdu) {
                 self.publish();
-                self.send_waiting(sdu)?;
+                self.send_waiting(sdu, None)?;
             }
         }
         self.publish();
@@ -164,7 +183,7 @@ impl FlowSender {
         let cost = record_cost(length);
         while let Err(refused) = self.ring.reserve(length) {
             not_broken(refused)?;
-            self.wait_for_space(cost)?;
+            self.wait_for_space(cost, None)?;
         }
         Ok(SendSlot {
             sender: self,
@@ -224,15 +243,20 @@ impl FlowSender {
         }
     }
 
+    /// Sends one SDU that did not go at once; says whether it went before `until` (`None`: it
+    /// always does).
     #[cold]
-    fn send_waiting(&mut self, sdu: &[u8]) -> Result<(), Error> {
+    fn send_waiting(&mut self, sdu: &[u8], until: Option<Instant>) -> Result<bool, Error> {
         self.check(sdu.len())?;
         while !self.push_pieces(sdu)? {
+            if until.is_some_and(|until| Instant::now() >= until) {
+                return Ok(false);
+            }
             let sent = self.begun.map_or(0, |(_, sent)| sent);
             let next = (sdu.len() - sent).min(self.piece_max);
-            self.wait_for_space(record_cost(next))?;
+            self.wait_for_space(record_cost(next), until)?;
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Puts as many pieces of the SDU into the ring as there is space for, after those that are
@@ -283,8 +307,8 @@ impl FlowSender {
         Ok(())
     }
 
-    /// Waits until `bytes` of the ring are free, or for less.
-    fn wait_for_space(&mut self, bytes: usize) -> Result<(), Error> {
+    /// Waits until `bytes` of the ring are free, or for less; no longer than `until`.
+    fn wait_for_space(&mut self, bytes: usize, until: Option<Instant>) -> Result<(), Error> {
         let ring = &mut self.ring;
         if self.patience.until(|| ring.free_bytes() >= bytes) {
             return Ok(());
@@ -298,8 +322,9 @@ impl FlowSender {
             return Ok(());
         }
         self.stats.sleeps += 1;
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let (link, bell) = (&self.link, self.space_bell.as_fd());
-        let woken = self.patience.sleep(|| link.sleep(bell, None));
+        let woken = self.patience.sleep(|| link.sleep(bell, left));
         self.ring.disarm();
         if woken? == Woken::Bell {
             self.space_bell.drain();

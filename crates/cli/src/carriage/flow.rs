@@ -1,6 +1,6 @@
 //! SDUs over a flow of Carina, through the application library.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carina_client::{Error, Flow, FlowReceiver, FlowSender};
 
@@ -26,16 +26,24 @@ impl FlowCarriage {
             is_lossy,
         }
     }
+
+    #[inline]
+    fn sender(&mut self) -> Result<&mut FlowSender, Failure> {
+        let sender = self.sender.as_mut();
+        sender.ok_or_else(|| failed("sending after the end"))
+    }
 }
 
 impl Carriage for FlowCarriage {
     #[inline]
     fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
-        let sender = self
-            .sender
-            .as_mut()
-            .ok_or_else(|| failed("sending after the end"))?;
-        sender.send(sdu).attempt("sending on the flow")
+        self.sender()?.send(sdu).attempt("sending on the flow")
+    }
+
+    #[inline]
+    fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, Failure> {
+        let sent = self.sender()?.send_until(sdu, until);
+        sent.attempt("sending on the flow")
     }
 
     #[inline]

@@ -9,7 +9,7 @@ pub mod tcp;
 pub mod udp;
 pub mod unix;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 
@@ -35,6 +35,16 @@ pub trait Carriage {
     /// # Errors
     /// The other side has gone, or the SDU is too large.
     fn send(&mut self, sdu: &[u8]) -> Result<(), Failure>;
+
+    /// Sends as [`Carriage::send`] does, but waits no longer than `until` where the carriage can
+    /// stall; says whether the SDU was sent.
+    ///
+    /// # Errors
+    /// As for [`Carriage::send`].
+    #[inline]
+    fn send_until(&mut self, sdu: &[u8], _until: Instant) -> Result<bool, Failure> {
+        self.send(sdu).map(|()| true)
+    }
 
     /// Receives one SDU; waits up to `limit` for it.
     ///

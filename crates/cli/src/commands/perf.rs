@@ -11,6 +11,8 @@ use crate::Shared;
 use crate::bench::paper::flow_controlled;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::measure::duration::parse_ns;
+use crate::measure::sequence::Tally;
+use crate::measure::summary::Summary;
 use crate::measure::traffic::{Arrivals, Rate, Sizes, Sweep};
 use crate::report::table::{Table, short, size};
 use crate::report::{print_json, print_line, progress};
@@ -31,8 +33,11 @@ pub const PERF_SERVER: &str = "rina.apps.perf";
     carina perf --sweep 0..4000:250 -t 1s --json\n  \
     carina perf -s uniform:64..1500 --rate 10kpps --arrivals poisson -t 30s --interval 1s\n\n\
     SDUs of 16 bytes or more carry a sequence number, from which the receiver counts loss, \
-    duplicates and reordering; shorter ones are only counted. The exit code is 1 when a reliable \
-    flow lost or damaged SDUs."
+    duplicates and reordering; shorter ones are only counted.\n\n\
+    The time of -t holds also when the flow stalls: what arrived is reported as soon as nothing has \
+    come for 3 s after it, or 10 s after it when SDUs still come. With -c alone there is no end but \
+    the flow's. The exit code is 1 when a flow stalled, or a reliable one lost or damaged SDUs; in \
+    JSON, \"ending\" of each side and \"stall\" say so."
 )]
 pub struct PerfArgs {
     /// The name of the server
@@ -50,7 +55,7 @@ pub struct PerfArgs {
     /// Go through SDU sizes FROM..TO:STEP, one measurement each
     #[arg(long, conflicts_with = "size")]
     sweep: Option<Sweep>,
-    /// Send for so long [default: 5s unless --count is given]
+    /// Send for so long, whatever the flow does [default: 5s unless --count is given]
     #[arg(long, short = 't', value_parser = parse_ns)]
     duration: Option<u64>,
     /// Send so many SDUs
@@ -266,8 +271,12 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
                 ticket: client.ticket(),
             },
         );
-        let trial = client.run(&job, &mut |seen| progress(interval_text(seen)))?;
+        let trial = client.measure(&job, &mut |seen| progress(interval_text(seen)))?;
+        let told = trial.unreported.is_none();
         results.push((sizes, trial));
+        if !told {
+            break;
+        }
     }
     match shared.json {
         true => print_json(&results_json(args, &results))?,
@@ -302,31 +311,42 @@ fn job(args: &PerfArgs, sizes: Sizes, via: Via) -> Job {
     }
 }
 
-/// Fails when a reliable flow did not deliver everything whole.
+/// Fails when a flow stalled, or a reliable one did not deliver everything whole.
 fn judge(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Result<(), Failure> {
-    let damaged: u64 = results
-        .iter()
-        .map(|(_, trial)| trial.receiver().damaged)
-        .sum();
-    let lost: u64 = results.iter().map(|(_, trial)| trial.lost()).sum();
+    let told = || results.iter().map(|(_, trial)| trial);
+    let damaged: u64 = told().map(|trial| trial.receiver().damaged).sum();
+    let lost: u64 = told().filter_map(lost).sum();
+    let mut reasons = Vec::new();
     if damaged > 0 || (args.spec == SpecName::Reliable && lost > 0) {
-        return Err(failed(format!("{lost} SDUs lost, {damaged} damaged")));
+        reasons.push(format!("{lost} SDUs lost, {damaged} damaged"));
     }
-    Ok(())
+    reasons.extend(told().find_map(Trial::stall));
+    match reasons.is_empty() {
+        true => Ok(()),
+        false => Err(failed(reasons.join("; "))),
+    }
+}
+
+/// SDUs that did not arrive, where both sides have said what they saw.
+fn lost(trial: &Trial) -> Option<u64> {
+    trial.unreported.is_none().then(|| trial.lost())
 }
 
 fn results_json(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Value {
     let one = |(sizes, trial): &(Sizes, Trial)| {
+        let receiver = trial.receiver_told().then(|| trial.receiver());
+        let all = trial.unreported.is_none();
         json!({
             "sizes": sizes,
-            "goodput_mbps": trial.receiver().goodput_mbps(),
-            "msgs_per_s": trial.receiver().sdus_per_s(),
-            "lost": trial.lost(),
-            "tally": trial.receiver().tally,
+            "goodput_mbps": receiver.map(Seen::goodput_mbps),
+            "msgs_per_s": receiver.map(Seen::sdus_per_s),
+            "lost": lost(trial),
+            "tally": receiver.and_then(|seen| seen.tally),
             "rtt_us": trial.receiver().rtt_us,
-            "cpu_ns_per_sdu": trial.cpu_ns_per_sdu(),
+            "cpu_ns_per_sdu": all.then(|| trial.cpu_ns_per_sdu()),
+            "stall": trial.stall(),
             "client": trial.client,
-            "server": trial.server,
+            "server": all.then_some(&trial.server),
         })
     };
     json!({ "name": args.name, "results": results.iter().map(one).collect::<Vec<_>>() })
@@ -356,36 +376,66 @@ fn results_text(args: &PerfArgs, results: &[(Sizes, Trial)]) -> String {
         ]),
     };
     for (sizes, trial) in results {
-        let seen = trial.receiver();
-        let cpu = short(trial.cpu_ns_per_sdu());
-        if let (true, Some(rtt)) = (args.echo, &seen.rtt_us) {
-            table.row([
-                sizes_text(sizes),
-                seen.received.to_string(),
-                format!("{}/{}/{}", short(rtt.min), short(rtt.avg), short(rtt.max)),
-                short(rtt.p50),
-                short(rtt.p90),
-                short(rtt.p99),
-                cpu,
-            ]);
-            continue;
-        }
-        let tally = |pick: fn(&crate::measure::sequence::Tally) -> u64| {
-            seen.tally
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), |tally| pick(tally).to_string())
+        match args.echo {
+            true => table.row(echo_row(*sizes, trial)),
+            false => table.row(one_way_row(*sizes, trial)),
         };
-        table.row([
-            sizes_text(sizes),
-            trial.sender().sent.to_string(),
-            seen.received.to_string(),
-            trial.lost().to_string(),
-            tally(|tally| tally.duplicates),
-            tally(|tally| tally.reordered),
-            short(seen.goodput_mbps()),
-            short(seen.sdus_per_s()),
-            cpu,
-        ]);
     }
     table.to_string()
+}
+
+/// What stands where nothing is known.
+fn unknown() -> String {
+    "-".to_owned()
+}
+
+fn cpu_text(trial: &Trial) -> String {
+    match trial.unreported {
+        None => short(trial.cpu_ns_per_sdu()),
+        Some(_) => unknown(),
+    }
+}
+
+fn echo_row(sizes: Sizes, trial: &Trial) -> [String; 7] {
+    let seen = trial.receiver();
+    let rtt = seen.rtt_us.as_ref();
+    let text = |pick: fn(&Summary) -> f64| rtt.map_or_else(unknown, |rtt| short(pick(rtt)));
+    let ends = [
+        text(|rtt| rtt.min),
+        text(|rtt| rtt.avg),
+        text(|rtt| rtt.max),
+    ];
+    [
+        sizes_text(&sizes),
+        seen.received.to_string(),
+        ends.join("/"),
+        text(|rtt| rtt.p50),
+        text(|rtt| rtt.p90),
+        text(|rtt| rtt.p99),
+        cpu_text(trial),
+    ]
+}
+
+fn one_way_row(sizes: Sizes, trial: &Trial) -> [String; 9] {
+    let receiver = trial.receiver_told().then(|| trial.receiver());
+    let seen = |pick: &dyn Fn(&Seen) -> String| receiver.map_or_else(unknown, pick);
+    let tally = |pick: fn(&Tally) -> u64| {
+        let tally = receiver.and_then(|seen| seen.tally.as_ref());
+        tally.map_or_else(unknown, |tally| pick(tally).to_string())
+    };
+    let sent = match trial.sender_told() {
+        true => trial.sender().sent.to_string(),
+        false => unknown(),
+    };
+    [
+        sizes_text(&sizes),
+        sent,
+        seen(&|seen| seen.received.to_string()),
+        lost(trial).map_or_else(unknown, |lost| lost.to_string()),
+        tally(|tally| tally.duplicates),
+        tally(|tally| tally.reordered),
+        seen(&|seen| short(seen.goodput_mbps())),
+        seen(&|seen| short(seen.sdus_per_s())),
+        cpu_text(trial),
+    ]
 }

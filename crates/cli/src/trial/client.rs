@@ -7,8 +7,8 @@ use carina_sys::{connect_seqpacket, pin_to_cpu};
 use serde::{Deserialize, Serialize};
 
 use super::control::{Control, Route};
-use super::job::{Direction, Job, Message, Seen, VERSION, Via};
-use super::run;
+use super::job::{Direction, Ending, Job, Message, Seen, VERSION, Via};
+use super::run::{self, DRAIN, STALL};
 use crate::carriage::Carriage;
 use crate::carriage::bare::BareCarriage;
 use crate::carriage::flow::FlowCarriage;
@@ -19,6 +19,9 @@ use crate::failure::{Attempt, Failure, failed};
 
 /// How long the server may take to answer, beyond the time that the job itself takes.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// How long the server's report may take once the server has nothing to wait for any more: the
+/// control channel may have stalled as well.
+const REPORT: Duration = Duration::from_secs(2);
 
 /// What both sides saw of one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -27,8 +30,11 @@ pub struct Trial {
     pub direction: Direction,
     /// What the client saw.
     pub client: Seen,
-    /// What the server saw.
+    /// What the server saw; nothing where it did not say.
     pub server: Seen,
+    /// Why there is no report of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreported: Option<String>,
 }
 
 impl Trial {
@@ -47,6 +53,41 @@ impl Trial {
             &self.server
         } else {
             &self.client
+        }
+    }
+
+    /// Whether the side that sent has told what it saw.
+    pub fn sender_told(&self) -> bool {
+        self.direction != Direction::Reverse || self.unreported.is_none()
+    }
+
+    /// Whether the side that received has told what it saw.
+    pub fn receiver_told(&self) -> bool {
+        self.direction != Direction::Forward || self.unreported.is_none()
+    }
+
+    /// In words, that the flow did not bring everything in the time given; `None` when it did.
+    pub fn stall(&self) -> Option<String> {
+        let seconds = |time: Duration| time.as_secs();
+        let told = match self.receiver().ending {
+            Ending::Stalled => Some(format!(
+                "the flow stalled: nothing came in the {} s after the end time",
+                seconds(STALL)
+            )),
+            Ending::Late => Some(format!(
+                "the flow is slow: not everything had come {} s after the end time",
+                seconds(DRAIN)
+            )),
+            Ending::Finished | Ending::HeldBack => None,
+        };
+        let held_back = "the flow stalled: nothing could be sent when the end time came";
+        match (&self.unreported, told) {
+            (None, told) => told,
+            (Some(why), Some(told)) => Some(format!("{told}; {why}")),
+            (Some(why), None) if self.sender().ending == Ending::HeldBack => {
+                Some(format!("{held_back}; {why}"))
+            }
+            (Some(why), None) => Some(why.clone()),
         }
     }
 
@@ -125,11 +166,30 @@ impl TrialClient {
         }
     }
 
-    /// Does one job; `tell` hears of intervals when the client is the one that receives.
+    /// Does one job that must bring everything where SDUs are not lost.
+    ///
+    /// # Errors
+    /// As for [`TrialClient::measure`], and a flow that stalled.
+    pub fn run(
+        &mut self,
+        job: &Job,
+        tell: &mut (dyn FnMut(&Seen) + Send),
+    ) -> Result<Trial, Failure> {
+        let trial = self.measure(job, tell)?;
+        let may_lose = matches!(job.via, Via::Udp { .. });
+        match trial.stall() {
+            Some(stall) if trial.unreported.is_some() || !may_lose => Err(failed(stall)),
+            _ => Ok(trial),
+        }
+    }
+
+    /// Does one job; `tell` hears of intervals when the client is the one that receives. What a
+    /// flow that stalled has brought by the end time is told as well, see [`Trial::stall`]; after a
+    /// trial without the server's report the client is of no use any more.
     ///
     /// # Errors
     /// The server refuses, the carriage breaks, or either side has gone.
-    pub fn run(
+    pub fn measure(
         &mut self,
         job: &Job,
         tell: &mut (dyn FnMut(&Seen) + Send),
@@ -171,15 +231,33 @@ impl TrialClient {
             }
             Via::Bare { path } => self.begin(BareCarriage::open(path, true)?, None, job, tell)?,
         };
-        let server = match self.hear(PATIENCE)? {
-            Message::Report(seen) => seen,
-            other => return Err(unexpected(&other)),
-        };
+        let (server, unreported) = self.report(job, &client)?;
         Ok(Trial {
             direction: job.direction,
             client,
             server,
+            unreported,
         })
+    }
+
+    /// Waits for the server's report, no longer than it can take.
+    fn report(&mut self, job: &Job, client: &Seen) -> Result<(Seen, Option<String>), Failure> {
+        let limit = match (client.ending, job.direction) {
+            (Ending::Finished, _) => PATIENCE,
+            // The server waits for what is under way, and for no longer than this.
+            (_, Direction::Forward) => DRAIN + REPORT,
+            _ => REPORT,
+        };
+        match self.control.hear_within(limit)? {
+            None => {
+                let why = format!("the server reported nothing within {} s", limit.as_secs());
+                Ok((Seen::default(), Some(why)))
+            }
+            Some(heard) => match sense(heard)? {
+                Message::Report(seen) => Ok((seen, None)),
+                other => Err(unexpected(&other)),
+            },
+        }
     }
 
     fn begin<C: Carriage + Send>(
@@ -211,11 +289,16 @@ impl TrialClient {
     }
 
     fn hear(&mut self, limit: Duration) -> Result<Message, Failure> {
-        match self.control.hear(limit)? {
-            Some(Message::Refused(reason)) => Err(failed(format!("the server refused: {reason}"))),
-            Some(message) => Ok(message),
-            None => Err(failed("the server closed the control channel")),
-        }
+        sense(self.control.hear(limit)?)
+    }
+}
+
+/// What the server said when it neither refused nor closed the channel.
+fn sense(heard: Option<Message>) -> Result<Message, Failure> {
+    match heard {
+        Some(Message::Refused(reason)) => Err(failed(format!("the server refused: {reason}"))),
+        Some(message) => Ok(message),
+        None => Err(failed("the server closed the control channel")),
     }
 }
 

@@ -37,25 +37,32 @@ impl Control {
     /// # Errors
     /// Silence for longer than `limit`, or a message that makes no sense.
     pub fn hear(&mut self, limit: Duration) -> Result<Option<Message>, Failure> {
-        hear_on(&mut self.flow, limit)
+        let heard = self.hear_within(limit)?;
+        heard.ok_or_else(|| failed(format!("the other side said nothing for {limit:?}")))
+    }
+
+    /// As [`Control::hear`], where silence is no error: `None`.
+    ///
+    /// # Errors
+    /// A message that makes no sense.
+    pub fn hear_within(&mut self, limit: Duration) -> Result<Option<Option<Message>>, Failure> {
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        match self.flow.recv_timeout(&mut buffer, limit) {
+            Ok(Some(len)) => {
+                let message = serde_json::from_slice(&buffer[..len]);
+                message
+                    .attempt("reading a control message")
+                    .map(|message| Some(Some(message)))
+            }
+            Ok(None) => Ok(None),
+            Err(Error::Closed) => Ok(Some(None)),
+            Err(error) => Err(error).attempt("receiving a control message"),
+        }
     }
 
     /// The flow, when it turns out to carry SDUs and not messages.
     pub fn into_flow(self) -> Flow {
         self.flow
-    }
-}
-
-fn hear_on(flow: &mut Flow, limit: Duration) -> Result<Option<Message>, Failure> {
-    let mut buffer = vec![0; MESSAGE_BYTES_MAX];
-    match flow.recv_timeout(&mut buffer, limit) {
-        Ok(Some(len)) => {
-            let message = serde_json::from_slice(&buffer[..len]);
-            message.attempt("reading a control message").map(Some)
-        }
-        Ok(None) => Err(failed(format!("the other side said nothing for {limit:?}"))),
-        Err(Error::Closed) => Ok(None),
-        Err(error) => Err(error).attempt("receiving a control message"),
     }
 }
 

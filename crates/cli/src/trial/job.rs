@@ -84,6 +84,22 @@ pub struct Job {
     pub pin: Option<[usize; 2]>,
 }
 
+/// How one side's half of a measurement ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ending {
+    /// In good order: the sender said that it had finished, and the receiver heard it.
+    #[default]
+    Finished,
+    /// A sender: the flow had taken nothing for some time when the end time came. On a slow way
+    /// that is only a long queue; the receiver knows.
+    HeldBack,
+    /// A receiver: the end time had passed, and neither an SDU nor the end came any more.
+    Stalled,
+    /// A receiver: SDUs still came one by one long after the end time.
+    Late,
+}
+
 /// What one side saw. The sender's and the receiver's fields are both there; what does not apply
 /// is zero.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -108,6 +124,9 @@ pub struct Seen {
     pub tally: Option<Tally>,
     /// Round-trip times in microseconds, of an echo client.
     pub rtt_us: Option<Summary>,
+    /// How it ended.
+    #[serde(default)]
+    pub ending: Ending,
 }
 
 impl Seen {

@@ -1,10 +1,13 @@
 //! The loops that send, receive and echo. They are the same for every carriage.
 
-use std::time::Duration;
+mod end;
+
+use std::time::{Duration, Instant};
 
 use carina_sys::{CpuClock, ask_for_short_slices, cpu_time_ns, monotonic_ns};
 
-use super::job::{Job, Seen};
+use self::end::{LOSSY_SILENCE, Limits, Next};
+use super::job::{Ending, Job, Seen};
 use super::payload::{NUMBERED_BYTES_MIN, Payload, number};
 use crate::carriage::{Arrival, Carriage, FOR_EVER};
 use crate::failure::{Failure, failed};
@@ -12,12 +15,13 @@ use crate::measure::random::Random;
 use crate::measure::sequence::SequenceTracker;
 use crate::measure::summary::Summary;
 
-/// A receiver of a lossy carriage takes such a silence for the end.
-const LOSSY_SILENCE: Duration = Duration::from_millis(500);
-/// A silence of this length does not count as time of receiving when the end follows it.
-const LOSSY_PAUSE: Duration = Duration::from_millis(20);
-/// A receiver gives up when the first SDU does not come in this time.
-const FIRST_SDU_PATIENCE: Duration = Duration::from_secs(5);
+pub use self::end::{DRAIN, STALL};
+
+/// A sender that found no room for so long before the end time says so.
+const HELD_BACK: Duration = Duration::from_secs(1);
+/// SDUs between two looks at the clock, at most: so many that the looks cost nothing, few enough
+/// that a flow which slows down has its end time.
+const LOOK_EVERY_MAX: u32 = 256;
 /// How long an echo client waits for an answer on a lossy carriage before it counts a loss.
 const LOSSY_ANSWER: Duration = Duration::from_millis(250);
 /// Answers kept for percentiles; later ones replace a random earlier one.
@@ -52,7 +56,7 @@ impl Ticker {
         }
         let now = monotonic_ns();
         match now.saturating_sub(self.last_ns) {
-            gap if gap < 250_000 => self.every = (self.every * 2).min(4096),
+            gap if gap < 250_000 => self.every = (self.every * 2).min(LOOK_EVERY_MAX),
             gap if gap > 2_000_000 => self.every = (self.every / 4).max(1),
             _ => {}
         }
@@ -77,14 +81,20 @@ impl Pace {
         }
     }
 
-    /// Waits until the next SDU is due.
+    /// Waits until the next SDU is due; says whether that is before the end time.
     #[inline]
-    fn wait(&mut self, job: &Job, random: &mut Random) {
-        let Some(mean_ns) = self.mean_ns else { return };
+    fn wait(&mut self, job: &Job, random: &mut Random, limits: &Limits) -> bool {
+        let Some(mean_ns) = self.mean_ns else {
+            return true;
+        };
         loop {
-            let left = self.due_ns - monotonic_ns() as f64;
-            if left <= 0.0 {
+            let now_ns = monotonic_ns();
+            let left = self.due_ns.min(limits.end_ns as f64) - now_ns as f64;
+            if self.due_ns <= now_ns as f64 {
                 break;
+            }
+            if limits.is_over(now_ns) {
+                return false;
             }
             // Sleeping is late by some 60 µs; the rest is spun away.
             match left > 200_000.0 {
@@ -93,6 +103,7 @@ impl Pace {
             }
         }
         self.due_ns += job.arrivals.gap_ns(mean_ns, random);
+        true
     }
 }
 
@@ -104,22 +115,27 @@ pub fn send<C: Carriage>(carriage: &mut C, job: &Job) -> Result<Seen, Failure> {
     let mut payload = Payload::new(job.sizes.max(), job.verify);
     let mut random = Random::new(job.seed);
     let cpu = cpu_time_ns(CpuClock::Process);
+    let limits = Limits::of(job);
     let start = monotonic_ns();
-    let end = if job.duration_ns == 0 {
-        u64::MAX
-    } else {
-        start + job.duration_ns
-    };
     let mut pace = Pace::new(job, start);
     let mut ticker = Ticker::new(start);
     let mut seen = Seen::default();
-    loop {
-        pace.wait(job, &mut random);
-        if ticker.tick().is_some_and(|now| now >= end) && seen.sent > 0 {
-            break;
+    let mut sent_at = start;
+    while pace.wait(job, &mut random, &limits) {
+        if let Some(now) = ticker.tick() {
+            sent_at = now;
+            if seen.sent > 0 && limits.is_over(now) {
+                break;
+            }
         }
         let size = job.sizes.draw(&mut random);
-        carriage.send(payload.sdu(seen.sent, size))?;
+        if !limits.send(carriage, payload.sdu(seen.sent, size))? {
+            let waited = monotonic_ns().saturating_sub(sent_at);
+            if waited >= HELD_BACK.as_nanos() as u64 {
+                seen.ending = Ending::HeldBack;
+            }
+            break;
+        }
         seen.sent += 1;
         seen.sent_bytes += size as u64;
         if seen.sent == job.count {
@@ -132,24 +148,26 @@ pub fn send<C: Carriage>(carriage: &mut C, job: &Job) -> Result<Seen, Failure> {
     Ok(seen)
 }
 
-/// Receives the SDUs of a job until the sender has finished.
+/// Receives the SDUs of a job until the sender has finished, or until it is no longer waited for.
 ///
 /// # Errors
-/// The carriage broke, or nothing came at all over one that loses nothing.
+/// The carriage broke, or nothing came at all over one that loses nothing and has no end time.
 pub fn receive<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Result<Seen, Failure> {
     let mut buffer = vec![0; job.sizes.max().max(64)];
     let checker = Payload::new(0, job.verify);
     let mut tracker = SequenceTracker::new();
     let cpu = cpu_time_ns(CpuClock::Process);
+    let limits = Limits::of(job);
     let mut seen = Seen::default();
     let mut numbered = false;
-    let Some(mut arrived) = first(carriage, &mut buffer)? else {
-        return Ok(seen);
+    let mut arrived = match limits.first(carriage, &mut buffer)? {
+        Next::Sdu(len) => len,
+        Next::End(_, ending) => return Ok(Seen { ending, ..seen }),
     };
-    let start = monotonic_ns();
+    let (start, start_ns) = (Instant::now(), monotonic_ns());
     let first_bytes = arrived as u64;
-    let mut ticker = Ticker::new(start);
-    let mut report_ns = start + job.interval_ns;
+    let mut ticker = Ticker::new(start_ns);
+    let mut reports = Reports::new(job);
     let end = loop {
         let sdu = &buffer[..arrived];
         if let Some(number) = number(sdu) {
@@ -161,66 +179,50 @@ pub fn receive<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Resu
         }
         seen.received += 1;
         seen.received_bytes += arrived as u64;
-        if job.interval_ns > 0
-            && let Some(now) = ticker.tick()
-            && now >= report_ns
-        {
-            report_ns += job.interval_ns;
-            seen.elapsed_ns = now - start;
-            tell(&seen);
+        if let Some(now_ns) = ticker.tick() {
+            reports.make(&mut seen, now_ns - start_ns, tell);
+            if limits.is_late(now_ns) {
+                seen.ending = Ending::Late;
+                break Instant::now();
+            }
         }
-        match next(carriage, &mut buffer)? {
+        match limits.next(carriage, &mut buffer)? {
             Next::Sdu(len) => arrived = len,
-            Next::EndAt(ns) => break ns,
+            Next::End(at, ending) => {
+                seen.ending = ending;
+                break at;
+            }
         }
     };
-    seen.elapsed_ns = end.saturating_sub(start);
+    seen.elapsed_ns = end.saturating_duration_since(start).as_nanos() as u64;
     seen.timed_bytes = seen.received_bytes - first_bytes;
     seen.cpu_ns = cpu_time_ns(CpuClock::Process) - cpu;
     seen.tally = numbered.then(|| tracker.tally());
     Ok(seen)
 }
 
-/// What follows an SDU.
-enum Next {
-    /// Another one of this size.
-    Sdu(usize),
-    /// The end, which was at this time.
-    EndAt(u64),
+/// What is told of intervals while a measurement runs; times in nanoseconds.
+struct Reports {
+    every_ns: u64,
+    next_ns: u64,
 }
 
-/// Waits for the next SDU or the end. Over a lossy carriage the word of the end may be lost or come
-/// late; the end then was when silence began.
-#[inline]
-fn next<C: Carriage>(carriage: &mut C, buffer: &mut [u8]) -> Result<Next, Failure> {
-    let limit = if carriage.is_lossy() {
-        LOSSY_PAUSE
-    } else {
-        FOR_EVER
-    };
-    match carriage.recv(buffer, limit)? {
-        Arrival::Sdu(len) => Ok(Next::Sdu(len)),
-        Arrival::End => Ok(Next::EndAt(monotonic_ns())),
-        Arrival::Idle => {
-            let began = monotonic_ns().saturating_sub(limit.as_nanos() as u64);
-            match carriage.recv(buffer, LOSSY_SILENCE)? {
-                Arrival::Sdu(len) => Ok(Next::Sdu(len)),
-                Arrival::End | Arrival::Idle => Ok(Next::EndAt(began)),
-            }
+impl Reports {
+    fn new(job: &Job) -> Self {
+        Self {
+            every_ns: job.interval_ns,
+            next_ns: job.interval_ns,
         }
     }
-}
 
-/// Waits for the first SDU; `None` when the sender finished without one.
-fn first<C: Carriage>(carriage: &mut C, buffer: &mut [u8]) -> Result<Option<usize>, Failure> {
-    match carriage.recv(buffer, FIRST_SDU_PATIENCE)? {
-        Arrival::Sdu(len) => Ok(Some(len)),
-        Arrival::End => Ok(None),
-        Arrival::Idle if carriage.is_lossy() => Ok(None),
-        Arrival::Idle => Err(failed(format!(
-            "no SDU came within {} s of the start",
-            FIRST_SDU_PATIENCE.as_secs()
-        ))),
+    /// Tells of the last interval if it is over.
+    #[inline]
+    fn make(&mut self, seen: &mut Seen, elapsed_ns: u64, tell: Tell<'_>) {
+        if self.every_ns > 0 && elapsed_ns >= self.next_ns {
+            self.next_ns += self.every_ns;
+            seen.elapsed_ns = elapsed_ns;
+            tell(seen);
+        }
     }
 }
 
@@ -230,7 +232,7 @@ const SLICE_NS: u64 = 100_000;
 /// Sends each SDU and waits for it to come back, one at a time.
 ///
 /// # Errors
-/// The carriage broke, or an answer did not come over one that loses nothing.
+/// The carriage broke, or an answer is not what was sent.
 pub fn ping<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Result<Seen, Failure> {
     // Whatever carries the SDUs: what is timed is the round trip, not the wait for a processor.
     let _ = ask_for_short_slices(SLICE_NS);
@@ -241,40 +243,42 @@ pub fn ping<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Result<
     let mut times_us = Vec::new();
     let mut seen = Seen::default();
     let cpu = cpu_time_ns(CpuClock::Process);
+    let limits = Limits::of(job);
     let start = monotonic_ns();
     let mut pace = Pace::new(job, start);
-    let mut report_ns = start + job.interval_ns;
+    let mut reports = Reports::new(job);
     let mut before = start;
-    loop {
-        pace.wait(job, &mut random);
+    while pace.wait(job, &mut random, &limits) {
         if pace.mean_ns.is_some() {
             before = monotonic_ns();
         }
         let size = job.sizes.draw(&mut random);
-        carriage.send(payload.sdu(seen.sent, size))?;
+        if !limits.send(carriage, payload.sdu(seen.sent, size))? {
+            seen.ending = Ending::Stalled;
+            break;
+        }
         let asked = seen.sent;
         seen.sent += 1;
         seen.sent_bytes += size as u64;
-        let answer = answer(carriage, &mut buffer, asked, size)?;
+        let answer = answer(carriage, &mut buffer, (asked, size), &limits)?;
         // The clock is read once per round: the end of one is the beginning of the next.
         let now = monotonic_ns();
-        if let Some(len) = answer {
-            keep(
-                &mut times_us,
-                (now - before) as f64 / 1e3,
-                seen.received,
-                &mut random,
-            );
-            seen.received += 1;
-            seen.received_bytes += len as u64;
-            seen.damaged += u64::from(job.verify && !checker.matches(&buffer[..len], asked));
+        match answer {
+            Answer::Sdu(len) => {
+                let rtt_us = (now - before) as f64 / 1e3;
+                keep(&mut times_us, rtt_us, seen.received, &mut random);
+                seen.received += 1;
+                seen.received_bytes += len as u64;
+                seen.damaged += u64::from(job.verify && !checker.matches(&buffer[..len], asked));
+            }
+            Answer::Lost => {}
+            Answer::Stalled => {
+                seen.ending = Ending::Stalled;
+                break;
+            }
         }
         before = now;
-        if job.interval_ns > 0 && now >= report_ns {
-            report_ns += job.interval_ns;
-            seen.elapsed_ns = now - start;
-            tell(&seen);
-        }
+        reports.make(&mut seen, now - start, tell);
         let late = job.duration_ns > 0 && now - start >= job.duration_ns;
         if late || seen.sent == job.count {
             break;
@@ -288,31 +292,47 @@ pub fn ping<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Result<
     Ok(seen)
 }
 
-/// Waits for the answer to SDU `asked`; `None` when it was lost.
+/// What came of a question.
+enum Answer {
+    /// The SDU, of this length.
+    Sdu(usize),
+    /// It was lost, as it may be on a lossy carriage.
+    Lost,
+    /// It did not come, and the end time is over.
+    Stalled,
+}
+
+/// Waits for the answer to SDU `asked` of `size` bytes.
 fn answer<C: Carriage>(
     carriage: &mut C,
     buffer: &mut [u8],
-    asked: u64,
-    size: usize,
-) -> Result<Option<usize>, Failure> {
-    let limit = if carriage.is_lossy() {
-        LOSSY_ANSWER
-    } else {
-        FOR_EVER
-    };
+    (asked, size): (u64, usize),
+    limits: &Limits,
+) -> Result<Answer, Failure> {
+    let is_lossy = carriage.is_lossy();
     loop {
-        match carriage.recv(buffer, limit)? {
+        let next = match is_lossy {
+            false => limits.next(carriage, buffer)?,
+            true => match carriage.recv(buffer, LOSSY_ANSWER)? {
+                Arrival::Sdu(len) => Next::Sdu(len),
+                Arrival::End => Next::End(Instant::now(), Ending::Finished),
+                Arrival::Idle => return Ok(Answer::Lost),
+            },
+        };
+        match next {
             // A late answer to an SDU that was given up is not the answer to this one.
-            Arrival::Sdu(len)
+            Next::Sdu(len)
                 if size >= NUMBERED_BYTES_MIN
-                    && carriage.is_lossy()
+                    && is_lossy
                     && number(&buffer[..len]) != Some(asked) => {}
-            Arrival::Sdu(len) if len == size => return Ok(Some(len)),
-            Arrival::Sdu(len) => {
+            Next::Sdu(len) if len == size => return Ok(Answer::Sdu(len)),
+            Next::Sdu(len) => {
                 return Err(failed(format!("sent {size} bytes, the answer has {len}")));
             }
-            Arrival::Idle => return Ok(None),
-            Arrival::End => return Err(failed("the server closed before it answered")),
+            Next::End(_, Ending::Finished) => {
+                return Err(failed("the server closed before it answered"));
+            }
+            Next::End(..) => return Ok(Answer::Stalled),
         }
     }
 }
@@ -329,32 +349,43 @@ fn keep(times: &mut Vec<f64>, time: f64, nth: u64, random: &mut Random) {
     }
 }
 
-/// Sends every SDU back until the client has finished.
+/// Sends every SDU back until the client has finished, or is no longer waited for.
 ///
 /// # Errors
 /// The carriage broke.
-pub fn reflect<C: Carriage>(carriage: &mut C, sdu_max: usize) -> Result<Seen, Failure> {
+pub fn reflect<C: Carriage>(carriage: &mut C, job: &Job) -> Result<Seen, Failure> {
     // Whatever carries the SDUs: what is timed is the round trip, not the wait for a processor.
     let _ = ask_for_short_slices(SLICE_NS);
-    let mut buffer = vec![0; sdu_max.max(64)];
+    let mut buffer = vec![0; job.sizes.max().max(64)];
     let mut seen = Seen::default();
     let cpu = cpu_time_ns(CpuClock::Process);
+    // The client stops waiting a little after the end time; only then its silence is the end.
+    let limits = Limits::of(job);
+    let limit = match (carriage.is_lossy(), limits.end) {
+        (true, _) => 4 * LOSSY_SILENCE,
+        (false, Some(_)) => 2 * STALL,
+        (false, None) => FOR_EVER,
+    };
     let start = monotonic_ns();
     loop {
-        let limit = if carriage.is_lossy() {
-            4 * LOSSY_SILENCE
-        } else {
-            FOR_EVER
-        };
         match carriage.recv(&mut buffer, limit)? {
             Arrival::Sdu(len) => {
                 seen.received += 1;
                 seen.received_bytes += len as u64;
-                carriage.send(&buffer[..len])?;
+                if !limits.send(carriage, &buffer[..len])? {
+                    seen.ending = Ending::HeldBack;
+                    break;
+                }
                 seen.sent += 1;
                 seen.sent_bytes += len as u64;
             }
-            Arrival::End | Arrival::Idle => break,
+            Arrival::Idle if limits.end.is_some() && !limits.is_over(monotonic_ns()) => {}
+            Arrival::Idle if carriage.is_lossy() => break,
+            Arrival::Idle => {
+                seen.ending = Ending::Stalled;
+                break;
+            }
+            Arrival::End => break,
         }
     }
     seen.elapsed_ns = monotonic_ns() - start;

@@ -235,7 +235,7 @@ fn carry<C: Carriage + Send>(
     let seen = on_own_thread(job.pin.map(|pin| pin[1]), || match job.direction {
         Direction::Forward => run::receive(&mut carriage, job, &mut tell),
         Direction::Reverse => run::send(&mut carriage, job),
-        Direction::Echo => run::reflect(&mut carriage, job.sizes.max()),
+        Direction::Echo => run::reflect(&mut carriage, job),
     })?;
     listener(Note::End(job, &seen));
     Ok(seen)

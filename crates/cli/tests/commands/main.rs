@@ -6,3 +6,4 @@
 mod members;
 mod node;
 mod policies;
+mod stalls;

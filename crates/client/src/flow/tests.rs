@@ -372,6 +372,36 @@ fn fill(flow: &mut Flow) -> Result<(), Error> {
 }
 
 #[test]
+fn sender_waits_for_space_no_longer_than_it_was_told() {
+    let Pair {
+        mut a,
+        mut b,
+        node: _node,
+    } = pair(CAPACITY, u64::MAX);
+    let soon = || Instant::now() + Duration::from_millis(20);
+    let mut sent = 0;
+    while a.send_until(&contents(sent, 1000), soon()).unwrap() {
+        sent += 1;
+    }
+    // A ring of 64 KiB; what did not go goes once there is room, and nothing was lost or doubled.
+    assert!(sent > 50, "{sent}");
+    assert_eq!(b.recv_vec(1000).unwrap(), contents(0, 1000));
+    for number in 1..sent {
+        assert_eq!(b.recv_vec(1000).unwrap(), contents(number, 1000));
+    }
+    assert!(b.try_recv(&mut [0; 1000]).unwrap().is_none());
+    assert!(a.send_until(&contents(sent, 1000), soon()).unwrap());
+    assert_eq!(b.recv_vec(1000).unwrap(), contents(sent, 1000));
+
+    // One in pieces of which some went is finished by the same call.
+    let large = contents(7, 2 * CAPACITY);
+    assert!(!a.send_until(&large, soon()).unwrap());
+    let reader = thread::spawn(move || (b.recv_vec(3 * CAPACITY).unwrap(), b));
+    a.send(&large).unwrap();
+    assert_eq!(reader.join().unwrap().0, large);
+}
+
+#[test]
 fn death_of_the_peer_ends_calls_that_sleep() {
     for call in [fill, |flow: &mut Flow| flow.recv(&mut [0; 10]).map(drop)] {
         let Pair { a, b, node } = pair(CAPACITY, u64::MAX);

@@ -36,7 +36,7 @@ fn one_way<C: Carriage + Send>(mut from: C, mut to: C, job: &Job) -> (Seen, Seen
 
 fn echo<C: Carriage + Send>(mut from: C, mut to: C, job: &Job) -> Seen {
     std::thread::scope(|scope| {
-        let server = scope.spawn(move || reflect(&mut to, job.sizes.max()).unwrap());
+        let server = scope.spawn(move || reflect(&mut to, job).unwrap());
         let seen = ping(&mut from, job, &mut |_| {}).unwrap();
         drop(from);
         assert_eq!(server.join().unwrap().sent, seen.received);
@@ -144,4 +144,128 @@ fn sender_that_sends_nothing_leaves_an_empty_report() {
     let seen = receive(&mut b, &job("64", 1), &mut |_| {}).unwrap();
     assert_eq!(seen, Seen::default());
     assert_eq!((seen.goodput_mbps(), seen.sdus_per_s()), (0.0, 0.0));
+}
+
+/// A carriage that takes and gives some SDUs, and then nothing any more.
+struct Stuck {
+    takes: u64,
+    gives: u64,
+    is_lossy: bool,
+}
+
+impl Carriage for Stuck {
+    fn send(&mut self, _sdu: &[u8]) -> Result<(), Failure> {
+        panic!("where there is an end time, nobody waits without it");
+    }
+
+    fn send_until(&mut self, _sdu: &[u8], until: Instant) -> Result<bool, Failure> {
+        if self.takes == 0 {
+            std::thread::sleep(until.saturating_duration_since(Instant::now()));
+            return Ok(false);
+        }
+        self.takes -= 1;
+        Ok(true)
+    }
+
+    fn recv(&mut self, _buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+        assert!(
+            limit < FOR_EVER,
+            "where there is an end time, nobody waits for ever"
+        );
+        if self.gives == 0 {
+            std::thread::sleep(limit);
+            return Ok(Arrival::Idle);
+        }
+        self.gives -= 1;
+        Ok(Arrival::Sdu(8))
+    }
+
+    fn finish(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    fn is_lossy(&self) -> bool {
+        self.is_lossy
+    }
+}
+
+/// A job with an end time, over a carriage that stalls after `takes` and `gives` SDUs.
+fn stuck(takes: u64, gives: u64, is_lossy: bool) -> (Job, Stuck) {
+    let mut job = job("8", 0);
+    job.verify = false;
+    job.duration_ns = 100_000_000;
+    let carriage = Stuck {
+        takes,
+        gives,
+        is_lossy,
+    };
+    (job, carriage)
+}
+
+#[test]
+fn sender_on_a_stalled_carriage_has_its_end_time() {
+    for is_lossy in [false, true] {
+        let (mut job, mut carriage) = stuck(5, 0, is_lossy);
+        let seen = send(&mut carriage, &job).unwrap();
+        assert_eq!((seen.sent, seen.ending), (5, Ending::Finished));
+        // Held back for longer than a second it says so.
+        job.duration_ns = 1_200_000_000;
+        carriage.takes = 5;
+        let seen = send(&mut carriage, &job).unwrap();
+        assert_eq!((seen.sent, seen.ending), (5, Ending::HeldBack));
+    }
+}
+
+#[test]
+fn receiver_of_a_stalled_carriage_reports_what_arrived() {
+    for (gives, is_lossy) in [(7, false), (0, false), (7, true)] {
+        let (mut job, mut carriage) = stuck(0, gives, is_lossy);
+        // So long that the silence before the end time cannot be that of a lost word of the end.
+        job.duration_ns = 1_000_000_000;
+        let seen = receive(&mut carriage, &job, &mut |_| {}).unwrap();
+        assert_eq!((seen.received, seen.ending), (gives, Ending::Stalled));
+    }
+}
+
+#[test]
+fn receiver_waits_for_slow_sdus_only_so_long() {
+    struct Slow;
+    impl Carriage for Slow {
+        fn send(&mut self, _sdu: &[u8]) -> Result<(), Failure> {
+            Ok(())
+        }
+        fn recv(&mut self, _buffer: &mut [u8], _limit: Duration) -> Result<Arrival, Failure> {
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(Arrival::Sdu(8))
+        }
+        fn finish(&mut self) -> Result<(), Failure> {
+            Ok(())
+        }
+    }
+    let (job, _) = stuck(0, 0, false);
+    let seen = receive(&mut Slow, &job, &mut |_| {}).unwrap();
+    assert_eq!(seen.ending, Ending::Late);
+    assert!(seen.received > 0);
+}
+
+#[test]
+fn echo_over_a_stalled_carriage_has_its_end_time() {
+    // No answer, and no room for the question.
+    for (takes, gives, rounds) in [(9, 3, 3), (4, 4, 4)] {
+        let (job, mut carriage) = stuck(takes, gives, false);
+        let seen = ping(&mut carriage, &job, &mut |_| {}).unwrap();
+        assert_eq!((seen.received, seen.ending), (rounds, Ending::Stalled));
+        let (job, mut carriage) = stuck(gives, takes, false);
+        let seen = reflect(&mut carriage, &job).unwrap();
+        assert_eq!(seen.sent, rounds);
+        assert_ne!(seen.ending, Ending::Finished);
+    }
+}
+
+#[test]
+fn pace_slower_than_the_end_time_does_not_pass_it() {
+    let (mut job, mut carriage) = stuck(u64::MAX, 0, false);
+    job.rate = Some(Rate::Sdus(0.001));
+    // The second SDU would be due after a quarter of an hour.
+    assert_eq!(send(&mut carriage, &job).unwrap().sent, 1);
 }

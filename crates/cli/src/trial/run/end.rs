@@ -1,0 +1,179 @@
+//! When a side of a measurement stops waiting.
+//!
+//! A measurement with a duration ends when its time is over, whatever the flow does: a sender that
+//! finds no room gives up, a receiver waits for what is under way and for the word of the end, but
+//! not for ever. One that is only counted has no such time, and waits as long as its flow lives.
+//!
+//! ```text
+//!   start          end time                 STALL after the last SDU: Stalled
+//!     |---------------|- - - - - - - - - - - - - - -|
+//!                     '- - - - - - - - - - - - - - - - - - - - DRAIN: Late
+//! ```
+
+use std::time::{Duration, Instant};
+
+use carina_sys::monotonic_ns;
+
+use crate::carriage::{Arrival, Carriage, FOR_EVER};
+use crate::failure::{Failure, failed};
+use crate::trial::job::{Ending, Job};
+
+/// A flow on which nothing has moved for so long after the end time has stalled.
+pub const STALL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 3000 });
+/// How long after the end time SDUs that still come are waited for.
+pub const DRAIN: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
+/// A receiver of a lossy carriage takes such a silence for the end.
+pub const LOSSY_SILENCE: Duration = Duration::from_millis(500);
+/// A silence of this length does not count as time of receiving when the end follows it.
+const LOSSY_PAUSE: Duration = Duration::from_millis(20);
+/// How many times the mean gap between SDUs is still no silence.
+const GAPS_MAX: f64 = 10.0;
+/// A receiver gives up when the first SDU does not come in this time.
+const FIRST_SDU_PATIENCE: Duration = Duration::from_secs(5);
+
+/// What follows an SDU.
+pub enum Next {
+    /// Another one of this size.
+    Sdu(usize),
+    /// The end, which was at this time, and how it came.
+    End(Instant, Ending),
+}
+
+/// How long a side waits.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// The end time; `None` where there is none.
+    pub end: Option<Instant>,
+    /// The same on the monotonic clock in nanoseconds; far away where there is none.
+    pub end_ns: u64,
+    /// Silence on a lossy carriage that is the end.
+    silence: Duration,
+}
+
+impl Limits {
+    /// The limits of a job that begins now.
+    pub fn of(job: &Job) -> Self {
+        let duration = (job.duration_ns > 0).then(|| Duration::from_nanos(job.duration_ns));
+        let gaps_s = job.rate.map_or(0.0, |rate| {
+            GAPS_MAX / rate.sdus_per_s(job.sizes.mean()).max(1e-6)
+        });
+        let gaps = Duration::try_from_secs_f64(gaps_s).unwrap_or(FOR_EVER);
+        let end_ns = match job.duration_ns {
+            0 => u64::MAX,
+            duration_ns => monotonic_ns().saturating_add(duration_ns),
+        };
+        Self {
+            end: duration.and_then(|duration| Instant::now().checked_add(duration)),
+            end_ns,
+            silence: LOSSY_SILENCE.max(gaps.min(FOR_EVER)),
+        }
+    }
+
+    /// Whether the end time has come at `now_ns`.
+    #[inline]
+    pub fn is_over(&self, now_ns: u64) -> bool {
+        now_ns >= self.end_ns
+    }
+
+    /// Whether SDUs that still come at `now_ns` are no longer waited for.
+    #[inline]
+    pub fn is_late(&self, now_ns: u64) -> bool {
+        now_ns >= self.end_ns.saturating_add(DRAIN.as_nanos() as u64)
+    }
+
+    /// Sends one SDU; says whether it went before the end time.
+    #[inline]
+    pub fn send<C: Carriage>(&self, carriage: &mut C, sdu: &[u8]) -> Result<bool, Failure> {
+        match self.end {
+            Some(end) => carriage.send_until(sdu, end),
+            None => carriage.send(sdu).map(|()| true),
+        }
+    }
+
+    /// Waits for the next SDU or the end.
+    #[inline]
+    pub fn next<C: Carriage>(&self, carriage: &mut C, buffer: &mut [u8]) -> Result<Next, Failure> {
+        let limit = match (carriage.is_lossy(), self.end) {
+            (true, _) => LOSSY_PAUSE,
+            (false, Some(_)) => STALL,
+            (false, None) => FOR_EVER,
+        };
+        match carriage.recv(buffer, limit)? {
+            Arrival::Sdu(len) => Ok(Next::Sdu(len)),
+            Arrival::End => Ok(Next::End(Instant::now(), Ending::Finished)),
+            Arrival::Idle if carriage.is_lossy() => self.hush(carriage, buffer, limit),
+            Arrival::Idle => self.stall(carriage, buffer, limit),
+        }
+    }
+
+    /// Nothing came over a carriage that loses nothing for `waited`.
+    fn stall<C: Carriage>(
+        &self,
+        carriage: &mut C,
+        buffer: &mut [u8],
+        waited: Duration,
+    ) -> Result<Next, Failure> {
+        let mut limit = waited;
+        loop {
+            let now = Instant::now();
+            if let Some(end) = self.end {
+                limit = (end + STALL).saturating_duration_since(now);
+                if limit.is_zero() {
+                    let since = now.checked_sub(waited).unwrap_or(now);
+                    return Ok(Next::End(since.max(end), Ending::Stalled));
+                }
+            }
+            match carriage.recv(buffer, limit)? {
+                Arrival::Sdu(len) => return Ok(Next::Sdu(len)),
+                Arrival::End => return Ok(Next::End(Instant::now(), Ending::Finished)),
+                Arrival::Idle => {}
+            }
+        }
+    }
+
+    /// Nothing came over a lossy carriage for `waited`. The word of the end may be lost or come
+    /// late: the end then was when silence began, unless that was long before the end time.
+    fn hush<C: Carriage>(
+        &self,
+        carriage: &mut C,
+        buffer: &mut [u8],
+        waited: Duration,
+    ) -> Result<Next, Failure> {
+        let now = Instant::now();
+        let began = now.checked_sub(waited).unwrap_or(now);
+        let until = self.end.unwrap_or(now).max(now) + self.silence;
+        match carriage.recv(buffer, until.saturating_duration_since(now))? {
+            Arrival::Sdu(len) => Ok(Next::Sdu(len)),
+            Arrival::End => Ok(Next::End(began, Ending::Finished)),
+            Arrival::Idle => Ok(match self.end {
+                Some(end) if began + STALL.max(self.silence) < end => {
+                    Next::End(end, Ending::Stalled)
+                }
+                _ => Next::End(began, Ending::Finished),
+            }),
+        }
+    }
+
+    /// Waits for the first SDU.
+    ///
+    /// # Errors
+    /// The carriage broke, or nothing came at all over one that loses nothing and has no end time.
+    pub fn first<C: Carriage>(&self, carriage: &mut C, buffer: &mut [u8]) -> Result<Next, Failure> {
+        let now = Instant::now();
+        let patience = match self.end {
+            Some(end) => (end + STALL).saturating_duration_since(now),
+            None => Duration::ZERO,
+        };
+        match carriage.recv(buffer, patience.max(FIRST_SDU_PATIENCE))? {
+            Arrival::Sdu(len) => Ok(Next::Sdu(len)),
+            Arrival::End => Ok(Next::End(now, Ending::Finished)),
+            Arrival::Idle if carriage.is_lossy() || self.end.is_some() => {
+                Ok(Next::End(now, Ending::Stalled))
+            }
+            Arrival::Idle => Err(failed(format!(
+                "no SDU came within {} s of the start",
+                FIRST_SDU_PATIENCE.as_secs()
+            ))),
+        }
+    }
+}
