@@ -178,6 +178,19 @@ impl<P: Payload> Connection<P> {
         written
     }
 
+    /// As [`Connection::write`], but a UDF that nothing holds back does not wait in the queue: it
+    /// comes back as the PDU to send now. What else there is to send, and when, is told by
+    /// [`Connection::poll_transmit`] as ever, at the end of the burst at the latest.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    #[inline]
+    pub fn write_through(&mut self, now: u64, udf: P) -> Result<Option<Transmit<P>>, P> {
+        let is_first = !self.sender.has_work() && !self.receiver.is_control_due();
+        self.write(now, udf)?;
+        Ok(if is_first { self.next_data(now) } else { None })
+    }
+
     /// Takes a PDU of this connection.
     ///
     /// # Errors
@@ -304,6 +317,13 @@ impl<P: Payload> Connection<P> {
             self.is_drained = true;
             self.events.push_back(ConnEvent::Drained);
         }
+    }
+
+    /// [`Connection::poll_deliver`] has something.
+    #[inline]
+    #[must_use]
+    pub fn is_deliverable(&self) -> bool {
+        self.receiver.has_ready()
     }
 
     /// The next UDF for the reader.

@@ -1,16 +1,37 @@
-//! A packet: some bytes of headers in a buffer, and a payload that stays in the ring it came from.
+//! A packet: room for headers, and a payload that stays in the ring it came from.
+//!
+//! ```text
+//!   Packet --> Cell +------+-------+--------------------------+
+//!                   | body | flags |  free  |  headers        |  then the body's bytes
+//!                   +------+-------+--------------------------+
+//!                                  0      start          HEAD_BYTES
+//! ```
+//!
+//! On its way through DIFs a packet moves from queue to queue more often than anything is done to
+//! it: what moves is one pointer. Cells are used again and again by the thread that made them.
+
+use std::cell::RefCell;
 
 use carina_ring::{Lease, Slot};
 use carina_wire::Payload;
 
 use crate::pool::{Buffer, Pool, Shared};
 
-/// A piece of an SDU on its way through the data plane. Its contents are those of the head, then
-/// those of the body.
+/// A piece of an SDU on its way through the data plane. Its contents are the headers that were
+/// put in front, then those of the body.
 pub struct Packet {
-    head: Option<Buffer>,
+    // `None` only while the packet is dropped.
+    cell: Option<Box<Cell>>,
+}
+
+/// What a packet consists of.
+#[repr(align(64))]
+struct Cell {
     body: Body,
     more: bool,
+    /// Where the headers begin: at most [`HEAD_BYTES`].
+    start: u8,
+    head: [u8; HEAD_BYTES],
 }
 
 /// Where the contents lie that are not in the head.
@@ -18,51 +39,128 @@ enum Body {
     Empty,
     /// In a ring, until the end of the breath.
     Ring(Lease),
+    /// In a buffer of its own.
+    Own(Buffer),
     /// In a buffer that other packets look at too.
     Shared(Shared),
 }
 
+/// Room for headers in front of a body, in bytes. Those of more DIFs than fit cost a copy of the
+/// whole packet each time that it is used up.
+const HEAD_BYTES: usize = 128;
+
+/// Cells that a thread keeps for later use.
+const SPARE_MAX: usize = 4096;
+
+thread_local! {
+    #[expect(clippy::vec_box, reason = "what is moved in and out is the box")]
+    static SPARE: RefCell<Vec<Box<Cell>>> = const { RefCell::new(Vec::new()) };
+}
+
 impl Body {
+    #[inline]
     fn len(&self) -> usize {
         match self {
             Body::Empty => 0,
             Body::Ring(lease) => lease.len(),
+            Body::Own(buffer) => buffer.len(),
             Body::Shared(shared) => shared.len(),
         }
     }
 
     /// Copies the first bytes to fill `to`.
+    #[inline]
     fn copy_to(&self, to: &mut [u8]) {
         match self {
             Body::Empty => {}
             Body::Ring(lease) => lease.copy_range(0, to),
+            Body::Own(buffer) => carina_ring::copy_slice(&buffer.as_slice()[..to.len()], to),
             Body::Shared(shared) => carina_ring::copy_slice(&shared.as_slice()[..to.len()], to),
+        }
+    }
+
+    /// Takes bytes off the front; more than there are empties it.
+    #[inline]
+    fn advance(&mut self, count: usize) {
+        match self {
+            Body::Empty => {}
+            Body::Ring(lease) => lease.advance(count.min(lease.len())),
+            Body::Own(buffer) => buffer.advance(count),
+            Body::Shared(shared) => shared.advance(count),
+        }
+    }
+
+    /// Cuts to the first `len` bytes.
+    fn truncate(&mut self, len: usize) {
+        match self {
+            Body::Empty => {}
+            Body::Ring(lease) => lease.truncate(len),
+            Body::Own(buffer) => buffer.truncate(len),
+            Body::Shared(shared) => shared.truncate(len),
         }
     }
 }
 
+impl Cell {
+    #[inline]
+    fn head(&self) -> &[u8] {
+        &self.head[usize::from(self.start).min(HEAD_BYTES)..]
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        HEAD_BYTES - usize::from(self.start) + self.body.len()
+    }
+
+    /// Copies a whole packet to fill `to`.
+    fn copy_to(&self, to: &mut [u8]) {
+        let head = self.head();
+        let (front, back) = to.split_at_mut(head.len());
+        front.copy_from_slice(head);
+        self.body.copy_to(back);
+    }
+}
+
 impl Packet {
+    #[inline]
+    fn new(body: Body, more: bool) -> Packet {
+        let spare = SPARE.with_borrow_mut(Vec::pop);
+        let mut cell = spare.unwrap_or_else(fresh);
+        cell.body = body;
+        cell.more = more;
+        cell.start = HEAD_BYTES as u8;
+        Packet { cell: Some(cell) }
+    }
+
+    #[inline]
+    fn cell(&self) -> &Cell {
+        match &self.cell {
+            Some(cell) => cell,
+            None => unreachable!("a packet is not used while it is dropped"),
+        }
+    }
+
+    #[inline]
+    fn cell_mut(&mut self) -> &mut Cell {
+        match &mut self.cell {
+            Some(cell) => cell,
+            None => unreachable!("a packet is not used while it is dropped"),
+        }
+    }
+
     /// A packet whose contents are what is in view of a record in a ring; `more` when a further
     /// piece of the same SDU follows.
     #[must_use]
     #[inline]
     pub fn from_lease(lease: Lease, more: bool) -> Packet {
-        Packet {
-            head: None,
-            body: Body::Ring(lease),
-            more,
-        }
+        Packet::new(Body::Ring(lease), more)
     }
 
     /// A packet whose contents are a buffer.
     #[must_use]
     #[inline]
     pub fn from_buffer(buffer: Buffer, more: bool) -> Packet {
-        Packet {
-            head: Some(buffer),
-            body: Body::Empty,
-            more,
-        }
+        Packet::new(Body::Own(buffer), more)
     }
 
     /// A packet with a copy of `bytes`; `None` when the pool has no buffer.
@@ -77,7 +175,7 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
-        self.head().len() + self.body.len()
+        self.cell().len()
     }
 
     /// True for an SDU of no bytes, which is an SDU all the same.
@@ -90,40 +188,13 @@ impl Packet {
     #[must_use]
     #[inline]
     pub fn more(&self) -> bool {
-        self.more
+        self.cell().more
     }
 
     /// Says whether a further piece of the same SDU follows.
     #[inline]
     pub fn set_more(&mut self, more: bool) {
-        self.more = more;
-    }
-
-    /// The first part of the contents, as far as it lies in a buffer.
-    #[must_use]
-    #[inline]
-    pub fn head(&self) -> &[u8] {
-        self.head.as_ref().map_or(&[], Buffer::as_slice)
-    }
-
-    /// The second part of the contents, when it lies in a ring.
-    #[must_use]
-    #[inline]
-    pub fn body(&self) -> Option<&Lease> {
-        match &self.body {
-            Body::Ring(lease) => Some(lease),
-            _ => None,
-        }
-    }
-
-    /// The second part of the contents, when it lies in a buffer.
-    #[must_use]
-    #[inline]
-    pub fn shared(&self) -> &[u8] {
-        match &self.body {
-            Body::Shared(shared) => shared.as_slice(),
-            _ => &[],
-        }
+        self.cell_mut().more = more;
     }
 
     /// Copies the contents to the place at `offset` of a slot in another ring: the one copy of
@@ -133,98 +204,99 @@ impl Packet {
     /// When the slot is too short.
     #[inline]
     pub fn copy_into(&self, slot: &mut Slot<'_>, offset: usize) {
-        let head = self.head();
+        let cell = self.cell();
+        let head = cell.head();
         if !head.is_empty() {
             slot.write_at(offset, head);
         }
-        match &self.body {
+        let offset = offset + head.len();
+        match &cell.body {
             Body::Empty => {}
-            Body::Ring(lease) => slot.copy_from(lease, offset + head.len()),
-            Body::Shared(shared) => slot.write_at(offset + head.len(), shared.as_slice()),
+            Body::Ring(lease) => slot.copy_from(lease, offset),
+            Body::Own(buffer) => slot.write_at(offset, buffer.as_slice()),
+            Body::Shared(shared) => slot.write_at(offset, shared.as_slice()),
         }
     }
 
     /// Appends the contents to a vector.
     pub fn append_to(&self, to: &mut Vec<u8>) {
-        to.extend_from_slice(self.head());
-        match &self.body {
+        let cell = self.cell();
+        to.extend_from_slice(cell.head());
+        match &cell.body {
             Body::Empty => {}
             Body::Ring(lease) => lease.append_to(to),
+            Body::Own(buffer) => to.extend_from_slice(buffer.as_slice()),
             Body::Shared(shared) => to.extend_from_slice(shared.as_slice()),
         }
     }
 
-    /// Puts a header in front of the contents; false when the pool has no buffer or no headroom
-    /// is left, the packet is then unchanged.
-    #[must_use]
-    pub fn push_header(&mut self, header: &[u8], pool: &Pool) -> bool {
-        if self.head.is_none() {
-            self.head = pool.take(0);
-        }
-        self.head
-            .as_mut()
-            .is_some_and(|head| head.push_front(header))
-    }
-
-    /// Takes `len` bytes off the front; false when there are not so many in one place.
-    #[must_use]
-    pub fn pull_header(&mut self, len: usize) -> bool {
-        if let Some(head) = self.head.as_mut()
-            && !head.is_empty()
-        {
-            return head.pull_front(len);
-        }
-        if self.body.len() < len {
-            return false;
-        }
-        self.advance_body(len);
-        true
-    }
-
-    fn advance_body(&mut self, count: usize) {
-        match &mut self.body {
-            Body::Empty => {}
-            Body::Ring(lease) => lease.advance(count.min(lease.len())),
-            Body::Shared(shared) => shared.advance(count),
-        }
-    }
-
-    /// Moves what lies in a ring into a buffer, so that the ring's owner may release it. False
-    /// when the pool has no buffer: the packet must be dropped then.
+    /// Moves contents that lie in a ring into a buffer, so that the ring can be released. False
+    /// when the pool has none; the packet is unchanged then.
     #[must_use]
     pub fn materialise(&mut self, pool: &Pool) -> bool {
-        if !matches!(self.body, Body::Ring(_)) {
+        let cell = self.cell_mut();
+        let Body::Ring(lease) = &cell.body else {
             return true;
-        }
-        let Some(buffer) = pool.take(self.len()) else {
+        };
+        let Some(mut buffer) = pool.take(lease.len()) else {
             return false;
         };
-        self.move_into(buffer);
+        lease.copy_range(0, buffer.as_mut_slice());
+        cell.body = Body::Own(buffer);
         true
     }
 
-    /// Room for so many more bytes behind the contents; `None` when they do not end in a buffer, or
-    /// it is full.
+    /// Room for `len` bytes behind the contents, when they are all in one buffer of its own.
     #[inline]
     fn growing(&mut self, len: usize) -> Option<&mut [u8]> {
-        match (&mut self.head, &self.body) {
-            (Some(head), Body::Empty) => head.grow(len),
+        let cell = self.cell_mut();
+        match &mut cell.body {
+            Body::Own(buffer) => buffer.grow(len),
             _ => None,
         }
     }
 
-    /// Copies all contents into a buffer of the same length and makes it the head.
-    fn move_into(&mut self, mut buffer: Buffer) {
-        let head = self.head();
-        let (front, back) = buffer.as_mut_slice().split_at_mut(head.len());
-        front.copy_from_slice(head);
-        self.body.copy_to(back);
-        self.body = Body::Empty;
-        self.head = Some(buffer);
+    /// The room for headers is used up: they become part of the body.
+    #[cold]
+    fn fold(&mut self) -> bool {
+        let cell = self.cell_mut();
+        let Some(mut whole) = Pool::take_here(cell.len()) else {
+            return false;
+        };
+        cell.copy_to(whole.as_mut_slice());
+        cell.body = Body::Own(whole);
+        cell.start = HEAD_BYTES as u8;
+        true
     }
 }
 
-/// Buffers come from the pool of the thread ([`Pool::serve_thread`]).
+#[cold]
+fn fresh() -> Box<Cell> {
+    Box::new(Cell {
+        body: Body::Empty,
+        more: false,
+        start: HEAD_BYTES as u8,
+        head: [0; HEAD_BYTES],
+    })
+}
+
+impl Drop for Packet {
+    #[inline]
+    fn drop(&mut self) {
+        let Some(mut cell) = self.cell.take() else {
+            return;
+        };
+        cell.body = Body::Empty;
+        // The thread may be ending.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_MAX {
+                spare.push(cell);
+            }
+        });
+    }
+}
+
 impl Payload for Packet {
     #[inline]
     fn len(&self) -> usize {
@@ -233,111 +305,86 @@ impl Payload for Packet {
 
     #[inline]
     fn copy_prefix(&self, to: &mut [u8]) -> usize {
-        let count = self.len().min(to.len());
-        let head = self.head();
+        let cell = self.cell();
+        let count = cell.len().min(to.len());
+        let head = cell.head();
         let front = head.len().min(count);
         to[..front].copy_from_slice(&head[..front]);
         if count > front {
-            self.body.copy_to(&mut to[front..count]);
+            cell.body.copy_to(&mut to[front..count]);
         }
         count
     }
 
     #[inline]
     fn advance(&mut self, count: usize) {
-        let front = self.head().len().min(count);
-        if front > 0
-            && let Some(head) = self.head.as_mut()
-        {
-            let _ = head.pull_front(front);
-        }
+        let cell = self.cell_mut();
+        let front = cell.head().len().min(count);
+        cell.start += front as u8;
         if count > front {
-            self.advance_body(count - front);
+            cell.body.advance(count - front);
         }
     }
 
     #[inline]
     fn truncate(&mut self, len: usize) {
-        let front = self.head().len();
-        if front > len
-            && let Some(head) = self.head.as_mut()
-        {
-            head.truncate(len);
+        let cell = self.cell_mut();
+        let front = cell.head().len();
+        if front <= len {
+            return cell.body.truncate(len - front);
         }
-        match &mut self.body {
-            Body::Empty => {}
-            _ if front >= len => self.body = Body::Empty,
-            Body::Ring(lease) => lease.truncate(len - front),
-            Body::Shared(shared) => shared.truncate(len - front),
-        }
+        // What stays has to end where a body would begin.
+        let start = usize::from(cell.start);
+        cell.head.copy_within(start..start + len, HEAD_BYTES - len);
+        cell.start = (HEAD_BYTES - len) as u8;
+        cell.body = Body::Empty;
     }
 
     #[inline]
     fn prepend(&mut self, header: &[u8]) -> bool {
-        if let Some(head) = self.head.as_mut()
-            && head.push_front(header)
+        if usize::from(self.cell().start) < header.len()
+            && (header.len() > HEAD_BYTES || !self.fold())
         {
-            return true;
-        }
-        let Some(mut fresh) = Pool::take_here(0) else {
-            return false;
-        };
-        if !fresh.push_front(header) {
             return false;
         }
-        match (self.head.take(), &self.body) {
-            (None, _) => {}
-            // The headroom is used up: the buffer becomes the body of a new head.
-            (Some(full), Body::Empty) => self.body = Body::Shared(full.share()),
-            (Some(full), _) => {
-                self.head = Some(full);
-                let Some(whole) = Pool::take_here(self.len()) else {
-                    return false;
-                };
-                self.move_into(whole);
-                return Payload::prepend(self, header);
-            }
-        }
-        self.head = Some(fresh);
+        let cell = self.cell_mut();
+        let end = usize::from(cell.start);
+        let start = end - header.len();
+        cell.head[start..end].copy_from_slice(header);
+        cell.start = start as u8;
         true
     }
 
     fn share(&mut self) -> Option<Packet> {
-        if matches!(self.body, Body::Empty)
-            && let Some(head) = self.head.take()
-        {
-            self.body = Body::Shared(head.share());
-        }
-        let head = match &self.head {
-            // Headers only: what is long has been moved to the body.
-            Some(head) => {
-                let mut copy = Pool::take_here(head.len())?;
-                copy.as_mut_slice().copy_from_slice(head.as_slice());
-                Some(copy)
-            }
-            None => None,
+        let cell = self.cell_mut();
+        cell.body = match std::mem::replace(&mut cell.body, Body::Empty) {
+            Body::Own(buffer) => Body::Shared(buffer.share()),
+            other => other,
         };
-        let body = match &self.body {
-            Body::Empty => Body::Empty,
+        let body = match &cell.body {
             Body::Ring(lease) => Body::Ring(lease.clone()),
             Body::Shared(shared) => Body::Shared(shared.clone()),
+            Body::Empty | Body::Own(_) => Body::Empty,
         };
-        Some(Packet {
-            head,
-            body,
-            more: self.more,
-        })
+        let mut twin = Packet::new(body, cell.more);
+        let same = twin.cell_mut();
+        same.start = cell.start;
+        let start = usize::from(cell.start);
+        same.head[start..].copy_from_slice(&cell.head[start..]);
+        Some(twin)
     }
 
     #[inline]
     fn keep(&mut self) -> bool {
-        if !matches!(self.body, Body::Ring(_)) {
+        let cell = self.cell_mut();
+        let Body::Ring(lease) = &cell.body else {
             return true;
-        }
-        let Some(buffer) = Pool::take_here(self.len()) else {
+        };
+        let Some(mut buffer) = Pool::take_here(lease.len()) else {
             return false;
         };
-        self.move_into(buffer);
+        lease.copy_range(0, buffer.as_mut_slice());
+        cell.body = Body::Own(buffer);
         true
     }
 
@@ -376,13 +423,16 @@ impl Payload for Packet {
     }
 
     fn fit(&mut self) {
-        let Some(head) = &self.head else { return };
-        if head.len() >= head.room() / 3 {
+        let cell = self.cell_mut();
+        let Body::Own(buffer) = &cell.body else {
+            return;
+        };
+        if buffer.len() >= buffer.room() / 3 {
             return;
         }
-        if let Some(mut less) = Pool::take_here(head.len()) {
-            carina_ring::copy_slice(head.as_slice(), less.as_mut_slice());
-            self.head = Some(less);
+        if let Some(mut less) = Pool::take_here(buffer.len()) {
+            carina_ring::copy_slice(buffer.as_slice(), less.as_mut_slice());
+            cell.body = Body::Own(less);
         }
     }
 }

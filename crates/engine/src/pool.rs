@@ -1,9 +1,8 @@
 //! Buffers for packets that cannot stay where they came from.
 //!
 //! A packet read from a ring stays in the ring. Only what comes from a socket, or what has to
-//! outlive its ring slot, is copied into a buffer of this pool, and headers of normal DIFs are
-//! written into small ones. The pool is bounded: a peer can make the data plane hold bytes, but
-//! never more than this.
+//! outlive its ring slot, is copied into a buffer of this pool. The pool is bounded: a peer can
+//! make the data plane hold bytes, but never more than this.
 //!
 //! Buffers come in a few sizes and go back to a list of their size; their bytes are neither freed
 //! nor zeroed in between.
@@ -24,12 +23,12 @@ struct Lender {
     spare: [Cell<Vec<Rc<Store>>>; CLASSES.len()],
 }
 
-/// The memory of a buffer. Its length is its charge against the pool.
+/// The memory of a buffer.
 struct Store {
     bytes: Box<[u8]>,
 }
 
-/// A buffer with headroom in front of its content; returns to its pool when dropped.
+/// A buffer; returns to its pool when dropped.
 pub struct Buffer {
     // `None` only while the buffer is taken apart.
     store: Option<Rc<Store>>,
@@ -78,30 +77,29 @@ impl Pool {
         THREAD.with(|thread| thread.borrow().as_ref()?.take(len))
     }
 
-    /// A buffer with `len` bytes of content behind [`HEADROOM_BYTES`] of headroom; `None` when the
-    /// pool has lent all it may. What the content holds is left over from earlier use: fill it, or
-    /// cut it to what was filled.
+    /// A buffer with `len` bytes of content; `None` when the pool has lent all it may. What the
+    /// content holds is left over from earlier use: fill it, or cut it to what was filled.
     #[must_use]
     #[inline]
     pub fn take(&self, len: usize) -> Option<Buffer> {
-        let total = HEADROOM_BYTES.checked_add(len)?;
-        let class = CLASSES.iter().position(|(bytes, _)| total <= *bytes);
-        let charge = class.map_or(total, |class| CLASSES[class].0);
-        let out = self.lender.bytes_out.get().checked_add(charge)?;
-        if out > self.lender.bytes_max || u32::try_from(total).is_err() {
+        let end = u32::try_from(len).ok()?;
+        let class = CLASSES.iter().position(|(bytes, _)| len <= *bytes);
+        let room = class.map_or(len, |class| CLASSES[class].0);
+        let out = self.lender.bytes_out.get().checked_add(charge(room))?;
+        if out > self.lender.bytes_max {
             return None;
         }
         let store = class.and_then(|class| self.lender.reuse(class));
         let store = store.unwrap_or_else(|| {
             Rc::new(Store {
-                bytes: vec![0; charge].into_boxed_slice(),
+                bytes: vec![0; room].into_boxed_slice(),
             })
         });
         self.lender.bytes_out.set(out);
         Some(Buffer {
             store: Some(store),
-            start: HEADROOM_BYTES as u32,
-            end: total as u32,
+            start: 0,
+            end,
             lender: Rc::clone(&self.lender),
         })
     }
@@ -125,9 +123,9 @@ impl Lender {
     /// Takes a store back that nobody else refers to.
     #[inline]
     fn give_back(&self, store: Rc<Store>) {
-        let charge = store.bytes.len();
-        self.bytes_out.set(self.bytes_out.get() - charge);
-        let Some(class) = CLASSES.iter().position(|(bytes, _)| *bytes == charge) else {
+        let room = store.bytes.len();
+        self.bytes_out.set(self.bytes_out.get() - charge(room));
+        let Some(class) = CLASSES.iter().position(|(bytes, _)| *bytes == room) else {
             return;
         };
         let mut spare = self.spare[class].take();
@@ -199,31 +197,9 @@ impl Buffer {
         Some(&mut store.bytes[from..from + len])
     }
 
-    /// Puts a header in front; false when the headroom is used up.
-    #[must_use]
-    #[inline]
-    pub fn push_front(&mut self, header: &[u8]) -> bool {
-        let Some(start) = (self.start as usize).checked_sub(header.len()) else {
-            return false;
-        };
-        let end = self.start as usize;
-        let Some(store) = self.store.as_mut().and_then(Rc::get_mut) else {
-            return false;
-        };
-        store.bytes[start..end].copy_from_slice(header);
-        self.start = start as u32;
-        true
-    }
-
-    /// Takes `len` bytes off the front; false when there are not so many.
-    #[must_use]
-    #[inline]
-    pub fn pull_front(&mut self, len: usize) -> bool {
-        if len > self.len() {
-            return false;
-        }
-        self.start += len as u32;
-        true
+    /// Takes bytes off the front; more than there are empties it.
+    pub fn advance(&mut self, count: usize) {
+        self.start += self.len().min(count) as u32;
     }
 
     /// Gives up writing, so that there can be several views of the content. Copies nothing.
@@ -302,13 +278,19 @@ impl Drop for Shared {
     }
 }
 
-/// Room in front of the content of every buffer, in bytes: enough for the headers of several DIFs.
-pub const HEADROOM_BYTES: usize = 128;
+/// What a packet with a buffer costs beside the buffer's bytes, in bytes: its cell, and what the
+/// allocator adds to both.
+const PACKET_BYTES: usize = 256;
 
-/// Sizes of stores in bytes, headroom included, and how many of each are kept for reuse: headers
-/// alone, an Ethernet frame, a page, a jumbo frame, the longest PDU. Larger ones come and go.
+/// What a store of `room` bytes counts against the pool.
+fn charge(room: usize) -> usize {
+    room.saturating_add(PACKET_BYTES)
+}
+
+/// Sizes of stores in bytes, and how many of each are kept for reuse: small SDUs, an Ethernet
+/// frame, a page, a jumbo frame, the longest PDU. Larger ones come and go.
 const CLASSES: [(usize, usize); 5] = [
-    (256, 4096),
+    (128, 4096),
     (2048, 1024),
     (4096, 512),
     (16_384, 256),
@@ -320,30 +302,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_go_in_front_and_come_off_again() {
-        let pool = Pool::new(1 << 20);
-        let mut buffer = pool.take(3).unwrap();
-        buffer.as_mut_slice().copy_from_slice(b"sdu");
-        assert!(buffer.push_front(b"head"));
-        assert_eq!(buffer.as_slice(), b"headsdu");
-        assert!(buffer.pull_front(4));
-        assert_eq!(buffer.as_slice(), b"sdu");
-        assert!(!buffer.pull_front(4));
-        assert!(!buffer.push_front(&[0; HEADROOM_BYTES + 1]));
-    }
-
-    #[test]
     fn a_pool_lends_no_more_than_its_bound_and_takes_back() {
-        let pool = Pool::new(2 * 4096);
+        let pool = Pool::new(2 * (4096 + PACKET_BYTES));
         let (a, b) = (pool.take(3000).unwrap(), pool.take(3000).unwrap());
         assert!(pool.take(0).is_none());
         drop(a);
-        assert!(pool.take(4096).is_none());
+        assert!(pool.take(4097).is_none());
         let c = pool.take(100).unwrap();
         assert_eq!(c.len(), 100);
         drop((b, c));
         assert_eq!(pool.bytes_out(), 0);
-        assert!(pool.take(usize::MAX - HEADROOM_BYTES).is_none());
+        assert!(pool.take(usize::MAX).is_none());
     }
 
     #[test]
@@ -357,7 +326,7 @@ mod tests {
         b.truncate(2);
         assert_eq!((a.as_slice(), b.as_slice()), (&b"abcd"[..], &b"bc"[..]));
         drop(a);
-        assert_eq!(pool.bytes_out(), 256);
+        assert_eq!(pool.bytes_out(), 128 + PACKET_BYTES);
         assert_eq!(b.as_slice(), b"bc");
         drop(b);
         assert_eq!(pool.bytes_out(), 0);

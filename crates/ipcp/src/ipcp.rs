@@ -109,6 +109,12 @@ impl<P: Payload> Ipcp<P> {
         self.transfer.on_sdu(now, flow, sdu, more);
     }
 
+    /// As [`Ipcp::on_sdu`], for all that a writer gives at a time.
+    #[inline]
+    pub fn on_sdus(&mut self, now: u64, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
+        self.transfer.on_sdus(now, flow, sdus);
+    }
+
     /// Longest SDU of a flow in bytes: a longer one is refused, and ends the flow when it is a
     /// reliable one. [`usize::MAX`] where SDUs are cut to fit into PDUs.
     #[must_use]

@@ -187,7 +187,7 @@ impl InterfaceWatch {
     #[must_use]
     pub fn has_changed(&self) -> bool {
         let mut changed = false;
-        let mut buffer = [0u8; 4096];
+        let mut buffer = [0u8; 32];
         loop {
             let (to, bytes) = (buffer.as_mut_ptr().cast(), buffer.len());
             // SAFETY: the buffer is a local of that size. What a message says does not matter, so

@@ -90,10 +90,10 @@ fn without_a_buffer_the_packet_says_so() {
     Pool::new(300).serve_thread();
     let mut packet = leased(&mut ends, &[7; 1400]);
     assert!(!packet.keep());
-    assert!(packet.prepend(b"x"));
-    let mut other = leased(&mut ends, b"y");
-    assert!(!other.prepend(b"x"));
-    assert_eq!(bytes(&other), b"y");
+    assert!(packet.prepend(&[1; 60]) && packet.prepend(&[2; 60]));
+    assert!(!packet.prepend(&[3; 60]), "the room for headers is used up");
+    assert_eq!(packet.len(), 1520);
+    assert_eq!(bytes(&packet)[..61], [vec![2; 60], vec![1]].concat());
     assert!(Packet::from_vec(vec![1; 400]).is_none());
 }
 
@@ -116,5 +116,22 @@ fn a_packet_grows_to_its_capacity_and_gives_unused_room_back() {
     assert!(!batch.extend(&room), "there is no room for that any more");
     assert_eq!(batch.len(), 8);
     assert!(batch.prepend(b"header: "));
-    assert_eq!(batch.head(), b"header: one, two");
+    assert_eq!(self::bytes(&batch), b"header: one, two");
+}
+
+#[test]
+fn headers_alone_can_be_cut_and_shared() {
+    let (pool, mut ends) = (pool(), ring());
+    let mut packet = leased(&mut ends, b"");
+    assert!(packet.prepend(b"0123456789"));
+    Payload::truncate(&mut packet, 4);
+    let mut twin = packet.share().unwrap();
+    twin.advance(1);
+    assert!(twin.prepend(b"ab"));
+    assert_eq!(
+        (bytes(&packet), bytes(&twin)),
+        (b"0123".to_vec(), b"ab123".to_vec())
+    );
+    drop((packet, twin));
+    assert_eq!(pool.bytes_out(), 0);
 }

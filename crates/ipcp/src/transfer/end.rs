@@ -109,6 +109,25 @@ impl<P: Payload> End<P> {
         }
     }
 
+    /// Gives a UDF to EFCP, and sends it when nothing holds it back: true when it was, and `None`
+    /// when there was no buffer for it.
+    #[inline]
+    pub(super) fn pass(&mut self, udf: P, rmt: &mut Rmt<P>) -> Option<bool> {
+        if !self.is_connected {
+            return self.efcp.write(rmt.now, udf).ok().map(|()| false);
+        }
+        // Not moved, as above.
+        let mut written = self.efcp.write_through(rmt.now, udf);
+        match &mut written {
+            Ok(Some(pdu)) => {
+                self.emit(pdu, rmt);
+                Some(true)
+            }
+            Ok(None) => Some(false),
+            Err(_) => None,
+        }
+    }
+
     #[inline]
     fn emit(&mut self, pdu: &mut Transmit<P>, rmt: &mut Rmt<P>) {
         let pci = Pci {
@@ -126,7 +145,7 @@ impl<P: Payload> End<P> {
             ecn: false,
             seq: pdu.seq,
         };
-        let way = match self.way(&pci, rmt) {
+        let way = match self.way(rmt) {
             Ok(way) => way,
             Err(reason) => return rmt.counters.drop_one(reason),
         };
@@ -163,14 +182,14 @@ impl<P: Payload> End<P> {
     }
 
     #[inline]
-    fn way(&mut self, pci: &Pci, rmt: &Rmt<P>) -> Result<Hop, DropReason> {
+    fn way(&mut self, rmt: &Rmt<P>) -> Result<Hop, DropReason> {
         if let Some(port) = self.pinned {
             return Ok(Hop::Port(port));
         }
         if self.way_epoch == rmt.epoch && !rmt.is_spread_by_pdu() {
             return Ok(self.way);
         }
-        let way = rmt.way(pci)?;
+        let way = rmt.way(self.remote, self.remote_cep, self.cep)?;
         (self.way, self.way_epoch) = (way, rmt.epoch);
         Ok(way)
     }
@@ -181,18 +200,7 @@ impl<P: Payload> End<P> {
         let Lane::Class(class) = self.lane else {
             return (None, usize::MAX);
         };
-        let pci = Pci {
-            kind: PduType::Data,
-            dst: self.remote,
-            src: rmt.address,
-            qos: self.qos,
-            dst_cep: self.remote_cep,
-            src_cep: self.cep,
-            drf: false,
-            ecn: false,
-            seq: 0,
-        };
-        match self.way(&pci, rmt) {
+        match self.way(rmt) {
             Ok(Hop::Port(index)) => match rmt.port(index) {
                 Some(port) => (Some(index), port.own_room(class)),
                 None => (None, LOST_ROOM),

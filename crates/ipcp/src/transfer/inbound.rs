@@ -234,9 +234,10 @@ impl<P: Payload> Transfer<P> {
             end.is_dirty = true;
             self.dirty.push(end.cep);
         }
-        end.arm(&mut self.rmt);
-        let (owner, cep) = (end.owner, end.cep);
-        if received.is_deliverable {
+        let (owner, cep, has_window) = (end.owner, end.cep, end.has_window);
+        // The rest of the burst may bring more: the end of the burst takes it all, and looks after
+        // deadlines. What a window says counts from what was taken.
+        if received.is_deliverable && has_window {
             self.pull(owner);
         }
         if is_control {
@@ -256,7 +257,7 @@ impl<P: Payload> Transfer<P> {
             || stream.is_switching;
         let is_short = stream.is_short;
         if wants {
-            self.drive(owner, None);
+            self.drive(owner, &mut core::iter::empty());
         }
         if is_short && let Owner::Flow(key) = owner {
             self.announce(key);

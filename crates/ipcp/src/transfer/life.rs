@@ -255,7 +255,7 @@ impl<P: Payload> Transfer<P> {
         end.is_connected = true;
         end.heard_at = now;
         let owner = end.owner;
-        self.drive(owner, None);
+        self.drive(owner, &mut core::iter::empty());
         if let Owner::Flow(key) = owner {
             self.announce(key);
         }
@@ -295,7 +295,7 @@ impl<P: Payload> Transfer<P> {
             stream.old = stream.current;
             stream.current = core::mem::replace(&mut stream.next, CepId(0));
             self.forget(before);
-            self.drive(owner, None);
+            self.drive(owner, &mut core::iter::empty());
             if let Owner::Flow(key) = owner {
                 self.announce(key);
             }
@@ -349,7 +349,7 @@ impl<P: Payload> Transfer<P> {
             .get(owner)
             .is_some_and(|stream| stream.has_udfs() || !stream.pending.is_empty());
         if wants {
-            self.drive(owner, None);
+            self.drive(owner, &mut core::iter::empty());
         }
     }
 

@@ -229,14 +229,16 @@ impl<P: Payload> Transfer<P> {
     pub fn end_of_burst(&mut self, now: u64) {
         self.rmt.now = now;
         let mut dirty = core::mem::take(&mut self.dirty);
-        for cep in dirty.drain(..) {
-            self.finish_burst(cep);
+        while !dirty.is_empty() {
+            for cep in dirty.drain(..) {
+                self.finish_burst(cep);
+            }
+            self.loop_back();
+            // What was looped back is a burst as well. The other vector is empty now, and there is
+            // no allocation in the next burst.
+            core::mem::swap(&mut dirty, &mut self.dirty);
         }
-        // No allocation in the next burst.
-        if self.dirty.is_empty() {
-            self.dirty = dirty;
-        }
-        self.loop_back();
+        self.dirty = dirty;
         self.rmt.keep(false);
         self.keep_streams(false);
     }
@@ -251,6 +253,7 @@ impl<P: Payload> Transfer<P> {
                 end.is_dirty = false;
                 end.efcp.end_of_burst(now);
                 end.assembler.keep();
+                end.arm(&mut self.rmt);
             }
         }
         self.rmt.keep(true);

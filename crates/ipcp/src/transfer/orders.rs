@@ -175,7 +175,7 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         };
         match to {
             Target::N1(n1) => self.rmt.queue(n1.0, lane, pdu, true),
-            Target::Address(_) => match self.rmt.way(&pci) {
+            Target::Address(_) => match self.rmt.way(pci.dst, pci.dst_cep, pci.src_cep) {
                 Ok(Hop::Here) => {
                     self.rmt.counters.pdus_looped += 1;
                     self.rmt.looped.push_back(pdu);
@@ -221,7 +221,7 @@ impl<P: Payload> DataTransfer for Transfer<P> {
             return;
         }
         stream.is_switching = true;
-        self.drive(Owner::Flow(flow), None);
+        self.drive(Owner::Flow(flow), &mut core::iter::empty());
         self.hear_stream(Owner::Flow(flow));
         self.loop_back();
     }
@@ -235,7 +235,7 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         let cep = stream.current;
         let is_connected = self.ends.get(cep).is_some_and(|end| end.is_connected);
         if is_connected {
-            self.drive(Owner::Flow(flow), None);
+            self.drive(Owner::Flow(flow), &mut core::iter::empty());
             self.hear_stream(Owner::Flow(flow));
         } else {
             // Nothing can have been sent, and nothing will be.
@@ -273,7 +273,7 @@ impl<P: Payload> DataTransfer for Transfer<P> {
             return self.rmt.counters.drop_one(DropReason::NoBuffer);
         };
         if stream.pending.is_empty() {
-            self.drive(owner, Some((sdu, false)));
+            self.drive(owner, &mut core::iter::once((sdu, false)));
         } else {
             stream.push_pending(sdu, false);
         }

@@ -25,20 +25,27 @@ impl<P: Payload> Transfer<P> {
     /// An SDU of a flow, or with `more` a piece that is not its last. What does not fit into
     /// [`Transfer::room`] waits; nothing is lost.
     pub fn on_sdu(&mut self, now: u64, flow: FlowKey, sdu: P, more: bool) {
+        self.on_sdus(now, flow, core::iter::once((sdu, more)));
+    }
+
+    /// As [`Transfer::on_sdu`], for all that a writer gives at a time.
+    #[inline]
+    pub fn on_sdus(&mut self, now: u64, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
         self.rmt.now = now;
-        let Some(stream) = self.streams.flow(flow) else {
-            return self.rmt.counters.drop_one(DropReason::NoFlow);
+        let stream = self.streams.flow(flow);
+        let Some(stream) = stream.filter(|stream| !stream.is_finishing && !stream.is_closed) else {
+            let lost = sdus.count() as u64;
+            return self.rmt.counters.drop_many(DropReason::NoFlow, lost);
         };
-        if stream.is_finishing || stream.is_closed {
-            return self.rmt.counters.drop_one(DropReason::NoFlow);
-        }
-        self.rmt.counters.sdus_written += 1;
+        let mut count = 0;
+        let mut sdus = sdus.inspect(|_| count += 1);
         if stream.pending.is_empty() {
-            self.drive(Owner::Flow(flow), Some((sdu, more)));
+            self.drive(Owner::Flow(flow), &mut sdus);
         } else {
-            stream.push_pending(sdu, more);
+            sdus.for_each(|(sdu, more)| stream.push_pending(sdu, more));
             self.mark_unkept(flow);
         }
+        self.rmt.counters.sdus_written += count;
         self.loop_back();
     }
 
@@ -77,41 +84,41 @@ impl<P: Payload> Transfer<P> {
         stream.map_or(usize::MAX, |stream| stream.delimiter.sdu_max())
     }
 
-    /// Moves what was written on towards the N-1 flow: as far as EFCP and the queue have room.
-    pub(super) fn drive(&mut self, owner: Owner, first: Option<(P, bool)>) {
+    /// Moves what was written on towards the N-1 flow, as far as EFCP and the queue have room:
+    /// what waits first, then what is new. What is left of that waits.
+    #[inline]
+    pub(super) fn drive(&mut self, owner: Owner, sdus: &mut impl Iterator<Item = (P, bool)>) {
         let Some(stream) = self.streams.get(owner) else {
             return;
         };
         let end = self.ends.get_mut(stream.current);
         let Some(end) = end.filter(|end| end.is_connected) else {
             // The other end is not known yet.
-            if let Some((sdu, more)) = first {
-                stream.push_pending(sdu, more);
+            if wait(stream, sdus) {
                 self.mark_owner(owner);
             }
             return;
         };
-        let mut first = first;
         let was_broken = stream.broken.is_some();
-        loop {
-            give_udfs(&mut self.rmt, end, stream);
-            if stream.broken.is_some() {
-                let lost = u64::from(first.take().is_some());
-                self.rmt.counters.drop_many(DropReason::NoFlow, lost);
-                break;
-            }
+        give_udfs(&mut self.rmt, end, stream);
+        while stream.broken.is_none() {
             let is_boundary = !stream.is_inside;
             if stream.has_udfs() || (is_boundary && stream.is_switching) {
                 break;
             }
-            let (port, room) = end.queue_room(&self.rmt);
-            if room == 0 {
-                if first.is_some() || !stream.pending.is_empty() {
-                    hold(&mut self.rmt, end, stream, port);
-                }
+            let is_new = stream.pending.is_empty();
+            let new = if is_new { sdus.next() } else { None };
+            if is_new && new.is_none() {
                 break;
             }
-            let Some((sdu, more)) = first.take().or_else(|| stream.pop_pending()) else {
+            let (port, room) = end.queue_room(&self.rmt);
+            if room == 0 {
+                new.into_iter()
+                    .for_each(|(sdu, more)| stream.push_pending(sdu, more));
+                hold(&mut self.rmt, end, stream, port);
+                break;
+            }
+            let Some((sdu, more)) = new.or_else(|| stream.pop_pending()) else {
                 break;
             };
             stream.is_inside = more;
@@ -121,12 +128,16 @@ impl<P: Payload> Transfer<P> {
                 let reason = refused(end, stream, refusal, whole, &mut self.events);
                 self.rmt.counters.drop_one(reason);
             }
+            if stream.has_udfs() {
+                pass_udfs(&mut self.rmt, end, stream);
+            }
         }
-        let is_left = first.is_some();
-        if let Some((sdu, more)) = first {
-            // Nothing was pending before it.
-            stream.push_pending(sdu, more);
+        if stream.broken.is_some() {
+            self.rmt
+                .counters
+                .drop_many(DropReason::NoFlow, sdus.count() as u64);
         }
+        let is_left = wait(stream, sdus);
         let is_over = stream.is_finishing && stream.pending.is_empty();
         if !stream.is_inside && (is_over || stream.is_switching) && stream.broken.is_none() {
             conclude(&mut self.rmt, end, stream);
@@ -153,7 +164,7 @@ impl<P: Payload> Transfer<P> {
         if stream.is_closed {
             return;
         }
-        self.drive(Owner::Flow(key), None);
+        self.drive(Owner::Flow(key), &mut core::iter::empty());
         self.announce(key);
     }
 
@@ -188,7 +199,14 @@ impl<P: Payload> Transfer<P> {
             return;
         };
         end.is_dirty = false;
-        if let Some(stream) = self.streams.get(end.owner) {
+        let owner = end.owner;
+        if end.efcp.is_deliverable() {
+            self.pull(owner);
+        }
+        let Some(end) = self.ends.get_mut(cep) else {
+            return;
+        };
+        if let Some(stream) = self.streams.get(owner) {
             let was_broken = stream.broken.is_some();
             if stream.current == cep && !stream.delimiter.is_empty() {
                 if stream.delimiter.flush().is_err() {
@@ -321,15 +339,30 @@ fn failed(owner: Owner, reason: &str) -> TransferEvent {
     }
 }
 
-/// Hands UDFs to EFCP as far as it takes them, and sends.
-#[inline]
+/// What is new waits. True when something does.
+fn wait<P: Payload>(stream: &mut Stream<P>, sdus: &mut impl Iterator<Item = (P, bool)>) -> bool {
+    sdus.for_each(|(sdu, more)| stream.push_pending(sdu, more));
+    !stream.pending.is_empty()
+}
+
+/// Sends what EFCP has to send, then hands UDFs to it as far as it takes them, and sends those.
 pub(super) fn give_udfs<P: Payload>(
     rmt: &mut super::Rmt<P>,
     end: &mut End<P>,
     stream: &mut Stream<P>,
 ) {
+    end.transmit(rmt);
+    if stream.has_udfs() {
+        pass_udfs(rmt, end, stream);
+    }
+}
+
+/// Hands UDFs to EFCP as far as it takes them, and sends. Those that nothing holds back do not
+/// wait in its queue.
+#[inline]
+fn pass_udfs<P: Payload>(rmt: &mut super::Rmt<P>, end: &mut End<P>, stream: &mut Stream<P>) {
     loop {
-        let mut is_full = false;
+        let (mut is_full, mut is_queued) = (false, false);
         while stream.has_udfs() && stream.broken.is_none() {
             if end.efcp.room() == 0 {
                 is_full = true;
@@ -338,12 +371,17 @@ pub(super) fn give_udfs<P: Payload>(
             let Some(udf) = stream.delimiter.poll() else {
                 break;
             };
-            if end.efcp.write(rmt.now, udf).is_err() {
-                rmt.counters.drop_one(DropReason::NoBuffer);
-                broke(end, stream, NO_BUFFER);
+            match end.pass(udf, rmt) {
+                Some(is_sent) => is_queued |= !is_sent,
+                None => {
+                    rmt.counters.drop_one(DropReason::NoBuffer);
+                    broke(end, stream, NO_BUFFER);
+                }
             }
         }
-        end.transmit(rmt);
+        if is_full || is_queued {
+            end.transmit(rmt);
+        }
         if !is_full || end.efcp.room() == 0 {
             return;
         }

@@ -152,15 +152,13 @@ fn take_udfs<P: Payload>(
     stream: &mut Stream<P>,
     everything: bool,
 ) {
+    let before = lost(end);
     // Without a window nobody would hold the sender back: what there is no room for is dropped.
     while everything || !end.has_window || stream.room_left() > 0 {
         let Some(udf) = end.efcp.poll_deliver() else {
             break;
         };
-        let before = lost(end);
         end.assembler.on_udf(udf);
-        let more_lost = lost(end) - before;
-        counters.drop_many(DropReason::Delimiting, more_lost);
         while let Some(piece) = end.assembler.poll() {
             if !end.has_window && is_dropped(stream, &piece.sdu, piece.more) {
                 counters.drop_one(DropReason::NoRoom);
@@ -169,6 +167,7 @@ fn take_udfs<P: Payload>(
             stream.push_ready(piece.sdu, piece.more);
         }
     }
+    counters.drop_many(DropReason::Delimiting, lost(end) - before);
 }
 
 /// What the assembler has discarded so far.

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use carina_wire::Payload;
-use carina_wire::dif::{Address, Dialect, Pci, Route, Syntax};
+use carina_wire::dif::{Address, CepId, Dialect, Route, Syntax};
 
 use super::counters::{Counters, DropReason};
 use super::deadlines::{Deadlines, Timer};
@@ -238,14 +238,13 @@ impl<P: Payload> Rmt<P> {
         self.spread == Spread::LeastQueue
     }
 
-    /// Chooses the way of a PDU with these addresses and CEP-ids.
-    #[inline]
-    pub(super) fn way(&self, pci: &Pci) -> Result<Hop, DropReason> {
-        if pci.dst == self.address {
+    /// Chooses the way of an own PDU with this destination and these CEP-ids.
+    pub(super) fn way(&self, dst: Address, dst_cep: CepId, cep: CepId) -> Result<Hop, DropReason> {
+        if dst == self.address {
             return Ok(Hop::Here);
         }
-        let mixed = mix(self.address.0, pci.dst, pci.src, pci.dst_cep, pci.src_cep);
-        self.next_port(pci.dst, mixed).map(Hop::Port)
+        let mixed = mix(self.address.0, dst, self.address, dst_cep, cep);
+        self.next_port(dst, mixed).map(Hop::Port)
     }
 
     #[inline]

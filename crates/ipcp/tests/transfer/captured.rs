@@ -91,6 +91,7 @@ impl Member {
     }
 
     fn reads(&mut self) -> Vec<usize> {
+        self.transfer.end_of_burst(self.now);
         let deliveries = std::iter::from_fn(|| self.transfer.poll_deliver());
         deliveries.map(|delivery| delivery.sdu.len()).collect()
     }

@@ -108,6 +108,7 @@ pub(super) struct Eth {
     stations: Stations,
     is_up: bool,
     is_removed: bool,
+    is_armed: bool,
     /// The interface was looked at for the first time.
     has_looked: bool,
     now: u64,
@@ -129,6 +130,7 @@ impl Eth {
             stations: Stations::default(),
             is_up: false,
             is_removed: false,
+            is_armed: false,
             has_looked: false,
             now: 0,
             stalled: VecDeque::new(),
@@ -415,11 +417,15 @@ impl App for Eth {
         self.board
             .row
             .add(Value::DropNoBuffer, self.nic.take_missed());
+        self.is_armed = true;
         true
     }
 
     fn disarm(&mut self) {
-        self.nic.look_soon();
+        // Awake, it looks now and then by itself.
+        if std::mem::take(&mut self.is_armed) {
+            self.nic.look_soon();
+        }
     }
 
     fn next_deadline(&self) -> Option<u64> {

@@ -153,13 +153,9 @@ impl Normal {
         let flow = self
             .flow_of(link, links)
             .filter(|flow| self.line(*flow).filter(is_its).is_some());
-        let (mut moved, mut bytes, mut sdus, mut pieces) = (false, 0, 0, 0);
-        while let Some(mut packet) = links.pop(link) {
-            moved = true;
-            let Some(flow) = flow else {
-                self.row.add(Value::DropFlowEnded, 1);
-                continue;
-            };
+        let (mut bytes, mut sdus, mut pieces) = (0, 0, 0);
+        let written = std::iter::from_fn(|| {
+            let mut packet = links.pop(link)?;
             let more = packet.more();
             // The PDUs that are made of it are whole, each.
             packet.set_more(false);
@@ -169,12 +165,18 @@ impl Normal {
             } else {
                 sdus += 1
             }
-            self.member.on_sdu(self.now, flow, packet, more);
+            Some((packet, more))
+        });
+        match flow {
+            Some(flow) => self.member.on_sdus(self.now, flow, written),
+            None => {
+                let lost = written.count() as u64;
+                self.row.add(Value::DropFlowEnded, lost);
+            }
         }
+        let moved = sdus + pieces > 0;
         if let (true, Some(flow)) = (moved, flow) {
             self.roomy.push(flow);
-        }
-        if moved {
             self.row.add(Value::SdusOut, sdus);
             self.row.add(Value::PiecesOut, pieces);
             self.row.add(Value::BytesOut, bytes);

@@ -137,7 +137,8 @@ impl Udp {
     ) {
         let frame = match Frame::decode(buffer.as_slice()) {
             Some(Frame::Sdu { flow, .. }) => {
-                let is_cut = !buffer.pull_front(SDU_HEADER_BYTES);
+                let is_cut = buffer.len() < SDU_HEADER_BYTES;
+                buffer.advance(SDU_HEADER_BYTES);
                 let place = self.place(from, flow).filter(|_| !is_cut);
                 return match place {
                     Some(at) => {
