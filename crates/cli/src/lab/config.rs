@@ -6,7 +6,9 @@ use carina_api::control::{Dialect, FaultSpec};
 use carina_ipcp::DifConfig;
 use serde_json::Value;
 
-use super::topology::{Dif, Topology, hv_dif};
+use super::address::Address;
+use super::below::UDP_HEADS;
+use super::topology::{Dif, Link, LinkEnd, Topology, hv_dif};
 
 /// The configuration of the node of a system with the members that it has in `difs`; how files of
 /// credentials are called there is for `auth` to say.
@@ -29,18 +31,9 @@ pub fn node_config(
         let Some(end) = link.ends.iter().find(|end| end.system == system) else {
             continue;
         };
-        let _ = write!(
-            text,
-            "\n[[ipcp]]\nname = {}\ntype = \"eth\"\ndif = {}\ninterface = {}\n",
-            quoted(&format!("eth-{}", link.name)),
-            quoted(&link.name),
-            quoted(&end.interface)
-        );
-        if let Some(vlan) = link.vlan {
-            let _ = writeln!(text, "vlan = {vlan}");
-        }
-        if let Some(dialect) = arp(topology, &link.name) {
-            let _ = writeln!(text, "arp = \"{dialect}\"");
+        match end.address {
+            None => text.push_str(&eth(topology, link, end)),
+            Some(address) => text.push_str(&udp(topology, link, address)),
         }
         if let Some(fault) = &end.fault {
             let _ = writeln!(text, "fault = {}", fault_table(fault));
@@ -63,6 +56,9 @@ pub fn node_config(
                 over.join(", "),
                 quoted(&dif.ipcp(system))
             );
+            if let Some(via) = &member.via {
+                let _ = writeln!(text, "via = {}", quoted(&dif.ipcp(via)));
+            }
             if let Some(credentials) = &dif.auth {
                 let _ = writeln!(text, "auth = {}", quoted(&auth(credentials)));
             }
@@ -79,14 +75,63 @@ pub fn node_config(
     text
 }
 
-/// How names are written in ARP on a link: as the DIF above it does, unless that is the usual way.
-fn arp(topology: &Topology, link: &str) -> Option<&'static str> {
-    let stands = |dif: &&Dif| {
-        let mut lowers = dif.members.iter().flat_map(|member| &member.over);
-        lowers.any(|lower| lower == link)
-    };
-    let dialect = topology.difs.iter().find(stands)?.dialect;
-    (dialect != Dialect::Native).then(|| dialect.name())
+/// The shim of a link of Ethernet.
+fn eth(topology: &Topology, link: &Link, end: &LinkEnd) -> String {
+    let mut text = format!(
+        "\n[[ipcp]]\nname = {}\ntype = \"eth\"\ndif = {}\ninterface = {}\n",
+        quoted(&format!("eth-{}", link.name)),
+        quoted(&link.name),
+        quoted(&end.interface)
+    );
+    if let Some(vlan) = link.vlan {
+        let _ = writeln!(text, "vlan = {vlan}");
+    }
+    // How names are written in ARP: as the DIF above does, unless that is the usual way.
+    if let Some(dialect) = foreign(topology, link) {
+        let _ = writeln!(text, "arp = \"{}\"", dialect.name());
+    }
+    text
+}
+
+/// The shim of a link of UDP. Each member of a DIF above has the address of its system.
+fn udp(topology: &Topology, link: &Link, own: Address) -> String {
+    let mut text = format!(
+        "\n[[ipcp]]\nname = {}\ntype = \"udp\"\ndif = {}\nlisten = \"{}:{UDP_PORT}\"\n",
+        quoted(&format!("udp-{}", link.name)),
+        quoted(&link.name),
+        own.ip
+    );
+    if let Some(mtu) = link.mtu {
+        let _ = writeln!(text, "sdu_max = {}", mtu - UDP_HEADS);
+    }
+    if foreign(topology, link).is_some() {
+        text.push_str("framing = \"rlite\"\n");
+    }
+    let mut peers = Vec::new();
+    for dif in &topology.difs {
+        for end in &link.ends {
+            let Some((_, member)) = dif.member(&end.system) else {
+                continue;
+            };
+            if let Some(address) = end.address.filter(|address| *address != own)
+                && member.over.contains(&link.name)
+            {
+                let name = quoted(&dif.ipcp(&end.system));
+                peers.push(format!("{{ name = {name}, address = \"{}\" }}", address.ip));
+            }
+        }
+    }
+    if !peers.is_empty() {
+        let _ = writeln!(text, "peers = [{}]", peers.join(", "));
+    }
+    text
+}
+
+/// The dialect of the DIF above a link where it is not the native one.
+fn foreign(topology: &Topology, link: &Link) -> Option<Dialect> {
+    let mut above = topology.difs.iter();
+    let dialect = above.find(|dif| dif.stands_on(&link.name))?.dialect;
+    (dialect != Dialect::Native).then_some(dialect)
 }
 
 /// What a configuration says beyond the defaults; the rest is the dialect's.
@@ -149,3 +194,6 @@ pub fn inline(value: &Value) -> String {
 pub fn quoted(text: &str) -> String {
     Value::from(text).to_string()
 }
+
+/// Where shims over UDP listen.
+const UDP_PORT: u16 = 3359;

@@ -14,6 +14,8 @@
 //! [`running::Running`] gives them is `exec`, `command` and `control`, and all is gone
 //! when it is dropped.
 
+mod address;
+mod below;
 pub mod config;
 mod down;
 mod guest;

@@ -219,12 +219,24 @@ pub fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
             .iter()
             .map(|end| (of_system(lab, &end.system), end.interface.as_str()))
             .collect();
+        let addresses: Vec<String> = link
+            .ends
+            .iter()
+            .zip(&places)
+            .filter_map(|(end, (namespace, interface))| {
+                let address = end.address?;
+                Some(format!(
+                    "-n {namespace} address add {address} dev {interface}"
+                ))
+            })
+            .collect();
         if let [(a, at_a), (b, at_b)] = &places[..] {
             add(format!(
                 "link add name {at_a}{mtu} netns {a} type veth peer name {at_b}{mtu} netns {b}"
             ));
             add(format!("-n {a} link set dev {at_a} up"));
             add(format!("-n {b} link set dev {at_b} up"));
+            addresses.into_iter().for_each(&mut add);
             continue;
         }
         let bridge = format!("br{index}");
@@ -242,6 +254,7 @@ pub fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
             add(format!("-n {bridges} link set dev {port} up"));
             add(format!("-n {namespace} link set dev {interface} up"));
         }
+        addresses.into_iter().for_each(&mut add);
     }
     all
 }

@@ -93,6 +93,7 @@ impl Impairment {
                     words.next_if(|word| is_value(word, "%"));
                     notes.push(lacks(word, "no frame is damaged"));
                 }
+                "ecn" => notes.push(lacks(word, "nothing is marked")),
                 "distribution" => {
                     value()?;
                     notes.push(lacks(word, "jitter is spread evenly"));
@@ -103,8 +104,9 @@ impl Impairment {
                 }
                 _ => {
                     return Err(word.wrong(format!(
-                        "`{what}` is no word of netem; there are delay, loss, duplicate, reorder, \
-                         rate, limit, seed, and without effect corrupt, distribution, gap"
+                        "`{what}` is no word of netem that can be carried over; there are delay, loss, \
+                         duplicate, reorder, rate, limit, seed, and without effect corrupt, \
+                         distribution, ecn, gap"
                     )));
                 }
             }

@@ -6,6 +6,7 @@ use carina_api::control::Dialect;
 use carina_ipcp::{Catalogue, DifConfig, PolicySpec, QosCube};
 use serde_json::{Map, Value};
 
+use super::below::{self, MTU};
 use super::parse::{Draft, DraftDif, DraftLink, Set, Setting, put};
 use super::topology::{At, Dif, Link, LinkEnd, Member, Topology, Wrong, hv_dif};
 use super::words::{nearest, wrong};
@@ -34,10 +35,7 @@ pub fn arrange(draft: Draft) -> Result<Topology, Wrong> {
     let configs = configure(&draft.difs, draft.settings, &mut notes)?;
     topology.notes.append(&mut notes);
     topology.difs = stack(draft.difs, configs, topology.shims())?;
-    let longest = topology.links.iter().map(longest_sdu).collect();
-    for dif in &mut topology.difs {
-        fit_pdus(dif, &longest);
-    }
+    below::settle(&mut topology)?;
     Ok(topology)
 }
 
@@ -108,6 +106,7 @@ fn arrange_link(index: usize, draft: DraftLink) -> Result<Link, Wrong> {
         ends.push(LinkEnd {
             system: system.clone(),
             interface: interface.clone(),
+            address: draft.addresses.get(number).copied(),
             fault,
         });
     }
@@ -167,13 +166,18 @@ fn configure(
                     // The node knows those of other dialects.
                     _ => Some((name_here(dialect, component), spec)),
                 };
-                if let Some((component, spec)) = known
-                    && config.policies.insert(component.clone(), spec).is_some()
-                {
-                    return Err(wrong(
-                        at,
-                        format!("DIF {dif} has a policy for {component} already"),
-                    ));
+                if let Some((component, spec)) = known {
+                    let before = config.policies.insert(component.clone(), spec.clone());
+                    // A file of rlite's may say the same for one member after the other.
+                    if before.is_some_and(|before| before != spec) {
+                        return Err(wrong(
+                            at,
+                            format!(
+                                "DIF {dif} has another policy for {component} on a line above, and \
+                                 a policy holds for the whole DIF"
+                            ),
+                        ));
+                    }
                 }
             }
             Set::Key { path, value } => {
@@ -414,38 +418,5 @@ const RLITE_ONLY: [&str; 6] = [
     "namespace",
 ];
 
-/// A link and the longest SDU that its shim takes.
-fn longest_sdu(link: &Link) -> (String, u32) {
-    (link.name.clone(), link.mtu.unwrap_or(MTU))
-}
-
-/// Bounds the PDUs of a DIF that stands on links and on what carries more than those. It would
-/// otherwise take the bound from whatever the first neighbour is reached through.
-fn fit_pdus(dif: &mut Dif, longest: &BTreeMap<String, u32>) {
-    let lowers = dif.members.iter().flat_map(|member| &member.over);
-    let bounds: BTreeSet<Option<u32>> = lowers.map(|name| longest.get(name).copied()).collect();
-    let Some(least) = bounds.iter().flatten().min() else {
-        return;
-    };
-    if dif.dialect == Dialect::Irati && dif.config.max_pdu == 0 {
-        // Members of this dialect are not told how long PDUs may be, and have a bound of their own.
-        if *least < IRATI_PDU {
-            dif.config.max_pdu = *least;
-        }
-        return;
-    }
-    if dif.config.max_pdu == 0 && bounds.len() > 1 {
-        let is_protected = dif.config.policies.contains_key("sdu-protection");
-        dif.config.max_pdu = least - if is_protected { PROTECTION_BYTES } else { 0 };
-    }
-}
-
-/// Longest PDU of a DIF of dialect irati unless configured.
-const IRATI_PDU: u32 = 1470;
-
-/// Room for what SDU protection adds to a PDU.
-const PROTECTION_BYTES: u32 = 64;
-
-/// The kernel's MTU of an Ethernet interface.
-const MTU: u32 = 1500;
+/// What the kernel takes for the name of an interface.
 const INTERFACE_BYTES_MAX: usize = 15;

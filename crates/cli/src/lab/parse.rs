@@ -2,12 +2,14 @@
 
 mod links;
 mod settings;
+mod udp;
 
 use std::collections::BTreeMap;
 
 use carina_api::control::Dialect;
 use serde_json::{Map, Value};
 
+use super::address::Address;
 use super::netem::Impairment;
 use super::topology::{App, At, Member, System, Vm, Wrong};
 use super::words::{Word, nearest, split, wrong};
@@ -35,6 +37,8 @@ pub struct DraftLink {
     pub name: String,
     pub at: At,
     pub ends: Vec<String>,
+    /// The addresses of the ends, in their order, of a link of UDP; none of one of Ethernet.
+    pub addresses: Vec<Address>,
     pub vlan: Option<u16>,
     pub mtu: Option<u32>,
     pub impairment: Impairment,
@@ -86,6 +90,10 @@ const FORMS: [(&str, &str); 12] = [
          [duplicate=P%] [reorder=P%] [limit=FRAMES] [seed=N]",
     ),
     (
+        "udp4",
+        "udp4 LINK SYSTEM:ADDRESS/PREFIX SYSTEM:ADDRESS/PREFIX.. [mtu=BYTES] [rate=R] [delay=T] ..",
+    ),
+    (
         "netem",
         "netem LINK [SYSTEM] delay T [T] | loss P% | rate R | ...",
     ),
@@ -98,7 +106,6 @@ const FORMS: [(&str, &str); 12] = [
     ("cube", "cube DIF NAME id=N [KEY=VALUE].."),
     ("app", "app SYSTEM [wait=NAME]: COMMAND"),
     ("hostfwd", "hostfwd SYSTEM HOST:GUEST.."),
-    ("udp4", "udp4 LINK SYSTEM:ADDRESS.."),
     ("appmap", "appmap DIF NAME INSTANCE"),
 ];
 
@@ -122,6 +129,7 @@ pub fn parse(text: &str) -> Result<Draft, Wrong> {
             "system" => draft.system(verb, words)?,
             "vm" => draft.vm(verb, words)?,
             "eth" => draft.eth(verb, words)?,
+            "udp4" => draft.udp4(verb, words)?,
             "netem" => draft.netem(verb, words)?,
             "dif" => draft.dif(verb, words)?,
             "policy" => draft.policy(verb, words)?,
@@ -131,11 +139,6 @@ pub fn parse(text: &str) -> Result<Draft, Wrong> {
             "hostfwd" => draft.notes.push(format!(
                 "line {number}: hostfwd is not needed: `carina lab exec SYSTEM` reaches every system"
             )),
-            "udp4" => {
-                return Err(verb.wrong(
-                    "links over UDP are not made by a lab; `eth` makes one that needs no addresses",
-                ));
-            }
             "appmap" => {
                 return Err(verb.wrong(
                     "applications are found by the DIFs' directories; leave this line out",
@@ -151,7 +154,7 @@ fn unknown(verb: &str) -> String {
     let verbs = FORMS.iter().map(|(verb, _)| *verb);
     let meant = nearest(verb, verbs.clone());
     let meant = meant.map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
-    let known: Vec<&str> = verbs.take(9).collect();
+    let known: Vec<&str> = verbs.take(10).collect();
     format!(
         "`{verb}` is not what a line begins with{meant} (there are: {})",
         known.join(", ")
@@ -298,6 +301,7 @@ impl Draft {
             system: self.mention(system)?,
             over: Vec::new(),
             beside: Vec::new(),
+            via: None,
             at: system.at,
         };
         let index = match self.difs.iter().position(|known| known.name == dif) {
@@ -337,7 +341,7 @@ impl Draft {
                     line: number,
                     column: 1,
                 },
-                FORMS[8].1,
+                FORMS[9].1,
             ));
         };
         let at = system.at;

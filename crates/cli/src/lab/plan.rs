@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde::Serialize;
 
 use super::namespace;
-use super::topology::{LinkEnd, Topology, hv_dif};
+use super::topology::{Link, LinkEnd, Topology, hv_dif};
 use crate::report::table::Table;
 
 /// The steps that make a lab.
@@ -44,7 +44,9 @@ impl<'a> Plan<'a> {
                 let verb = if place == 0 { "create" } else { "join" };
                 let (name, over) = (&dif.name, member.over.join(","));
                 let ipcp = dif.ipcp(&member.system);
-                let join = format!("carina dif {verb} {name} --over {over} --ipcp {ipcp}");
+                let via = member.via.as_ref();
+                let via = via.map_or_else(String::new, |via| format!(" --via {}", dif.ipcp(via)));
+                let join = format!("carina dif {verb} {name} --over {over} --ipcp {ipcp}{via}");
                 commands.push(self::any_system(lab, topology, &member.system, &join));
             }
         }
@@ -111,7 +113,11 @@ impl Topology {
             for link in &self.links {
                 let ends: Vec<&str> = link.ends.iter().map(|end| end.system.as_str()).collect();
                 let tag = link.vlan.or_else(|| link.name.parse().ok());
-                let tag = tag.map_or_else(|| "untagged".to_owned(), |id| format!("VLAN {id}"));
+                let tag = match (link.is_udp(), tag) {
+                    (true, _) => udp_text(link),
+                    (false, Some(id)) => format!("VLAN {id}"),
+                    (false, None) => "untagged".to_owned(),
+                };
                 let frames = match link.mtu {
                     Some(mtu) => format!("{tag}, MTU {mtu}"),
                     None => tag,
@@ -191,6 +197,13 @@ impl Topology {
         }
         edges
     }
+}
+
+/// Addresses in place of frames.
+fn udp_text(link: &Link) -> String {
+    let addresses = link.ends.iter().filter_map(|end| end.address);
+    let addresses: Vec<String> = addresses.map(|address| address.to_string()).collect();
+    format!("UDP {}", addresses.join(", "))
 }
 
 fn fault_text(end: &LinkEnd) -> String {

@@ -87,7 +87,7 @@ dif n b 110 120
 dif n c 120
 policy n * routing link-state
 policy n a,b addralloc static
-policy n c routing link-state
+policy n c routing static
 ";
     let error = Topology::parse(text).unwrap_err();
     assert_eq!(error.at.line, 11, "{error}");
@@ -179,6 +179,21 @@ fn mistakes_are_shown_with_place_and_remedy() {
             "link-state",
         ),
         (
+            "eth x 0Mbps a b\ndif n a x\npolicy n a,c routing static",
+            "line 3, column 10",
+            "mentions a system `c`",
+        ),
+        (
+            "eth x 0Mbps a b\ndif n a x\npolicy n a routing static\npolicy n b routing link-state",
+            "line 4, column 12",
+            "holds for the whole DIF",
+        ),
+        (
+            "eth x 0Mbps a b\nnetem x slot 10ms",
+            "line 2, column 9",
+            "can be carried over",
+        ),
+        (
             "system a\napp a carina",
             "line 2, column 1",
             "app SYSTEM: COMMAND",
@@ -199,6 +214,43 @@ fn mistakes_are_shown_with_place_and_remedy() {
             "no network card",
         ),
         ("netem x delay 1ms", "line 1, column 7", "comes before"),
+        ("udp4 u a:10.0.0.1/24", "line 1, column 6", "two systems"),
+        (
+            "udp4 u a b:10.0.0.2/24",
+            "line 1, column 8",
+            "`a:10.0.0.1/24`",
+        ),
+        (
+            "udp4 u a:10.0.0.1 b:10.0.0.2/24",
+            "line 1, column 10",
+            "10.0.0.1/24 is right",
+        ),
+        (
+            "udp4 u a:10.0.0.1/24 b:10.0.1.2/24",
+            "line 1, column 24",
+            "in one",
+        ),
+        (
+            "udp4 u a:10.0.0.1/24 b:10.0.0.1/24",
+            "line 1, column 24",
+            "the address of a",
+        ),
+        (
+            "udp4 u a:10.0.0.1/24 b:10.0.0.2/24 vlan=7",
+            "line 1, column 36",
+            "mtu, rate",
+        ),
+        (
+            "udp4 u a:10.0.0.1/24 b:10.0.0.2/24\nudp4 v a:10.0.0.3/28 c:10.0.0.4/28",
+            "line 2, column 10",
+            "network of link u",
+        ),
+        (
+            "udp4 u a:10.0.0.1/24 b:10.0.0.2/24\ndif n a u dialect=rlite\ndif n b u\n\
+             dif m a u\ndif m b u",
+            "line 4, column 5",
+            "carries one DIF",
+        ),
         (
             "eth x 0Mbps a b\nnetem x \"delay 1lightyear\"",
             "line 2, column 15",
@@ -259,4 +311,66 @@ fn a_dif_speaks_what_its_lines_say_and_so_do_the_links_below_it() {
     assert!(none.contains("there are native, rlite and irati"), "{none}");
     let other = wrong("eth l 0Mbps a b\ndif d a l size=1");
     assert!(other.contains("there is dialect=NAME"), "{other}");
+}
+
+#[test]
+fn links_of_udp_give_members_addresses() {
+    let text = "udp4 u a:10.0.0.1/24 b:10.0.0.2/24 mtu=1400 loss=1%\n\
+                eth e 0Mbps b c\nnetem u a delay 5ms\n\
+                dif n a u\ndif n b u e\ndif n c e\ndif m b u\ndif m a u\n";
+    let topology = Topology::parse(text).unwrap();
+    let faults = topology.links[0].ends.iter().map(|end| end.fault.unwrap());
+    let faults: Vec<(f64, f64)> = faults.map(|fault| (fault.delay_ms, fault.loss)).collect();
+    assert_eq!(faults, [(5.0, 0.01), (0.0, 0.01)]);
+    let difs: Vec<_> = topology.difs.iter().collect();
+    let config = |system: &str| {
+        let text = node_config(&topology, system, &difs, str::to_owned);
+        Config::parse(&text, None).unwrap_or_else(|e| panic!("{e}\n{text}"));
+        text
+    };
+    let (a, b, c) = (config("a"), config("b"), config("c"));
+    assert!(
+        a.contains("listen = \"10.0.0.1:3359\"\nsdu_max = 1352\npeers = "),
+        "{a}"
+    );
+    for peer in ["n.b", "m.b"] {
+        let row = format!("{{ name = \"{peer}\", address = \"10.0.0.2\" }}");
+        assert!(a.contains(&row), "{a}");
+    }
+    // Over UDP a DIF's name has no address; over Ethernet somebody answers to it.
+    assert!(
+        b.contains("via = \"n.a\"") && a.contains("via = \"m.b\""),
+        "{a}{b}"
+    );
+    assert!(!c.contains("via"), "{c}");
+    // PDUs fit the link of UDP, which is the narrower one.
+    assert_eq!(topology.difs[0].config.max_pdu, 1352);
+    let plan = super::Plan::new("l", &topology);
+    for command in [
+        "ip -n carina-l-a address add 10.0.0.1/24 dev u",
+        "ip netns exec carina-l-b carina dif join n --over u,e --ipcp n.b --via n.a",
+    ] {
+        assert!(
+            plan.commands.iter().any(|c| c == command),
+            "{:?}",
+            plan.commands
+        );
+    }
+    let rlite =
+        Topology::parse("udp4 u a:10.0.0.1/24 b:10.0.0.2/24\ndif n a u dialect=rlite\ndif n b u\n");
+    let rlite = rlite.unwrap();
+    let difs: Vec<_> = rlite.difs.iter().collect();
+    let text = node_config(&rlite, "b", &difs, str::to_owned);
+    assert!(text.contains("framing = \"rlite\""), "{text}");
+}
+
+#[test]
+fn policies_of_rlite_for_one_member_after_the_other_are_one_policy() {
+    let text = "eth x 0Mbps a a2\ndif n a x dialect=rlite\ndif n a2 x\n\
+                policy n a dft centralized replicas=$a,$a2\n\
+                policy n a2 dft centralized replicas=$a,$a2\n";
+    let topology = Topology::parse(text).unwrap();
+    let policy = &topology.difs[0].config.policies["directory"];
+    assert_eq!(policy.params["replicas"], "n.a,n.a2");
+    assert_eq!(topology.notes.len(), 2, "{:?}", topology.notes);
 }

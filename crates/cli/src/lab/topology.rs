@@ -9,6 +9,7 @@ use carina_api::control::FaultSpec;
 use carina_ipcp::DifConfig;
 use serde::Serialize;
 
+use super::address::Address;
 use super::{order, parse};
 
 /// A topology: everything in it refers to something that is there, and no DIF stands on itself.
@@ -48,7 +49,8 @@ pub struct Vm {
     pub cpus: u32,
 }
 
-/// A network between systems, and the shim DIF over it.
+/// A network between systems, and the shim DIF over it: one over UDP where the ends have
+/// addresses, else one over Ethernet.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Link {
     /// Its name, which is that of the DIF.
@@ -70,6 +72,9 @@ pub struct LinkEnd {
     pub system: String,
     /// Its interface.
     pub interface: String,
+    /// The address of the interface, on a link of UDP.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub address: Option<Address>,
     /// Impairment of what it sends.
     pub fault: Option<FaultSpec>,
 }
@@ -104,6 +109,9 @@ pub struct Member {
     /// The systems of members that it meets in a DIF below in which nobody else is: they become
     /// its neighbours without doubt.
     pub beside: Vec<String>,
+    /// The system of the member that it asks for admission, where asking for the DIF's name finds
+    /// nobody: over UDP names have addresses, and the DIF's has none.
+    pub via: Option<String>,
     #[serde(skip)]
     pub(super) at: At,
 }
@@ -211,10 +219,23 @@ impl Topology {
     }
 }
 
+impl Link {
+    /// Whether its shim is that over UDP.
+    pub fn is_udp(&self) -> bool {
+        self.ends.iter().any(|end| end.address.is_some())
+    }
+}
+
 impl Dif {
     /// The name of the member of a system: an application name in the DIFs below.
     pub fn ipcp(&self, system: &str) -> String {
         format!("{}.{system}", self.name)
+    }
+
+    /// Whether a member has this DIF below.
+    pub fn stands_on(&self, lower: &str) -> bool {
+        let mut lowers = self.members.iter().flat_map(|member| &member.over);
+        lowers.any(|name| name == lower)
     }
 
     /// The place of a member in its DIF: 0 is the one that makes it.

@@ -95,6 +95,17 @@ fn rlite_over_udp_with_addresses_of_peers() {
 }
 
 #[test]
+fn rlite_over_a_link_of_udp_of_its_demonstrator() {
+    let text = "udp4 ab a:10.71.0.1/24 b:10.71.0.2/24\n\
+                dif n.DIF a ab dialect=rlite\ndif n.DIF b ab\n";
+    let Some(lab) = Lab::up_text(text) else {
+        return;
+    };
+    lab.all_enrolled();
+    echo(&lab, "n.DIF");
+}
+
+#[test]
 fn vlans_carry_irati() {
     let Some(lab) = Lab::up_text("system a b\neth ab 0Mbps a b\n") else {
         return;

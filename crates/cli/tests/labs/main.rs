@@ -165,6 +165,31 @@ fn a_file_of_rlites_demonstrator() {
 }
 
 #[test]
+fn a_file_of_rlites_demonstrator_with_udp() {
+    let Some(lab) = Lab::up("rlite-udp") else {
+        return;
+    };
+    lab.all_enrolled();
+    lab.ping("a", &["echo.c", "--wait", "20s"]);
+}
+
+#[test]
+fn a_link_of_udp_has_three_systems_and_two_difs_on_it() {
+    let text = "udp4 lan a:10.1.0.1/24 b:10.1.0.2/24 c:10.1.0.3/24\n\
+                dif n a lan\ndif n b lan\ndif n c lan\ndif m c lan\ndif m a lan\n\
+                app b wait=echo.b: carina ping --listen echo.b --dif n\n\
+                app c wait=echo.c: carina ping --listen echo.c --dif m\n";
+    let Some(lab) = Lab::up_text(text) else {
+        return;
+    };
+    lab.all_enrolled();
+    for system in ["a", "c"] {
+        lab.ping(system, &["echo.b", "--wait", "20s"]);
+    }
+    lab.ping("a", &["echo.c", "--dif", "m", "--wait", "20s"]);
+}
+
+#[test]
 fn a_link_of_four_is_a_bridge() {
     let text = "eth lan 0Mbps a b c d vlan=7\ndif n a lan\ndif n b lan\ndif n c lan\ndif n d lan\n\
                 app d wait=echo.d: carina ping --listen echo.d\n";

@@ -15,6 +15,7 @@ impl Draft {
             name: name.name("link")?,
             at,
             ends: Vec::new(),
+            addresses: Vec::new(),
             vlan: None,
             mtu: None,
             impairment: Impairment::default(),
@@ -59,7 +60,7 @@ impl Draft {
         };
         let Some(link) = self.links.iter_mut().find(|link| link.name == name.text) else {
             return Err(name.wrong(format!(
-                "there is no link {}; a line `eth {0} ...` comes before this one",
+                "there is no link {}; a line `eth {0} ...` or `udp4 {0} ...` comes before this one",
                 name.text
             )));
         };
@@ -84,7 +85,7 @@ impl Draft {
     }
 }
 
-/// The shim takes a number as the name of a DIF for a VLAN id.
+/// The shim over Ethernet takes a number as the name of a DIF for a VLAN id.
 fn check_vlan(link: &DraftLink, name: &Word) -> Result<(), Wrong> {
     let Ok(number) = link.name.parse::<u64>() else {
         return Ok(());

@@ -14,16 +14,18 @@ impl Draft {
             return Err(form(verb));
         };
         // rlite's form names the systems first; ours, as a DIF has one policy, does not.
-        let is_list = |word: &Word| {
-            word.text == "*"
-                || word
-                    .text
-                    .split(',')
-                    .all(|name| self.systems.iter().any(|s| s.name == name))
-        };
+        let is_system = |name: &str| self.systems.iter().any(|system| system.name == name);
+        let is_list =
+            |word: &Word| word.text == "*" || word.text.contains(',') || is_system(&word.text);
         let rest = match rest {
             [nodes, rest @ ..] if rest.len() >= 2 && is_list(nodes) => {
                 if nodes.text != "*" {
+                    if let Some(name) = nodes.text.split(',').find(|name| !is_system(name)) {
+                        return Err(nodes.wrong(format!(
+                            "no line above mentions a system `{name}`; `policy {} * ...` is for all",
+                            dif.text
+                        )));
+                    }
                     self.notes.push(format!(
                         "line {}: a policy holds for the whole DIF, not for {} only",
                         nodes.at.line, nodes.text
@@ -41,7 +43,7 @@ impl Draft {
             let Some((key, value)) = word.pair() else {
                 return Err(word.wrong(format!("`{}` is no PARAMETER=VALUE", word.text)));
             };
-            params.insert(key.to_owned(), value.text);
+            params.insert(key.to_owned(), self.with_ipcps(&dif.text, &value.text));
         }
         self.settings.push(Setting {
             dif: dif.clone(),
@@ -53,6 +55,16 @@ impl Draft {
             },
         });
         Ok(())
+    }
+
+    /// rlite's `$SYSTEM` in a value is the name of that system's member.
+    fn with_ipcps(&self, dif: &str, value: &str) -> String {
+        let mut names: Vec<&str> = self.systems.iter().map(|s| s.name.as_str()).collect();
+        // A name that begins with another one is found first.
+        names.sort_by_key(|name| std::cmp::Reverse(name.len()));
+        names.iter().fold(value.to_owned(), |text, name| {
+            text.replace(&format!("${name}"), &format!("{dif}.{name}"))
+        })
     }
 
     pub(super) fn set(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {

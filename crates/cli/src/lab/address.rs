@@ -1,0 +1,63 @@
+//! Addresses of links over UDP.
+
+use std::fmt;
+use std::net::Ipv4Addr;
+
+use serde::{Serialize, Serializer};
+
+/// An address of an interface and how many of its bits name the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// The address.
+    pub ip: Ipv4Addr,
+    /// Bits that name the network, up to 31.
+    pub prefix: u8,
+}
+
+impl Address {
+    /// `IP/PREFIX`.
+    pub fn parse(text: &str) -> Option<Self> {
+        let (ip, prefix) = text.split_once('/')?;
+        let (ip, prefix) = (ip.parse().ok()?, prefix.parse().ok()?);
+        (prefix <= PREFIX_MAX).then_some(Self { ip, prefix })
+    }
+
+    /// Whether the two are in one network, as the first sees it or as the second does.
+    pub fn meets(&self, other: &Self) -> bool {
+        let prefix = self.prefix.min(other.prefix);
+        let mask = u32::MAX.checked_shl(32 - u32::from(prefix)).unwrap_or(0);
+        self.ip.to_bits() & mask == other.ip.to_bits() & mask
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.ip, self.prefix)
+    }
+}
+
+impl Serialize for Address {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// With more there is nobody else in the network.
+const PREFIX_MAX: u8 = 31;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_networks() {
+        let address = |text: &str| Address::parse(text).unwrap();
+        let a = address("10.0.0.1/24");
+        assert_eq!(a.to_string(), "10.0.0.1/24");
+        assert!(a.meets(&address("10.0.0.200/24")) && !a.meets(&address("10.0.1.1/24")));
+        assert!(a.meets(&address("10.9.9.9/8")) && a.meets(&address("200.0.0.1/0")));
+        for wrong in ["10.0.0.1", "10.0.0.1/32", "10.0.0/24", "::1/64", "/", ""] {
+            assert_eq!(Address::parse(wrong), None, "{wrong}");
+        }
+    }
+}

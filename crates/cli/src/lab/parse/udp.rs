@@ -1,0 +1,113 @@
+//! Lines `udp4`: links on which a shim over UDP carries what a DIF above says.
+
+use super::{Draft, DraftLink, form};
+use crate::lab::address::Address;
+use crate::lab::netem::Impairment;
+use crate::lab::topology::{At, Wrong};
+use crate::lab::words::Word;
+
+impl Draft {
+    pub(super) fn udp4(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
+        let [name, rest @ ..] = words else {
+            return Err(form(verb));
+        };
+        let mut link = DraftLink {
+            name: name.name("link")?,
+            at: name.at,
+            ends: Vec::new(),
+            addresses: Vec::new(),
+            vlan: None,
+            mtu: None,
+            impairment: Impairment::default(),
+            netem: Vec::new(),
+        };
+        if self.links.iter().any(|other| other.name == link.name) {
+            return Err(name.wrong(format!("there is a link {} already", link.name)));
+        }
+        for word in rest {
+            match word.pair() {
+                Some((key, value)) => take_option(&mut link, key, &value, word)?,
+                None => self.take_end(&mut link, word)?,
+            }
+        }
+        if link.ends.len() < 2 {
+            return Err(name.wrong(
+                "a link has two systems or more; for example udp4 ab a:10.0.0.1/24 b:10.0.0.2/24",
+            ));
+        }
+        self.links.push(link);
+        Ok(())
+    }
+
+    /// Takes `SYSTEM:ADDRESS/PREFIX`.
+    fn take_end(&mut self, link: &mut DraftLink, word: &Word) -> Result<(), Wrong> {
+        let Some((system, text)) = word.text.split_once(':') else {
+            return Err(word.wrong(format!(
+                "`{0}` has no address; `{0}:10.0.0.1/24` is right",
+                word.text
+            )));
+        };
+        let address_at = At {
+            column: word.at.column + system.chars().count() + 1,
+            ..word.at
+        };
+        let system = self.mention(&Word {
+            text: system.to_owned(),
+            at: word.at,
+        })?;
+        let address_word = Word {
+            text: text.to_owned(),
+            at: address_at,
+        };
+        let Some(address) = Address::parse(text) else {
+            return Err(address_word.wrong(format!(
+                "`{text}` is no address of IPv4 with the length of its network, up to 31; \
+                 10.0.0.1/24 is right"
+            )));
+        };
+        if link.ends.contains(&system) {
+            return Err(word.wrong(format!("{system} is on this link already")));
+        }
+        for (other, known) in link.ends.iter().zip(&link.addresses) {
+            if known.ip == address.ip {
+                return Err(address_word.wrong(format!("{} is the address of {other}", known.ip)));
+            }
+            if known.prefix != address.prefix || !known.meets(&address) {
+                return Err(address_word.wrong(format!(
+                    "{address} is in another network than {known} of {other}; on one link all are \
+                     in one"
+                )));
+            }
+        }
+        let others = self
+            .links
+            .iter()
+            .filter(|other| other.ends.contains(&system));
+        for other in others {
+            if let Some(known) = other.addresses.iter().find(|known| known.meets(&address)) {
+                return Err(address_word.wrong(format!(
+                    "{address} is in the network of link {} ({known}), on which {system} is as \
+                     well; each link needs one of its own",
+                    other.name
+                )));
+            }
+        }
+        link.ends.push(system);
+        link.addresses.push(address);
+        Ok(())
+    }
+}
+
+fn take_option(link: &mut DraftLink, key: &str, value: &Word, word: &Word) -> Result<(), Wrong> {
+    match key {
+        "mtu" => link.mtu = Some(value.number("mtu", 128, 65_535)? as u32),
+        _ if link.impairment.take(key, value)? => {}
+        _ => {
+            return Err(word.wrong(format!(
+                "`{key}` is no option of a link over UDP; there are mtu, rate, delay, jitter, loss, \
+                 duplicate, reorder, limit, seed"
+            )));
+        }
+    }
+    Ok(())
+}
