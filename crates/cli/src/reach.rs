@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use carina_api::{AppName, DifName, ErrorCode, FlowSpec};
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec};
 use carina_client::{Error, Flow, Node};
 
 use crate::LOOK_AGAIN;
@@ -36,9 +36,7 @@ pub fn allocate(node: &Node, wanted: Wanted<'_>, patience: Duration) -> Result<F
     } = wanted;
     loop {
         match node.allocate(local, remote, dif, spec) {
-            Err(Error::Refused(body))
-                if !body.is_final && may_pass(body.code) && Instant::now() < deadline =>
-            {
+            Err(Error::Refused(body)) if may_pass(&body) && Instant::now() < deadline => {
                 std::thread::sleep(LOOK_AGAIN);
             }
             reached => return reached.attempt(format!("allocating a flow to {remote}")),
@@ -48,7 +46,8 @@ pub fn allocate(node: &Node, wanted: Wanted<'_>, patience: Duration) -> Result<F
 
 /// Whether a refusal may come from something that is not there *yet*. `SpecNotMet` is one: the name
 /// may be known in a DIF below before it is in the DIF that meets the specification.
-const fn may_pass(code: ErrorCode) -> bool {
+pub fn may_pass(refusal: &ErrorBody) -> bool {
     use ErrorCode::{LinkDown, NotFound, SpecNotMet, UnknownName};
-    matches!(code, UnknownName | SpecNotMet | LinkDown | NotFound)
+    let may = matches!(refusal.code, UnknownName | SpecNotMet | LinkDown | NotFound);
+    may && !refusal.is_final
 }

@@ -37,8 +37,20 @@ fn carina(run: &Path, words: &[&str]) -> Command {
     command
 }
 
+/// The same, but nothing is waited for.
+fn at_once(run: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(CARINA);
+    command.arg("--run").arg(run).args(words);
+    command
+}
+
 impl Site {
+    /// The bridge refuses at once what it cannot take on.
     fn new(dialect: &str, options: &[&str]) -> Site {
+        Site::with(dialect, options, at_once)
+    }
+
+    fn with(dialect: &str, options: &[&str], bridge: fn(&Path, &[&str]) -> Command) -> Site {
         let directory = tempfile::tempdir().unwrap();
         let run = directory.path().join("run");
         let node = carina(&run, &["node"])
@@ -79,7 +91,7 @@ impl Site {
             "--to-dif",
             "far",
         ];
-        let mut bridge = carina(&run, &[&words, options].concat())
+        let mut bridge = bridge(&run, &[&words, options].concat())
             .stdout(Stdio::piped())
             .spawn()
             .unwrap();
@@ -328,6 +340,39 @@ const STOPPED_SDUS: u64 = 2_000;
 /// Each of the two flows has 16 MiB at most that its window has let in, 1 MiB before its window,
 /// and rings.
 const HELD_MAX: u64 = 48 << 20;
+
+#[test]
+fn a_bridge_with_patience_waits_for_a_name_that_is_not_known_yet() {
+    let mut site = Site::with("native", &[], carina);
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| site.ask(&FlowSpec::reliable()).unwrap());
+        // Time for the bridge to be refused, more than once.
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!asking.is_finished());
+        let mut back = site.back();
+        let request = back.next_request().unwrap();
+        let mut theirs = back.accept_request(&request).unwrap();
+        let mut mine = asking.join().unwrap();
+        mine.send(b"at last").unwrap();
+        assert_eq!(theirs.recv_vec(100).unwrap(), b"at last");
+    });
+    // Refused by the application, not by the node: for good.
+    let mut back = site.back();
+    std::thread::scope(|scope| {
+        let asking = scope.spawn(|| site.ask(&FlowSpec::reliable()));
+        let request = back.next_request().unwrap();
+        back.refuse(&request, "not today").unwrap();
+        let refused = asking.join().unwrap();
+        assert!(
+            matches!(&refused, Err(Error::Refused(body)) if body.message.contains("not today"))
+        );
+    });
+    let totals = site.stop();
+    assert_eq!(
+        (&totals["flows"], &totals["refused"]),
+        (&1.into(), &1.into())
+    );
+}
 
 #[test]
 fn what_is_refused_behind_the_bridge_is_refused_before_it() {

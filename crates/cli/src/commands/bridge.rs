@@ -12,10 +12,11 @@ use carina_netdev::StopSignal;
 use carina_sys::{Epoll, EventFd, Interest, monotonic_ns};
 use serde_json::{Value, json};
 
-use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, usage};
+use crate::reach::may_pass;
 use crate::report::{print_json, print_line};
 use crate::splice::{self, Counts, Desk, Ended, Ending};
+use crate::{LOOK_AGAIN, Shared};
 
 /// Take flows to a name in one DIF on to a name in another, also one of another dialect
 #[derive(Debug, clap::Args)]
@@ -23,7 +24,7 @@ use crate::splice::{self, Counts, Desk, Ended, Ending};
     after_help = "Examples:\n  carina bridge --listen echo --listen-dif rlite.DIF --to echo \
     --to-dif irati.DIF\n  carina bridge --listen files --register-as files/backup --to files.store \
     --to-dif net --local gate\n\nEvery flow that comes is asked for anew with the same \
-    specification; when that is refused, so is the\nflow that came. SDUs stay what they are, and \
+    specification; when that is refused, so is the\nflow that came; with --wait not before that time is over, where the name is not known yet. SDUs stay what they are, and \
     whoever reads slowly holds back whoever writes.\nTwo bridges, one each way, make a name of \
     either DIF known in the other."
 )]
@@ -75,9 +76,16 @@ pub fn run(shared: &Shared, args: BridgeArgs) -> Outcome {
 
 /// Flows that came and wait for the answer of the one that they go on to.
 struct Asked {
+    comer: Comer,
+    allocation: Allocation,
+}
+
+/// A flow that came.
+struct Comer {
     door: usize,
     request: FlowRequest,
-    allocation: Allocation,
+    /// Until when a name that is not known yet is waited for.
+    until: u64,
 }
 
 /// A pair of flows.
@@ -102,6 +110,10 @@ struct Bridge<'a> {
     doors: Vec<Registration>,
     epoll: Epoll,
     asked: BTreeMap<u64, Asked>,
+    /// Those whose name was not known yet.
+    waiting: Vec<Comer>,
+    /// When they are asked for again.
+    ask_again_at: u64,
     pairs: HashMap<u64, Pair>,
     desk: Desk,
     ends: Receiver<Ended>,
@@ -136,6 +148,8 @@ impl<'a> Bridge<'a> {
             doors,
             epoll,
             asked: BTreeMap::new(),
+            waiting: Vec::new(),
+            ask_again_at: 0,
             pairs: HashMap::new(),
             desk: Desk { ended, bell, stop },
             ends,
@@ -155,9 +169,17 @@ impl<'a> Bridge<'a> {
     fn serve(&mut self) -> Outcome {
         let mut ready = Vec::new();
         loop {
+            let look_again = LOOK_AGAIN.as_nanos() as u64;
+            let limit = (!self.waiting.is_empty()).then_some(look_again);
             self.epoll
-                .wait(&mut ready, None)
+                .wait(&mut ready, limit)
                 .attempt("waiting for flows")?;
+            if monotonic_ns() >= self.ask_again_at {
+                self.ask_again_at = monotonic_ns() + look_again;
+                for comer in std::mem::take(&mut self.waiting) {
+                    self.ask(comer)?;
+                }
+            }
             for event in ready.clone() {
                 match event.token {
                     STOP => return Ok(()),
@@ -169,7 +191,7 @@ impl<'a> Bridge<'a> {
                     token => self.hear_door((token - FIRST_DOOR) as usize)?,
                 }
             }
-            let is_idle = self.pairs.is_empty() && self.asked.is_empty();
+            let is_idle = self.pairs.is_empty() && self.asked.is_empty() && self.waiting.is_empty();
             if self.args.once && self.totals.pairs > 0 && is_idle {
                 return Ok(());
             }
@@ -182,7 +204,8 @@ impl<'a> Bridge<'a> {
             .try_next_request()
             .attempt("waiting for flows")?
         {
-            if self.asked.len() + self.pairs.len() >= self.args.flows_max {
+            let flows = self.asked.len() + self.waiting.len() + self.pairs.len();
+            if flows >= self.args.flows_max {
                 let limit = self.args.flows_max;
                 self.refuse(
                     door,
@@ -193,27 +216,32 @@ impl<'a> Bridge<'a> {
                 )?;
                 continue;
             }
-            let local = self.args.local.as_ref().unwrap_or(&request.remote);
-            let (to, dif) = (&self.args.to, self.args.to_dif.as_ref());
-            let allocation = match self.node.start_allocate(local, to, dif, &request.spec) {
-                Ok(allocation) => allocation,
-                Err(error) => {
-                    self.refuse(door, &request, &error.to_string())?;
-                    continue;
-                }
-            };
-            let token = self.next;
-            self.next += 1;
-            self.epoll
-                .add(&allocation, token, Interest::Read)
-                .attempt("waiting for flows")?;
-            let asked = Asked {
+            let patience = self.shared.patience().as_nanos() as u64;
+            let until = monotonic_ns().saturating_add(patience);
+            self.ask(Comer {
                 door,
                 request,
-                allocation,
-            };
-            self.asked.insert(token, asked);
+                until,
+            })?;
         }
+        Ok(())
+    }
+
+    /// Asks for the flow to which one that came goes on.
+    fn ask(&mut self, comer: Comer) -> Outcome {
+        let request = &comer.request;
+        let local = self.args.local.as_ref().unwrap_or(&request.remote);
+        let (to, dif) = (&self.args.to, self.args.to_dif.as_ref());
+        let allocation = match self.node.start_allocate(local, to, dif, &request.spec) {
+            Ok(allocation) => allocation,
+            Err(error) => return self.refuse(comer.door, request, &error.to_string()),
+        };
+        let token = self.next;
+        self.next += 1;
+        self.epoll
+            .add(&allocation, token, Interest::Read)
+            .attempt("waiting for flows")?;
+        self.asked.insert(token, Asked { comer, allocation });
         Ok(())
     }
 
@@ -231,19 +259,25 @@ impl<'a> Bridge<'a> {
             return Ok(());
         };
         let _ = self.epoll.del(&asked.allocation);
+        let comer = asked.comer;
+        let door = comer.door;
         match answer {
-            Ok(flow) => self.splice(token, &asked, flow)?,
+            Ok(flow) => self.splice(token, &comer, flow)?,
             Err(Error::NodeGone) => return Err(Error::NodeGone).attempt("allocating a flow"),
-            Err(Error::Refused(body)) => self.refuse(asked.door, &asked.request, &body.message)?,
-            Err(error) => self.refuse(asked.door, &asked.request, &error.to_string())?,
+            Err(Error::Refused(body)) if may_pass(&body) && monotonic_ns() < comer.until => {
+                self.waiting.push(comer);
+                return Ok(());
+            }
+            Err(Error::Refused(body)) => self.refuse(door, &comer.request, &body.message)?,
+            Err(error) => self.refuse(door, &comer.request, &error.to_string())?,
         }
         // Accepting may have taken others off the socket.
-        self.hear_door(asked.door)
+        self.hear_door(door)
     }
 
-    fn splice(&mut self, pair: u64, asked: &Asked, called: Flow) -> Outcome {
-        let request = &asked.request;
-        let caller = match self.doors[asked.door].accept_request(request) {
+    fn splice(&mut self, pair: u64, comer: &Comer, called: Flow) -> Outcome {
+        let request = &comer.request;
+        let caller = match self.doors[comer.door].accept_request(request) {
             Ok(flow) => flow,
             // Whoever asked gave up meanwhile; the other flow ends with `called`.
             Err(Error::Refused(_)) => return Ok(()),
