@@ -39,6 +39,19 @@ impl StreamFraming {
         }
     }
 
+    /// Bytes of the frame that a stream begins with, head included; `None` when its head is not
+    /// whole.
+    #[must_use]
+    pub fn frame_bytes(self, stream: &[u8]) -> Option<usize> {
+        let payload = match self {
+            StreamFraming::Short => usize::from(u16::from_be_bytes(*stream.first_chunk()?)),
+            StreamFraming::Long => {
+                (u32::from_be_bytes(*stream.first_chunk()?) & 0x7fff_ffff) as usize
+            }
+        };
+        Some(self.head_bytes() + payload)
+    }
+
     /// Appends the head of a frame. `more` has no place in a short one.
     pub fn put_head(self, out: &mut Vec<u8>, bytes: usize, more: bool) {
         debug_assert!(bytes <= self.piece_bytes_max());
@@ -132,6 +145,21 @@ impl Deframer {
         }
     }
 
+    /// Throws away what was read and not consumed; returns how many frames, one that is not whole
+    /// among them.
+    pub fn discard(&mut self) -> u64 {
+        let mut frames = 0;
+        while self.left() > 0 {
+            frames += 1;
+            let before = self.start;
+            self.consume();
+            if self.start == before {
+                self.start = self.end;
+            }
+        }
+        frames
+    }
+
     /// Bytes read of a frame that is not whole, or of frames that were not consumed.
     #[must_use]
     pub fn left(&self) -> usize {
@@ -192,6 +220,24 @@ mod tests {
             }
             prop_assert_eq!(deframer.left(), 0);
             prop_assert!(got == expected);
+        }
+    }
+
+    #[test]
+    fn what_is_thrown_away_is_known_by_the_frame() {
+        for framing in [StreamFraming::Short, StreamFraming::Long] {
+            let mut stream = Vec::new();
+            for bytes in [0usize, 3, 5] {
+                framing.put_head(&mut stream, bytes, false);
+                stream.extend(std::iter::repeat_n(7, bytes));
+            }
+            assert_eq!(framing.frame_bytes(&stream), Some(framing.head_bytes()));
+            assert_eq!(framing.frame_bytes(&stream[..1]), None);
+            let mut deframer = Deframer::new(framing);
+            deframer.fill(&mut &stream[..stream.len() - 1]).unwrap();
+            deframer.consume();
+            assert_eq!((deframer.discard(), deframer.left()), (2, 0));
+            assert_eq!(deframer.discard(), 0);
         }
     }
 

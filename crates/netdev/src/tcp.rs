@@ -49,23 +49,23 @@ pub fn connect_stream(address: SocketAddr) -> io::Result<TcpStream> {
 /// # Errors
 /// The kernel's refusal, usually that the process has too many open files.
 pub fn accept_stream(listener: &TcpListener) -> io::Result<Option<(TcpStream, SocketAddr)>> {
-    match listener.accept() {
-        Ok((stream, from)) => {
-            stream.set_nonblocking(true)?;
-            stream.set_nodelay(true)?;
-            Ok(Some((stream, from)))
+    loop {
+        match listener.accept() {
+            Ok((stream, from)) => {
+                stream.set_nonblocking(true)?;
+                stream.set_nodelay(true)?;
+                return Ok(Some((stream, from)));
+            }
+            // One connection is gone, others may wait behind it: who waits for an edge would not
+            // hear of them again.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                ) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(error) => return Err(error),
         }
-        Err(error)
-            if matches!(
-                error.kind(),
-                io::ErrorKind::WouldBlock
-                    | io::ErrorKind::Interrupted
-                    | io::ErrorKind::ConnectionAborted
-            ) =>
-        {
-            Ok(None)
-        }
-        Err(error) => Err(error),
     }
 }
 

@@ -43,6 +43,15 @@ pub(crate) enum Stage {
     Open,
 }
 
+/// What holds back a piece that cannot be delivered now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Held {
+    /// The reader has no room, or is not there yet: the IPCP is visited again when it has.
+    Reader,
+    /// No buffer is free, of which nobody tells when one is.
+    Buffer,
+}
+
 /// A flow; `X` is what the network knows it by.
 pub(crate) struct Line<X> {
     pub port: PortId,
@@ -305,32 +314,32 @@ impl<X> Board<X> {
     }
 
     /// Gives the application the first bytes of a frame, as many as its room and its link's piece
-    /// allow; `more` when more of the SDU follows behind the frame. `None` when there is no room:
-    /// the
-    /// IPCP is visited again when there is.
+    /// allow; `more` when more of the SDU follows behind the frame.
+    ///
+    /// # Errors
+    /// What holds it back: nothing is lost.
     pub fn deliver_piece(
         &mut self,
         at: usize,
         bytes: &[u8],
         more: bool,
         links: &mut Links,
-    ) -> Option<usize> {
-        let line = self.slots.get_mut(at).and_then(Option::as_mut)?;
-        let to_flow = line.wires.filter(|_| line.stage == Stage::Open)?.to_flow;
+    ) -> Result<usize, Held> {
+        let line = self.slots.get_mut(at).and_then(Option::as_mut);
+        let open = line.filter(|line| line.stage == Stage::Open);
+        let wires = open.and_then(|line| line.wires).ok_or(Held::Reader)?;
+        let to_flow = wires.to_flow;
         let piece = bytes.len().min(links.piece_max(to_flow));
         // A link that has ended takes everything, and nobody misses it.
         if links.closed(to_flow).is_none() && !links.may_push(to_flow, piece) {
-            return None;
+            return Err(Held::Reader);
         }
         let is_last = piece == bytes.len() && !more;
         let packet = Packet::copy_of(&bytes[..piece], &self.pool).map(|mut packet| {
             packet.set_more(!is_last);
             packet
         });
-        let Some(packet) = packet else {
-            self.row.add(Value::DropNoBuffer, 1);
-            return None;
-        };
+        let packet = packet.ok_or(Held::Buffer)?;
         if links.push(to_flow, packet).is_err() {
             self.row.add(Value::DropFlowEnded, 1);
         } else {
@@ -342,7 +351,7 @@ impl<X> Board<X> {
             self.row.add(value, 1);
             self.row.add(Value::BytesIn, piece as u64);
         }
-        Some(piece)
+        Ok(piece)
     }
 
     /// Whether a packet of the application is an SDU that fits into `sdu_bytes_max`; one that does

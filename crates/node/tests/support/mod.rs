@@ -166,6 +166,17 @@ impl Conn {
         }
     }
 
+    /// The request that `caller` has made; fails at once when that is refused instead.
+    pub fn flow_request_of(&self, caller: &Conn) -> FlowRequest {
+        eventually("the request has come, or a refusal", || {
+            readable(&self.0, 0) || readable(&caller.0, 0)
+        });
+        if !readable(&self.0, 0) {
+            panic!("refused: {}", caller.error());
+        }
+        self.flow_request()
+    }
+
     pub fn accept(&self, request: u32, mode: Mode) {
         let (accept, reason, membarrier) = (true, None, false);
         self.say(&Request::Respond {

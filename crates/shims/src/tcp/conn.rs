@@ -31,9 +31,11 @@ pub(super) enum Phase {
 pub(super) struct Conn {
     pub stream: TcpStream,
     pub phase: Phase,
+    framing: StreamFraming,
     pub deframer: Deframer,
     /// Bytes of the frame at the front that were delivered already.
     pub delivered: usize,
+    /// What is to be written, from the start of a frame on.
     out: Vec<u8>,
     written: usize,
     pub is_readable: bool,
@@ -53,6 +55,7 @@ impl Conn {
         Conn {
             stream,
             phase,
+            framing,
             deframer: Deframer::new(framing),
             delivered: 0,
             out: Vec::new(),
@@ -96,10 +99,34 @@ impl Conn {
             self.out.clear();
             self.written = 0;
         } else if self.written >= COMPACT_BYTES {
-            self.out.drain(..self.written);
-            self.written = 0;
+            let whole = self.written_whole();
+            self.out.drain(..whole);
+            self.written -= whole;
         }
         Ok(())
+    }
+
+    /// Bytes of those frames that were written whole.
+    fn written_whole(&self) -> usize {
+        let mut whole = 0;
+        while let Some(bytes) = self.framing.frame_bytes(&self.out[whole..])
+            && whole + bytes <= self.written
+        {
+            whole += bytes;
+        }
+        whole
+    }
+
+    /// Frames that are lost with the connection as it is: those that were not written whole, and
+    /// those that were read and not delivered.
+    pub fn lost(&mut self) -> u64 {
+        let mut at = self.written_whole();
+        let mut unsent = 0;
+        while let Some(bytes) = self.framing.frame_bytes(&self.out[at..]) {
+            unsent += 1;
+            at += bytes;
+        }
+        unsent + self.deframer.discard()
     }
 
     /// Reads what is there into the deframer; true when anything came.
@@ -128,3 +155,45 @@ impl Conn {
 
 /// Written bytes are taken off the front when there are so many.
 const COMPACT_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use carina_netdev::{accept_stream, connect_stream, listen_stream};
+
+    use super::*;
+
+    #[test]
+    fn frames_that_were_not_written_whole_are_counted_as_lost() {
+        let listener = listen_stream("127.0.0.1:0".parse().unwrap()).unwrap();
+        let stream = connect_stream(listener.local_addr().unwrap()).unwrap();
+        let (mut peer, _) = loop {
+            if let Some(accepted) = accept_stream(&listener).unwrap() {
+                break accepted;
+            }
+        };
+        let framing = StreamFraming::Long;
+        let mut conn = Conn::new(stream, framing, Phase::Open);
+        let (bytes, mut made) = (60_000, 0);
+        // Until the kernel takes no more, beyond the point where the written is taken off.
+        while conn.is_writable {
+            framing.put_head(conn.out(), bytes, false);
+            conn.out().extend(std::iter::repeat_n(7, bytes));
+            made += 1;
+            conn.write().unwrap();
+        }
+        for _ in 0..10 {
+            framing.put_head(conn.out(), 0, false);
+            made += 1;
+        }
+        let lost = conn.lost();
+        drop(conn);
+        peer.set_nonblocking(false).unwrap();
+        let mut arrived = Vec::new();
+        peer.read_to_end(&mut arrived).unwrap();
+        let whole = (arrived.len() / (framing.head_bytes() + bytes)) as u64;
+        assert!(whole > 0);
+        assert_eq!(lost, made - whole);
+    }
+}

@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 
 use carina_api::AppName;
+use carina_engine::counters::Value;
 use carina_engine::{Close, LinkId, Links};
 use carina_netdev::connect_stream;
 use carina_wire::pcapng::Direction;
 
 use super::conn::Phase;
-use super::{OUT_BYTES_MAX, Tcp};
-use crate::board::{Names, Stage};
+use super::{BUFFER_PAUSE_NS, OUT_BYTES_MAX, Tcp};
+use crate::board::{Held, Names, Stage};
 use crate::book::Answer;
 use crate::hub::Order;
 use crate::udp::frame::Frame;
@@ -244,7 +245,10 @@ impl Tcp {
                     }
                     self.greeted(id, &message, links);
                 }
-                Phase::Closing => conn.deframer.consume(),
+                Phase::Closing => {
+                    conn.deframer.consume();
+                    self.board.row.add(Value::DropFlowEnded, 1);
+                }
                 _ => return moved,
             }
             moved = true;
@@ -294,9 +298,13 @@ impl Tcp {
         loop {
             let rest = &payload[conn.delivered..];
             match self.board.deliver_piece(at, rest, more, links) {
-                Some(count) if count == rest.len() => break,
-                Some(count) => conn.delivered += count,
-                None => return false,
+                Ok(count) if count == rest.len() => break,
+                Ok(count) => conn.delivered += count,
+                Err(Held::Reader) => return false,
+                Err(Held::Buffer) => {
+                    self.pause(BUFFER_PAUSE_NS);
+                    return false;
+                }
             }
         }
         self.board.taps.note_bytes(Direction::In, payload);

@@ -110,6 +110,7 @@ impl Boot for TcpBoot {
             conns: Vec::new(),
             free: Vec::new(),
             may_accept: true,
+            resume_at: None,
             is_told: false,
             is_removed: false,
             now: 0,
@@ -132,6 +133,8 @@ pub(super) struct Tcp {
     conns: Vec<Option<Conn>>,
     free: Vec<usize>,
     may_accept: bool,
+    /// When to look again for what a pause was made for.
+    resume_at: Option<u64>,
     is_told: bool,
     is_removed: bool,
     now: u64,
@@ -166,7 +169,8 @@ impl Tcp {
 
     /// Lets a connection go.
     fn drop_conn(&mut self, id: usize) {
-        if let Some(conn) = self.conns.get_mut(id).and_then(Option::take) {
+        if let Some(mut conn) = self.conns.get_mut(id).and_then(Option::take) {
+            self.board.row.add(Value::DropFlowEnded, conn.lost());
             let _ = self.epoll.del(&conn.stream);
             self.free.push(id);
         }
@@ -180,15 +184,27 @@ impl Tcp {
                         self.board.row.add(Value::DropNoBuffer, 1);
                         continue;
                     }
-                    let id = self.admit(stream, Phase::Expecting);
-                    if let (Some(_), StreamFraming::Short) = (id, self.framing) {
+                    if self.admit(stream, Phase::Expecting).is_none() {
+                        self.board.row.add(Value::DropNoBuffer, 1);
+                    } else if self.framing == StreamFraming::Short {
                         self.book.ask_who(from.ip());
                     }
                 }
-                // Without descriptors nobody can be served before somebody goes.
-                Ok(None) | Err(_) => self.may_accept = false,
+                Ok(None) => self.may_accept = false,
+                // Without descriptors nobody can be served before somebody goes. Who waits to be
+                // accepted is told of once: it is looked for again.
+                Err(_) => {
+                    self.may_accept = false;
+                    self.pause(ACCEPT_PAUSE_NS);
+                }
             }
         }
+    }
+
+    /// Comes back after a pause, for want of something that nobody will ring for.
+    pub(super) fn pause(&mut self, ns: u64) {
+        let at = self.now.saturating_add(ns);
+        self.resume_at = Some(self.resume_at.map_or(at, |before| before.min(at)));
     }
 
     /// Hears what the epoll says of the connections.
@@ -323,6 +339,9 @@ impl App for Tcp {
             return;
         }
         self.hear_epoll();
+        if self.resume_at.take_if(|at| *at <= now).is_some() {
+            self.may_accept = true;
+        }
         self.accept();
         self.hear_book(links);
         self.expire(links);
@@ -376,7 +395,8 @@ impl App for Tcp {
         if self.is_removed {
             return None;
         }
-        self.conns.iter().flatten().filter_map(|c| c.until).min()
+        let conns = self.conns.iter().flatten().filter_map(|c| c.until);
+        conns.chain(self.resume_at).min()
     }
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
@@ -437,6 +457,12 @@ const FIRST_CONN: u64 = 2;
 
 /// Connections of one shim.
 const CONNS_MAX: usize = 4096;
+
+/// How long to wait for a descriptor to come free, in ns.
+const ACCEPT_PAUSE_NS: u64 = 100_000_000;
+
+/// How long to wait for a buffer to come free, in ns.
+const BUFFER_PAUSE_NS: u64 = 1_000_000;
 
 /// Bytes that wait to be written on one connection, at most.
 const OUT_BYTES_MAX: usize = 512 << 10;
