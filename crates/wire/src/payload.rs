@@ -29,8 +29,9 @@ pub trait Payload: Sized {
     #[must_use]
     fn prepend(&mut self, header: &[u8]) -> bool;
 
-    /// A second handle to the same bytes, without a copy once [`Payload::keep`] was called. `None`
-    /// when there is no buffer.
+    /// A second handle to the same bytes, which data transfer expects not to copy them: each lasts
+    /// as long as the other, or until it is made to last by [`Payload::keep`]. `None` when there is
+    /// no buffer.
     fn share(&mut self) -> Option<Self>;
 
     /// Makes the bytes last beyond the present burst: before it they may lie in a ring whose

@@ -316,10 +316,6 @@ impl<P: Payload> Delimiter<P> {
         if !self.config.in_order && self.offset + sdu.len() as u64 > u64::from(u32::MAX) {
             return Err(Refusal::TooLong);
         }
-        // Shares of what is kept are no copies.
-        if sdu.len() > most && !sdu.keep() {
-            return Err(Refusal::NoBuffer);
-        }
         while sdu.len() > most {
             let mut head = sdu.share().ok_or(Refusal::NoBuffer)?;
             head.truncate(most);
@@ -385,9 +381,6 @@ impl<P: Payload> Delimiter<P> {
     }
 
     fn cut_stream(&mut self, mut sdu: P, most: usize, header: &[u8]) -> Result<(), Refusal> {
-        if sdu.len() > most && !sdu.keep() {
-            return Err(Refusal::NoBuffer);
-        }
         while sdu.len() > most {
             let mut head = sdu.share().ok_or(Refusal::NoBuffer)?;
             head.truncate(most);

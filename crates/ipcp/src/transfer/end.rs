@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use carina_efcp::delimiting::Assembler;
 use carina_efcp::{Connection, Transmit};
 use carina_wire::Payload;
-use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
+use carina_wire::dif::{Address, CepId, Pci, PduType, QosId, Syntax};
 
 use super::counters::DropReason;
 use super::deadlines::Timer;
@@ -149,18 +149,17 @@ impl<P: Payload> End<P> {
             Ok(way) => way,
             Err(reason) => return rmt.counters.drop_one(reason),
         };
-        let mut header = [0; PCI_BYTES_MAX];
         let len = pdu.udf.as_ref().map_or(0, Payload::len);
         let (syntax, hop_limit) = match self.pinned {
             Some(_) => (Syntax::default(), NEIGHBOUR),
             None => (rmt.syntax, rmt.hop_limit),
         };
         let control = pdu.control.as_ref();
-        let encoded = syntax.encode(&pci, control, len, hop_limit, &mut header);
+        let encoded = syntax.encode(&pci, control, len, hop_limit, &mut rmt.header);
         let Ok(header_len) = encoded else {
             return rmt.counters.drop_one(DropReason::Field);
         };
-        let header = &header[..header_len];
+        let header = &rmt.header[..header_len];
         let (whole, is_kept) = match pdu.udf.take() {
             Some(mut udf) if header_len <= rmt.prepend_max => {
                 (udf.prepend(header).then_some(udf), false)

@@ -206,12 +206,19 @@ impl<P: Payload> Transfer<P> {
     #[must_use]
     pub fn take_transmit(&mut self, now: u64, n1: N1Port) -> Option<P> {
         self.rmt.now = now;
-        self.peek_transmit(n1)?;
-        let taken = self.rmt.take(n1)?;
-        for key in taken.released.into_iter().flatten() {
-            self.release(key);
+        let (lane, pdu) = match self.rmt.take(n1) {
+            Some(taken) => taken,
+            None => {
+                self.peek_transmit(n1)?;
+                self.rmt.take(n1)?
+            }
+        };
+        if let Some(released) = self.rmt.released(n1, lane) {
+            for key in released {
+                self.release(key);
+            }
         }
-        Some(taken.pdu)
+        Some(pdu)
     }
 
     /// The N-1 flow takes nothing for the time being. What waits for it is made to last.

@@ -65,9 +65,18 @@ enum Staged<P> {
     Sealed(Lane, P),
 }
 
+/// A PDU that waits.
+struct Waiting<P> {
+    /// When it came, counted in PDUs; of a management PDU, 1 when it is to stay without protection.
+    mark: u64,
+    /// Its length in bytes, which is asked for more often than the PDU is touched.
+    len: u32,
+    pdu: P,
+}
+
 /// PDUs of one class.
 struct Queue<P> {
-    pdus: VecDeque<(u64, P)>,
+    pdus: VecDeque<Waiting<P>>,
     /// How many at the front are known to last beyond the burst.
     kept: usize,
 }
@@ -179,8 +188,13 @@ impl<P: Payload> Port<P> {
         self.held[usize::from(class)].push_back(flow);
     }
 
-    /// Flows that may go on because a class has got shorter.
+    /// Flows wait for a class to get shorter.
     #[inline]
+    pub(super) fn holds(&self, class: u8) -> bool {
+        !self.held[usize::from(class)].is_empty()
+    }
+
+    /// Flows that may go on because a class has got shorter.
     pub(super) fn take_held(&mut self, class: u8) -> Option<VecDeque<FlowKey>> {
         let index = usize::from(class);
         if self.held[index].is_empty() {
@@ -199,12 +213,17 @@ impl<P: Payload> Port<P> {
         held.into_iter().flatten()
     }
 
-    /// Queues a PDU. False when there is no room for it: management has a bound of its own.
+    /// Queues a PDU of `len` bytes. False when there is no room for it: management has a bound of
+    /// its own.
     #[inline]
-    pub(super) fn push(&mut self, lane: Lane, pdu: P, is_kept: bool) -> bool {
+    pub(super) fn push(&mut self, lane: Lane, pdu: P, len: usize, is_kept: bool) -> bool {
+        let waiting = |mark| Waiting {
+            mark,
+            len: len as u32,
+            pdu,
+        };
         match lane {
             Lane::Management | Lane::Bare => {
-                let len = pdu.len();
                 if self.management.pdus.len() >= MANAGEMENT_PDUS_MAX
                     || self.management_bytes + len > MANAGEMENT_BYTES_MAX
                 {
@@ -212,12 +231,11 @@ impl<P: Payload> Port<P> {
                 }
                 self.management_bytes += len;
                 let mark = u64::from(lane == Lane::Bare);
-                self.management.push(mark, pdu, is_kept);
+                self.management.push(waiting(mark), is_kept);
             }
             Lane::Class(class) => {
                 let index = usize::from(class);
                 let state = &mut self.classes[index];
-                let len = pdu.len();
                 if state.pdus == 0 {
                     state.head_len = len as u32;
                     state.head_arrival = self.arrivals;
@@ -225,7 +243,7 @@ impl<P: Payload> Port<P> {
                 }
                 state.pdus += 1;
                 state.bytes += len as u64;
-                self.queues[index].push(self.arrivals, pdu, is_kept);
+                self.queues[index].push(waiting(self.arrivals), is_kept);
                 self.arrivals += 1;
             }
         }
@@ -279,9 +297,9 @@ impl<P: Payload> Port<P> {
         };
         self.staged = Staged::Chosen(lane);
         if let Some(watch) = watch
-            && let Some((_, pdu)) = self.queue_of(lane).pdus.front()
+            && let Some(first) = self.queue_of(lane).pdus.front()
         {
-            watch(Passage::Out, self.n1, pdu);
+            watch(Passage::Out, self.n1, &first.pdu);
         }
         (Some(self.head_len(lane)), None)
     }
@@ -326,6 +344,9 @@ impl<P: Payload> Port<P> {
     /// Takes the staged PDU and says where it waited.
     #[inline]
     pub(super) fn take_staged(&mut self) -> Option<(Lane, P)> {
+        if let Staged::Nothing = self.staged {
+            return None;
+        }
         match core::mem::replace(&mut self.staged, Staged::Nothing) {
             Staged::Nothing => None,
             Staged::Chosen(lane) => self.pop(lane),
@@ -336,8 +357,8 @@ impl<P: Payload> Port<P> {
     /// Where the next PDU waits.
     #[inline]
     fn choose(&mut self) -> Option<Lane> {
-        if let Some((mark, _)) = self.management.pdus.front() {
-            return Some(if *mark == 0 {
+        if let Some(first) = self.management.pdus.front() {
+            return Some(if first.mark == 0 {
                 Lane::Management
             } else {
                 Lane::Bare
@@ -366,7 +387,8 @@ impl<P: Payload> Port<P> {
         match lane {
             Lane::Class(class) => self.classes[usize::from(class)].head_len as usize,
             Lane::Management | Lane::Bare => {
-                self.management.pdus.front().map_or(0, |(_, pdu)| pdu.len())
+                let first = self.management.pdus.front();
+                first.map_or(0, |first| first.len as usize)
             }
         }
     }
@@ -374,19 +396,20 @@ impl<P: Payload> Port<P> {
     #[inline]
     fn pop(&mut self, lane: Lane) -> Option<(Lane, P)> {
         let Lane::Class(class) = lane else {
-            let (_, pdu) = self.management.pop()?;
-            self.management_bytes -= pdu.len();
-            return Some((lane, pdu));
+            let first = self.management.pop()?;
+            self.management_bytes -= first.len as usize;
+            return Some((lane, first.pdu));
         };
         let index = usize::from(class);
-        let (_, pdu) = self.queues[index].pop()?;
+        let queue = &mut self.queues[index];
+        let pdu = queue.pop()?.pdu;
         let state = &mut self.classes[index];
         state.pdus -= 1;
         state.bytes -= u64::from(state.head_len);
-        match self.queues[index].pdus.front() {
-            Some((arrival, head)) => {
-                state.head_len = head.len() as u32;
-                state.head_arrival = *arrival;
+        match queue.pdus.front() {
+            Some(first) => {
+                state.head_len = first.len;
+                state.head_arrival = first.mark;
             }
             None => {
                 state.head_len = 0;
@@ -400,7 +423,7 @@ impl<P: Payload> Port<P> {
     pub(super) fn keep(&mut self, counters: &mut Counters) {
         let lost = self.management.keep();
         if lost > 0 {
-            self.management_bytes = self.management.pdus.iter().map(|(_, pdu)| pdu.len()).sum();
+            self.management_bytes = self.management.bytes() as usize;
         }
         let mut all_lost = lost;
         for index in 0..self.queues.len() {
@@ -437,16 +460,16 @@ impl<P: Payload> Port<P> {
         let management = core::mem::replace(&mut self.management, Queue::new());
         // What was for the neighbour at the other end of this N-1 flow has no other way.
         let mut lost = lost;
-        for (mark, pdu) in management.pdus {
-            match mark {
-                0 => to.push((Lane::Management, pdu)),
+        for waiting in management.pdus {
+            match waiting.mark {
+                0 => to.push((Lane::Management, waiting.pdu)),
                 _ => lost += 1,
             }
         }
         for index in 0..self.queues.len() {
             let queue = core::mem::replace(&mut self.queues[index], Queue::new());
             let lane = Lane::Class(index as u8);
-            to.extend(queue.pdus.into_iter().map(|(_, pdu)| (lane, pdu)));
+            to.extend(queue.pdus.into_iter().map(|waiting| (lane, waiting.pdu)));
             self.recount(index);
         }
         lost
@@ -456,12 +479,12 @@ impl<P: Payload> Port<P> {
         let queue = &self.queues[index];
         let state = &mut self.classes[index];
         state.pdus = queue.pdus.len() as u32;
-        state.bytes = queue.pdus.iter().map(|(_, pdu)| pdu.len() as u64).sum();
+        state.bytes = queue.bytes();
         state.head_len = 0;
         self.waiting &= !(1 << index);
-        if let Some((arrival, head)) = queue.pdus.front() {
-            state.head_len = head.len() as u32;
-            state.head_arrival = *arrival;
+        if let Some(first) = queue.pdus.front() {
+            state.head_len = first.len;
+            state.head_arrival = first.mark;
             self.waiting |= 1 << index;
         }
     }
@@ -476,19 +499,23 @@ impl<P: Payload> Queue<P> {
     }
 
     #[inline]
-    fn push(&mut self, arrival: u64, pdu: P, is_kept: bool) {
+    fn push(&mut self, waiting: Waiting<P>, is_kept: bool) {
         // Only a prefix is known to be kept; what was kept behind it is asked again, for nothing.
         if is_kept && self.kept == self.pdus.len() {
             self.kept += 1;
         }
-        self.pdus.push_back((arrival, pdu));
+        self.pdus.push_back(waiting);
     }
 
     #[inline]
-    fn pop(&mut self) -> Option<(u64, P)> {
+    fn pop(&mut self) -> Option<Waiting<P>> {
         let first = self.pdus.pop_front()?;
         self.kept = self.kept.saturating_sub(1);
         Some(first)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.pdus.iter().map(|waiting| u64::from(waiting.len)).sum()
     }
 
     /// Keeps all; returns how many had to be dropped.
@@ -496,9 +523,9 @@ impl<P: Payload> Queue<P> {
         let before = self.pdus.len();
         let mut index = 0;
         let kept = self.kept;
-        self.pdus.retain_mut(|(_, pdu)| {
+        self.pdus.retain_mut(|waiting| {
             index += 1;
-            index <= kept || pdu.keep()
+            index <= kept || waiting.pdu.keep()
         });
         self.kept = self.pdus.len();
         before - self.pdus.len()

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use carina_wire::Payload;
-use carina_wire::dif::{Address, CepId, Dialect, Route, Syntax};
+use carina_wire::dif::{Address, CepId, Dialect, PCI_BYTES_MAX, Route, Syntax};
 
 use super::counters::{Counters, DropReason};
 use super::deadlines::{Deadlines, Timer};
@@ -37,6 +37,8 @@ pub(super) struct Rmt<P> {
     pub(super) deadlines: Deadlines,
     /// Changes when paths may have changed: what flows remember of their path is void then.
     pub(super) epoch: u32,
+    /// Where headers are written before they are put in front of their payloads.
+    pub(super) header: [u8; PCI_BYTES_MAX],
     /// PDUs of this IPCP to itself.
     pub(super) looped: VecDeque<P>,
     /// How long an N-1 flow may take nothing, in ns.
@@ -64,14 +66,6 @@ pub(super) enum Hop {
     Port(u32),
 }
 
-/// A PDU on its way out.
-#[derive(Debug)]
-pub(super) struct Taken<P> {
-    pub(super) pdu: P,
-    /// Own flows that may write again.
-    pub(super) released: Option<VecDeque<FlowKey>>,
-}
-
 /// Longest header that [`Payload::prepend`] takes.
 const PREPEND_MAX: usize = 64;
 const NO_CLASS: u8 = u8::MAX;
@@ -93,6 +87,7 @@ impl<P: Payload> Rmt<P> {
             table: Table::default(),
             deadlines: Deadlines::default(),
             epoch: 1,
+            header: [0; PCI_BYTES_MAX],
             looped: VecDeque::new(),
             patience: 15_000_000_000,
             watch: None,
@@ -295,12 +290,13 @@ impl<P: Payload> Rmt<P> {
             self.counters.drop_one(DropReason::NoNeighbour);
             return;
         };
-        if pdu.len() > port.pdu_max() {
+        let len = pdu.len();
+        if len > port.pdu_max() {
             port.dropped += 1;
             self.counters.drop_one(DropReason::TooLong);
             return;
         }
-        if !port.push(lane, pdu, is_kept) {
+        if !port.push(lane, pdu, len, is_kept) {
             port.dropped += 1;
             self.counters.drop_one(DropReason::ManagementQueueFull);
             return;
@@ -453,24 +449,32 @@ impl<P: Payload> Rmt<P> {
         }
     }
 
-    /// Takes the PDU that [`Rmt::peek`] measured.
+    /// Takes the PDU that [`Rmt::peek`] measured, with the lane in which it waited; `None` also when
+    /// none was measured.
     #[inline]
-    pub(super) fn take(&mut self, n1: N1Port) -> Option<Taken<P>> {
+    pub(super) fn take(&mut self, n1: N1Port) -> Option<(Lane, P)> {
         let port = self
             .ports
             .get_mut(n1.0 as usize)
             .and_then(Option::as_deref_mut)?;
         let (lane, pdu) = port.take_staged()?;
+        let len = pdu.len() as u64;
         port.waiting_since = 0;
         port.sent.0 += 1;
-        port.sent.1 += pdu.len() as u64;
+        port.sent.1 += len;
         self.counters.pdus_sent += 1;
-        self.counters.bytes_sent += pdu.len() as u64;
-        let released = match lane {
-            Lane::Class(class) => port.take_held(class),
-            Lane::Management | Lane::Bare => None,
+        self.counters.bytes_sent += len;
+        Some((lane, pdu))
+    }
+
+    /// Own flows that waited for the lane of an N-1 flow, which has got shorter.
+    #[inline]
+    pub(super) fn released(&mut self, n1: N1Port, lane: Lane) -> Option<VecDeque<FlowKey>> {
+        let Lane::Class(class) = lane else {
+            return None;
         };
-        Some(Taken { pdu, released })
+        let port = self.port_mut(n1.0).filter(|port| port.holds(class))?;
+        port.take_held(class)
     }
 
     pub(super) fn block(&mut self, n1: N1Port) {
