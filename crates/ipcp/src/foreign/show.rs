@@ -129,7 +129,7 @@ impl Shown {
     }
 
     /// A neighbour.
-    pub(crate) fn neighbour(&mut self, neighbour: Neighbour) {
+    pub(crate) fn neighbour(&mut self, now: u64, neighbour: Neighbour) {
         let Neighbour { name, n1s, .. } = neighbour;
         let ports = n1s.iter().map(u32::to_string).collect();
         let fields = alloc::vec![
@@ -138,6 +138,10 @@ impl Shown {
             ("n1_difs".to_string(), Scalar::List(neighbour.n1_difs)),
             uint("cost", u64::from(neighbour.cost)),
             uint("heard_at_ms", neighbour.heard / super::MS),
+            uint(
+                "heard_ago_ms",
+                now.saturating_sub(neighbour.heard) / super::MS,
+            ),
         ];
         self.add(&place("neighbours", &name), "neighbour", fields);
     }

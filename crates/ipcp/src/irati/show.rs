@@ -70,14 +70,15 @@ impl Irati {
             }
         }
         for (name, (n1, flow)) in self.neighbours() {
-            shown.neighbour(Neighbour {
+            let neighbour = Neighbour {
                 name: name.to_string(),
                 address: flow.peer.address,
                 n1s: alloc::vec![n1.0],
                 n1_difs: alloc::vec![flow.props.dif.clone()],
                 cost: flow.props.cost,
                 heard: flow.heard,
-            });
+            };
+            shown.neighbour(now, neighbour);
         }
         for (n1, flow) in self.n1s.iter().filter(|(_, flow)| !flow.is_up()) {
             shown.attempt(n1.0, flow.word(), &flow.props.dif, flow.called());

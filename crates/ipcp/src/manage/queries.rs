@@ -336,11 +336,11 @@ impl Management {
                 path,
                 scope,
                 filter,
-            } => passing(self.show(&path, scope, dt)?, &filter),
+            } => passing(self.show(now, &path, scope, dt)?, &filter),
             RibOp::Write { path, fields } => match Object::parse(&path) {
                 Some(Object::Policy(Some(component))) => {
                     self.set_policy(now, &component, &fields, dt)?;
-                    self.show(&path, 0, dt)
+                    self.show(now, &path, 0, dt)
                 }
                 _ => Err(format!("{path} cannot be written; /policies/COMPONENT can")),
             },

@@ -65,7 +65,7 @@ impl Management {
             }
             return;
         }
-        let objects = match self.select(message, dt) {
+        let objects = match self.select(now, message, dt) {
             Ok(objects) => objects,
             Err(reason) => {
                 return self.reject_to(now, asker, message, result::OBJECT, &reason, dt);
@@ -142,9 +142,14 @@ impl Management {
     }
 
     /// The objects that an M_READ means.
-    fn select(&self, message: &Message, dt: &dyn DataTransfer) -> Result<Vec<RibObject>, String> {
+    fn select(
+        &self,
+        now: u64,
+        message: &Message,
+        dt: &dyn DataTransfer,
+    ) -> Result<Vec<RibObject>, String> {
         let scope = u32::try_from(message.scope).unwrap_or(0);
         let filter = core::str::from_utf8(&message.filter).map_err(|_| "the filter is no text")?;
-        passing(self.show(&message.name, scope, dt)?, filter)
+        passing(self.show(now, &message.name, scope, dt)?, filter)
     }
 }

@@ -21,6 +21,7 @@ impl Management {
     /// There is no such object.
     pub(super) fn show(
         &self,
+        now: u64,
         path: &str,
         scope: u32,
         dt: &dyn DataTransfer,
@@ -44,7 +45,7 @@ impl Management {
             self.show_members(&mut all);
         }
         if wants("/neighbours") {
-            self.show_neighbours(&mut all);
+            self.show_neighbours(now, &mut all);
         }
         if wants("/directory") {
             self.show_directory(&mut all);
@@ -169,7 +170,7 @@ impl Management {
         }
     }
 
-    fn show_neighbours(&self, all: &mut Vec<RibObject>) {
+    fn show_neighbours(&self, now: u64, all: &mut Vec<RibObject>) {
         all.push(new(&Object::Neighbour(None), Vec::new()));
         for n1s in self.neighbours().into_values() {
             let Some(first) = n1s.first().and_then(|n1| self.neighbour(*n1)) else {
@@ -192,6 +193,7 @@ impl Management {
                 ("n1_difs".to_string(), Scalar::List(difs)),
                 uint("cost", u64::from(self.n1s[&n1s[0]].props.cost)),
                 uint("heard_at_ms", heard / MS),
+                uint("heard_ago_ms", now.saturating_sub(*heard) / MS),
             ];
             all.push(new(&Object::Neighbour(Some(name.clone())), fields));
         }

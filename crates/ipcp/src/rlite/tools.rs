@@ -139,7 +139,7 @@ impl Rlite {
         for (name, member) in &self.members {
             shown.member(name, member.address, self.can_reach(member.address));
         }
-        self.show_neighbours(&mut shown);
+        self.show_neighbours(now, &mut shown);
         for (app, holders) in self.directory.places() {
             let is_here = self.directory.is_registered(app);
             shown.application(app, holders, is_here);
@@ -158,7 +158,7 @@ impl Rlite {
         shown.within(path, scope, dt)
     }
 
-    fn show_neighbours(&self, shown: &mut Shown) {
+    fn show_neighbours(&self, now: u64, shown: &mut Shown) {
         let mut neighbours: BTreeMap<&str, Neighbour> = BTreeMap::new();
         for (n1, flow) in &self.n1s {
             let Some(name) = flow.neighbour() else {
@@ -179,7 +179,7 @@ impl Rlite {
             entry.heard = entry.heard.max(flow.heard);
         }
         for neighbour in neighbours.into_values() {
-            shown.neighbour(neighbour);
+            shown.neighbour(now, neighbour);
         }
     }
 

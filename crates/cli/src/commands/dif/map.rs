@@ -10,6 +10,7 @@ use carina_api::DifName;
 use carina_api::control::RibObject;
 use serde::Serialize;
 
+use super::show::ago_text;
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::table::Table;
@@ -41,6 +42,9 @@ struct Picture {
     /// Pairs of addresses, the lower first, and the cost. Links that both ends report as up: what a
     /// member that is gone has said of its own stays in the others' RIBs for a while.
     links: BTreeMap<Pair, u64>,
+    /// By address, the milliseconds since the member whose view this is has heard a neighbour of
+    /// its own.
+    heard_ago_ms: BTreeMap<u64, u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,7 +70,7 @@ pub fn run(shared: &Shared, args: &MapArgs) -> Outcome {
             .attempt(format!("reading {path} of DIF {}", args.name))
     };
     let until = Instant::now() + shared.patience();
-    let picture = loop {
+    let mut picture = loop {
         let picture = Picture::new(&read("/members")?, &read("/routing/links")?);
         // Who has just joined may not have worked out all ways yet.
         if picture.unreachable.is_empty() || Instant::now() >= until {
@@ -74,6 +78,7 @@ pub fn run(shared: &Shared, args: &MapArgs) -> Outcome {
         }
         std::thread::sleep(LOOK);
     };
+    picture.hear(&read("/neighbours")?);
     if let Some(file) = &args.svg {
         std::fs::write(file, picture.svg(args.name.as_str()))
             .attempt(format!("writing {}", file.display()))?;
@@ -129,6 +134,18 @@ impl Picture {
         picture
     }
 
+    /// Takes in who are neighbours of the member whose view this is.
+    fn hear(&mut self, neighbours: &[RibObject]) {
+        let number = |object: &RibObject, field: &str| object.fields.get(field)?.as_u64();
+        self.heard_ago_ms = neighbours
+            .iter()
+            .filter_map(|object| {
+                let address = number(object, "address")?;
+                Some((address, number(object, "heard_ago_ms")?))
+            })
+            .collect();
+    }
+
     fn name(&self, address: u64) -> String {
         let known = self.members.get(&address).cloned();
         let name = known.unwrap_or_else(|| format!("address {address}"));
@@ -145,7 +162,7 @@ impl Picture {
     }
 
     fn text(&self) -> String {
-        let mut table = Table::new(["ADDRESS", "MEMBER", "NEIGHBOURS"]);
+        let mut table = Table::new(["ADDRESS", "MEMBER", "NEIGHBOURS", "HEARD"]);
         for address in self.addresses() {
             let mut neighbours = Vec::new();
             for (pair, cost) in &self.links {
@@ -161,7 +178,9 @@ impl Picture {
                 neighbours.push(format!("{}{cost}", self.name(other)));
             }
             let neighbours = neighbours.join(", ");
-            table.row([address.to_string(), self.name(address), neighbours]);
+            let heard = self.heard_ago_ms.get(&address);
+            let heard = heard.map_or_else(String::new, |ms| ago_text(*ms));
+            table.row([address.to_string(), self.name(address), neighbours, heard]);
         }
         table.to_string()
     }
@@ -274,7 +293,13 @@ mod tests {
             object("/routing/links/2-3", "cost", 5),
             object("/routing/links/3-2", "cost", 4),
         ];
-        Picture::new(&members, &links)
+        let mut picture = Picture::new(&members, &links);
+        let mut neighbour = object("/neighbours/b<2>", "address", 2);
+        neighbour
+            .fields
+            .insert("heard_ago_ms".to_owned(), 250.into());
+        picture.hear(&[object("/neighbours", "x", 1), neighbour]);
+        picture
     }
 
     /// What a member of a line of three sees: `third` was killed, or has left in order.
@@ -315,7 +340,10 @@ mod tests {
         let picture = picture();
         assert_eq!(picture.links.len(), 2);
         let text = picture.text();
-        assert!(text.contains("a/1, address 3 (cost 5)"), "{text}");
+        assert!(
+            text.contains("a/1, address 3 (cost 5)  250 ms ago"),
+            "{text}"
+        );
         let dot = picture.dot("n\"et");
         assert!(dot.starts_with("graph \"n\\\"et\" {"), "{dot}");
         assert!(dot.contains("1 -- 2"), "{dot}");

@@ -115,6 +115,29 @@ fn policies_table(objects: &[RibObject]) -> Table {
     table
 }
 
+/// Neighbours with the time since each was heard in place of the member's clock, for people.
+fn with_ages(mut objects: Vec<RibObject>) -> Vec<RibObject> {
+    for object in &mut objects {
+        object.fields.remove("heard_at_ms");
+        let ago = object.fields.remove("heard_ago_ms");
+        if let Some(ago_ms) = ago.and_then(|ago| ago.as_u64()) {
+            let text = Value::from(ago_text(ago_ms));
+            object.fields.insert("heard".to_owned(), text);
+        }
+    }
+    objects
+}
+
+/// How long ago something was.
+pub fn ago_text(ms: u64) -> String {
+    match ms {
+        0..1000 => format!("{ms} ms ago"),
+        1000..60_000 => format!("{:.1} s ago", ms as f64 / 1e3),
+        60_000..3_600_000 => format!("{} min ago", ms / 60_000),
+        _ => format!("{} h ago", ms / 3_600_000),
+    }
+}
+
 /// Runs the command.
 ///
 /// # Errors
@@ -163,6 +186,7 @@ pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
         }
         let table = match key {
             "policies" => policies_table(&below),
+            "neighbours" => objects_table(&with_ages(below.clone()), path),
             _ => objects_table(&below, path),
         };
         let shown = match below.is_empty() {
@@ -174,5 +198,28 @@ pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
     match shared.json {
         true => print_json(&Value::Object(all)),
         false => print_line(text),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_for_people_and_the_clock_of_a_member_is_not() {
+        let fields = [("heard_at_ms", 77), ("heard_ago_ms", 1500), ("address", 5)];
+        let fields = fields.map(|(name, value)| (name.to_owned(), value.into()));
+        let object = RibObject {
+            path: "/neighbours/n.b".to_owned(),
+            class: String::new(),
+            fields: fields.into(),
+        };
+        let table = objects_table(&with_ages(vec![object]), "/neighbours").to_string();
+        assert_eq!(
+            table,
+            "OBJECT  ADDRESS      HEARD\nn.b           5  1.5 s ago"
+        );
+        let texts = [999, 59_999, 60_000, 7_300_000].map(ago_text);
+        assert_eq!(texts, ["999 ms ago", "60.0 s ago", "1 min ago", "2 h ago"]);
     }
 }
