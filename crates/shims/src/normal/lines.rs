@@ -340,27 +340,27 @@ impl Normal {
         while let Some(flow) = self.member.poll_room() {
             self.roomy.push(flow);
         }
-        let mut waiting = Vec::new();
-        for flow in self.roomy.drain(..) {
-            let Some(line) = self.lines.get(flow.0 as usize).and_then(Option::as_ref) else {
-                continue;
+        let (lines, member) = (&self.lines, &mut self.member);
+        // What stays waits for its link to be empty.
+        self.roomy.retain(|flow| {
+            let Some(line) = lines.get(flow.0 as usize).and_then(Option::as_ref) else {
+                return false;
             };
             let Some(wires) = line.wires.filter(|_| line.state == LineState::Open) else {
-                continue;
+                return false;
             };
             if links.queued(wires.from_flow) > 0 {
-                waiting.push(flow);
-                continue;
+                return true;
             }
-            let credit = match self.member.room(flow) {
+            let credit = match member.room(*flow) {
                 0 => 0,
                 // One whole piece fits whatever the room, so that none ever waits for more than
                 // there can be.
                 room => (room as u64).max(record_cost(PIECE_MAX)),
             };
             links.set_credit(wires.from_flow, credit, PIECE_MAX);
-        }
-        self.roomy = waiting;
+            false
+        });
     }
 
     /// The DIF has ended a flow: its reader gets what is held first.

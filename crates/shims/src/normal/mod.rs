@@ -91,6 +91,8 @@ pub(crate) struct Normal {
     left: Vec<LinkId>,
     /// The machine's counters as the row has them.
     noted: Counters,
+    /// Breaths since then.
+    uncounted: u32,
     next_port: u32,
     now: u64,
     is_removed: bool,
@@ -134,6 +136,7 @@ impl Normal {
             touched: Vec::new(),
             left: Vec::new(),
             noted: Counters::default(),
+            uncounted: 0,
             next_port: 0,
             now: 0,
             is_removed: false,
@@ -172,6 +175,12 @@ impl Normal {
             })),
             false => None,
         });
+    }
+
+    /// Brings the row up to what the machine has counted.
+    fn count(&mut self) {
+        self.uncounted = 0;
+        told::count(&self.row, self.member.counters(), &mut self.noted);
     }
 
     /// The manager has not kept up with events: nothing more is taken from peers.
@@ -231,10 +240,14 @@ impl App for Normal {
     }
 
     fn settle(&mut self, _now: u64, _links: &mut Links) {
-        told::count(&self.row, self.member.counters(), &mut self.noted);
+        self.uncounted += 1;
+        if self.uncounted >= COUNT_BREATHS {
+            self.count();
+        }
     }
 
     fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+        self.count();
         self.is_removed || self.orders.borrow().is_empty()
     }
 
@@ -270,6 +283,10 @@ fn n1_of(mark: u32) -> Option<N1Port> {
 /// Ring bytes that may be on their way to a normal IPCP through one N-1 flow: what a peer with
 /// rings of its own must have room for.
 pub(crate) const N1_WINDOW: u64 = 1 << 20;
+
+/// Breaths of a busy app after which its row is brought up to date. One that goes to sleep leaves
+/// nothing uncounted.
+const COUNT_BREATHS: u32 = 16;
 
 /// Events that may wait for the manager before peers are left waiting.
 const EVENTS_MAX: usize = 16_384;
