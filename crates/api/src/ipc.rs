@@ -97,13 +97,16 @@ pub enum Mode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reply {
-    /// The registration stands.
+    /// The registration stands: every DIF in which it was asked for has said so, or does when this
+    /// system is a member of it.
     Registered(Registered),
     /// An application wants a flow to this registration.
     FlowRequest(FlowRequest),
     /// The flow exists; its descriptors ride beside the message.
     Flow(Flow),
-    /// Refused.
+    /// Refused. To a registration that stands, without the number of a request: it has ended,
+    /// because the DIF, which could not be asked before, does not take it; the connection is closed
+    /// then.
     Error(Refusal),
 }
 

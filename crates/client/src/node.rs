@@ -63,7 +63,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when the name is taken, the DIF unknown or a rule forbids it.
+    /// [`Error::Refused`] when the name is taken, the DIF unknown, its directory full or a rule
+    /// forbids it.
     pub fn register(&self, name: &AppName, dif: Option<&DifName>) -> Result<Registration, Error> {
         Registration::new(Connection::open(&self.socket)?, name, dif)
     }

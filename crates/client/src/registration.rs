@@ -78,7 +78,9 @@ impl Registration {
     /// # Errors
     ///
     /// [`Error::NodeGone`], or [`Error::Refused`] when the one who asked gave up meanwhile: then
-    /// the registration still stands and the call may be repeated.
+    /// the registration still stands and the call may be repeated. It also comes when the system
+    /// has joined the DIF only now and that does not take the name; the next call gives
+    /// [`Error::NodeGone`] then.
     pub fn accept(&mut self) -> Result<Flow, Error> {
         let request = self.next_request()?;
         self.accept_request(&request)

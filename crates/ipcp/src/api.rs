@@ -79,7 +79,7 @@ pub enum Command {
         /// Name of the IPCP.
         member: String,
     },
-    /// An application of this system can be reached.
+    /// An application of this system can be reached. Answer: [`Event::Registered`].
     Register {
         /// Its name.
         name: String,
@@ -233,6 +233,15 @@ pub enum Event {
     Unreachable {
         /// Its name.
         name: String,
+    },
+    /// The answer to [`Command::Register`]. An error after an answer without one: the name was
+    /// registered before this IPCP was a member, and the DIF does not take it.
+    Registered {
+        /// Its name.
+        name: String,
+        /// Others can find it, or will when this IPCP is a member. An error names the limit that is
+        /// reached and what would help; the name is not registered then.
+        result: Result<(), String>,
     },
     /// Somebody asks for a flow to an application of this system.
     Incoming {

@@ -61,27 +61,123 @@ impl Core {
             }
             ipcps.push(*ipcp);
         }
-        let mut difs: Vec<DifName> = allowed.into_iter().map(|(_, dif)| dif).collect();
-        difs.dedup();
-        let shown = difs
-            .iter()
-            .map(DifName::as_str)
-            .collect::<Vec<_>>()
-            .join(", ");
-        self.journal
-            .note(EventKind::AppRegistered, &name, format!("in {shown}"));
+        let answers_later = |ipcp: &IpcpId| self.ipcps[ipcp].carrier.shim_ref().registers_later();
         let app = App {
-            name: name.clone(),
+            name,
             dif,
+            unanswered: ipcps.iter().copied().filter(answers_later).collect(),
             ipcps,
+            held: Vec::new(),
             requests: BTreeMap::new(),
             next_request: 1,
         };
         if let Some(conn) = self.conns.get_mut(&id) {
             conn.role = Role::App(app);
         }
-        self.say(id, &Reply::Registered(Registered { name, difs }), &[]);
+        self.confirm(id);
         Ok(())
+    }
+
+    /// Tells an application that it is registered, once all have said so, and then of the flows
+    /// that were asked of it meanwhile.
+    fn confirm(&mut self, id: ConnId) {
+        let Some(Role::App(app)) = self.conns.get_mut(&id).map(|conn| &mut conn.role) else {
+            return;
+        };
+        if !app.unanswered.is_empty() {
+            return;
+        }
+        let (name, held) = (app.name.clone(), std::mem::take(&mut app.held));
+        let mut difs: Vec<DifName> = app
+            .ipcps
+            .iter()
+            .filter_map(|ipcp| Some(self.ipcps.get(ipcp)?.dif.clone()))
+            .collect();
+        difs.dedup();
+        let shown: Vec<&str> = difs.iter().map(DifName::as_str).collect();
+        let shown = format!("in {}", shown.join(", "));
+        self.journal.note(EventKind::AppRegistered, &name, shown);
+        self.say(id, &Reply::Registered(Registered { name, difs }), &[]);
+        for asked in held {
+            self.say(id, &Reply::FlowRequest(asked), &[]);
+        }
+    }
+
+    /// A DIF has said what becomes of a registration.
+    pub fn on_registered(&mut self, ipcp: IpcpId, name: &AppName, result: Result<(), String>) {
+        let Some(at) = self.ipcps.get(&ipcp) else {
+            return;
+        };
+        let (dif, who) = (at.dif.clone(), at.names.get(name).copied());
+        match (result, who) {
+            // Unregistered since, or a member's, which waits for nothing.
+            (Ok(()), None | Some(Registrant::Ipcp(_))) | (Err(_), None) => {}
+            (Ok(()), Some(Registrant::App(id))) => self.answered(id, ipcp),
+            (Err(reason), Some(Registrant::Ipcp(upper))) => {
+                self.unregister_in(ipcp, name);
+                if let Some(upper) = self.ipcps.get(&upper) {
+                    let what = format!("the DIF {dif} does not register {name}: {reason}");
+                    self.journal.note(EventKind::Notice, &upper.name, what);
+                }
+            }
+            (Err(reason), Some(Registrant::App(id))) => {
+                self.unregister_in(ipcp, name);
+                self.registration_refused(id, ipcp, &dif, &reason);
+            }
+        }
+    }
+
+    fn answered(&mut self, id: ConnId, ipcp: IpcpId) {
+        if let Some(Role::App(app)) = self.conns.get_mut(&id).map(|conn| &mut conn.role)
+            && app.unanswered.remove(&ipcp)
+        {
+            self.confirm(id);
+        }
+    }
+
+    /// A DIF does not take a registration. An application that waits for its answer is registered
+    /// nowhere then, as is one that has been told that it is, before the DIF could be asked, and
+    /// wanted to be in no other; one that is registered wherever it can be stays so elsewhere.
+    fn registration_refused(&mut self, id: ConnId, ipcp: IpcpId, dif: &DifName, reason: &str) {
+        let Some(Role::App(app)) = self.conns.get_mut(&id).map(|conn| &mut conn.role) else {
+            return;
+        };
+        app.ipcps.retain(|at| *at != ipcp);
+        let what = format!(
+            "the DIF {dif} does not register {}: {reason}",
+            app.name.as_str()
+        );
+        let waits = !app.unanswered.is_empty();
+        if !waits && (app.dif.is_none() || !app.ipcps.is_empty()) {
+            let name = app.name.clone();
+            return self.journal.note(EventKind::Notice, &name, what);
+        }
+        let error = ErrorBody::new(ErrorCode::LimitReached, what);
+        let conn = self.conns.get_mut(&id);
+        if let Some(Role::App(app)) = conn.map(|conn| std::mem::replace(&mut conn.role, Role::New))
+        {
+            self.unregister(app);
+        }
+        self.refuse(id, None, error);
+        if !waits {
+            // It believes that it is registered: there is nothing to wait for any more.
+            self.doomed.push(id);
+        }
+    }
+
+    /// An IPCP is gone, or does not work: nobody waits for its answer.
+    pub fn answers_no_more(&mut self, ipcp: IpcpId) {
+        let mut waiting = Vec::new();
+        for (id, conn) in &mut self.conns {
+            if let Role::App(app) = &mut conn.role
+                && app.unanswered.remove(&ipcp)
+            {
+                waiting.push(*id);
+            }
+        }
+        for id in waiting {
+            self.confirm(id);
+        }
     }
 
     /// Takes a registration back; requests it has not answered are denied.
@@ -92,7 +188,9 @@ impl Core {
         for ipcp in app.ipcps {
             self.unregister_in(ipcp, &app.name);
         }
-        self.journal.note(EventKind::AppUnregistered, &app.name, "");
+        if app.unanswered.is_empty() {
+            self.journal.note(EventKind::AppUnregistered, &app.name, "");
+        }
     }
 
     /// Registers in a new IPCP every application that wants to be everywhere or in its DIF.

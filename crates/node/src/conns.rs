@@ -1,10 +1,10 @@
 //! Connections of applications to `ipc.sock`: who is there, and their messages.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use carina_api::ipc::{self, MESSAGE_BYTES_MAX, Refusal, Reply, Request, VERSION};
+use carina_api::ipc::{self, FlowRequest, MESSAGE_BYTES_MAX, Refusal, Reply, Request, VERSION};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, PortId};
 use carina_sys::{
     Credentials, Interest, accept_seqpacket, peer_credentials, recv_with_fds, send_with_fds,
@@ -34,8 +34,12 @@ pub struct App {
     pub name: AppName,
     /// The DIF asked for; `None` for all.
     pub dif: Option<DifName>,
-    /// Where it is registered now.
+    /// Where it is registered now, or asked to be.
     pub ipcps: Vec<IpcpId>,
+    /// Those of them that have not said yet that it is.
+    pub unanswered: BTreeSet<IpcpId>,
+    /// Requests for flows that came before all had said so.
+    pub held: Vec<FlowRequest>,
     /// Flow requests without an answer, by their number within the connection.
     pub requests: BTreeMap<u32, PortId>,
     pub next_request: u32,

@@ -262,6 +262,13 @@ impl Core {
             dif,
             spec,
         };
+        if let Some(Role::App(app)) = self.conns.get_mut(&conn_id).map(|conn| &mut conn.role)
+            && !app.unanswered.is_empty()
+        {
+            // It hears first that it is registered.
+            app.held.push(asked);
+            return Ok(());
+        }
         // When the application does not read it is disconnected, and its requests are denied.
         self.say(conn_id, &Reply::FlowRequest(asked), &[]);
         Ok(())

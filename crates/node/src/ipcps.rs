@@ -267,6 +267,7 @@ impl Core {
                 app.ipcps.retain(|at| *at != id);
             }
         }
+        self.answers_no_more(id);
         if !matches!(ipcp.carrier, Carrier::Loopback(_)) {
             self.plane.send(Command::RemoveIpcp { ipcp: id });
         }
@@ -382,6 +383,7 @@ impl Core {
                 ipcp.peer_names.clear();
                 self.journal.note(EventKind::LinkDown, &ipcp.name, &reason);
                 ipcp.reason = Some(reason);
+                self.answers_no_more(id);
             }
         }
     }

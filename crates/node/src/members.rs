@@ -333,7 +333,10 @@ impl Core {
             None => self.plane.send(Command::AddNormal(begun)),
             Some(dif) => member.waiting = Some(Waiting { new: begun, dif }),
         }
-        let shim = NormalShim::new(id, self.plane.commands());
+        let mut shim = NormalShim::new(id, self.plane.commands());
+        if member.waiting.is_none() {
+            shim.begin();
+        }
         if member.made_from.role == DifRole::Create && member.waiting.is_none() {
             shim.order(carina_ipcp::Command::Bootstrap);
         }

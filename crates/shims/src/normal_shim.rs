@@ -29,10 +29,12 @@ pub struct NormalShim {
     known: BTreeSet<AppName>,
     /// Whether every name is known here while this is a member of the DIF, else why it is none.
     membership: Result<Directory, String>,
+    /// The IPCP is on the data plane and answers.
+    has_begun: bool,
 }
 
 impl NormalShim {
-    /// The shim of an IPCP that [`Command::AddNormal`] starts.
+    /// The shim of an IPCP that [`Command::AddNormal`] starts; [`NormalShim::begin`] says when.
     #[must_use]
     pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> NormalShim {
         NormalShim {
@@ -41,7 +43,13 @@ impl NormalShim {
             names: BTreeSet::new(),
             known: BTreeSet::new(),
             membership: Err("it is not enrolled yet".to_owned()),
+            has_begun: false,
         }
+    }
+
+    /// [`Command::AddNormal`] has been given.
+    pub fn begin(&mut self) {
+        self.has_begun = true;
     }
 
     /// Takes note of an event of the data plane; others' events are ignored.
@@ -53,6 +61,8 @@ impl NormalShim {
             Event::PeerUnregistered { ipcp, name } if *ipcp == self.ipcp => {
                 self.known.remove(name);
             }
+            // It could not be started.
+            Event::LinkDown { ipcp, .. } if *ipcp == self.ipcp => self.has_begun = false,
             Event::Member { ipcp, event } if *ipcp == self.ipcp => match event {
                 carina_ipcp::Event::Enrolled { config, .. } => {
                     self.membership = Ok(directory_of(config));
@@ -114,6 +124,10 @@ impl Shim for NormalShim {
             name: name.clone(),
         });
         Ok(())
+    }
+
+    fn registers_later(&self) -> bool {
+        self.has_begun
     }
 
     fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {

@@ -21,6 +21,11 @@ pub trait Shim {
     /// [`Refusal::NameTaken`] when the name is registered.
     fn register(&mut self, name: &AppName) -> Result<(), Refusal>;
 
+    /// True when [`Shim::register`] only asks for it, and what becomes of it comes as an event.
+    fn registers_later(&self) -> bool {
+        false
+    }
+
     /// Takes a registration back.
     ///
     /// # Errors

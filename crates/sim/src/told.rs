@@ -29,7 +29,7 @@ impl World {
             }
             Event::NeedN1 { dif, remote } => self.need_n1(id, &dif, &remote),
             Event::DropN1 { n1, reason } => self.drop_n1(id, n1, &reason),
-            Event::Reachable { .. } | Event::Unreachable { .. } => {}
+            Event::Reachable { .. } | Event::Unreachable { .. } | Event::Registered { .. } => {}
             Event::Incoming {
                 flow,
                 local,

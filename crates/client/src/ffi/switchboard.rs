@@ -20,6 +20,7 @@ use super::errno::of_error;
 use super::lineage::{self, Board};
 use super::mark::{mark, never_restarts};
 use super::talk::{self, Call, Token, errno};
+use crate::error::Error;
 use crate::node::Node;
 use crate::registration::{FlowRequest, Registration};
 
@@ -254,10 +255,21 @@ impl Switchboard {
             .ok_or(Errno::INVAL)
     }
 
-    /// Takes all requests of all registrations. The node's end is the end of everything.
+    /// Takes all requests of all registrations. The node's end is the end of everything, and so is
+    /// that of the last name, which the DIF does not take.
     fn take_requests(&mut self) -> Result<(), Over> {
-        for known in &mut self.names {
-            while let Some(request) = known.registration.try_next_request().map_err(|_| Over)? {
+        let mut refused = Vec::new();
+        for (at, known) in self.names.iter_mut().enumerate() {
+            loop {
+                let request = match known.registration.try_next_request() {
+                    Ok(Some(request)) => request,
+                    Ok(None) => break,
+                    Err(Error::Refused(_)) => {
+                        refused.push(at);
+                        break;
+                    }
+                    Err(_) => return Err(Over),
+                };
                 if self.pending.len() >= PENDING_MAX {
                     let reason = format!("{PENDING_MAX} requests wait for an answer already");
                     known
@@ -281,7 +293,15 @@ impl Switchboard {
                 self.pending.insert(self.last_handle, pending);
             }
         }
-        Ok(())
+        for at in refused.iter().rev() {
+            let gone = self.names.remove(*at);
+            self.pending
+                .retain(|_, pending| pending.name != gone.name || pending.dif != gone.dif);
+        }
+        match self.names.is_empty() && !refused.is_empty() {
+            true => Err(Over),
+            false => Ok(()),
+        }
     }
 
     /// Tells the holder of requests, as many as its socket takes.

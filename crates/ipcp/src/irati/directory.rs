@@ -64,6 +64,11 @@ impl Irati {
             let entry = (name.to_string(), self.address);
             self.tell_entries(now, alloc::vec![entry], None, dt);
         }
+        // Entries spread without an answer: nobody says that there is no room.
+        self.journal.tell(Event::Registered {
+            name: name.to_string(),
+            result: Ok(()),
+        });
     }
 
     pub(super) fn unregister(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {

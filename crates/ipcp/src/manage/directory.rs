@@ -14,23 +14,25 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 use carina_wire::check_name;
 
-use super::dialect::{self, Object, Registrants, result};
+use super::dialect::{self, Registrants, result};
 use super::policies::DirectoryPolicy;
-use super::queries::What;
-use super::replicated::{ENTRIES_MAX, Kind, PER_ORIGIN_MAX};
+use super::registrations::Registering;
 use super::rib::Asker;
 use super::{MS, Management};
 use crate::api::Event;
 use crate::seam::DataTransfer;
 
 /// How often a registration is told again.
-const RENEW_NS: u64 = 30_000 * MS;
+pub(super) const RENEW_NS: u64 = 30_000 * MS;
 
 /// How long a home believes it.
 const HELD_NS: u64 = 3 * RENEW_NS + RENEW_NS / 2;
 
 /// Members that hold a registration.
-const HOMES: usize = 2;
+pub(super) const HOMES: usize = 2;
+
+/// Members that may have one application.
+const HOLDERS_MAX: usize = 64;
 
 /// Most answers that are remembered.
 const CACHE_MAX: usize = 4096;
@@ -49,7 +51,16 @@ pub(super) struct Directory {
     held_count: usize,
     /// Answers of homes.
     cache: BTreeMap<String, (Vec<String>, u64)>,
-    renew_at: Option<u64>,
+    pub(super) renew_at: Option<u64>,
+    /// Own registrations that homes are being told of.
+    pub(super) registering: BTreeMap<String, Registering>,
+    /// Own registrations whose applications have heard that they are registered.
+    pub(super) answered: BTreeSet<String>,
+    /// Own registrations that a home has taken since this IPCP became a member.
+    pub(super) taken: BTreeSet<String>,
+    /// Own registrations to be told when there is room for more questions.
+    pub(super) backlog: BTreeSet<String>,
+    pub(super) round: u64,
 }
 
 /// What is known of an application's place.
@@ -73,81 +84,8 @@ impl Directory {
 }
 
 impl Management {
-    pub(super) fn register(&mut self, now: u64, name: String, dt: &mut dyn DataTransfer) {
-        if let Err(error) = check_name(&name) {
-            return self.notice(&name, &format!("{name:?} cannot be registered: {error}"));
-        }
-        if self.registered.len() >= PER_ORIGIN_MAX && !self.registered.contains(&name) {
-            return self.registration_refused(&name, "this member has too many applications");
-        }
-        self.registered.insert(name.clone());
-        if self.member.is_some() {
-            self.publish_registration(now, &name, dt);
-        }
-    }
-
-    fn registration_refused(&mut self, name: &str, reason: &str) {
-        self.journal.count("registrations-refused");
-        self.events.push_back(Event::Notice {
-            text: format!("{name:?} cannot be registered: {reason}"),
-        });
-        self.events.push_back(Event::Unreachable {
-            name: name.to_string(),
-        });
-    }
-
-    pub(super) fn unregister(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
-        if !self.registered.remove(name) || self.member.is_none() {
-            return;
-        }
-        self.directory.touch(name);
-        match self.policies.directory {
-            DirectoryPolicy::Replicated => {
-                if let Some(entry) = self.store.delete(now, Kind::Application, name) {
-                    self.flood(now, &[entry], None, dt);
-                }
-            }
-            DirectoryPolicy::OnDemand { .. } => self.tell_homes(now, name, Opcode::Delete, dt),
-        }
-    }
-
-    /// Tells the DIF of all applications of this member.
-    pub(super) fn publish_registrations(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        for name in self.registered.clone() {
-            self.publish_registration(now, &name, dt);
-        }
-        self.directory.renew_at = match self.policies.directory {
-            DirectoryPolicy::Replicated => None,
-            DirectoryPolicy::OnDemand { .. } => Some(now + self.random.about(RENEW_NS)),
-        };
-    }
-
-    fn publish_registration(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
-        self.directory.touch(name);
-        match self.policies.directory {
-            DirectoryPolicy::Replicated => {
-                match self.store.put(Kind::Application, name, Vec::new()) {
-                    Ok(entry) => self.flood(now, &[entry], None, dt),
-                    Err(reason) => {
-                        self.registered.remove(name);
-                        self.registration_refused(name, reason);
-                    }
-                }
-            }
-            DirectoryPolicy::OnDemand { .. } => self.tell_homes(now, name, Opcode::Create, dt),
-        }
-    }
-
-    fn tell_homes(&mut self, now: u64, name: &str, opcode: Opcode, dt: &mut dyn DataTransfer) {
-        for home in self.homes(name) {
-            let object = Object::Application(Some(name.to_string()));
-            let message = dialect::request(opcode, &object, None);
-            self.query(now, alloc::vec![home], message, What::Registration, dt);
-        }
-    }
-
     /// The members that hold registrations of a name.
-    fn homes(&self, name: &str) -> Vec<String> {
+    pub(super) fn homes(&self, name: &str) -> Vec<String> {
         let mut members: Vec<(u64, String)> = self
             .member_names()
             .into_iter()
@@ -170,29 +108,59 @@ impl Management {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        if check_name(name).is_err() || self.policies.directory == DirectoryPolicy::Replicated {
+        let DirectoryPolicy::OnDemand { names_max, .. } = self.policies.directory else {
             let reason = "registrations are replicated in this DIF";
             return self.reject_to(now, asker, message, result::OPERATION, reason, dt);
+        };
+        if check_name(name).is_err() {
+            let reason = "that is no name of an application";
+            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
         }
-        let directory = &mut self.directory;
         if message.opcode == Opcode::Create {
-            let holders = directory.held.get(name).map_or(0, BTreeMap::len);
-            if directory.held_count >= ENTRIES_MAX || holders >= 64 {
+            if let Err(reason) = self.hold(now, name, &asker.name, names_max) {
                 self.journal.count("registrations-refused");
-                let reason = "the directory of this member is full";
-                return self.reject_to(now, asker, message, result::ERROR, reason, dt);
+                return self.reject_to(now, asker, message, result::FULL, &reason, dt);
             }
-            let holders = directory.held.entry(name.to_string()).or_default();
-            let is_new = holders.insert(asker.name.clone(), now + HELD_NS).is_none();
-            directory.held_count += usize::from(is_new);
-        } else if let Some(holders) = directory.held.get_mut(name) {
-            directory.held_count -= usize::from(holders.remove(&asker.name).is_some());
-            if holders.is_empty() {
-                directory.held.remove(name);
+        } else {
+            let directory = &mut self.directory;
+            if let Some(holders) = directory.held.get_mut(name) {
+                directory.held_count -= usize::from(holders.remove(&asker.name).is_some());
+                if holders.is_empty() {
+                    directory.held.remove(name);
+                }
             }
         }
         self.directory.touch(name);
         self.reply_to(now, asker, &message.answer(), dt);
+    }
+
+    /// Holds a registration as its home, anew or for longer.
+    ///
+    /// # Errors
+    /// The limit that is reached, and what would help.
+    fn hold(&mut self, now: u64, name: &str, member: &str, names_max: usize) -> Result<(), String> {
+        let directory = &mut self.directory;
+        let holders = directory.held.get(name);
+        let is_held = holders.is_some_and(|holders| holders.contains_key(member));
+        // What is held is not lost because others have come.
+        if !is_held && directory.held_count >= names_max {
+            return Err(format!(
+                "the directory of {} holds {names_max} registrations, the most that it may \
+                 (names-max of policy directory); end some that nobody needs, or let more members \
+                 join, among which they are divided",
+                self.own
+            ));
+        }
+        if !is_held && holders.is_some_and(|holders| holders.len() >= HOLDERS_MAX) {
+            return Err(format!(
+                "{HOLDERS_MAX} members have {name:?}, the most that may have one name; end it at \
+                 one of them"
+            ));
+        }
+        let holders = directory.held.entry(name.to_string()).or_default();
+        let is_new = holders.insert(member.to_string(), now + HELD_NS).is_none();
+        directory.held_count += usize::from(is_new);
+        Ok(())
     }
 
     /// A member asks where an application is.
@@ -267,7 +235,7 @@ impl Management {
 
     /// A home has answered; returns the members that have the application, nearest first.
     pub(super) fn looked_up(&mut self, now: u64, name: &str, members: Vec<String>) -> Vec<String> {
-        if let DirectoryPolicy::OnDemand { cache_ns } = self.policies.directory
+        if let DirectoryPolicy::OnDemand { cache_ns, .. } = self.policies.directory
             && !members.is_empty()
             && cache_ns > 0
         {
@@ -367,10 +335,15 @@ impl Management {
 
     /// This IPCP is no member any more: it knows nothing of others.
     pub(super) fn forget_directory(&mut self) {
+        self.registrations_wait();
         let places = core::mem::take(&mut self.directory.places);
+        let answered = core::mem::take(&mut self.directory.answered);
         self.directory = Directory {
             places,
+            answered,
             is_stale: true,
+            // Late answers are not taken for those of the next membership.
+            round: self.directory.round,
             ..Directory::default()
         };
     }

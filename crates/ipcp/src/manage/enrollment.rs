@@ -304,7 +304,7 @@ impl Management {
         let own = self.own.clone();
         match self.store.put(Kind::Member, &own, dialect::encode(&value)) {
             Ok(entry) => self.flood(now, &[entry], None, dt),
-            Err(reason) => self.notice("member", reason),
+            Err(reason) => self.notice("member", &reason),
         }
     }
 }

@@ -128,7 +128,7 @@ impl Management {
         let until = (now + BAN_NS).to_be_bytes().to_vec();
         match self.store.put(Kind::Expelled, member, until) {
             Ok(entry) => self.flood(now, &[entry], None, dt),
-            Err(reason) => return self.not_expelled(id, reason),
+            Err(reason) => return self.not_expelled(id, &reason),
         }
         let object = Object::Member(Some(member.to_string()));
         let message = dialect::request(Opcode::Stop, &object, None);

@@ -39,6 +39,7 @@ mod qos;
 mod queries;
 pub(crate) mod random;
 mod reading;
+mod registrations;
 mod replicated;
 mod replication;
 mod rib;
@@ -194,6 +195,7 @@ impl Management {
     /// Everything that follows from what has just happened: messages to this member itself,
     /// messages and routes of the routing policy, changes of the replicated state.
     fn settle(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.tell_backlog(now, dt);
         // Each round answers the messages of the one before; a conversation of this member with
         // itself ends, and what is left waits for the next call.
         for _ in 0..64 {

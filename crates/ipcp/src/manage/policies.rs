@@ -10,6 +10,7 @@ use carina_routing::Routing;
 use super::access::{AllowAll, BoxedAccess, List};
 use super::addresses::{Blocks, BoxedAssignment, Draw, Sequential};
 use super::qos::{BestFit, BoxedSelection, FirstFit};
+use super::replicated::ENTRIES_MAX;
 use crate::policy::{Catalogue, Descriptor, Param, component};
 
 /// How registrations are found.
@@ -21,6 +22,8 @@ pub enum DirectoryPolicy {
     OnDemand {
         /// How long an answer is believed, in nanoseconds.
         cache_ns: u64,
+        /// Registrations that a member holds for others and itself.
+        names_max: usize,
     },
 }
 
@@ -98,9 +101,18 @@ fn directory(catalogue: &mut Catalogue) {
         "30000",
         "How long an answer is believed, 0 to 3600000.",
     );
-    catalogue.register(fixed("on-demand", help, vec![cache]), |params| {
+    let names = param(
+        "names-max",
+        "65536",
+        "Registrations that a member holds at most, 1 to 65536.",
+    );
+    catalogue.register(fixed("on-demand", help, vec![cache, names]), |params| {
         let cache_ns = params.uint("cache-ms", 0, 3_600_000)? * 1_000_000;
-        Ok(DirectoryPolicy::OnDemand { cache_ns })
+        let names_max = params.uint("names-max", 1, ENTRIES_MAX as u64)? as usize;
+        Ok(DirectoryPolicy::OnDemand {
+            cache_ns,
+            names_max,
+        })
     });
 }
 

@@ -11,8 +11,9 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
 
-use super::dialect::{self, Object, Part, Registrants};
+use super::dialect::{self, Object, Part, Registrants, result};
 use super::reading::Reader;
+use super::registrations::Word;
 use super::rib::Asker;
 use super::{MS, Management};
 use crate::api::{Event, FlowKey, RibObject, RibOp};
@@ -44,8 +45,10 @@ pub(super) enum What {
     Rib { id: u64 },
     /// Where the application of a flow is.
     Lookup { flow: FlowKey, name: String },
-    /// A registration at its home.
-    Registration,
+    /// A registration at its home, told for the `round`th time.
+    Registration { name: String, round: u64 },
+    /// The end of a registration at its home.
+    Withdrawal { name: String },
     /// To make a member leave.
     Expel { id: u64 },
 }
@@ -80,6 +83,19 @@ impl Queries {
             .map(|query| query.repeat_at.min(query.give_up_at));
         let readers = self.readers.values().map(Reader::due);
         asked.chain(readers).min()
+    }
+
+    /// Whether `count` questions more leave half of all for other things.
+    pub(super) fn has_room_for(&self, count: usize) -> bool {
+        self.asked.len() + count <= QUERIES_MAX / 2
+    }
+
+    /// What homes are being told of a name is not repeated any more.
+    pub(super) fn forget_registration(&mut self, of: &str) {
+        self.asked.retain(|_, query| match &query.what {
+            What::Registration { name, .. } | What::Withdrawal { name } => name != of,
+            _ => true,
+        });
     }
 }
 
@@ -139,7 +155,11 @@ impl Management {
                 self.flow_places(now, flow, Err(reason), dt);
             }
             // The renewal tries again.
-            What::Registration => self.journal.count("registrations-unanswered"),
+            What::Registration { name, round } => {
+                self.journal.count("registrations-unanswered");
+                self.home_said(&name, round, Word::Nothing);
+            }
+            What::Withdrawal { .. } => self.journal.count("registrations-unanswered"),
             What::Expel { id } => self.not_expelled(id, reason),
         }
     }
@@ -212,10 +232,14 @@ impl Management {
         }
         if message.result != 0 {
             let reason = format!("{}: {}", query.member, message.reason);
-            if let Some(query) = self.queries.asked.remove(&message.invoke_id) {
-                self.query_failed(now, query.what, &reason, dt);
-            }
-            return;
+            let query = self.queries.asked.remove(&message.invoke_id);
+            return match query.map(|query| query.what) {
+                Some(What::Registration { name, round }) if message.result == result::FULL => {
+                    self.home_said(&name, round, Word::Full(message.reason.clone()));
+                }
+                Some(what) => self.query_failed(now, what, &reason, dt),
+                None => {}
+            };
         }
         let bytes = match message.opcode {
             Opcode::ReadR => {
@@ -253,7 +277,8 @@ impl Management {
                 let result = Ok(Vec::new());
                 self.events.push_back(Event::Answer { id, result });
             }
-            What::Registration => {}
+            What::Registration { name, round } => self.home_said(&name, round, Word::Taken),
+            What::Withdrawal { .. } => {}
         }
     }
 

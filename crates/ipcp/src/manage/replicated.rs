@@ -19,6 +19,7 @@
 //! another.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Bound;
@@ -45,6 +46,14 @@ pub(super) const ENTRIES_MAX: usize = 65_536;
 
 /// Highest version that is believed: there is always room for another one above it.
 const SEQ_MAX: u64 = 1 << 62;
+
+/// Why a member may have no more entries of a kind, and what would help.
+pub(super) fn too_many_here() -> String {
+    format!(
+        "this member has {PER_ORIGIN_MAX}, the most that one member may have; end some, or do it \
+         at another member"
+    )
+}
 
 /// What an entry is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -138,23 +147,22 @@ impl Store {
     /// Makes or changes an entry of this member.
     ///
     /// # Errors
-    /// When there are too many.
-    pub(super) fn put(
-        &mut self,
-        kind: Kind,
-        name: &str,
-        value: Vec<u8>,
-    ) -> Result<Entry, &'static str> {
+    /// When there are too many: the limit, and what would help.
+    pub(super) fn put(&mut self, kind: Kind, name: &str, value: Vec<u8>) -> Result<Entry, String> {
         let key = self.own_key(kind, name);
         let is_new = self
             .entries
             .get(&key)
             .is_none_or(|held| held.value.is_none());
         if is_new && self.count(kind, &self.own) >= PER_ORIGIN_MAX {
-            return Err("this member has as many entries as the DIF allows");
+            return Err(too_many_here());
         }
         if !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
-            return Err("the directory of the DIF is full");
+            return Err(format!(
+                "the DIF has {ENTRIES_MAX} replicated entries, the most there may be, those that \
+                 ended in the last {} s among them; end some that nobody needs and wait that long",
+                TOMBSTONE_NS / SECOND
+            ));
         }
         Ok(self.write_own(key, Some(value), 0))
     }

@@ -14,7 +14,7 @@ use super::values::{
     is_name, value_of,
 };
 use super::{Member, Rlite};
-use crate::api::N1Port;
+use crate::api::{Event, N1Port};
 use crate::foreign::MS;
 use crate::foreign::directory;
 use crate::foreign::links::{Key, Report, Verdict};
@@ -172,12 +172,21 @@ impl Rlite {
     /// An application of this system can be reached.
     pub(super) fn register(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
         if let Err(error) = check_name(app) {
-            return self.journal.notice("register", &error.to_string());
+            self.journal.notice("register", &error.to_string());
+            return self.journal.tell(Event::Registered {
+                name: app.to_string(),
+                result: Err(error.to_string()),
+            });
         }
         let is_new = self.directory.register(app).is_some();
         if is_new && self.member.is_some() {
             self.tell_registration(now, app, dt);
         }
+        // Entries spread without an answer: nobody says that there is no room.
+        self.journal.tell(Event::Registered {
+            name: app.to_string(),
+            result: Ok(()),
+        });
     }
 
     /// It cannot any more.

@@ -166,7 +166,9 @@ impl Lone {
                     is_graceful: true,
                     ..
                 } => self.closed.push(flow),
-                Event::Enrolled { .. } | Event::Reachable { .. } => {}
+                Event::Enrolled { .. }
+                | Event::Reachable { .. }
+                | Event::Registered { result: Ok(()), .. } => {}
                 other => panic!("unexpected: {other:?}"),
             }
         }

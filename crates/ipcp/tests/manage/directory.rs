@@ -1,6 +1,6 @@
 //! Where applications are, by both policies.
 
-use carina_ipcp::{Command, DifConfig, Event};
+use carina_ipcp::{Command, DifConfig};
 use carina_wire::FlowSpec;
 
 use crate::net::{Net, SECOND, chain, config, with_policy};
@@ -9,7 +9,7 @@ fn on_demand() -> DifConfig {
     with_policy(config(), "directory", "on-demand", &[])
 }
 
-fn call(net: &mut Net, at: &str, to: &str) -> Result<(), String> {
+pub fn call(net: &mut Net, at: &str, to: &str) -> Result<(), String> {
     let key = net.allocate(at, "client", to, FlowSpec::reliable());
     net.run(20 * SECOND);
     net.allocated(at, key).expect("a result")
@@ -98,24 +98,4 @@ fn homes_that_die_are_replaced() {
     for at in ["b", "d"] {
         assert_eq!(call(&mut net, at, "server"), Ok(()), "{at}");
     }
-}
-
-#[test]
-fn more_applications_than_a_member_may_have_are_refused() {
-    let mut net = chain(5, &["a", "b"], config());
-    for number in 0..4097 {
-        net.order(
-            "b",
-            Command::Register {
-                name: format!("app-{number}"),
-            },
-        );
-    }
-    net.run(3 * SECOND);
-    let refused = net.told("b", |event| match event {
-        Event::Unreachable { name } => Some(name.clone()),
-        _ => None,
-    });
-    assert_eq!(refused, ["app-4096"]);
-    assert_eq!(net.names("a", "/directory").len(), 4096);
 }

@@ -10,4 +10,5 @@ mod hostile;
 mod leaving;
 mod meeting;
 mod partition;
+mod registrations;
 mod tools;

@@ -205,7 +205,8 @@ impl Core {
         if let Some(member) = &mut ipcp.member {
             member.given = Some(config);
         }
-        if let Carrier::Normal(shim) = &ipcp.carrier {
+        if let Carrier::Normal(shim) = &mut ipcp.carrier {
+            shim.begin();
             shim.order(carina_ipcp::Command::Bootstrap);
         }
         // What was registered in the meantime met nobody.

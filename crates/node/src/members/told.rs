@@ -46,6 +46,14 @@ impl Core {
                 }
             }
             Told::NeedN1 { dif, remote } => self.need_n1(id, dif, remote),
+            Told::Registered {
+                name: registered,
+                result,
+            } => {
+                if let Ok(registered) = AppName::new(registered) {
+                    self.on_registered(id, &registered, result);
+                }
+            }
             Told::DropN1 { n1, .. } => {
                 if let Some(used) = self.member_mut(id).and_then(|m| m.uses.get_mut(&n1.0)) {
                     used.is_dropped = true;

@@ -51,6 +51,8 @@ pub(super) mod result {
     pub(crate) const OTHER_DIF: i32 = -9;
     /// The application is not registered here.
     pub(crate) const NOT_HERE: i32 = -10;
+    /// No room for it: a limit is reached.
+    pub(crate) const FULL: i32 = -11;
 }
 
 /// An operation on an object.

@@ -1,0 +1,181 @@
+//! What becomes of a registration, as its application hears it.
+
+use carina_ipcp::{Command, DifConfig, Event};
+
+use crate::directory::call;
+use crate::net::{Net, SECOND, chain, config, with_policy};
+
+fn register(net: &mut Net, at: &str, app: &str) {
+    net.accepts.insert(app.into());
+    net.order(at, Command::Register { name: app.into() });
+}
+
+/// What was said of an application, in order.
+fn said(net: &Net, at: &str, app: &str) -> Vec<Result<(), String>> {
+    net.told(at, |event| match event {
+        Event::Registered { name, result } if name == app => Some(result.clone()),
+        _ => None,
+    })
+}
+
+fn on_demand(names_max: &str) -> DifConfig {
+    with_policy(
+        config(),
+        "directory",
+        "on-demand",
+        &[("names-max", names_max)],
+    )
+}
+
+#[test]
+fn more_applications_than_a_member_may_have_are_refused() {
+    let mut net = chain(5, &["a", "b"], config());
+    for number in 0..4097 {
+        register(&mut net, "b", &format!("app-{number}"));
+    }
+    net.run(3 * SECOND);
+    let refused = net.told("b", |event| match event {
+        Event::Registered {
+            name,
+            result: Err(reason),
+        } => Some((name.clone(), reason.clone())),
+        _ => None,
+    });
+    let [(name, reason)] = &refused[..] else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(name, "app-4096");
+    assert!(
+        reason.contains("4096, the most that one member may have"),
+        "{reason}"
+    );
+    assert_eq!(said(&net, "b", "app-4095"), [Ok(())]);
+    assert_eq!(net.names("a", "/directory").len(), 4096);
+}
+
+#[test]
+fn a_name_that_is_none_is_refused() {
+    let mut net = chain(6, &["a"], config());
+    register(&mut net, "a", "");
+    let said = said(&net, "a", "");
+    assert!(matches!(&said[..], [Err(_)]), "{said:?}");
+}
+
+#[test]
+fn homes_that_are_full_refuse_and_nothing_else_is_disturbed() {
+    let mut net = chain(7, &["a", "b"], on_demand("2"));
+    for app in ["one", "two", "three"] {
+        register(&mut net, "b", app);
+        net.run(SECOND);
+    }
+    assert_eq!(said(&net, "b", "one"), [Ok(())]);
+    assert_eq!(said(&net, "b", "two"), [Ok(())]);
+    let refused = said(&net, "b", "three");
+    let [Err(reason)] = &refused[..] else {
+        panic!("{refused:?}");
+    };
+    for words in [
+        "holds 2 registrations",
+        "names-max",
+        "let more members join",
+    ] {
+        assert!(reason.contains(words), "{reason}");
+    }
+    // The renewals of those that are held find a full directory, too.
+    net.run(200 * SECOND);
+    for app in ["one", "two"] {
+        assert_eq!(said(&net, "b", app), [Ok(())], "{app}");
+        assert_eq!(call(&mut net, "a", app), Ok(()), "{app}");
+    }
+    assert!(call(&mut net, "a", "three").is_err());
+    assert!(call(&mut net, "b", "three").is_err());
+    net.order("b", Command::Unregister { name: "one".into() });
+    net.run(SECOND);
+    register(&mut net, "b", "three");
+    net.run(SECOND);
+    assert_eq!(said(&net, "b", "three").last(), Some(&Ok(())));
+    assert_eq!(call(&mut net, "a", "three"), Ok(()));
+}
+
+#[test]
+fn what_was_registered_before_the_dif_was_joined_hears_when_that_is_full() {
+    let mut net = chain(8, &["a"], on_demand("1"));
+    register(&mut net, "a", "first");
+    net.add("b", None, "secret");
+    for app in ["x", "y"] {
+        register(&mut net, "b", app);
+        assert_eq!(said(&net, "b", app), [Ok(())], "{app}");
+    }
+    net.wire("b", "a");
+    net.run(5 * SECOND);
+    // The home in a is full, the one in b itself has room for one.
+    assert_eq!(said(&net, "b", "x"), [Ok(())]);
+    let said = said(&net, "b", "y");
+    assert!(matches!(&said[..], [Ok(()), Err(_)]), "{said:?}");
+    assert_eq!(call(&mut net, "a", "x"), Ok(()));
+}
+
+#[test]
+fn homes_that_say_nothing_do_not_keep_an_application_waiting_for_ever() {
+    let mut net = chain(9, &["a", "b", "c"], on_demand("65536"));
+    net.kill("b");
+    let apps: Vec<String> = (0..12).map(|n| format!("app-{n}")).collect();
+    for app in &apps {
+        register(&mut net, "c", app);
+    }
+    let answered = |net: &Net| {
+        let said = apps.iter().filter(|app| said(net, "c", app) == [Ok(())]);
+        said.count()
+    };
+    // Some have this member as a home, of others nobody can be heard.
+    assert!((1..12).contains(&answered(&net)), "{}", answered(&net));
+    net.run(15 * SECOND);
+    assert_eq!(answered(&net), 12);
+}
+
+#[test]
+fn a_member_that_leaves_has_answered_all_and_tells_the_next_members() {
+    let mut net = chain(10, &["a", "b", "c"], on_demand("65536"));
+    net.kill("b");
+    for n in 0..12 {
+        register(&mut net, "c", &format!("app-{n}"));
+    }
+    net.order("c", Command::Leave);
+    net.run(2 * SECOND);
+    for n in 0..12 {
+        assert_eq!(said(&net, "c", &format!("app-{n}")), [Ok(())]);
+    }
+}
+
+#[test]
+fn more_registrations_than_questions_under_way_all_reach_their_homes() {
+    let mut net = chain(11, &["a", "b"], on_demand("65536"));
+    for n in 0..1_500 {
+        register(&mut net, "b", &format!("app-{n}"));
+    }
+    net.run(10 * SECOND);
+    for n in 0..1_500 {
+        assert_eq!(said(&net, "b", &format!("app-{n}")), [Ok(())]);
+    }
+    assert_eq!(net.names("a", "/directory").len(), 1_500);
+    // All are told again before they are forgotten.
+    net.run(300 * SECOND);
+    assert_eq!(net.names("a", "/directory").len(), 1_500);
+}
+
+#[test]
+fn a_name_that_is_given_up_and_taken_again_at_once_is_there() {
+    let mut net = chain(12, &["a", "b"], on_demand("65536"));
+    register(&mut net, "b", "server");
+    net.run(SECOND);
+    net.order(
+        "b",
+        Command::Unregister {
+            name: "server".into(),
+        },
+    );
+    register(&mut net, "b", "server");
+    net.run(5 * SECOND);
+    assert_eq!(said(&net, "b", "server"), [Ok(()), Ok(())]);
+    assert_eq!(call(&mut net, "a", "server"), Ok(()));
+}
