@@ -39,6 +39,15 @@ pub trait DataTransfer {
     /// The N-1 flows of a neighbour, best first; empty when it is no neighbour any more.
     fn set_neighbour(&mut self, now: u64, neighbour: Address, n1s: &[N1Port]);
 
+    /// Whether what comes from an N-1 flow is taken as from a neighbour although nothing is sent
+    /// to one through it: the neighbour has not heard yet that it is given up.
+    fn set_parting(&mut self, n1: N1Port, is_parting: bool);
+
+    /// What flows and others have waiting for an N-1 flow finds another way, or is dropped,
+    /// counted. To be called when the neighbour is told of by [`DataTransfer::set_neighbour`]
+    /// without it.
+    fn move_waiting(&mut self, now: u64, n1: N1Port);
+
     /// Replaces the forwarding table.
     fn set_forwarding(&mut self, table: &[Route]);
 

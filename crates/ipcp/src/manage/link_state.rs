@@ -64,6 +64,9 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         self.link_changed(now, address, dt);
+        // The other ways, before what waits for this one has to take one of them.
+        self.drain_routing(now, dt);
+        dt.move_waiting(now, n1);
         let (name, reason) = (name.to_string(), reason.to_string());
         self.events
             .push_back(Event::NeighbourDown { name, n1, reason });

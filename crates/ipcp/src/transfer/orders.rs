@@ -124,6 +124,30 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         self.wake_all();
     }
 
+    fn set_parting(&mut self, n1: N1Port, is_parting: bool) {
+        if let Some(port) = self.rmt.port_mut(n1.0) {
+            port.is_parting = is_parting;
+            self.rmt.mark_neighbours();
+        }
+    }
+
+    fn move_waiting(&mut self, now: u64, n1: N1Port) {
+        self.rmt.now = now;
+        let Some(port) = self.rmt.port_mut(n1.0) else {
+            return;
+        };
+        let mut waiting = Vec::new();
+        port.drain_classes(&mut waiting);
+        let held: Vec<FlowKey> = port.take_all_held().collect();
+        for (lane, pdu) in waiting {
+            self.rmt.requeue(lane, pdu);
+        }
+        for key in held {
+            self.release(key);
+        }
+        self.wake_all();
+    }
+
     fn set_forwarding(&mut self, table: &[Route]) {
         self.rmt.table.set_routes(table);
         self.rmt.epoch += 1;

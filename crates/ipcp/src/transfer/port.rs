@@ -24,6 +24,8 @@ pub(super) struct Port<P> {
     pub(super) noticed: u64,
     /// A neighbour is at its other end: what is for members is taken from it.
     pub(super) is_neighbours: bool,
+    /// It is given up, and its neighbour may not have heard of it: what that sent is still taken.
+    pub(super) is_parting: bool,
     /// The N-1 flow has no credit.
     pub(super) is_blocked: bool,
     /// In the list of N-1 flows that have something to send.
@@ -111,6 +113,7 @@ impl<P: Payload> Port<P> {
             sealer: None,
             noticed: 0,
             is_neighbours: false,
+            is_parting: false,
             is_blocked: false,
             is_listed: false,
             is_unkept: false,
@@ -466,13 +469,22 @@ impl<P: Payload> Port<P> {
                 _ => lost += 1,
             }
         }
+        self.drain_classes(to);
+        lost
+    }
+
+    /// Takes what waits in the classes. A PDU that was staged under protection stays, since its
+    /// protection belongs to this N-1 flow.
+    pub(super) fn drain_classes(&mut self, to: &mut Vec<(Lane, P)>) {
+        if matches!(self.staged, Staged::Chosen(_)) {
+            self.staged = Staged::Nothing;
+        }
         for index in 0..self.queues.len() {
             let queue = core::mem::replace(&mut self.queues[index], Queue::new());
             let lane = Lane::Class(index as u8);
             to.extend(queue.pdus.into_iter().map(|waiting| (lane, waiting.pdu)));
             self.recount(index);
         }
-        lost
     }
 
     fn recount(&mut self, index: usize) {

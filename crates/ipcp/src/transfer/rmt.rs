@@ -149,7 +149,7 @@ impl<P: Payload> Rmt<P> {
     /// Notes which N-1 flows lead to neighbours.
     pub(super) fn mark_neighbours(&mut self) {
         for port in self.ports.iter_mut().flatten() {
-            port.is_neighbours = self.table.neighbour_of(port.n1.0).is_some();
+            port.is_neighbours = port.is_parting || self.table.neighbour_of(port.n1.0).is_some();
         }
     }
 

@@ -190,6 +190,29 @@ fn an_n1_flow_is_given_up_and_flows_go_on_where_there_is_another() {
 }
 
 #[test]
+fn an_n1_flow_that_is_given_up_loses_nothing_that_was_on_its_way() {
+    for side in [0, 1] {
+        let (mut net, near, far) = doubly_joined(FlowSpec::unreliable());
+        let sent: Vec<Vec<u8>> = (0..200u8).map(|n| vec![n]).collect();
+        for (n, sdu) in sent.iter().enumerate() {
+            if n == 100 {
+                net.give_up(0, side);
+            }
+            net.write("b", near, sdu);
+            net.write("a", far, sdu);
+            // Several are on a wire at a time.
+            net.run(SECOND / 5_000);
+        }
+        net.run(5 * SECOND);
+        for (at, flow) in [("a", far), ("b", near)] {
+            let mut got = net.take_delivered(at, flow);
+            got.sort();
+            assert_eq!(got, sent, "{at}, given up at end {side}");
+        }
+    }
+}
+
+#[test]
 fn an_n1_flow_without_a_neighbour_is_given_up_at_once() {
     let (mut net, ..) = doubly_joined(FlowSpec::unreliable());
     let wire = net.wire("b", "c");

@@ -254,6 +254,44 @@ fn queued_pdus_move_when_an_n1_flow_ends() {
 }
 
 #[test]
+fn queued_pdus_move_when_an_n1_flow_is_given_up_and_late_ones_are_taken() {
+    let mut net = Net::new(2, &config());
+    net.wire((0, 0), (1, 0));
+    net.wire((0, 1), (1, 1));
+    net.stopped = vec![(0, 0), (0, 1)];
+    for key in 0..16 {
+        net.flow(0, 1, key, &cubes()[0]);
+        net.write(0, key, &sdu(key as usize, 500));
+    }
+    net.settle();
+    let now = net.now;
+    net.members[0].set_parting(N1Port(0), true);
+    net.members[0].set_neighbour(now, Address(2), &[N1Port(1)]);
+    net.members[0].move_waiting(now, N1Port(0));
+    let moved = net.members[0].counters().pdus_moved;
+    assert!((1..16).contains(&moved), "{moved} were on the N-1 flow");
+    net.resume(0, 1);
+    for key in 0..16 {
+        net.write(1, key, &sdu(key as usize, 700));
+    }
+    net.settle();
+    for key in 0..16 {
+        assert_eq!(net.take_read(1, key), [sdu(key as usize, 500)]);
+        assert_eq!(net.take_read(0, key), [sdu(key as usize, 700)]);
+    }
+    assert_eq!(net.members[0].counters().dropped_total(), 0);
+    net.members[0].set_parting(N1Port(0), false);
+    for key in 0..16 {
+        net.write(1, key, b"too late");
+    }
+    net.settle();
+    let late = (0..16).filter(|key| net.take_read(0, *key).is_empty());
+    let late = late.count() as u64;
+    assert!((1..16).contains(&late), "{late} came through it");
+    assert!(net.dropped(0, DropReason::NoNeighbour) >= late);
+}
+
+#[test]
 fn without_another_way_queued_pdus_are_counted() {
     let mut net = Net::new(2, &config());
     net.wire((0, 0), (1, 0));

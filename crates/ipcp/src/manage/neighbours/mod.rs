@@ -325,10 +325,12 @@ impl Management {
         let Some(up) = flow.up.take() else { return };
         self.channels.remove(&up.channel);
         dt.close(now, Owner::Channel(up.channel));
-        dt.set_sealer(n1, None);
+        // What waits goes another way, and not out of here without protection.
         if matches!(up.stage, Stage::Neighbours) && !is_parting {
             self.neighbour_down(now, n1, &up.name, up.address, reason, dt);
         }
+        dt.set_parting(n1, false);
+        dt.set_sealer(n1, None);
     }
 
     /// The neighbour does not answer, or broke off: the channel ends and, on the side that asked

@@ -5,8 +5,8 @@
 //!                 link down, M_RELEASE              channel ends
 //! ```
 //!
-//! From the order on no data goes through it, in either direction: what the other side sent before
-//! it heard is lost, or sent again where a connection retransmits.
+//! From the order on no data is sent through it: what waited for it goes another way. What the other
+//! side sent before it heard is taken until the N-1 flow is given back.
 
 use alloc::string::{String, ToString};
 
@@ -64,6 +64,7 @@ impl Management {
         let reason = "this member gives the N-1 flow up";
         // The other way first, so that nothing is sent after the goodbye.
         if let Some((name, address)) = neighbour {
+            dt.set_parting(n1, true);
             self.neighbour_down(now, n1, &name, address, reason, dt);
         }
         self.tell(now, n1, Message::new(Opcode::Release), true, dt);
