@@ -81,7 +81,7 @@ impl<T, E: std::error::Error + 'static> Attempt<T> for Result<T, E> {
             while let Some(inner) = source {
                 let inner_text = inner.to_string();
                 // Many errors already print their source; saying it twice helps nobody.
-                if !text.ends_with(&inner_text) {
+                if !text.contains(&inner_text) {
                     text.push_str(": ");
                     text.push_str(&inner_text);
                 }
@@ -112,6 +112,19 @@ mod tests {
     use carina_api::{ErrorBody, ErrorCode};
 
     use super::*;
+
+    #[test]
+    fn what_an_error_says_of_its_source_is_not_said_twice() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("no node answers: {source}; start one")]
+        struct Silent {
+            source: std::io::Error,
+        }
+        let source = std::io::Error::other("gone");
+        let silent: Result<(), Silent> = Err(Silent { source });
+        let said = silent.attempt("listing DIFs").unwrap_err().to_string();
+        assert_eq!(said, "listing DIFs: no node answers: gone; start one");
+    }
 
     #[test]
     fn refusals_that_stay_have_an_exit_code_of_their_own() {

@@ -241,9 +241,11 @@ impl Membership {
         let dialect = self.made_from.dialect;
         let catalogue = catalogue(dialect);
         if !catalogue.components().any(|known| known == component) {
+            let known: Vec<&str> = catalogue.components().collect();
             let what = format!(
-                "dialect {} has no component {component:?} with policies",
-                dialect.name()
+                "dialect {} has no component {component:?} with policies; there are: {}",
+                dialect.name(),
+                known.join(", ")
             );
             return Err(ErrorBody::new(ErrorCode::NotFound, what));
         }

@@ -12,8 +12,7 @@
 
 mod drawing;
 mod life;
-
-use std::fmt;
+mod words;
 
 use carina_ipcp::DifConfig;
 use carina_wire::dif::Dialect;
@@ -174,53 +173,6 @@ impl Scenario {
         }
         run.live();
         run.world
-    }
-}
-
-impl fmt::Display for Scenario {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Scenario {
-            seed,
-            dialect,
-            members,
-            shape,
-            edges,
-            profile,
-            detection_ns,
-            config,
-            faults,
-            heal_ns,
-            calls,
-        } = self;
-        writeln!(
-            f,
-            "seed {seed}: {} members that speak {}, {shape:?}, {calls} calls, healed after {} s",
-            members,
-            dialect.name(),
-            heal_ns / SECOND
-        )?;
-        writeln!(f, "  edges {edges:?}")?;
-        writeln!(
-            f,
-            "  cables {profile:?}, dead ones noticed after {detection_ns:?} ns"
-        )?;
-        let policies: Vec<String> = config
-            .policies
-            .iter()
-            .map(|(component, spec)| format!("{component}={}", spec.name))
-            .collect();
-        writeln!(
-            f,
-            "  keep-alive {} ms, MPL {} ms, concatenation {}, {policies:?}",
-            config.keepalive_ms, config.max_pdu_lifetime_ms, config.concatenation
-        )?;
-        for restriction in Terms::of(*dialect).restrictions {
-            writeln!(f, "  {}: {restriction}", dialect.name())?;
-        }
-        for (at, fault) in faults {
-            writeln!(f, "  {:>10.3} s {fault:?}", *at as f64 / SECOND as f64)?;
-        }
-        Ok(())
     }
 }
 

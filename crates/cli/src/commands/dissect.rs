@@ -70,6 +70,9 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
     let mut begin = Vec::new();
     let head = input.by_ref().take(4).read_to_end(&mut begin);
     head.attempt(format!("reading {name}"))?;
+    if begin.is_empty() {
+        return Err(failed(format!("{name} is empty and no capture")));
+    }
     let mut reader = AnyReader::of_file(&begin);
     reader.feed(&begin);
     loop {

@@ -71,7 +71,7 @@ fn join(text: &str) -> Result<(String, Option<String>), String> {
 /// Runs the command.
 ///
 /// # Errors
-/// A file cannot be read or written, or is not what it should be.
+/// A file cannot be read or written, or is not what it should be, so that nothing comes of it.
 pub fn run(shared: &Shared, command: &ImportCommand) -> Outcome {
     match command {
         ImportCommand::RliteCtl(args) => {
@@ -103,9 +103,16 @@ fn give(shared: &Shared, draft: &Draft, to: &To) -> Outcome {
     if let Some(out) = &to.out {
         std::fs::write(out, &toml).attempt(format!("writing {}", out.display()))?;
     }
+    // Files of something else altogether.
+    let is_empty = draft.shims.is_empty() && draft.members.is_empty();
+    let judge = || match is_empty && !draft.notes.is_empty() {
+        true => Err(failed("nothing was carried over")),
+        false => Ok(()),
+    };
     if shared.json {
         let out = to.out.as_ref().map(|out| out.display().to_string());
-        return print_json(&json!({ "toml": toml, "out": out, "not_carried": draft.notes }));
+        print_json(&json!({ "toml": toml, "out": out, "not_carried": draft.notes }))?;
+        return judge();
     }
     if to.out.is_none() {
         print_line(toml.trim_end())?;
@@ -121,5 +128,5 @@ fn give(shared: &Shared, draft: &Draft, to: &To) -> Outcome {
         }
         progress(table);
     }
-    Ok(())
+    judge()
 }

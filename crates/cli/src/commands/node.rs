@@ -41,7 +41,7 @@ pub fn run(shared: &Shared, args: NodeArgs) -> Outcome {
         .with_ansi(std::io::stderr().is_terminal())
         .init();
     let mut config = match &args.config {
-        Some(path) => Config::load(path).attempt(path.display())?,
+        Some(path) => Config::load(path).attempt("starting the node")?,
         None => Config::default(),
     };
     if args.guest {

@@ -35,7 +35,7 @@ pub enum PolicyCommand {
     /// Change the policy of a component, or its parameters, while the DIF runs
     #[command(
         after_help = "Examples:\n  carina policy set rmt-scheduling=weighted-fair --dif net\n  \
-        carina policy set rmt-queue=red,min=50,max=200 --dif net --member net.host2\n  \
+        carina policy set rmt-queue=red,least=50,most=200 --dif net --member net.host2\n  \
         carina policy set rmt-scheduling=strict-priority --dif net --all\n\n\
         It holds for one member: that of this system, or --member. With --all it is written to \
         every member\nthat is known here, and each decides whether it takes it; who did not is \

@@ -23,7 +23,7 @@ pub enum RibCommand {
     )]
     List {
         /// The object from which to start
-        #[arg(default_value = "/")]
+        #[arg(default_value = "/", value_parser = rooted)]
         path: String,
         /// How many levels below it [default: all]
         #[arg(long, value_name = "LEVELS")]
@@ -38,6 +38,7 @@ pub enum RibCommand {
     #[command(after_help = "Example:\n  carina rib read /dif --dif net")]
     Read {
         /// The object
+        #[arg(value_parser = rooted)]
         path: String,
         #[command(flatten)]
         of: Of,
@@ -91,6 +92,14 @@ pub fn run(shared: &Shared, command: &RibCommand) -> Outcome {
         table.row([object.path.clone(), object.class.clone(), fields.join(" ")]);
     }
     print_line(table)
+}
+
+/// A path of an object.
+fn rooted(text: &str) -> Result<String, String> {
+    match text.starts_with('/') {
+        true => Ok(text.to_owned()),
+        false => Err(format!("it begins with `/`: /{text}")),
+    }
 }
 
 /// A condition of `--where`.

@@ -52,7 +52,7 @@ impl AnyReader {
 
 fn wrong(error: CaptureError) -> String {
     let hint = match error {
-        CaptureError::Foreign => "; convert other formats with `editcap -F pcapng`",
+        CaptureError::Foreign => ", nor pcap; convert other formats with `editcap -F pcapng`",
         _ => "",
     };
     format!("{error}{hint}")

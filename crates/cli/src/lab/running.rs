@@ -14,7 +14,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use carina_api::AppName;
-use carina_api::control::{Client, IpcpInfo};
+use carina_api::control::{Client, IpcpInfo, RibObject};
 
 use super::config::node_config;
 use super::down::take_down;
@@ -204,6 +204,33 @@ impl Running {
         }
     }
 
+    /// The members that a system's member of a DIF knows and reaches, in the words of its RIB.
+    ///
+    /// # Errors
+    /// The node does not answer.
+    fn reached(&self, system: &str, dif: &str) -> Result<Vec<String>, Failure> {
+        let what = || format!("reading /members of DIF {dif} in {system}");
+        let objects: Vec<RibObject> = match self.machine(system) {
+            Some(vm) => {
+                let guest = Guest::reach(&self.dir, system, vm)?;
+                let dif = shell_words(&[dif]);
+                let read = format!("carina --json rib list /members --depth 1 --dif {dif}");
+                serde_json::from_slice(&guest.must_run(&read)?.stdout).attempt(what())?
+            }
+            None => {
+                let node = self.control(system);
+                node.rib(Some(dif), None, "/members", 1).attempt(what())?
+            }
+        };
+        let is_reached = |object: &RibObject| {
+            let flag = object.fields.get("is_reachable");
+            flag.and_then(serde_json::Value::as_bool) != Some(false)
+        };
+        let names = objects.iter().filter(|object| is_reached(object));
+        let names = names.filter_map(|object| object.path.strip_prefix("/members/"));
+        Ok(names.map(str::to_owned).collect())
+    }
+
     /// The directory.
     pub fn dir(&self) -> &LabDir {
         &self.dir
@@ -248,6 +275,8 @@ impl Running {
     fn wait(&self, what: &str, mut ready: impl FnMut() -> Result<bool, Failure>) -> Outcome {
         let deadline = Instant::now() + self.options.patience;
         loop {
+            // Looked at before: who was stopped for long still looks once more.
+            let is_late = Instant::now() > deadline;
             if ready()? {
                 return Ok(());
             }
@@ -261,7 +290,7 @@ impl Running {
                     app.command
                 )));
             }
-            if Instant::now() > deadline {
+            if is_late {
                 let limit = self.options.patience;
                 return Err(failed(format!("waited {limit:?} for {what}")));
             }

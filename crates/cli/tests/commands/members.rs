@@ -67,3 +67,58 @@ fn a_member_is_told_to_leave() {
     let members = site.paths(&["/members", "--depth", "1"]);
     assert_eq!(members, ["/members", "/members/net.a"]);
 }
+
+#[test]
+fn when_a_neighbour_was_heard_is_for_programs_and_for_people() {
+    let site = both_in_one();
+    let all = site.done(&["rib", "list", "/neighbours", "--where", "class=neighbour"]);
+    let all = all.as_array().unwrap();
+    let other = all
+        .iter()
+        .find(|it| it["path"] == "/neighbours/net.b")
+        .unwrap();
+    for field in ["heard_at_ms", "heard_ago_ms"] {
+        assert!(other["fields"][field].is_u64(), "{other}");
+    }
+    let map = site.done(&["dif", "map", "net"]);
+    assert!(map["heard_ago_ms"]["16"].is_u64(), "{map}");
+    for words in [["dif", "map", "net"], ["dif", "show", "net"]] {
+        let mut command = std::process::Command::new(crate::node::CARINA);
+        command.arg("--run").arg(site.directory.path().join("run"));
+        let output = command.args(words).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            said.contains(" ago") && !said.contains("HEARD_AT"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn a_second_first_member_is_refused_and_told_how_to_join() {
+    let site = both_in_one();
+    let make = ["dif", "create", "net", "--over", "local", "--ipcp", "net.c"];
+    let said = site.fails(&make, 3);
+    assert!(said.contains("carina dif join net --via net."), "{said}");
+}
+
+#[test]
+fn slips_are_answered_with_what_is_right() {
+    let site = both_in_one();
+    let said = site.fails(&["rib", "read", "members"], 2);
+    assert!(said.contains("/members"), "{said}");
+    let file = site.directory.path().join("passwd");
+    std::fs::write(&file, "root:x:0:0:root:/root:/bin/bash\n").unwrap();
+    let said = site.fails(&["import", "rlite-ctl", file.to_str().unwrap()], 1);
+    assert!(said.contains("nothing was carried over"), "{said}");
+    let said = site.fails(&["dissect", file.to_str().unwrap()], 1);
+    assert!(said.contains("no pcapng file, nor pcap"), "{said}");
+    std::fs::write(&file, "").unwrap();
+    let said = site.fails(&["dissect", file.to_str().unwrap()], 1);
+    assert!(said.contains("is empty"), "{said}");
+    let said = site.fails(&["policy", "set", "rmt-que=red", "--dif", "net"], 1);
+    assert!(
+        said.contains("there are:") && said.contains("rmt-queue"),
+        "{said}"
+    );
+}

@@ -123,7 +123,8 @@ impl MemberArgs {
     }
 }
 
-/// A second member of a DIF in one system is more often a slip than a wish, so it has to be named.
+/// A second member of a DIF in one system is more often a slip than a wish, so it has to be named;
+/// and it joins, for another first member would make another DIF of the same name.
 fn is_new(node: &Client, request: &DifCreate) -> Outcome {
     let ipcps = node.ipcps().attempt("asking which IPCPs there are")?;
     let is_one = |ipcp: &&IpcpInfo| {
@@ -131,11 +132,14 @@ fn is_new(node: &Client, request: &DifCreate) -> Outcome {
         ipcp.dif == request.name && member.is_some_and(|member| member.state != MemberState::Left)
     };
     match ipcps.iter().find(is_one) {
-        Some(ipcp) if request.ipcp.is_none() => Err(refused(format!(
-            "this system is in DIF {} already, as {}; `carina dif extend` lets that member use \
-             another N-1 DIF, and --ipcp NAME makes a second member",
-            request.name, ipcp.name
-        ))),
+        Some(ipcp) if request.ipcp.is_none() || request.role == DifRole::Create => {
+            Err(refused(format!(
+                "this system is in DIF {0} already, as {1}; `carina dif extend` lets that member \
+                 use another N-1 DIF, and `carina dif join {0} --via {1} --ipcp NAME` makes a \
+                 second member",
+                request.name, ipcp.name
+            )))
+        }
         _ => Ok(()),
     }
 }

@@ -24,6 +24,7 @@ impl Running {
             self.make_dif(&dif)?;
         }
         self.wait_for_neighbours();
+        self.wait_for_ways();
         for app in self.topology.apps.clone() {
             self.start_app(&app)?;
         }
@@ -221,6 +222,31 @@ impl Running {
             }
         }
         drop(missing);
+    }
+
+    /// Waits until every member of a DIF knows a way to every other one, so that what comes next
+    /// finds a network that works. As with neighbours, what is missing is told.
+    fn wait_for_ways(&self) {
+        let deadline = Instant::now() + SETTLE;
+        for dif in &self.topology.difs {
+            for member in &dif.members {
+                let missing = || {
+                    let reached = self.reached(&member.system, &dif.name).unwrap_or_default();
+                    let all = dif.members.iter().map(|member| dif.ipcp(&member.system));
+                    all.filter(|name| !reached.contains(name))
+                        .collect::<Vec<_>>()
+                };
+                let mut lost = missing();
+                while !lost.is_empty() && Instant::now() <= deadline {
+                    std::thread::sleep(LOOK_AGAIN);
+                    lost = missing();
+                }
+                if !lost.is_empty() {
+                    let name = dif.ipcp(&member.system);
+                    progress(format!("{name} knows no way to {} yet", lost.join(", ")));
+                }
+            }
+        }
     }
 
     fn missing_neighbours(&self, dif: &Dif, system: &str, beside: &[String]) -> Vec<String> {
