@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control::{Control, Route};
 use super::job::{Direction, Ending, Job, Message, Seen, VERSION, Via};
-use super::run::{self, DRAIN, STALL};
+use super::run::{self, DRAIN};
 use crate::carriage::Carriage;
 use crate::carriage::bare::BareCarriage;
 use crate::carriage::flow::FlowCarriage;
@@ -68,15 +68,13 @@ impl Trial {
 
     /// In words, that the flow did not bring everything in the time given; `None` when it did.
     pub fn stall(&self) -> Option<String> {
-        let seconds = |time: Duration| time.as_secs();
         let told = match self.receiver().ending {
-            Ending::Stalled => Some(format!(
-                "the flow stalled: nothing came in the {} s after the end time",
-                seconds(STALL)
-            )),
+            Ending::Stalled => {
+                Some("the flow stalled: nothing came any more after the end time".to_owned())
+            }
             Ending::Late => Some(format!(
                 "the flow is slow: not everything had come {} s after the end time",
-                seconds(DRAIN)
+                DRAIN.as_secs()
             )),
             Ending::Finished | Ending::HeldBack => None,
         };

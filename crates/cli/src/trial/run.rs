@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use carina_sys::{CpuClock, ask_for_short_slices, cpu_time_ns, monotonic_ns};
 
-use self::end::{LOSSY_SILENCE, Limits, Next};
+use self::end::{LOSSY_SILENCE, Limits, Next, STALL};
 use super::job::{Ending, Job, Seen};
 use super::payload::{NUMBERED_BYTES_MIN, Payload, number};
 use crate::carriage::{Arrival, Carriage, FOR_EVER};
@@ -15,7 +15,7 @@ use crate::measure::random::Random;
 use crate::measure::sequence::SequenceTracker;
 use crate::measure::summary::Summary;
 
-pub use self::end::{DRAIN, STALL};
+pub use self::end::DRAIN;
 
 /// A sender that found no room for so long before the end time says so.
 const HELD_BACK: Duration = Duration::from_secs(1);

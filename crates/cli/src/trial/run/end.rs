@@ -24,6 +24,8 @@ pub const STALL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 3
 pub const DRAIN: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
 /// A receiver of a lossy carriage takes such a silence for the end.
 pub const LOSSY_SILENCE: Duration = Duration::from_millis(500);
+/// A lossy carriage that has been silent for so long when the end time comes has stalled.
+const LULL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 1000 });
 /// A silence of this length does not count as time of receiving when the end follows it.
 const LOSSY_PAUSE: Duration = Duration::from_millis(20);
 /// How many times the mean gap between SDUs is still no silence.
@@ -146,7 +148,7 @@ impl Limits {
             Arrival::Sdu(len) => Ok(Next::Sdu(len)),
             Arrival::End => Ok(Next::End(began, Ending::Finished)),
             Arrival::Idle => Ok(match self.end {
-                Some(end) if began + STALL.max(self.silence) < end => {
+                Some(end) if began + LULL.max(self.silence) < end => {
                     Next::End(end, Ending::Stalled)
                 }
                 _ => Next::End(began, Ending::Finished),
