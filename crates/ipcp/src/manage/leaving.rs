@@ -18,7 +18,7 @@ use crate::seam::DataTransfer;
 const FAREWELL_NS: u64 = 500 * MS;
 
 /// How long a member that was told to leave may not come back.
-const BAN_NS: u64 = 300_000 * MS;
+pub(super) const BAN_NS: u64 = 300_000 * MS;
 
 /// A departure that is under way.
 #[derive(Debug)]

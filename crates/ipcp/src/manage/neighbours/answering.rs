@@ -11,8 +11,9 @@ use carina_wire::dif::{Address, CepId};
 
 use super::super::access::Deed;
 use super::super::dialect::{self, ChannelEnd, Greeting, Object, Piece, result};
+use super::super::leaving::BAN_NS;
 use super::super::replicated::Kind;
-use super::super::{Management, qos};
+use super::super::{MS, Management, qos};
 use super::{MAX_PDU_MAX, PROTECTION_RESERVE, Proof, Stage, Up, too_small};
 use crate::api::N1Port;
 use crate::policy::component;
@@ -161,7 +162,12 @@ impl Management {
             ));
         }
         if self.is_expelled(&greeting.name) {
-            return Err((result::ACCESS, format!("{:?} was expelled", greeting.name)));
+            let minutes = BAN_NS / (60_000 * MS);
+            let reason = format!(
+                "{:?} was expelled; the name is admitted again {minutes} minutes after that",
+                greeting.name
+            );
+            return Err((result::ACCESS, reason));
         }
         if !self.policies.access.allows(&greeting.name, Deed::Join) {
             self.journal.count("access-denied");
