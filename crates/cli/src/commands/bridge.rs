@@ -24,8 +24,9 @@ use crate::{LOOK_AGAIN, Shared};
     after_help = "Examples:\n  carina bridge --listen echo --listen-dif rlite.DIF --to echo \
     --to-dif irati.DIF\n  carina bridge --listen files --register-as files/backup --to files.store \
     --to-dif net --local gate\n\nEvery flow that comes is asked for anew with the same \
-    specification; when that is refused, so is the\nflow that came; with --wait not before that time is over, where the name is not known yet. SDUs stay what they are, and \
-    whoever reads slowly holds back whoever writes.\nTwo bridges, one each way, make a name of \
+    specification; when that is refused, so is the\nflow that came; \
+    with --wait not before that time is over, where the name is not known yet.\n\
+    SDUs stay what they are, and whoever reads slowly holds back whoever writes.\nTwo bridges, one each way, make a name of \
     either DIF known in the other."
 )]
 pub struct BridgeArgs {
