@@ -26,8 +26,8 @@ use crate::{LOOK_AGAIN, Shared};
     --to-dif net --local gate\n\nEvery flow that comes is asked for anew with the same \
     specification; when that is refused, so is the\nflow that came; \
     with --wait not before that time is over, where the name is not known yet.\n\
-    SDUs stay what they are, and whoever reads slowly holds back whoever writes.\nTwo bridges, one each way, make a name of \
-    either DIF known in the other."
+    SDUs stay what they are, and whoever reads slowly holds back whoever writes.\nTwo \
+    bridges, one each way, make a name of either DIF known in the other."
 )]
 pub struct BridgeArgs {
     /// The name to register

@@ -128,6 +128,10 @@ impl Loss {
     }
 }
 
+/// A lone PDU is not sent again sooner than this after A, in ns: the other side lets A pass, and
+/// its timer and both sides' schedulers are late by more than a short round-trip time.
+const PROBE_LEAST_NS: u64 = 5_000_000;
+
 /// What one acknowledgement has brought.
 #[derive(Default)]
 struct News {
@@ -230,7 +234,8 @@ impl<P: Payload> Sender<P> {
         let estimate = self.rtt.estimate_ns();
         // The other side may let A pass before it acknowledges.
         self.loss.timeout_ns = self.rtt.timeout_ns().saturating_add(self.answer_ns);
-        let probe_ns = estimate.saturating_mul(2).saturating_add(self.answer_ns);
+        let round_trips = estimate.saturating_mul(2).max(PROBE_LEAST_NS);
+        let probe_ns = round_trips.saturating_add(self.answer_ns);
         self.loss.probe_ns = probe_ns.min(self.loss.timeout_ns);
     }
 

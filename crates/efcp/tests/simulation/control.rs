@@ -185,6 +185,24 @@ fn a_lone_pdu_is_acknowledged_after_a() {
 }
 
 #[test]
+fn a_late_clock_does_not_make_a_lone_pdu_go_twice() {
+    let calm = Weather {
+        delay_ns: MS / 20,
+        ..CALM
+    };
+    let mut world = World::new(1, calm, ConnectionConfig::default);
+    for number in 0..40 {
+        world.write(0, number, number + 1, S);
+        world.run(100 * MS);
+        assert!(world.ends[0].conn.is_drained());
+        // Timers and schedulers of both sides are late together by many round-trip times.
+        world.weather.delay_ns = if number % 16 == 14 { 2 * MS } else { MS / 20 };
+    }
+    let counters = world.ends[0].conn.counters();
+    assert_eq!((counters.probes, counters.timeouts), (0, 0));
+}
+
+#[test]
 fn numbers_run_out_with_a_warning() {
     let mut world = World::new(1, CALM, || ConnectionConfig {
         seq_bits: 8,

@@ -449,8 +449,8 @@ impl<P: Payload> Rmt<P> {
         }
     }
 
-    /// Takes the PDU that [`Rmt::peek`] measured, with the lane in which it waited; `None` also when
-    /// none was measured.
+    /// Takes the PDU that [`Rmt::peek`] measured, with the lane in which it waited; `None` also
+    /// when none was measured.
     #[inline]
     pub(super) fn take(&mut self, n1: N1Port) -> Option<(Lane, P)> {
         let port = self

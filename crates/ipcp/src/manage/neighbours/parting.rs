@@ -5,8 +5,8 @@
 //!                 link down, M_RELEASE              channel ends
 //! ```
 //!
-//! From the order on no data is sent through it: what waited for it goes another way. What the other
-//! side sent before it heard is taken until the N-1 flow is given back.
+//! From the order on no data is sent through it: what waited for it goes another way. What the
+//! other side sent before it heard is taken until the N-1 flow is given back.
 
 use alloc::string::{String, ToString};
 
