@@ -101,23 +101,38 @@ const LOOK_AGAIN: Duration = Duration::from_millis(50);
 #[derive(Debug, Subcommand)]
 enum Command {
     Node(commands::node::NodeArgs),
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  carina ipcp create e10 --type eth --interface eth0 --dif 10\n  carina ipcp list"
+    )]
     Ipcp(commands::ipcp::IpcpCommand),
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  carina app list")]
     App(commands::app::AppCommand),
     Register(commands::register::RegisterArgs),
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  carina flow list --json")]
     Flow(commands::flow::FlowCommand),
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  carina dif create net --over local\n  carina dif show net"
+    )]
     Dif(commands::dif::DifCommand),
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  carina rib list /routing --dif net"
+    )]
     Rib(commands::rib::RibCommand),
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  carina policy list --dif net")]
     Policy(commands::policy::PolicyCommand),
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  carina key generate /etc/carina/net.key --name net.host"
+    )]
     Key(commands::key::KeyCommand),
     Apply(commands::apply::ApplyArgs),
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  carina import rlite-ctl /etc/rina/initscript --out node.toml"
+    )]
     Import(commands::import::ImportCommand),
     Ping(commands::ping::PingArgs),
     Perf(commands::perf::PerfArgs),
@@ -126,13 +141,22 @@ enum Command {
     Top(commands::top::TopArgs),
     Capture(commands::capture::CaptureArgs),
     Dissect(commands::dissect::DissectArgs),
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  carina vm run a\n  carina vm list"
+    )]
     Vm(commands::vm::VmCommand),
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Examples:\n  carina lab up examples/labs/two-systems.lab\n  carina lab status"
+    )]
     Lab(commands::lab::LabCommand),
-    #[command(subcommand)]
+    #[command(
+        subcommand,
+        after_help = "Example:\n  carina bench hv --json > hv.json"
+    )]
     Bench(commands::bench::BenchCommand),
-    #[command(subcommand)]
+    #[command(subcommand, after_help = "Example:\n  carina sim run --seed 7")]
     Sim(commands::sim::SimCommand),
     Demo(commands::demo::DemoArgs),
     Impair(commands::impair::ImpairArgs),
@@ -213,17 +237,16 @@ mod tests {
     #[test]
     fn every_visible_command_shows_an_example() {
         fn check(command: &mut clap::Command, path: &str) {
-            let path = format!("{path} {}", command.get_name());
-            let mut leaf = true;
             for inner in command.get_subcommands_mut().filter(|c| !c.is_hide_set()) {
-                if inner.get_name() != "help" {
-                    leaf = false;
-                    check(inner, &path);
+                if inner.get_name() == "help" {
+                    continue;
                 }
+                let path = format!("{path} {}", inner.get_name());
+                let help = inner.render_long_help().to_string();
+                assert!(help.contains("Example"), "{path} shows no example");
+                check(inner, &path);
             }
-            let help = command.render_long_help().to_string();
-            assert!(!leaf || help.contains("Example"), "{path} shows no example");
         }
-        check(&mut Cli::command(), "");
+        check(&mut Cli::command(), "carina");
     }
 }

@@ -6,7 +6,8 @@ mod map;
 mod retract;
 mod show;
 
-use carina_api::DifName;
+use carina_api::control::LinkState;
+use carina_api::{DifName, LocalName};
 use clap::Subcommand;
 
 use super::ipcp::kind_word;
@@ -104,9 +105,15 @@ fn list(shared: &Shared) -> Outcome {
     if shared.json {
         return print_json(&difs);
     }
+    let known = shared.control().ipcps().attempt("listing IPC processes")?;
+    // Who has left a DIF, or was told to leave, is still here and no member.
+    let shown = |name: &LocalName| match known.iter().find(|ipcp| ipcp.name == *name) {
+        Some(ipcp) if ipcp.state == LinkState::Down => format!("{name} (down)"),
+        _ => name.to_string(),
+    };
     let mut table = Table::new(["DIF", "TYPE", "DIALECT", "IPCPS", "NAMES"]);
     for dif in difs {
-        let ipcps: Vec<String> = dif.ipcps.iter().map(ToString::to_string).collect();
+        let ipcps: Vec<String> = dif.ipcps.iter().map(shown).collect();
         let names: Vec<String> = dif.names.iter().map(ToString::to_string).collect();
         let kind = kind_word(dif.kind).to_owned();
         let dialect = dif.dialect.map_or("-", |dialect| dialect.name()).to_owned();

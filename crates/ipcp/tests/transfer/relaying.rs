@@ -228,8 +228,9 @@ fn the_policy_single_uses_the_first_next_hop() {
     assert_eq!(through, [32, 0]);
 }
 
-#[test]
-fn queued_pdus_move_when_an_n1_flow_ends() {
+/// Two members with two N-1 flows between them, neither of which takes anything; PDUs of sixteen
+/// flows wait.
+fn two_with_queues() -> Net {
     let mut net = Net::new(2, &config());
     net.wire((0, 0), (1, 0));
     net.wire((0, 1), (1, 1));
@@ -239,6 +240,12 @@ fn queued_pdus_move_when_an_n1_flow_ends() {
         net.write(0, key, &sdu(key as usize, 500));
     }
     net.settle();
+    net
+}
+
+#[test]
+fn queued_pdus_move_when_an_n1_flow_ends() {
+    let mut net = two_with_queues();
     net.cut((0, 0));
     let moved = net.members[0].counters().pdus_moved;
     assert!(
@@ -255,15 +262,7 @@ fn queued_pdus_move_when_an_n1_flow_ends() {
 
 #[test]
 fn queued_pdus_move_when_an_n1_flow_is_given_up_and_late_ones_are_taken() {
-    let mut net = Net::new(2, &config());
-    net.wire((0, 0), (1, 0));
-    net.wire((0, 1), (1, 1));
-    net.stopped = vec![(0, 0), (0, 1)];
-    for key in 0..16 {
-        net.flow(0, 1, key, &cubes()[0]);
-        net.write(0, key, &sdu(key as usize, 500));
-    }
-    net.settle();
+    let mut net = two_with_queues();
     let now = net.now;
     net.members[0].set_parting(N1Port(0), true);
     net.members[0].set_neighbour(now, Address(2), &[N1Port(1)]);

@@ -10,20 +10,7 @@ impl Draft {
         let [name, rate, rest @ ..] = words else {
             return Err(form(verb));
         };
-        let at = name.at;
-        let mut link = DraftLink {
-            name: name.name("link")?,
-            at,
-            ends: Vec::new(),
-            addresses: Vec::new(),
-            vlan: None,
-            mtu: None,
-            impairment: Impairment::default(),
-            netem: Vec::new(),
-        };
-        if self.links.iter().any(|other| other.name == link.name) {
-            return Err(name.wrong(format!("there is a link {} already", link.name)));
-        }
+        let mut link = self.draft_link(name)?;
         link.impairment.rate_bps = Some(rate.rate()?).filter(|rate| *rate > 0);
         for word in rest {
             let Some((key, value)) = word.pair() else {
@@ -52,6 +39,24 @@ impl Draft {
         check_vlan(&link, name)?;
         self.links.push(link);
         Ok(())
+    }
+
+    /// A link with a name of its own, and nothing else yet.
+    pub(super) fn draft_link(&self, name: &Word) -> Result<DraftLink, Wrong> {
+        let link = DraftLink {
+            name: name.name("link")?,
+            at: name.at,
+            ends: Vec::new(),
+            addresses: Vec::new(),
+            vlan: None,
+            mtu: None,
+            impairment: Impairment::default(),
+            netem: Vec::new(),
+        };
+        if self.links.iter().any(|other| other.name == link.name) {
+            return Err(name.wrong(format!("there is a link {} already", link.name)));
+        }
+        Ok(link)
     }
 
     pub(super) fn netem(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {

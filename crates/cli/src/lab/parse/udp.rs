@@ -2,7 +2,6 @@
 
 use super::{Draft, DraftLink, form};
 use crate::lab::address::Address;
-use crate::lab::netem::Impairment;
 use crate::lab::topology::{At, Wrong};
 use crate::lab::words::Word;
 
@@ -11,19 +10,7 @@ impl Draft {
         let [name, rest @ ..] = words else {
             return Err(form(verb));
         };
-        let mut link = DraftLink {
-            name: name.name("link")?,
-            at: name.at,
-            ends: Vec::new(),
-            addresses: Vec::new(),
-            vlan: None,
-            mtu: None,
-            impairment: Impairment::default(),
-            netem: Vec::new(),
-        };
-        if self.links.iter().any(|other| other.name == link.name) {
-            return Err(name.wrong(format!("there is a link {} already", link.name)));
-        }
+        let mut link = self.draft_link(name)?;
         for word in rest {
             match word.pair() {
                 Some((key, value)) => take_option(&mut link, key, &value, word)?,
