@@ -121,15 +121,13 @@ impl FlowReceiver {
         limit: Duration,
     ) -> Result<Option<usize>, Error> {
         // The clock is looked at only by who has to wait.
-        if let Taken::Sdu(length) = self.take_whole(buffer)? {
-            return Ok(Some(length));
-        }
-        let until = Instant::now().checked_add(limit);
+        let mut known = None;
+        let mut until = || *known.get_or_insert_with(|| Instant::now().checked_add(limit));
         loop {
             match self.take_whole(buffer)? {
                 Taken::Sdu(length) => return Ok(Some(length)),
-                Taken::Part => return self.recv_pieces(buffer, until),
-                Taken::Nothing if !self.wait(until)? => return Ok(None),
+                Taken::Part => return self.recv_pieces(buffer, until()),
+                Taken::Nothing if !self.wait(until())? => return Ok(None),
                 Taken::Nothing => {}
             }
         }

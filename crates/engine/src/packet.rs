@@ -234,11 +234,16 @@ impl Packet {
     /// when the pool has none; the packet is unchanged then.
     #[must_use]
     pub fn materialise(&mut self, pool: &Pool) -> bool {
+        self.leave_ring(|len| pool.take(len))
+    }
+
+    #[inline]
+    fn leave_ring(&mut self, take: impl FnOnce(usize) -> Option<Buffer>) -> bool {
         let cell = self.cell_mut();
         let Body::Ring(lease) = &cell.body else {
             return true;
         };
-        let Some(mut buffer) = pool.take(lease.len()) else {
+        let Some(mut buffer) = take(lease.len()) else {
             return false;
         };
         lease.copy_range(0, buffer.as_mut_slice());
@@ -376,16 +381,7 @@ impl Payload for Packet {
 
     #[inline]
     fn keep(&mut self) -> bool {
-        let cell = self.cell_mut();
-        let Body::Ring(lease) = &cell.body else {
-            return true;
-        };
-        let Some(mut buffer) = Pool::take_here(lease.len()) else {
-            return false;
-        };
-        lease.copy_range(0, buffer.as_mut_slice());
-        cell.body = Body::Own(buffer);
-        true
+        self.leave_ring(Pool::take_here)
     }
 
     fn append_to(&self, to: &mut Vec<u8>) {

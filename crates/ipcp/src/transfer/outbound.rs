@@ -42,7 +42,7 @@ impl<P: Payload> Transfer<P> {
         if stream.pending.is_empty() {
             self.drive(Owner::Flow(flow), &mut sdus);
         } else {
-            sdus.for_each(|(sdu, more)| stream.push_pending(sdu, more));
+            wait(stream, &mut sdus);
             self.mark_unkept(flow);
         }
         self.rmt.counters.sdus_written += count;
