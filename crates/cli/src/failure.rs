@@ -4,12 +4,15 @@ use std::fmt;
 
 use carina_api::control::ClientError;
 use carina_client::Error;
+use carina_node::NodeError;
+use carina_node::config::ConfigError;
 
 /// The exit code of a command that tried and did not succeed.
 pub const EXIT_FAILED: u8 = 1;
 /// The exit code of a command line that asks for something impossible; nothing was tried.
 pub const EXIT_USAGE: u8 = 2;
 /// The exit code of a command that was refused for a reason that stays: trying again is of no use.
+/// Such is all bad input that only a node, or whoever reads a configuration, can tell.
 pub const EXIT_REFUSED: u8 = 3;
 
 /// Why a command did not succeed: what was attempted, on what, and what would be right.
@@ -95,13 +98,22 @@ impl<T, E: std::error::Error + 'static> Attempt<T> for Result<T, E> {
     }
 }
 
-/// Whether an error is a node's refusal for a reason that stays.
+/// Whether an error is a node's refusal for a reason that stays, or a configuration that says what
+/// no node can do.
 fn stays(error: &(dyn std::error::Error + 'static)) -> bool {
-    match (error.downcast_ref(), error.downcast_ref()) {
-        (Some(ClientError::Refused { body, .. }), _) => body.is_final,
-        (_, Some(Error::Refused(body))) => body.is_final,
-        _ => false,
+    if let Some(ClientError::Refused { body, .. }) = error.downcast_ref() {
+        return body.is_final;
     }
+    if let Some(Error::Refused(body)) = error.downcast_ref() {
+        return body.is_final;
+    }
+    if let Some(NodeError::Config(body)) = error.downcast_ref() {
+        return body.is_final;
+    }
+    matches!(
+        error.downcast_ref(),
+        Some(ConfigError::Parse { .. } | ConfigError::Meaning { .. })
+    )
 }
 
 /// What every command returns.
@@ -136,5 +148,18 @@ mod tests {
         let wrapped = ErrorBody::new(ErrorCode::LinkDown, "m").for_good();
         let wrapped: Result<(), Error> = Err(Error::Refused(wrapped));
         assert_eq!(wrapped.attempt("x").unwrap_err().code(), EXIT_REFUSED);
+    }
+
+    #[test]
+    fn a_configuration_that_is_wrong_is_refused_and_one_that_cannot_be_read_is_not() {
+        let code = |error: ConfigError| Err::<(), _>(error).attempt("x").unwrap_err().code();
+        let wrong = |text| carina_node::config::Config::parse(text, None).unwrap_err();
+        assert_eq!(code(wrong("hop = 1")), EXIT_REFUSED);
+        let unread = carina_node::config::Config::load("/nonexistent/c.toml".as_ref());
+        assert_eq!(code(unread.unwrap_err()), EXIT_FAILED);
+        let config = |code| NodeError::Config(ErrorBody::new(code, "m"));
+        let code = |error: NodeError| Err::<(), _>(error).attempt("x").unwrap_err().code();
+        assert_eq!(code(config(ErrorCode::BadRequest)), EXIT_REFUSED);
+        assert_eq!(code(config(ErrorCode::LimitReached)), EXIT_FAILED);
     }
 }

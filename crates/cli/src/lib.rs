@@ -32,7 +32,7 @@ use crate::failure::{Attempt, EXIT_USAGE, Failure, Outcome};
 /// Networks of virtual machines without network cards.
 ///
 /// Exit codes: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for a reason that
-/// stays however often one tries.
+/// stays however often one tries, such as a bad value.
 #[derive(Debug, Parser)]
 #[command(name = "carina", version, max_term_width = 100)]
 struct Cli {

@@ -1,6 +1,6 @@
 //! What goes into an IPCP and what comes out of it, besides SDUs and PDUs.
 
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_wire::FlowSpec;
@@ -69,6 +69,12 @@ pub enum Command {
         /// Why, in words for people.
         reason: String,
     },
+    /// The N-1 DIFs that this member has from here on, and what is wanted in each: for whoever
+    /// reads the RIB.
+    N1Difs {
+        /// All of them.
+        difs: Vec<N1Dif>,
+    },
     /// Leave the DIF in order: neighbours and directory are told.
     Leave,
     /// Tell this member (its IPCP name) to leave the DIF. Answer: [`Event::Answer`] without
@@ -112,6 +118,18 @@ pub enum Command {
         /// What to do.
         op: RibOp,
     },
+}
+
+/// An N-1 DIF of a member, with what the N-1 flows that are there do not show.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct N1Dif {
+    /// Its name.
+    pub name: String,
+    /// N-1 flows that are wanted and not there: who is asked, and why the last attempt failed
+    /// (empty when there was none).
+    pub wanted: Vec<(String, String)>,
+    /// Why the member leaves it alone, if it does.
+    pub refused: Option<String>,
 }
 
 /// An operation on a RIB.
@@ -160,6 +178,20 @@ pub enum Scalar {
     Bool(bool),
     /// Several texts.
     List(Vec<String>),
+}
+
+impl Scalar {
+    /// As a parameter of a policy has it.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        match self {
+            Scalar::Text(text) => text.clone(),
+            Scalar::Uint(number) => number.to_string(),
+            Scalar::Int(number) => number.to_string(),
+            Scalar::Bool(flag) => flag.to_string(),
+            Scalar::List(list) => list.join(","),
+        }
+    }
 }
 
 /// What happened.

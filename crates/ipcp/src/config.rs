@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 use serde::{Deserialize, Serialize};
 
+use crate::api::Scalar;
 use crate::policy::component;
 
 /// What one IPCP is told at its birth.
@@ -79,6 +80,26 @@ pub struct PolicySpec {
     pub name: String,
     /// Parameters as text; the policy checks them.
     pub params: BTreeMap<String, String>,
+}
+
+impl PolicySpec {
+    /// What it is after a change: field `name` is the policy, the others are its parameters. Those
+    /// that are not in `fields` stay, unless it is another policy now.
+    #[must_use]
+    pub fn changed(&self, fields: &[(String, Scalar)]) -> PolicySpec {
+        let mut spec = self.clone();
+        if let Some((_, name)) = fields.iter().find(|(field, _)| field == "name") {
+            let name = name.to_text();
+            if spec.name != name {
+                spec.params.clear();
+            }
+            spec.name = name;
+        }
+        let params = fields.iter().filter(|(field, _)| field != "name");
+        spec.params
+            .extend(params.map(|(name, value)| (name.clone(), value.to_text())));
+        spec
+    }
 }
 
 /// A class of service that the DIF offers.

@@ -10,7 +10,6 @@ use carina_wire::{FlowSpec, Payload};
 use crate::api::{Command, Delivery, Event, FlowKey, N1Port, Watch};
 use crate::config::Config;
 use crate::layer::{self, LayerManagement};
-use crate::manage;
 use crate::policy::Catalogue;
 use crate::seal::Toolbox;
 use crate::seam::DataTransfer;
@@ -52,12 +51,8 @@ impl<P: Payload> Ipcp<P> {
         catalogue: Catalogue,
         seed: u64,
     ) -> Result<Ipcp<P>, String> {
-        let mut all = Catalogue::standard();
-        manage::describe(&mut all);
-        layer::describe(config.dialect, &mut all);
-        all.extend(catalogue);
-        all.describe_toolbox(&*toolbox);
         let dialect = config.dialect;
+        let all = layer::policies_with(dialect, &*toolbox, catalogue);
         let management = layer::management(config, toolbox, all.clone(), seed)?;
         Ok(Ipcp {
             transfer: Transfer::of_dialect(all, dialect, seed.rotate_left(32)),

@@ -59,25 +59,25 @@ pub trait LayerManagement {
     fn address(&self) -> Option<Address>;
 }
 
-/// Adds to a catalogue the policies that layer management of a dialect has besides the native
-/// ones.
-pub(crate) fn describe(dialect: Dialect, catalogue: &mut Catalogue) {
-    match dialect {
-        Dialect::Rlite => rlite::describe(catalogue),
-        Dialect::Irati => irati::describe(catalogue),
-        _ => {}
-    }
-}
-
 /// The policies that a DIF of this dialect can be configured with, by component; the first of a
 /// component is its default.
 #[must_use]
 pub fn policies_of(dialect: Dialect, toolbox: &dyn Toolbox) -> Catalogue {
+    policies_with(dialect, toolbox, Catalogue::empty())
+}
+
+/// The same, and those of a catalogue.
+pub(crate) fn policies_with(dialect: Dialect, toolbox: &dyn Toolbox, more: Catalogue) -> Catalogue {
     let mut all = Catalogue::standard();
     if dialect != Dialect::Rlite {
         manage::describe(&mut all);
     }
-    describe(dialect, &mut all);
+    match dialect {
+        Dialect::Rlite => rlite::describe(&mut all),
+        Dialect::Irati => irati::describe(&mut all),
+        _ => {}
+    }
+    all.extend(more);
     all.describe_toolbox(toolbox);
     all.retain(|policy| {
         let name = policy.name;
@@ -104,8 +104,9 @@ pub fn policies_of(dialect: Dialect, toolbox: &dyn Toolbox) -> Catalogue {
     all
 }
 
-/// The layer management of the configuration's dialect, for an IPCP that is no member yet. The
-/// same `seed` and the same calls give the same behaviour.
+/// The layer management of the configuration's dialect, for an IPCP that is no member yet.
+/// `catalogue` has all policies of the dialect, those of the toolbox too. The same `seed` and the
+/// same calls give the same behaviour.
 ///
 /// # Errors
 /// What is wrong with the configuration.

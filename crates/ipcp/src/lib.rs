@@ -41,7 +41,7 @@ pub mod seam;
 mod shown;
 pub mod transfer;
 
-pub use api::{Command, Delivery, Event, FlowKey, N1Port, N1Properties, Passage, Watch};
+pub use api::{Command, Delivery, Event, FlowKey, N1Dif, N1Port, N1Properties, Passage, Watch};
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
 pub use ipcp::Ipcp;
 pub use layer::LayerManagement;

@@ -102,7 +102,16 @@ pub trait Toolbox {
 
     /// Policies that this toolbox has, for the catalogue.
     fn list(&self) -> Vec<PolicyRow>;
+
+    /// What judges the values of their parameters, by component and policy. None is wrong unless
+    /// a toolbox says so.
+    fn judge(&self) -> Judge {
+        |_, _| Ok(())
+    }
 }
+
+/// Says what is wrong with a policy of a component.
+pub type Judge = fn(&str, &PolicySpec) -> Result<(), String>;
 
 /// A policy as [`Toolbox::list`] tells of it: component, name, what it does, and for each parameter
 /// its name, its default and its meaning.

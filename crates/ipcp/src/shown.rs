@@ -71,11 +71,8 @@ pub(crate) fn passing(mut objects: Vec<RibObject>, filter: &str) -> Result<Vec<R
 
 fn is_value(value: &Scalar, wanted: &str) -> bool {
     match value {
-        Scalar::Uint(number) => number.to_string() == wanted,
-        Scalar::Int(number) => number.to_string() == wanted,
-        Scalar::Text(text) => text == wanted,
-        Scalar::Bool(flag) => flag.to_string() == wanted,
         Scalar::List(list) => list.iter().any(|item| item == wanted),
+        one => one.to_text() == wanted,
     }
 }
 

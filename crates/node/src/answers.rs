@@ -83,7 +83,10 @@ impl Core {
                 let id = self.retract_dif(&name, &below, ipcp.as_deref())?;
                 json(&self.ipcp_info(id))
             }
-            Ask::LeaveDif(name) => self.leave_dif(&name).map(|()| Value::Null),
+            Ask::LeaveDif(name, ipcp) => {
+                self.leave_dif(&name, ipcp.as_deref())?;
+                Ok(Value::Null)
+            }
             // Answered when the IPCP has answered, above.
             Ask::Rib(_) | Ask::Policies(_) | Ask::Expel(..) => Ok(Value::Null),
             Ask::Apps => json(&self.app_infos()),

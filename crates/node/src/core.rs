@@ -60,8 +60,11 @@ pub struct Core {
     pub socket_flows: bool,
     pub next_sweep: Instant,
     pub plane: DataPlane,
-    /// This process has registered for memory barriers.
-    pub membarrier: bool,
+    /// This process has registered for memory barriers, and there is one processor only. With
+    /// more, the barrier of a sleeper interrupts each that runs a node or an application, often on
+    /// behalf of flows that have nothing to do with it: several microseconds each where processors
+    /// are virtual. A node publishes once per burst, so its rings are ordered by fences there.
+    pub barrier_is_free: bool,
     pub orders: Receiver<Order>,
     pub bell: EventFd,
     pub stop: Arc<AtomicBool>,
@@ -151,6 +154,7 @@ impl Core {
             let now = Instant::now();
             self.expire(now);
             self.tend_members(now);
+            self.tell_n1_difs();
             self.rib.expire(now);
             self.visit_vms();
             if self.socket_flows && now >= self.next_sweep {

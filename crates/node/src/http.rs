@@ -16,17 +16,22 @@ use axum::extract::{DefaultBodyLimit, Path, RawQuery, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
-use carina_api::control::{CaptureCreate, CaptureInfo, Dialect, ErrorReply};
+use carina_api::control::{CaptureCreate, CaptureInfo, ErrorReply};
 use carina_api::{ErrorBody, ErrorCode, PortId};
-use carina_ipcp::api::RibOp;
 use carina_shims::Tap;
 use carina_sys::EventFd;
 use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 
 use crate::captures::Captures;
-use crate::queries::{Answer, Ask, Order, PoliciesOf, Query};
-use crate::rib::{RibQuestion, question_of};
+use crate::queries::{Answer, Ask, Order, Query};
+use crate::rib::question_of;
+
+mod query;
+
+use self::query::{
+    EVENT_WAIT_MS_MAX, capture_id, event_query, ipcp_of, policies_query, rib_query, wait_query,
+};
 
 /// What the threads of `control.sock` and of the core share.
 pub struct Desk {
@@ -152,23 +157,21 @@ async fn retract_dif(
     Path((name, below)): Path<(String, String)>,
     RawQuery(query): RawQuery,
 ) -> Response {
-    let mut ipcp = None;
-    for (key, value) in pairs(query.as_deref().unwrap_or_default()) {
-        match (key, text_of(value)) {
-            ("ipcp", Ok(value)) => ipcp = Some(value),
-            ("ipcp", Err(refusal)) => return refuse(refusal),
-            _ => return refuse(bad(format!("{key:?} is unknown; known is ipcp"))),
-        }
+    match ipcp_of(query.as_deref()) {
+        Ok(ipcp) => ask(desk, Ask::RetractDif(name, below, ipcp)).await,
+        Err(refusal) => refuse(refusal),
     }
-    ask(desk, Ask::RetractDif(name, below, ipcp)).await
 }
 
 async fn expel(desk: Shared, Path((name, member)): Path<(String, String)>) -> Response {
     deleted(ask_core(&desk, Ask::Expel(name, member)).await)
 }
 
-async fn leave_dif(desk: Shared, Path(name): Path<String>) -> Response {
-    deleted(ask_core(&desk, Ask::LeaveDif(name)).await)
+async fn leave_dif(desk: Shared, Path(name): Path<String>, RawQuery(query): RawQuery) -> Response {
+    match ipcp_of(query.as_deref()) {
+        Ok(ipcp) => deleted(ask_core(&desk, Ask::LeaveDif(name, ipcp)).await),
+        Err(refusal) => refuse(refusal),
+    }
 }
 
 async fn read_rib(desk: Shared, RawQuery(query): RawQuery) -> Response {
@@ -186,23 +189,10 @@ async fn write_rib(desk: Shared, body: Bytes) -> Response {
 }
 
 async fn policies(desk: Shared, RawQuery(query): RawQuery) -> Response {
-    let mut of = PoliciesOf::Dialect(Dialect::default());
-    for (key, value) in pairs(query.as_deref().unwrap_or_default()) {
-        of = match (key, text_of(value)) {
-            ("dif", Ok(value)) => PoliciesOf::Dif(value),
-            ("dialect", Ok(value)) => match value.parse() {
-                Ok(dialect) => PoliciesOf::Dialect(dialect),
-                Err(what) => return refuse(bad(what)),
-            },
-            ("dif" | "dialect", Err(refusal)) => return refuse(refusal),
-            _ => {
-                return refuse(bad(format!(
-                    "{key:?} is unknown; known are dif and dialect"
-                )));
-            }
-        }
+    match policies_query(query.as_deref().unwrap_or_default()) {
+        Ok(of) => ask(desk, Ask::Policies(of)).await,
+        Err(refusal) => refuse(refusal),
     }
-    ask(desk, Ask::Policies(of)).await
 }
 
 async fn create_vm(desk: Shared, body: Bytes) -> Response {
@@ -279,23 +269,6 @@ async fn end_capture(desk: Shared, Path(id): Path<String>) -> Response {
     }
 }
 
-fn capture_id(text: &str) -> Result<u64, ErrorBody> {
-    let number = text.parse();
-    number.map_err(|_| bad(format!("{text:?} is not a capture; captures are numbers")))
-}
-
-fn wait_query(query: Option<&str>) -> Result<u64, ErrorBody> {
-    let mut wait_ms = 0;
-    for (key, value) in pairs(query.unwrap_or_default()) {
-        if key != "wait_ms" {
-            return Err(bad(format!("{key:?} is unknown; known is wait_ms")));
-        }
-        let number = value.parse::<u64>();
-        wait_ms = number.map_err(|_| bad(format!("wait_ms={value:?} is not a number")))?;
-    }
-    Ok(wait_ms.min(CAPTURE_WAIT_MS_MAX))
-}
-
 /// The long poll: waits until there is an event after `since`, or `wait_ms` have passed.
 async fn events(desk: Shared, RawQuery(query): RawQuery) -> Response {
     let (since, wait_ms) = match event_query(query.as_deref().unwrap_or_default()) {
@@ -308,78 +281,6 @@ async fn events(desk: Shared, RawQuery(query): RawQuery) -> Response {
     // Whether news came or the time is over, the journal has the answer.
     let _ = tokio::time::timeout(wait, news).await;
     ask(desk, Ask::Events(since)).await
-}
-
-fn event_query(query: &str) -> Result<(u64, u64), ErrorBody> {
-    let (mut since, mut wait_ms) = (0, EVENT_WAIT_MS_MAX);
-    for (key, value) in pairs(query) {
-        let number = || {
-            value
-                .parse::<u64>()
-                .map_err(|_| bad(format!("{key}={value:?} is not a number")))
-        };
-        match key {
-            "since" => since = number()?,
-            "wait_ms" => wait_ms = number()?,
-            _ => {
-                return Err(bad(format!(
-                    "{key:?} is unknown; known are since and wait_ms"
-                )));
-            }
-        }
-    }
-    Ok((since, wait_ms))
-}
-
-fn rib_query(query: &str) -> Result<RibQuestion, ErrorBody> {
-    let (mut dif, mut member, mut path, mut scope) = (None, None, "/".to_owned(), 0);
-    let mut filter = String::new();
-    for (key, value) in pairs(query) {
-        let value = text_of(value)?;
-        match key {
-            "dif" => dif = Some(value),
-            "member" => member = Some(value),
-            "path" => path = value,
-            "filter" => filter = value,
-            "scope" => {
-                let number = value.parse();
-                scope = number.map_err(|_| bad(format!("scope={value:?} is not a number")))?;
-            }
-            _ => {
-                let known = "known are dif, member, path, scope and filter";
-                return Err(bad(format!("{key:?} is unknown; {known}")));
-            }
-        }
-    }
-    let op = RibOp::Read {
-        path,
-        scope,
-        filter,
-    };
-    Ok(RibQuestion { dif, member, op })
-}
-
-/// The parts of a query, values as they stand.
-fn pairs(query: &str) -> impl Iterator<Item = (&str, &str)> {
-    let parts = query.split('&').filter(|pair| !pair.is_empty());
-    parts.map(|pair| pair.split_once('=').unwrap_or((pair, "")))
-}
-
-/// A value of a query without its percent signs.
-fn text_of(value: &str) -> Result<String, ErrorBody> {
-    let mut bytes = Vec::with_capacity(value.len());
-    let mut rest = value.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let mut digit = || char::from(rest.next()?).to_digit(16);
-                let number = digit().and_then(|high| Some(high * 16 + digit()?));
-                number.ok_or_else(|| bad(format!("{value:?} is not percent-encoded")))? as u8
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).map_err(|_| bad(format!("{value:?} is not UTF-8")))
 }
 
 async fn unknown_path() -> Response {
@@ -466,53 +367,5 @@ fn bad(what: String) -> ErrorBody {
 /// Longest body of a request: that of a configuration.
 const BODY_BYTES_MAX: usize = crate::config::TEXT_BYTES_MAX;
 
-/// Longest wait for an event, in milliseconds.
-const EVENT_WAIT_MS_MAX: u64 = 30_000;
-
-/// Longest wait for a packet of a capture, in milliseconds.
-const CAPTURE_WAIT_MS_MAX: u64 = 5_000;
-
 /// Time between two looks for packets of a capture.
 const CAPTURE_LOOK: Duration = Duration::from_millis(10);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn event_query_reads_known_keys_only() {
-        assert_eq!(event_query("").unwrap(), (0, EVENT_WAIT_MS_MAX));
-        assert_eq!(event_query("since=5&wait_ms=7").unwrap(), (5, 7));
-        assert!(event_query("since=-1").unwrap_err().message.contains("-1"));
-        assert!(event_query("sinc=1").is_err());
-    }
-
-    #[test]
-    fn capture_query_reads_its_key_only() {
-        assert_eq!(wait_query(None).unwrap(), 0);
-        assert_eq!(wait_query(Some("wait_ms=7")).unwrap(), 7);
-        assert_eq!(
-            wait_query(Some("wait_ms=99999")).unwrap(),
-            CAPTURE_WAIT_MS_MAX
-        );
-        assert!(wait_query(Some("wait=7")).is_err() && wait_query(Some("wait_ms=")).is_err());
-        assert!(capture_id("7").is_ok() && capture_id("-7").is_err());
-    }
-
-    #[test]
-    fn rib_query_reads_names_of_any_text() {
-        let query = "path=%2Fmembers&scope=2&dif=a%20%26%C3%A9&member=m&filter=a%3D1%26b%3D%26";
-        let question = rib_query(query).unwrap();
-        let read = RibOp::Read {
-            path: "/members".to_owned(),
-            scope: 2,
-            filter: "a=1&b=&".to_owned(),
-        };
-        assert_eq!(question.op, read);
-        assert_eq!(question.dif.as_deref(), Some("a &é"));
-        assert_eq!(question.member.as_deref(), Some("m"));
-        for wrong in ["path=%2", "path=%zz", "dif=%ff", "scope=x", "paht=/"] {
-            assert!(rib_query(wrong).is_err(), "{wrong}");
-        }
-    }
-}

@@ -27,7 +27,7 @@ impl Core {
         if let Owner::Ipcp(ipcp, n1) = end.owner {
             return Ok((Plug::Ipcp, FlowEnd::Ipcp { ipcp, n1 }));
         }
-        let light = end.membarrier && self.membarrier;
+        let light = end.membarrier && self.barrier_is_free;
         plug_with_plane(end.mode, ring_bytes, light)
     }
 

@@ -29,6 +29,7 @@ mod journal;
 pub mod key;
 mod media;
 mod members;
+mod offers;
 mod queries;
 mod rib;
 mod rules;

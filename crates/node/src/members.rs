@@ -21,7 +21,7 @@ use carina_api::control::{
 use carina_api::ipc::Mode;
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, LocalName, PortId};
 use carina_ipcp::{
-    Catalogue, Config as IpcpConfig, DifConfig, Event as Told, Ipcp, N1Port, N1Properties,
+    Catalogue, Config as IpcpConfig, DifConfig, Event as Told, Ipcp, N1Dif, N1Port, N1Properties,
 };
 use carina_protect::{Credentials, Tools};
 use carina_shims::{Command, NewNormal, NormalShim};
@@ -65,6 +65,8 @@ pub struct Membership {
     /// N-1 DIFs that do not carry the DIF's longest PDU, and why.
     unfit: BTreeMap<DifName, String>,
     uses: BTreeMap<u32, Use>,
+    /// What the IPCP knows of its N-1 DIFs.
+    told_n1_difs: Vec<N1Dif>,
     failures: u32,
     last_error: Option<String>,
 }
@@ -124,6 +126,7 @@ impl Membership {
             needs,
             unfit: BTreeMap::new(),
             uses: BTreeMap::new(),
+            told_n1_difs: Vec::new(),
             failures: 0,
             last_error: None,
         }
@@ -141,6 +144,23 @@ impl Membership {
     /// How a member of this DIF is called in the DIFs below.
     fn name_below(&self, member: &AppName) -> AppName {
         dialect::name_below(self.made_from.dialect, member)
+    }
+
+    /// What it stands on, as its RIB shows it.
+    fn n1_difs(&self) -> Vec<N1Dif> {
+        let of = |dif: &DifName| {
+            let wanted = self.needs.iter();
+            let wanted = wanted.filter(|need| need.dif == *dif && need.n1.is_none());
+            let reason = |need: &Need| need.reason.clone().unwrap_or_default();
+            N1Dif {
+                name: dif.as_str().to_owned(),
+                wanted: wanted
+                    .map(|need| (need.remote.as_str().to_owned(), reason(need)))
+                    .collect(),
+                refused: self.unfit.get(dif).cloned(),
+            }
+        };
+        self.made_from.over.iter().map(of).collect()
     }
 
     fn free_n1(&self) -> N1Port {
@@ -314,7 +334,7 @@ impl Core {
             dif_config: new.dif_config(authentication).map_err(wrong)?,
         };
         let tools = Tools::new(credentials);
-        check_config(&config, &tools).map_err(wrong)?;
+        check_config(&config, new.role).map_err(wrong)?;
         let awaited = match &mut config.dif_config {
             Some(dif_config) => self.settle_max_pdu(&new, dif_config).map_err(wrong)?,
             None => None,
@@ -402,23 +422,13 @@ impl Core {
             })
     }
 
-    /// Ends all members of a DIF in this system.
+    /// Ends a member of a DIF in this system.
     ///
     /// # Errors
-    /// There is none.
-    pub fn leave_dif(&mut self, name: &str) -> Result<(), ErrorBody> {
-        let is_member = |id: &IpcpId| {
-            let ipcp = &self.ipcps[id];
-            ipcp.member.is_some() && ipcp.dif.as_str() == name
-        };
-        let members: Vec<IpcpId> = self.made.iter().copied().filter(is_member).collect();
-        if members.is_empty() {
-            let what = format!("this system has no member of a normal DIF {name:?}");
-            return Err(ErrorBody::new(ErrorCode::NotFound, what));
-        }
-        for id in members {
-            self.remove_ipcp(id, "it left the DIF by command");
-        }
+    /// There is none, or there are several and none is named.
+    pub fn leave_dif(&mut self, name: &str, ipcp: Option<&str>) -> Result<(), ErrorBody> {
+        let id = self.member_meant(name, ipcp)?;
+        self.remove_ipcp(id, "it left the DIF by command");
         Ok(())
     }
 
@@ -448,21 +458,20 @@ fn app_name(name: &LocalName) -> AppName {
     AppName::new(name.as_str()).expect("LocalName allows less than AppName")
 }
 
-/// Checks a configuration before the data plane is bothered.
-fn check_config(config: &IpcpConfig, tools: &Tools) -> Result<(), String> {
-    if config.dialect != Dialect::Native {
-        // Other dialects have policies of their own; their layer management knows them.
-        let toolbox = Box::new(Tools::new(Credentials::default()));
-        let trial = Ipcp::<Bytes>::new(config.clone(), toolbox, Catalogue::empty(), 0);
-        return trial.map(drop);
+/// Checks a configuration before the data plane is bothered, with an IPCP that is made for this
+/// alone: whoever asked is told what is wrong, not left with a member that gives up at once.
+fn check_config(config: &IpcpConfig, role: DifRole) -> Result<(), String> {
+    let tools = Box::new(Tools::new(Credentials::default()));
+    let mut trial = Ipcp::<Bytes>::new(config.clone(), tools, Catalogue::empty(), 0)?;
+    if role == DifRole::Create {
+        trial.handle(0, carina_ipcp::Command::Bootstrap);
     }
-    let Some(dif_config) = &config.dif_config else {
-        return Ok(());
-    };
-    let mut catalogue = Catalogue::standard();
-    carina_ipcp::manage::describe(&mut catalogue);
-    catalogue.describe_toolbox(tools);
-    catalogue.check(dif_config)
+    while let Some(event) = trial.poll_event() {
+        if let Told::Left { reason } = event {
+            return Err(reason);
+        }
+    }
+    Ok(())
 }
 
 /// For everything in an IPCP that must not be guessed or the same twice.

@@ -43,8 +43,8 @@ pub enum Ask {
     ExtendDif(String, DifExtend),
     /// Take an N-1 DIF (the second name) away from a member of the normal DIF of the first name.
     RetractDif(String, String, Option<String>),
-    /// Leave the normal DIF of that name.
-    LeaveDif(String),
+    /// A member, of this name where there are several, leaves the normal DIF of the first name.
+    LeaveDif(String, Option<String>),
     /// Make a member of the normal DIF of that name leave it.
     Expel(String, String),
     /// Read or write a RIB.

@@ -155,8 +155,10 @@ impl Core {
         };
         let own = |ipcp: &crate::ipcps::Ipcp| ipcp.name.as_str() == member;
         if self.ipcps.get(&id).is_some_and(own) {
-            let what =
-                format!("{member} is this system's own member; `carina dif leave {dif}` ends it");
+            let what = format!(
+                "{member} is this system's own member; `carina dif leave {dif} --ipcp {member}` \
+                 ends it"
+            );
             return drop(reply.send(Err(ErrorBody::new(ErrorCode::BadRequest, what))));
         }
         let number = self.wait_for_answer(Wish::Expel, reply);
@@ -238,6 +240,7 @@ impl Membership {
     /// Checks the change of a policy against what is known here, so that the refusal can say
     /// whether the wish is wrong or comes too late.
     fn check_change(&self, component: &str, fields: &[(String, Scalar)]) -> Result<(), ErrorBody> {
+        let bad = |what| ErrorBody::new(ErrorCode::BadRequest, what);
         let dialect = self.made_from.dialect;
         let catalogue = catalogue(dialect);
         if !catalogue.components().any(|known| known == component) {
@@ -247,25 +250,14 @@ impl Membership {
                 dialect.name(),
                 known.join(", ")
             );
-            return Err(ErrorBody::new(ErrorCode::NotFound, what));
+            return Err(bad(what));
         }
-        let text = |value: &Scalar| match value_of(value.clone()) {
-            Value::String(text) => text,
-            other => other.to_string(),
-        };
-        let mut spec = PolicySpec::default();
-        for (field, value) in fields {
-            match field.as_str() {
-                "name" => spec.name = text(value),
-                _ => drop(spec.params.insert(field.clone(), text(value))),
-            }
-        }
+        let spec = PolicySpec::default().changed(fields);
         if spec.name.is_empty() {
             // Parameters of whatever is in force, which the member knows.
             return Ok(());
         }
-        let bad = |what| ErrorBody::new(ErrorCode::BadRequest, what);
-        let (policy, _) = catalogue.resolve(component, &spec).map_err(bad)?;
+        let policy = catalogue.judge(component, &spec).map_err(bad)?;
         match policy.is_live {
             true => Ok(()),
             false => {
@@ -349,10 +341,7 @@ fn in_force(object: &Object) -> Option<PolicyInForce> {
     let mut name = None;
     let mut params = BTreeMap::new();
     for (field, scalar) in &object.fields {
-        let text = match value_of(scalar.clone()) {
-            Value::String(text) => text,
-            other => other.to_string(),
-        };
+        let text = scalar.to_text();
         match field.as_str() {
             "name" => name = Some(text),
             // What the catalogue says as well.

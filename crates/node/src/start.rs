@@ -14,7 +14,9 @@ use carina_api::paths::RunDir;
 use carina_api::{DifName, ErrorBody, LocalName};
 use carina_engine::counters::Table;
 use carina_shims::DataPlane;
-use carina_sys::{Epoll, EventFd, listen_seqpacket, membarrier_register, raise_nofile_limit};
+use carina_sys::{
+    Epoll, EventFd, cpus_possible, listen_seqpacket, membarrier_register, raise_nofile_limit,
+};
 use carina_vmpi::ll::VmpiImpl;
 use thiserror::Error;
 use tokio::signal::unix::{SignalKind, signal};
@@ -261,7 +263,7 @@ impl Bare {
             socket_flows: false,
             next_sweep: self.start,
             plane,
-            membarrier: membarrier_register(),
+            barrier_is_free: cpus_possible() == Some(1) && membarrier_register(),
             orders: self.inbox,
             bell: self.bell,
             stop: self.stop,

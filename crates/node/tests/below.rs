@@ -41,7 +41,7 @@ fn a_dif_over_memory_and_a_network_works_in_either_order_of_joining() {
         );
         enrolled(&pair.guest, "net.guest");
         assert_eq!(max_pdu(&pair.guest, "net"), 1400);
-        pair.guest.control().leave_dif("net").unwrap();
+        pair.guest.control().leave_dif("net", None).unwrap();
         let other = if over == "wire" { "hv.x" } else { "wire" };
         make(
             &pair.guest,
@@ -66,7 +66,7 @@ fn protection_has_its_room_where_others_can_listen() {
         );
         enrolled(&pair.guest, "net.guest");
         for house in [&pair.host, &pair.guest] {
-            house.control().leave_dif("net").unwrap();
+            house.control().leave_dif("net", None).unwrap();
         }
     }
 }

@@ -187,7 +187,7 @@ fn a_joiner_needs_the_password_and_takes_nobody_without() {
             info.last_error.is_some_and(|why| why.contains("enroll"))
         });
         refused_for_good(&pair.guest, "safe.guest", "enroll");
-        control.leave_dif("safe").unwrap();
+        control.leave_dif("safe", None).unwrap();
     }
     second.auth = file("right2", "open sesame");
     control.create_dif(&second).unwrap();
@@ -245,7 +245,7 @@ fn a_joiner_needs_a_key_that_is_allowed_and_allows_that_of_the_member() {
         second.auth = wrong;
         control.create_dif(&second).unwrap();
         refused_for_good(&pair.guest, "net.guest", words);
-        control.leave_dif("net").unwrap();
+        control.leave_dif("net", None).unwrap();
     }
     // Whose key it was is said where it matters, once.
     let events = pair
@@ -352,7 +352,7 @@ fn a_member_that_leaves_is_known_no_more() {
         objects.map(|object| object.path).collect()
     };
     let before = paths("/members");
-    pair.guest.control().leave_dif("net").unwrap();
+    pair.guest.control().leave_dif("net", None).unwrap();
     // Who only lost sight of it would know the name for a minute, and the member for ten.
     eventually("it is forgotten with its names", || {
         let is_named = |path: &String| path.contains("short.lived");
@@ -391,7 +391,7 @@ fn a_member_that_is_told_to_leave_leaves_and_is_not_admitted_again() {
         let rib = control.rib(Some("net"), None, "/members", 1).unwrap();
         rib.iter().all(|object| object.path != "/members/net.guest")
     });
-    pair.guest.control().leave_dif("net").unwrap();
+    pair.guest.control().leave_dif("net", None).unwrap();
     let again = request("net", DifRole::Join, "hv.x", "net.guest");
     pair.guest.control().create_dif(&again).unwrap();
     refused_for_good(&pair.guest, "net.guest", "was expelled");
@@ -415,8 +415,8 @@ fn members_of_a_configuration_join_when_somebody_is_there() {
     let applied = same.unwrap();
     assert_eq!(applied.unchanged.len(), 2, "{applied:?}");
     assert_eq!(applied.destroyed.len(), 2, "{applied:?}");
-    house.control().leave_dif("net").unwrap();
-    assert!(house.control().leave_dif("net").is_err());
+    house.control().leave_dif("net", None).unwrap();
+    assert!(house.control().leave_dif("net", None).is_err());
     eventually("no flow is left", || {
         house.control().flows().unwrap().is_empty()
     });
@@ -471,7 +471,7 @@ fn a_policy_that_cannot_be_changed_is_refused_as_a_conflict() {
     let late = "cannot be changed while the DIF runs";
     refused("delimiting", name("none"), ErrorCode::Conflict, late);
     refused("routing", name("pigeons"), ErrorCode::BadRequest, "pigeons");
-    refused("colour", name("red"), ErrorCode::NotFound, "colour");
+    refused("colour", name("red"), ErrorCode::BadRequest, "colour");
     let parameter = serde_json::json!({"name": "link-state", "wings": "2"});
     refused("routing", parameter, ErrorCode::BadRequest, "wings");
     let parameter = serde_json::json!({"wings": "2"});

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use carina_ipcp::PolicySpec;
-use carina_ipcp::seal::{Authenticator, PolicyRow, Sealer, Toolbox};
+use carina_ipcp::seal::{Authenticator, Judge, PolicyRow, Sealer, Toolbox};
 
 use crate::auth::{Ed25519, Nobody, Password, Stretched, XorPassword};
 use crate::key::{Allowed, Identity};
@@ -86,15 +86,7 @@ impl Tools {
             return Err("authentication `ed25519`: this member has no key".into());
         };
         let mut allowed = self.credentials.allowed.clone();
-        let more = spec.params.get("allowed").map_or("", String::as_str);
-        for (index, line) in more.split(';').map(str::trim).enumerate() {
-            if !line.is_empty() {
-                let place = format!("authentication `ed25519`: allowed, key {}", index + 1);
-                allowed
-                    .add(line, &place)
-                    .map_err(|error| error.to_string())?;
-            }
-        }
+        more_keys(spec, &mut allowed)?;
         if allowed.is_empty() {
             return Err("authentication `ed25519`: no key is allowed".into());
         }
@@ -144,44 +136,22 @@ impl Toolbox for Tools {
         is_initiator: bool,
         secret: Option<&[u8; 32]>,
     ) -> Result<Option<Box<dyn Sealer>>, String> {
-        check_parameters(PROTECTION, spec)?;
-        let outer = match name_of(spec) {
-            "none" => return Ok(None),
-            "aead" => {
+        let Some(settings) = Settings::of(spec)? else {
+            return Ok(None);
+        };
+        let outer = match settings.wrap {
+            Wrap::Plain => Outer::Plain,
+            Wrap::Crc32 => Outer::Crc32,
+            Wrap::Aead(cipher) => {
                 let secret = secret.ok_or(
                     "sdu-protection `aead` needs a secret: \
                      authentication must be `ed25519` or `password`",
                 )?;
-                let cipher = match value(PROTECTION, spec, "cipher") {
-                    "aes-256-gcm" => Cipher::Aes256Gcm,
-                    "chacha20-poly1305" => Cipher::ChaCha20Poly1305,
-                    other => return Err(bad_value("cipher", other)),
-                };
                 Outer::Aead(Box::new(Aead::new(cipher, secret, is_initiator)?))
             }
-            "crc32" => Outer::Crc32,
-            _ => match value(PROTECTION, spec, "integrity") {
-                "none" => Outer::Plain,
-                "crc32" => Outer::Crc32,
-                other => return Err(bad_value("integrity", other)),
-            },
         };
-        let is_compressing = match name_of(spec) {
-            "lz4" => true,
-            _ => match value(PROTECTION, spec, "compress") {
-                "none" => false,
-                "lz4" => true,
-                other => return Err(bad_value("compress", other)),
-            },
-        };
-        let lifetime = value(PROTECTION, spec, "lifetime_ms");
-        let lifetime: u32 = lifetime
-            .parse()
-            .ok()
-            .filter(|ms| *ms <= LIFETIME_MAX_MS)
-            .ok_or_else(|| bad_value("lifetime_ms", lifetime))?;
-        let lifetime = (lifetime > 0).then(|| Lifetime::new(lifetime));
-        let protection = Protection::new(outer, lifetime, is_compressing);
+        let lifetime = (settings.lifetime_ms > 0).then(|| Lifetime::new(settings.lifetime_ms));
+        let protection = Protection::new(outer, lifetime, settings.is_compressing);
         Ok(Some(Box::new(protection)))
     }
 
@@ -192,6 +162,84 @@ impl Toolbox for Tools {
                 .map(move |(name, help, params)| (component.name, *name, *help, params.to_vec()))
         };
         rows(AUTHENTICATION).chain(rows(PROTECTION)).collect()
+    }
+
+    fn judge(&self) -> Judge {
+        |component, spec| match component {
+            "authentication" => {
+                check_parameters(AUTHENTICATION, spec)?;
+                more_keys(spec, &mut Allowed::default())
+            }
+            _ => Settings::of(spec).map(drop),
+        }
+    }
+}
+
+/// Lets in the keys that the policy names.
+fn more_keys(spec: &PolicySpec, allowed: &mut Allowed) -> Result<(), String> {
+    let more = spec.params.get("allowed").map_or("", String::as_str);
+    for (index, line) in more.split(';').map(str::trim).enumerate() {
+        if !line.is_empty() {
+            let place = format!("authentication `ed25519`: allowed, key {}", index + 1);
+            allowed
+                .add(line, &place)
+                .map_err(|error| error.to_string())?;
+        }
+    }
+    Ok(())
+}
+
+/// What a policy of `sdu-protection` does, before there is a secret.
+struct Settings {
+    wrap: Wrap,
+    is_compressing: bool,
+    /// 0 for any.
+    lifetime_ms: u32,
+}
+
+enum Wrap {
+    Plain,
+    Crc32,
+    Aead(Cipher),
+}
+
+impl Settings {
+    /// None when PDUs go as they are.
+    fn of(spec: &PolicySpec) -> Result<Option<Settings>, String> {
+        check_parameters(PROTECTION, spec)?;
+        let wrap = match name_of(spec) {
+            "none" => return Ok(None),
+            "aead" => Wrap::Aead(match value(PROTECTION, spec, "cipher") {
+                "aes-256-gcm" => Cipher::Aes256Gcm,
+                "chacha20-poly1305" => Cipher::ChaCha20Poly1305,
+                other => return Err(bad_value(spec, "cipher", other)),
+            }),
+            "crc32" => Wrap::Crc32,
+            _ => match value(PROTECTION, spec, "integrity") {
+                "none" => Wrap::Plain,
+                "crc32" => Wrap::Crc32,
+                other => return Err(bad_value(spec, "integrity", other)),
+            },
+        };
+        let is_compressing = match name_of(spec) {
+            "lz4" => true,
+            _ => match value(PROTECTION, spec, "compress") {
+                "none" => false,
+                "lz4" => true,
+                other => return Err(bad_value(spec, "compress", other)),
+            },
+        };
+        let lifetime = value(PROTECTION, spec, "lifetime_ms");
+        let lifetime_ms = lifetime
+            .parse()
+            .ok()
+            .filter(|ms| *ms <= LIFETIME_MAX_MS)
+            .ok_or_else(|| bad_value(spec, "lifetime_ms", lifetime))?;
+        Ok(Some(Settings {
+            wrap,
+            is_compressing,
+            lifetime_ms,
+        }))
     }
 }
 
@@ -241,10 +289,14 @@ fn value<'a>(component: Component, spec: &'a PolicySpec, name: &str) -> &'a str 
     spec.params.get(name).map_or(default, String::as_str)
 }
 
-fn bad_value(name: &str, value: &str) -> String {
+/// Names the parameter, and what would be right.
+fn bad_value(spec: &PolicySpec, name: &str, value: &str) -> String {
+    let known = parameters_of(PROTECTION, spec).unwrap_or_default();
+    let right = known.iter().find(|row| row.0 == name);
     format!(
-        "sdu-protection: {name} = \"{}\" is no good",
-        value.escape_debug()
+        "sdu-protection: policy {}: parameter {name} is {value:?}; it must be: {}",
+        name_of(spec),
+        right.map_or("", |row| row.2)
     )
 }
 

@@ -136,11 +136,11 @@ pub(crate) fn value<T: FromStr>(
     table: &[(&str, &str, &str)],
     name: &str,
 ) -> Result<T, String> {
-    let default = table.iter().find(|row| row.0 == name).map(|row| row.1);
-    let text = params.get(name).map(String::as_str).or(default);
-    let text = text.expect("only parameters in the table are asked for");
+    let row = table.iter().find(|row| row.0 == name);
+    let (_, default, meaning) = row.expect("only parameters in the table are asked for");
+    let text = params.get(name).map_or(*default, String::as_str);
     let parsed = text.trim().parse();
-    parsed.map_err(|_| format!("routing: {name} = \"{text}\" is no good"))
+    parsed.map_err(|_| format!("routing: parameter {name} is {text:?}; it must be: {meaning}"))
 }
 
 /// # Errors

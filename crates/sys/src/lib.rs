@@ -25,8 +25,8 @@ pub use crate::mapping::Mapping;
 pub use crate::membarrier::{membarrier_global, membarrier_register};
 pub use crate::memory::{Memory, PAGE_BYTES};
 pub use crate::process::{
-    allow_cpus, allowed_cpus, ask_for_short_slices, cpus_allowed, cpus_online, pin_to_cpu,
-    raise_nofile_limit, yield_now,
+    allow_cpus, allowed_cpus, ask_for_short_slices, cpus_allowed, cpus_online, cpus_possible,
+    pin_to_cpu, raise_nofile_limit, yield_now,
 };
 pub use crate::socket::{
     Credentials, accept_seqpacket, connect_seqpacket, listen_seqpacket, peer_credentials,

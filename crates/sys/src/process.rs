@@ -111,7 +111,8 @@ pub fn cpus_online() -> usize {
 
 /// How many CPUs this system may ever have, those that can be plugged in later included; `None`
 /// when it does not say.
-pub(crate) fn cpus_possible() -> Option<usize> {
+#[must_use]
+pub fn cpus_possible() -> Option<usize> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
     count_listed(list.trim())
 }

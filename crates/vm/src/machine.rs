@@ -1,6 +1,7 @@
-//! A virtual machine before it starts: what it is made of, and the QEMU command line for it.
+//! A virtual machine before it starts: what it is made of, and its files.
 
-use std::ffi::OsString;
+mod command_line;
+
 use std::fs::{self, DirBuilder, File};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
@@ -13,7 +14,6 @@ use crate::accel::{self, Accel};
 use crate::cache::{Cache, write_whole};
 use crate::cpio::Archive;
 use crate::error::{Context, Error, Result};
-use crate::foreign::{escape, qemu_args};
 use crate::image::Image;
 use crate::kernel::Kernel;
 use crate::network::Nic;
@@ -217,71 +217,6 @@ impl Machine {
         self
     }
 
-    /// The QEMU arguments, for an accelerator.
-    ///
-    /// # Errors
-    ///
-    /// When [`Machine::boot`] was not called.
-    pub fn qemu_args(&self, accel: Accel) -> Result<Vec<OsString>> {
-        let mut args: Vec<OsString> = Vec::new();
-        let mut add = |words: &[&str]| args.extend(words.iter().map(OsString::from));
-        add(&[
-            "-name",
-            &self.name,
-            "-nodefaults",
-            "-no-user-config",
-            "-display",
-            "none",
-        ]);
-        let split = self.iommu && accel == Accel::Kvm;
-        add(&[
-            "-machine",
-            if split {
-                "q35,kernel-irqchip=split"
-            } else {
-                "q35"
-            },
-        ]);
-        add(&accel.qemu_args());
-        add(&[
-            "-m",
-            &self.memory_mib.to_string(),
-            "-smp",
-            &self.cpus.to_string(),
-        ]);
-        for (id, log) in [("console", true), ("agent", false)] {
-            let mut chardev = format!(
-                "socket,id={id},path={},server=on,wait=off",
-                escape(&self.path(id))
-            );
-            if log {
-                chardev.push_str(&format!(
-                    ",logfile={},logappend=off",
-                    escape(&self.path("log"))
-                ));
-            }
-            add(&["-chardev", &chardev, "-serial", &format!("chardev:{id}")]);
-        }
-        let qmp = format!(
-            "socket,id=qmp,path={},server=on,wait=off",
-            escape(&self.path("qmp"))
-        );
-        add(&["-chardev", &qmp, "-mon", "chardev=qmp,mode=control"]);
-        if self.iommu {
-            add(&["-device", "intel-iommu,intremap=on,caching-mode=on"]);
-        }
-        for (index, socket) in self.ivshmem.iter().enumerate() {
-            let name = format!("{}-{index}", self.name);
-            args.extend(qemu_args(&name, socket).into_iter().map(OsString::from));
-        }
-        for (index, nic) in self.nics.iter().enumerate() {
-            args.extend(nic.qemu_args(index).map(OsString::from));
-        }
-        self.boot_args(&mut args)?;
-        args.extend(self.extra_args.iter().map(OsString::from));
-        Ok(args)
-    }
-
     /// Starts QEMU and returns at once; the guest boots, or waits for the node, meanwhile.
     ///
     /// # Errors
@@ -343,45 +278,6 @@ impl Machine {
                 .chain(self.ivshmem.iter().cloned())
                 .collect(),
         }
-    }
-
-    fn boot_args(&self, args: &mut Vec<OsString>) -> Result<()> {
-        match &self.boot {
-            None => Err(Error::Invalid {
-                what: format!("machine {}", self.name),
-                reason: "has nothing to boot; give it an image or a disk".into(),
-            }),
-            Some(Boot::Disk(disk)) => {
-                let drive = format!("file={},if=virtio", escape(disk));
-                args.extend(["-drive", &drive].map(OsString::from));
-                Ok(())
-            }
-            Some(Boot::Direct { kernel, initramfs }) => {
-                let own = self.path("initrd");
-                let initramfs = if self.files.is_empty() {
-                    initramfs
-                } else {
-                    &own
-                };
-                args.extend([OsString::from("-kernel"), kernel.into()]);
-                args.extend([OsString::from("-initrd"), initramfs.into()]);
-                args.extend([OsString::from("-append"), self.kernel_command_line().into()]);
-                Ok(())
-            }
-        }
-    }
-
-    fn kernel_command_line(&self) -> String {
-        // panic=-1 and reboot=t: a guest whose kernel has failed starts again at once.
-        let mut line = format!("console=ttyS0 quiet panic=-1 carina.name={}", self.name);
-        if !self.modules.is_empty() {
-            line.push_str(&format!(" carina.modules={}", self.modules.join(",")));
-        }
-        for word in &self.parameters {
-            line.push(' ');
-            line.push_str(word);
-        }
-        line
     }
 
     fn clear_run_dir(&self) -> Result<()> {

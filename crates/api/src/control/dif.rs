@@ -198,6 +198,16 @@ pub struct RibObject {
     pub fields: BTreeMap<String, Value>,
 }
 
+impl RibObject {
+    /// The name that the object's path ends with, where the rest of it is `parent`, which ends with
+    /// `/`. In paths `/` and `%` of names are written `%2F` and `%25`.
+    #[must_use]
+    pub fn name_below(&self, parent: &str) -> Option<String> {
+        let name = self.path.strip_prefix(parent)?;
+        Some(name.replace("%2F", "/").replace("%25", "%"))
+    }
+}
+
 /// `POST /v1/rib`: sets fields of an object.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

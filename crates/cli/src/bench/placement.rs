@@ -1,4 +1,6 @@
-//! Where threads run while a VM is measured.
+//! Where threads run while something is measured.
+//!
+//! # A VM and its host
 //!
 //! A guest that is emulated or polls takes a whole processor. Left to itself the kernel moves it
 //! and the threads that spin on its host from processor to processor for fairness, and what is
@@ -8,6 +10,17 @@
 //! ```text
 //!   CPU 0 .. n-2   host: nodes, applications, QEMU's other threads, the kernel's work for them
 //!   CPU n-1        the guest's processor
+//! ```
+//!
+//! # Two hosts
+//!
+//! Two hosts that are measured on one machine share its processors, and the one that the kernel
+//! finds busier takes from the other. As two machines they would not: each has its half of the
+//! processors, whichever system is measured.
+//!
+//! ```text
+//!   CPU 0 .. n/2-1   one host: its node, its applications, the kernel's work for what they send
+//!   CPU n/2 .. n-1   the other
 //! ```
 
 use carina_sys::{allow_cpus, allowed_cpus};
@@ -41,5 +54,90 @@ impl Aside {
     pub fn note(self) -> String {
         let cpu = self.cpu;
         format!("the guest's processor has CPU {cpu} to itself; all of the host runs on the others")
+    }
+}
+
+/// The processors of two hosts on one machine. Whoever has them may run everywhere again when they
+/// are dropped.
+#[derive(Debug)]
+pub struct Halves {
+    all: Vec<usize>,
+}
+
+/// One of two hosts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Host {
+    /// That with the lower half of the processors.
+    First,
+    /// The other.
+    Second,
+}
+
+impl Halves {
+    /// Halves of the processors that this thread may run on. `None` where there is only one, or
+    /// the system does not tell.
+    pub fn new() -> Option<Self> {
+        let all = allowed_cpus().ok()?;
+        (all.len() > 1).then_some(Self { all })
+    }
+
+    /// From now on this thread, and whatever it starts, runs where `host` does; false when the
+    /// system does not allow it.
+    pub fn enter(&self, host: Host) -> bool {
+        allow_cpus(None, half(&self.all, host)).is_ok()
+    }
+
+    /// What a reader of the figures must know.
+    pub fn note(&self) -> String {
+        let list = |host| {
+            let cpus = half(&self.all, host).iter().map(ToString::to_string);
+            cpus.collect::<Vec<_>>().join(",")
+        };
+        let (first, second) = (list(Host::First), list(Host::Second));
+        format!("one host has CPU {first}, the other CPU {second}, whichever system is measured")
+    }
+}
+
+impl Drop for Halves {
+    fn drop(&mut self) {
+        // What was allowed before is allowed now.
+        let _ = allow_cpus(None, &self.all);
+    }
+}
+
+fn half(cpus: &[usize], host: Host) -> &[usize] {
+    let (first, second) = cpus.split_at(cpus.len() / 2);
+    match host {
+        Host::First => first,
+        Host::Second => second,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_host_has_its_half() {
+        let cpus = [0, 2, 3, 5, 6];
+        assert_eq!(half(&cpus, Host::First), [0, 2]);
+        assert_eq!(half(&cpus, Host::Second), [3, 5, 6]);
+    }
+
+    #[test]
+    fn what_is_started_by_a_host_runs_on_its_processors() {
+        let Some(halves) = Halves::new() else { return };
+        std::thread::spawn(move || {
+            for host in [Host::First, Host::Second] {
+                assert!(halves.enter(host));
+                let child = std::thread::spawn(|| allowed_cpus().unwrap());
+                assert_eq!(child.join().unwrap(), half(&halves.all, host));
+            }
+            let all = halves.all.clone();
+            drop(halves);
+            assert_eq!(allowed_cpus().unwrap(), all);
+        })
+        .join()
+        .unwrap();
     }
 }

@@ -1,5 +1,6 @@
 //! `carina dif`: makes, joins, leaves and shows DIFs.
 
+mod below;
 mod extend;
 mod make;
 mod map;
@@ -49,10 +50,15 @@ pub enum DifCommand {
         over that one, or over no other.")]
     Retract(retract::RetractArgs),
     /// Leave a normal DIF; flows over it end
-    #[command(after_help = "Example:\n  carina dif leave net")]
+    #[command(
+        after_help = "Examples:\n  carina dif leave net\n  carina dif leave net --ipcp net.b"
+    )]
     Leave {
         /// The DIF
         name: DifName,
+        /// The member, where this system has several
+        #[arg(long, value_name = "NAME")]
+        ipcp: Option<LocalName>,
     },
     /// Make another member leave a normal DIF; for five minutes it is not admitted again
     #[command(
@@ -69,7 +75,7 @@ pub enum DifCommand {
     /// List the DIFs of this system in the order in which they are searched
     #[command(after_help = "Example:\n  carina dif list")]
     List,
-    /// Show what a member of a normal DIF knows: members, routes, names, cubes, policies
+    /// Show what a member of a normal DIF knows: N-1 DIFs, members, routes, names, cubes, policies
     #[command(
         after_help = "Examples:\n  carina dif show net\n  carina dif show net --member net.host2"
     )]
@@ -92,7 +98,7 @@ pub fn run(shared: &Shared, command: &DifCommand) -> Outcome {
         DifCommand::Join(args) => make::join(shared, args),
         DifCommand::Extend(args) => extend::run(shared, args),
         DifCommand::Retract(args) => retract::run(shared, args),
-        DifCommand::Leave { name } => make::leave(shared, name),
+        DifCommand::Leave { name, ipcp } => make::leave(shared, name, ipcp.as_ref()),
         DifCommand::Expel { name, member } => make::expel(shared, name, member),
         DifCommand::List => list(shared),
         DifCommand::Show(args) => show::run(shared, args),

@@ -235,8 +235,8 @@ fn known_policy(
     }
     let mut catalogue = Catalogue::standard();
     carina_ipcp::manage::describe(&mut catalogue);
-    let resolved = catalogue.resolve(&component, &spec).map(drop);
-    resolved.map_err(|what| wrong(at, what))?;
+    let judged = catalogue.judge(&component, &spec).map(drop);
+    judged.map_err(|what| wrong(at, what))?;
     Ok(Some((component, spec)))
 }
 

@@ -1,6 +1,6 @@
 //! Commands about members of a DIF: what is in their RIBs, who may be one, who has to go.
 
-use crate::node::{Node, both_in_one};
+use crate::node::{Node, both_in_one, one_in_each};
 
 impl Node {
     fn paths(&self, words: &[&str]) -> Vec<String> {
@@ -69,6 +69,65 @@ fn a_member_is_told_to_leave() {
 }
 
 #[test]
+fn any_member_shows_what_it_stands_on() {
+    let [a, b] = one_in_each();
+    // Nobody answers in `local`: an N-1 DIF in which one flow is wanted and none is there.
+    let mut extend = std::process::Command::new(crate::node::CARINA);
+    extend.arg("--run").arg(b.directory.path().join("run"));
+    extend.args(["dif", "extend", "net", "--over", "local", "--via", "nobody"]);
+    assert!(extend.output().unwrap().status.success());
+    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let over = loop {
+        let over = a.done(&["dif", "show", "net", "--member", "net.b"])["over"].clone();
+        if over[1]["n1"]["reason"].is_string() {
+            break over;
+        }
+        assert!(std::time::Instant::now() < until, "{over}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    };
+    assert_eq!(over.as_array().unwrap().len(), 2, "{over}");
+    for (at, dif, remote, state) in [(0, "inet", "net.a", "up"), (1, "local", "nobody", "wanted")] {
+        let row = &over[at];
+        assert_eq!(
+            (&row["dif"], &row["member"]),
+            (&dif.into(), &"net.b".into())
+        );
+        let n1 = &row["n1"];
+        assert_eq!(
+            (&n1["remote"], &n1["state"]),
+            (&remote.into(), &state.into())
+        );
+    }
+    assert_eq!(over[0]["n1"]["neighbour"], "net.a");
+    // As its own node tells it, but for what only that one knows.
+    let own = b.done(&["dif", "show", "net"])["over"].clone();
+    for (own, other) in own.as_array().unwrap().iter().zip(over.as_array().unwrap()) {
+        for field in ["dif", "remote", "neighbour", "state"] {
+            assert_eq!(own["n1"][field], other["n1"][field], "{field}");
+        }
+    }
+}
+
+#[test]
+fn where_there_are_several_members_one_is_named_to_leave() {
+    let site = both_in_one();
+    let leave = ["dif", "leave", "net"];
+    let said = site.fails(&leave, 3);
+    for word in ["several members", "net.a, net.b", "ipcp"] {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    let said = site.fails(&[&leave[..], &["--ipcp", "net.c"]].concat(), 1);
+    assert!(said.contains("net.c is no member"), "{said}");
+    site.done(&[&leave[..], &["--ipcp", "net.b"]].concat());
+    let ipcps = site.done(&["ipcp", "list"]);
+    let names = ipcps.as_array().unwrap().iter();
+    let names: Vec<_> = names.map(|ipcp| ipcp["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["loopback", "net.a"]);
+    site.done(&leave);
+    site.fails(&leave, 1);
+}
+
+#[test]
 fn when_a_neighbour_was_heard_is_for_programs_and_for_people() {
     let site = both_in_one();
     let all = site.done(&["rib", "list", "/neighbours", "--where", "class=neighbour"]);
@@ -116,9 +175,4 @@ fn slips_are_answered_with_what_is_right() {
     std::fs::write(&file, "").unwrap();
     let said = site.fails(&["dissect", file.to_str().unwrap()], 1);
     assert!(said.contains("is empty"), "{said}");
-    let said = site.fails(&["policy", "set", "rmt-que=red", "--dif", "net"], 1);
-    assert!(
-        said.contains("there are:") && said.contains("rmt-queue"),
-        "{said}"
-    );
 }

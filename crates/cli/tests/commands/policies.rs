@@ -1,4 +1,4 @@
-//! `carina policy set --all`, with nodes of its own.
+//! `carina policy`, and policies of a DIF that is made, with nodes of their own.
 
 use std::process::Command;
 
@@ -43,6 +43,109 @@ fn a_policy_is_written_to_every_member_and_each_decides() {
     for (member, taken, reason) in rows {
         assert!(!taken, "{member}");
         assert!(reason.contains("while the DIF runs"), "{member}: {reason}");
+    }
+}
+
+/// A choice for a component, and what is said when it is no good.
+const BAD: [(&str, &str); 5] = [
+    ("rmt-que=red", "there are:"),
+    ("rmt-queue=re", "there are: ecn-mark, tail-drop, red"),
+    ("rmt-queue=red,leas=50", "no parameter \"leas\""),
+    ("rmt-queue=red,least=x", "a whole number from 1 to 1000000"),
+    ("routing=link-state,max_paths=x", "max_paths is \"x\""),
+];
+
+#[test]
+fn whatever_is_wrong_with_a_policy_is_refused_with_one_exit_code() {
+    let site = both_in_one();
+    for (choice, words) in BAD {
+        for of in [&[][..], &["--member", "net.b"], &["--all"]] {
+            let set = ["policy", "set", choice, "--dif", "net"];
+            let said = site.fails(&[&set, of].concat(), 3);
+            assert!(of == ["--all"] || said.contains(words), "{choice}: {said}");
+        }
+        let make = ["dif", "create", "other", "--over", "local", "--policy"];
+        let said = site.fails(&[&make, &[choice][..]].concat(), 3);
+        assert!(said.contains(words), "{choice}: {said}");
+    }
+    // Also what only a flow, or a neighbour, would have made use of.
+    for (choice, words) in [
+        ("congestion-control=cubic,keep-percent=1000", "keep-percent"),
+        ("sdu-protection=aead,cipher=rot13", "aes-256-gcm or"),
+        ("authentication=ed25519,allowed=x", "allowed, key 1"),
+        ("authentication=xor-password", "there are: none, password"),
+    ] {
+        let make = [
+            "dif", "create", "other", "--over", "local", "--policy", choice,
+        ];
+        let said = site.fails(&make, 3);
+        assert!(said.contains(words), "{choice}: {said}");
+    }
+    for (option, value) in [("--max-pdu", "5"), ("--hop-limit", "0")] {
+        let make = ["dif", "create", "other", "--over", "local", option, value];
+        let said = site.fails(&make, 3);
+        assert!(said.contains(&option[2..5]), "{option}: {said}");
+    }
+    // Nothing of this left anything behind.
+    assert_eq!(site.done(&["ipcp", "list"]).as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn a_configuration_with_a_bad_value_is_refused_by_a_new_node_and_by_a_running_one() {
+    let site = Node::new();
+    let file = site.directory.path().join("node.toml");
+    let text = "[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"local\"]\n\
+                [dif.config.policies.rmt-queue]\nname = \"red\"\nparams = { least = \"x\" }\n";
+    std::fs::write(&file, text).unwrap();
+    let path = file.to_str().unwrap();
+    let said = site.fails(&["apply", path], 3);
+    assert!(said.contains("a whole number from"), "{said}");
+    let other = site.directory.path().join("other");
+    let mut command = Command::new(CARINA);
+    command
+        .arg("--run")
+        .arg(other)
+        .args(["node", "--config", path]);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains("a whole number from"), "{said}");
+}
+
+#[test]
+fn parameters_come_with_the_policy_that_they_are_of() {
+    let site = both_in_one();
+    let set = [
+        "policy",
+        "set",
+        "rmt-queue=red,least=50,share=7",
+        "--dif",
+        "net",
+    ];
+    for of in [&[][..], &["--member", "net.b"]] {
+        let fields = &site.done(&[&set, of].concat())[0]["fields"];
+        let told = ["name", "least", "share", "most"].map(|field| fields[field].as_str());
+        assert_eq!(told, ["red", "50", "7", "256"].map(Some), "{of:?}");
+    }
+}
+
+#[test]
+fn the_choices_that_a_member_shows_are_those_of_its_dialect() {
+    let site = both_in_one();
+    let known = site.done(&["policy", "list", "--dif", "net"]);
+    let policies = known["policies"].as_array().unwrap();
+    for member in ["net.a", "net.b"] {
+        let of = ["--dif", "net", "--member", member, "--depth", "1"];
+        let objects = site.done(&[&["rib", "list", "/policies"], &of[..]].concat());
+        let objects = objects.as_array().unwrap();
+        assert_eq!(objects.len(), 16);
+        for object in &objects[1..] {
+            let path = object["path"].as_str().unwrap();
+            let component = path.strip_prefix("/policies/").unwrap();
+            let named = policies.iter().filter(|it| it["component"] == component);
+            let names: Vec<_> = named.map(|it| it["name"].clone()).collect();
+            assert_eq!(object["fields"]["choices"], Value::Array(names), "{path}");
+        }
     }
 }
 

@@ -119,16 +119,11 @@ impl Irati {
     pub fn new(
         config: Config,
         toolbox: Box<dyn Toolbox>,
-        mut catalogue: Catalogue,
+        catalogue: Catalogue,
         seed: u64,
     ) -> Result<Irati, String> {
         check_name(&config.name).map_err(|error| error.to_string())?;
         check_name(&config.dif).map_err(|error| error.to_string())?;
-        if catalogue.policies(component::ROUTING).next().is_none() {
-            manage::describe(&mut catalogue);
-        }
-        describe(&mut catalogue);
-        catalogue.describe_toolbox(&*toolbox);
         let mut given = config
             .dif_config
             .unwrap_or_else(|| DifConfig::of_dialect(Dialect::Irati));
@@ -138,8 +133,9 @@ impl Irati {
         let spec = known_addresses(&given);
         let place = component::ADDRESS_ASSIGNMENT.to_string();
         given.policies.insert(place, spec.clone());
-        catalogue.check(&given)?;
+        // Of what the dialect lays down it can say more.
         check_policies(&given)?;
+        catalogue.check(&given)?;
         let addresses: KnownAddresses = catalogue.make(component::ADDRESS_ASSIGNMENT, &spec)?;
         let authentication = given.policies.get(component::AUTHENTICATION);
         let authentication = Authentication::new(authentication.unwrap_or(&PolicySpec::default()))?;
@@ -253,6 +249,8 @@ impl LayerManagement for Irati {
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
             Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
             Command::GiveUpN1 { n1, reason } => self.give_up_n1(now, n1, &reason, dt),
+            // Nobody else reads the RIB.
+            Command::N1Difs { .. } => {}
             Command::Leave => self.leave(now, dt),
             Command::Expel { id, member } => self.expel(now, id, &member, dt),
             Command::Register { name } => self.register(now, &name, dt),

@@ -52,6 +52,9 @@ pub(super) struct Directory {
     /// Answers of homes.
     cache: BTreeMap<String, (Vec<String>, u64)>,
     pub(super) renew_at: Option<u64>,
+    /// Since when it says something that no way leads to a member: not while this one has only
+    /// just enrolled and routes are still to come.
+    pub(super) settled_at: u64,
     /// Own registrations that homes are being told of.
     pub(super) registering: BTreeMap<String, Registering>,
     /// Own registrations whose applications have heard that they are registered.

@@ -59,7 +59,7 @@ pub use addresses::{AddressAssignment, Blocks, Draw, Sequential, View};
 pub use policies::{DirectoryPolicy, EnrollmentPolicy, describe};
 pub use qos::{BestFit, FirstFit, QosSelection};
 
-use crate::api::{Command, Event, FlowKey, N1Port};
+use crate::api::{Command, Event, FlowKey, N1Dif, N1Port};
 use crate::config::{Config, DifConfig};
 use crate::layer::LayerManagement;
 use crate::policy::{Catalogue, component};
@@ -81,6 +81,8 @@ const MS: u64 = 1_000_000;
 
 /// How often neighbours compare what they hold.
 const COMPARE_NS: u64 = 30_000 * MS;
+/// After so long a new member has heard of the ways that there are.
+const SETTLE_NS: u64 = 10_000 * MS;
 
 /// Management of one IPC process.
 ///
@@ -104,6 +106,8 @@ pub struct Management {
     /// It left the DIF and has not been told to come back.
     is_away: bool,
     n1s: BTreeMap<N1Port, N1>,
+    /// As whoever binds this IPCP told.
+    n1_difs: Vec<N1Dif>,
     channels: BTreeMap<u32, N1Port>,
     last_channel: u32,
     last_invoke: i32,
@@ -142,15 +146,11 @@ impl Management {
     pub fn new(
         config: Config,
         toolbox: Box<dyn Toolbox>,
-        mut catalogue: Catalogue,
+        catalogue: Catalogue,
         seed: u64,
     ) -> Result<Management, String> {
         check_name(&config.name).map_err(|error| error.to_string())?;
         check_name(&config.dif).map_err(|error| error.to_string())?;
-        if catalogue.policies(component::ROUTING).next().is_none() {
-            describe(&mut catalogue);
-        }
-        catalogue.describe_toolbox(&*toolbox);
         let defaults = DifConfig::default();
         let in_force = config.dif_config.as_ref().unwrap_or(&defaults);
         catalogue.check(in_force)?;
@@ -173,6 +173,7 @@ impl Management {
             leaving: None,
             is_away: false,
             n1s: BTreeMap::new(),
+            n1_difs: Vec::new(),
             channels: BTreeMap::new(),
             last_channel: 0,
             last_invoke: (random.next() >> 34) as i32,
@@ -299,6 +300,7 @@ impl Management {
         dt.set_address(address);
         self.former = membership.address;
         self.directory.is_stale = true;
+        self.directory.settled_at = now + SETTLE_NS;
         let config = membership.config.clone();
         self.member = Some(membership);
         self.refresh_at = now + REFRESH_NS;
@@ -318,6 +320,7 @@ impl LayerManagement for Management {
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
             Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
             Command::GiveUpN1 { n1, reason } => self.give_up_n1(now, n1, &reason, dt),
+            Command::N1Difs { difs } => self.n1_difs = difs,
             Command::Leave => self.leave(now, "it was told to leave", dt),
             Command::Expel { id, member } => self.expel(now, id, &member, dt),
             Command::Register { name } => self.register(now, name, dt),

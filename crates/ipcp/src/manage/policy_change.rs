@@ -60,27 +60,11 @@ impl Management {
             .cloned()
             .unwrap_or_default();
         let (before, _) = self.catalogue.resolve(name, &present)?;
-        let mut spec = PolicySpec {
+        let present = PolicySpec {
             name: before.name.to_string(),
             params: present.params,
         };
-        for (field, value) in fields {
-            let text = match value {
-                Scalar::Text(text) => text.clone(),
-                Scalar::Uint(number) => number.to_string(),
-                Scalar::Int(number) => number.to_string(),
-                Scalar::Bool(flag) => flag.to_string(),
-                Scalar::List(list) => list.join(","),
-            };
-            if field == "name" {
-                if spec.name != text {
-                    spec.params.clear();
-                }
-                spec.name = text;
-            } else {
-                spec.params.insert(field.clone(), text);
-            }
-        }
+        let spec = present.changed(fields);
         let (descriptor, params) = self.catalogue.resolve(name, &spec)?;
         if !descriptor.is_live {
             return Err(format!(

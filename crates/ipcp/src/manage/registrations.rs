@@ -6,7 +6,7 @@
 //!      | member                                                  |
 //!      v                            a home has it, or none answers
 //!   told to the homes ---------------------------------------------> answered: done
-//!      |                                                             (once)
+//!      |                     at all, or no way leads to any           (once)
 //!      | all homes are full
 //!      v
 //!   answered: the limit; forgotten
@@ -185,6 +185,22 @@ impl Management {
         telling.insert(name.to_string(), registering);
         if homes.is_empty() {
             return self.home_said(name, round, Word::Nothing);
+        }
+        // It need not wait for members to which no way leads: they are told when one does.
+        let is_away = |home: &String| {
+            let address = self.address_of(home);
+            address.and_then(|address| self.distance(address)).is_none()
+        };
+        let is_settled = now >= self.directory.settled_at;
+        if is_settled && homes.iter().all(is_away) && self.directory.taken.insert(name.to_string())
+        {
+            self.registration_done(name);
+            let text = format!(
+                "no way leads to {}, who would know where {name:?} is: others may not find it \
+                 before one does",
+                homes.join(" and ")
+            );
+            self.notice("registration", &text);
         }
         for home in homes {
             let object = Object::Application(Some(name.to_string()));

@@ -47,6 +47,9 @@ impl Management {
         if wants("/neighbours") {
             self.show_neighbours(now, &mut all);
         }
+        if wants("/over") {
+            self.show_n1_difs(&mut all);
+        }
         if wants("/directory") {
             self.show_directory(&mut all);
         }
@@ -167,6 +170,22 @@ impl Management {
                 flag("is_visible", self.store.is_visible(origin)),
             ];
             all.push(new(&Object::Member(Some(origin.to_string())), fields));
+        }
+    }
+
+    /// What the member stands on; the N-1 flows themselves are in `/transfer/n1`.
+    fn show_n1_difs(&self, all: &mut Vec<RibObject>) {
+        all.push(new(&Object::N1Dif(None), Vec::new()));
+        for dif in &self.n1_difs {
+            let flows = self.n1s.values().filter(|n1| n1.props.dif == dif.name);
+            let (remotes, reasons) = dif.wanted.iter().cloned().unzip();
+            let mut fields = alloc::vec![
+                uint("flows", flows.count() as u64),
+                ("wanted".to_string(), Scalar::List(remotes)),
+                ("reasons".to_string(), Scalar::List(reasons)),
+            ];
+            fields.extend(dif.refused.iter().map(|why| text("refused", why)));
+            all.push(new(&Object::N1Dif(Some(dif.name.clone())), fields));
         }
     }
 

@@ -51,11 +51,15 @@ struct Entry {
     /// An [`Arc<Factory<T>>`] for the product `T` of the component; none when the component makes
     /// the policy itself, by name.
     factory: Option<Arc<dyn Any + Send + Sync>>,
+    /// What is wrong with the values of its parameters.
+    judge: Arc<JudgeFn>,
 }
 
 struct Factory<T>(Box<MakeFn<T>>);
 
 type MakeFn<T> = dyn Fn(&Params) -> Result<T, String> + Send + Sync;
+
+type JudgeFn = dyn Fn(&Params) -> Result<(), String> + Send + Sync;
 
 impl Catalogue {
     /// A catalogue without policies. [`Catalogue::default`](Default) is the same; the standard
@@ -72,17 +76,32 @@ impl Catalogue {
         descriptor: Descriptor,
         make: impl Fn(&Params) -> Result<T, String> + Send + Sync + 'static,
     ) {
-        let factory: Arc<dyn Any + Send + Sync> = Arc::new(Factory::<T>(Box::new(make)));
-        self.put(descriptor, Some(factory));
+        let factory = Arc::new(Factory::<T>(Box::new(make)));
+        let twin = Arc::clone(&factory);
+        self.put(Entry {
+            descriptor,
+            factory: Some(factory),
+            judge: Arc::new(move |params| (twin.0)(params).map(drop)),
+        });
     }
 
-    /// Adds a policy that its component makes itself, by name and parameters.
-    pub fn describe(&mut self, descriptor: Descriptor) {
-        self.put(descriptor, None);
+    /// Adds a policy that its component makes itself, by name and parameters. `judge` says what is
+    /// wrong with their values.
+    pub fn describe(
+        &mut self,
+        descriptor: Descriptor,
+        judge: impl Fn(&Params) -> Result<(), String> + Send + Sync + 'static,
+    ) {
+        self.put(Entry {
+            descriptor,
+            factory: None,
+            judge: Arc::new(judge),
+        });
     }
 
     /// Adds the policies that a toolbox makes. They hold for N-1 flows to come.
     pub fn describe_toolbox(&mut self, toolbox: &dyn Toolbox) {
+        let judge = toolbox.judge();
         for (component, name, help, params) in toolbox.list() {
             let params = params
                 .into_iter()
@@ -92,12 +111,19 @@ impl Catalogue {
                     help,
                 })
                 .collect();
-            self.describe(Descriptor {
+            let descriptor = Descriptor {
                 component,
                 name,
                 help,
                 params,
                 is_live: false,
+            };
+            self.describe(descriptor, move |params| {
+                let spec = PolicySpec {
+                    name: name.to_string(),
+                    params: params.values().clone(),
+                };
+                judge(component, &spec)
             });
         }
     }
@@ -106,7 +132,7 @@ impl Catalogue {
     /// others follow, so that defaults stay.
     pub fn extend(&mut self, other: Catalogue) {
         for entry in other.components.into_values().flatten() {
-            self.put(entry.descriptor, entry.factory);
+            self.put(entry);
         }
     }
 
@@ -192,25 +218,33 @@ impl Catalogue {
         }
     }
 
-    /// Checks that all policies of a configuration and their parameters exist. Values are checked
-    /// when the policies are made.
+    /// The policy that `spec` names, which could be made with the parameters that it has.
     ///
     /// # Errors
-    /// The first thing that does not.
+    /// As [`Catalogue::make`].
+    pub fn judge(&self, component: &str, spec: &PolicySpec) -> Result<&Descriptor, String> {
+        let (descriptor, params) = self.resolve(component, spec)?;
+        (self.find(component, descriptor.name)?.judge)(&params)?;
+        Ok(descriptor)
+    }
+
+    /// Checks that all policies of a configuration could be made.
+    ///
+    /// # Errors
+    /// The first that cannot, as of [`Catalogue::judge`].
     pub fn check(&self, config: &DifConfig) -> Result<(), String> {
         for (component, spec) in &config.policies {
-            self.resolve(component, spec)?;
+            self.judge(component, spec)?;
         }
         Ok(())
     }
 
-    fn put(&mut self, descriptor: Descriptor, factory: Option<Arc<dyn Any + Send + Sync>>) {
-        let entries = self.components.entry(descriptor.component).or_default();
-        let name = descriptor.name;
-        let entry = Entry {
-            descriptor,
-            factory,
-        };
+    fn put(&mut self, entry: Entry) {
+        let entries = self
+            .components
+            .entry(entry.descriptor.component)
+            .or_default();
+        let name = entry.descriptor.name;
         match entries.iter_mut().find(|old| old.descriptor.name == name) {
             Some(old) => *old = entry,
             None => entries.push(entry),
@@ -306,6 +340,33 @@ mod tests {
                 .text("limit"),
             "9"
         );
+    }
+
+    #[test]
+    fn values_are_judged_whoever_makes_the_policy() {
+        let mut catalogue = catalogue();
+        let [descriptor, _] = ["one", "two"].map(|name| {
+            let mut policies = catalogue.policies("rmt-queue");
+            policies.find(|it| it.name == name).unwrap().clone()
+        });
+        let made_elsewhere = Descriptor {
+            component: "routing",
+            ..descriptor
+        };
+        catalogue.describe(made_elsewhere, |params| match params.text("limit") {
+            "8" => Err("not 8".into()),
+            _ => Ok(()),
+        });
+        let policies = |component: &str, limit| DifConfig {
+            policies: BTreeMap::from([(component.into(), spec("one", &[("limit", limit)]))]),
+            ..DifConfig::default()
+        };
+        assert_eq!(catalogue.check(&policies("rmt-queue", "8")), Ok(()));
+        let error = catalogue.check(&policies("rmt-queue", "x")).unwrap_err();
+        assert!(error.contains("parameter limit is \"x\""), "{error}");
+        assert_eq!(catalogue.check(&policies("routing", "x")), Ok(()));
+        let error = catalogue.check(&policies("routing", "8"));
+        assert_eq!(error, Err("not 8".into()));
     }
 
     #[test]

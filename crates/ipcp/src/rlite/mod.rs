@@ -29,6 +29,7 @@ mod neighbours;
 mod objects;
 mod parting;
 mod policies;
+mod routes;
 mod session;
 mod spreading;
 mod tables;
@@ -40,7 +41,6 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Rules;
-use carina_routing::compute::Paths;
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
@@ -72,12 +72,6 @@ const REFRESH_NS: u64 = 30_000 * MS;
 /// How long the end of an entry is remembered. rlite's next version of it counts from 1 again, so
 /// that this must not be much longer than a flood takes.
 const HOLD_NS: u64 = 1_000 * MS;
-
-/// Between two computations of routes.
-const ROUTES_PAUSE_NS: u64 = 100 * MS;
-
-/// Next hops of a route at most.
-const NEXT_HOPS_MAX: usize = 4;
 
 /// Members, and addresses, that are known at most.
 const MEMBERS_MAX: usize = 4_096;
@@ -260,11 +254,6 @@ impl Rlite {
         self.members.get(name).map(|member| member.address)
     }
 
-    /// Whether a member can be reached.
-    fn can_reach(&self, address: u64) -> bool {
-        self.own_address() == Some(address) || self.reachable.contains(&address)
-    }
-
     /// Everything that follows from what has just happened: messages about flows, messages to this
     /// member itself, routes, what can be reached.
     fn settle(&mut self, now: u64, dt: &mut dyn DataTransfer) {
@@ -284,93 +273,6 @@ impl Rlite {
         }
         self.directory_changes();
         self.due = self.earliest();
-    }
-
-    fn directory_changes(&mut self) {
-        let own_address = self.own_address();
-        let is_there = |holder: &String| {
-            let known = self.members.get(holder).map(|member| member.address);
-            let address = if *holder == self.own {
-                own_address
-            } else {
-                known
-            };
-            address.is_some_and(|at| Some(at) == own_address || self.reachable.contains(&at))
-        };
-        for event in self.directory.changes(&is_there) {
-            self.journal.tell(event);
-        }
-    }
-
-    /// Tells data transfer which N-1 flows lead to which neighbour, where that has changed.
-    fn renew_reached(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        let mut reached: BTreeMap<u64, Vec<(u32, N1Port)>> = BTreeMap::new();
-        for (n1, flow) in &self.n1s {
-            let Some(address) = flow.neighbour().and_then(|name| self.address_of(name)) else {
-                continue;
-            };
-            if self.own_address() == Some(address) {
-                continue;
-            }
-            let ports = reached.entry(address).or_default();
-            ports.push((flow.props.cost, *n1));
-        }
-        let reached: BTreeMap<u64, Vec<N1Port>> = reached
-            .into_iter()
-            .map(|(address, mut ports)| {
-                ports.sort();
-                (address, ports.into_iter().map(|(_, n1)| n1).collect())
-            })
-            .collect();
-        if reached == self.reached {
-            return;
-        }
-        for address in self.reached.keys() {
-            if !reached.contains_key(address) {
-                dt.set_neighbour(now, Address(*address), &[]);
-            }
-        }
-        for (address, ports) in &reached {
-            if self.reached.get(address) != Some(ports) {
-                dt.set_neighbour(now, Address(*address), ports);
-            }
-        }
-        self.reached = reached;
-        self.are_routes_stale = true;
-    }
-
-    /// Computes routes anew when links or addresses have changed and the last time was a while
-    /// ago.
-    fn renew_routes(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        self.are_routes_stale |= self.links.take_changed();
-        if !self.are_routes_stale || now < self.routes_at {
-            return;
-        }
-        self.are_routes_stale = false;
-        self.routes_at = now + ROUTES_PAUSE_NS;
-        let paths = Paths {
-            max: NEXT_HOPS_MAX,
-            has_alternates: self.policies.has_alternates(),
-        };
-        let routes = match self.member {
-            // Another member with this one's address cannot be reached until one of them has
-            // another.
-            Some(_) => self.links.routes(paths, &|name| {
-                let address = self.address_of(name);
-                address.filter(|address| name == self.own || Some(*address) != self.own_address())
-            }),
-            None => Vec::new(),
-        };
-        if routes != self.routes {
-            let table: Vec<_> = routes.iter().map(|reach| reach.route.clone()).collect();
-            dt.set_forwarding(&table);
-            self.routes = routes;
-            self.reachable = table.iter().map(|route| route.dst.0).collect();
-            let (own, reachable) = (self.own_address(), &self.reachable);
-            let can_reach = |address| own == Some(address) || reachable.contains(&address);
-            self.flows.set_reach(now, &can_reach);
-            self.directory.touch_all();
-        }
     }
 
     /// The earliest deadline of any component.
@@ -424,6 +326,8 @@ impl LayerManagement for Rlite {
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
             Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
             Command::GiveUpN1 { n1, reason } => self.give_up_n1(now, n1, &reason, dt),
+            // Nobody else reads the RIB.
+            Command::N1Difs { .. } => {}
             Command::Leave => self.leave(now, "it was told to leave", dt),
             Command::Expel { id, member } => self.expel(id, &member),
             Command::Register { name } => self.register(now, &name, dt),

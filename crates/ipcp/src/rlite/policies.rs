@@ -90,7 +90,10 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
                 params: params.collect(),
                 is_live: true,
             };
-            catalogue.describe(descriptor);
+            catalogue.describe(descriptor, |params| {
+                let mut given = params.values().iter();
+                given.try_for_each(|(name, value)| check_parameter(component, name, value))
+            });
         }
     }
 }

@@ -206,17 +206,8 @@ impl Rlite {
         for (name, spec) in self.policies.here() {
             config.policies.insert(name.to_string(), spec);
         }
-        let mut spec = config.policies.get(component).cloned().unwrap_or_default();
-        for (name, value) in fields {
-            let Scalar::Text(text) = value else {
-                return Err(format!("field {name:?} has to be text"));
-            };
-            if name == "name" {
-                spec.name.clone_from(text);
-            } else {
-                spec.params.insert(name.clone(), text.clone());
-            }
-        }
+        let present = config.policies.get(component).cloned().unwrap_or_default();
+        let spec = present.changed(fields);
         self.set_policy(now, component, spec, config, dt)?;
         self.show(now, path, 0, dt)
     }

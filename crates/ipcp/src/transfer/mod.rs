@@ -37,6 +37,7 @@ mod outbound;
 mod port;
 mod reading;
 mod rmt;
+mod settings;
 mod show;
 mod stream;
 mod table;
@@ -97,6 +98,12 @@ struct Ends<P> {
 }
 
 impl<P> Ends<P> {
+    /// Those of flows and those of channels.
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut End<P>> {
+        let all = self.flows.iter_mut().chain(self.channels.iter_mut());
+        all.map(|end| &mut **end)
+    }
+
     #[inline]
     fn get_mut(&mut self, cep: CepId) -> Option<&mut End<P>> {
         let table = if is_channel(cep) {

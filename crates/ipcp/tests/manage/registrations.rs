@@ -134,6 +134,19 @@ fn homes_that_say_nothing_do_not_keep_an_application_waiting_for_ever() {
 }
 
 #[test]
+fn nobody_waits_for_homes_to_which_no_way_leads() {
+    let mut net = chain(9, &["a", "b", "c"], on_demand("65536"));
+    net.kill("b");
+    // It is noticed that b is gone, and with it the way to a.
+    net.run(20 * SECOND);
+    for n in 0..12 {
+        let app = format!("app-{n}");
+        register(&mut net, "c", &app);
+        assert_eq!(said(&net, "c", &app), [Ok(())], "{app}");
+    }
+}
+
+#[test]
 fn a_member_that_leaves_has_answered_all_and_tells_the_next_members() {
     let mut net = chain(10, &["a", "b", "c"], on_demand("65536"));
     net.kill("b");

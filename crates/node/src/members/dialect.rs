@@ -160,6 +160,14 @@ fn check(dialect: Dialect, given: &Given, config: &DifConfig) -> Result<(), Stri
     syntax
         .check()
         .map_err(|what| format!("config: widths: {what} in dialect {word}"))?;
+    for (key, is_none) in [
+        ("hop_limit", config.hop_limit == 0),
+        ("keepalive_ms", config.keepalive_ms == 0),
+    ] {
+        if is_none {
+            return Err(format!("config: {key} is 0; it must be 1 or more"));
+        }
+    }
     if dialect == Dialect::Native {
         return Ok(());
     }
@@ -314,6 +322,7 @@ mod tests {
                 "policies.sdu-protection is \"aead\"",
             ),
             (Dialect::Rlite, json!({"width": 1}), "unknown field `width`"),
+            (Dialect::Native, json!({"hop_limit": 0}), "hop_limit is 0"),
         ] {
             let error = made(dialect, config).unwrap_err();
             assert!(error.contains(words), "{error}");

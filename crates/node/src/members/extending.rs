@@ -56,7 +56,7 @@ impl Core {
                     .map(|id| self.ipcps[id].name.as_str())
                     .collect();
                 let what = format!(
-                    "this system has several members of DIF {dif}: {}; say which one",
+                    "this system has several members of DIF {dif}: {}; say which one (`ipcp`)",
                     names.join(", ")
                 );
                 Err(ErrorBody::new(ErrorCode::BadRequest, what))

@@ -28,6 +28,24 @@ impl Core {
         }
     }
 
+    /// Tells members what they stand on, where that has changed: whoever reads their RIBs sees it.
+    pub fn tell_n1_difs(&mut self) {
+        for id in &self.made {
+            let Some(ipcp) = self.ipcps.get_mut(id) else {
+                continue;
+            };
+            let (Some(member), Carrier::Normal(shim)) = (&mut ipcp.member, &mut ipcp.carrier)
+            else {
+                continue;
+            };
+            let difs = member.n1_difs();
+            if member.waiting.is_none() && difs != member.told_n1_difs {
+                member.told_n1_difs.clone_from(&difs);
+                shim.order(carina_ipcp::Command::N1Difs { difs });
+            }
+        }
+    }
+
     pub(super) fn due_need(&self, id: IpcpId, now: Instant) -> Option<(usize, DifName, AppName)> {
         let member = self.ipcps.get(&id)?.member.as_ref()?;
         let mut needs = member.needs.iter().enumerate();

@@ -64,15 +64,20 @@ fn what_is_missing_or_wrong_is_said() {
     for (spec, words) in [
         (spec("rot13", &[]), "there are: none, crc32, lz4, aead"),
         (spec("crc32", &[("cipher", "x")]), "no parameter `cipher`"),
-        (spec("aead", &[("cipher", "des")]), "cipher = \"des\""),
-        (spec("aead", &[("compress", "zip")]), "compress = \"zip\""),
-        (spec("lz4", &[("integrity", "md5")]), "integrity = \"md5\""),
+        (spec("aead", &[("cipher", "des")]), "aes-256-gcm or chacha"),
+        (spec("aead", &[("compress", "zip")]), "compress is \"zip\""),
+        (spec("lz4", &[("integrity", "md5")]), "none or crc32"),
         (spec("crc32", &[("lifetime_ms", "-1")]), "lifetime_ms"),
-        (spec("crc32", &[("lifetime_ms", "60001")]), "lifetime_ms"),
+        (spec("crc32", &[("lifetime_ms", "60001")]), "at most 60000"),
     ] {
         let error = error(tools.sealer(&spec, true, secret));
         assert!(error.contains(words), "{error}");
+        let judged = (tools.judge())("sdu-protection", &spec);
+        assert_eq!(judged, Err(error), "before there is an N-1 flow");
     }
+    let keys = |text| (tools.judge())("authentication", &spec("ed25519", &[("allowed", text)]));
+    assert!(keys("x").is_err_and(|what| what.contains("allowed, key 1")));
+    assert_eq!(keys(""), Ok(()));
     let no_secret = error(tools.sealer(&spec("aead", &[]), true, None));
     assert!(no_secret.contains("needs a secret"), "{no_secret}");
     let mut poor = Tools::seeded(Credentials::default(), 1);

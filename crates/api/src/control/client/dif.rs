@@ -32,20 +32,19 @@ impl Client {
         below: &str,
         ipcp: Option<&str>,
     ) -> Result<IpcpInfo, ClientError> {
-        let mut target = format!("/v1/difs/{}/over/{}", escape(name), escape(below));
-        if let Some(ipcp) = ipcp {
-            target += &format!("?ipcp={}", escape(ipcp));
-        }
-        let reply = self.exchange("DELETE", &target, None)?;
+        let target = format!("/v1/difs/{}/over/{}", escape(name), escape(below));
+        let reply = self.exchange("DELETE", &with_ipcp(target, ipcp), None)?;
         self.read_json(&reply)
     }
 
-    /// `DELETE /v1/difs/{name}`: all members in this system leave a normal DIF.
+    /// `DELETE /v1/difs/{name}`: this system's member of a normal DIF, or its member `ipcp` where
+    /// it has several, leaves it.
     ///
     /// # Errors
     /// [`ClientError`].
-    pub fn leave_dif(&self, name: &str) -> Result<(), ClientError> {
-        self.delete(&format!("/v1/difs/{}", escape(name)))
+    pub fn leave_dif(&self, name: &str, ipcp: Option<&str>) -> Result<(), ClientError> {
+        let target = format!("/v1/difs/{}", escape(name));
+        self.delete(&with_ipcp(target, ipcp))
     }
 
     /// `DELETE /v1/difs/{name}/members/{member}`: makes another member leave the DIF.
@@ -119,5 +118,13 @@ impl Client {
             Some(dif) => self.get(&format!("/v1/policies?dif={}", escape(dif))),
             None => self.get("/v1/policies"),
         }
+    }
+}
+
+/// A path, and which of several members of this system is meant.
+fn with_ipcp(path: String, ipcp: Option<&str>) -> String {
+    match ipcp {
+        Some(ipcp) => format!("{path}?ipcp={}", escape(ipcp)),
+        None => path,
     }
 }

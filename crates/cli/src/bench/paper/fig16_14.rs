@@ -20,6 +20,7 @@ use super::order::{Means, System, Way};
 use super::place::{Place, dif_name, wire};
 use super::verdict::{Verdict, ratios};
 use super::{CaseFound, PaperOptions, flow_controlled, order, sizes_or};
+use crate::bench::placement::{Halves, Host};
 use crate::failure::Failure;
 use crate::report::progress;
 use crate::report::rows::{Metric, Results, Row};
@@ -47,12 +48,17 @@ const PEER: &str = "carina.bench.peer";
 struct Lab {
     a: Place,
     b: Place,
+    /// Where each runs, unless there is no choice.
+    halves: Option<Halves>,
 }
 
 impl Lab {
     fn start() -> Result<Self, Failure> {
         progress("starting two systems on one Ethernet");
+        let halves = Halves::new().filter(|halves| halves.enter(Host::First));
+        let enter = |host| halves.as_ref().is_none_or(|halves| halves.enter(host));
         let a = Place::start("a")?;
+        enter(Host::Second);
         let mut b = Place::start("b")?;
         for interface in ["veth0", "veth1"] {
             wire(&a, interface, &b, interface)?;
@@ -68,10 +74,11 @@ impl Lab {
             b.member(DifRole::Join, dif, &[over])?;
         }
         b.start_peer(PEER)?;
+        enter(Host::First);
         for dif in ["n1", "n2"] {
             a.reaches(dif, PEER)?;
         }
-        Ok(Self { a, b })
+        Ok(Self { a, b, halves })
     }
 }
 
@@ -122,6 +129,8 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
     order.sizes = sizes_or(options, &SIZES);
     for run in 1..=options.runs {
         progress(format!("{CASE}: run {run} of {}", options.runs));
+        // Nobody is always first, nor always after the same.
+        order.systems.rotate_left(1);
         let findings = lab.a.carry_out(&order);
         let findings = findings.map_err(|failure| {
             Failure::Failed(format!("{failure}\n{}\n{}", lab.a.logs(), lab.b.logs()))
@@ -129,6 +138,7 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
         found.add(CASE, &findings);
     }
     found.text = costs(&found.samples.rows());
+    found.notes.extend(lab.halves.as_ref().map(Halves::note));
     found.notes.extend([
         "two network namespaces joined by a veth pair, a node in each; normal-0 is a flow of the \
          Ethernet shim, normal-1 and -2 flows of one and two normal DIFs on top of it, without any \

@@ -259,18 +259,19 @@ fn report(shared: &Shared, made: &IpcpInfo, member: &MemberInfo, what: &str) -> 
     print_line(format!("{} {what} DIF {}{address}", made.name, made.dif))
 }
 
-/// Ends the members of a DIF in this system.
+/// Ends a member of a DIF in this system.
 ///
 /// # Errors
-/// There is none, or the node does not run.
-pub fn leave(shared: &Shared, name: &DifName) -> Outcome {
+/// There is none, or there are several and none is named, or the node does not run.
+pub fn leave(shared: &Shared, name: &DifName, ipcp: Option<&LocalName>) -> Outcome {
     shared
         .control()
-        .leave_dif(name.as_str())
+        .leave_dif(name.as_str(), ipcp.map(LocalName::as_str))
         .attempt(format!("leaving DIF {name}"))?;
-    match shared.json {
-        true => print_json(&json!({ "left": name })),
-        false => print_line(format!("this system has left DIF {name}")),
+    match (shared.json, ipcp) {
+        (true, _) => print_json(&json!({ "left": name, "ipcp": ipcp })),
+        (false, Some(ipcp)) => print_line(format!("{ipcp} has left DIF {name}")),
+        (false, None) => print_line(format!("this system has left DIF {name}")),
     }
 }
 

@@ -1,15 +1,16 @@
 //! `carina dif show`: what one member knows of its DIF, read from its RIB.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use carina_api::control::{ClientError, IpcpInfo, N1Info, N1State, RibObject};
-use carina_api::{DifName, ErrorCode, LocalName};
-use serde::Serialize;
+use carina_api::control::{Client, ClientError, RibObject};
+use carina_api::{DifName, ErrorCode};
 use serde_json::{Map, Value};
 
+use super::below;
 use crate::Shared;
 use crate::commands::rib::objects_table;
-use crate::failure::{Attempt, Outcome};
+use crate::failure::{Attempt, Failure, Outcome};
 use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
@@ -34,61 +35,6 @@ const SECTIONS: [(&str, &str, &str, u32); 8] = [
     ("QoS cubes", "cubes", "/dif/cubes", 1),
     ("Policies", "policies", "/policies", 1),
 ];
-
-/// An N-1 flow of this system's member, or an N-1 DIF of it in which there is none.
-#[derive(Debug, Serialize)]
-struct Below {
-    dif: DifName,
-    member: LocalName,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    n1: Option<N1Info>,
-}
-
-/// What the members of a DIF in this system stand on.
-fn over_of(ipcps: &[IpcpInfo], name: &DifName) -> Vec<Below> {
-    let mut all = Vec::new();
-    for ipcp in ipcps.iter().filter(|ipcp| ipcp.dif == *name) {
-        if let Some(member) = &ipcp.member {
-            for dif in &member.over {
-                let below = |n1: Option<N1Info>| Below {
-                    dif: dif.clone(),
-                    member: ipcp.name.clone(),
-                    n1,
-                };
-                let before = all.len();
-                let here = member.n1.iter().filter(|n1| n1.dif == *dif);
-                all.extend(here.map(|n1| below(Some(n1.clone()))));
-                if all.len() == before {
-                    all.push(below(None));
-                }
-            }
-        }
-    }
-    all
-}
-
-fn over_table(over: &[Below]) -> Table {
-    let mut table = Table::new(["DIF", "MEMBER", "REMOTE", "NEIGHBOUR", "STATE", "REASON"]);
-    for Below { dif, member, n1 } in over {
-        let n1 = n1.as_ref();
-        let state = n1.map_or("no flow", |n1| match n1.state {
-            N1State::Refused => "refused",
-            N1State::Wanted => "wanted",
-            N1State::Allocating => "allocating",
-            N1State::Up => "up",
-        });
-        let neighbour = n1.and_then(|n1| n1.neighbour.as_ref());
-        table.row([
-            dif.to_string(),
-            member.to_string(),
-            n1.map_or_else(String::new, |n1| n1.remote.to_string()),
-            neighbour.map_or_else(String::new, ToString::to_string),
-            state.to_owned(),
-            n1.and_then(|n1| n1.reason.clone()).unwrap_or_default(),
-        ]);
-    }
-    table
-}
 
 /// Components and the policies in force; each has parameters of its own.
 fn policies_table(objects: &[RibObject]) -> Table {
@@ -147,57 +93,62 @@ pub fn run(shared: &Shared, args: &ShowArgs) -> Outcome {
     let difs = node.difs().attempt("listing DIFs")?;
     let dialect = difs.iter().find(|dif| dif.name == args.name);
     let dialect = dialect.and_then(|dif| dif.dialect).unwrap_or_default();
-    let (mut text, mut all) = (format!("Dialect\n  {}", dialect.name()), Map::new());
-    all.insert("dialect".to_owned(), dialect.name().into());
-    if args.member.is_none() {
-        let over = over_of(&node.ipcps().attempt("listing IPCPs")?, &args.name);
-        all.insert(
-            "over".to_owned(),
-            serde_json::to_value(&over).attempt("writing JSON")?,
-        );
-        let _ = write!(text, "\n\nN-1 DIFs\n{}", over_table(&over));
+    let mut read = BTreeMap::new();
+    for (_, key, path, scope) in SECTIONS {
+        let mut objects = look(&node, args, path, scope)?;
+        objects.retain(|object| scope == 0 || object.path != path);
+        read.insert(key, objects);
     }
-    for (title, key, path, scope) in SECTIONS {
-        let read = node.rib(
-            Some(args.name.as_str()),
-            args.member.as_deref(),
-            path,
-            scope,
-        );
-        let objects = match read {
-            // Members of other dialects have no object where there is nothing to show.
-            Err(ClientError::Refused { body, .. })
-                if body.code == ErrorCode::NotFound && key != "dif" =>
-            {
-                Vec::new()
-            }
-            read => read.attempt(format!("reading {path} of DIF {}", args.name))?,
-        };
-        let below: Vec<_> = objects
-            .into_iter()
-            .filter(|object| scope == 0 || object.path != path)
-            .collect();
-        if shared.json {
-            all.insert(
-                key.to_owned(),
-                serde_json::to_value(&below).attempt("writing JSON")?,
-            );
-            continue;
+    let over = match &args.member {
+        None => below::here(&node.ipcps().attempt("listing IPCPs")?, &args.name),
+        Some(_) => {
+            let mut over = look(&node, args, "/over", 1)?;
+            over.retain(|object| object.path != "/over");
+            below::elsewhere(&below::Seen {
+                dif: &read["dif"],
+                over: &over,
+                flows: &read["n1"],
+                neighbours: &read["neighbours"],
+            })
         }
-        let table = match key {
-            "policies" => policies_table(&below),
-            "neighbours" => objects_table(&with_ages(below.clone()), path),
-            _ => objects_table(&below, path),
-        };
-        let shown = match below.is_empty() {
-            true => "  none".to_owned(),
-            false => table.to_string(),
+    };
+    if shared.json {
+        let mut all = Map::new();
+        all.insert("dialect".to_owned(), dialect.name().into());
+        let value = serde_json::to_value(&over).attempt("writing JSON")?;
+        all.insert("over".to_owned(), value);
+        for (key, objects) in read {
+            let value = serde_json::to_value(objects).attempt("writing JSON")?;
+            all.insert(key.to_owned(), value);
+        }
+        return print_json(&Value::Object(all));
+    }
+    let mut text = format!("Dialect\n  {}", dialect.name());
+    let _ = write!(text, "\n\nN-1 DIFs\n{}", below::table(&over));
+    for (title, key, path, _) in SECTIONS {
+        let objects = read.remove(key).unwrap_or_default();
+        let shown = match (objects.is_empty(), key) {
+            (true, _) => "  none".to_owned(),
+            (_, "policies") => policies_table(&objects).to_string(),
+            (_, "neighbours") => objects_table(&with_ages(objects), path).to_string(),
+            _ => objects_table(&objects, path).to_string(),
         };
         let _ = write!(text, "\n\n{title}\n{shown}");
     }
-    match shared.json {
-        true => print_json(&Value::Object(all)),
-        false => print_line(text),
+    print_line(text)
+}
+
+/// The object at `path` of the member that is meant, and those below it.
+fn look(node: &Client, args: &ShowArgs, path: &str, scope: u32) -> Result<Vec<RibObject>, Failure> {
+    let (dif, member) = (args.name.as_str(), args.member.as_deref());
+    match node.rib(Some(dif), member, path, scope) {
+        // Members of other dialects have no object where there is nothing to show.
+        Err(ClientError::Refused { body, .. })
+            if body.code == ErrorCode::NotFound && path != "/dif" =>
+        {
+            Ok(Vec::new())
+        }
+        read => read.attempt(format!("reading {path} of DIF {dif}")),
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
@@ -24,6 +24,9 @@ struct Row {
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// The reason stays: the wish itself is wrong.
+    #[serde(skip)]
+    is_final: bool,
 }
 
 /// Writes to every member that this system's member knows, and shows who took it.
@@ -54,8 +57,7 @@ type Member = (String, bool);
 
 fn members_of(objects: &[RibObject]) -> Vec<Member> {
     let member = |object: &RibObject| {
-        let name = object.path.strip_prefix("/members/")?;
-        let name = name.replace("%2F", "/").replace("%25", "%");
+        let name = object.name_below("/members/")?;
         let reachable = object.fields.get("is_reachable");
         let is_reachable = reachable.and_then(|flag| flag.as_bool()) != Some(false);
         Some((name, is_reachable))
@@ -81,6 +83,7 @@ fn write_all(node: &Client, write: &RibWrite, members: Vec<Member>) -> Vec<Row> 
                         member,
                         taken: false,
                         reason: Some("no way leads to it now".to_owned()),
+                        is_final: false,
                     },
                 });
             }
@@ -100,15 +103,16 @@ fn write_one(node: &Client, write: &RibWrite, member: String) -> Row {
         member: Some(member.clone()),
         ..write.clone()
     };
-    let reason = match node.write_rib(&write) {
-        Ok(_) => None,
-        Err(ClientError::Refused { body, .. }) => Some(body.message),
-        Err(other) => Some(other.to_string()),
+    let (reason, is_final) = match node.write_rib(&write) {
+        Ok(_) => (None, false),
+        Err(ClientError::Refused { body, .. }) => (Some(body.message), body.is_final),
+        Err(other) => (Some(other.to_string()), false),
     };
     Row {
         member,
         taken: reason.is_none(),
         reason,
+        is_final,
     }
 }
 
@@ -126,12 +130,14 @@ fn table(rows: &[Row]) -> Table {
 
 fn verdict(rows: &[Row]) -> Result<(), Failure> {
     let without = rows.iter().filter(|row| !row.taken).count();
+    let text = format!(
+        "{without} of {} members did not take it; those that did keep it",
+        rows.len()
+    );
     match without {
         0 => Ok(()),
-        _ => Err(failed(format!(
-            "{without} of {} members did not take it; those that did keep it",
-            rows.len()
-        ))),
+        _ if rows.iter().all(|row| row.is_final) => Err(refused(text)),
+        _ => Err(failed(text)),
     }
 }
 
@@ -172,6 +178,7 @@ mod tests {
             member: member.to_owned(),
             taken: reason.is_none(),
             reason: reason.map(str::to_owned),
+            is_final: false,
         };
         let rows = [row("a", None), row("b", Some("it may not write here"))];
         assert!(verdict(&rows[..1]).is_ok());

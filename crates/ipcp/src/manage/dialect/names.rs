@@ -35,6 +35,8 @@ pub(crate) enum Object {
     Member(Option<String>),
     /// A neighbour, or all.
     Neighbour(Option<String>),
+    /// An N-1 DIF of the member, or all.
+    N1Dif(Option<String>),
     /// Where an application is, or all.
     Application(Option<String>),
     /// Messages of the routing policy.
@@ -65,6 +67,7 @@ pub(crate) mod class {
     pub(crate) const DIGESTS: &str = "digests";
     pub(crate) const MEMBER: &str = "member";
     pub(crate) const NEIGHBOUR: &str = "neighbour";
+    pub(crate) const N1_DIF: &str = "n1_dif";
     pub(crate) const APPLICATION: &str = "application";
     pub(crate) const ROUTING: &str = "routing";
     pub(crate) const LINK: &str = "link";
@@ -100,6 +103,7 @@ impl Object {
             ("digests", None) => Object::Digests,
             ("members", _) => Object::Member(leaf()?),
             ("neighbours", _) => Object::Neighbour(leaf()?),
+            ("over", _) => Object::N1Dif(leaf()?),
             ("directory", _) => Object::Application(leaf()?),
             ("routing", None) => Object::Routing,
             ("routing", Some(rest)) if is_below(rest, "links") => Object::RoutingLinks,
@@ -131,6 +135,7 @@ impl Object {
             Object::Digests => "/digests".into(),
             Object::Member(name) => below("members", name),
             Object::Neighbour(name) => below("neighbours", name),
+            Object::N1Dif(name) => below("over", name),
             Object::Application(name) => below("directory", name),
             Object::Routing => "/routing".into(),
             Object::RoutingLinks => "/routing/links".into(),
@@ -156,6 +161,7 @@ impl Object {
             Object::Digests => class::DIGESTS,
             Object::Member(_) => class::MEMBER,
             Object::Neighbour(_) => class::NEIGHBOUR,
+            Object::N1Dif(_) => class::N1_DIF,
             Object::Application(_) => class::APPLICATION,
             Object::Routing => class::ROUTING,
             Object::RoutingLinks => class::LINK,
@@ -211,6 +217,7 @@ mod tests {
             Object::Policy(Some("routing".into())),
             Object::Member(Some("a/b%2F".into())),
             Object::Application(None),
+            Object::N1Dif(Some("a/b".into())),
             Object::Flow(Some("3-00ff".into())),
             Object::RoutingLinks,
         ] {

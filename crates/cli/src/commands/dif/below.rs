@@ -1,0 +1,199 @@
+//! What a member stands on: its N-1 DIFs and the N-1 flows there, as this node tells it or as the
+//! RIB of any member does.
+
+use carina_api::DifName;
+use carina_api::control::{IpcpInfo, N1Info, N1State, RibObject};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::report::table::Table;
+
+/// An N-1 flow of a member, or an N-1 DIF of it in which there is none.
+#[derive(Debug, PartialEq, Eq, Serialize)]
+pub struct Below {
+    dif: DifName,
+    member: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    n1: Option<N1Info>,
+}
+
+/// What the members of a DIF in this system stand on.
+pub fn here(ipcps: &[IpcpInfo], name: &DifName) -> Vec<Below> {
+    let mut all = Vec::new();
+    for ipcp in ipcps.iter().filter(|ipcp| ipcp.dif == *name) {
+        if let Some(member) = &ipcp.member {
+            for dif in &member.over {
+                let here = member.n1.iter().filter(|n1| n1.dif == *dif);
+                put(&mut all, dif, ipcp.name.as_str(), here.cloned().collect());
+            }
+        }
+    }
+    all
+}
+
+/// Objects of a member's RIB that say what it stands on.
+pub struct Seen<'a> {
+    /// `/dif`.
+    pub dif: &'a [RibObject],
+    /// Below `/over`.
+    pub over: &'a [RibObject],
+    /// Below `/transfer/n1`.
+    pub flows: &'a [RibObject],
+    /// Below `/neighbours`.
+    pub neighbours: &'a [RibObject],
+}
+
+/// What a member stands on, of its RIB.
+pub fn elsewhere(seen: &Seen<'_>) -> Vec<Below> {
+    let member = seen.dif.first().and_then(|dif| text(dif, "member"));
+    let mut all = Vec::new();
+    for object in seen.over {
+        let Some(dif) = object
+            .name_below("/over/")
+            .and_then(|name| DifName::new(name).ok())
+        else {
+            continue;
+        };
+        let mut flows = flows_in(seen, &dif);
+        flows.extend(wanted_in(object, &dif));
+        put(&mut all, &dif, member.unwrap_or_default(), flows);
+    }
+    all
+}
+
+fn put(all: &mut Vec<Below>, dif: &DifName, member: &str, flows: Vec<N1Info>) {
+    let below = |n1| Below {
+        dif: dif.clone(),
+        member: member.to_owned(),
+        n1,
+    };
+    match flows.is_empty() {
+        true => all.push(below(None)),
+        false => all.extend(flows.into_iter().map(|n1| below(Some(n1)))),
+    }
+}
+
+/// N-1 flows that are there.
+fn flows_in(seen: &Seen<'_>, dif: &DifName) -> Vec<N1Info> {
+    let is_here = |object: &&RibObject| text(object, "dif") == Some(dif.as_str());
+    let flow = |object: &RibObject| {
+        let number = object.name_below("/transfer/n1/")?;
+        let is_its = |it: &&RibObject| list(it, "n1").any(|n1| n1 == number);
+        let neighbour = seen.neighbours.iter().find(is_its);
+        let neighbour = neighbour.and_then(|it| it.name_below("/neighbours/"));
+        Some(N1Info {
+            dif: dif.clone(),
+            remote: text(object, "remote")?.parse().ok()?,
+            neighbour: neighbour.and_then(|name| name.parse().ok()),
+            port: None,
+            state: N1State::Up,
+            reason: None,
+        })
+    };
+    seen.flows.iter().filter(is_here).filter_map(flow).collect()
+}
+
+/// N-1 flows that are not there, and why.
+fn wanted_in(object: &RibObject, dif: &DifName) -> Vec<N1Info> {
+    let n1 = |remote: &str, state, reason: &str| {
+        Some(N1Info {
+            dif: dif.clone(),
+            remote: remote.parse().ok()?,
+            neighbour: None,
+            port: None,
+            state,
+            reason: Some(reason.to_owned()).filter(|reason| !reason.is_empty()),
+        })
+    };
+    let wanted = list(object, "wanted").zip(list(object, "reasons"));
+    let wanted = wanted.map(|(remote, reason)| n1(remote, N1State::Wanted, reason));
+    let refused = text(object, "refused");
+    let refused = refused.map(|reason| n1(dif.as_str(), N1State::Refused, reason));
+    wanted.chain(refused).flatten().collect()
+}
+
+fn text<'a>(object: &'a RibObject, field: &str) -> Option<&'a str> {
+    object.fields.get(field)?.as_str()
+}
+
+fn list<'a>(object: &'a RibObject, field: &str) -> impl Iterator<Item = &'a str> {
+    let items = object.fields.get(field).and_then(Value::as_array);
+    items.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// For people.
+pub fn table(over: &[Below]) -> Table {
+    let mut table = Table::new(["DIF", "MEMBER", "REMOTE", "NEIGHBOUR", "STATE", "REASON"]);
+    for Below { dif, member, n1 } in over {
+        let n1 = n1.as_ref();
+        let state = n1.map_or("no flow", |n1| match n1.state {
+            N1State::Refused => "refused",
+            N1State::Wanted => "wanted",
+            N1State::Allocating => "allocating",
+            N1State::Up => "up",
+        });
+        let neighbour = n1.and_then(|n1| n1.neighbour.as_ref());
+        table.row([
+            dif.to_string(),
+            member.clone(),
+            n1.map_or_else(String::new, |n1| n1.remote.to_string()),
+            neighbour.map_or_else(String::new, ToString::to_string),
+            state.to_owned(),
+            n1.and_then(|n1| n1.reason.clone()).unwrap_or_default(),
+        ]);
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn object(path: &str, fields: Value) -> RibObject {
+        RibObject {
+            path: path.to_owned(),
+            class: String::new(),
+            fields: serde_json::from_value(fields).unwrap(),
+        }
+    }
+
+    #[test]
+    fn flows_that_are_there_and_those_that_are_wanted_stand_under_their_dif() {
+        let dif = [object("/dif", json!({"member": "net.b"}))];
+        let over = [
+            object(
+                "/over/a%2Fb",
+                json!({"flows": 1, "wanted": ["net"], "reasons": ["nobody"]}),
+            ),
+            object(
+                "/over/c",
+                json!({"flows": 0, "wanted": [], "reasons": [], "refused": "too short"}),
+            ),
+            object("/over/d", json!({"flows": 0, "wanted": [], "reasons": []})),
+        ];
+        let flows = [
+            object("/transfer/n1/7", json!({"dif": "a/b", "remote": "net.a"})),
+            object("/transfer/n1/8", json!({"dif": "z", "remote": "net.z"})),
+        ];
+        let neighbours = [object("/neighbours/net.a", json!({"n1": ["7"]}))];
+        let all = elsewhere(&Seen {
+            dif: &dif,
+            over: &over,
+            flows: &flows,
+            neighbours: &neighbours,
+        });
+        let text = table(&all).to_string();
+        let rows: Vec<Vec<&str>> = text
+            .lines()
+            .skip(1)
+            .map(|line| line.split_whitespace().collect())
+            .collect();
+        assert_eq!(rows[0], ["a/b", "net.b", "net.a", "net.a", "up"]);
+        assert_eq!(rows[1], ["a/b", "net.b", "net", "wanted", "nobody"]);
+        assert_eq!(rows[2], ["c", "net.b", "c", "refused", "too", "short"]);
+        assert_eq!(rows[3], ["d", "net.b", "no", "flow"]);
+        assert_eq!(rows.len(), 4);
+    }
+}

@@ -1,0 +1,115 @@
+//! Which members can be reached, through which N-1 flows, and what follows from it for data
+//! transfer, flows and names.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use carina_routing::compute::Paths;
+use carina_wire::dif::Address;
+
+use super::Rlite;
+use crate::api::N1Port;
+use crate::foreign::MS;
+use crate::seam::DataTransfer;
+
+/// Next hops of a route at most.
+const NEXT_HOPS_MAX: usize = 4;
+
+/// Between two computations of routes.
+const ROUTES_PAUSE_NS: u64 = 100 * MS;
+
+impl Rlite {
+    /// Whether a member can be reached.
+    pub(super) fn can_reach(&self, address: u64) -> bool {
+        self.own_address() == Some(address) || self.reachable.contains(&address)
+    }
+
+    /// Tells of names that can be called now, or cannot any more.
+    pub(super) fn directory_changes(&mut self) {
+        let own_address = self.own_address();
+        let is_there = |holder: &String| {
+            let known = self.members.get(holder).map(|member| member.address);
+            let address = if *holder == self.own {
+                own_address
+            } else {
+                known
+            };
+            address.is_some_and(|at| Some(at) == own_address || self.reachable.contains(&at))
+        };
+        for event in self.directory.changes(&is_there) {
+            self.journal.tell(event);
+        }
+    }
+
+    /// Tells data transfer which N-1 flows lead to which neighbour, where that has changed.
+    pub(super) fn renew_reached(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let mut reached: BTreeMap<u64, Vec<(u32, N1Port)>> = BTreeMap::new();
+        for (n1, flow) in &self.n1s {
+            let Some(address) = flow.neighbour().and_then(|name| self.address_of(name)) else {
+                continue;
+            };
+            if self.own_address() == Some(address) {
+                continue;
+            }
+            let ports = reached.entry(address).or_default();
+            ports.push((flow.props.cost, *n1));
+        }
+        let reached: BTreeMap<u64, Vec<N1Port>> = reached
+            .into_iter()
+            .map(|(address, mut ports)| {
+                ports.sort();
+                (address, ports.into_iter().map(|(_, n1)| n1).collect())
+            })
+            .collect();
+        if reached == self.reached {
+            return;
+        }
+        for address in self.reached.keys() {
+            if !reached.contains_key(address) {
+                dt.set_neighbour(now, Address(*address), &[]);
+            }
+        }
+        for (address, ports) in &reached {
+            if self.reached.get(address) != Some(ports) {
+                dt.set_neighbour(now, Address(*address), ports);
+            }
+        }
+        self.reached = reached;
+        self.are_routes_stale = true;
+    }
+
+    /// Computes routes anew when links or addresses have changed and the last time was a while
+    /// ago.
+    pub(super) fn renew_routes(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.are_routes_stale |= self.links.take_changed();
+        if !self.are_routes_stale || now < self.routes_at {
+            return;
+        }
+        self.are_routes_stale = false;
+        self.routes_at = now + ROUTES_PAUSE_NS;
+        let paths = Paths {
+            max: NEXT_HOPS_MAX,
+            has_alternates: self.policies.has_alternates(),
+        };
+        let routes = match self.member {
+            // Another member with this one's address cannot be reached until one of them has
+            // another.
+            Some(_) => self.links.routes(paths, &|name| {
+                let address = self.address_of(name);
+                address.filter(|address| name == self.own || Some(*address) != self.own_address())
+            }),
+            None => Vec::new(),
+        };
+        if routes != self.routes {
+            let table: Vec<_> = routes.iter().map(|reach| reach.route.clone()).collect();
+            dt.set_forwarding(&table);
+            self.routes = routes;
+            self.reachable = table.iter().map(|route| route.dst.0).collect();
+            let (own, reachable) = (self.own_address(), &self.reachable);
+            let can_reach = |address| own == Some(address) || reachable.contains(&address);
+            self.flows.set_reach(now, &can_reach);
+            self.directory.touch_all();
+        }
+    }
+}
