@@ -409,7 +409,10 @@ impl<C: Codec> Flows<C> {
         let flow = self.flows.remove(&key)?;
         match flow.role {
             Role::Caller => {
-                self.asked.remove(&flow.invoke_id);
+                // Once answered, the invoke id may be that of a newer flow's request.
+                if self.asked.get(&flow.invoke_id) == Some(&key) {
+                    self.asked.remove(&flow.invoke_id);
+                }
             }
             Role::Called => {
                 self.called.remove(&(flow.address, flow.remote_port));

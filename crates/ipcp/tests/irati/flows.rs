@@ -99,6 +99,36 @@ fn either_side_may_end_a_flow() {
 }
 
 #[test]
+fn a_flow_that_ends_leaves_the_request_for_another_alone() {
+    let mut net = chain(41, &["a", "b"], &config());
+    net.order("a", Command::Register { name: "app".into() });
+    net.run(SECOND);
+    let accept = |net: &mut Net| {
+        let flow = *net.incoming["a"].last().expect("an incoming flow");
+        let answer = Ok(());
+        net.order("a", Command::Respond { flow, answer });
+    };
+    let first = net.allocate("b", "client", "app", FlowSpec::reliable());
+    net.run(SECOND);
+    accept(&mut net);
+    net.run(SECOND);
+    assert_eq!(net.allocated("b", first), Some(Ok(())));
+    // The first flow has words to get through while the second is asked for: both requests have
+    // the smallest invoke id that was free.
+    net.write("b", first, b"last words");
+    let reason = String::new();
+    let flow = first;
+    net.order("b", Command::Deallocate { flow, reason });
+    let second = net.allocate("b", "client", "app", FlowSpec::reliable());
+    net.run(SECOND);
+    assert_eq!(net.names("b", "/flows").len(), 1, "the first has ended");
+    accept(&mut net);
+    net.run(SECOND);
+    assert_eq!(net.allocated("b", second), Some(Ok(())));
+    assert_eq!(net.count("b", "answer-unasked"), 0);
+}
+
+#[test]
 fn refusals_say_why() {
     let mut net = chain(5, &["a", "b"], &config());
     net.order("a", Command::Register { name: "app".into() });
