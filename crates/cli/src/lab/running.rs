@@ -227,8 +227,7 @@ impl Running {
             flag.and_then(serde_json::Value::as_bool) != Some(false)
         };
         let names = objects.iter().filter(|object| is_reached(object));
-        let names = names.filter_map(|object| object.path.strip_prefix("/members/"));
-        Ok(names.map(str::to_owned).collect())
+        Ok(names.filter_map(|it| it.name_below("/members/")).collect())
     }
 
     /// The directory.

@@ -1,11 +1,14 @@
 //! One N-1 flow as the RMT sees it: queues, the policies that serve them, and protection.
 
+mod queue;
+
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use carina_wire::Payload;
 
+use self::queue::{Queue, Waiting};
 use super::counters::{Counters, DropReason};
 use crate::api::{FlowKey, N1Port, N1Properties, Passage, Watch};
 use crate::config::QosCube;
@@ -65,22 +68,6 @@ enum Staged<P> {
     Chosen(Lane),
     /// It has been taken and protected.
     Sealed(Lane, P),
-}
-
-/// A PDU that waits.
-struct Waiting<P> {
-    /// When it came, counted in PDUs; of a management PDU, 1 when it is to stay without protection.
-    mark: u64,
-    /// Its length in bytes, which is asked for more often than the PDU is touched.
-    len: u32,
-    pdu: P,
-}
-
-/// PDUs of one class.
-struct Queue<P> {
-    pdus: VecDeque<Waiting<P>>,
-    /// How many at the front are known to last beyond the burst.
-    kept: usize,
 }
 
 /// Which queue of an N-1 flow.
@@ -499,48 +486,6 @@ impl<P: Payload> Port<P> {
             state.head_arrival = first.mark;
             self.waiting |= 1 << index;
         }
-    }
-}
-
-impl<P: Payload> Queue<P> {
-    fn new() -> Queue<P> {
-        Queue {
-            pdus: VecDeque::new(),
-            kept: 0,
-        }
-    }
-
-    #[inline]
-    fn push(&mut self, waiting: Waiting<P>, is_kept: bool) {
-        // Only a prefix is known to be kept; what was kept behind it is asked again, for nothing.
-        if is_kept && self.kept == self.pdus.len() {
-            self.kept += 1;
-        }
-        self.pdus.push_back(waiting);
-    }
-
-    #[inline]
-    fn pop(&mut self) -> Option<Waiting<P>> {
-        let first = self.pdus.pop_front()?;
-        self.kept = self.kept.saturating_sub(1);
-        Some(first)
-    }
-
-    fn bytes(&self) -> u64 {
-        self.pdus.iter().map(|waiting| u64::from(waiting.len)).sum()
-    }
-
-    /// Keeps all; returns how many had to be dropped.
-    fn keep(&mut self) -> usize {
-        let before = self.pdus.len();
-        let mut index = 0;
-        let kept = self.kept;
-        self.pdus.retain_mut(|waiting| {
-            index += 1;
-            index <= kept || waiting.pdu.keep()
-        });
-        self.kept = self.pdus.len();
-        before - self.pdus.len()
     }
 }
 

@@ -103,10 +103,9 @@ impl Picture {
     fn new(members: &[RibObject], links: &[RibObject]) -> Picture {
         let mut picture = Picture::default();
         for object in members {
-            let Some(name) = object.path.strip_prefix("/members/") else {
+            let Some(name) = object.name_below("/members/") else {
                 continue;
             };
-            let name = name.replace("%2F", "/").replace("%25", "%");
             if let Some(address) = object.fields.get("address").and_then(|a| a.as_u64()) {
                 picture.members.insert(address, name);
                 if is_false(object, "is_reachable") {

@@ -1,0 +1,91 @@
+use super::*;
+use alloc::vec;
+
+fn copy(from: &Store, to: &mut Store, now: u64) -> Vec<Fate> {
+    from.export(now)
+        .into_iter()
+        .map(|entry| to.merge(now, entry))
+        .collect()
+}
+
+#[test]
+fn newer_versions_win_and_tombstones_stay() {
+    let (mut a, mut b) = (Store::new("a"), Store::new("b"));
+    let old = a.put(Kind::Application, "x", vec![1]).unwrap();
+    assert_eq!(b.merge(0, old.clone()), Fate::Accepted);
+    assert_eq!(b.merge(0, old.clone()), Fate::Known);
+    let gone = a.delete(0, Kind::Application, "x").unwrap();
+    assert_eq!(b.merge(0, gone), Fate::Accepted);
+    assert_eq!(b.merge(0, old), Fate::Outdated);
+    assert_eq!(b.visible(Kind::Application).count(), 0);
+    assert_eq!(a.digests(), b.digests());
+}
+
+#[test]
+fn restarted_member_supersedes_its_old_entries() {
+    let (mut a, mut b) = (Store::new("a"), Store::new("b"));
+    for name in ["x", "y"] {
+        a.put(Kind::Application, name, vec![1]).unwrap();
+    }
+    copy(&a, &mut b, 0);
+    let mut a = Store::new("a");
+    a.put(Kind::Application, "y", vec![2]).unwrap();
+    for entry in b.export_of(0, "a") {
+        let key = entry.key.clone();
+        assert_eq!(a.merge(0, entry), Fate::Disputed);
+        let again = a.reissue(0, &key);
+        assert_eq!(b.merge(0, again), Fate::Accepted);
+    }
+    let seen: Vec<_> = b.visible(Kind::Application).collect();
+    assert_eq!(seen, [("a", "y", &[2][..])]);
+    assert_eq!(a.digests(), b.digests());
+}
+
+#[test]
+fn digests_of_other_versions_differ() {
+    let digest = |first: u64, second: u64| {
+        let key = |kind, name: &str| Key {
+            origin: "m2".into(),
+            kind,
+            name: name.into(),
+        };
+        let member = hash(&key(Kind::Member, "m2"), first);
+        member.wrapping_add(hash(&key(Kind::Application, "app2"), second))
+    };
+    let mut seen = BTreeSet::new();
+    for seq in 1..2_000 {
+        assert!(seen.insert(digest(seq, seq + 1)), "{seq}");
+    }
+}
+
+#[test]
+fn entries_of_silent_members_hide_and_are_forgotten_everywhere() {
+    let (mut a, mut b, mut c) = (Store::new("a"), Store::new("b"), Store::new("c"));
+    a.put(Kind::Application, "x", vec![1]).unwrap();
+    copy(&a, &mut b, 0);
+    b.refresh(0, |_| true);
+    assert_eq!(b.visible(Kind::Application).count(), 1);
+    let late = SILENT_NS + SECOND;
+    b.refresh(late, |_| false);
+    assert_eq!(b.visible(Kind::Application).count(), 0);
+    // C learns it with its age and forgets it at the same time, although it came later.
+    copy(&b, &mut c, late);
+    c.refresh(late, |_| false);
+    assert_eq!(c.visible(Kind::Application).count(), 0);
+    c.refresh(FORGET_NS + SECOND, |_| false);
+    assert_eq!(c.entries.len(), 0);
+    // B has not looked yet; what it still has does not come back.
+    assert_eq!(copy(&b, &mut c, FORGET_NS + SECOND), [Fate::Refused]);
+}
+
+#[test]
+fn full_store_refuses() {
+    let mut a = Store::new("a");
+    for number in 0..PER_ORIGIN_MAX {
+        a.put(Kind::Application, &alloc::format!("{number}"), Vec::new())
+            .unwrap();
+    }
+    assert!(a.put(Kind::Application, "one more", Vec::new()).is_err());
+    assert!(a.put(Kind::Application, "7", vec![1]).is_ok());
+    assert!(a.put(Kind::Member, "a", Vec::new()).is_ok());
+}
