@@ -10,6 +10,9 @@ use alloc::vec::Vec;
 
 use crate::api::Event;
 
+/// Whatever version of an entry is held, it ends.
+pub(crate) const ANY_VERSION: u64 = u64::MAX;
+
 /// Bounds of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limits {
@@ -158,12 +161,14 @@ impl<H: Ord + Clone> Directory<H> {
     /// Somebody's word that `holder` has `app` no more since the version `seq`. Returns whether it
     /// is news: to be told to the other neighbours.
     pub(crate) fn withdraw(&mut self, now: u64, app: &str, holder: &H, seq: u64) -> bool {
-        let is_held = self.held(app, holder).is_some_and(|held| seq >= held);
-        if is_held {
+        let held = self.held(app, holder).filter(|held| seq >= *held);
+        if let Some(held) = held {
             self.remove(app, holder);
-            self.end(now, (app.to_string(), holder.clone()), seq);
+            // The next version is a later one than that which ended, and no later than any.
+            let ended = if seq == ANY_VERSION { held } else { seq };
+            self.end(now, (app.to_string(), holder.clone()), ended);
         }
-        is_held
+        held.is_some()
     }
 
     /// A member is gone: its entries are, too. Returns the applications with sequence numbers.

@@ -151,6 +151,12 @@ pub(crate) struct Outgoing {
 }
 
 impl<R> Flow<R> {
+    /// The other member has been asked and has not answered, whether anybody still wants to know
+    /// or not.
+    pub(crate) fn is_unanswered(&self) -> bool {
+        matches!(self.state, State::Asking { .. } | State::GivenUp { .. })
+    }
+
     /// When something has to happen to it without a word from anybody.
     pub(super) fn due(&self) -> Option<u64> {
         let state = match &self.state {

@@ -245,7 +245,7 @@ impl<C: Codec> Flows<C> {
     /// instead. To be said before [`Flows::answer`].
     pub(crate) fn answered_by(&mut self, key: FlowKey, address: u64, member: &str) {
         if let Some(flow) = self.flows.get_mut(&key)
-            && matches!(flow.state, State::Asking { .. } | State::GivenUp { .. })
+            && flow.is_unanswered()
         {
             flow.address = address;
             flow.member = member.to_string();
@@ -344,6 +344,20 @@ impl<C: Codec> Flows<C> {
         message.invoke_id = invoke_id;
         self.send(address, message);
         self.reckon(key);
+    }
+
+    /// The member at `address` believes in a flow to here that nobody has, and is told its end.
+    pub(crate) fn disown(&mut self, address: u64, mut end: Message) {
+        if self.habits.ends_are_numbered {
+            end.invoke_id = self.invoke_id();
+        }
+        self.send(address, end);
+    }
+
+    /// Whether there is a flow to this port-id of the member at `address`.
+    pub(crate) fn leads_to(&self, address: u64, remote_port: u32) -> bool {
+        let mut flows = self.flows.values();
+        flows.any(|flow| flow.address == address && flow.remote_port == remote_port)
     }
 
     pub(super) fn send(&mut self, address: u64, message: Message) {

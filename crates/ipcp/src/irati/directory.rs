@@ -181,11 +181,13 @@ impl Irati {
             if self.is_doubtful(now, n1, &name, entry.address) {
                 continue;
             }
+            let is_kept = self.keep_lost(now, entry.address);
             match self.directory.insert(now, &name, entry.address, 0) {
                 Verdict::New => {
                     self.ended.remove(&(name.clone(), entry.address));
                     news.push((name, entry.address));
                 }
+                Verdict::Same if is_kept => news.push((name, entry.address)),
                 Verdict::Same | Verdict::Old => {}
                 Verdict::Corrected => {
                     self.journal.count("entries-corrected");

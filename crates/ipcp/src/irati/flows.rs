@@ -373,11 +373,19 @@ impl Irati {
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
         let flow = self.flows.get(FlowKey(key.1));
+        // Once answered, its invoke id may be that of another request, which this is no answer to.
         let is_asked = key.0 == self.address
             && flow.is_some_and(|flow| {
-                flow.role == Role::Caller && flow.invoke_id == message.invoke_id
+                let is_caller = flow.role == Role::Caller && flow.is_unanswered();
+                is_caller && flow.invoke_id == message.invoke_id
             });
         if !is_asked {
+            // Nobody waits any more, and the other side must not keep its half. An answer that has
+            // come twice says nothing new about a flow that is there.
+            if key.0 == self.address && flow.is_none() && message.result == result::SUCCESS {
+                let end = Message::object(Opcode::Delete, class::FLOW, &message.name);
+                self.flows.disown(src, end);
+            }
             return Err("answer-unasked");
         }
         let answer = match message.result {

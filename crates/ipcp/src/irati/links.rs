@@ -347,6 +347,17 @@ impl Irati {
         self.directory.touch_all();
     }
 
+    /// Somebody tells what a member has that was lost: it is back, and its links are still on their
+    /// way. What it has is kept for as long again. Returns whether others would forget it soon,
+    /// too, because they have heard nothing of it: once for each time that it is kept.
+    pub(super) fn keep_lost(&mut self, now: u64, address: u64) -> bool {
+        let Some(at) = self.topology.lost.get_mut(&address) else {
+            return false;
+        };
+        let until = core::mem::replace(at, now + LOST_NS);
+        until < now + LOST_NS / 2
+    }
+
     fn forget_lost(&mut self, now: u64) {
         let mut gone = Vec::new();
         self.topology.lost.retain(|address, at| {

@@ -196,19 +196,32 @@ impl Irati {
         (flow.attempts, flow.missed, flow.is_told) = (0, 0, false);
         (flow.retry_at, flow.called, flow.suspect_until) = (None, None, None);
         (flow.watch_at, flow.has_answered) = (now + watch.unwrap_or_default(), false);
-        let (peer, cost) = (flow.peer.clone(), flow.props.cost.max(1));
-        dt.set_neighbour(now, Address(peer.address), &[n1]);
+        let peer = flow.peer.clone();
         self.journal.tell(Event::NeighbourUp {
             name: peer.name.clone(),
             address: Address(peer.address),
             n1,
         });
         self.meet(now, &peer.name, peer.address);
-        self.report_link(now, &peer.name, Some(cost));
+        self.link_changed(now, &peer, dt);
         self.tell_all_links(now, n1);
         if has_joined {
             self.tell_directory(now, n1, dt);
         }
+    }
+
+    /// Tells data transfer and the other members by which N-1 flows an IPCP is a neighbour now:
+    /// mostly by one, by more when several were asked for before any of them had led there.
+    fn link_changed(&mut self, now: u64, peer: &Peer, dt: &mut dyn DataTransfer) {
+        let leads = |flow: &N1| flow.is_up() && flow.peer.address == peer.address;
+        let there = self.n1s.iter().filter(|(_, flow)| leads(flow));
+        let mut there: Vec<(u32, N1Port)> = there
+            .map(|(n1, flow)| (flow.props.cost.max(1), *n1))
+            .collect();
+        there.sort_unstable();
+        let n1s: Vec<N1Port> = there.iter().map(|(_, n1)| *n1).collect();
+        dt.set_neighbour(now, Address(peer.address), &n1s);
+        self.report_link(now, &peer.name, there.first().map(|(cost, _)| *cost));
     }
 
     /// Whatever was between the two ends of an N-1 flow is over; with `releases` the other side is
@@ -238,8 +251,7 @@ impl Irati {
         if !matches!(stage, Stage::Up) {
             return;
         }
-        dt.set_neighbour(now, Address(peer.address), &[]);
-        self.report_link(now, &peer.name, None);
+        self.link_changed(now, &peer, dt);
         self.journal.count("neighbours-lost");
         self.journal.tell(Event::NeighbourDown {
             name: peer.name,

@@ -324,8 +324,20 @@ impl Rlite {
                 remote_cep: CepId(ids.dst_cep.unwrap_or_default()),
             })
         };
-        self.flows
-            .answer(now, source, message.invoke_id, answer, dt)
+        let accepted = answer.as_ref().ok().map(|accepted| accepted.remote_port);
+        let done = self
+            .flows
+            .answer(now, source, message.invoke_id, answer, dt);
+        // Nobody waits any more, and the other side must not keep its half. An answer that has come
+        // twice says nothing new about a flow that is there.
+        if let Some(port) = accepted.filter(|_| done == Err("answer-unasked"))
+            && !self.flows.leads_to(source, port)
+        {
+            let object = flow_name(u64::from(port));
+            let end = Message::object(Opcode::Delete, class::FLOW, &object);
+            self.flows.disown(source, end);
+        }
+        done
     }
 }
 

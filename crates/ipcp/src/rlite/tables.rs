@@ -162,8 +162,7 @@ impl Rlite {
         let own = self.own.clone();
         let (opcode, seq) = match self.directory.seq(app, &own) {
             Some(seq) => (Opcode::Create, seq),
-            // Whatever version others hold, it ends.
-            None => (Opcode::Delete, u64::MAX),
+            None => (Opcode::Delete, directory::ANY_VERSION),
         };
         let entry = directory_entry(app, &own, seq);
         self.tell_directory(now, opcode, &[entry], &all, dt);

@@ -4,5 +4,6 @@ mod directory;
 mod enrollment;
 mod flows;
 mod hostile;
+mod late;
 mod net;
 mod replay;

@@ -54,7 +54,7 @@ fn member(name: &str, address: u64) -> Vec<u8> {
     [bytes_field(1, name.as_bytes()), number_field(3, address)].concat()
 }
 
-fn registration(app: &str, holder: &str, seq: u64) -> Vec<u8> {
+pub fn registration(app: &str, holder: &str, seq: u64) -> Vec<u8> {
     let app = bytes_field(1, app.as_bytes());
     let parts = [
         bytes_field(1, &app),
@@ -82,18 +82,25 @@ fn members(list: &[Vec<u8>]) -> Message {
     )
 }
 
-fn directory(list: &[Vec<u8>]) -> Message {
+pub fn directory(list: &[Vec<u8>]) -> Message {
     entries("dft_entries", "/mgmt/dft/table", Opcode::Create, list)
 }
 
 /// Says something to the first end of wire 0 in the name of the other.
-struct Liar {
+pub struct Liar {
     source: u64,
     next_id: i32,
 }
 
 impl Liar {
-    fn say(&mut self, net: &mut Net, to: usize, mut message: Message) {
+    pub fn new(source: u64) -> Liar {
+        Liar {
+            source,
+            next_id: 1_000,
+        }
+    }
+
+    pub fn say(&mut self, net: &mut Net, to: usize, mut message: Message) {
         self.next_id += 1;
         message.invoke_id = self.next_id;
         message.version = 1;
@@ -105,11 +112,7 @@ impl Liar {
 fn two(seed: u64) -> (Net, Liar) {
     let net = line(seed, &["a", "b"]);
     let source = net.address("b");
-    let liar = Liar {
-        source,
-        next_id: 1_000,
-    };
-    (net, liar)
+    (net, Liar::new(source))
 }
 
 #[test]

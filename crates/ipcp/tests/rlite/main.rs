@@ -5,6 +5,7 @@ mod net;
 mod enrollment;
 mod flows;
 mod hostile;
+mod late;
 mod networks;
 mod replay;
 mod tools;
