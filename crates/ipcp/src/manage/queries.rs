@@ -90,6 +90,12 @@ impl Queries {
         self.asked.len() + count <= QUERIES_MAX / 2
     }
 
+    /// A flow does not wait to hear where its application is any more.
+    pub(super) fn forget_lookup(&mut self, of: FlowKey) {
+        self.asked
+            .retain(|_, query| !matches!(query.what, What::Lookup { flow, .. } if flow == of));
+    }
+
     /// What homes are being told of a name is not repeated any more.
     pub(super) fn forget_registration(&mut self, of: &str) {
         self.asked.retain(|_, query| match &query.what {

@@ -7,6 +7,7 @@ mod directory;
 mod enrollment;
 mod flows;
 mod hostile;
+mod late;
 mod leaving;
 mod meeting;
 mod partition;

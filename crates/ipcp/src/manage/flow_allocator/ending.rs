@@ -42,6 +42,8 @@ impl Management {
                 self.respond(now, key, Err(why), dt);
             }
             State::Looking | State::Lingering { .. } => {
+                // Its key will be that of another flow.
+                self.queries.forget_lookup(key);
                 self.flows.remove(key);
                 dt.close(now, Owner::Flow(key));
             }

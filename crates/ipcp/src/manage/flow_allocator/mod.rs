@@ -421,21 +421,27 @@ impl Management {
             let Some(flow) = self.flows.flows.get_mut(&key) else {
                 continue;
             };
-            let is_going = matches!(flow.state, State::Open { .. } | State::Finishing);
-            if !is_going || flow.member == self.own {
+            let has_ended = matches!(flow.state, State::Looking | State::Lingering { .. });
+            if has_ended || flow.member == self.own {
                 continue;
             }
             let value = self.store.value(Kind::Member, &flow.member, &flow.member);
             let Some(value) = value.and_then(dialect::decode::<MemberValue>) else {
                 continue;
             };
-            if value.incarnation != flow.incarnation {
+            // One that has not answered yet has said nothing of its incarnation.
+            let is_known = flow.incarnation != 0;
+            if is_known && value.incarnation != flow.incarnation {
                 let reason = format!("member {} has restarted", flow.member);
                 self.journal.count("flows-failed");
                 self.close_flow(now, key, false, reason, dt);
             } else if value.address != flow.address {
                 flow.address = value.address;
-                dt.connect(now, flow.local_cep, Address(flow.address), flow.remote_cep);
+                match &mut flow.state {
+                    State::Asking { exchange, .. } => exchange.address = value.address,
+                    State::Deciding { asker, .. } => asker.address = value.address,
+                    _ => dt.connect(now, flow.local_cep, Address(flow.address), flow.remote_cep),
+                }
             }
         }
     }

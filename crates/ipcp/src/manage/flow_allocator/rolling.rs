@@ -97,6 +97,10 @@ impl Management {
             let answer = answer.clone();
             return self.reply_to(now, asker, &answer, dt);
         }
+        // One that was told again and comes after the next has nothing to replace any more.
+        if flow.remote_cep != CepId(value.old_cep) {
+            return self.journal.count("stale");
+        }
         let open = Open {
             owner: Owner::Flow(key),
             cube: flow.cube.clone(),

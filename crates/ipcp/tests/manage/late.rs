@@ -1,0 +1,123 @@
+//! Words that come late, and ends that overlap with beginnings: what concerns the older of two does
+//! not touch the newer one, and who moves meanwhile is followed.
+
+use carina_ipcp::{Command, FlowKey};
+use carina_wire::FlowSpec;
+
+use crate::net::{MS, Net, SECOND, chain, config, with_policy};
+
+fn register(net: &mut Net, at: &str, app: &str) {
+    net.order(at, Command::Register { name: app.into() });
+}
+
+fn ask(net: &mut Net, at: &str, app: &str) -> FlowKey {
+    net.allocate(at, "client", app, FlowSpec::reliable())
+}
+
+#[test]
+fn where_an_application_is_concerns_the_flow_that_asked_and_no_later_one() {
+    // Of some names c is a home itself, and asks nobody.
+    for at in 0..6 {
+        let server = format!("server{at}");
+        let on_demand = with_policy(config(), "directory", "on-demand", &[]);
+        let mut net = chain(61, &["a", "b", "c"], on_demand);
+        net.accepts.insert(server.clone());
+        register(&mut net, "a", &server);
+        net.run(3 * SECOND);
+        net.wires[1].loss = 100;
+        let first = ask(&mut net, "c", "nobody");
+        net.deallocate("c", first);
+        // Until its key is used again.
+        let again = loop {
+            let key = ask(&mut net, "c", &server);
+            if key == first {
+                break key;
+            }
+            net.deallocate("c", key);
+        };
+        net.wires[1].loss = 0;
+        net.run(8 * SECOND);
+        assert_eq!(net.allocated("c", again), Some(Ok(())), "{server}");
+    }
+}
+
+/// Two halves of a DIF, in which `c` and `d` have one address: `d` takes another when they meet.
+fn halves(seed: u64) -> Net {
+    let config = with_policy(config(), "address-assignment", "sequential", &[]);
+    let mut net = chain(seed, &["a", "b"], config);
+    net.wires[0].is_cut = true;
+    net.run(10 * SECOND);
+    for (new, old) in [("c", "a"), ("d", "b")] {
+        net.add(new, None, "secret");
+        net.wire(new, old);
+    }
+    net.run(5 * SECOND);
+    assert_eq!(net.address("c"), net.address("d"));
+    net
+}
+
+#[test]
+fn a_flow_is_with_a_member_that_moved_while_the_application_decided() {
+    for (caller, called) in [("b", "d"), ("d", "b")] {
+        let mut net = halves(62);
+        register(&mut net, called, "server");
+        net.run(SECOND);
+        let mine = ask(&mut net, caller, "server");
+        net.run(SECOND);
+        let (flow, answer) = (net.offered(called), Ok(()));
+        let before = net.address("d");
+        net.wires[0].is_cut = false;
+        net.run(60 * SECOND);
+        assert_ne!(net.address("d"), before);
+        net.order(called, Command::Respond { flow, answer });
+        net.run(10 * SECOND);
+        assert_eq!(net.allocated(caller, mine), Some(Ok(())), "{caller}");
+        net.write(caller, mine, b"there");
+        net.write(called, flow, b"and back");
+        net.run(5 * SECOND);
+        assert_eq!(net.read(called, flow), b"there", "{caller}");
+        assert_eq!(net.read(caller, mine), b"and back", "{caller}");
+    }
+}
+
+#[test]
+fn a_connection_that_is_renewed_is_not_renewed_again_by_a_late_copy() {
+    let mut config = config();
+    (config.widths.seq, config.concatenation) = (2, false);
+    let mut net = chain(63, &["a", "b"], config);
+    net.accepts.insert("server".into());
+    register(&mut net, "a", "server");
+    net.run(SECOND);
+    let mine = ask(&mut net, "b", "server");
+    net.run(SECOND);
+    let theirs = net.offered("a");
+    // Until the next renewal; returns what b has sent.
+    let renew = |net: &mut Net| {
+        let before = net.count("b", "flows-rolled");
+        net.take_sent(0, 0);
+        for n in 0..2_000_u32 {
+            for _ in 0..BURST {
+                net.write("b", mine, &n.to_be_bytes());
+            }
+            net.run(10 * MS);
+            assert_eq!(net.read("a", theirs), n.to_be_bytes().repeat(BURST));
+            if net.count("b", "flows-rolled") > before {
+                net.run(SECOND);
+                return net.take_sent(0, 0);
+            }
+        }
+        panic!("sequence numbers do not run out");
+    };
+    let first = renew(&mut net);
+    renew(&mut net);
+    for pdu in first {
+        net.inject(0, 1, pdu);
+    }
+    net.run(SECOND);
+    net.write("a", theirs, b"to whom");
+    net.run(5 * SECOND);
+    assert_eq!(net.read("b", mine), b"to whom");
+}
+
+/// SDUs that are written at a time.
+const BURST: usize = 64;
