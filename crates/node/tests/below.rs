@@ -4,7 +4,7 @@
 mod support;
 
 use carina_api::FlowSpec;
-use carina_api::control::{DifCreate, DifRole, MemberInfo, N1State};
+use carina_api::control::{DifCreate, DifRole, MemberInfo, N1Info, N1State};
 use carina_api::ipc::Mode;
 use serde_json::json;
 use support::members::{enrolled, member};
@@ -89,10 +89,57 @@ fn what_cannot_carry_the_longest_pdu_is_refused_in_words() {
     let both = request(DifRole::Join, "net", &["wire", "hv.x"], "net.guest");
     make(&pair.guest, &both);
     enrolled(&pair.guest, "net.guest");
-    let of_wire = |info: MemberInfo| info.n1.into_iter().find(|n1| n1.dif == dif("wire"));
-    let n1 = of_wire(member(&pair.guest, "net.guest")).unwrap();
-    assert_eq!(n1.state, N1State::Refused, "{n1:?}");
-    assert!(n1.reason.unwrap().contains("wire carries 1400 bytes"));
+    wire_is_refused(&pair);
+}
+
+/// What the guest's member stands on in `wire`.
+fn on_wire(pair: &Pair) -> Vec<N1Info> {
+    let all = member(&pair.guest, "net.guest").n1.into_iter();
+    all.filter(|n1| n1.dif == dif("wire")).collect()
+}
+
+/// All that the guest's member has of `wire`, once nothing is on its way there, is the reason why
+/// it is of no use.
+fn wire_is_refused(pair: &Pair) {
+    let is_moving = |n1: &N1Info| matches!(n1.state, N1State::Allocating | N1State::Up);
+    eventually("the answer has come", || {
+        !on_wire(pair).iter().any(is_moving)
+    });
+    let states = on_wire(pair);
+    assert_eq!(states.len(), 1, "{states:?}");
+    assert_eq!(states[0].state, N1State::Refused, "{states:?}");
+    let reason = states[0].reason.as_ref().unwrap();
+    assert!(reason.contains("wire carries 1400 bytes"), "{reason}");
+}
+
+#[test]
+fn what_was_on_its_way_where_pdus_do_not_fit_is_not_asked_for_again() {
+    for is_accepted in [false, true] {
+        let pair = Pair::doubly_joined("under-way", 1400);
+        let mut create = request(DifRole::Create, "net", &["hv.x"], "net.host");
+        create.config = Some(json!({"max_pdu": 9000}));
+        make(&pair.host, &create);
+        enrolled(&pair.host, "net.host");
+        // Somebody there who answers late.
+        let late = pair.host.conn();
+        late.register("net", Some("wire")).unwrap();
+        let both = request(DifRole::Join, "net", &["wire", "hv.x"], "net.guest");
+        make(&pair.guest, &both);
+        let asked = late.flow_request().request;
+        enrolled(&pair.guest, "net.guest");
+        let states: Vec<_> = on_wire(&pair).iter().map(|n1| n1.state).collect();
+        assert_eq!(states, [N1State::Allocating, N1State::Refused]);
+        if is_accepted {
+            late.accept(asked, Mode::Ring);
+            let mut flow = late.flow();
+            while flow.recv().is_some() {}
+            let (reason, _) = flow.notice().unwrap();
+            assert!(reason.contains("wire carries 1400 bytes"), "{reason}");
+        } else {
+            late.deny(asked, "not today");
+        }
+        wire_is_refused(&pair);
+    }
 }
 
 #[test]

@@ -211,15 +211,11 @@ impl Core {
         self.journal.note(EventKind::FlowAllocated, port, shown);
         let ipcp = upper;
         self.plane.send(Command::N1Up { ipcp, n1, props });
-        if let Some(n1) = self
+        if let Some(reason) = self
             .member_mut(upper)
-            .and_then(|member| member.uses.get_mut(&n1.0))
+            .and_then(|member| member.put_to_use(n1))
         {
-            n1.is_up = true;
-            // Its N-1 DIF was taken away while the flow was on its way.
-            if n1.is_dropped {
-                self.let_go(port, RETRACTED);
-            }
+            self.let_go(port, &reason);
         }
     }
 
@@ -232,6 +228,7 @@ impl Core {
         let Some(used) = member.uses.remove(&n1.0) else {
             return;
         };
+        let wants_another = member.wants_another(&used);
         // What went wrong in an enrollment says more than the end of the flow that followed.
         let (is_told, is_final) = (used.failure.is_some(), used.is_final);
         let reason = match (used.failure, used.is_up) {
@@ -244,7 +241,7 @@ impl Core {
         };
         if let Some(need) = member.needs.iter_mut().find(|need| need.n1 == Some(n1)) {
             need.put_off(&reason, is_final, now);
-        } else if used.is_initiator && !used.is_dropped && !matches!(member.phase, Phase::Left(_)) {
+        } else if wants_another {
             let mut need = Need::new(used.dif, used.remote, now);
             need.put_off(&reason, is_final, now);
             member.needs.push(need);
@@ -270,6 +267,25 @@ impl Core {
                 need.due = need.due.min(now);
             }
         }
+    }
+}
+
+impl Membership {
+    /// An N-1 flow is there; says why it is of no use any more when that turned out while it was on
+    /// its way.
+    fn put_to_use(&mut self, n1: N1Port) -> Option<String> {
+        let used = self.uses.get_mut(&n1.0)?;
+        used.is_up = true;
+        let misfit = self.unfit.get(&used.dif).filter(|_| used.is_initiator);
+        let taken_away = used.is_dropped.then(|| RETRACTED.to_owned());
+        taken_away.or_else(|| misfit.cloned())
+    }
+
+    /// Whether the end of this N-1 flow is a reason to ask for another.
+    fn wants_another(&self, used: &Use) -> bool {
+        let has_left = matches!(self.phase, Phase::Left(_));
+        let is_of_use = !used.is_dropped && !self.unfit.contains_key(&used.dif);
+        used.is_initiator && is_of_use && !has_left
     }
 }
 
