@@ -1,3 +1,5 @@
+//! Entries that spread, are outdated, end and hide.
+
 use super::*;
 use alloc::vec;
 
