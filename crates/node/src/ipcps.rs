@@ -326,6 +326,7 @@ impl Core {
         match event {
             Event::LinkUp { ipcp, peer } => self.on_link(ipcp, Ok(peer)),
             Event::LinkDown { ipcp, reason } => self.on_link(ipcp, Err(reason)),
+            Event::Registered { ipcp, name } => self.on_registered(ipcp, &name, Ok(())),
             Event::PeerRegistered { ipcp: id, name } => {
                 let Some(ipcp) = self.ipcps.get_mut(&id) else {
                     return;
@@ -473,6 +474,7 @@ fn ipcp_of(event: &Event) -> Option<IpcpId> {
     match event {
         Event::LinkUp { ipcp, .. }
         | Event::LinkDown { ipcp, .. }
+        | Event::Registered { ipcp, .. }
         | Event::PeerRegistered { ipcp, .. }
         | Event::PeerUnregistered { ipcp, .. }
         | Event::IncomingFlow { ipcp, .. }

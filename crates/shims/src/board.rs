@@ -108,6 +108,13 @@ impl<X> Board<X> {
         }
     }
 
+    /// Takes a name in, and tells the manager that it is served.
+    pub fn serve(&mut self, name: AppName) {
+        self.names.insert(name.clone());
+        let ipcp = self.ipcp;
+        self.events.put(Event::Registered { ipcp, name });
+    }
+
     /// The next order of the plane.
     pub fn next_order(&self) -> Option<Order> {
         self.orders.borrow_mut().pop_front()

@@ -167,6 +167,13 @@ pub enum Event {
         /// What went wrong.
         reason: String,
     },
+    /// A shim over a network knows a name from here on: what asks for it is not turned away.
+    Registered {
+        /// Which IPCP.
+        ipcp: IpcpId,
+        /// The application of this system.
+        name: AppName,
+    },
     /// An application can be reached at the peer.
     PeerRegistered {
         /// Through which IPCP.

@@ -120,6 +120,12 @@ impl Shim for MediumShim {
         Ok(())
     }
 
+    /// What comes before the data plane knows the name is turned away, and a bare datagram does not
+    /// come again.
+    fn registers_later(&self) -> bool {
+        self.link.is_ok()
+    }
+
     fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {
         if !self.names.remove(name) {
             return Err(Refusal::NotRegistered(name.clone()));
@@ -180,5 +186,24 @@ impl Shim for MediumShim {
             port,
             reason: reason.to_owned(),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_registration_is_confirmed_by_the_data_plane_while_the_medium_is_there() {
+        let ipcp = IpcpId(2);
+        let commands = Mailbox::new().unwrap();
+        let mut shim = MediumShim::new(ipcp, "udp", Offered::datagrams(1400), commands);
+        assert!(!shim.registers_later());
+        let peer = "127.0.0.1:3359".to_owned();
+        shim.handle(&Event::LinkUp { ipcp, peer });
+        assert!(shim.registers_later());
+        let reason = "it is gone".to_owned();
+        shim.handle(&Event::LinkDown { ipcp, reason });
+        assert!(!shim.registers_later());
     }
 }

@@ -47,7 +47,7 @@ impl Eth {
     pub(super) fn obey(&mut self, links: &mut Links) {
         while let Some(order) = self.board.next_order() {
             match order {
-                Order::Register(name) => drop(self.board.names.insert(name)),
+                Order::Register(name) => self.board.serve(name),
                 Order::Unregister(name) => drop(self.board.names.remove(&name)),
                 Order::Allocate {
                     port,
