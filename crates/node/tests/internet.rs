@@ -131,6 +131,9 @@ fn tcp_carries_sdus_of_any_length_and_its_end_is_the_flows() {
     server.deny(server.flow_request().request, "not today");
     assert!(caller.error().message.contains("not today"));
     drop(server);
+    eventually("the name is gone", || {
+        b.control().apps().unwrap().is_empty()
+    });
     let refused = ask();
     let error = refused.error().message;
     assert!(
