@@ -85,7 +85,6 @@ pub(crate) struct Board<X> {
     slots: Vec<Option<Line<X>>>,
     free: Vec<usize>,
     by_port: HashMap<PortId, usize>,
-    next_port: u32,
 }
 
 impl<X> Board<X> {
@@ -104,7 +103,6 @@ impl<X> Board<X> {
             slots: Vec::new(),
             free: Vec::new(),
             by_port: HashMap::new(),
-            next_port: 0,
         }
     }
 
@@ -214,7 +212,7 @@ impl<X> Board<X> {
             self.row.add(Value::DropNoBuffer, 1);
             return None;
         }
-        let port = free_port(&self.directory, &mut self.next_port);
+        let port = free_port(&self.directory);
         let Names { local, remote } = names.clone();
         let name = format!("{local} < {remote} via ipcp {}", self.ipcp);
         let place = Place::offered(self.ipcp, name);

@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
+use std::ops::{Deref, DerefMut};
 use std::rc::Rc;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
@@ -78,22 +79,64 @@ pub(crate) enum Holder {
 }
 
 /// All ports that are in use on the data plane.
-pub(crate) type Directory = Rc<RefCell<HashMap<PortId, Place>>>;
+pub(crate) type Directory = Rc<RefCell<Places>>;
 
-/// A port for a flow that a peer asked for; `next` is where the last search ended.
+/// Where the flow of each port is.
+#[derive(Default)]
+pub(crate) struct Places {
+    by_port: HashMap<PortId, Place>,
+    /// Where the next search for a free port begins.
+    next: u32,
+}
+
+impl Deref for Places {
+    type Target = HashMap<PortId, Place>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.by_port
+    }
+}
+
+impl DerefMut for Places {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.by_port
+    }
+}
+
+/// A port for a flow that a peer asked for: one that no IPCP had for long. What the manager still
+/// says to the flow that had it last would concern the new one.
 ///
 /// Ports from 2^31 to 2^31 + 2^30 belong to the data plane.
-pub(crate) fn free_port(directory: &Directory, next: &mut u32) -> PortId {
-    let directory = directory.borrow();
+pub(crate) fn free_port(directory: &Directory) -> PortId {
+    let mut directory = directory.borrow_mut();
     let ports = 0x8000_0000..0xc000_0000_u32;
     let is_free = |port: &u32| !directory.contains_key(&PortId(*port));
     // Live flows are fewer than ports by far, so this finds one in a few steps.
-    let from = (*next).max(ports.start);
+    let from = directory.next.max(ports.start);
     let port = (from..ports.end).chain(ports).find(is_free).unwrap_or(from);
-    *next = if port + 1 < 0xc000_0000 {
+    directory.next = if port + 1 < 0xc000_0000 {
         port + 1
     } else {
         0x8000_0000
     };
     PortId(port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_was_given_up_is_not_the_next_of_any_ipcp() {
+        let directory = Directory::default();
+        let mut seen = Vec::new();
+        for ipcp in [1, 2, 1, 3, 3, 1] {
+            let port = free_port(&directory);
+            assert!(!seen.contains(&port), "{port} again");
+            seen.push(port);
+            let place = Place::offered(IpcpId(ipcp), String::new());
+            directory.borrow_mut().insert(port, place);
+            directory.borrow_mut().remove(&port);
+        }
+    }
 }

@@ -74,7 +74,6 @@ pub(crate) struct Hv {
     is_armed: bool,
     /// The manager has not kept up with events: nothing more is taken from the peer.
     is_flooded: bool,
-    next_port: u32,
     /// A record passed in the last breath.
     has_moved: bool,
     /// When the breath in which a record last passed was over, in ns.
@@ -124,7 +123,6 @@ impl Hv {
             is_removed: false,
             is_armed: false,
             is_flooded: false,
-            next_port: 0,
             has_moved: false,
             moved_at: 0,
             now: 0,

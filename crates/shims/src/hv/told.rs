@@ -80,7 +80,7 @@ impl Hv {
                 .respond(channel, Err((Outcome::Refused, "not a name")));
             return;
         };
-        let port = free_port(&self.directory, &mut self.next_port);
+        let port = free_port(&self.directory);
         self.put_line(
             channel,
             Line {

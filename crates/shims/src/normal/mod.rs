@@ -93,7 +93,6 @@ pub(crate) struct Normal {
     noted: Counters,
     /// Breaths since then.
     uncounted: u32,
-    next_port: u32,
     now: u64,
     is_removed: bool,
     taps: Taps,
@@ -137,7 +136,6 @@ impl Normal {
             left: Vec::new(),
             noted: Counters::default(),
             uncounted: 0,
-            next_port: 0,
             now: 0,
             is_removed: false,
             taps: parts.taps,

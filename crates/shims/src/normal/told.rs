@@ -63,7 +63,7 @@ impl Normal {
                 .member
                 .handle(self.now, Command::Respond { flow, answer });
         };
-        let port = free_port(&self.directory, &mut self.next_port);
+        let port = free_port(&self.directory);
         let spec = carina_api::FlowSpec::from(wire_spec);
         let line = Line::new(port, LineState::Offered, None, &spec);
         self.put_line(flow, line, links);
