@@ -136,7 +136,7 @@ impl Boot for UdpBoot {
             book: self.book,
             retries: Retries::new(self.config.timeout_ns),
             dialect: match self.config.framing {
-                UdpFraming::Native => Speech::Native(Native::default()),
+                UdpFraming::Native => Speech::Native(Native::new()),
                 UdpFraming::Rlite => Speech::Rlite(Rlite::default()),
             },
             sdu_max: self.config.sdu_max,
@@ -224,8 +224,10 @@ impl Udp {
                     answer: Err(reason),
                 }
                 | Order::Refuse { port, reason } => {
-                    if let Some(peer) = self.board.refused(port) {
-                        self.was_refused(peer, &reason);
+                    let line = self.board.of_port(port).and_then(|at| self.board.line(at));
+                    let names = line.map(|line| line.names.clone());
+                    if let Some((names, peer)) = names.zip(self.board.refused(port)) {
+                        self.was_refused(names, peer, &reason);
                     }
                 }
                 Order::Remove => {
@@ -389,9 +391,9 @@ impl Udp {
         }
     }
 
-    fn was_refused(&mut self, peer: Peer, reason: &str) {
+    fn was_refused(&mut self, names: Names, peer: Peer, reason: &str) {
         if let Speech::Native(_) = self.dialect {
-            self.send_refuse(peer, reason);
+            self.send_refuse(names, peer, reason);
         }
         self.forget(peer);
     }

@@ -1,6 +1,7 @@
 //! Flows over UDP in Carina's own framing.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 
 use carina_engine::counters::Value;
@@ -13,7 +14,6 @@ use super::{Peer, Speech, Udp};
 use crate::board::{Names, Stage};
 
 /// What this framing remembers.
-#[derive(Default)]
 pub(super) struct Native {
     /// Places by this side's number.
     by_own: HashMap<u16, usize>,
@@ -21,10 +21,30 @@ pub(super) struct Native {
     by_theirs: HashMap<(SocketAddr, u16), usize>,
     next: u16,
     /// Requests that were refused, so that a repetition gets the same answer.
-    refused: VecDeque<((SocketAddr, u16), u64, String)>,
+    refused: VecDeque<Refused>,
+}
+
+/// A request that was refused.
+struct Refused {
+    /// The other side's address and number.
+    key: (SocketAddr, u16),
+    names: Names,
+    reason: String,
+    until: u64,
 }
 
 impl Native {
+    /// No flows. Numbers begin anywhere, so that what a peer still sends to the flows of an earlier
+    /// life is not taken for the SDUs of new ones.
+    pub fn new() -> Native {
+        Native {
+            by_own: HashMap::new(),
+            by_theirs: HashMap::new(),
+            next: RandomState::new().hash_one(()) as u16,
+            refused: VecDeque::new(),
+        }
+    }
+
     /// A number that is not in use and was not for a while.
     fn number(&mut self) -> u16 {
         loop {
@@ -103,18 +123,22 @@ impl Udp {
         }
     }
 
-    pub(super) fn send_refuse(&mut self, peer: Peer, reason: &str) {
+    pub(super) fn send_refuse(&mut self, names: Names, peer: Peer, reason: &str) {
         let (Some(to), Some(flow)) = (peer.address, peer.theirs) else {
             return;
         };
         self.say(to, &Frame::Refuse { flow, reason });
-        let until = self.now + REMEMBERED_NS;
+        let refused = Refused {
+            key: (to, flow),
+            names,
+            reason: reason.to_owned(),
+            until: self.now + REMEMBERED_NS,
+        };
         if let Some(native) = self.native() {
             if native.refused.len() >= REFUSED_MAX {
                 native.refused.pop_front();
             }
-            let entry = ((to, flow), until, reason.to_owned());
-            native.refused.push_back(entry);
+            native.refused.push_back(refused);
         }
     }
 
@@ -163,7 +187,7 @@ impl Udp {
                     local: called,
                     remote: caller,
                 };
-                self.requested(from, theirs, names);
+                self.requested(from, theirs, names, links);
             }
             Frame::Accept { flow, from: theirs } => self.granted(from, flow, theirs, links),
             Frame::Refuse { flow, reason } => {
@@ -218,19 +242,22 @@ impl Udp {
     }
 
     /// The other side asks for a flow, maybe again.
-    fn requested(&mut self, from: SocketAddr, theirs: u16, names: Names) {
+    fn requested(&mut self, from: SocketAddr, theirs: u16, names: Names, links: &mut Links) {
         let key = (from, theirs);
         let now = self.now;
         let Some(native) = self.native() else { return };
         if let Some(at) = native.by_theirs.get(&key).copied() {
-            if self.board.line(at).is_some_and(|l| l.stage == Stage::Open) {
-                self.send_accept(at);
+            if self.asks_again(at, &names) {
+                return;
             }
-            return;
+            let text = format!("{} has begun anew", names.remote);
+            self.end(at, Close::Failed(text), links);
         }
-        native.refused.retain(|(_, until, _)| *until > now);
-        let again = native.refused.iter().find(|(known, ..)| *known == key);
-        let again = again.map(|(_, _, reason)| reason.clone());
+        let Some(native) = self.native() else { return };
+        native.refused.retain(|refused| refused.until > now);
+        let is_it = |refused: &&Refused| refused.key == key && refused.names == names;
+        let again = native.refused.iter().find(is_it);
+        let again = again.map(|refused| refused.reason.clone());
         let reason = again.or_else(|| {
             let is_here = self.board.names.contains(&names.local);
             (!is_here).then(|| format!("no application is registered as {}", names.local))
@@ -262,6 +289,23 @@ impl Udp {
         }
     }
 
+    /// Whether a request with the number of this flow is the one that began it: it is answered as
+    /// before then. A peer that has started anew counts from the beginning again, and asks for
+    /// something else, or for what it has had for long.
+    fn asks_again(&mut self, at: usize, names: &Names) -> bool {
+        let now = self.now;
+        let Some(line) = self.board.line(at) else {
+            return false;
+        };
+        let is_recent = now < line.since.saturating_add(REMEMBERED_NS);
+        let is_open = line.stage == Stage::Open;
+        let is_it = line.is_passive && line.names == *names && (is_recent || !is_open);
+        if is_it && is_open {
+            self.send_accept(at);
+        }
+        is_it
+    }
+
     /// The other side has accepted.
     fn granted(&mut self, from: SocketAddr, own: u16, theirs: u16, links: &mut Links) {
         let Some(at) = self.place(from, own) else {
@@ -291,7 +335,7 @@ impl Udp {
     }
 }
 
-/// How long a refusal is remembered, in ns: longer than requests are repeated.
+/// How long an answer may be asked for again, in ns: longer than requests are repeated.
 const REMEMBERED_NS: u64 = 10_000_000_000;
 
 /// Refusals that are remembered.
