@@ -96,3 +96,43 @@ fn four_thousand_flows_at_once() {
     assert!(limit >= 17_000, "{limit} open files are allowed");
     many(4000);
 }
+
+#[test]
+fn what_a_flow_brought_waits_for_its_reader_however_many_flows_follow() {
+    let pair = Pair::new("late", LIMITS);
+    make(&pair.host, DifRole::Create, "host");
+    make(&pair.guest, DifRole::Join, "guest");
+    let server = pair.host.conn();
+    server.register("source", Some("net")).unwrap();
+    eventually("the name can be reached", || {
+        let read = |path| pair.guest.control().rib(Some("net"), None, path, 0);
+        let routed = read("/members/host").is_ok_and(|o| o[0].fields["is_reachable"] == true);
+        routed && read("/directory/source").is_ok()
+    });
+    let open = || {
+        let caller = pair.guest.conn();
+        caller.ask_with("source", Some("net"), FlowSpec::reliable(), Mode::Ring);
+        server.accept(server.flow_request().request, Mode::Ring);
+        (server.flow(), caller.flow())
+    };
+    let (mut theirs, mut mine) = open();
+    // More records than the reader's ring has room for: the rest waits at its member.
+    for n in 0..SMALL_SDUS {
+        theirs.send_patiently(&n.to_be_bytes());
+    }
+    theirs.close();
+    // Enough for what the machine called the flow to be used again.
+    for _ in 0..100 {
+        let (theirs, mine) = open();
+        mine.close();
+        theirs.close();
+    }
+    for n in 0..SMALL_SDUS {
+        let sdu = mine.recv();
+        assert_eq!(sdu, Some(n.to_be_bytes().to_vec()), "of {SMALL_SDUS}");
+    }
+    assert_eq!(mine.recv(), None);
+}
+
+/// SDUs of four bytes whose bytes fit in the ring of a caller, but not their records.
+const SMALL_SDUS: u32 = 8_000;

@@ -119,10 +119,16 @@ impl Normal {
         if let Some(wires) = line.wires {
             self.tag(flow, wires, links);
         }
-        self.keys.insert(line.port, flow);
         // A key is free for the machine when a flow is over; its reader may still be at it.
-        if let Some(old) = self.lines[index].replace(line) {
-            self.end_line(old, links);
+        let old = self.take_line(flow);
+        self.keys.insert(line.port, flow);
+        self.lines[index] = Some(line);
+        match old {
+            Some(old) if old.state == LineState::Ending && !old.held.is_empty() => {
+                self.outlived.push(old);
+            }
+            Some(old) => self.end_line(old, links),
+            None => {}
         }
     }
 
@@ -205,7 +211,7 @@ impl Normal {
             Some(FlowKey(tag as u32))
         });
         let Some((flow, line)) = flow.and_then(|flow| Some((flow, self.take_line(flow)?))) else {
-            return;
+            return self.outlived_ended(link, links);
         };
         if let Some(wires) = line.wires {
             let lost = links.disconnect(wires.to_flow) + line.held.len();
@@ -219,6 +225,20 @@ impl Normal {
             };
             self.member
                 .handle(self.now, Command::Deallocate { flow, reason });
+        }
+        links.wake(self.id);
+    }
+
+    /// The application of a flow whose key another flow has by now wants no more of it.
+    fn outlived_ended(&mut self, link: LinkId, links: &mut Links) {
+        let is_its = |line: &Line| line.wires.is_some_and(|wires| wires.from_flow == link);
+        let Some(at) = self.outlived.iter().position(is_its) else {
+            return;
+        };
+        let line = self.outlived.swap_remove(at);
+        if let Some(wires) = line.wires {
+            let lost = links.disconnect(wires.to_flow) + line.held.len();
+            self.row.add(Value::DropFlowEnded, lost as u64);
         }
         links.wake(self.id);
     }
@@ -303,9 +323,11 @@ impl Normal {
                 continue;
             };
             let Some(line) = self.line_mut(flow) else {
+                self.outlived_reads(link, total, links);
                 continue;
             };
             if line.wires.is_none_or(|wires| wires.to_flow != link) {
+                self.outlived_reads(link, total, links);
                 continue;
             }
             line.consumed = total.min(line.delivered);
@@ -315,6 +337,21 @@ impl Normal {
                 self.end_line(line, links);
             }
             self.touched.push(flow);
+        }
+    }
+
+    /// The reader of a flow whose key another flow has by now has consumed something.
+    fn outlived_reads(&mut self, link: LinkId, total: u64, links: &mut Links) {
+        let is_its = |line: &Line| line.wires.is_some_and(|wires| wires.to_flow == link);
+        let Some(at) = self.outlived.iter().position(is_its) else {
+            return;
+        };
+        let line = &mut self.outlived[at];
+        line.consumed = total.min(line.delivered);
+        flush(line, links);
+        if line.held.is_empty() {
+            let line = self.outlived.swap_remove(at);
+            self.end_line(line, links);
         }
     }
 

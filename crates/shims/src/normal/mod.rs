@@ -76,6 +76,8 @@ pub(crate) struct Normal {
     row: Row,
     /// Indexed by flow key.
     lines: Vec<Option<Line>>,
+    /// Flows that are over but for what their readers have not taken, and whose keys others have.
+    outlived: Vec<Line>,
     keys: HashMap<PortId, FlowKey>,
     /// Indexed by N-1 port.
     n1s: Vec<Option<N1Line>>,
@@ -127,6 +129,7 @@ impl Normal {
             directory: parts.directory,
             row: parts.row,
             lines: Vec::new(),
+            outlived: Vec::new(),
             keys: HashMap::new(),
             n1s: Vec::new(),
             blocked: Vec::new(),

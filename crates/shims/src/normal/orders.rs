@@ -152,6 +152,9 @@ impl Normal {
                 _ => self.request_ended(flow, DESTROYED, links),
             }
         }
+        for line in std::mem::take(&mut self.outlived) {
+            self.end_line(line, links);
+        }
         // Neighbours hear of it, and with them the DIF, unless this is lost on the way: then they
         // find out by themselves.
         self.member.handle(self.now, Command::Leave);
