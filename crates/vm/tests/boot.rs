@@ -60,13 +60,15 @@ fn guest_boots_obeys_reboots_and_leaves_nothing() {
         .unwrap();
     assert_eq!(large.stdout, vec![0; 100 * 1024]);
 
-    // One that lasts does not keep another waiting.
+    // One that lasts does not keep another waiting: each waits for the other.
+    let meet = |own: &str, other: &str| {
+        let wait = format!("touch /tmp/{own}; until test -e /tmp/{other}; do sleep 1; done");
+        vm.run(&format!("{wait}; echo {own}")).unwrap().text()
+    };
     std::thread::scope(|scope| {
-        let slow = scope.spawn(|| vm.run("sleep 3; echo slow").unwrap());
-        let begun = Instant::now();
-        assert_eq!(vm.run("echo quick").unwrap().text(), "quick");
-        assert!(begun.elapsed() < Duration::from_secs(3));
-        assert_eq!(slow.join().unwrap().text(), "slow");
+        let one = scope.spawn(|| meet("one", "two"));
+        assert_eq!(meet("two", "one"), "two");
+        assert_eq!(one.join().unwrap(), "one");
     });
     let error = vm
         .run_within("sleep 60", Duration::from_millis(300))
