@@ -20,6 +20,7 @@ pub mod arrange;
 mod bind;
 mod carry;
 mod check;
+pub mod churn;
 pub mod dialect;
 mod faults;
 #[cfg(test)]

@@ -1,0 +1,282 @@
+//! Applications that have one flow after another: each asks for the next as soon as its own end of
+//! the last is over, while the other end, or what was said about it, is still on its way.
+//!
+//! Numbers are used again as soon as a dialect allows it, over cables that reorder what passes, so
+//! that the end of a flow meets the beginning of the next in every order.
+
+use carina_ipcp::{Command, Config, DifConfig};
+use carina_wire::FlowSpec;
+use carina_wire::dif::Dialect;
+
+use crate::dialect::Terms;
+use crate::link::Profile;
+use crate::member::Birth;
+use crate::parts::{Attachment, Below, SeatId};
+use crate::random::{Random, mix};
+use crate::stream::Lengths;
+use crate::traffic::{Ending, Reader, State, Wish};
+use crate::world::World;
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Churn {
+    /// The seed.
+    pub seed: u64,
+    /// What the members speak.
+    pub dialect: Dialect,
+    /// Flows that each caller has, one after another.
+    pub rounds: usize,
+}
+
+/// One application that calls.
+struct Caller {
+    from: SeatId,
+    to: usize,
+    rounds: usize,
+    /// Its session, and how that ends.
+    current: Option<(usize, Parting)>,
+}
+
+/// Who ends a flow, and when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Parting {
+    /// The calling side before it has an answer, after so many steps.
+    Unanswered(u64),
+    /// A side when it has written everything.
+    Written(usize),
+    /// Both sides as soon as they have.
+    Both,
+}
+
+/// Three members in a row.
+struct Run {
+    world: World,
+    random: Random,
+    callers: Vec<Caller>,
+    flows: u64,
+}
+
+impl Churn {
+    /// Runs it. Returns how many flows were asked for.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn run(&self, birth: Birth) -> Result<u64, String> {
+        let terms = Terms::of(self.dialect);
+        let mut run = Run::new(self, birth);
+        run.live(terms);
+        let failures = run.world.take_failures();
+        match failures.is_empty() {
+            true => Ok(run.flows),
+            false => Err(failures.join("\n") + "\n" + &run.world.describe()),
+        }
+    }
+}
+
+impl Run {
+    fn new(churn: &Churn, birth: Birth) -> Run {
+        let terms = Terms::of(churn.dialect);
+        let mut random = Random::new(mix(churn.seed, 0xc407));
+        // Where requests are not repeated none may be lost.
+        let loss = if terms.repeats_management { 200 } else { 0 };
+        let profile = Profile {
+            delay_ns: random.within(MS / 10, 20 * MS),
+            jitter_ns: random.below(10 * MS),
+            reorder: 2_000,
+            loss,
+            ..Profile::clean()
+        };
+        let config = terms.config(churn.seed, MEMBERS, &profile, DifConfig::default());
+        let mut world = World::new(churn.seed, birth);
+        let systems: Vec<_> = (0..MEMBERS)
+            .map(|at| world.add_system(&format!("s{at}")))
+            .collect();
+        let mut seats = Vec::new();
+        for (at, system) in systems.iter().enumerate() {
+            let config = Config {
+                name: format!("m{at}"),
+                dif: "net".to_owned(),
+                dialect: churn.dialect,
+                dif_config: Some(config.clone()),
+            };
+            let born = world.now() + at as u64 * 1_000 * MS;
+            seats.push(world.add_seat(*system, config, at == 0, born));
+            world.add_app(seats[at], &format!("app{at}"));
+        }
+        for at in 1..MEMBERS {
+            let ends = [at, at - 1];
+            let cable = world.add_cable(ends.map(|end| systems[end]), profile, None);
+            for side in 0..2 {
+                let attachment = Attachment {
+                    below: Below::Cable(cable),
+                    remote: format!("m{}", ends[1 - side]),
+                    asks: side == 0,
+                    is_reliable: false,
+                };
+                world.attach(seats[ends[side]], attachment);
+            }
+        }
+        let pairs = (0..MEMBERS).flat_map(|from| (0..MEMBERS).map(move |to| (from, to)));
+        let pairs = pairs.filter(|(from, to)| from != to);
+        let callers = pairs.flat_map(|pair| [pair; CALLERS_PER_PAIR]);
+        let caller = |(from, to): (usize, usize)| Caller {
+            from: seats[from],
+            to,
+            rounds: churn.rounds,
+            current: None,
+        };
+        let callers = callers.map(caller).collect();
+        Run {
+            world,
+            random,
+            callers,
+            flows: 0,
+        }
+    }
+
+    fn live(&mut self, terms: Terms) {
+        let end = self.world.now() + terms.join_ns(MEMBERS as u64);
+        let is_there = |world: &World| world.is_joined();
+        if !self
+            .world
+            .run_while(end, 1_000 * MS, |world| !is_there(world))
+        {
+            return self.world.fail("not everybody has joined".to_owned());
+        }
+        // Everybody hears of every application.
+        self.world.run_for(60_000 * MS);
+        let end = self.world.now() + LIMIT_NS;
+        while self.goes_on() {
+            self.world.run_for(STEP_NS);
+            if self.world.now() > end {
+                return self.world.fail("some flows never end".to_owned());
+            }
+            for at in 0..self.callers.len() {
+                self.turn(at);
+            }
+        }
+        if self.world.failures().is_empty() {
+            self.world.run_for(terms.part_ns);
+            self.world.check_sessions();
+        }
+        if self.world.failures().is_empty() {
+            self.world.check_leaks();
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        let is_busy = |caller: &Caller| caller.rounds > 0 || caller.current.is_some();
+        self.world.failures().is_empty() && self.callers.iter().any(is_busy)
+    }
+
+    /// What a caller does now.
+    fn turn(&mut self, at: usize) {
+        let Some((number, parting)) = self.callers[at].current else {
+            return self.call(at);
+        };
+        let [caller, _] = &self.world.sessions[number].ends;
+        match caller.as_ref().map(|end| end.state.clone()) {
+            Some(State::Asking) => {
+                if let Parting::Unanswered(steps) = parting {
+                    match steps.checked_sub(1) {
+                        Some(left) => {
+                            let parting = Parting::Unanswered(left);
+                            self.callers[at].current = Some((number, parting));
+                        }
+                        None => self.give_up(number),
+                    }
+                }
+            }
+            Some(State::Open) => self.part(number, parting),
+            Some(State::Denied(reason)) => {
+                let text = format!("session {number} is refused: {reason}");
+                self.world.fail(text);
+            }
+            // The other end may know nothing of it yet.
+            _ => {
+                self.callers[at].current = None;
+                self.call(at);
+            }
+        }
+    }
+
+    fn call(&mut self, at: usize) {
+        let caller = &mut self.callers[at];
+        let Some(left) = caller.rounds.checked_sub(1) else {
+            return;
+        };
+        caller.rounds = left;
+        let spec = *self
+            .random
+            .pick(&[FlowSpec::reliable(), FlowSpec::unreliable()]);
+        let parting = match self.random.below(8) {
+            0 => Parting::Unanswered(self.random.below(40)),
+            1..4 => Parting::Written(0),
+            4..6 => Parting::Written(1),
+            _ => Parting::Both,
+        };
+        let wish = Wish {
+            from: caller.from,
+            to: format!("app{}", caller.to),
+            spec,
+            sdus: [self.random.below(6), self.random.below(6)],
+            lengths: Lengths::Mixed(400),
+            pause_ns: 0,
+            readers: [Reader::eager(); 2],
+            ending: Ending::Never,
+            is_refused: false,
+        };
+        match self.world.call(wish) {
+            Some(number) => {
+                self.flows += 1;
+                self.callers[at].current = Some((number, parting));
+            }
+            None => {
+                let (from, to) = (self.callers[at].from, self.callers[at].to);
+                let name = self.world.name(from).to_owned();
+                self.world.fail(format!("{name} cannot call app{to}"));
+            }
+        }
+    }
+
+    /// Ends a session where it is its time.
+    fn part(&mut self, number: usize, parting: Parting) {
+        let sides: &[usize] = match parting {
+            Parting::Written(0) => &[0],
+            Parting::Written(_) => &[1],
+            Parting::Both | Parting::Unanswered(_) => &[0, 1],
+        };
+        for side in sides {
+            if self.world.sessions[number].streams[*side].is_written() {
+                self.world.close(number, *side);
+            }
+        }
+    }
+
+    /// The calling application does not wait for the answer.
+    fn give_up(&mut self, number: usize) {
+        let Some(end) = &mut self.world.sessions[number].ends[0] else {
+            return;
+        };
+        end.state = State::Ended;
+        let (seat, flow) = (end.seat, end.key);
+        if let Some(life) = self.world.life(seat) {
+            life.let_go(flow);
+        }
+        let reason = String::new();
+        self.world
+            .command(seat, Command::Deallocate { flow, reason });
+    }
+}
+
+const MEMBERS: usize = 3;
+
+const CALLERS_PER_PAIR: usize = 2;
+
+const MS: u64 = 1_000_000;
+
+/// How often callers look around.
+const STEP_NS: u64 = 2 * MS;
+
+/// Time in which all flows must be through.
+const LIMIT_NS: u64 = 3_000_000 * MS;

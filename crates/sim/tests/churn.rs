@@ -1,0 +1,38 @@
+//! Flows that follow upon one another without a pause, in all dialects.
+
+use carina_sim::birth;
+use carina_sim::churn::Churn;
+use carina_wire::dif::Dialect;
+
+fn seeds_hold(dialect: Dialect) {
+    for seed in 0..SEEDS {
+        let churn = Churn {
+            seed,
+            dialect,
+            rounds: ROUNDS,
+        };
+        match churn.run(birth()) {
+            Ok(flows) => assert_eq!(flows, 12 * ROUNDS as u64),
+            Err(reason) => panic!("seed {seed}, {}: {reason}", dialect.name()),
+        }
+    }
+}
+
+#[test]
+fn native_flows_follow_upon_one_another() {
+    seeds_hold(Dialect::Native);
+}
+
+#[test]
+fn rlite_flows_follow_upon_one_another() {
+    seeds_hold(Dialect::Rlite);
+}
+
+#[test]
+fn irati_flows_follow_upon_one_another() {
+    seeds_hold(Dialect::Irati);
+}
+
+const SEEDS: u64 = 8;
+
+const ROUNDS: usize = 25;
