@@ -177,6 +177,9 @@ impl Core {
 
     /// Makes a shim over a network.
     fn create_medium(&mut self, create: IpcpCreate) -> Result<IpcpId, ErrorBody> {
+        let others = self.ipcps.values();
+        let others = others.filter_map(|ipcp| ipcp.made_from.as_ref());
+        crate::media::check_alone(&create, others)?;
         let (medium, offered) = crate::media::open(&create)?;
         let id = self.free_ipcp()?;
         let kind = match create.kind {

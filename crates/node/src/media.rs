@@ -89,6 +89,39 @@ pub fn check(create: &IpcpCreate) -> Result<(), String> {
     Ok(())
 }
 
+/// Checks that no other Ethernet shim has the same frames: none says to which of two it belongs,
+/// so that each would take the SDUs of the other's flows for those of its own.
+///
+/// # Errors
+/// Whose they are.
+pub fn check_alone<'a>(
+    create: &IpcpCreate,
+    others: impl IntoIterator<Item = &'a IpcpCreate>,
+) -> Result<(), ErrorBody> {
+    let Some((interface, vlan)) = wire_of(create) else {
+        return Ok(());
+    };
+    let is_same = |other: &&IpcpCreate| wire_of(other) == Some((interface, vlan));
+    let Some(other) = others.into_iter().find(is_same) else {
+        return Ok(());
+    };
+    let frames = match vlan {
+        0 => "frames without tag".to_owned(),
+        vlan => format!("VLAN {vlan}"),
+    };
+    let what = format!(
+        "IPCP {}: {frames} on {interface} are IPCP {}'s, of DIF {}; another VLAN can be another DIF",
+        create.name, other.name, other.dif
+    );
+    Err(ErrorBody::new(ErrorCode::Conflict, what))
+}
+
+/// The interface and VLAN of an Ethernet shim.
+fn wire_of(create: &IpcpCreate) -> Option<(&str, u16)> {
+    let interface = create.interface.as_deref()?;
+    Some((interface, vlan_of(create).ok()?))
+}
+
 /// Opens the medium of an IPCP.
 ///
 /// # Errors
@@ -250,6 +283,23 @@ mod tests {
         assert!(check(&named("7", 8)).unwrap_err().contains("the DIF is 7"));
         assert!(check(&named("x", 4095)).unwrap_err().contains("1 to 4094"));
         assert!(check(&eth("4095")).unwrap_err().contains("1 to 4094"));
+    }
+
+    #[test]
+    fn a_vlan_of_an_interface_has_one_shim() {
+        let there = [eth("lan"), eth("10")];
+        for twin in ["x", "10"] {
+            let error = check_alone(&eth(twin), &there).unwrap_err();
+            assert_eq!(error.code, ErrorCode::Conflict);
+            assert!(error.message.contains("are IPCP e's"), "{error}");
+        }
+        let elsewhere = IpcpCreate {
+            interface: Some("eth1".to_owned()),
+            ..eth("lan")
+        };
+        for other in [eth("11"), elsewhere] {
+            check_alone(&other, &there).unwrap();
+        }
     }
 
     #[test]

@@ -104,3 +104,44 @@ fn bad_values_show_their_line() {
 fn oversized_text_is_refused_unread() {
     assert!(refusal(&" ".repeat(TEXT_BYTES_MAX + 1)).contains("at most"));
 }
+
+#[test]
+fn what_only_an_ipcp_understands_is_checked_before_anything_is_made() {
+    let dif = "[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"local\"]\n";
+    for (config, expected) in [
+        (
+            "[dif.config.policies.rmt-queue]\nname = \"red\"\nparams = { least = \"0\" }",
+            "parameter least is \"0\"",
+        ),
+        (
+            "[dif.config.policies.rmt-queu]\nname = \"red\"",
+            "\"rmt-queu\"",
+        ),
+        (
+            "[[dif.config.cubes]]\nid = 1\nname = \"a\"\n[[dif.config.cubes]]\nid = 1\nname = \"b\"",
+            "ids are 1 or more, each once",
+        ),
+        ("[dif.config]\nmax_pdu = 70000", "max-pdu is 128 to 65535"),
+    ] {
+        let error = refusal(&format!("\n{dif}{config}"));
+        assert!(error.contains("line 2: DIF net"), "{error}");
+        assert!(error.contains(expected), "{error}");
+    }
+}
+
+#[test]
+fn encryption_with_an_authentication_that_is_said_apart_is_read() {
+    Config::parse(
+        r#"
+        [[dif]]
+        name = "net"
+        role = "create"
+        over = ["local"]
+        auth = "password:/nowhere"
+        [dif.config.policies.sdu-protection]
+        name = "aead"
+        "#,
+        None,
+    )
+    .unwrap();
+}

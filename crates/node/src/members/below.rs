@@ -342,4 +342,14 @@ mod tests {
         member.drop_met_needs();
         assert_eq!(wanted(&member), ["net in ab", "net.d in bc", "net in bc"]);
     }
+
+    #[test]
+    fn a_refusal_is_for_good_from_the_moment_it_is_seen() {
+        let mut member = joining(&["ab"]);
+        member.needs[0].n1 = Some(N1Port(7));
+        member.note_refusal(N1Port(7), "wrong password".to_owned(), true);
+        assert_eq!((member.failures, member.is_refused()), (1, true));
+        member.note_refusal(N1Port(7), "no answer".to_owned(), false);
+        assert_eq!((member.failures, member.is_refused()), (2, false));
+    }
 }

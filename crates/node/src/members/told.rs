@@ -2,6 +2,17 @@
 
 use super::*;
 
+impl Membership {
+    /// Takes note of an attempt that was refused, and whether for good: at once, not when its N-1
+    /// flow has ended, for whoever sees the failure before would take it for one that passes.
+    pub(super) fn note_refusal(&mut self, n1: N1Port, reason: String, is_final: bool) {
+        if let Some(need) = self.needs.iter_mut().find(|need| need.n1 == Some(n1)) {
+            need.is_final = is_final;
+        }
+        self.note_failure(reason);
+    }
+}
+
 impl Core {
     /// Acts on what a normal IPCP says.
     pub fn on_member(&mut self, id: IpcpId, event: Told) {
@@ -102,7 +113,7 @@ impl Core {
         used.failure = Some(what.clone());
         used.is_final = is_final;
         let port = used.port;
-        member.note_failure(what);
+        member.note_refusal(n1, what, is_final);
         self.let_go(port, ENROLL_FAILED);
     }
 
