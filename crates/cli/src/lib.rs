@@ -10,6 +10,7 @@ mod dissect;
 mod failure;
 pub mod fuzz;
 mod import;
+mod interrupt;
 mod lab;
 mod measure;
 mod reach;

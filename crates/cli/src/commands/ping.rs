@@ -1,6 +1,6 @@
 //! `carina ping`: echo over a flow, client and server (rina-echo-time).
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use carina_api::{AppName, DifName};
 use carina_client::{Error, Flow};
@@ -12,6 +12,7 @@ use crate::carriage::flow::FlowCarriage;
 use crate::carriage::{Arrival, Carriage};
 use crate::commands::perf::SpecName;
 use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::interrupt::Interrupt;
 use crate::measure::duration::parse_ns;
 use crate::measure::summary::Summary;
 use crate::measure::traffic::{SDU_MAX, bytes};
@@ -29,7 +30,8 @@ pub const ECHO_SERVER: &str = "rina.apps.echotime";
     after_help = "Examples:\n  carina ping --listen\n  carina ping rina.apps.echotime -c 10 -s 1400\n  \
     carina ping --flood -c 100000 -q\n  carina ping --dif 10 --spec unreliable\n\n\
     Every byte of every answer is compared with what was sent. \
-    The exit code is 1 when an answer was missing or damaged."
+    The exit code is 1 when an answer was missing or damaged. \
+    SIGINT and SIGTERM end it; it prints what it has measured."
 )]
 pub struct PingArgs {
     /// The name of the server
@@ -179,12 +181,16 @@ fn exchange(
         damaged: 0,
         rtt_us: None,
     };
+    let stop = Interrupt::take().attempt("waiting for signals")?;
+    let mut look = 0;
     while args.count == 0 || result.sent < args.count {
         let seq = result.sent;
         let before = monotonic_ns();
-        carriage.send(payload.sdu(seq, size))?;
+        if !send(&mut carriage, payload.sdu(seq, size), &stop)? {
+            break;
+        }
         result.sent += 1;
-        match answer(&mut carriage, &mut buffer, args, &mut payload, seq)? {
+        match answer(&mut carriage, &mut buffer, args, &mut payload, seq, &stop)? {
             Arrival::Sdu(len) => {
                 let rtt_us = (monotonic_ns() - before) as f64 / 1e3;
                 let whole = len == size && payload.matches(&buffer[..len], seq);
@@ -203,13 +209,34 @@ fn exchange(
             Arrival::Idle => {}
             Arrival::End => return Err(failed("the server closed the flow before it answered")),
         }
-        if !args.flood && (args.count == 0 || result.sent < args.count) {
-            let next = before.saturating_add(args.interval);
-            std::thread::sleep(Duration::from_nanos(next.saturating_sub(monotonic_ns())));
+        let is_last = args.count != 0 && result.sent >= args.count;
+        let is_due = !args.flood || before >= look;
+        if is_last || !is_due {
+            continue;
+        }
+        look = before.saturating_add(LOOK.as_nanos() as u64);
+        let next = if args.flood {
+            0
+        } else {
+            before.saturating_add(args.interval)
+        };
+        let pause = Duration::from_nanos(next.saturating_sub(monotonic_ns()));
+        if stop.comes_within(pause).attempt("waiting for signals")? {
+            break;
         }
     }
     result.rtt_us = Summary::of(&times);
     Ok(result)
+}
+
+/// Sends an SDU; false when a signal came while there was no room for it.
+fn send(carriage: &mut FlowCarriage, sdu: &[u8], stop: &Interrupt) -> Result<bool, Failure> {
+    while !carriage.send_until(sdu, Instant::now() + LOOK)? {
+        if stop.is_there().attempt("waiting for signals")? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Waits for the answer to an SDU. On an unreliable flow late answers to earlier ones are passed
@@ -220,21 +247,26 @@ fn answer(
     args: &PingArgs,
     payload: &mut Payload,
     seq: u64,
+    stop: &Interrupt,
 ) -> Result<Arrival, Failure> {
     let size = args.size as usize;
     let deadline = monotonic_ns().saturating_add(args.timeout);
     loop {
-        let left = deadline.saturating_sub(monotonic_ns());
-        match carriage.recv(buffer, Duration::from_nanos(left))? {
+        let left = Duration::from_nanos(deadline.saturating_sub(monotonic_ns()));
+        match carriage.recv(buffer, left.min(LOOK))? {
             Arrival::Sdu(len) if args.spec != SpecName::Reliable => {
                 if len >= size && payload.matches(&buffer[..size], seq) {
                     return Ok(Arrival::Sdu(size));
                 }
             }
+            Arrival::Idle if left > LOOK && !stop.is_there().attempt("waiting for signals")? => {}
             other => return Ok(other),
         }
     }
 }
+
+/// How often a signal is looked for.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// Round-trip times kept.
 const TIMES_MAX: usize = 1 << 20;

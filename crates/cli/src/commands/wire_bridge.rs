@@ -8,7 +8,7 @@ use carina_sys::monotonic_ns;
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::failure::{Attempt, Outcome};
+use crate::failure::{Attempt, Outcome, usage};
 use crate::measure::duration::parse_ns;
 use crate::report::table::Table;
 use crate::report::{print_json, print_line};
@@ -27,7 +27,7 @@ pub struct Pace {
 /// Runs a bridge until it is stopped or its time is over, and prints its counters.
 ///
 /// # Errors
-/// An interface cannot be used.
+/// An interface cannot be used, or both are the same.
 pub fn run(
     shared: &Shared,
     names: [&str; 2],
@@ -35,6 +35,13 @@ pub fn run(
     changes: [Option<Change>; 2],
     pace: &Pace,
 ) -> Outcome {
+    if names[0] == names[1] {
+        let what = format!(
+            "{} cannot be joined with itself; name two interfaces",
+            names[0]
+        );
+        return Err(usage(what));
+    }
     let stop = StopSignal::new().attempt("waiting for signals")?;
     let opened = Bridge::open(names, plans, changes);
     let mut bridge = opened.attempt(format!("joining {} and {}", names[0], names[1]))?;

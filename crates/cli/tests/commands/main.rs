@@ -5,5 +5,6 @@
 
 mod members;
 mod node;
+mod ping;
 mod policies;
 mod stalls;

@@ -1,0 +1,34 @@
+//! `carina ping` that somebody ends.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::node::{CARINA, Node};
+
+#[test]
+fn a_ping_without_end_tells_what_it_measured_when_it_is_stopped() {
+    let node = Node::new();
+    let ping = |words: &[&str]| {
+        let mut command = Command::new(CARINA);
+        command.arg("--run").arg(node.directory.path().join("run"));
+        command.args(["--wait", "60s"]).args(words);
+        command.stdout(Stdio::piped()).spawn().unwrap()
+    };
+    let mut server = ping(&["ping", "--listen"]);
+    for signal in [Signal::INT, Signal::TERM] {
+        // Long before the next SDU is due.
+        let mut client = ping(&["ping", "-c", "0", "-i", "1h"]);
+        let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
+        let mut next = || lines.next().unwrap().unwrap();
+        next();
+        assert!(next().contains("seq=0"));
+        kill_process(Pid::from_child(&client), signal).unwrap();
+        assert!(next().starts_with("1 SDUs sent, 1 answered"));
+        assert!(next().starts_with("rtt min/avg/max"));
+        assert!(client.wait().unwrap().success());
+    }
+    let _ = server.kill();
+    let _ = server.wait();
+}
