@@ -19,7 +19,7 @@ fn a_ping_without_end_tells_what_it_measured_when_it_is_stopped() {
     let mut server = ping(&["ping", "--listen"]);
     for signal in [Signal::INT, Signal::TERM] {
         // Long before the next SDU is due.
-        let mut client = ping(&["ping", "-c", "0", "-i", "1h"]);
+        let mut client = ping(&["ping", "-c", "0", "-i", "60m"]);
         let mut lines = BufReader::new(client.stdout.take().unwrap()).lines();
         let mut next = || lines.next().unwrap().unwrap();
         next();

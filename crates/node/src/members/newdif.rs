@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use carina_api::control::{Dialect, DifCreate, DifRole};
 use carina_api::{AppName, DifName, LocalName};
 use carina_ipcp::policy::component::AUTHENTICATION;
-use carina_ipcp::{Config as IpcpConfig, DifConfig, PolicySpec};
+use carina_ipcp::{DifConfig, PolicySpec};
 use serde::Deserialize;
 
 use super::dialect::{self, Given};
@@ -83,22 +83,10 @@ impl NewDif {
                 self.dialect.name(),
                 dialect::AUTH_OF_OTHERS
             )),
-            _ => self
-                .check_on_trial()
+            _ => dialect::configure(self.dialect, self.role, self.config.as_ref())
+                .map(drop)
                 .map_err(|what| format!("DIF {name}: {what}")),
         }
-    }
-
-    /// What only an IPCP knows of its configuration, such as policies and cubes: a configuration
-    /// of a node that has such a mistake must not be applied up to there.
-    fn check_on_trial(&self) -> Result<(), String> {
-        let config = IpcpConfig {
-            name: self.first_contact().into(),
-            dif: self.name.as_str().to_owned(),
-            dialect: dialect::on_the_wire(self.dialect),
-            dif_config: self.dif_config(None)?,
-        };
-        super::check_config(&config, self.role)
     }
 
     /// Whom to ask for admission.
