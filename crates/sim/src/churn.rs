@@ -78,12 +78,16 @@ impl Run {
         let terms = Terms::of(churn.dialect);
         let mut random = Random::new(mix(churn.seed, 0xc407));
         // Where requests are not repeated none may be lost.
-        let loss = if terms.repeats_management { 200 } else { 0 };
+        let (loss, duplication) = match terms.repeats_management {
+            true => (200, 1_000),
+            false => (0, 0),
+        };
         let profile = Profile {
             delay_ns: random.within(MS / 10, 20 * MS),
             jitter_ns: random.below(10 * MS),
             reorder: 2_000,
             loss,
+            duplication,
             ..Profile::clean()
         };
         let config = terms.config(churn.seed, MEMBERS, &profile, DifConfig::default());

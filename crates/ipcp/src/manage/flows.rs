@@ -22,6 +22,9 @@ const KEYS_RESTING: usize = 64;
 /// Ends that are remembered, to be repeated to whoever asks again.
 const REFUSALS_MAX: usize = 1024;
 
+/// Called flows that are remembered after their end.
+const ENDED_MAX: usize = 4096;
+
 /// Which end of a flow this member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
@@ -101,8 +104,36 @@ pub(super) struct Flows {
     pub(super) endings: BTreeMap<i32, Exchange>,
     /// What was refused lately: the answer, and until when it is kept.
     pub(super) refusals: BTreeMap<String, (Message, u64)>,
+    /// Called flows that have ended.
+    pub(super) ended: Ended,
     resting: VecDeque<FlowKey>,
     next: u32,
+}
+
+/// Names of called flows that have ended, the latest of them: a copy of a request that comes when
+/// all is over must not open the flow again. The names hold random numbers; none is used twice.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    names: BTreeSet<String>,
+    in_order: VecDeque<String>,
+}
+
+impl Ended {
+    pub(super) fn insert(&mut self, name: String) {
+        if !self.names.insert(name.clone()) {
+            return;
+        }
+        self.in_order.push_back(name);
+        if self.in_order.len() > ENDED_MAX
+            && let Some(oldest) = self.in_order.pop_front()
+        {
+            self.names.remove(&oldest);
+        }
+    }
+
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.names.contains(name)
+    }
 }
 
 impl Flows {
@@ -131,6 +162,9 @@ impl Flows {
         self.by_name.remove(&(flow.name.clone(), flow.role));
         self.timed.remove(&key);
         self.resting.push_back(key);
+        if flow.role == Role::Called {
+            self.ended.insert(flow.name.clone());
+        }
         Some(flow)
     }
 

@@ -119,5 +119,29 @@ fn a_connection_that_is_renewed_is_not_renewed_again_by_a_late_copy() {
     assert_eq!(net.read("b", mine), b"to whom");
 }
 
+#[test]
+fn a_late_copy_of_a_request_does_not_open_the_flow_again() {
+    // The one called ends the flow, or the one who calls.
+    for ends in ["a", "c"] {
+        let mut net = chain(64, &["a", "b", "c"], config());
+        net.accepts.insert("server".into());
+        register(&mut net, "a", "server");
+        net.run(SECOND);
+        net.take_sent(0, 0);
+        let mine = ask(&mut net, "c", "server");
+        net.run(SECOND);
+        let asked = net.take_sent(0, 0);
+        let flow = if ends == "c" { mine } else { net.offered("a") };
+        net.deallocate(ends, flow);
+        net.run(5 * SECOND);
+        for pdu in asked {
+            net.inject(0, 1, pdu);
+        }
+        net.run(SECOND);
+        assert_eq!(net.incoming["a"].len(), 1, "{ends} ended it");
+        assert_eq!(net.count("a", "stale"), 1, "{ends} ended it");
+    }
+}
+
 /// SDUs that are written at a time.
 const BURST: usize = 64;

@@ -33,6 +33,13 @@ impl Management {
             let answer = answer.clone();
             return self.reply_to(now, asker, &answer, dt);
         }
+        if self.flows.ended.contains(name) {
+            self.journal.count("stale");
+            let ended = message
+                .answer()
+                .with_error(result::ERROR, "the flow has ended");
+            return self.reply_to(now, asker, &ended, dt);
+        }
         let wanted = dialect::decode::<FlowObject>(dialect::bytes(message));
         let spec = wanted
             .as_ref()

@@ -11,7 +11,7 @@ use super::super::dialect::{self, FlowEnd, Object, result};
 use super::super::flows::{self, Role, State};
 use super::super::replicated::FORGET_NS;
 use super::super::rib::Asker;
-use super::{LINGER_NS, REFUSED_NS, exchange};
+use super::{LINGER_NS, exchange};
 use crate::api::{Event, FlowKey};
 use crate::seam::{DataTransfer, Owner};
 
@@ -129,7 +129,7 @@ impl Management {
             return self.reject_to(now, asker, message, result::VALUE, reason, dt);
         };
         self.reply_to(now, asker, &message.answer(), dt);
-        self.end_before_request(now, asker, name);
+        self.end_before_request(asker, name);
         let own = asker.name == self.own;
         for role in [Role::Caller, Role::Called] {
             let Some(key) = self.flows.find(name, role) else {
@@ -149,14 +149,11 @@ impl Management {
 
     /// The end of a flow may overtake the request for it, or the last copy of that: nobody must be
     /// asked any more, whose answer would find nobody.
-    fn end_before_request(&mut self, now: u64, asker: &Asker, name: &str) {
+    fn end_before_request(&mut self, asker: &Asker, name: &str) {
         let caller = name.split_once('-').map(|(address, _)| address);
         let is_callers = caller.and_then(|address| address.parse().ok()) == Some(asker.address);
         if is_callers && self.flows.find(name, Role::Called).is_none() {
-            let object = Object::Flow(Some(name.to_string()));
-            let answer = dialect::request(Opcode::Create, &object, None).answer();
-            let answer = answer.with_error(result::ERROR, "the flow has ended");
-            self.flows.refused(now, name, answer, now + REFUSED_NS);
+            self.flows.ended.insert(name.to_string());
         }
     }
 
