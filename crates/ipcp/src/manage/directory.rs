@@ -14,9 +14,10 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 use carina_wire::check_name;
 
-use super::dialect::{self, Registrants, result};
+use super::dialect::{self, MemberValue, Registrants, result};
 use super::policies::DirectoryPolicy;
 use super::registrations::Registering;
+use super::replicated::Kind;
 use super::rib::Asker;
 use super::{MS, Management};
 use crate::api::Event;
@@ -46,8 +47,8 @@ pub(super) struct Directory {
     touched: BTreeSet<String>,
     /// Members that have each application.
     places: BTreeMap<String, Vec<String>>,
-    /// What this member holds as a home: application, member, until when.
-    held: BTreeMap<String, BTreeMap<String, u64>>,
+    /// What this member holds as a home: application, member.
+    held: BTreeMap<String, BTreeMap<String, Held>>,
     held_count: usize,
     /// Answers of homes.
     cache: BTreeMap<String, (Vec<String>, u64)>,
@@ -64,6 +65,22 @@ pub(super) struct Directory {
     /// Own registrations to be told when there is room for more questions.
     pub(super) backlog: BTreeSet<String>,
     pub(super) round: u64,
+}
+
+/// A registration at its home.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// Life of the registrant that told of it, and its message: invoke ids of one life grow.
+    told: (u64, i32),
+    /// Until when it is believed.
+    until: u64,
+}
+
+impl Held {
+    /// A word of the same life that was said before what is held.
+    fn is_newer_than(self, (incarnation, invoke): (u64, i32)) -> bool {
+        self.told.0 == incarnation && self.told.1 > invoke
+    }
 }
 
 /// What is known of an application's place.
@@ -119,8 +136,19 @@ impl Management {
             let reason = "that is no name of an application";
             return self.reject_to(now, asker, message, result::VALUE, reason, dt);
         }
-        if message.opcode == Opcode::Create {
-            if let Err(reason) = self.hold(now, name, &asker.name, names_max) {
+        let value = self.store.value(Kind::Member, &asker.name, &asker.name);
+        let value = value.and_then(dialect::decode::<MemberValue>);
+        let told = (
+            value.map_or(0, |value| value.incarnation),
+            message.invoke_id,
+        );
+        let holders = self.directory.held.get(name);
+        let held = holders.and_then(|holders| holders.get(&asker.name));
+        if held.is_some_and(|held| held.is_newer_than(told)) {
+            // Overtaken on its way, or a copy: what was said last holds.
+            self.journal.count("stale");
+        } else if message.opcode == Opcode::Create {
+            if let Err(reason) = self.hold(now, name, &asker.name, told, names_max) {
                 self.journal.count("registrations-refused");
                 return self.reject_to(now, asker, message, result::FULL, &reason, dt);
             }
@@ -141,7 +169,14 @@ impl Management {
     ///
     /// # Errors
     /// The limit that is reached, and what would help.
-    fn hold(&mut self, now: u64, name: &str, member: &str, names_max: usize) -> Result<(), String> {
+    fn hold(
+        &mut self,
+        now: u64,
+        name: &str,
+        member: &str,
+        told: (u64, i32),
+        names_max: usize,
+    ) -> Result<(), String> {
         let directory = &mut self.directory;
         let holders = directory.held.get(name);
         let is_held = holders.is_some_and(|holders| holders.contains_key(member));
@@ -161,7 +196,9 @@ impl Management {
             ));
         }
         let holders = directory.held.entry(name.to_string()).or_default();
-        let is_new = holders.insert(member.to_string(), now + HELD_NS).is_none();
+        let until = now + HELD_NS;
+        let held = Held { told, until };
+        let is_new = holders.insert(member.to_string(), held).is_none();
         directory.held_count += usize::from(is_new);
         Ok(())
     }
@@ -281,7 +318,7 @@ impl Management {
         self.publish_registrations(now, dt);
         let directory = &mut self.directory;
         for holders in directory.held.values_mut() {
-            holders.retain(|_, until| *until > now);
+            holders.retain(|_, held| held.until > now);
         }
         directory.held.retain(|_, holders| !holders.is_empty());
         directory.held_count = directory.held.values().map(BTreeMap::len).sum();

@@ -143,5 +143,31 @@ fn a_late_copy_of_a_request_does_not_open_the_flow_again() {
     }
 }
 
+#[test]
+fn a_registration_outlives_late_words_about_an_earlier_one() {
+    for at in 0..6 {
+        let server = format!("server{at}");
+        let on_demand = with_policy(config(), "directory", "on-demand", &[]);
+        let mut net = chain(65, &["a", "b", "c"], on_demand);
+        net.accepts.insert(server.clone());
+        net.run(SECOND);
+        net.take_sent(0, 1);
+        register(&mut net, "a", &server);
+        let name = server.clone();
+        net.order("a", Command::Unregister { name });
+        net.run(SECOND);
+        let earlier = net.take_sent(0, 1);
+        register(&mut net, "a", &server);
+        net.run(SECOND);
+        for pdu in earlier {
+            net.inject(0, 0, pdu);
+        }
+        net.run(SECOND);
+        let flow = ask(&mut net, "c", &server);
+        net.run(2 * SECOND);
+        assert_eq!(net.allocated("c", flow), Some(Ok(())), "{server}");
+    }
+}
+
 /// SDUs that are written at a time.
 const BURST: usize = 64;
