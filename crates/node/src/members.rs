@@ -65,6 +65,8 @@ pub struct Membership {
     /// N-1 DIFs that do not carry the DIF's longest PDU, and why.
     unfit: BTreeMap<DifName, String>,
     uses: BTreeMap<u32, Use>,
+    /// The number to try first for the next of them.
+    next_n1: u32,
     /// What the IPCP knows of its N-1 DIFs.
     told_n1_difs: Vec<N1Dif>,
     failures: u32,
@@ -126,6 +128,7 @@ impl Membership {
             needs,
             unfit: BTreeMap::new(),
             uses: BTreeMap::new(),
+            next_n1: 0,
             told_n1_difs: Vec::new(),
             failures: 0,
             last_error: None,
@@ -163,15 +166,17 @@ impl Membership {
         self.made_from.over.iter().map(of).collect()
     }
 
-    fn free_n1(&self) -> N1Port {
-        let mut free = 0;
-        for n1 in self.uses.keys() {
-            if *n1 != free {
-                break;
+    /// A number for an N-1 flow. They take turns, so that a late word about one that has ended is
+    /// not taken for one about the next; they stay small, because they are indices.
+    fn free_n1(&mut self) -> N1Port {
+        let turns = (2 * self.uses.len()).max(N1_TURNS_MIN) as u32;
+        loop {
+            let free = self.next_n1 % turns;
+            self.next_n1 = free + 1;
+            if !self.uses.contains_key(&free) {
+                return N1Port(free);
             }
-            free += 1;
         }
-        N1Port(free)
     }
 
     /// An attempt to join has failed.
@@ -492,3 +497,6 @@ const PAUSE_DOUBLINGS: u32 = 7;
 
 /// N-1 flows of one member.
 const N1_FLOWS_MAX: usize = 4096;
+
+/// Numbers of N-1 flows that take turns at least.
+const N1_TURNS_MIN: usize = 64;
