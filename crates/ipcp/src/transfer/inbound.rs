@@ -248,20 +248,7 @@ impl<P: Payload> Transfer<P> {
     /// Acknowledgements and windows came: whoever waited for them goes on.
     fn after_control(&mut self, owner: Owner, cep: CepId) {
         self.hear(cep);
-        let Some(stream) = self.streams.get(owner) else {
-            return;
-        };
-        let wants = stream.has_udfs()
-            || !stream.pending.is_empty()
-            || stream.is_finishing
-            || stream.is_switching;
-        let is_short = stream.is_short;
-        if wants {
-            self.drive(owner, &mut core::iter::empty());
-        }
-        if is_short && let Owner::Flow(key) = owner {
-            self.announce(key);
-        }
+        self.go_on(owner);
     }
 
     fn management(&mut self, n1: Option<N1Port>, src: Address, pdu: &P) {

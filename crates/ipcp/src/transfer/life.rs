@@ -344,12 +344,24 @@ impl<P: Payload> Transfer<P> {
         // Time may have given up what was missing, or opened a rate's next frame.
         self.pull(owner);
         self.hear(cep);
-        let wants = self
-            .streams
-            .get(owner)
-            .is_some_and(|stream| stream.has_udfs() || !stream.pending.is_empty());
+        self.go_on(owner);
+    }
+
+    /// EFCP may take more than before: what waits goes on, and then the writer.
+    pub(super) fn go_on(&mut self, owner: Owner) {
+        let Some(stream) = self.streams.get(owner) else {
+            return;
+        };
+        let wants = stream.has_udfs()
+            || !stream.pending.is_empty()
+            || stream.is_finishing
+            || stream.is_switching;
+        let is_short = stream.is_short;
         if wants {
             self.drive(owner, &mut core::iter::empty());
+        }
+        if is_short && let Owner::Flow(key) = owner {
+            self.announce(key);
         }
     }
 

@@ -1,7 +1,7 @@
 //! Queues of N-1 flows: who is served first, who is dropped or marked, who waits.
 
 use carina_ipcp::api::{FlowKey, N1Port};
-use carina_ipcp::config::{QosCube, WindowConfig};
+use carina_ipcp::config::{QosCube, RateConfig, WindowConfig};
 use carina_ipcp::seam::{DataTransfer, Target, TransferEvent};
 use carina_ipcp::{DifConfig, DropReason};
 use carina_wire::Bytes;
@@ -243,6 +243,38 @@ fn a_full_window_holds_the_writer_back() {
     for member in &net.members {
         assert_eq!(member.counters().dropped_total(), 0);
     }
+}
+
+#[test]
+fn a_rate_holds_the_writer_back_and_lets_it_go_on() {
+    let mut net = Net::new(2, &config());
+    net.wire((0, 0), (1, 0));
+    let rate = RateConfig {
+        pdus: 10,
+        frame_ms: 10,
+    };
+    // Nothing is heard from the other side: time alone lets the writer go on.
+    let paced = QosCube {
+        rate: Some(rate),
+        ..cubes().remove(0)
+    };
+    net.flow(0, 1, 1, &paced);
+    let mut written = 0;
+    let mut may_write = true;
+    while net.now < 2000 * MS {
+        while may_write && written < 1000 {
+            may_write = net.members[0].room(FlowKey(1)) > 0;
+            net.write(0, 1, &sdu(written, 1400));
+            written += 1;
+        }
+        net.run_until(net.now + MS);
+        may_write |= net.members[0].poll_room().is_some();
+    }
+    let expected: Vec<_> = (0..1000).map(|number| sdu(number, 1400)).collect();
+    let read = net.take_read(1, 1);
+    assert_eq!(read.len(), 1000);
+    assert!(read == expected, "every SDU, in order");
+    assert_eq!(net.members[0].counters().dropped_total(), 0);
 }
 
 #[test]
