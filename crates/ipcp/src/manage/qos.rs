@@ -80,11 +80,12 @@ pub(super) fn select<'a>(
 
 /// What a cube lacks for a specification.
 fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
-    let gap = if cube.retransmission {
-        Some(0)
-    } else {
-        cube.max_sdu_gap
+    // With retransmission a gap is filled, unless the cube says how long a one is left as it is.
+    let gap = match cube.retransmission {
+        true => Some(cube.max_sdu_gap.unwrap_or(0)),
+        false => cube.max_sdu_gap,
     };
+    let is_whole = cube.retransmission && gap == Some(0);
     // A bound on gaps without retransmission delays delivery but brings nothing back.
     let keeps_gap = match spec.max_sdu_gap {
         u64::MAX => true,
@@ -96,11 +97,7 @@ fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
     if spec.in_order && !cube.in_order {
         return Some("no order");
     }
-    let loss = if cube.retransmission {
-        0
-    } else {
-        cube.max_loss
-    };
+    let loss = if is_whole { 0 } else { cube.max_loss };
     if spec.max_loss < loss {
         return Some("too many may be lost");
     }
@@ -112,7 +109,7 @@ fn lack(cube: &QosCube, spec: &FlowSpec) -> Option<&'static str> {
         return Some("no such bound on jitter");
     }
     let is_stream = !spec.msg_boundaries;
-    let keeps_streams = cube.in_order && cube.retransmission;
+    let keeps_streams = cube.in_order && is_whole;
     if is_stream && !keeps_streams {
         return Some("a stream needs order and no loss");
     }
@@ -209,6 +206,39 @@ mod tests {
         }
         assert_eq!(name(&FirstFit, unordered), "reliable");
         assert_eq!(name(&BestFit, unordered), "reliable-unordered");
+    }
+
+    #[test]
+    fn cube_that_leaves_gaps_is_not_reliable_though_it_retransmits() {
+        let tolerant = QosCube {
+            in_order: true,
+            retransmission: true,
+            window: Some(WindowConfig::default()),
+            max_sdu_gap: Some(3),
+            max_loss: 100,
+            ..QosCube::plain(1, "tolerant")
+        };
+        let cubes = [tolerant];
+        let refusal = |spec: FlowSpec| select(&FirstFit, &cubes, &spec).err();
+        let error = refusal(FlowSpec::reliable());
+        assert!(error.is_some_and(|text| text.contains("SDUs may be missing")));
+        let tolerated = FlowSpec {
+            max_sdu_gap: 3,
+            max_loss: 100,
+            ..FlowSpec::reliable()
+        };
+        assert_eq!(refusal(tolerated), None);
+        let fewer = FlowSpec {
+            max_loss: 99,
+            ..tolerated
+        };
+        let error = refusal(fewer);
+        assert!(error.is_some_and(|text| text.contains("too many may be lost")));
+        let stream = FlowSpec {
+            msg_boundaries: false,
+            ..tolerated
+        };
+        assert!(refusal(stream).is_some());
     }
 
     #[test]
