@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::api::{RibObject, Scalar};
+use crate::config::{DifConfig, QosCube};
 
 /// A field that is text.
 pub(crate) fn text(name: &str, value: &str) -> (String, Scalar) {
@@ -19,6 +20,79 @@ pub(crate) fn uint(name: &str, value: u64) -> (String, Scalar) {
 /// A field that is yes or no.
 pub(crate) fn flag(name: &str, value: bool) -> (String, Scalar) {
     (name.to_string(), Scalar::Bool(value))
+}
+
+/// What members agree on besides cubes and policies.
+pub(crate) fn agreed(config: &DifConfig, max_pdu: u64) -> Vec<(String, Scalar)> {
+    let DifConfig {
+        widths,
+        max_pdu: _,
+        max_pdu_lifetime_ms,
+        hop_limit,
+        concatenation,
+        keepalive_ms,
+        cubes: _,
+        policies: _,
+    } = config;
+    alloc::vec![
+        uint("max_pdu", max_pdu),
+        uint("max_pdu_lifetime_ms", u64::from(*max_pdu_lifetime_ms)),
+        uint("hop_limit", u64::from(*hop_limit)),
+        flag("concatenation", *concatenation),
+        uint("keepalive_ms", u64::from(*keepalive_ms)),
+        uint("address_bytes", u64::from(widths.address)),
+        uint("cep_bytes", u64::from(widths.cep)),
+        uint("qos_bytes", u64::from(widths.qos)),
+        uint("seq_bytes", u64::from(widths.seq)),
+        uint("ctrl_seq_bytes", u64::from(widths.ctrl_seq)),
+        uint("length_bytes", u64::from(widths.length)),
+        uint("rate_bytes", u64::from(widths.rate)),
+        uint("frame_bytes", u64::from(widths.frame)),
+    ]
+}
+
+/// A QoS cube, but for its id. What it does not have is no field.
+pub(crate) fn cube(cube: &QosCube) -> Vec<(String, Scalar)> {
+    let QosCube {
+        id: _,
+        name,
+        in_order,
+        retransmission,
+        window,
+        rate,
+        max_sdu_gap,
+        partial_delivery,
+        priority,
+        weight,
+        ecn,
+        initial_a_ms,
+        retransmit_ms,
+        max_delay_us,
+        max_loss,
+    } = cube;
+    let mut fields = alloc::vec![
+        text("name", name),
+        flag("in_order", *in_order),
+        flag("retransmission", *retransmission),
+        flag("partial_delivery", *partial_delivery),
+        flag("ecn", *ecn),
+        uint("priority", u64::from(*priority)),
+        uint("weight", u64::from(*weight)),
+        uint("initial_a_ms", u64::from(*initial_a_ms)),
+        uint("retransmit_ms", u64::from(*retransmit_ms)),
+        uint("max_delay_us", u64::from(*max_delay_us)),
+        uint("max_loss", u64::from(*max_loss)),
+    ];
+    if let Some(window) = window {
+        fields.push(uint("credit_max", u64::from(window.credit_max)));
+        fields.push(uint("initial_credit", u64::from(window.initial_credit)));
+    }
+    if let Some(rate) = rate {
+        fields.push(uint("rate_pdus", u64::from(rate.pdus)));
+        fields.push(uint("rate_frame_ms", u64::from(rate.frame_ms)));
+    }
+    fields.extend(max_sdu_gap.map(|gap| uint("max_sdu_gap", gap)));
+    fields
 }
 
 /// A name of a member or an application as one part of a path.

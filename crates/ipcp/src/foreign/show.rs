@@ -8,9 +8,9 @@ use super::flows::{Flow, Role, State};
 use super::journal::Journal;
 use super::links::{Key, Reach, Report};
 use crate::api::{RibObject, Scalar};
-use crate::config::{DifConfig, QosCube};
+use crate::config::DifConfig;
 use crate::seam::DataTransfer;
-use crate::shown::{depth_below, escape, flag, in_scope, text, uint};
+use crate::shown::{self, agreed, depth_below, escape, flag, in_scope, text, uint};
 
 /// Collects objects; [`Shown::within`] gives those that were asked for.
 #[derive(Debug, Default)]
@@ -67,48 +67,14 @@ impl Shown {
         let Some((address, config)) = member else {
             return self.add("/dif", "dif", fields);
         };
-        let DifConfig {
-            widths,
-            max_pdu: _,
-            max_pdu_lifetime_ms,
-            hop_limit,
-            concatenation,
-            keepalive_ms,
-            cubes,
-            policies: _,
-        } = config;
-        fields.extend([
-            uint("address", address),
-            uint("max_pdu", longest as u64),
-            uint("max_pdu_lifetime_ms", u64::from(*max_pdu_lifetime_ms)),
-            uint("hop_limit", u64::from(*hop_limit)),
-            flag("concatenation", *concatenation),
-            uint("keepalive_ms", u64::from(*keepalive_ms)),
-            uint("address_bytes", u64::from(widths.address)),
-            uint("cep_bytes", u64::from(widths.cep)),
-            uint("qos_bytes", u64::from(widths.qos)),
-            uint("seq_bytes", u64::from(widths.seq)),
-            uint("ctrl_seq_bytes", u64::from(widths.ctrl_seq)),
-            uint("length_bytes", u64::from(widths.length)),
-        ]);
+        fields.push(uint("address", address));
+        fields.extend(agreed(config, longest as u64));
         self.add("/dif", "dif", fields);
         self.add("/dif/cubes", "qos_cube", Vec::new());
-        for cube in cubes {
-            self.cube(cube);
+        for cube in &config.cubes {
+            let path = format!("/dif/cubes/{}", cube.id);
+            self.add(&path, "qos_cube", shown::cube(cube));
         }
-    }
-
-    fn cube(&mut self, cube: &QosCube) {
-        let mut fields = alloc::vec![
-            text("name", &cube.name),
-            flag("in_order", cube.in_order),
-            flag("retransmission", cube.retransmission),
-            uint("retransmit_ms", u64::from(cube.retransmit_ms)),
-        ];
-        if let Some(window) = cube.window {
-            fields.push(uint("credit_max", u64::from(window.credit_max)));
-        }
-        self.add(&format!("/dif/cubes/{}", cube.id), "qos_cube", fields);
     }
 
     /// A policy of a component with its parameters.

@@ -10,9 +10,9 @@ use super::neighbours::{Stage, Up};
 use super::replicated::Kind;
 use super::{MS, Management};
 use crate::api::{RibObject, Scalar};
-use crate::config::{DifConfig, QosCube};
+use crate::config::QosCube;
 use crate::seam::DataTransfer;
-use crate::shown::{flag, in_scope, text, uint};
+use crate::shown::{self, agreed, flag, in_scope, text, uint};
 
 impl Management {
     /// The objects at `path` and down to `scope` levels below it.
@@ -92,35 +92,16 @@ impl Management {
             fields.push(flag("is_member", false));
             return all.push(new(&Object::Dif, fields));
         };
-        let DifConfig {
-            widths,
-            max_pdu,
-            max_pdu_lifetime_ms,
-            hop_limit,
-            concatenation,
-            keepalive_ms,
-            cubes,
-            policies: _,
-        } = &member.config;
+        let config = &member.config;
         fields.extend([
             flag("is_member", true),
             text("identity", &format!("{:016x}", member.dif_id)),
             uint("address", member.address),
-            uint("max_pdu", u64::from(*max_pdu)),
-            uint("max_pdu_lifetime_ms", u64::from(*max_pdu_lifetime_ms)),
-            uint("hop_limit", u64::from(*hop_limit)),
-            flag("concatenation", *concatenation),
-            uint("keepalive_ms", u64::from(*keepalive_ms)),
-            uint("address_bytes", u64::from(widths.address)),
-            uint("cep_bytes", u64::from(widths.cep)),
-            uint("qos_bytes", u64::from(widths.qos)),
-            uint("seq_bytes", u64::from(widths.seq)),
-            uint("ctrl_seq_bytes", u64::from(widths.ctrl_seq)),
-            uint("length_bytes", u64::from(widths.length)),
         ]);
+        fields.extend(agreed(config, u64::from(config.max_pdu)));
         all.push(new(&Object::Dif, fields));
         all.push(new(&Object::Cube(None), Vec::new()));
-        all.extend(cubes.iter().map(show_cube));
+        all.extend(config.cubes.iter().map(show_cube));
     }
 
     fn show_policies(&self, all: &mut Vec<RibObject>) {
@@ -339,24 +320,7 @@ impl Management {
 }
 
 fn show_cube(cube: &QosCube) -> RibObject {
-    let mut fields = alloc::vec![
-        text("name", &cube.name),
-        flag("in_order", cube.in_order),
-        flag("retransmission", cube.retransmission),
-        uint("priority", u64::from(cube.priority)),
-        uint("weight", u64::from(cube.weight)),
-        uint("max_delay_us", u64::from(cube.max_delay_us)),
-        uint("max_loss", u64::from(cube.max_loss)),
-        uint("retransmit_ms", u64::from(cube.retransmit_ms)),
-    ];
-    if let Some(window) = cube.window {
-        fields.push(uint("credit_max", u64::from(window.credit_max)));
-    }
-    if let Some(rate) = cube.rate {
-        fields.push(uint("rate_pdus", u64::from(rate.pdus)));
-        fields.push(uint("rate_frame_ms", u64::from(rate.frame_ms)));
-    }
-    new(&Object::Cube(Some(cube.id)), fields)
+    new(&Object::Cube(Some(cube.id)), shown::cube(cube))
 }
 
 fn new(object: &Object, fields: Vec<(String, Scalar)>) -> RibObject {

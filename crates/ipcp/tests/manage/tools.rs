@@ -3,6 +3,7 @@
 use carina_cdap::{Message, Opcode};
 use carina_ipcp::Command;
 use carina_ipcp::api::{RibObject, RibOp, Scalar};
+use carina_ipcp::config::{QosCube, RateConfig, WindowConfig};
 
 use crate::hostile::pdu;
 use crate::net::{Net, SECOND, chain, config, with_policy};
@@ -107,6 +108,42 @@ fn another_member_shows_its_rib_by_name_and_by_address_also_over_loss() {
         .unwrap_err();
     assert!(error.contains("there is no object"), "{error}");
     assert!(net.rib("a", Some("nobody"), read("/", 0)).is_err());
+}
+
+#[test]
+fn a_cube_shows_all_that_it_promises_also_at_another_member() {
+    let mut config = config();
+    config.cubes = vec![QosCube {
+        in_order: true,
+        window: Some(WindowConfig {
+            credit_max: 99,
+            initial_credit: 7,
+        }),
+        rate: Some(RateConfig {
+            pdus: 10,
+            frame_ms: 100,
+        }),
+        max_sdu_gap: Some(2),
+        partial_delivery: true,
+        ecn: true,
+        initial_a_ms: 33,
+        ..QosCube::plain(6, "all")
+    }];
+    let mut net = chain(5, &["a", "b"], config);
+    let found = net.rib("a", Some("b"), read("/dif/cubes/6", 0));
+    let found = found.expect("the cube").remove(0);
+    for (name, value) in [
+        ("credit_max", Scalar::Uint(99)),
+        ("initial_credit", Scalar::Uint(7)),
+        ("rate_pdus", Scalar::Uint(10)),
+        ("rate_frame_ms", Scalar::Uint(100)),
+        ("max_sdu_gap", Scalar::Uint(2)),
+        ("partial_delivery", Scalar::Bool(true)),
+        ("ecn", Scalar::Bool(true)),
+        ("initial_a_ms", Scalar::Uint(33)),
+    ] {
+        assert_eq!(field(&found, name), value, "{name}");
+    }
 }
 
 #[test]
