@@ -188,6 +188,27 @@ fn flows_fail_when_the_interface_goes_down_and_can_be_made_again() {
     assert_eq!(mine.recv().unwrap(), b"back");
 }
 
+#[test]
+fn flows_fail_when_the_mtu_shrinks_and_can_be_made_again() {
+    let Some(wire) = Wire::new("eth-m", "dif = \"lan\"", 9000) else {
+        return;
+    };
+    let server = wire.b.register("echo");
+    let (mine, theirs) = wire.flow(&server);
+    wire.rooms[0].ip("link set va mtu 1500");
+    wire.rooms[1].ip("link set vb mtu 1500");
+    for end in [&mine, &theirs] {
+        let (reason, graceful) = end.notice().unwrap();
+        let is_told = reason.contains("carries 1500 bytes from here on, not 9000");
+        assert!(!graceful && is_told, "{reason}");
+    }
+    let (mut mine, mut theirs) = wire.flow(&server);
+    for size in [1501, 1500] {
+        theirs.send(&vec![7; size]);
+    }
+    assert_eq!(mine.recv().unwrap().len(), 1500);
+}
+
 /// A station without a node.
 struct Station {
     socket: PacketSocket,

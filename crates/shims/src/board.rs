@@ -137,6 +137,15 @@ impl<X> Board<X> {
         self.events.put(Event::LinkDown { ipcp, reason });
     }
 
+    /// Tells the manager how long an SDU may be from here on.
+    pub fn carries(&mut self, sdu_bytes_max: usize) {
+        let ipcp = self.ipcp;
+        self.events.put(Event::Carries {
+            ipcp,
+            sdu_bytes_max,
+        });
+    }
+
     /// Number of flows.
     pub fn len(&self) -> usize {
         self.by_port.len()

@@ -167,6 +167,14 @@ pub enum Event {
         /// What went wrong.
         reason: String,
     },
+    /// The longest SDU of a shim over a network is another one from here on. Flows that were told
+    /// of longer ones have failed.
+    Carries {
+        /// Which IPCP.
+        ipcp: IpcpId,
+        /// In bytes.
+        sdu_bytes_max: usize,
+    },
     /// A shim over a network knows a name from here on: what asks for it is not turned away.
     Registered {
         /// Which IPCP.

@@ -95,6 +95,10 @@ impl MediumShim {
             Event::LinkDown { ipcp, reason } if *ipcp == self.ipcp => {
                 self.link = Err(reason.clone());
             }
+            Event::Carries {
+                ipcp,
+                sdu_bytes_max,
+            } if *ipcp == self.ipcp => self.offered.sdu_bytes_max = Some(*sdu_bytes_max),
             _ => {}
         }
     }
@@ -192,6 +196,20 @@ impl Shim for MediumShim {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_medium_carries_is_offered() {
+        let ipcp = IpcpId(2);
+        let commands = Mailbox::new().unwrap();
+        let mut shim = MediumShim::new(ipcp, "eth", Offered::datagrams(9000), commands);
+        for (ipcp, sdu_bytes_max) in [(IpcpId(3), 700), (ipcp, 1500)] {
+            shim.handle(&Event::Carries {
+                ipcp,
+                sdu_bytes_max,
+            });
+        }
+        assert_eq!(shim.offered().sdu_bytes_max, Some(1500));
+    }
 
     #[test]
     fn a_registration_is_confirmed_by_the_data_plane_while_the_medium_is_there() {

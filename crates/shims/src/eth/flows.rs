@@ -200,6 +200,22 @@ impl Eth {
         }
     }
 
+    /// Tells how long an SDU may be, when the interface has changed. Flows that were told of longer
+    /// ones have failed: whoever fills them up would lose everything, and hear of nothing.
+    pub(super) fn follow_mtu(&mut self, links: &mut Links) {
+        let carries = self.nic.sdu_bytes_max();
+        let before = std::mem::replace(&mut self.carries, carries);
+        if carries != before {
+            self.board.carries(carries);
+        }
+        if carries < before {
+            let label = self.nic.label();
+            let reason = format!("{label} carries {carries} bytes from here on, not {before}");
+            self.fail_all(&reason, links);
+        }
+        self.board.restate_credit(self.credit(), links);
+    }
+
     /// The medium is gone: so are all flows and questions.
     pub(super) fn fail_all(&mut self, reason: &str, links: &mut Links) {
         self.retries.clear();

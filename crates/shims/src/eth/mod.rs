@@ -106,6 +106,8 @@ pub(super) struct Eth {
     by_station: ByStation,
     retries: Retries,
     stations: Stations,
+    /// Longest SDU that the manager and the flows were told of.
+    carries: usize,
     is_up: bool,
     is_removed: bool,
     is_armed: bool,
@@ -124,6 +126,7 @@ impl Eth {
             taps: std::mem::take(&mut parts.taps),
             name: format!("ipcp-{}", parts.ipcp),
             retries: Retries::new(nic.config().timeout_ns),
+            carries: nic.sdu_bytes_max(),
             nic,
             board: Board::new(parts),
             by_station: ByStation::default(),
@@ -145,11 +148,12 @@ impl Eth {
             false => self.nic.look(self.now),
         };
         match looked {
-            Ok(true) if !self.is_up => {
-                self.is_up = true;
-                self.board.link_up(self.nic.label());
+            Ok(true) => {
+                self.follow_mtu(links);
+                if !std::mem::replace(&mut self.is_up, true) {
+                    self.board.link_up(self.nic.label());
+                }
             }
-            Ok(true) => self.board.restate_credit(self.credit(), links),
             Ok(false) => {}
             Err(reason) => {
                 let was_up = std::mem::take(&mut self.is_up);
