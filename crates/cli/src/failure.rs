@@ -14,6 +14,9 @@ pub const EXIT_USAGE: u8 = 2;
 /// The exit code of a command that was refused for a reason that stays: trying again is of no use.
 /// Such is all bad input that only a node, or whoever reads a configuration, can tell.
 pub const EXIT_REFUSED: u8 = 3;
+/// The exit code of a command whose reader has closed the pipe: what a shell shows of a process
+/// that SIGPIPE (13) ended.
+pub const EXIT_UNREAD: u8 = 128 + 13;
 
 /// Why a command did not succeed: what was attempted, on what, and what would be right.
 #[derive(Debug)]
@@ -24,6 +27,8 @@ pub enum Failure {
     Failed(String),
     /// It was refused for a reason that stays.
     Refused(String),
+    /// Whoever read standard output has read enough, as `head` does: nobody need be told.
+    Unread,
 }
 
 impl Failure {
@@ -33,6 +38,7 @@ impl Failure {
             Self::Usage(_) => EXIT_USAGE,
             Self::Failed(_) => EXIT_FAILED,
             Self::Refused(_) => EXIT_REFUSED,
+            Self::Unread => EXIT_UNREAD,
         }
     }
 
@@ -42,6 +48,7 @@ impl Failure {
             Self::Usage(_) => "usage",
             Self::Failed(_) => "failed",
             Self::Refused(_) => "refused",
+            Self::Unread => "unread",
         }
     }
 }
@@ -50,6 +57,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Usage(text) | Self::Failed(text) | Self::Refused(text) => f.write_str(text),
+            Self::Unread => f.write_str("nobody reads standard output any more"),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `carina`: the one binary. It parses a command line, does what it says and ends with an exit
-//! code: 0 done, 1 tried and failed, 2 the command line is wrong. `src/main.rs` calls [`main`];
-//! nothing else of this crate is meant for others but [`fuzz`].
+//! code: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for good, 141 nobody
+//! reads what it prints. `src/main.rs` calls [`main`]; nothing else of this crate is meant for
+//! others but [`fuzz`].
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -28,12 +29,12 @@ use carina_api::paths::RunDir;
 use carina_client::Node;
 use clap::{Parser, Subcommand};
 
-use crate::failure::{Attempt, EXIT_USAGE, Failure, Outcome};
+use crate::failure::{Attempt, EXIT_UNREAD, EXIT_USAGE, Failure, Outcome};
 
 /// Networks of virtual machines without network cards.
 ///
 /// Exit codes: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for a reason that
-/// stays however often one tries, such as a bad value.
+/// stays however often one tries, such as a bad value, 141 whoever read the output closed it.
 #[derive(Debug, Parser)]
 #[command(name = "carina", version, max_term_width = 100)]
 struct Cli {
@@ -204,14 +205,18 @@ pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {
-            // Help and version come as errors as well; a closed stream leaves nobody to tell.
-            let _ = error.print();
-            return ExitCode::from(if error.use_stderr() { EXIT_USAGE } else { 0 });
+            // Help and version come as errors as well.
+            let told = report::printed(error.print());
+            return ExitCode::from(match told {
+                _ if error.use_stderr() => EXIT_USAGE,
+                told => told.map_or_else(|failure| failure.code(), |()| 0),
+            });
         }
     };
     let json = cli.shared.json;
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Unread) => ExitCode::from(EXIT_UNREAD),
         Err(failure) => {
             report::progress(format!("carina: {failure}"));
             if json {

@@ -1,7 +1,7 @@
 //! `carina capture`: what an IPCP sends and receives, on the screen or into a file.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::Shared;
 use crate::commands::dissect::Show;
 use crate::dissect::Settings;
 use crate::failure::{Attempt, Outcome, failed};
-use crate::report::progress;
+use crate::report::{print_bytes, progress};
 
 /// Copy what an IPCP sends and receives: PDUs of a normal DIF, VMPI records, Ethernet frames
 ///
@@ -95,7 +95,8 @@ struct Sink {
 }
 
 enum To {
-    File(Box<dyn Write>),
+    File(File),
+    Output,
     Screen(Show),
 }
 
@@ -103,10 +104,10 @@ impl Sink {
     fn new(shared: &Shared, args: &CaptureArgs) -> Result<Sink, crate::failure::Failure> {
         let to = match &args.write {
             None => To::Screen(Show::new(Settings::default(), shared.json, args.verbose)),
-            Some(path) if path.as_os_str() == "-" => To::File(Box::new(io::stdout())),
+            Some(path) if path.as_os_str() == "-" => To::Output,
             Some(path) => {
                 let file = File::create(path).attempt(format!("making {}", path.display()))?;
-                To::File(Box::new(file))
+                To::File(file)
             }
         };
         Ok(Sink {
@@ -135,11 +136,11 @@ impl Sink {
             }
             wanted += before - self.reader.rest();
         }
-        if let To::File(file) = &mut self.to {
-            let written = file.write_all(&portion[..wanted]);
-            written
-                .and_then(|()| file.flush())
-                .attempt("writing the capture")?;
+        let whole = &portion[..wanted];
+        match &mut self.to {
+            To::File(file) => file.write_all(whole).attempt("writing the capture")?,
+            To::Output => print_bytes(whole)?,
+            To::Screen(_) => {}
         }
         Ok(self.packets >= self.packets_max)
     }

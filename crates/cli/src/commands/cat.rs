@@ -1,6 +1,6 @@
 //! `carina cat`: standard input into a flow, a flow to standard output.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read};
 
 use carina_api::{AppName, DifName};
 use carina_client::{Error, Flow, FlowReceiver, FlowSender, FlowSpec};
@@ -9,7 +9,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::measure::traffic::{SDU_MAX, bytes};
 use crate::reach::{self, Wanted};
-use crate::report::progress;
+use crate::report::{print_bytes, progress};
 
 /// Carry standard input to a flow and the flow to standard output, both ways at once
 #[derive(Debug, clap::Args)]
@@ -46,19 +46,23 @@ pub fn run(shared: &Shared, args: CatArgs) -> Outcome {
         ));
     }
     let (mut sender, receiver) = open(shared, &args)?.split();
-    let to_stdout = std::thread::spawn(move || output(receiver));
-    let sent = match args.recv_only {
-        true => Ok(Counted::default()),
-        false => input(&mut sender, args.sdu_size.map(|size| size as usize)),
-    };
-    // Between systems a flow ends as a whole. A side that has had nothing to say must not end it
-    // under the one that still speaks.
-    let silent = sent.as_ref().is_ok_and(|sent| sent.sdus == 0);
-    let _held = silent.then_some(sender);
-    let received = to_stdout
+    let sdu_size = args.sdu_size.map(|size| size as usize);
+    let from_stdin = std::thread::spawn(move || {
+        let sent = match args.recv_only {
+            true => Ok(Counted::default()),
+            false => input(&mut sender, sdu_size),
+        };
+        // Between systems a flow ends as a whole. A side that has had nothing to say must not end
+        // it under the one that still speaks.
+        let silent = sent.as_ref().is_ok_and(|sent| sent.sdus == 0);
+        (sent, silent.then_some(sender))
+    });
+    // Who has nowhere to put what it receives does not wait for input that may never end.
+    let received = output(receiver)?;
+    let (sent, _held) = from_stdin
         .join()
-        .map_err(|_| failed("the receiving thread panicked"))?;
-    let (sent, received) = (sent?, received?);
+        .map_err(|_| failed("the sending thread panicked"))?;
+    let sent = sent?;
     if shared.json {
         let counts = serde_json::json!({
             "sdus_sent": sent.sdus, "bytes_sent": sent.bytes,
@@ -129,7 +133,6 @@ fn input(sender: &mut FlowSender, sdu_size: Option<usize>) -> Result<Counted, Fa
 }
 
 fn output(mut receiver: FlowReceiver) -> Result<Counted, Failure> {
-    let mut stdout = std::io::stdout().lock();
     let mut counted = Counted::default();
     loop {
         let sdu = match receiver.recv_vec(SDU_MAX as usize) {
@@ -138,8 +141,7 @@ fn output(mut receiver: FlowReceiver) -> Result<Counted, Failure> {
             Err(error) => return Err(error).attempt("receiving"),
         };
         counted.add(sdu.len());
-        let written = stdout.write_all(&sdu).and_then(|()| stdout.flush());
-        written.attempt("writing to standard output")?;
+        print_bytes(&sdu)?;
     }
 }
 

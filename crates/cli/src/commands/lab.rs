@@ -15,7 +15,7 @@ use crate::lab::{
     status, svg, take_down, up,
 };
 use crate::report::table::Table;
-use crate::report::{print_json, print_line, progress};
+use crate::report::{print_bytes, print_json, print_line, progress};
 
 /// Make networks of systems on this machine from a file: namespaces, VMs, links, DIFs
 #[derive(Debug, Subcommand)]
@@ -254,10 +254,9 @@ fn check_system(what: &str, topology: &Topology, system: &str) -> Outcome {
 }
 
 fn pass_on(stdout: &[u8], stderr: &[u8]) -> Outcome {
-    std::io::stdout()
-        .write_all(stdout)
-        .and_then(|()| std::io::stdout().flush())
-        .and_then(|()| std::io::stderr().write_all(stderr))
+    print_bytes(stdout)?;
+    std::io::stderr()
+        .write_all(stderr)
         .attempt("writing what the command says")
 }
 

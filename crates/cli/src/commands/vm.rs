@@ -16,7 +16,7 @@ use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::lab::Guest;
 use crate::measure::duration::parse_ns;
 use crate::report::table::Table;
-use crate::report::{print_json, print_line, progress};
+use crate::report::{print_bytes, print_json, print_line, progress};
 
 /// Run virtual machines attached to this node
 #[derive(Debug, Subcommand)]
@@ -365,38 +365,27 @@ fn console(shared: &Shared, name: &LocalName) -> Outcome {
 
 /// Relays between the terminal and the console until either side ends.
 fn relay(socket: UnixStream) -> Outcome {
-    let mut from = socket.try_clone().attempt("sharing the console's socket")?;
-    let reader = std::thread::spawn(move || {
-        let mut buffer = [0; 4096];
-        let mut stdout = std::io::stdout();
-        while let Ok(len @ 1..) = from.read(&mut buffer) {
-            if stdout
-                .write_all(&buffer[..len])
-                .and_then(|()| stdout.flush())
-                .is_err()
-            {
-                return;
+    let mut to = socket.try_clone().attempt("sharing the console's socket")?;
+    std::thread::spawn(move || {
+        let mut stdin = std::io::stdin();
+        let mut buffer = [0; 256];
+        while let Ok(len @ 1..) = stdin.read(&mut buffer) {
+            let typed = &buffer[..len];
+            let end = typed.iter().position(|byte| *byte == LEAVE);
+            if to.write_all(&typed[..end.unwrap_or(len)]).is_err() || end.is_some() {
+                break;
             }
         }
+        // Whoever shows what the machine says wakes when its socket is shut; it may have gone
+        // before.
+        let _ = to.shutdown(std::net::Shutdown::Both);
     });
-    let mut to = socket;
-    let mut stdin = std::io::stdin();
-    let mut buffer = [0; 256];
-    while let Ok(len @ 1..) = stdin.read(&mut buffer) {
-        let typed = &buffer[..len];
-        let end = typed.iter().position(|byte| *byte == LEAVE);
-        if to.write_all(&typed[..end.unwrap_or(len)]).is_err()
-            || end.is_some()
-            || reader.is_finished()
-        {
-            break;
-        }
+    let mut from = socket;
+    let mut buffer = [0; 4096];
+    while let Ok(len @ 1..) = from.read(&mut buffer) {
+        print_bytes(&buffer[..len])?;
     }
-    // The reader wakes when its socket is shut; it may have gone before.
-    let _ = to.shutdown(std::net::Shutdown::Both);
-    reader
-        .join()
-        .map_err(|_| failed("the console's reader panicked"))
+    Ok(())
 }
 
 /// The terminal without echo and line editing; as it was when dropped.

@@ -4,32 +4,51 @@ pub mod figure;
 pub mod rows;
 pub mod table;
 
+use std::fmt::Display;
+use std::io::{self, Write};
+
 use serde::Serialize;
 
-use crate::failure::{Attempt, Outcome};
+use crate::failure::{Attempt, Failure, Outcome};
 
 /// Prints one JSON document on standard output, on one line.
 ///
 /// # Errors
 /// A value that JSON cannot carry, or a closed standard output.
 pub fn print_json(value: &impl Serialize) -> Outcome {
-    use std::io::Write;
-    let text = serde_json::to_string(value).attempt("writing JSON")?;
-    writeln!(std::io::stdout(), "{text}").attempt("writing to standard output")
+    print_line(serde_json::to_string(value).attempt("writing JSON")?)
 }
 
-/// Prints a line of text on standard output; a reader that went away is a failure, not a panic.
+/// Prints a line of text on standard output.
 ///
 /// # Errors
 /// A closed standard output.
-pub fn print_line(text: impl std::fmt::Display) -> Outcome {
-    use std::io::Write;
-    writeln!(std::io::stdout(), "{text}").attempt("writing to standard output")
+pub fn print_line(text: impl Display) -> Outcome {
+    printed(writeln!(io::stdout(), "{text}"))
+}
+
+/// Puts bytes on standard output as they are, and none of them waits for more.
+///
+/// # Errors
+/// A closed standard output.
+pub fn print_bytes(bytes: &[u8]) -> Outcome {
+    let mut output = io::stdout().lock();
+    printed(output.write_all(bytes).and_then(|()| output.flush()))
+}
+
+/// What became of writing to standard output: a reader that went away ends a command quietly.
+///
+/// # Errors
+/// [`Failure::Unread`], or what else there was.
+pub fn printed(result: io::Result<()>) -> Outcome {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Err(Failure::Unread),
+        other => other.attempt("writing to standard output"),
+    }
 }
 
 /// Prints a progress line on standard error, where it does not disturb `--json`.
-pub fn progress(text: impl std::fmt::Display) {
-    use std::io::Write;
+pub fn progress(text: impl Display) {
     // A closed standard error leaves nobody to tell.
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(io::stderr(), "{text}");
 }

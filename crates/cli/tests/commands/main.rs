@@ -8,3 +8,4 @@ mod node;
 mod ping;
 mod policies;
 mod stalls;
+mod unread;
