@@ -14,6 +14,9 @@ pub const EXIT_USAGE: u8 = 2;
 /// The exit code of a command that was refused for a reason that stays: trying again is of no use.
 /// Such is all bad input that only a node, or whoever reads a configuration, can tell.
 pub const EXIT_REFUSED: u8 = 3;
+/// The exit code of a command that Ctrl-C ended before its time: what a shell shows of a process
+/// that SIGINT (2) ended.
+pub const EXIT_INTERRUPTED: u8 = 128 + 2;
 /// The exit code of a command whose reader has closed the pipe: what a shell shows of a process
 /// that SIGPIPE (13) ended.
 pub const EXIT_UNREAD: u8 = 128 + 13;
@@ -27,6 +30,8 @@ pub enum Failure {
     Failed(String),
     /// It was refused for a reason that stays.
     Refused(String),
+    /// Ctrl-C ended it; what it has begun goes on.
+    Interrupted(String),
     /// Whoever read standard output has read enough, as `head` does: nobody need be told.
     Unread,
 }
@@ -38,6 +43,7 @@ impl Failure {
             Self::Usage(_) => EXIT_USAGE,
             Self::Failed(_) => EXIT_FAILED,
             Self::Refused(_) => EXIT_REFUSED,
+            Self::Interrupted(_) => EXIT_INTERRUPTED,
             Self::Unread => EXIT_UNREAD,
         }
     }
@@ -48,6 +54,7 @@ impl Failure {
             Self::Usage(_) => "usage",
             Self::Failed(_) => "failed",
             Self::Refused(_) => "refused",
+            Self::Interrupted(_) => "interrupted",
             Self::Unread => "unread",
         }
     }
@@ -56,7 +63,10 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(text) | Self::Failed(text) | Self::Refused(text) => f.write_str(text),
+            Self::Usage(text)
+            | Self::Failed(text)
+            | Self::Refused(text)
+            | Self::Interrupted(text) => f.write_str(text),
             Self::Unread => f.write_str("nobody reads standard output any more"),
         }
     }

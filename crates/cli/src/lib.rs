@@ -1,7 +1,7 @@
 //! `carina`: the one binary. It parses a command line, does what it says and ends with an exit
-//! code: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for good, 141 nobody
-//! reads what it prints. `src/main.rs` calls [`main`]; nothing else of this crate is meant for
-//! others but [`fuzz`].
+//! code: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for good, 130 Ctrl-C,
+//! 141 nobody reads what it prints. `src/main.rs` calls [`main`]; nothing else of this crate is
+//! meant for others but [`fuzz`].
 #![forbid(unsafe_code)]
 
 mod bench;
@@ -34,7 +34,8 @@ use crate::failure::{Attempt, EXIT_UNREAD, EXIT_USAGE, Failure, Outcome};
 /// Networks of virtual machines without network cards.
 ///
 /// Exit codes: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for a reason that
-/// stays however often one tries, such as a bad value, 141 whoever read the output closed it.
+/// stays however often one tries, such as a bad value, 130 ended by Ctrl-C, 141 whoever read the
+/// output closed it.
 #[derive(Debug, Parser)]
 #[command(name = "carina", version, max_term_width = 100)]
 struct Cli {

@@ -8,4 +8,5 @@ mod node;
 mod ping;
 mod policies;
 mod stalls;
+mod stopped;
 mod unread;

@@ -8,6 +8,7 @@ use carina_api::{AppName, DifName, LocalName};
 use super::make::LOOK_AGAIN;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line};
 
 /// Options of `carina dif extend`.
@@ -38,11 +39,15 @@ pub fn run(shared: &Shared, args: &ExtendArgs) -> Outcome {
         via: args.via.clone(),
         ipcp: args.ipcp.clone(),
     };
+    let stop = Interrupt::take().attempt("waiting for signals")?;
     let made = node
         .extend_dif(args.name.as_str(), &wish)
         .attempt(format!("extending DIF {}", args.name))?;
     let member = match shared.wait {
-        Some(_) => wait(&node, &made, &args.over, Instant::now() + shared.patience())?,
+        Some(_) => {
+            let until = Instant::now() + shared.patience();
+            wait(&node, &made, &args.over, until, &stop)?
+        }
         None => made,
     };
     show(shared, &member)
@@ -71,6 +76,7 @@ fn wait(
     made: &IpcpInfo,
     over: &DifName,
     until: Instant,
+    stop: &Interrupt,
 ) -> Result<IpcpInfo, Failure> {
     loop {
         let ipcps = node.ipcps().attempt("asking how far it is")?;
@@ -95,6 +101,15 @@ fn wait(
                 made.dif
             )));
         }
-        std::thread::sleep(LOOK_AGAIN);
+        if stop
+            .comes_within(LOOK_AGAIN)
+            .attempt("waiting for signals")?
+        {
+            return Err(Failure::Interrupted(format!(
+                "{0} goes on asking there; `carina dif retract {1} --over {over} --ipcp {0}` \
+                 takes {over} back",
+                made.name, made.dif
+            )));
+        }
     }
 }

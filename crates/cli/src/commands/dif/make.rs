@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 use crate::Shared;
 use crate::commands::policy::Choice;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused, usage};
+use crate::interrupt::Interrupt;
 use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina dif create`.
@@ -153,11 +154,16 @@ pub fn create(shared: &Shared, args: &CreateArgs) -> Outcome {
     request.config = args.config.to_config()?;
     let node = shared.control();
     is_new(&node, &request)?;
+    let stop = Interrupt::take().attempt("waiting for signals")?;
     let made = node
         .create_dif(&request)
         .attempt(format!("creating DIF {}", request.name))?;
-    let patience = Instant::now() + BOOTSTRAP;
-    let member = wait(&node, &made, patience, false)?;
+    let patience = Patience {
+        until: Instant::now() + BOOTSTRAP,
+        is_for_failures: false,
+        stop,
+    };
+    let member = wait(&node, &made, &patience)?;
     report(shared, &made, &member, "is the first member of")
 }
 
@@ -171,18 +177,18 @@ pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
     request.config = args.config.to_config()?;
     let node = shared.control();
     is_new(&node, &request)?;
+    let stop = Interrupt::take().attempt("waiting for signals")?;
     let made = node
         .create_dif(&request)
         .attempt(format!("joining DIF {}", request.name))?;
-    let patience = shared.wait.map_or(ONE_ATTEMPT, Duration::from_nanos);
-    let joined = wait(
-        &node,
-        &made,
-        Instant::now() + patience,
-        shared.wait.is_some(),
-    );
-    match joined.and_then(usable) {
+    let patience = Patience {
+        until: Instant::now() + shared.wait.map_or(ONE_ATTEMPT, Duration::from_nanos),
+        is_for_failures: shared.wait.is_some(),
+        stop,
+    };
+    match wait(&node, &made, &patience).and_then(usable) {
         Ok(member) => report(shared, &made, &member, "is a member of"),
+        Err(failure @ Failure::Interrupted(_)) => Err(failure),
         Err(failure) => {
             // What did not come about is not left behind.
             let _ = node.destroy_ipcp(made.name.as_str());
@@ -200,13 +206,17 @@ fn usable(member: MemberInfo) -> Result<MemberInfo, Failure> {
     }
 }
 
-/// Waits until a member is enrolled; with `is_patient` through failed attempts as well.
-fn wait(
-    node: &Client,
-    made: &IpcpInfo,
+/// How long a member has to enroll.
+struct Patience {
     until: Instant,
-    is_patient: bool,
-) -> Result<MemberInfo, Failure> {
+    /// Through failed attempts as well.
+    is_for_failures: bool,
+    /// Ctrl-C, since before the member was made.
+    stop: Interrupt,
+}
+
+/// Waits until a member is enrolled.
+fn wait(node: &Client, made: &IpcpInfo, patience: &Patience) -> Result<MemberInfo, Failure> {
     let mut said = String::new();
     loop {
         let ipcps = node.ipcps().attempt("asking how far it is")?;
@@ -224,10 +234,12 @@ fn wait(
             let why = why.unwrap_or_else(|| "it was refused".to_owned());
             return Err(refused(format!("DIF {}: {why}", made.dif)));
         }
-        if !is_patient && let (1.., Some(why)) = (member.failures, &why) {
+        if !patience.is_for_failures
+            && let (1.., Some(why)) = (member.failures, &why)
+        {
             return Err(failed(format!("DIF {}: {why}", made.dif)));
         }
-        if Instant::now() >= until {
+        if Instant::now() >= patience.until {
             let why = why.unwrap_or_else(|| "nobody has answered yet".to_owned());
             return Err(failed(format!(
                 "DIF {}: still {} ({why})",
@@ -242,7 +254,16 @@ fn wait(
             progress(format!("{}: {says}", made.name));
             said = says;
         }
-        std::thread::sleep(LOOK_AGAIN);
+        let stop = &patience.stop;
+        if stop
+            .comes_within(LOOK_AGAIN)
+            .attempt("waiting for signals")?
+        {
+            return Err(Failure::Interrupted(format!(
+                "{0} goes on by itself: {said}; `carina dif leave {1} --ipcp {0}` takes it back",
+                made.name, made.dif
+            )));
+        }
     }
 }
 
