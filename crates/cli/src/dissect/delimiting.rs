@@ -1,7 +1,7 @@
 //! User-data fields: whole SDUs, several in one, fragments. The format is drawn in
 //! `crates/efcp/src/delimiting`.
 
-use super::layer::{Layer, show_bytes};
+use super::layer::{Layer, cut_short, show_bytes};
 use super::pdu;
 
 const FIRST: u8 = 0x20;
@@ -9,28 +9,37 @@ const LAST: u8 = 0x10;
 
 /// Adds the layers of a user-data field of `original` bytes of which the first are here.
 pub(super) fn dissect(layers: &mut Vec<Layer>, udf: &[u8], original: usize) {
-    let Some((first, rest)) = udf.split_first() else {
-        return layers.push(Layer::new("delimiting", "malformed: no header"));
+    let Some((&first, rest)) = udf.split_first() else {
+        return layers.push(without_header(udf, original));
     };
-    let original = original - 1;
-    match first >> 6 {
-        0 if *first == 0 => {
+    let behind = original - 1;
+    let fragment = match first >> 6 {
+        0 if first == 0 => {
             let mut layer = Layer::new("delimiting", "whole");
             layer.field("kind", "whole");
             layers.push(layer);
-            pdu::content(layers, rest, original);
+            return pdu::content(layers, rest, behind);
         }
-        1 if first & 0x3f == 0 => several(layers, rest),
-        2 => ordered(layers, *first, rest, original),
-        3 if first & 0x0f == 0 => scattered(layers, *first, rest, original),
-        _ => malformed(layers, udf),
+        1 if first & 0x3f == 0 => return several(layers, rest),
+        2 => ordered(first, rest, behind),
+        3 if first & 0x0f == 0 => scattered(first, rest, behind),
+        _ => Some(malformed(udf)),
+    };
+    layers.push(fragment.unwrap_or_else(|| without_header(udf, original)));
+}
+
+/// A field that ends within its header: nobody knows whose fault it is but who sees its length.
+fn without_header(udf: &[u8], original: usize) -> Layer {
+    match udf.len() < original {
+        true => Layer::new("delimiting", cut_short(udf.len(), original)),
+        false => malformed(udf),
     }
 }
 
-fn malformed(layers: &mut Vec<Layer>, udf: &[u8]) {
+fn malformed(udf: &[u8]) -> Layer {
     let mut layer = Layer::new("delimiting", "malformed");
     layer.field("content", show_bytes(udf));
-    layers.push(layer);
+    layer
 }
 
 fn several(layers: &mut Vec<Layer>, mut rest: &[u8]) {
@@ -51,10 +60,9 @@ fn several(layers: &mut Vec<Layer>, mut rest: &[u8]) {
     }
 }
 
-fn ordered(layers: &mut Vec<Layer>, first: u8, rest: &[u8], original: usize) {
-    let Some((low, bytes)) = rest.split_first() else {
-        return malformed(layers, &[first]);
-    };
+/// One of the fragments that come in order; `None` when its header is not there.
+fn ordered(first: u8, rest: &[u8], original: usize) -> Option<Layer> {
+    let (low, bytes) = rest.split_first()?;
     let index = u16::from_be_bytes([first & 0x0f, *low]);
     let mut layer = Layer::new(
         "delimiting",
@@ -63,13 +71,12 @@ fn ordered(layers: &mut Vec<Layer>, first: u8, rest: &[u8], original: usize) {
     layer.field("kind", "fragment");
     layer.field("index", index);
     place(&mut layer, first, bytes);
-    layers.push(layer);
+    Some(layer)
 }
 
-fn scattered(layers: &mut Vec<Layer>, first: u8, rest: &[u8], original: usize) {
-    let Some((&[s0, s1, s2, s3, o0, o1, o2, o3], bytes)) = rest.split_first_chunk() else {
-        return malformed(layers, &[first]);
-    };
+/// One of the fragments that come in any order; `None` when its header is not there.
+fn scattered(first: u8, rest: &[u8], original: usize) -> Option<Layer> {
+    let (&[s0, s1, s2, s3, o0, o1, o2, o3], bytes) = rest.split_first_chunk()?;
     let sdu = u32::from_be_bytes([s0, s1, s2, s3]);
     let offset = u32::from_be_bytes([o0, o1, o2, o3]);
     let length = original - 8;
@@ -84,7 +91,7 @@ fn scattered(layers: &mut Vec<Layer>, first: u8, rest: &[u8], original: usize) {
     layer.field("sdu", sdu);
     layer.field("offset", offset);
     place(&mut layer, first, bytes);
-    layers.push(layer);
+    Some(layer)
 }
 
 fn ends(first: u8) -> &'static str {

@@ -3,7 +3,7 @@
 use carina_wire::arp::{Arp, ArpError, Dialect, Operation};
 use carina_wire::ether::{ETHERTYPE_RINA, Header, TPID_CUSTOMER, TPID_PRISTINE, TPID_PROVIDER};
 
-use super::layer::Layer;
+use super::layer::{Layer, cut_short};
 use super::pdu;
 use super::state::State;
 
@@ -12,6 +12,10 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, state: &mut State, frame: &[u8], 
     let tpids = [TPID_CUSTOMER, TPID_PROVIDER, TPID_PRISTINE];
     let (header, length) = match Header::decode(frame, &tpids) {
         Ok(decoded) => decoded,
+        Err(_) if frame.len() < original => {
+            let summary = cut_short(frame.len(), original);
+            return layers.push(Layer::new("ethernet", summary));
+        }
         Err(error) => return layers.push(Layer::new("ethernet", error.to_string())),
     };
     let mut layer = Layer::new("ethernet", format!("{} > {}", header.src, header.dst));
@@ -34,7 +38,7 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, state: &mut State, frame: &[u8], 
         pdu::guess(layers, &state.settle(payload, original), payload, original);
     } else if is_arp {
         layers.push(layer);
-        layers.push(arp(payload));
+        layers.push(arp(payload, original));
         if header.ethertype == Dialect::IRATI.ethertype && Arp::decode(payload).is_ok() {
             state.suppose(carina_wire::dif::Dialect::Irati);
         }
@@ -53,10 +57,13 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, state: &mut State, frame: &[u8], 
     }
 }
 
-fn arp(payload: &[u8]) -> Layer {
+fn arp(payload: &[u8], original: usize) -> Layer {
     let message = match Arp::decode(payload) {
         Ok(message) => message,
         Err(ArpError::Other) => return Layer::new("arp", "of another protocol"),
+        Err(ArpError::Short) if payload.len() < original => {
+            return Layer::new("arp", cut_short(payload.len(), original));
+        }
         Err(error) => return Layer::new("arp", format!("malformed: {error}")),
     };
     let (operation, summary) = match message.operation {

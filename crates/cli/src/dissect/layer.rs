@@ -76,6 +76,11 @@ pub fn printable(text: String) -> String {
     shown
 }
 
+/// What is said of bytes of which the capture kept the first only.
+pub fn cut_short(kept: usize, original: usize) -> String {
+    format!("cut short by the capture ({kept} of {original} bytes)")
+}
+
 /// Bytes for people: hexadecimal digits, as many as shown at most, and what is text in them.
 pub fn show_bytes(bytes: &[u8]) -> String {
     let shown = &bytes[..bytes.len().min(SHOWN_BYTES)];

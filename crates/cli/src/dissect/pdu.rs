@@ -1,16 +1,24 @@
 //! PDUs of a normal DIF.
 
-use carina_wire::dif::{Ack, Control, Decoded, Dialect, Pci, PduType, Window};
+use carina_wire::dif::{
+    Ack, Address, Control, Decoded, Dialect, PCI_BYTES_MAX, Pci, PciError, PduType, Route, Window,
+};
 use serde_json::json;
 
-use super::layer::{Layer, show_bytes};
+use super::layer::{Layer, cut_short, show_bytes};
 use super::{Settings, cdap, delimiting};
 
 /// Adds the layers of a PDU of which `original` bytes came and the first are here.
 pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, pdu: &[u8], original: usize) {
-    let settings = &for_pdu(*settings, pdu);
-    match settings.syntax.decode(pdu, original) {
-        Ok(header) => known(layers, settings, pdu, original, &header),
+    let is_cut = pdu.len() < original;
+    // Whether it has default widths is in the header, which must not be read with the wrong ones.
+    if is_cut && settings.syntax.peek(pdu) == Err(PciError::Short) {
+        return layers.push(beginning(settings, pdu, original));
+    }
+    let here = &for_pdu(*settings, pdu);
+    match here.syntax.decode(pdu, original) {
+        Ok(header) => known(layers, here, pdu, original, &header),
+        Err(PciError::Short) if is_cut => layers.push(beginning(settings, pdu, original)),
         Err(error) => {
             let mut layer = Layer::new("pdu", format!("malformed: {error}"));
             layer.field("bytes", original);
@@ -18,6 +26,44 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, pdu: &[u8], 
             layers.push(layer);
         }
     }
+}
+
+/// What is in the bytes of a PDU whose header the capture cut short.
+fn beginning(settings: &Settings, pdu: &[u8], original: usize) -> Layer {
+    // What a field says, whatever may have followed, is in the bytes that are here.
+    let followed_by = |byte: u8| {
+        let mut whole = pdu.to_vec();
+        whole.resize(pdu.len().max(PCI_BYTES_MAX), byte);
+        for_pdu(*settings, &whole).syntax.peek(&whole).ok()
+    };
+    let mut layer = Layer::new("pdu", String::new());
+    if let (Some(one), Some(other)) = (followed_by(0), followed_by(0xff)) {
+        if one.kind == other.kind {
+            layer.summary += word(one.kind);
+            layer.field("type", word(one.kind));
+        }
+        if (one.src, one.dst) == (other.src, other.dst) {
+            layer.summary += &format!(" {} > {}", one.src, end_word(one.dst));
+        }
+        let mut field = |name, of: fn(&Route) -> u64| {
+            if of(&one) == of(&other) {
+                layer.field(name, of(&one));
+            }
+        };
+        field("dst", |route| route.dst.0);
+        field("src", |route| route.src.0);
+        field("dst_cep", |route| route.dst_cep.0.into());
+        field("src_cep", |route| route.src_cep.0.into());
+        field("qos", |route| route.qos.0.into());
+        field("hop_limit", |route| route.hop_limit.into());
+        field("pdu_bytes", |route| route.pdu_bytes as u64);
+    }
+    if !layer.summary.is_empty() {
+        layer.summary += ", ";
+    }
+    layer.summary += &cut_short(pdu.len(), original);
+    layer.field("content", show_bytes(pdu));
+    layer
 }
 
 /// Adds the layers of an SDU that is a PDU of a DIF above, or data of an application.
@@ -54,7 +100,11 @@ pub(super) fn content(layers: &mut Vec<Layer>, sdu: &[u8], original: usize) {
         }
         return;
     }
-    let mut layer = Layer::new("data", format!("{original} bytes"));
+    let summary = match is_whole {
+        true => format!("{original} bytes"),
+        false => cut_short(sdu.len(), original),
+    };
+    let mut layer = Layer::new("data", summary);
     layer.field("bytes", original);
     layer.field("content", show_bytes(sdu));
     layers.push(layer);
@@ -118,10 +168,7 @@ fn known(
             layer.field("user_bytes", user_bytes);
         }
         PduType::Management => {
-            let to = match pci.dst.0 {
-                0 => "neighbour".to_owned(),
-                address => address.to_string(),
-            };
+            let to = end_word(pci.dst);
             layer.summary = format!("management {} > {to}, {user_bytes} bytes", pci.src);
             layer.field("user_bytes", user_bytes);
         }
@@ -129,6 +176,7 @@ fn known(
             let said = settings.syntax.decode_control(&pdu[..end], header);
             let said = match said {
                 Ok(control) => control_fields(&mut layer, &control),
+                Err(PciError::Short) if end < header.pdu_bytes => cut_short(end, header.pdu_bytes),
                 Err(error) => format!("malformed: {error}"),
             };
             layer.summary = format!(
@@ -185,6 +233,14 @@ fn word(kind: PduType) -> &'static str {
         PduType::Management => "management",
         PduType::Control => "control",
         PduType::Rendezvous => "rendezvous",
+    }
+}
+
+/// Whom a management PDU is for.
+fn end_word(dst: Address) -> String {
+    match dst.0 {
+        0 => "neighbour".to_owned(),
+        address => address.to_string(),
     }
 }
 

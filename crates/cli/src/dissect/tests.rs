@@ -278,6 +278,95 @@ fn values_of_objects_are_shown_without_their_schema() {
     assert_eq!(super::protobuf::describe(b"\x0a\x05a"), None);
 }
 
+#[test]
+fn what_a_capture_cut_short_is_not_malformed() {
+    let said = |link, description: &str, whole: &[u8], kept: usize| {
+        let mut dissector = Dissector::new(Settings::default());
+        let added = dissector.add_interface(&interface(link, description));
+        added.expect("an interface");
+        let cut = Packet {
+            original_bytes: whole.len() as u32,
+            ..packet(&whole[..kept])
+        };
+        let layers = dissector.dissect(&cut);
+        let words: Vec<&str> = layers.iter().map(|layer| layer.summary.as_str()).collect();
+        words.join(" | ")
+    };
+    let data = native(&pci(PduType::Data), b"\0an SDU of 20 bytes..");
+    assert_eq!(data.len(), 40);
+    let of = |kept: usize| format!("cut short by the capture ({kept} of 40 bytes)");
+    for (kept, expected) in [
+        (0, of(0)),
+        (2, format!("data, {}", of(2))),
+        (12, format!("data 1 > 2, {}", of(12))),
+        (18, format!("data 1 > 2, {}", of(18))),
+    ] {
+        assert_eq!(said(LinkType::PDU, "", &data, kept), expected);
+    }
+    let wide = Widths {
+        address: 4,
+        ..Widths::DEFAULT
+    };
+    let wide = Syntax {
+        widths: wide,
+        ..Syntax::default()
+    };
+    let wide = pdu(wide, &pci(PduType::Data), None, b"\0hello");
+    let about_wide = "carina normal dif=blue address=4";
+    for kept in 15..19 {
+        let shown = said(LinkType::PDU, about_wide, &wide, kept);
+        assert!(shown.starts_with("data 1 > 2, cut short"), "{shown}");
+    }
+    let header = "data 1:5 > 2:7 cube 3 seq 9 DRF, 21 bytes";
+    let bare = said(LinkType::PDU, "", &data, 19);
+    assert_eq!(
+        bare,
+        format!("{header} | cut short by the capture (0 of 21 bytes)")
+    );
+    let begun = said(LinkType::PDU, "", &data, 25);
+    assert_eq!(
+        begun,
+        format!("{header} | whole | cut short by the capture (5 of 20 bytes)")
+    );
+    let window = Some(Window::default());
+    let control = Control {
+        seq: 3,
+        window,
+        ..Control::default()
+    };
+    let control = pdu(
+        Syntax::default(),
+        &pci(PduType::Control),
+        Some(&control),
+        b"",
+    );
+    let header = vmpi::DataHeader {
+        channel: vmpi::Channel::new(0),
+        more: false,
+    };
+    let mut register = header.encode().to_vec();
+    vmpi::Control::Register { name: "echo" }.encode(&mut register);
+    let frame = [&[0xff; 12][..], &[8, 6], &[0; 30]].concat();
+    for (link, whole) in [
+        (LinkType::PDU, &data),
+        (LinkType::PDU, &native(&pci(PduType::Data), b"\xa0\0begin")),
+        (
+            LinkType::PDU,
+            &native(&pci(PduType::Data), b"\xd0\0\0\0\x01\0\0\x05\0end"),
+        ),
+        (LinkType::PDU, &control),
+        (LinkType::SDU, &data),
+        (LinkType::VMPI, &register),
+        (LinkType::ETHERNET, &frame),
+    ] {
+        for kept in 0..whole.len() {
+            let shown = said(link, "", whole, kept);
+            assert!(!shown.contains("malformed"), "{kept}: {shown}");
+            assert!(!shown.contains("ends"), "{kept}: {shown}");
+        }
+    }
+}
+
 /// Every prefix of every packet, and every byte of it changed: something is said, nothing panics.
 #[test]
 fn no_packet_panics() {

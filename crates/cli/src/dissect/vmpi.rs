@@ -6,7 +6,7 @@ use carina_wire::FlowSpec;
 use carina_wire::pcapng::Direction;
 use carina_wire::vmpi::{Channel, Control, DataHeader, HEADER_BYTES, Hello, Outcome};
 
-use super::layer::{Layer, printable, show_bytes};
+use super::layer::{Layer, cut_short, printable, show_bytes};
 use super::{Settings, pdu};
 
 /// The channels, by interface and direction, whose SDU is not over yet.
@@ -31,12 +31,15 @@ impl Pieces {
             Some(Err(error)) => {
                 return layers.push(Layer::new("vmpi", format!("malformed: {error}")));
             }
+            None if record.len() < original => {
+                return layers.push(Layer::new("vmpi", cut_short(record.len(), original)));
+            }
             None => return layers.push(Layer::new("vmpi", "malformed: no header")),
         };
         let (payload, original) = (&record[HEADER_BYTES..], original - HEADER_BYTES);
         let channel = header.channel;
         if channel.is_control() {
-            return layers.push(control(payload));
+            return layers.push(control(payload, original));
         }
         let key = (interface, direction, channel);
         let before = self.open.remove(&key).unwrap_or(0);
@@ -63,10 +66,14 @@ impl Pieces {
     }
 }
 
-fn control(payload: &[u8]) -> Layer {
+fn control(payload: &[u8], original: usize) -> Layer {
     let mut layer = Layer::new("vmpi", String::new());
     layer.field("channel", 0);
     let gist = match Control::decode(payload) {
+        Err(_) if payload.len() < original => {
+            let part = cut_short(payload.len(), original);
+            format!("control message, {part}")
+        }
         Err(error) => format!("malformed control message: {error}"),
         Ok(Control::Hello(hello)) => said_hello(&mut layer, &hello),
         Ok(Control::Register { name }) => {
