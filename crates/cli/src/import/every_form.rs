@@ -2,11 +2,13 @@
 
 use super::*;
 
+/// A script without notes, of one member.
+const FRAME: &str = "ipcp-create e shim-eth e.DIF\nipcp-config e netdev eth0\n\
+                     ipcp-create a normal n.DIF\nipcp-register a e.DIF\nipcp-enroller-enable a\n";
+
 /// Notes of a script, but for those of what its frame leaves out.
 fn notes(lines: &str) -> Vec<Note> {
-    let frame = "ipcp-create e shim-eth e.DIF\nipcp-config e netdev eth0\n\
-                 ipcp-create a normal n.DIF\nipcp-register a e.DIF\nipcp-enroller-enable a\n";
-    let draft = rlite::read("init", &format!("{frame}{lines}"));
+    let draft = rlite::read("init", &format!("{FRAME}{lines}"));
     draft.to_toml().expect("a configuration");
     draft.notes
 }
@@ -71,6 +73,48 @@ fn every_command_of_rlite_ctl_is_known() {
 }
 
 #[test]
+fn values_that_a_member_does_not_take_are_made_some_that_it_does() {
+    let policy = |line: &str, component: &str| {
+        let draft = rlite::read("init", &format!("{FRAME}{line}"));
+        draft.members[0].config["policies"][component]["params"].clone()
+    };
+    for (line, component, param, value) in [
+        (
+            "ipcp-sched-config a wrr quantum 200",
+            "rmt-scheduling",
+            "quantum",
+            "256",
+        ),
+        (
+            "ipcp-sched-config a wrr quantum 300",
+            "rmt-scheduling",
+            "quantum",
+            "300",
+        ),
+        (
+            "ipcp-sched-config a none qsize 1",
+            "rmt-queue",
+            "limit-bytes",
+            "4096",
+        ),
+        (
+            "dif-policy-param-mod n.DIF routing age-max 900000",
+            "routing",
+            "age-max",
+            "900000ms",
+        ),
+        (
+            "dif-policy-param-mod n.DIF routing age-max 900s",
+            "routing",
+            "age-max",
+            "900s",
+        ),
+    ] {
+        assert_eq!(policy(line, component)[param], value, "{line}");
+    }
+}
+
+#[test]
 fn what_rlite_ctl_can_and_a_node_cannot_is_named() {
     for (line, words) in [
         ("ipcp-create x shim-wifi x.DIF", "no shim for wireless"),
@@ -89,6 +133,18 @@ fn what_rlite_ctl_can_and_a_node_cannot_is_named() {
         (
             "ipcp-sched-config a wrr quantum 2000 weights 1 4",
             "levels and weights",
+        ),
+        (
+            "ipcp-sched-config a wrr quantum 200",
+            "quantum is 200 bytes and was made 256",
+        ),
+        (
+            "ipcp-sched-config a pfifo qsize 100",
+            "qsize is 100 bytes and was made 4096",
+        ),
+        (
+            "dif-policy-param-mod n.DIF routing age-max 90000s",
+            "a day is possible",
         ),
         ("ipcp-sched-config a wrr quantum", "quantum has no value"),
         (

@@ -12,6 +12,7 @@ mod irati_template;
 mod json;
 pub mod rlite;
 mod rlite_policies;
+mod rlite_scheduler;
 mod text;
 
 use carina_api::control::{Dialect, DifRole, IpcpCreate};

@@ -4,7 +4,7 @@ use carina_api::control::{ArpDialect, Dialect, DifRole, Framing, IpcpCreate, Ipc
 use carina_api::{AppName, DifName, LocalName};
 use serde_json::{Value, json};
 
-use super::{Draft, Member, flavour, rlite_policies};
+use super::{Draft, Member, flavour, rlite_policies, rlite_scheduler};
 use crate::lab::words::nearest;
 
 /// What a line does, and how it is written.
@@ -106,7 +106,9 @@ impl Script<'_> {
             "ipcp-create" => self.create(line, words),
             "ipcp-destroy" => self.destroy(words[0]),
             "ipcp-config" => self.configure(words),
-            "ipcp-sched-config" => self.schedule(words),
+            "ipcp-sched-config" => self
+                .member(words[0])
+                .and_then(|member| rlite_scheduler::set(member, words[1], &words[2..])),
             "ipcp-register" => self.stand(words[0], words[1]),
             "ipcp-unregister" => self.unregister(words[0], words[1]),
             "ipcp-enroller-enable" => {
@@ -285,49 +287,6 @@ impl Script<'_> {
         }
     }
 
-    /// Schedulers, whose queues are by cube here.
-    fn schedule(&mut self, words: &[&str]) -> Result<(), String> {
-        let (name, scheduler, options) = (words[0], words[1], &words[2..]);
-        let known: &[&str] = match scheduler {
-            "none" => &["qsize"],
-            "pfifo" => &["qsize", "levels"],
-            "wrr" => &["qsize", "quantum", "weights"],
-            other => {
-                return Err(format!(
-                    "{other} is no scheduler; there are none, pfifo and wrr"
-                ));
-            }
-        };
-        let options = scheduler_options(options, known)?;
-        let option = |key: &str| options.iter().find(|(given, _)| *given == key);
-        let first = |key: &str| option(key).and_then(|(_, values)| values.first());
-        let queue_bytes: Option<u64> = first("qsize").map(|text| number(text)).transpose()?;
-        let quantum: Option<u64> = first("quantum").map(|text| number(text)).transpose()?;
-        let policies = self.member(name)?.table(&["policies"]);
-        let scheduling = match scheduler {
-            "none" => json!({ "name": "fifo" }),
-            "pfifo" => json!({ "name": "strict-priority" }),
-            _ => json!({
-                "name": "weighted-fair",
-                "params": { "quantum": quantum.unwrap_or(2000).to_string() },
-            }),
-        };
-        policies.insert("rmt-scheduling".to_owned(), scheduling);
-        if let Some(bytes) = queue_bytes {
-            let params = json!({ "limit-bytes": bytes.to_string() });
-            let queue = json!({ "name": "tail-drop", "params": params });
-            policies.insert("rmt-queue".to_owned(), queue);
-        }
-        match option("levels").is_some() || option("weights").is_some() {
-            true => Err(
-                "carried over but for levels and weights: these are `priority` and `weight` of \
-                 the DIF's cubes"
-                    .to_owned(),
-            ),
-            false => Ok(()),
-        }
-    }
-
     fn stand(&mut self, ipcp: &str, dif: &str) -> Result<(), String> {
         let dif = DifName::new(dif).map_err(|error| error.to_string())?;
         self.member(ipcp)?.try_stand_on(dif.as_str())
@@ -443,31 +402,6 @@ impl Script<'_> {
             let why = format!("left out: it stands on no DIF; `ipcp-register {name} DIF`");
             self.note(line, name, why);
         }
-    }
-}
-
-/// Options of a scheduler, each with the words behind it.
-fn scheduler_options<'a>(
-    words: &[&'a str],
-    known: &[&str],
-) -> Result<Vec<(&'a str, Vec<&'a str>)>, String> {
-    let mut options: Vec<(&str, Vec<&str>)> = Vec::new();
-    for word in words {
-        match options.last_mut() {
-            _ if known.contains(word) => options.push((word, Vec::new())),
-            // Weights may stand apart.
-            Some((key, values)) if values.is_empty() || *key == "weights" => values.push(word),
-            _ => {
-                return Err(format!(
-                    "{word} is no parameter of this scheduler; there are {}",
-                    known.join(", ")
-                ));
-            }
-        }
-    }
-    match options.iter().find(|(_, values)| values.is_empty()) {
-        Some((key, _)) => Err(format!("{key} has no value; the form is: {key} VALUE")),
-        None => Ok(options),
     }
 }
 

@@ -76,7 +76,7 @@ pub(super) fn set(
 ) -> Result<(), String> {
     match (component, key) {
         ("addralloc", "nack-wait") | ("routing", "age-incr-intval" | "age-max") => {
-            milliseconds(value)?;
+            let value = duration(value)?;
             let here = component_here(component)?;
             let usual = if component == "routing" {
                 "link-state"
@@ -173,11 +173,32 @@ fn fitting(ms: u64, text: &str) -> Result<u32, String> {
     u32::try_from(ms).map_err(|_| format!("{text} is too long; 49 days are possible"))
 }
 
+/// A time as members of this dialect have it among their parameters.
+fn duration(text: &str) -> Result<String, String> {
+    match milliseconds(text)? {
+        0..=DAY_MS => {}
+        _ => return Err(format!("{text} is too long; a day is possible")),
+    }
+    let has_unit = ["s", "ms", "us"].contains(&unit_of(text));
+    match has_unit {
+        true => Ok(text.to_owned()),
+        false => Ok(format!("{}ms", milliseconds(text)?)),
+    }
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+/// The letters behind the digits.
+fn unit_of(text: &str) -> &str {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    &text[digits.len()..]
+}
+
 /// A time such as `1000ms`, `20s`, `20000us`, or without a unit in milliseconds.
 fn milliseconds(text: &str) -> Result<u64, String> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let count: u64 = number(digits)?;
-    match &text[digits.len()..] {
+    let unit = unit_of(text);
+    let count: u64 = number(&text[..text.len() - unit.len()])?;
+    match unit {
         "" | "ms" => Ok(count),
         "s" => Ok(count.saturating_mul(1000)),
         "us" => Ok(count / 1000),
