@@ -9,10 +9,10 @@ mod support;
 
 use std::os::fd::AsFd;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use carina_client::{Error, ErrorBody, Flow, FlowSpec, Node, Registration};
-use support::{House, app, eventually};
+use support::{House, app, eventually, sleeping};
 
 /// Allocates from `caller` to `registration` and accepts.
 fn connect(node: &Node, registration: &mut Registration) -> (Flow, Flow) {
@@ -202,18 +202,13 @@ fn ring_end_and_socket_end_understand_each_other() {
     assert!(error.is_end_of_flow(), "{error}");
 }
 
-/// How long after `blow` the call of `flow` ended, and with what.
+/// With what the call of `flow` ended that slept when `blow` fell.
 fn ended_by(
     mut flow: Flow,
     call: fn(&mut Flow) -> Result<(), Error>,
     blow: impl FnOnce(),
-) -> (Error, Duration) {
-    let thread = thread::spawn(move || (call(&mut flow).unwrap_err(), Instant::now()));
-    thread::sleep(Duration::from_millis(100));
-    let start = Instant::now();
-    blow();
-    let (error, end) = thread.join().unwrap();
-    (error, end.saturating_duration_since(start))
+) -> Error {
+    sleeping::ended_by(move || call(&mut flow).unwrap_err(), blow)
 }
 
 fn receive(flow: &mut Flow) -> Result<(), Error> {
@@ -227,7 +222,7 @@ fn send_without_end(flow: &mut Flow) -> Result<(), Error> {
 }
 
 #[test]
-fn killed_peer_ends_calls_within_a_second() {
+fn killed_peer_ends_calls_that_sleep() {
     let house = House::new();
     let _running = house.node();
     let node = house.client();
@@ -240,22 +235,20 @@ fn killed_peer_ends_calls_within_a_second() {
                 .ok();
             flow.is_some()
         });
-        let (error, time) = ended_by(flow.unwrap(), call, || peer.kill());
+        let error = ended_by(flow.unwrap(), call, || peer.kill());
         assert!(matches!(error, Error::FlowFailed { .. }), "{error}");
-        assert!(time < Duration::from_secs(1), "{time:?}");
     }
 }
 
 #[test]
-fn killed_node_ends_calls_within_a_second_and_a_new_one_serves() {
+fn killed_node_ends_calls_that_sleep_and_a_new_one_serves() {
     let house = House::new();
     let mut process = house.process("node");
     let node = house.client();
     let mut registration = node.register(&app("server"), None).unwrap();
     let (mine, theirs) = connect(&node, &mut registration);
-    let (error, time) = ended_by(mine, send_without_end, || process.kill());
+    let error = ended_by(mine, send_without_end, || process.kill());
     assert!(matches!(error, Error::NodeGone), "{error}");
-    assert!(time < Duration::from_secs(1), "{time:?}");
     drop(theirs);
     assert!(matches!(registration.next_request(), Err(Error::NodeGone)));
     assert!(matches!(
@@ -304,7 +297,8 @@ fn process_of_another_test() {
             let node = Node::connect().unwrap();
             let mut registration = node.register(&app("sleeper"), None).unwrap();
             let _flow = registration.accept().unwrap();
-            thread::sleep(Duration::from_secs(60));
+            // For as long as the other test is there.
+            std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).unwrap();
         }
         other => panic!("no role {other}"),
     }

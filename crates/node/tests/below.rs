@@ -7,7 +7,7 @@ use carina_api::FlowSpec;
 use carina_api::control::{DifCreate, DifRole, MemberInfo, N1Info, N1State};
 use carina_api::ipc::Mode;
 use serde_json::json;
-use support::members::{enrolled, member};
+use support::members::{enrolled, member, routed};
 use support::pair::Pair;
 use support::*;
 
@@ -200,6 +200,7 @@ fn pdus_of_an_upper_dif_fit_those_of_the_lower_one_each() {
         let wide = difs.iter().find(|found| found.name == dif("wide"));
         wide.unwrap().names.contains(&app("sink"))
     });
+    routed(&pair.guest, "wide", "wide.host");
     let caller = pair.guest.conn();
     caller.ask_with("sink", Some("wide"), FlowSpec::reliable(), Mode::Ring);
     server.accept(server.flow_request().request, Mode::Ring);

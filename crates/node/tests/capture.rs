@@ -12,6 +12,7 @@ use carina_wire::dif::{PduType, Syntax, Widths};
 use carina_wire::pcapng::{Direction, Item, LinkType, Reader};
 use carina_wire::vmpi::{Control, DataHeader};
 use serde_json::json;
+use support::members::routed;
 use support::pair::Pair;
 use support::*;
 
@@ -106,11 +107,7 @@ fn pdus_and_vmpi_records_are_captured_both_ways() {
         difs.iter()
             .any(|found| found.name == dif("net") && found.names.contains(&app("echo")))
     });
-    eventually("the host can be reached", || {
-        let control = pair.guest.control();
-        let objects = control.rib(Some("net"), None, "/members/net.host", 0);
-        objects.unwrap()[0].fields["is_reachable"] == true
-    });
+    routed(&pair.guest, "net", "net.host");
     let caller = pair.guest.conn();
     caller.ask_with("echo", Some("net"), FlowSpec::reliable(), Mode::Ring);
     server.accept(server.flow_request().request, Mode::Ring);

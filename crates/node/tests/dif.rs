@@ -6,7 +6,7 @@ mod support;
 use carina_api::control::{ClientError, Dialect, DifCreate, DifRole, MemberState, PolicyInfo};
 use carina_api::ipc::Mode;
 use carina_api::{AppName, ErrorCode, FlowSpec};
-use support::members::{enrolled, ipcp, refused_for_good, request};
+use support::members::{enrolled, ipcp, refused_for_good, request, routed};
 use support::pair::Pair;
 use support::*;
 
@@ -22,15 +22,6 @@ fn pair(house: &House, name: &str, over: &str) -> [String; 2] {
     control.create_dif(&second).unwrap();
     enrolled(house, &names[1]);
     names
-}
-
-/// There is a way to a member.
-fn routed(house: &House, in_dif: &str, member: &str) {
-    let path = format!("/members/{member}");
-    eventually(&format!("{member} can be reached"), || {
-        let objects = house.control().rib(Some(in_dif), None, &path, 0).unwrap();
-        objects[0].fields["is_reachable"] == true
-    });
 }
 
 /// The DIF's directory has the name.

@@ -242,7 +242,7 @@ impl Station {
 
     /// The payload of the next frame of this type.
     fn receive(&mut self, ethertype: u16) -> Vec<u8> {
-        let patience = Instant::now() + Duration::from_secs(10);
+        let patience = Instant::now() + PATIENCE;
         loop {
             if let Some(received) = self.socket.receive() {
                 let frame = received.frame.to_vec();
@@ -251,7 +251,7 @@ impl Station {
                     return frame[14..].to_vec();
                 }
             }
-            assert!(Instant::now() < patience, "no frame for 10 s");
+            assert!(Instant::now() < patience, "no frame for {PATIENCE:?}");
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -351,7 +351,7 @@ fn the_fault_layer_loses_and_duplicates_as_configured() {
     let caller = wire.a.conn();
     caller.ask_with("echo", None, FlowSpec::unreliable(), Mode::Ring);
     assert!(caller.error().message.contains("nobody on va answered"));
-    assert!(counted(&wire.a, Value::DropImpaired) >= 2);
+    assert!(counted(&wire.a, Value::DropImpaired) >= 1);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use carina_api::control::{ClientError, DifCreate, DifExtend, DifRole, MemberStat
 use carina_api::ipc::Mode;
 use carina_api::{AppName, ErrorBody, ErrorCode, FlowSpec};
 use serde_json::{Value, json};
-use support::members::{enrolled, ipcp, member};
+use support::members::{enrolled, ipcp, member, routed};
 use support::pair::Pair;
 use support::*;
 
@@ -86,6 +86,7 @@ fn while_data_flows(pair: &Pair, cut: impl Fn(&House)) {
         let net = difs.into_iter().find(|found| found.name == dif("net"));
         net.is_some_and(|net| net.names.contains(&app("sink")))
     });
+    routed(&pair.guest, "net", "net.host");
     let caller = pair.guest.conn();
     caller.ask_with("sink", Some("net"), FlowSpec::reliable(), Mode::Ring);
     server.accept(server.flow_request().request, Mode::Ring);

@@ -3,7 +3,6 @@
 
 mod support;
 
-use std::net::UdpSocket;
 use std::time::Duration;
 
 use carina_api::FlowSpec;
@@ -13,13 +12,14 @@ use carina_engine::counters::Value;
 use support::networks::{begin, counted, wait_for};
 use support::*;
 
-/// Two nodes that reach each other over IP, on free ports.
+/// Two nodes that reach each other over IP.
 fn over_ip(name: &str, kind: &str, keys: &str) -> (House, House) {
-    let ports: Vec<UdpSocket> = (0..2)
-        .map(|_| UdpSocket::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let [a, b] = [0, 1].map(|at| ports[at].local_addr().unwrap());
-    drop(ports);
+    let [a, b] = addresses();
+    // Whoever connects has the address that the kernel chooses.
+    let caller = match kind {
+        "tcp" => "127.0.0.1:7000".parse().unwrap(),
+        _ => a,
+    };
     let house = |side: &str, listen, peer: &str, address| {
         let toml = format!(
             "[[ipcp]]\nname = \"e\"\ntype = \"{kind}\"\ndif = \"inet\"\nlisten = \"{listen}\"\n\
@@ -27,7 +27,7 @@ fn over_ip(name: &str, kind: &str, keys: &str) -> (House, House) {
         );
         House::new(&format!("{name}-{side}"), &toml)
     };
-    let houses = (house("a", a, "echo", b), house("b", b, "caller", a));
+    let houses = (house("a", a, "echo", b), house("b", b, "caller", caller));
     wait_for(&houses.0, LinkState::Up);
     wait_for(&houses.1, LinkState::Up);
     houses

@@ -205,11 +205,7 @@ fn events_tell_the_story_and_the_long_poll_waits_for_more() {
     assert!(seen.events.iter().any(|e| e.kind == EventKind::IpcpCreated));
     let waiter = std::thread::spawn({
         let control = control.clone();
-        move || {
-            control
-                .events(seen.next, std::time::Duration::from_secs(20))
-                .unwrap()
-        }
+        move || control.events(seen.next, PATIENCE).unwrap()
     });
     let _server = house.register("late");
     let news = waiter.join().unwrap();

@@ -6,14 +6,14 @@ mod support;
 #[path = "../../netdev/tests/room/mod.rs"]
 mod room;
 
-use std::net::UdpSocket;
+use std::net::SocketAddr;
 
 use carina_api::FlowSpec;
 use carina_api::control::{DifCreate, DifRole, LinkState};
 use carina_api::ipc::Mode;
 use room::Room;
 use serde_json::{Value, json};
-use support::members::enrolled;
+use support::members::{enrolled, routed};
 use support::pair::Pair;
 use support::*;
 
@@ -81,6 +81,7 @@ impl Place<'_> {
             let found = difs.iter().find(|found| found.name == dif(name));
             found.is_some_and(|found| found.names.contains(&app(sink)))
         });
+        routed(self.there, name, &format!("{name}.here"));
         let caller = self.there.conn();
         caller.ask_with(sink, Some(name), spec, Mode::Ring);
         let asked = server.flow_request_of(&caller);
@@ -165,10 +166,8 @@ fn two_difs_over_tcp() {
 }
 
 fn over_ip(kind: &str, keys: &str) {
-    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let [here, there] = [0, 1].map(|at| sockets[at].local_addr().unwrap());
-    drop(sockets);
-    let house = |side: &str, own, peers: &[&str], other| {
+    let [here, there] = addresses();
+    let house = |side: &str, own: SocketAddr, peers: &[&str], other: SocketAddr| {
         let peer = |name: &&str| format!("{{ name = \"{name}\", address = \"{other}\" }}");
         let peers: Vec<String> = peers.iter().map(peer).collect();
         let toml = format!(

@@ -181,7 +181,8 @@ fn dif_order_of_the_configuration_decides_who_is_asked() {
 
 #[test]
 fn late_answer_of_the_remote_application_is_denied_on_both_sides() {
-    let pair = Pair::new("late", "limits.answer_ms = 50");
+    // The guest waits for its host's answer for longer.
+    let pair = Pair::with("late", ["limits.answer_ms = 50", ""]);
     let server = pair.register("echo");
     let caller = pair.guest.conn();
     caller.ask("echo");

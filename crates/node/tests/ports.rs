@@ -4,7 +4,6 @@
 mod support;
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
 use carina_api::FlowSpec;
 use carina_api::control::LinkState;
@@ -22,12 +21,9 @@ fn wait_for(house: &House, state: LinkState) {
 #[test]
 fn bare_datagrams_are_answered_from_another_port_as_rlite_does() {
     let door = UdpSocket::bind("127.0.0.1:0").unwrap();
-    let patience = Some(Duration::from_secs(10));
+    let patience = Some(PATIENCE);
     door.set_read_timeout(patience).unwrap();
-    let listen = {
-        let free = UdpSocket::bind("127.0.0.1:0").unwrap();
-        free.local_addr().unwrap()
-    };
+    let [listen] = addresses();
     let node = House::new(
         "bare-ports",
         &format!(

@@ -3,7 +3,7 @@
 
 mod support;
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
 use carina_api::FlowSpec;
@@ -11,7 +11,7 @@ use carina_api::control::{Client, EventKind};
 use carina_api::ipc::Mode;
 use carina_node::{Config, Node};
 use std::time::Duration;
-use support::members::{enrolled, ipcp, member};
+use support::members::{enrolled, ipcp, member, routed};
 use support::*;
 
 /// Not a test of its own: the node that is killed.
@@ -78,7 +78,7 @@ fn shim(dif: &str, own: SocketAddr, peers: &[(&str, SocketAddr)]) -> String {
 
 fn membership(role: &str, over: &str, own: &str) -> String {
     let config = match role {
-        "create" => "[dif.config]\nkeepalive_ms = 200\n",
+        "create" => "[dif.config]\nkeepalive_ms = 1000\n",
         _ => "",
     };
     format!(
@@ -101,10 +101,7 @@ struct Diamond {
 
 impl Diamond {
     fn new() -> Diamond {
-        let sockets = [(); 6].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-        let at = [0, 1, 2, 3, 4, 5].map(|n| sockets[n].local_addr().unwrap());
-        drop(sockets);
-        let [left_a, left, left_b, right_a, right, right_b] = at;
+        let [left_a, left, left_b, right_a, right, right_b] = addresses();
         let right_node = House::new(
             "relay-right",
             &(shim("right", right, &[]) + &membership("create", "\"right\"", "net.right")),
@@ -154,11 +151,7 @@ impl Diamond {
                     .then_some(())
                     .ok_or(format!("{:?}", ipcp(house, own)))
             });
-            let path = format!("/members/{other}");
-            eventually(&format!("{own} has a route to {other}"), || {
-                let objects = house.control().rib(Some("net"), None, &path, 0).unwrap();
-                objects[0].fields["is_reachable"] == true
-            });
+            routed(house, "net", other);
         }
     }
 }

@@ -10,7 +10,7 @@ use carina_ring::State;
 use carina_shims::{Command, Event, SOCKET_SDU_MAX};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use pair::{App, Pair, Random, closed_reason, ring, socket, wait_for};
+use pair::{App, PATIENCE, Pair, Random, closed_reason, ring, socket, wait_for};
 
 const SIZES: [usize; 8] = [0, 1, 64, 4000, 65_536, 1 << 20, 3, (1 << 20) + 12_345];
 
@@ -174,18 +174,22 @@ fn a_reader_that_stops_delays_no_other_channel() {
         }
         stalled
     });
-    std::thread::sleep(Duration::from_millis(100));
+    // Until the reader's ring, which the credit is for, has no room for one more.
+    let full = (pair::RING - 2 * 4096) as u64;
+    let patience = Instant::now() + PATIENCE;
+    while asleep.end.rx.pending_bytes() < full {
+        assert!(
+            Instant::now() < patience,
+            "{}",
+            asleep.end.rx.pending_bytes()
+        );
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let (mut a, mut b, ..) = pair.flow();
-    let begin = Instant::now();
     for n in 0..500u64 {
         a.send(&n.to_le_bytes());
         assert_eq!(b.recv().unwrap(), n.to_le_bytes());
     }
-    assert!(
-        begin.elapsed() < Duration::from_secs(5),
-        "500 SDUs took {:?}",
-        begin.elapsed()
-    );
     assert!(!stuck.is_finished(), "nobody read the 12 MB");
     for n in 0..3_000u64 {
         assert!(asleep.recv().unwrap() == Random(n).bytes(4000), "SDU {n}");
@@ -194,21 +198,17 @@ fn a_reader_that_stops_delays_no_other_channel() {
 }
 
 #[test]
-fn the_death_of_the_peer_ends_its_flows_within_a_second_and_it_may_come_back() {
+fn the_death_of_the_peer_ends_its_flows_at_once_and_it_may_come_back() {
     let mut pair = Pair::up();
     let (mut host_app, mut guest_app, port, _) = pair.flow();
     host_app.send(b"before");
     assert_eq!(guest_app.recv().unwrap(), b"before");
-    let begin = Instant::now();
     let fresh = carina_shims::DataPlane::spawn(pair.guest_table.clone()).unwrap();
     drop(std::mem::replace(&mut pair.guest, fresh));
     assert_eq!(host_app.recv(), Err(State::Failed));
-    closed_reason(&pair.host, port);
-    assert!(
-        begin.elapsed() < Duration::from_secs(1),
-        "it took {:?}",
-        begin.elapsed()
-    );
+    // It is told; nobody waits for a heartbeat.
+    let reason = closed_reason(&pair.host, port);
+    assert_eq!(reason, "the peer's node ended");
     pair.add(carina_vmpi::hl::Side::Guest);
     pair.wait_up();
     pair.guest.send(Command::Register {

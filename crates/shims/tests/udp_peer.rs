@@ -4,13 +4,12 @@
 mod pair;
 
 use std::net::UdpSocket;
-use std::time::Duration;
 
 use carina_api::PortId;
 use carina_engine::counters::Table;
 use carina_shims::{Command, DataPlane, Event, FlowEnd, UdpConfig, UdpFraming};
 
-use pair::{IPCP, RING, name, ring, wait_for};
+use pair::{IPCP, PATIENCE, RING, name, ring, wait_for};
 
 /// A data plane with a UDP shim in which `one` and `two` are registered, and its peer.
 fn plane_and_peer() -> (DataPlane, UdpSocket) {
@@ -25,11 +24,15 @@ fn plane_and_peer() -> (DataPlane, UdpSocket) {
     for app in ["one", "two"] {
         let name = name(app);
         plane.send(Command::Register { ipcp: IPCP, name });
+        // A question that comes before is refused.
+        wait_for(&plane, |event| match event {
+            Event::Registered { name, .. } => (name.as_str() == app).then_some(()),
+            _ => None,
+        });
     }
     let peer = UdpSocket::bind("127.0.0.1:0").unwrap();
     peer.connect(address).unwrap();
-    peer.set_read_timeout(Some(Duration::from_secs(10)))
-        .unwrap();
+    peer.set_read_timeout(Some(PATIENCE)).unwrap();
     (plane, peer)
 }
 

@@ -19,6 +19,8 @@ use carina_vmpi::ll::{DownReason, LinkState, VmpiImpl};
 type Dev = Box<dyn VmpiImpl + Send>;
 
 const REGION: usize = 1 << 20;
+/// Nothing is judged by it; it ends what hangs.
+const PATIENCE: Duration = Duration::from_secs(120);
 /// Where the test, being the firmware, puts the BARs.
 const BAR0: u64 = 0xfe00_0000;
 const BAR2: u64 = 0xe000_0000;
@@ -45,7 +47,7 @@ impl Qemu {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         let socket = loop {
             serve();
             match UnixStream::connect(&qtest) {
@@ -90,7 +92,7 @@ impl Qemu {
 
     fn ask_while(&mut self, line: &str, serve: &mut dyn FnMut()) -> String {
         writeln!(self.qtest.get_mut(), "{line}").unwrap();
-        let deadline = Instant::now() + Duration::from_secs(30);
+        let deadline = Instant::now() + PATIENCE;
         let mut answer = String::new();
         while !answer.ends_with('\n') {
             assert!(Instant::now() < deadline, "no answer to {line}");
@@ -182,7 +184,7 @@ fn serve(port: &mut HostPort) {
 
 /// Drives the node until the link is as wanted.
 fn wait_for(port: &mut HostPort, device: &mut Dev, wanted: impl Fn(&LinkState) -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + PATIENCE;
     loop {
         serve(port);
         let state = device.link(monotonic_ns());
@@ -197,7 +199,7 @@ fn wait_for(port: &mut HostPort, device: &mut Dev, wanted: impl Fn(&LinkState) -
 fn rings(device: &Dev) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let timeout = Timespec {
-        tv_sec: 5,
+        tv_sec: PATIENCE.as_secs() as i64,
         tv_nsec: 0,
     };
     let fd = device.wait_fd().unwrap();
@@ -255,13 +257,13 @@ fn listening_qemu_attaches_and_re_attaches_after_each_restart_of_the_node() {
     device.publish();
     assert_eq!(qemu.read_u32(8192), 4, "length of the first record");
     assert_eq!(qemu.read_u32(8192 + 8), u32::from_le_bytes(*b"ping"));
-    // The end of QEMU ends the link within a second.
+    // The end of QEMU ends the link, and not the silence that follows.
     qemu.child.kill().unwrap();
-    let killed = Instant::now();
-    wait_for(&mut port, &mut device, |s| {
-        *s == LinkState::Down(DownReason::Detached)
-    });
-    assert!(killed.elapsed() < Duration::from_secs(1));
+    wait_for(&mut port, &mut device, |s| *s != LinkState::Up);
+    assert_eq!(
+        device.link(monotonic_ns()),
+        LinkState::Down(DownReason::Detached)
+    );
     // A new QEMU gets everything again.
     drop(qemu);
     let _ = fs::remove_file(directory.0.join("qtest"));

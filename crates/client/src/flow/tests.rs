@@ -7,17 +7,22 @@ use std::time::{Duration, Instant};
 
 use carina_api::ipc::FlowNotice;
 use carina_api::{AppName, DifName, FlowSpec, PortId};
+use carina_ring::WakeMode;
 use carina_ring::channel::{ChannelMemory, Side};
-use carina_ring::{State, WakeMode};
 use carina_sys::{send_with_fds, socketpair_seqpacket};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use self::sleeping::PATIENCE;
 use super::Flow;
 use crate::batch::SduBatch;
 use crate::error::Error;
 use crate::link::{FlowInfo, Link};
 use crate::recv::FlowReceiver;
 use crate::send::FlowSender;
+
+mod ends;
+#[path = "../../tests/support/sleeping.rs"]
+mod sleeping;
 
 const CAPACITY: usize = 64 * 1024;
 
@@ -215,8 +220,7 @@ fn sdu_larger_than_the_buffer_is_cut_and_the_next_one_is_whole() {
                 }
             },
             |flow, buffer| {
-                let limit = Duration::from_secs(10);
-                flow.recv_timeout(buffer, limit)
+                flow.recv_timeout(buffer, PATIENCE)
                     .map(|length| length.unwrap())
             },
         ];
@@ -311,67 +315,6 @@ fn zero_copy_ends_see_the_same_bytes() {
 }
 
 #[test]
-fn closed_flow_gives_all_sdus_and_then_its_end() {
-    let Pair { mut a, mut b, node } = pair(CAPACITY, u64::MAX);
-    for number in 0..10 {
-        a.send(&contents(number, 100)).unwrap();
-    }
-    a.close();
-    node.tell(
-        Side::B,
-        &FlowNotice::Closed {
-            reason: "closed".to_owned(),
-            graceful: true,
-        },
-    );
-    for number in 0..10 {
-        assert_eq!(b.recv_vec(100).unwrap(), contents(number, 100));
-    }
-    assert!(matches!(b.recv_vec(100), Err(Error::Closed)));
-    assert!(matches!(b.try_recv(&mut [0; 8]), Err(Error::Closed)));
-    assert!(matches!(b.send(b"x"), Err(Error::Closed)));
-}
-
-#[test]
-fn sender_that_is_dropped_alone_ends_only_its_direction() {
-    let Pair {
-        a,
-        mut b,
-        node: _node,
-    } = pair(CAPACITY, u64::MAX);
-    let (tx, mut rx) = a.split();
-    drop(tx);
-    assert!(matches!(b.recv_vec(1), Err(Error::Closed)));
-    for number in 0..5000 {
-        b.send(&contents(number, 10)).unwrap();
-        assert_eq!(rx.recv_vec(10).unwrap(), contents(number, 10));
-    }
-}
-
-/// Runs `call` in a thread, does `blow` once it sleeps, and gives its error and the time it took.
-fn interrupted(
-    mut flow: Flow,
-    call: impl FnOnce(&mut Flow) -> Result<(), Error> + Send + 'static,
-    blow: impl FnOnce(),
-) -> (Error, Duration) {
-    let thread = thread::spawn(move || {
-        let error = call(&mut flow).unwrap_err();
-        (error, Instant::now())
-    });
-    thread::sleep(Duration::from_millis(100));
-    let start = Instant::now();
-    blow();
-    let (error, end) = thread.join().unwrap();
-    (error, end.saturating_duration_since(start))
-}
-
-fn fill(flow: &mut Flow) -> Result<(), Error> {
-    loop {
-        flow.send(&[0; 1000])?;
-    }
-}
-
-#[test]
 fn sender_waits_for_space_no_longer_than_it_was_told() {
     let Pair {
         mut a,
@@ -399,52 +342,6 @@ fn sender_waits_for_space_no_longer_than_it_was_told() {
     let reader = thread::spawn(move || (b.recv_vec(3 * CAPACITY).unwrap(), b));
     a.send(&large).unwrap();
     assert_eq!(reader.join().unwrap().0, large);
-}
-
-#[test]
-fn death_of_the_peer_ends_calls_that_sleep() {
-    for call in [fill, |flow: &mut Flow| flow.recv(&mut [0; 10]).map(drop)] {
-        let Pair { a, b, node } = pair(CAPACITY, u64::MAX);
-        let (error, time) = interrupted(b, call, || {
-            // A process that dies runs no destructors.
-            std::mem::forget(a);
-            node.bury(Side::A);
-        });
-        assert!(
-            matches!(&error, Error::FlowFailed { reason } if reason == "killed"),
-            "{error}"
-        );
-        assert!(
-            error.is_end_of_flow() && time < Duration::from_millis(500),
-            "{time:?}"
-        );
-    }
-}
-
-#[test]
-fn death_of_the_node_ends_calls_that_sleep() {
-    for call in [fill, |flow: &mut Flow| flow.recv(&mut [0; 10]).map(drop)] {
-        let Pair { a: _a, b, node } = pair(CAPACITY, u64::MAX);
-        let (error, time) = interrupted(b, call, || drop(node));
-        assert!(matches!(error, Error::NodeGone), "{error}");
-        assert!(time < Duration::from_millis(500), "{time:?}");
-    }
-}
-
-#[test]
-fn caller_that_never_waits_learns_of_death() {
-    let Pair { a: _a, mut b, node } = pair(CAPACITY, u64::MAX);
-    assert!(b.try_recv(&mut [0; 8]).unwrap().is_none());
-    drop(node);
-    let error = (0..20).find_map(|_| b.try_recv(&mut [0; 8]).err());
-    assert!(matches!(error, Some(Error::NodeGone)));
-
-    let Pair { a, mut b, node } = pair(CAPACITY, u64::MAX);
-    assert!(b.try_send(b"x").unwrap());
-    std::mem::forget(a);
-    node.bury(Side::A);
-    let error = (0..8).find_map(|_| b.try_send(b"x").err());
-    assert!(matches!(error, Some(Error::FlowFailed { .. })));
 }
 
 #[test]
@@ -490,7 +387,7 @@ fn wait_with_a_limit_ends() {
             .unwrap(),
         None
     );
-    assert!((30..500).contains(&start.elapsed().as_millis()));
+    assert!(start.elapsed() >= Duration::from_millis(30));
 }
 
 #[test]
@@ -507,16 +404,4 @@ fn busy_flow_makes_no_system_call_per_sdu() {
     let (sent, received) = (a.stats(), b.stats());
     assert_eq!((sent.bells_rung, received.bells_rung), (0, 0));
     assert_eq!((sent.sleeps, received.sleeps), (0, 0));
-}
-
-#[test]
-fn flow_dropped_by_a_panic_has_failed() {
-    let Pair { a, mut b, node } = pair(CAPACITY, u64::MAX);
-    let panicked = thread::spawn(move || {
-        let _flow = a;
-        panic!("the test panics with a flow in its hands");
-    });
-    assert!(panicked.join().is_err());
-    assert_eq!(node.channel.state(Side::A), State::Failed);
-    assert!(matches!(b.recv(&mut [0; 8]), Err(Error::FlowFailed { .. })));
 }

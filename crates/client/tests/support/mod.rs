@@ -1,12 +1,15 @@
 //! A node in a directory of its own, and further processes: this test program started again.
 #![allow(dead_code, missing_docs)]
 
+pub mod sleeping;
+
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use carina_client::{AppName, Node, name};
 use carina_node::{Config, NodeHandle};
+use sleeping::PATIENCE;
 
 /// Where one test keeps its sockets.
 pub struct House {
@@ -35,7 +38,7 @@ impl House {
 
     /// The way to the node, once it answers.
     pub fn client(&self) -> Node {
-        let patience = Instant::now() + Duration::from_secs(15);
+        let patience = Instant::now() + PATIENCE;
         loop {
             match Node::connect_to(self.run_dir().join("ipc.sock")) {
                 Ok(node) => return node,
@@ -56,6 +59,8 @@ impl House {
             ])
             .env("CARINA_RUN", self.run_dir())
             .env("CARINA_TEST_ROLE", role)
+            // Held until the end of this process, however it ends.
+            .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -92,9 +97,9 @@ pub fn app(text: &str) -> AppName {
 
 /// Waits until something holds.
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let patience = Instant::now() + Duration::from_secs(15);
+    let patience = Instant::now() + PATIENCE;
     while !holds() {
-        assert!(Instant::now() < patience, "not within 15 s: {what}");
+        assert!(Instant::now() < patience, "not within {PATIENCE:?}: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

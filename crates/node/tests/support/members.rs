@@ -40,6 +40,15 @@ pub fn enrolled(house: &House, name: &str) {
     });
 }
 
+/// Waits until a house knows a way to a member of a DIF. News of a member may be on its way.
+pub fn routed(house: &House, in_dif: &str, member: &str) {
+    let path = format!("/members/{member}");
+    eventually(&format!("{member} can be reached"), || {
+        let objects = house.control().rib(Some(in_dif), None, &path, 0);
+        objects.is_ok_and(|objects| objects[0].fields["is_reachable"] == true)
+    });
+}
+
 /// The member says that it is refused for a reason that stays, and so hears who asks for a flow.
 pub fn refused_for_good(house: &House, name: &str, words: &str) {
     eventually(&format!("{name} is refused for good"), || {

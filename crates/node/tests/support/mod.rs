@@ -5,6 +5,7 @@ pub mod members;
 pub mod networks;
 pub mod pair;
 
+use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -89,6 +90,17 @@ pub fn start(scratch: &Scratch, toml: &str) -> NodeHandle {
     Node::spawn(config).unwrap()
 }
 
+/// Where nodes may listen: each is an address of the loopback network of its own, so that nobody
+/// else is given its port before the node takes it.
+pub fn addresses<const N: usize>() -> [SocketAddr; N] {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    [(); N].map(|()| {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let [_, b, c, d] = (std::process::id() << 9 | count).to_be_bytes();
+        SocketAddr::from(([127, b | 0x80, c, d], 7000))
+    })
+}
+
 pub fn app(text: &str) -> AppName {
     AppName::new(text).unwrap()
 }
@@ -111,7 +123,10 @@ impl Conn {
 
     /// The next message; `None` when the node has closed the connection.
     pub fn hear(&self) -> Option<(Reply, Vec<OwnedFd>)> {
-        assert!(readable(&self.0, 15_000), "the node said nothing for 15 s");
+        assert!(
+            readable(&self.0, PATIENCE_MS),
+            "the node said nothing for two minutes"
+        );
         let mut buffer = vec![0; ipc::MESSAGE_BYTES_MAX];
         let datagram = recv_with_fds(&self.0, &mut buffer).ok()?;
         (datagram.bytes > 0).then(|| {
@@ -261,7 +276,7 @@ impl Taken {
     pub fn recv(&mut self) -> Option<Vec<u8>> {
         let Some(end) = &mut self.end else {
             let socket = self.socket.as_ref().unwrap();
-            assert!(readable(socket, 15_000), "no SDU for 15 s");
+            assert!(readable(socket, PATIENCE_MS), "no SDU for two minutes");
             let mut buffer = vec![0; 65536];
             let bytes = recv_with_fds(socket, &mut buffer).ok()?.bytes;
             return (bytes > 0).then(|| buffer[..bytes].to_vec());
@@ -274,7 +289,7 @@ impl Taken {
             if end.rx.ended().unwrap().is_some() {
                 return None;
             }
-            assert!(silence_ms < 15_000, "no SDU for 15 s");
+            assert!(silence_ms < PATIENCE_MS, "no SDU for two minutes");
             if end.rx.arm() {
                 if !readable(&end.my_rx_bell, SLICE_MS) {
                     silence_ms += SLICE_MS;
@@ -293,10 +308,10 @@ impl Taken {
     /// Sends an SDU as soon as the ring has room for it.
     pub fn send_patiently(&mut self, sdu: &[u8]) {
         let end = self.end.as_mut().expect("a ring");
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + PATIENCE;
         while end.tx.push(&[sdu], false).is_err() {
             end.publish();
-            assert!(Instant::now() < patience, "no room for 30 s");
+            assert!(Instant::now() < patience, "no room for two minutes");
             std::thread::yield_now();
         }
         end.publish();
@@ -305,13 +320,13 @@ impl Taken {
     /// Sends an SDU of any length, in pieces of at most `piece` bytes.
     pub fn send_in_pieces(&mut self, sdu: &[u8], piece: usize) {
         let end = self.end.as_mut().expect("a ring");
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + PATIENCE;
         let mut rest = sdu;
         loop {
             let (now, later) = rest.split_at(rest.len().min(piece));
             while end.tx.push(&[now], !later.is_empty()).is_err() {
                 end.publish();
-                assert!(Instant::now() < patience, "no room for 30 s");
+                assert!(Instant::now() < patience, "no room for two minutes");
                 std::thread::yield_now();
             }
             if later.is_empty() {
@@ -345,7 +360,10 @@ impl Taken {
     fn wait_for_piece(&mut self) {
         let end = self.end.as_mut().expect("a ring");
         if end.rx.arm() {
-            assert!(readable(&end.my_rx_bell, 15_000), "no piece for 15 s");
+            assert!(
+                readable(&end.my_rx_bell, PATIENCE_MS),
+                "no piece for two minutes"
+            );
             end.my_rx_bell.drain();
         }
         end.rx.disarm();
@@ -362,8 +380,8 @@ impl Taken {
     pub fn notice(&self) -> Option<(String, bool)> {
         let socket = self.socket.as_ref().unwrap();
         assert!(
-            readable(socket, 15_000),
-            "the node said nothing of the flow for 15 s"
+            readable(socket, PATIENCE_MS),
+            "the node said nothing of the flow for two minutes"
         );
         let mut buffer = vec![0; 4096];
         let datagram = recv_with_fds(socket, &mut buffer).ok()?;
@@ -399,6 +417,10 @@ pub fn readable(fd: impl AsFd, ms: i64) -> bool {
     }
 }
 
+/// Nothing is judged by it; it ends what hangs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_MS: i64 = 120_000;
+
 /// One look, in milliseconds.
 const SLICE_MS: i64 = 100;
 
@@ -412,7 +434,7 @@ pub fn eventually_or(what: &str, mut holds: impl FnMut() -> Result<(), String>) 
     let mut looks = 0;
     while let Err(state) = holds() {
         looks += 1;
-        assert!(looks < LOOKS_MAX, "not within 15 s: {what}: {state}");
+        assert!(looks < LOOKS_MAX, "not within two minutes: {what}: {state}");
         std::thread::sleep(LOOK_AGAIN);
     }
 }
@@ -420,8 +442,8 @@ pub fn eventually_or(what: &str, mut holds: impl FnMut() -> Result<(), String>) 
 /// Pause between two looks.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
-/// What adds up to 15 s; time in which the whole process stands still does not count.
-const LOOKS_MAX: u32 = 3000;
+/// What adds up to two minutes; time in which the whole process stands still does not count.
+const LOOKS_MAX: u32 = 24_000;
 
 /// Two ends of a flow within one node.
 pub fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {

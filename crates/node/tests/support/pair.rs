@@ -1,6 +1,6 @@
 //! Two nodes in one process, joined through a VMPI region as a VM and its host are.
 
-use std::net::UdpSocket;
+use std::net::SocketAddr;
 
 use carina_api::LocalName;
 use carina_api::control::LinkState;
@@ -19,9 +19,14 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(name: &str, toml: &str) -> Self {
-        let named = |name: &str| format!("node.name = \"{name}\"\n{toml}");
-        let host = House::new(&format!("{name}-h"), &named("host"));
-        let guest = House::new(&format!("{name}-g"), &named("guest"));
+        Self::with(name, [toml; 2])
+    }
+
+    /// Configurations of host and guest.
+    pub fn with(name: &str, toml: [&str; 2]) -> Self {
+        let named = |name: &str, toml: &str| format!("node.name = \"{name}\"\n{toml}");
+        let host = House::new(&format!("{name}-h"), &named("host", toml[0]));
+        let guest = House::new(&format!("{name}-g"), &named("guest", toml[1]));
         let region = MemfdRegion::create(1 << 20).unwrap();
         let pair = Self {
             host,
@@ -36,24 +41,20 @@ impl Pair {
 
     /// A host and a guest that are joined by `hv.x` and by `wire`, which is UDP.
     pub fn doubly_joined(name: &str, sdu_max: usize) -> Pair {
-        let ports = [(); 2].map(|()| {
-            let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-            socket.local_addr().unwrap().port()
-        });
-        let house = |side: &str, own: u16, other: u16| {
-            let peer =
-                |name: &str| format!("{{ name = \"{name}\", address = \"127.0.0.1:{other}\" }}");
+        let [host, guest] = addresses();
+        let house = |side: &str, own: SocketAddr, other: SocketAddr| {
+            let peer = |name: &str| format!("{{ name = \"{name}\", address = \"{other}\" }}");
             let peers: Vec<String> = ["net", "net.host", "net.guest"].map(peer).into();
             let toml = format!(
                 "node.name = \"{side}\"\n[[ipcp]]\nname = \"u\"\ntype = \"udp\"\ndif = \"wire\"\n\
-                 listen = \"127.0.0.1:{own}\"\nsdu_max = {sdu_max}\npeers = [{}]\n",
+                 listen = \"{own}\"\nsdu_max = {sdu_max}\npeers = [{}]\n",
                 peers.join(", ")
             );
             House::new(&format!("{name}-{side}"), &toml)
         };
         let pair = Pair {
-            host: house("host", ports[0], ports[1]),
-            guest: house("guest", ports[1], ports[0]),
+            host: house("host", host, guest),
+            guest: house("guest", guest, host),
             region: MemfdRegion::create(1 << 20).unwrap(),
         };
         pair.attach(&pair.host, Side::Host);

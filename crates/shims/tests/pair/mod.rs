@@ -28,9 +28,13 @@ pub struct Pair {
     next_port: u32,
 }
 
-/// Waits for an event that `wanted` takes; panics after ten seconds with what came instead.
+/// Nothing is judged by it; it ends what hangs.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE_NS: u64 = PATIENCE.as_nanos() as u64;
+
+/// Waits for an event that `wanted` takes; panics with what came instead.
 pub fn wait_for<T>(plane: &DataPlane, mut wanted: impl FnMut(&Event) -> Option<T>) -> T {
-    let until = Instant::now() + Duration::from_secs(10);
+    let until = Instant::now() + PATIENCE;
     let mut others = Vec::new();
     while Instant::now() < until {
         assert!(plane.is_running(), "the data plane has died");
@@ -262,8 +266,8 @@ impl App {
     fn wait_for_room(&mut self, len: usize) {
         let cost = self.end.tx.record_cost(len);
         if self.end.tx.arm_space(cost) {
-            let rang = self.end.my_tx_bell.wait(Some(20_000_000_000)).unwrap();
-            assert!(rang, "no room within 20 s");
+            let rang = self.end.my_tx_bell.wait(Some(PATIENCE_NS)).unwrap();
+            assert!(rang, "no room within {PATIENCE:?}");
         }
         self.end.my_tx_bell.drain();
         self.end.tx.disarm();
@@ -291,8 +295,8 @@ impl App {
                 None if state != State::Open => return Err(state),
                 None => {
                     if self.end.rx.arm() {
-                        let rang = self.end.my_rx_bell.wait(Some(20_000_000_000)).unwrap();
-                        assert!(rang, "nothing within 20 s");
+                        let rang = self.end.my_rx_bell.wait(Some(PATIENCE_NS)).unwrap();
+                        assert!(rang, "nothing within {PATIENCE:?}");
                     }
                     self.end.my_rx_bell.drain();
                     self.end.rx.disarm();
