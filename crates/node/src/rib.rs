@@ -265,7 +265,7 @@ impl Membership {
                     "{component}: policy {} cannot be changed while the DIF runs",
                     policy.name
                 );
-                Err(ErrorBody::new(ErrorCode::Conflict, what))
+                Err(ErrorBody::new(ErrorCode::Conflict, what).for_good())
             }
         }
     }

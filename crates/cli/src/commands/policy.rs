@@ -39,7 +39,7 @@ pub enum PolicyCommand {
         carina policy set rmt-scheduling=strict-priority --dif net --all\n\n\
         It holds for one member: that of this system, or --member. With --all it is written to \
         every member\nthat is known here, and each decides whether it takes it; who did not is \
-        told, and the exit code is 1 (3 when\nno member could, because what is written is wrong)."
+        told, and the exit code is 1 (3 when\nno member could: what is written is wrong, or cannot change while the DIF runs)."
     )]
     Set {
         /// Component, policy and parameters

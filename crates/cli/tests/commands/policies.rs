@@ -38,8 +38,14 @@ fn a_policy_is_written_to_every_member_and_each_decides() {
     for member in ["net.a", "net.b"] {
         assert_eq!(site.in_force(member, "rmt-scheduling"), "strict-priority");
     }
+    // It stays so for as long as there is the DIF, whoever is asked.
     let (rows, code) = site.set_all("delimiting=none");
-    assert_eq!(code, 1);
+    assert_eq!(code, 3);
+    let set = ["policy", "set", "delimiting=none", "--dif", "net"];
+    for of in [&[][..], &["--member", "net.b"]] {
+        let said = site.fails(&[&set, of].concat(), 3);
+        assert!(said.contains("while the DIF runs"), "{said}");
+    }
     for (member, taken, reason) in rows {
         assert!(!taken, "{member}");
         assert!(reason.contains("while the DIF runs"), "{member}: {reason}");
