@@ -275,10 +275,16 @@ impl Core {
     /// destroyed, what differs is made anew.
     ///
     /// # Errors
-    /// The table `[node]` differs in what cannot change, or something cannot be made; what was
-    /// done before that stays.
-    pub fn apply(&mut self, config: Config) -> Result<Applied, ErrorBody> {
+    /// The table `[node]` differs in what cannot change, or a member of a DIF could not be made as
+    /// it is wanted: nothing is done then. Something else cannot be made: what was done before that
+    /// stays.
+    pub fn apply(&mut self, mut config: Config) -> Result<Applied, ErrorBody> {
         self.check_node(&config)?;
+        let mut difs: Vec<NewDif> = std::mem::take(&mut config.difs)
+            .into_iter()
+            .map(toml::Spanned::into_inner)
+            .collect();
+        self.check_new_members(&difs)?;
         let node_uid = rustix::process::geteuid().as_raw();
         let mut ipcps: Vec<IpcpCreate> = Vec::new();
         if config.wants_implicit_loopback() {
@@ -297,11 +303,6 @@ impl Core {
             rules: self.rules.count() as u32,
             ..Applied::default()
         };
-        let mut difs: Vec<NewDif> = config
-            .difs
-            .into_iter()
-            .map(toml::Spanned::into_inner)
-            .collect();
         let mut rebased: Vec<(IpcpId, NewDif)> = Vec::new();
         // Those above go before those that they stand on.
         for id in self.made.iter().rev().copied().collect::<Vec<_>>() {

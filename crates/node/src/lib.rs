@@ -41,5 +41,6 @@ mod testing;
 mod vms;
 
 pub use config::{Config, ConfigError};
+pub use members::{judge_auth, judge_member};
 pub use rundir::ClaimError;
 pub use start::{Node, NodeError, NodeHandle};

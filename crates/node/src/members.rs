@@ -20,12 +20,9 @@ use carina_api::control::{
 };
 use carina_api::ipc::Mode;
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, LocalName, PortId};
-use carina_ipcp::{
-    Catalogue, Config as IpcpConfig, DifConfig, Event as Told, Ipcp, N1Dif, N1Port, N1Properties,
-};
-use carina_protect::{Credentials, Tools};
+use carina_ipcp::{DifConfig, Event as Told, N1Dif, N1Port, N1Properties};
+use carina_protect::Tools;
 use carina_shims::{Command, NewNormal, NormalShim};
-use carina_wire::Bytes;
 use carina_wire::dif::Dialect;
 
 use crate::core::Core;
@@ -38,6 +35,7 @@ mod auth;
 mod below;
 mod dialect;
 mod extending;
+mod judging;
 mod n1;
 mod names;
 mod newdif;
@@ -47,6 +45,7 @@ mod told;
 use self::below::Waiting;
 
 pub use dialect::on_the_wire;
+pub use judging::{judge_auth, judge_member};
 pub use newdif::NewDif;
 
 /// What a normal IPCP is about.
@@ -332,14 +331,9 @@ impl Core {
             |what| ErrorBody::new(ErrorCode::BadRequest, format!("DIF {}: {what}", new.name));
         let (authentication, credentials) = auth::load(new.auth.as_deref()).map_err(wrong)?;
         let id = self.free_ipcp()?;
-        let mut config = IpcpConfig {
-            name: own.into(),
-            dif: new.name.as_str().to_owned(),
-            dialect: dialect::on_the_wire(new.dialect),
-            dif_config: new.dif_config(authentication).map_err(wrong)?,
-        };
+        // Before the data plane is bothered.
+        let mut config = new.prepare(&own, authentication).map_err(wrong)?;
         let tools = Tools::new(credentials);
-        check_config(&config, new.role).map_err(wrong)?;
         let awaited = match &mut config.dif_config {
             Some(dif_config) => self.settle_max_pdu(&new, dif_config).map_err(wrong)?,
             None => None,
@@ -414,7 +408,7 @@ impl Core {
             self.check_free(name)?;
             return Ok(name.clone());
         }
-        let stem = newdif::local_stem(&format!("{}.{}", new.name, self.name));
+        let stem = new.usual_name(&self.name);
         let numbered = (2..).map(|number| format!("{stem}.{number}"));
         std::iter::once(stem.clone())
             .chain(numbered)
@@ -461,22 +455,6 @@ impl Use {
 /// Every name of an IPCP is one of an application.
 fn app_name(name: &LocalName) -> AppName {
     AppName::new(name.as_str()).expect("LocalName allows less than AppName")
-}
-
-/// Checks a configuration before the data plane is bothered, with an IPCP that is made for this
-/// alone: whoever asked is told what is wrong, not left with a member that gives up at once.
-fn check_config(config: &IpcpConfig, role: DifRole) -> Result<(), String> {
-    let tools = Box::new(Tools::new(Credentials::default()));
-    let mut trial = Ipcp::<Bytes>::new(config.clone(), tools, Catalogue::empty(), 0)?;
-    if role == DifRole::Create {
-        trial.handle(0, carina_ipcp::Command::Bootstrap);
-    }
-    while let Some(event) = trial.poll_event() {
-        if let Told::Left { reason } = event {
-            return Err(reason);
-        }
-    }
-    Ok(())
 }
 
 /// For everything in an IPCP that must not be guessed or the same twice.

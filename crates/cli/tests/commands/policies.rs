@@ -119,6 +119,62 @@ fn a_configuration_with_a_bad_value_is_refused_by_a_new_node_and_by_a_running_on
 }
 
 #[test]
+fn a_configuration_that_is_wrong_somewhere_is_not_done_in_part() {
+    let site = Node::new();
+    let file = site.directory.path().join("node.toml");
+    let apply = |config: &str, code: i32| {
+        let text =
+            format!("[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"local\"]\n{config}\n");
+        std::fs::write(&file, text).unwrap();
+        let output = site.run(&["apply", file.to_str().unwrap()]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(code), "{config}: {said}");
+        said
+    };
+    apply("", 0);
+    let made = || site.done(&["ipcp", "list"])[1].clone();
+    let (id, before) = (made()["id"].clone(), made()["member"].clone());
+    assert_eq!(before["state"], "enrolled");
+    let cube = |name| format!("[[dif.config.cubes]]\nid = 1\nname = \"{name}\"\n");
+    for (config, words) in [
+        (
+            "[dif.config.policies.rmt-queue]\nname = \"red\"\nparams = { least = \"0\" }".into(),
+            "least",
+        ),
+        (
+            "[dif.config.policies.rmt-queu]\nname = \"red\"".into(),
+            "rmt-queu",
+        ),
+        ([cube("a"), cube("b")].concat(), "each once"),
+        ("[dif.config]\nmax_pdu = 70000".into(), "max-pdu is 128"),
+        ("auth = \"password:/no/file\"".into(), "/no/file"),
+    ] {
+        let config: String = config;
+        let said = apply(&config, 3);
+        assert!(said.contains("DIF net") && said.contains(words), "{said}");
+        assert_eq!(
+            (&made()["id"], &made()["member"]["state"]),
+            (&id, &before["state"])
+        );
+    }
+    // What is right in its place is not refused: encryption, whose authentication is said apart.
+    let secret = site.directory.path().join("password");
+    std::fs::write(&secret, "secret\n").unwrap();
+    let protected = format!(
+        "auth = \"password:{}\"\n[dif.config.policies.sdu-protection]\nname = \"aead\"",
+        secret.display()
+    );
+    apply(&protected, 0);
+    assert_ne!(made()["id"], id);
+    // So is an address that the member has by its name.
+    let named = "[[dif]]\nname = \"i\"\nrole = \"create\"\nover = [\"local\"]\n\
+                 ipcp = \"x.IPCP\"\ndialect = \"irati\"\n\
+                 [dif.config.policies.address-assignment]\nname = \"known-addresses\"\n\
+                 params = { addresses = \"x.IPCP=16\", prefixes = \"\" }";
+    apply(named, 0);
+}
+
+#[test]
 fn parameters_come_with_the_policy_that_they_are_of() {
     let site = both_in_one();
     let set = [

@@ -9,19 +9,41 @@ use std::sync::Arc;
 use carina_ipcp::PolicySpec;
 use carina_protect::{Credentials, Secret, key};
 
-/// Reads the credentials that `auth` names; the policy is what all members share of it.
+/// The policy that `auth` means, which is what all members share of it.
+///
+/// # Errors
+/// The text is none of the above.
+pub(super) fn policy(auth: Option<&str>) -> Result<Option<PolicySpec>, String> {
+    let Some(text) = auth else { return Ok(None) };
+    let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+    let is_right = match kind {
+        "none" => rest.is_empty(),
+        "password" | "ed25519" => !rest.is_empty(),
+        _ => false,
+    };
+    if !is_right {
+        return Err(format!(
+            "auth = {text:?}; it is none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE"
+        ));
+    }
+    Ok(Some(PolicySpec {
+        name: kind.to_owned(),
+        ..PolicySpec::default()
+    }))
+}
+
+/// Reads the credentials that `auth` names, with the policy that it means.
 ///
 /// # Errors
 /// The text is none of the above, or a file is no good.
 pub(super) fn load(auth: Option<&str>) -> Result<(Option<PolicySpec>, Credentials), String> {
+    let policy = policy(auth)?;
     let mut credentials = Credentials::default();
-    let (kind, rest) = match auth {
-        None => return Ok((None, credentials)),
-        Some(text) => text.split_once(':').unwrap_or((text, "")),
-    };
+    let (kind, rest) = auth
+        .and_then(|text| text.split_once(':'))
+        .unwrap_or_default();
     match kind {
-        "none" if rest.is_empty() => {}
-        "password" if !rest.is_empty() => {
+        "password" => {
             let text = std::fs::read_to_string(rest)
                 .map_err(|error| format!("password file {rest}: {error}"))?;
             let password = text.trim_end_matches(['\r', '\n']);
@@ -30,7 +52,7 @@ pub(super) fn load(auth: Option<&str>) -> Result<(Option<PolicySpec>, Credential
             }
             credentials.password = Some(Secret::new(password));
         }
-        "ed25519" if !rest.is_empty() => {
+        "ed25519" => {
             let (own, allowed) = rest.split_once(',').unwrap_or((rest, ""));
             let identity = key::load(Path::new(own)).map_err(|error| error.to_string())?;
             credentials.identity = Some(Arc::new(identity));
@@ -39,16 +61,7 @@ pub(super) fn load(auth: Option<&str>) -> Result<(Option<PolicySpec>, Credential
                     key::Allowed::load(Path::new(allowed)).map_err(|error| error.to_string())?;
             }
         }
-        _ => {
-            return Err(format!(
-                "auth = {:?}; it is none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE",
-                auth.unwrap_or_default()
-            ));
-        }
+        _ => {}
     }
-    let policy = PolicySpec {
-        name: kind.to_owned(),
-        ..PolicySpec::default()
-    };
-    Ok((Some(policy), credentials))
+    Ok((policy, credentials))
 }

@@ -89,6 +89,11 @@ impl NewDif {
         }
     }
 
+    /// The name of the IPCP in a system of this name, where none is given and it is free.
+    pub(super) fn usual_name(&self, system: &str) -> String {
+        local_stem(&format!("{}.{system}", self.name))
+    }
+
     /// Whom to ask for admission.
     pub fn first_contact(&self) -> AppName {
         match &self.via {
@@ -123,7 +128,7 @@ impl NewDif {
 }
 
 /// Makes a text fit for a [`LocalName`], with room for a number behind it.
-pub(super) fn local_stem(text: &str) -> String {
+fn local_stem(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let mut name: String = text
         .chars()
