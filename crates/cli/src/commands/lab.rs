@@ -11,7 +11,7 @@ use clap::Subcommand;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::lab::{
-    Guest, LabDir, Labs, Options, Plan, Record, Topology, enter, remove_strays, shell_words,
+    Guest, LabDir, Labs, Options, Plan, Record, Topology, Wrong, enter, remove_strays, shell_words,
     status, svg, take_down, up,
 };
 use crate::report::table::Table;
@@ -193,8 +193,19 @@ fn named(name: &str) -> String {
     }
 }
 
+/// The same for whoever makes the lab, or asks whether that would work: files that it names are
+/// looked at as well.
+fn load_whole(file: &Path) -> Result<Topology, Failure> {
+    let topology = load(file)?;
+    topology.check_credentials().map_err(|wrong| {
+        let file = Some(file.display().to_string());
+        usage(Wrong { file, ..wrong })
+    })?;
+    Ok(topology)
+}
+
 fn make(shared: &Shared, args: UpArgs) -> Outcome {
-    let topology = load(&args.file)?;
+    let topology = load_whole(&args.file)?;
     let mut options = options(shared, &args.file, &topology, args.place.labs())?;
     if let Some(name) = args.name {
         options.name = name.to_string();
@@ -226,7 +237,7 @@ fn options(
 }
 
 fn run_once(shared: &Shared, args: RunArgs) -> Outcome {
-    let topology = load(&args.file)?;
+    let topology = load_whole(&args.file)?;
     check_system("the file", &topology, &args.system)?;
     let mut options = options(shared, &args.file, &topology, args.place.labs())?;
     options.name = format!("{}-{}", options.name, std::process::id());
@@ -378,7 +389,7 @@ fn show(shared: &Shared, file: &Path, picture: Option<&Path>) -> Outcome {
 }
 
 fn check(shared: &Shared, file: &Path) -> Outcome {
-    let topology = load(file)?;
+    let topology = load_whole(file)?;
     let plan = Plan::new(&stem(file), &topology);
     match shared.json {
         true => print_json(&plan),

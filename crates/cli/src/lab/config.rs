@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use carina_api::control::{Dialect, FaultSpec};
 use carina_ipcp::DifConfig;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::address::Address;
 use super::below::UDP_HEADS;
@@ -65,14 +65,20 @@ pub fn node_config(
             if dif.dialect != Dialect::Native {
                 let _ = writeln!(text, "dialect = \"{}\"", dif.dialect.name());
             }
-            let config = settings(&dif.config);
-            let has_own = place == 0 || dif.dialect == Dialect::Irati;
-            if has_own && config.as_object().is_some_and(|fields| !fields.is_empty()) {
+            let config = own_config(dif, place);
+            let is_empty = |config: &Value| config.as_object().is_none_or(Map::is_empty);
+            if let Some(config) = config.filter(|config| !is_empty(config)) {
                 let _ = writeln!(text, "config = {}", inline(&config));
             }
         }
     }
     text
+}
+
+/// The configuration that the member at this place has of its own: what is not as usual.
+pub(super) fn own_config(dif: &Dif, place: usize) -> Option<Value> {
+    let has_own = place == 0 || dif.dialect == Dialect::Irati;
+    has_own.then(|| settings(&dif.config))
 }
 
 /// The shim of a link of Ethernet.

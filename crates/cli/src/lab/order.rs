@@ -7,6 +7,7 @@ use carina_ipcp::{Catalogue, DifConfig, PolicySpec, QosCube};
 use serde_json::{Map, Value};
 
 use super::below::{self, MTU};
+use super::judge;
 use super::parse::{Draft, DraftDif, DraftLink, Set, Setting, put};
 use super::topology::{At, Dif, Link, LinkEnd, Member, Topology, Wrong, hv_dif};
 use super::words::{nearest, wrong};
@@ -36,6 +37,7 @@ pub fn arrange(draft: Draft) -> Result<Topology, Wrong> {
     topology.notes.append(&mut notes);
     topology.difs = stack(draft.difs, configs, topology.shims())?;
     below::settle(&mut topology)?;
+    topology.difs.iter().try_for_each(judge::check)?;
     Ok(topology)
 }
 
@@ -129,7 +131,15 @@ fn interface_name(index: usize, link: &str) -> String {
 }
 
 /// Configurations of DIFs, by name.
-type Configs = BTreeMap<String, (DifConfig, Option<String>)>;
+type Configs = BTreeMap<String, Configured>;
+
+/// What lines say of a DIF, and where.
+#[derive(Default)]
+struct Configured {
+    config: DifConfig,
+    auth: Option<String>,
+    places: Vec<(Vec<String>, At)>,
+}
 
 fn configure(
     difs: &[DraftDif],
@@ -149,10 +159,21 @@ fn configure(
                 .wrong(format!("no line `dif` makes a DIF {dif}{meant}")));
         }
         let at = setting.at;
-        let (config, auth) = configs.entry(dif.clone()).or_default();
+        let of_dif = configs.entry(dif.clone()).or_default();
+        let config = &mut of_dif.config;
+        let mut place = |path: &[&str]| {
+            let path = path.iter().map(|&key| key.to_owned()).collect();
+            of_dif.places.push((path, at));
+        };
         match setting.what {
-            Set::Auth(text) => *auth = Some(text),
-            Set::Cube(cube) => config.cubes.push(cube_of(cube, at)?),
+            Set::Auth(text) => {
+                place(&["auth"]);
+                of_dif.auth = Some(text);
+            }
+            Set::Cube(cube) => {
+                place(&["cubes", &config.cubes.len().to_string()]);
+                config.cubes.push(cube_of(cube, at)?);
+            }
             Set::Policy {
                 component,
                 name,
@@ -167,6 +188,7 @@ fn configure(
                     _ => Some((name_here(dialect, component), spec)),
                 };
                 if let Some((component, spec)) = known {
+                    place(&["policies", &component]);
                     let before = config.policies.insert(component.clone(), spec.clone());
                     // A file of rlite's may say the same for one member after the other.
                     if before.is_some_and(|before| before != spec) {
@@ -181,6 +203,7 @@ fn configure(
                 }
             }
             Set::Key { path, value } => {
+                of_dif.places.push((path.clone(), at));
                 let (table, last) = tables.entry(dif.clone()).or_insert((Map::new(), at));
                 put(table, &path, value).map_err(|what| wrong(at, what))?;
                 *last = at;
@@ -191,7 +214,7 @@ fn configure(
     }
     for (dif, (table, at)) in tables {
         let mut read = read_config(&table).map_err(|what| wrong(at, what))?;
-        let (config, _) = configs.entry(dif).or_default();
+        let config = &mut configs.entry(dif).or_default().config;
         read.cubes = std::mem::take(&mut config.cubes);
         read.policies = std::mem::take(&mut config.policies);
         *config = read;
@@ -283,8 +306,8 @@ fn stack(
             match level(&draft, &levels, &inside)? {
                 Some(level) => {
                     levels.insert(draft.name.clone(), level);
-                    let (config, auth) = configs.remove(&draft.name).unwrap_or_default();
-                    difs.push(arrange_dif(draft, level, (config, auth), &inside)?);
+                    let configured = configs.remove(&draft.name).unwrap_or_default();
+                    difs.push(arrange_dif(draft, level, configured, &inside)?);
                 }
                 None => later.push(draft),
             }
@@ -345,7 +368,7 @@ fn level(
 fn arrange_dif(
     draft: DraftDif,
     level: usize,
-    (config, auth): (DifConfig, Option<String>),
+    configured: Configured,
     inside: &BTreeMap<String, Vec<String>>,
 ) -> Result<Dif, Wrong> {
     let mut waiting: Vec<Member> = draft
@@ -401,10 +424,11 @@ fn arrange_dif(
         name: draft.name,
         level,
         dialect: draft.dialect.unwrap_or_default(),
-        config,
-        auth,
+        config: configured.config,
+        auth: configured.auth,
         members,
         at: draft.at,
+        places: configured.places,
     })
 }
 

@@ -169,6 +169,34 @@ fn mistakes_are_shown_with_place_and_remedy() {
             "max_pdu",
         ),
         (
+            "eth x 0Mbps a b\ndif n a x\nset n hop_limit=9\nset n max_pdu=99999999\n\
+             set n keepalive_ms=900",
+            "line 4, column 7",
+            "max-pdu is 128 to 65535",
+        ),
+        (
+            "eth x 0Mbps a b\ndif n a x\ncube n p id=1\ncube n q id=1\nset n hop_limit=9",
+            "line 4, column 8",
+            "ids are 1 or more, each once",
+        ),
+        (
+            "eth x 0Mbps a b\ndif n a x dialect=irati\npolicy n address-assignment known-addresses \
+             addresses=n.a=1\nset n hop_limit=9\nset n max_pdu=900",
+            "line 4, column 7",
+            "know no such thing",
+        ),
+        (
+            "eth x 0Mbps a b\ndif n a x\npolicy n sdu-protection aead cipher=rot13\n\
+             set n auth=password:/no/file",
+            "line 3, column 10",
+            "aes-256-gcm",
+        ),
+        (
+            "eth x 0Mbps a b\ndif n a x\nset n auth=pasword:/no/file",
+            "line 3, column 7",
+            "none, password:FILE",
+        ),
+        (
             "eth x 0Mbps a b\ndif n a x\nset m max_pdu=1",
             "line 3, column 5",
             "no line `dif`",
@@ -266,6 +294,16 @@ fn mistakes_are_shown_with_place_and_remedy() {
 }
 
 #[test]
+fn encryption_comes_with_authentication_whose_files_are_looked_at_where_a_lab_is_made() {
+    let text = "eth x 0Mbps a b\ndif n a x\ndif n b x\npolicy n sdu-protection aead\n\
+                set n auth=password:/no/file";
+    let topology = Topology::parse(text).unwrap();
+    let error = topology.check_credentials().unwrap_err().to_string();
+    assert!(error.starts_with("line 5, column 7"), "{error}");
+    assert!(error.contains("/no/file"), "{error}");
+}
+
+#[test]
 fn any_text_is_an_answer() {
     let pieces = [
         "system", "a", "eth", "x", "0Mbps", "\"", "=", ":", "#", "\n", "dif", "n", " ", "vlan=",
@@ -292,7 +330,8 @@ fn any_text_is_an_answer() {
 
 #[test]
 fn a_dif_speaks_what_its_lines_say_and_so_do_the_links_below_it() {
-    let text = "eth l 0Mbps a b\ndif d a l dialect=irati\ndif d b l\nset d widths.address=4";
+    let text = "eth l 0Mbps a b\ndif d a l dialect=irati\ndif d b l\nset d widths.address=4\n\
+                policy d address-assignment known-addresses addresses=d.a=1,d.b=2";
     let topology = Topology::parse(text).unwrap();
     let difs: Vec<_> = topology.difs.iter().collect();
     for (system, role) in [("a", "create"), ("b", "join")] {
@@ -366,11 +405,11 @@ fn links_of_udp_give_members_addresses() {
 
 #[test]
 fn policies_of_rlite_for_one_member_after_the_other_are_one_policy() {
-    let text = "eth x 0Mbps a a2\ndif n a x dialect=rlite\ndif n a2 x\n\
-                policy n a dft centralized replicas=$a,$a2\n\
-                policy n a2 dft centralized replicas=$a,$a2\n";
+    let text = "eth x 0Mbps a a2\ndif n a x\ndif n a2 x\n\
+                policy n a access-control list write=$a,$a2\n\
+                policy n a2 access-control list write=$a,$a2\n";
     let topology = Topology::parse(text).unwrap();
-    let policy = &topology.difs[0].config.policies["directory"];
-    assert_eq!(policy.params["replicas"], "n.a,n.a2");
+    let policy = &topology.difs[0].config.policies["access-control"];
+    assert_eq!(policy.params["write"], "n.a,n.a2");
     assert_eq!(topology.notes.len(), 2, "{:?}", topology.notes);
 }

@@ -97,6 +97,9 @@ pub struct Dif {
     pub members: Vec<Member>,
     #[serde(skip)]
     pub(super) at: At,
+    /// Where the file says what: paths in the configuration, and `auth`.
+    #[serde(skip)]
+    pub(super) places: Vec<(Vec<String>, At)>,
 }
 
 /// A member of a normal DIF.
@@ -230,6 +233,13 @@ impl Dif {
     /// The name of the member of a system: an application name in the DIFs below.
     pub fn ipcp(&self, system: &str) -> String {
         format!("{}.{system}", self.name)
+    }
+
+    /// Where the file says what is at a path; the first line of the DIF where none does.
+    pub(super) fn place_of(&self, path: &[&str]) -> At {
+        let mut places = self.places.iter().rev();
+        let place = places.find(|(known, _)| known == path);
+        place.map_or(self.at, |(_, at)| *at)
     }
 
     /// Whether a member has this DIF below.

@@ -25,6 +25,32 @@ fn every_example_is_right() {
 }
 
 #[test]
+fn a_file_that_up_would_refuse_does_not_pass() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("wrong.lab");
+    let net = "eth x 0Mbps a b\ndif n a x\ndif n b x\n";
+    for (line, words) in [
+        ("set n max_pdu=99999999", "max-pdu is 128"),
+        ("cube n p id=1\ncube n q id=1", "each once"),
+        ("set n auth=password:/no/file", "/no/file"),
+        ("set n auth=ed25519:/no/key,/no/list", "/no/key"),
+    ] {
+        std::fs::write(&file, format!("{net}{line}\n")).unwrap();
+        let at = 3 + line.lines().count();
+        for verb in ["check", "up"] {
+            let output = lab::carina(&["lab", verb, file.to_str().unwrap()]);
+            let said = lab::words(&output);
+            assert_eq!(output.status.code(), Some(2), "{verb} {line}: {said}");
+            let place = format!("wrong.lab: line {at}, column");
+            assert!(
+                said.contains(&place) && said.contains(words),
+                "{verb}: {said}"
+            );
+        }
+    }
+}
+
+#[test]
 fn two_systems() {
     let Some(lab) = Lab::up("two-systems") else {
         return;

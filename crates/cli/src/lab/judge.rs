@@ -1,0 +1,101 @@
+//! Whether nodes would take what a topology file says of its DIFs, asked before anything is made.
+
+use carina_api::control::{DifCreate, DifRole};
+use carina_api::{DifName, LocalName};
+use serde_json::Value;
+
+use super::config::own_config;
+use super::topology::{Dif, Topology, Wrong};
+use super::words::wrong;
+
+impl Topology {
+    /// Checks the files with which members of the DIFs prove who they are.
+    ///
+    /// # Errors
+    /// The first that a node could not use, at the line that names it.
+    pub fn check_credentials(&self) -> Result<(), Wrong> {
+        for dif in &self.difs {
+            let Some(auth) = &dif.auth else { continue };
+            carina_node::judge_auth(auth).map_err(|what| {
+                wrong(dif.place_of(&["auth"]), format!("DIF {}: {what}", dif.name))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Checks what the lines say of a DIF.
+///
+/// # Errors
+/// What a node would refuse, at the last line without which it would not.
+pub(super) fn check(dif: &Dif) -> Result<(), Wrong> {
+    let Err(what) = judge(dif, None) else {
+        return Ok(());
+    };
+    let is_to_blame = |path: &&Vec<String>| judge(dif, Some(path)).is_ok();
+    let mut paths = dif.places.iter().rev().map(|(path, _)| path);
+    let path = paths.find(is_to_blame);
+    let at = match path {
+        Some(path) => dif.place_of(&path.iter().map(String::as_str).collect::<Vec<_>>()),
+        None => dif.at,
+    };
+    Err(wrong(at, what))
+}
+
+/// What a node says of the members of a DIF that have a configuration of their own, without what
+/// stands at `without` in it.
+fn judge(dif: &Dif, without: Option<&[String]>) -> Result<(), String> {
+    for (place, member) in dif.members.iter().enumerate() {
+        let Some(mut config) = own_config(dif, place) else {
+            continue;
+        };
+        let is_auth = |path: &[String]| path == ["auth"];
+        let auth = dif.auth.clone().filter(|_| !without.is_some_and(is_auth));
+        if let Some(path) = without {
+            remove(&mut config, path);
+        }
+        let name = |text: &str| DifName::new(text).map_err(|error| error.to_string());
+        let over: Result<_, String> = member.over.iter().map(|lower| name(lower)).collect();
+        let ipcp = LocalName::new(dif.ipcp(&member.system)).map_err(|error| error.to_string())?;
+        let create = DifCreate {
+            name: name(&dif.name)?,
+            role: if place == 0 {
+                DifRole::Create
+            } else {
+                DifRole::Join
+            },
+            over: over?,
+            ipcp: Some(ipcp),
+            via: None,
+            auth,
+            dialect: dif.dialect,
+            config: Some(config),
+        };
+        carina_node::judge_member(create, &member.system)?;
+    }
+    Ok(())
+}
+
+/// Takes out what is at a path, and a list of cubes that is then empty.
+fn remove(config: &mut Value, path: &[String]) {
+    let Some((last, above)) = path.split_last() else {
+        return;
+    };
+    let parent = above
+        .iter()
+        .try_fold(&mut *config, |table, key| table.get_mut(key));
+    match parent {
+        Some(Value::Object(fields)) => drop(fields.remove(last)),
+        Some(Value::Array(items)) => {
+            if let Ok(index) = last.parse::<usize>()
+                && index < items.len()
+            {
+                items.remove(index);
+            }
+        }
+        _ => {}
+    }
+    if let Some(fields) = config.as_object_mut() {
+        fields.retain(|_, value| value.as_array().is_none_or(|items| !items.is_empty()));
+    }
+}
