@@ -31,7 +31,12 @@ fn breaches_of(source: &Source, root: &Path) -> Vec<(usize, String)> {
     let mut breaches = Vec::new();
     match source.extension() {
         "rs" => rust(source, &mut breaches),
-        "md" => links(source, root, &mut breaches),
+        "md" => {
+            links(source, root, &mut breaches);
+            if source.path == Path::new("ARCHITECTURE.md") {
+                places(source, root, &mut breaches);
+            }
+        }
         "toml" | "h" | "c" | "sh" | "" => {}
         _ => return breaches,
     }
@@ -144,9 +149,63 @@ fn links(source: &Source, root: &Path, breaches: &mut Vec<(usize, String)>) {
     }
 }
 
+/// Files and directories that the map of the code names must be there. A name may go on from
+/// where the one before it on its line is.
+fn places(source: &Source, root: &Path, breaches: &mut Vec<(usize, String)>) {
+    let mut is_drawing = false;
+    for (index, line) in source.text.lines().enumerate() {
+        is_drawing ^= line.starts_with("```");
+        if is_drawing {
+            continue;
+        }
+        let mut bases = vec![root.to_path_buf(), root.join("crates")];
+        for name in line.split('`').skip(1).step_by(2).flat_map(alternatives) {
+            let is_place = (name.contains('/') || name.ends_with(".rs")) && !name.contains(' ');
+            match bases
+                .iter()
+                .rev()
+                .map(|base| base.join(&name))
+                .find(|at| at.exists())
+            {
+                Some(at) => bases.extend([at.parent().unwrap_or(root).to_path_buf(), at]),
+                None if is_place => breaches.push((index + 1, format!("there is no {name}"))),
+                None => {}
+            }
+        }
+    }
+}
+
+/// `a/{b,c}` is `a/b` and `a/c`.
+fn alternatives(name: &str) -> Vec<String> {
+    let Some((before, rest)) = name.split_once('{') else {
+        return vec![name.to_owned()];
+    };
+    let (names, after) = rest.split_once('}').unwrap_or((rest, ""));
+    let one = |name: &str| format!("{before}{name}{after}");
+    names.split(',').map(one).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn map_names_what_is_there() {
+        let map = "| `xtask/src/tidy.rs`, `main.rs` | `{tidy,gone}.rs` | `no place` `word` |\n\
+                   ```\n`drawn/away.rs`\n```\n`main.rs` of `xtask`\n";
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let source = Source {
+            path: "ARCHITECTURE.md".into(),
+            text: map.to_owned(),
+        };
+        let mut breaches = Vec::new();
+        places(&source, &root, &mut breaches);
+        let expected = [(1, "there is no gone.rs"), (5, "there is no main.rs")];
+        assert_eq!(
+            breaches,
+            expected.map(|(line, what)| (line, what.to_owned()))
+        );
+    }
 
     fn found(path: &str, text: &str) -> Vec<String> {
         let source = Source {
