@@ -112,7 +112,7 @@ impl Shim<'_> {
         }
         let mut made = self.create(IpcpType::Eth)?;
         // IRATI opens the interface of the VLAN; here the tag is put on by the shim.
-        made.interface = Some(interface.to_owned());
+        made.interface = Some(super::interface(interface)?);
         made.arp = Some(ArpDialect::Irati);
         if let Some(ms) = self.parameter("arp-timeout") {
             let wrong = |_| format!("arp-timeout {ms:?} is no number of milliseconds");

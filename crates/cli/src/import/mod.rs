@@ -149,6 +149,21 @@ impl Member {
     }
 }
 
+/// The name of a network interface.
+///
+/// # Errors
+/// Linux knows none of that name.
+fn interface(text: &str) -> Result<String, String> {
+    let is_odd = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == ':';
+    let is_sound = (1..16).contains(&text.len()) && !text.contains(is_odd);
+    match is_sound && text != "." && text != ".." {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "{text:?} is no name of a network interface: 1 to 15 bytes without spaces, `/` and `:`"
+        )),
+    }
+}
+
 /// Why a key is not carried over that its place does not have, with the one that was meant or else
 /// all there are. `what` is the word for such keys.
 fn no_such_key(place: &str, what: &str, key: &str, known: &[&str]) -> String {

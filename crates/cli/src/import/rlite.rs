@@ -229,7 +229,7 @@ impl Script<'_> {
         if let Some(shim) = self.shim(name) {
             return match (shim.kind, key) {
                 (IpcpType::Eth, "netdev") => {
-                    shim.interface = Some(value.to_owned());
+                    shim.interface = Some(super::interface(value)?);
                     Ok(())
                 }
                 (IpcpType::Eth | IpcpType::Udp, "mss") => {

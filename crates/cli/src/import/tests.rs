@@ -176,6 +176,29 @@ fn open(name: &str) -> Result<String, String> {
 }
 
 #[test]
+fn an_interface_has_a_name_that_linux_knows() {
+    for odd in ["", "eth\u{7f}2", "eth\0", "a/b", "..", "sixteen-bytes-is"] {
+        assert!(interface(odd).is_err(), "{odd:?}");
+    }
+    for sound in ["eth0", "br-lan.110", "fifteen-bytes-i"] {
+        assert_eq!(interface(sound).as_deref(), Ok(sound));
+    }
+}
+
+#[test]
+fn what_is_quoted_is_a_string_of_toml() {
+    let odd: String = (0..0x100_u32).filter_map(char::from_u32).collect();
+    let of = |interface: &str| {
+        let quoted = crate::lab::config::quoted(interface);
+        let text =
+            format!("[[ipcp]]\nname = \"e\"\ntype = \"eth\"\ndif = \"1\"\ninterface = {quoted}\n");
+        let config = Config::parse(&text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));
+        config.ipcps[0].get_ref().interface.clone()
+    };
+    assert_eq!(of(&odd), Some(odd));
+}
+
+#[test]
 fn a_configuration_of_irati_takes_its_templates_along() {
     let draft = irati::read("ipcmanager.conf", MANAGER, &open, &[]).unwrap();
     let text = draft.to_toml().unwrap();

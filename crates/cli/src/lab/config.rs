@@ -196,9 +196,9 @@ pub fn inline(value: &Value) -> String {
     }
 }
 
-/// A string of TOML, whose escapes are those of JSON.
+/// A string of TOML, whose escapes are those of JSON; but DEL must be escaped, too.
 pub fn quoted(text: &str) -> String {
-    Value::from(text).to_string()
+    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// Where shims over UDP listen.
