@@ -16,6 +16,7 @@ mod lab;
 mod measure;
 mod reach;
 mod report;
+mod spec;
 mod splice;
 mod trial;
 

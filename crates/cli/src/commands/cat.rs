@@ -3,13 +3,14 @@
 use std::io::{ErrorKind, Read};
 
 use carina_api::{AppName, DifName};
-use carina_client::{Error, Flow, FlowReceiver, FlowSender, FlowSpec};
+use carina_client::{Error, Flow, FlowReceiver, FlowSender};
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::measure::traffic::{SDU_MAX, bytes};
 use crate::reach::{self, Wanted};
 use crate::report::{print_bytes, progress};
+use crate::spec::{SPEC_HELP, SpecArg};
 
 /// Carry standard input to a flow and the flow to standard output, both ways at once
 #[derive(Debug, clap::Args)]
@@ -27,6 +28,8 @@ pub struct CatArgs {
     /// The DIF [default: the first that knows the name; all with --listen]
     #[arg(long)]
     dif: Option<DifName>,
+    #[arg(long, default_value = "reliable", help = SPEC_HELP)]
+    spec: SpecArg,
     /// The name under which to ask
     #[arg(long, default_value = "carina.cat")]
     local: AppName,
@@ -90,12 +93,11 @@ impl Counted {
 fn open(shared: &Shared, args: &CatArgs) -> Result<Flow, Failure> {
     let node = shared.node()?;
     if !args.listen {
-        let spec = FlowSpec::reliable();
         let wanted = Wanted {
             local: &args.local,
             remote: &args.name,
             dif: args.dif.as_ref(),
-            spec: &spec,
+            spec: &args.spec.0,
         };
         return reach::allocate(&node, wanted, shared.patience());
     }

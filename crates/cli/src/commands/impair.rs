@@ -7,7 +7,7 @@ use super::wire_bridge::{self, Pace};
 use crate::Shared;
 use crate::failure::{Outcome, usage};
 use crate::measure::duration::parse_ns;
-use crate::measure::traffic::Rate;
+use crate::measure::traffic::{Rate, share};
 
 /// Join two Ethernet interfaces and lose, delay, reorder or duplicate what passes
 #[derive(Debug, Args)]
@@ -84,30 +84,4 @@ pub fn run(shared: &Shared, args: &ImpairArgs) -> Outcome {
     };
     let names = [args.first.as_str(), args.second.as_str()];
     wire_bridge::run(shared, names, [plan, back], [None, None], &args.pace)
-}
-
-/// Reads `1%` or `0.01`.
-fn share(text: &str) -> Result<f64, String> {
-    let wrong = || format!("{text:?} is no share; 1% or 0.01 are");
-    let value = match text.strip_suffix('%') {
-        Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
-        None => text.parse().map_err(|_| wrong())?,
-    };
-    match (0.0..=1.0).contains(&value) {
-        true => Ok(value),
-        false => Err(format!("{text} is not between 0 and 100 %")),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_are_read_as_percent_or_fraction() {
-        assert_eq!(share("1%"), Ok(0.01));
-        assert_eq!(share("0.25"), Ok(0.25));
-        assert_eq!(share("100 %"), Ok(1.0));
-        assert!(share("101%").is_err() && share("x").is_err() && share("-1%").is_err());
-    }
 }

@@ -4,11 +4,9 @@ use std::sync::Arc;
 
 use carina_api::{AppName, DifName};
 use carina_client::FlowSpec;
-use clap::ValueEnum;
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::bench::paper::flow_controlled;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::measure::duration::parse_ns;
 use crate::measure::sequence::Tally;
@@ -16,6 +14,7 @@ use crate::measure::summary::Summary;
 use crate::measure::traffic::{Arrivals, Rate, Sizes, Sweep};
 use crate::report::table::{Table, short, size};
 use crate::report::{print_json, print_line, progress};
+use crate::spec::{SPEC_HELP, SpecArg};
 use crate::trial::client::{Trial, TrialClient};
 use crate::trial::control::Route;
 use crate::trial::job::{Direction, Job, Seen, Via};
@@ -79,9 +78,8 @@ pub struct PerfArgs {
     /// Report what the receiver has seen so far in these intervals
     #[arg(long, short, value_parser = parse_ns)]
     interval: Option<u64>,
-    /// What is asked of the flow
-    #[arg(long, value_enum, default_value = "reliable")]
-    spec: SpecName,
+    #[arg(long, default_value = "reliable", help = SPEC_HELP)]
+    spec: SpecArg,
     /// Seed of random sizes and gaps
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -95,28 +93,6 @@ pub struct PerfArgs {
     /// The name under which to ask
     #[arg(long, default_value = "rina.apps.perf.client")]
     local: AppName,
-}
-
-/// A flow specification by name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum SpecName {
-    /// Every SDU, once, whole and in order.
-    Reliable,
-    /// Whatever there is.
-    Unreliable,
-    /// In order, and the receiver is not overrun; what is lost on the way stays lost.
-    FlowControlled,
-}
-
-impl SpecName {
-    /// The specification.
-    pub fn spec(self) -> FlowSpec {
-        match self {
-            SpecName::Reliable => FlowSpec::reliable(),
-            SpecName::Unreliable => FlowSpec::unreliable(),
-            SpecName::FlowControlled => flow_controlled(),
-        }
-    }
 }
 
 /// Runs the command.
@@ -236,6 +212,10 @@ fn sizes_text(sizes: &Sizes) -> String {
 }
 
 fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
+    // In a job, 0 is no bound.
+    if args.duration == Some(0) {
+        return Err(usage("--duration is 0; nothing would be sent"));
+    }
     if args.count == Some(0) && args.duration.is_none() {
         return Err(usage("--count 0 without --duration would never end"));
     }
@@ -244,7 +224,7 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
         local: args.local.clone(),
         remote: args.name.clone(),
         dif: args.dif.clone(),
-        spec: args.spec.spec(),
+        spec: args.spec.0,
         patience: shared.patience(),
     };
     let mut client = match &args.control_dif {
@@ -317,7 +297,7 @@ fn judge(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Result<(), Failure> {
     let damaged: u64 = told().map(|trial| trial.receiver().damaged).sum();
     let lost: u64 = told().filter_map(lost).sum();
     let mut reasons = Vec::new();
-    if damaged > 0 || (args.spec == SpecName::Reliable && lost > 0) {
+    if damaged > 0 || (args.spec.is_reliable() && lost > 0) {
         reasons.push(format!("{lost} SDUs lost, {damaged} damaged"));
     }
     reasons.extend(told().find_map(Trial::stall));

@@ -10,7 +10,6 @@ use serde::Serialize;
 use crate::Shared;
 use crate::carriage::flow::FlowCarriage;
 use crate::carriage::{Arrival, Carriage};
-use crate::commands::perf::SpecName;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::interrupt::Interrupt;
 use crate::measure::duration::parse_ns;
@@ -19,6 +18,7 @@ use crate::measure::traffic::{SDU_MAX, bytes};
 use crate::reach::{self, Wanted};
 use crate::report::table::short;
 use crate::report::{print_json, print_line, progress};
+use crate::spec::{SPEC_HELP, SpecArg};
 use crate::trial::payload::Payload;
 
 /// The name of the echo server when none is given; that of rina-echo-time.
@@ -58,9 +58,8 @@ pub struct PingArgs {
     /// Print the summary only
     #[arg(long, short)]
     quiet: bool,
-    /// What is asked of the flow; a shim over a network offers none that is reliable
-    #[arg(long, value_enum, default_value = "reliable")]
-    spec: SpecName,
+    #[arg(long, default_value = "reliable", help = SPEC_HELP)]
+    spec: SpecArg,
     /// The DIF [default: the first that knows the name; all with --listen]
     #[arg(long)]
     dif: Option<DifName>,
@@ -99,7 +98,7 @@ pub fn run(shared: &Shared, args: PingArgs) -> Outcome {
 }
 
 fn ask(shared: &Shared, args: &PingArgs) -> Outcome {
-    let spec = args.spec.spec();
+    let spec = args.spec.0;
     let wanted = Wanted {
         local: &args.local,
         remote: &args.name,
@@ -205,7 +204,7 @@ fn exchange(
                 tell(seq, rtt_us)?;
             }
             // A reliable flow that does not answer will not answer later SDUs in order either.
-            Arrival::Idle if args.spec == SpecName::Reliable => break,
+            Arrival::Idle if args.spec.is_reliable() => break,
             Arrival::Idle => {}
             Arrival::End => return Err(failed("the server closed the flow before it answered")),
         }
@@ -254,7 +253,7 @@ fn answer(
     loop {
         let left = Duration::from_nanos(deadline.saturating_sub(monotonic_ns()));
         match carriage.recv(buffer, left.min(LOOK))? {
-            Arrival::Sdu(len) if args.spec != SpecName::Reliable => {
+            Arrival::Sdu(len) if !args.spec.is_reliable() => {
                 if len >= size && payload.matches(&buffer[..size], seq) {
                     return Ok(Arrival::Sdu(size));
                 }

@@ -172,6 +172,22 @@ impl Arrivals {
     }
 }
 
+/// Reads a share: `1%` or `0.01`.
+///
+/// # Errors
+/// A text that is no number, or one beyond 100 %.
+pub fn share(text: &str) -> Result<f64, String> {
+    let wrong = || format!("{text:?} is no share; 1% or 0.01 are");
+    let value = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
+        None => text.parse().map_err(|_| wrong())?,
+    };
+    match (0.0..=1.0).contains(&value) {
+        true => Ok(value),
+        false => Err(format!("{text} is not between 0 and 100 %")),
+    }
+}
+
 /// A rate: SDUs per second (`10kpps`, `500pps`) or bits per second of SDU content (`100Mbit`).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -222,6 +238,14 @@ impl FromStr for Rate {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shares_are_read_as_percent_or_fraction() {
+        assert_eq!(share("1%"), Ok(0.01));
+        assert_eq!(share("0.25"), Ok(0.25));
+        assert_eq!(share("100 %"), Ok(1.0));
+        assert!(share("101%").is_err() && share("x").is_err() && share("-1%").is_err());
+    }
 
     #[test]
     fn size_texts_mean_what_they_say() {

@@ -1,0 +1,160 @@
+//! Flow specifications on the command line: `reliable`, or `unreliable,max_sdu_gap=2,max_loss=1%`.
+
+use std::str::FromStr;
+
+use carina_client::FlowSpec;
+
+use crate::bench::paper::flow_controlled;
+use crate::measure::duration::parse_ns;
+use crate::measure::traffic::{Rate, share};
+
+/// What is asked of a flow: one of three by name, and fields that differ from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SpecArg(pub FlowSpec);
+
+/// The help of an option that takes one.
+pub const SPEC_HELP: &str = "\
+What is asked of the flow: `reliable` (every SDU, once, whole and in order), `unreliable` \
+(whatever there is) or `flow-controlled` (in order, and the receiver is not overrun; what is lost \
+on the way stays lost). Behind it fields that differ: max_sdu_gap=COUNT, max_loss=SHARE, \
+max_delay=TIME, max_jitter=TIME, avg_bandwidth=RATE, in_order=true|false, as in \
+`unreliable,max_sdu_gap=2,max_loss=1%`. A shim over a network offers none that is reliable";
+
+impl SpecArg {
+    /// Nothing may be missing, and what comes is in order.
+    pub fn is_reliable(&self) -> bool {
+        self.0.max_loss == 0 && self.0.max_sdu_gap == 0 && self.0.in_order
+    }
+}
+
+impl FromStr for SpecArg {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<SpecArg, String> {
+        let mut parts = text.split(',');
+        let mut spec = match parts.next().unwrap_or_default() {
+            "reliable" => FlowSpec::reliable(),
+            "unreliable" => FlowSpec::unreliable(),
+            "flow-controlled" => flow_controlled(),
+            other => {
+                return Err(format!(
+                    "{other:?} is none of reliable, unreliable and flow-controlled"
+                ));
+            }
+        };
+        for part in parts {
+            let (field, value) = part
+                .split_once('=')
+                .ok_or_else(|| format!("{part:?} must be FIELD=VALUE"))?;
+            set(&mut spec, field, value).map_err(|what| format!("{field}: {what}"))?;
+        }
+        Ok(SpecArg(spec))
+    }
+}
+
+fn set(spec: &mut FlowSpec, field: &str, value: &str) -> Result<(), String> {
+    match field {
+        "max_sdu_gap" => {
+            spec.max_sdu_gap = match value {
+                "any" => u64::MAX,
+                count => count
+                    .parse()
+                    .map_err(|_| format!("{value:?} is neither a number of SDUs nor `any`"))?,
+            }
+        }
+        "max_loss" => spec.max_loss = (share(value)? * 10_000.0).round() as u16,
+        "max_delay" => spec.max_delay_us = micros(value)?,
+        "max_jitter" => spec.max_jitter_us = micros(value)?,
+        "avg_bandwidth" => {
+            spec.avg_bandwidth_bps = match value.parse()? {
+                Rate::Bits(bps) => bps as u64,
+                Rate::Sdus(_) => return Err("bits per second are expected, as 10Mbit".to_owned()),
+            }
+        }
+        "in_order" => {
+            spec.in_order = value
+                .parse()
+                .map_err(|_| format!("{value:?} is neither true nor false"))?;
+        }
+        _ => {
+            return Err(
+                "there is no such field; there are max_sdu_gap, max_loss, max_delay, max_jitter, \
+                 avg_bandwidth and in_order"
+                    .to_owned(),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// A duration in microseconds; 0 would be no requirement.
+fn micros(text: &str) -> Result<u32, String> {
+    let us = parse_ns(text)?.div_ceil(1000);
+    match u32::try_from(us) {
+        Ok(0) | Err(_) => Err(format!("{text} is not between 1us and 4294s")),
+        Ok(us) => Ok(us),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<FlowSpec, String> {
+        text.parse::<SpecArg>().map(|arg| arg.0)
+    }
+
+    #[test]
+    fn names_stand_for_what_they_say_and_fields_differ() {
+        assert_eq!(parse("reliable"), Ok(FlowSpec::reliable()));
+        assert_eq!(parse("unreliable"), Ok(FlowSpec::unreliable()));
+        assert_eq!(parse("flow-controlled"), Ok(flow_controlled()));
+        let text = "unreliable,max_sdu_gap=2,max_loss=1%,max_delay=50ms,max_jitter=250us,\
+                    avg_bandwidth=10Mbit,in_order=true";
+        let expected = FlowSpec {
+            max_sdu_gap: 2,
+            max_loss: 100,
+            max_delay_us: 50_000,
+            max_jitter_us: 250,
+            avg_bandwidth_bps: 10_000_000,
+            in_order: true,
+            ..FlowSpec::unreliable()
+        };
+        assert_eq!(parse(text), Ok(expected));
+        let any = parse("reliable,max_sdu_gap=any").map(|spec| spec.max_sdu_gap);
+        assert_eq!(any, Ok(u64::MAX));
+    }
+
+    #[test]
+    fn what_may_lose_or_reorder_is_not_reliable() {
+        for (text, is_reliable) in [
+            ("reliable", true),
+            ("reliable,max_delay=1s", true),
+            ("reliable,max_sdu_gap=1", false),
+            ("reliable,in_order=false", false),
+            ("flow-controlled", false),
+        ] {
+            let arg: Result<SpecArg, String> = text.parse();
+            assert_eq!(arg.map(|arg| arg.is_reliable()), Ok(is_reliable), "{text}");
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_there_is() {
+        for (text, words) in [
+            ("", "flow-controlled"),
+            ("best", "flow-controlled"),
+            ("reliable,", "FIELD=VALUE"),
+            ("reliable,gap=1", "max_sdu_gap"),
+            ("reliable,max_sdu_gap=-1", "max_sdu_gap: \"-1\""),
+            ("reliable,max_loss=101%", "max_loss: 101%"),
+            ("reliable,max_delay=0s", "max_delay: 0s"),
+            ("reliable,max_delay=2h", "10ms"),
+            ("reliable,avg_bandwidth=10pps", "bits per second"),
+            ("reliable,in_order=perhaps", "neither true nor false"),
+        ] {
+            let error = parse(text).expect_err(text);
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}
