@@ -7,11 +7,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_efcp::{CongestionControl, RttEstimator};
-use carina_wire::Payload;
 use carina_wire::dif::{Syntax, Widths};
+use carina_wire::{FlowSpec, Payload};
 
 use super::Transfer;
-use crate::config::DifConfig;
+use crate::config::{DifConfig, QosCube};
 use crate::policy::{Fifo, QueuePolicy, Scheduler, TailDrop, component};
 
 /// Most cubes of a DIF: a bit each in the state of an N-1 flow.
@@ -59,6 +59,7 @@ impl<P: Payload> Transfer<P> {
             if config.widths.qos == 1 && cube.id > 255 {
                 return Err(format!("QoS cube {}: the id needs 2 bytes", cube.id));
             }
+            makes_sense(cube).map_err(|what| format!("QoS cube {}: {what}", cube.id))?;
         }
         let max_pdu = config.max_pdu as usize;
         let most = self.syntax_of(config).pdu_bytes_max();
@@ -169,4 +170,26 @@ pub(super) fn bare_policies() -> (Box<dyn Scheduler>, Box<dyn QueuePolicy>) {
         own_bytes: 1 << 18,
     };
     (Box::new(Fifo), Box::new(queue))
+}
+
+/// What a connection or a flow would stumble over.
+fn makes_sense(cube: &QosCube) -> Result<(), String> {
+    if let Some(window) = cube.window
+        && (window.credit_max == 0 || window.initial_credit == 0)
+    {
+        return Err("a window of 0 PDUs never opens".to_string());
+    }
+    if let Some(rate) = cube.rate
+        && (rate.pdus == 0 || rate.frame_ms == 0)
+    {
+        return Err("a rate of 0 PDUs, or in a frame of 0 ms, sends nothing".to_string());
+    }
+    if cube.max_loss > FlowSpec::MAX_LOSS {
+        return Err(format!(
+            "max_loss is {}; it counts 1/10000 and is at most {}",
+            cube.max_loss,
+            FlowSpec::MAX_LOSS
+        ));
+    }
+    Ok(())
 }

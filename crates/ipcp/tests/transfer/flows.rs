@@ -1,6 +1,37 @@
 //! Flows of all cubes, short and long SDUs, one N-1 flow or several hops.
 
+use carina_ipcp::config::{QosCube, RateConfig, WindowConfig};
+use carina_ipcp::seam::DataTransfer;
+use carina_ipcp::{Catalogue, Transfer};
+use carina_wire::Bytes;
+
 use crate::net::{Net, config, cubes, sdu};
+
+#[test]
+fn cubes_that_no_flow_could_have_are_refused_with_the_dif() {
+    let refusal = |change: &dyn Fn(&mut QosCube)| {
+        let mut config = config();
+        change(&mut config.cubes[1]);
+        let mut member = Transfer::<Bytes>::new(Catalogue::standard(), 1);
+        member.configure(0, &config).unwrap_err()
+    };
+    let window = |credit_max, initial_credit| {
+        Some(WindowConfig {
+            credit_max,
+            initial_credit,
+        })
+    };
+    let rate = |pdus, frame_ms| Some(RateConfig { pdus, frame_ms });
+    for text in [
+        refusal(&|cube| cube.window = window(0, 1)),
+        refusal(&|cube| cube.window = window(1, 0)),
+        refusal(&|cube| cube.rate = rate(0, 1)),
+        refusal(&|cube| cube.rate = rate(1, 0)),
+        refusal(&|cube| cube.max_loss = 10_001),
+    ] {
+        assert!(text.starts_with("QoS cube 2: "), "{text}");
+    }
+}
 
 #[test]
 fn every_cube_carries_sdus_of_all_lengths() {
