@@ -329,7 +329,7 @@ impl Core {
         match event {
             Event::LinkUp { ipcp, peer } => self.on_link(ipcp, Ok(peer)),
             Event::LinkDown { ipcp, reason } => self.on_link(ipcp, Err(reason)),
-            Event::Carries { ipcp, .. } => self.hurry_members(ipcp),
+            Event::Carries { ipcp, .. } => self.refit_members(ipcp),
             Event::Registered { ipcp, name } => self.on_registered(ipcp, &name, Ok(())),
             Event::PeerRegistered { ipcp: id, name } => {
                 let Some(ipcp) = self.ipcps.get_mut(&id) else {

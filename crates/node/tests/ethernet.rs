@@ -209,6 +209,32 @@ fn flows_fail_when_the_mtu_shrinks_and_can_be_made_again() {
     assert_eq!(mine.recv().unwrap().len(), 1500);
 }
 
+#[test]
+fn a_dif_that_an_mtu_has_parted_comes_together_when_it_grows_again() {
+    let keys = "dif = \"lan\"\n[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"lan\"]";
+    let Some(wire) = Wire::new("eth-g", keys, 9000) else {
+        return;
+    };
+    let neighbours = |house: &House| -> usize {
+        let ipcps = house.control().ipcps().unwrap();
+        let members = ipcps.iter().filter_map(|ipcp| ipcp.member.as_ref());
+        members.map(|member| member.neighbours.len()).sum()
+    };
+    let wait = |wanted: usize| {
+        let patience = Instant::now() + Duration::from_secs(30);
+        while [&wire.a, &wire.b].map(neighbours) != [wanted; 2] {
+            assert!(Instant::now() < patience, "not {wanted} for 30 s");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    wait(1);
+    for (mtu, wanted) in [(1500, 0), (9000, 1)] {
+        wire.rooms[0].ip(&format!("link set va mtu {mtu}"));
+        wire.rooms[1].ip(&format!("link set vb mtu {mtu}"));
+        wait(wanted);
+    }
+}
+
 /// A station without a node.
 struct Station {
     socket: PacketSocket,

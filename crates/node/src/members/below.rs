@@ -248,6 +248,35 @@ impl Core {
         }
     }
 
+    /// An IPCP carries SDUs of another length from here on: members that had left its DIF alone
+    /// ask there again when it does for them.
+    pub(crate) fn refit_members(&mut self, below: IpcpId) {
+        let Some(dif) = self.ipcps.get(&below).map(|ipcp| ipcp.dif.clone()) else {
+            return;
+        };
+        let fits = |ipcp: &Ipcp| {
+            let member = ipcp.member.as_ref()?;
+            let is_meant =
+                member.unfit.contains_key(&dif) && self.misfit_of(member, &dif).is_none();
+            is_meant.then(|| member.made_from.clone())
+        };
+        let fit = self.ipcps.iter();
+        let fit: Vec<_> = fit
+            .filter_map(|(id, ipcp)| Some((*id, fits(ipcp)?)))
+            .collect();
+        let now = Instant::now();
+        for (id, made_from) in fit {
+            let contacts = self.contacts_in(id, &dif, &made_from);
+            if let Some(member) = self.member_mut(id) {
+                member.unfit.remove(&dif);
+                let need = |contact| Need::new(dif.clone(), contact, now);
+                member.needs.extend(contacts.into_iter().map(need));
+            }
+        }
+        self.hurry_members(below);
+        self.tend_members(now);
+    }
+
     /// Longest PDU that a member may be given through an N-1 flow of `lower`; 0 for whatever the
     /// flow takes at a time. A normal DIF cuts what is too long for one of its PDUs, but is only
     /// made to where that was configured.

@@ -102,7 +102,7 @@ impl Core {
 
     /// Whom to ask in a further N-1 DIF. Where whoever answers to the DIF's name may be the member
     /// itself, these are the neighbours that it has.
-    fn contacts_in(&self, id: IpcpId, over: &DifName, asked: &NewDif) -> Vec<AppName> {
+    pub(super) fn contacts_in(&self, id: IpcpId, over: &DifName, asked: &NewDif) -> Vec<AppName> {
         let may_be_itself =
             |ipcp: &crate::ipcps::Ipcp| ipcp.member.is_some() || ipcp.kind == IpcpType::Loopback;
         let mut below = self.ipcps.values().filter(|ipcp| ipcp.dif == *over);
