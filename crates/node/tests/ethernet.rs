@@ -27,11 +27,14 @@ struct Wire {
 }
 
 impl Wire {
+    /// `ROLE` in the keys is that of a member: the first creates a DIF, the second joins it.
     fn new(name: &'static str, keys: &'static str, mtu: usize) -> Option<Wire> {
         let rooms = [Room::new()?, Room::new()?];
         rooms[0].join("va", &rooms[1], "vb", mtu);
         let house = |room: &Room, side: &'static str| {
             room.run(move || {
+                let role = if side == "a" { "create" } else { "join" };
+                let keys = keys.replace("ROLE", role);
                 let toml = format!(
                     "node.name = \"{side}\"\n[[ipcp]]\nname = \"e\"\ntype = \"eth\"\n\
                      interface = \"v{side}\"\n{keys}"
@@ -211,7 +214,7 @@ fn flows_fail_when_the_mtu_shrinks_and_can_be_made_again() {
 
 #[test]
 fn a_dif_that_an_mtu_has_parted_comes_together_when_it_grows_again() {
-    let keys = "dif = \"lan\"\n[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"lan\"]";
+    let keys = "dif = \"lan\"\n[[dif]]\nname = \"net\"\nrole = \"ROLE\"\nover = [\"lan\"]";
     let Some(wire) = Wire::new("eth-g", keys, 9000) else {
         return;
     };
@@ -221,9 +224,9 @@ fn a_dif_that_an_mtu_has_parted_comes_together_when_it_grows_again() {
         members.map(|member| member.neighbours.len()).sum()
     };
     let wait = |wanted: usize| {
-        let patience = Instant::now() + Duration::from_secs(30);
+        let patience = Instant::now() + Duration::from_secs(120);
         while [&wire.a, &wire.b].map(neighbours) != [wanted; 2] {
-            assert!(Instant::now() < patience, "not {wanted} for 30 s");
+            assert!(Instant::now() < patience, "not {wanted} in time");
             std::thread::sleep(Duration::from_millis(20));
         }
     };

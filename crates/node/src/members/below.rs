@@ -248,33 +248,52 @@ impl Core {
         }
     }
 
-    /// An IPCP carries SDUs of another length from here on: members that had left its DIF alone
-    /// ask there again when it does for them.
+    /// An IPCP carries SDUs of another length from here on: members for which it is too short
+    /// leave its DIF alone, and those that had done so ask there again when it does for them.
     pub(crate) fn refit_members(&mut self, below: IpcpId) {
         let Some(dif) = self.ipcps.get(&below).map(|ipcp| ipcp.dif.clone()) else {
             return;
         };
-        let fits = |ipcp: &Ipcp| {
-            let member = ipcp.member.as_ref()?;
-            let is_meant =
-                member.unfit.contains_key(&dif) && self.misfit_of(member, &dif).is_none();
-            is_meant.then(|| member.made_from.clone())
-        };
-        let fit = self.ipcps.iter();
-        let fit: Vec<_> = fit
-            .filter_map(|(id, ipcp)| Some((*id, fits(ipcp)?)))
-            .collect();
-        let now = Instant::now();
-        for (id, made_from) in fit {
-            let contacts = self.contacts_in(id, &dif, &made_from);
-            if let Some(member) = self.member_mut(id) {
-                member.unfit.remove(&dif);
-                let need = |contact| Need::new(dif.clone(), contact, now);
-                member.needs.extend(contacts.into_iter().map(need));
+        for id in self.made.clone() {
+            let member = self.ipcps.get(&id).and_then(|ipcp| ipcp.member.as_ref());
+            let Some(member) = member.filter(|member| member.is_over(&dif)) else {
+                continue;
+            };
+            if !member.unfit.contains_key(&dif) {
+                self.check_fit(id);
+            } else if self.misfit_of(member, &dif).is_none() {
+                let made_from = member.made_from.clone();
+                let contacts = self.contacts_in(id, &dif, &made_from);
+                self.begin_anew_in(id, &dif, contacts);
             }
         }
         self.hurry_members(below);
-        self.tend_members(now);
+        self.tend_members(Instant::now());
+    }
+
+    /// A member asks again in an N-1 DIF that fits again. N-1 flows through which nobody became a
+    /// neighbour meanwhile were refused as too short, and would be in the way.
+    fn begin_anew_in(&mut self, id: IpcpId, dif: &DifName, contacts: Vec<AppName>) {
+        let now = Instant::now();
+        let Some(member) = self.member_mut(id) else {
+            return;
+        };
+        member.unfit.remove(dif);
+        let need = |contact| Need::new(dif.clone(), contact, now);
+        member.needs.extend(contacts.into_iter().map(need));
+        let uses = member.uses.values_mut();
+        let useless = uses.filter(|used| used.dif == *dif && used.is_up);
+        let useless = useless.filter(|used| used.neighbour.is_none());
+        let ports: Vec<PortId> = useless
+            .map(|used| {
+                // Its end is no reason to ask for another.
+                used.is_dropped = true;
+                used.port
+            })
+            .collect();
+        for port in ports {
+            self.let_go(port, "the N-1 DIF carries longer SDUs now");
+        }
     }
 
     /// Longest PDU that a member may be given through an N-1 flow of `lower`; 0 for whatever the

@@ -256,6 +256,9 @@ impl Eth {
             from_text(arp.sender, &dialect),
             from_text(arp.target, &dialect),
         );
+        // A flow that begins is told of what the interface carries now.
+        self.nic.look_soon();
+        self.follow_link(links);
         let (Some(remote), Some(local)) = names else {
             return self.board.row.add(Value::DropMalformed, 1);
         };
