@@ -15,9 +15,6 @@ use serde_json::Value;
 /// The program under test.
 const CARINA: &str = env!("CARGO_BIN_EXE_carina");
 
-/// For a machine that is very busy. Nothing is judged by it; it ends what hangs.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// A node with the normal DIFs `near` and `far`, and a bridge from `front` in the one to `back` in
 /// the other.
 struct Site {
@@ -32,7 +29,7 @@ fn carina(run: &Path, words: &[&str]) -> Command {
     command
         .arg("--run")
         .arg(run)
-        .args(["--wait", "30s"])
+        .args(["--wait", "600s"])
         .args(words);
     command
 }
@@ -244,9 +241,9 @@ fn a_reader_that_stops_holds_back_the_writer_and_loses_nothing() {
     let mut sent = 0u64;
     // Both flows and what is between them fill up, and then nothing moves.
     let mut still = Instant::now();
-    let until = Instant::now() + PATIENCE;
     while still.elapsed() < Duration::from_secs(2) {
-        assert!(Instant::now() < until, "{sent} SDUs that nobody reads");
+        let held = sent * sdu.len() as u64;
+        assert!(held <= HELD_MAX, "{sent} SDUs that nobody reads");
         match mine.try_send(&sdu).unwrap() {
             true => {
                 sent += 1;

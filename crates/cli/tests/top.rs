@@ -34,7 +34,7 @@ impl Node {
         node.stdout(Stdio::null()).stderr(Stdio::null());
         let node = Node(node.spawn().unwrap());
         let mut list = Command::new(CARINA);
-        list.arg("--run").arg(run).args(["--wait", "60s"]);
+        list.arg("--run").arg(run).args(["--wait", "600s"]);
         let output = list.args(["ipcp", "list"]).output().unwrap();
         assert!(output.status.success(), "{output:?}");
         node

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use carina_client::FlowSpec;
 use carina_node::Config;
+use support::sleeping::PATIENCE;
 use support::{House, Killed, app, eventually};
 
 #[derive(Clone, Copy, Debug)]
@@ -111,7 +112,7 @@ fn run(house: &House, program: &Path, arguments: &[&str]) -> Output {
     let mut command = command(house, program, arguments);
     let command = command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut running = Killed(command.spawn().unwrap());
-    let patience = Instant::now() + Duration::from_secs(60);
+    let patience = Instant::now() + 2 * PATIENCE;
     while running.0.try_wait().unwrap().is_none() {
         assert!(Instant::now() < patience, "{program:?} does not end");
         std::thread::sleep(Duration::from_millis(2));

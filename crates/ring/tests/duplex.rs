@@ -8,6 +8,9 @@ use carina_ring::waiting::Spin;
 use carina_ring::{Refused, State, WakeMode};
 use carina_sys::membarrier_register;
 
+/// Nothing is judged by it; it ends what hangs.
+const PATIENCE_NS: u64 = 120_000_000_000;
+
 fn send(end: &mut Endpoint, spin: &mut Spin, bytes: &[u8]) {
     let cost = end.tx.record_cost(bytes.len());
     loop {
@@ -18,7 +21,7 @@ fn send(end: &mut Endpoint, spin: &mut Spin, bytes: &[u8]) {
         }
         if !spin.until(|| end.tx.free_bytes() >= cost) && end.tx.arm_space(cost) {
             assert!(
-                end.my_tx_bell.wait(Some(10_000_000_000)).unwrap(),
+                end.my_tx_bell.wait(Some(PATIENCE_NS)).unwrap(),
                 "lost wake of a sender"
             );
             end.my_tx_bell.drain();
@@ -41,7 +44,7 @@ fn receive(end: &mut Endpoint, spin: &mut Spin, buffer: &mut [u8]) -> Option<usi
         }
         if !spin.until(|| end.rx.pending_bytes() > 0) && end.rx.arm() {
             assert!(
-                end.my_rx_bell.wait(Some(10_000_000_000)).unwrap(),
+                end.my_rx_bell.wait(Some(PATIENCE_NS)).unwrap(),
                 "lost wake of a reader"
             );
             end.my_rx_bell.drain();

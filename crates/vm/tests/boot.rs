@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use carina_vm::{Backend, Boot, Cache, Image, Machine, Model, Nic, Running};
 
-const BOOT: Duration = Duration::from_secs(120);
+const BOOT: Duration = Duration::from_secs(600);
 
 fn machine(name: &str, run_dir: &Path) -> (Machine, Cache) {
     let cache = Cache::default_location().unwrap();

@@ -1,6 +1,8 @@
 //! Commands about members of a DIF: what is in their RIBs, who may be one, who has to go.
 
-use crate::node::{Node, both_in_one, one_in_each};
+use std::time::{Duration, Instant};
+
+use crate::node::{Node, PATIENCE, both_in_one, one_in_each};
 
 impl Node {
     fn paths(&self, words: &[&str]) -> Vec<String> {
@@ -53,7 +55,7 @@ fn a_member_is_told_to_leave() {
         "net.b"
     );
     // Half a second for its last words, and it is gone.
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let until = Instant::now() + PATIENCE;
     loop {
         let ipcps = site.done(&["ipcp", "list"]);
         let mut ipcps = ipcps.as_array().unwrap().iter();
@@ -61,8 +63,8 @@ fn a_member_is_told_to_leave() {
         if member["member"]["state"] == "left" {
             break;
         }
-        assert!(std::time::Instant::now() < until, "{member}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(Instant::now() < until, "{member}");
+        std::thread::sleep(Duration::from_millis(20));
     }
     let members = site.paths(&["/members", "--depth", "1"]);
     assert_eq!(members, ["/members", "/members/net.a"]);
@@ -76,14 +78,14 @@ fn any_member_shows_what_it_stands_on() {
     extend.arg("--run").arg(b.directory.path().join("run"));
     extend.args(["dif", "extend", "net", "--over", "local", "--via", "nobody"]);
     assert!(extend.output().unwrap().status.success());
-    let until = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    let until = Instant::now() + PATIENCE;
     let over = loop {
         let over = a.done(&["dif", "show", "net", "--member", "net.b"])["over"].clone();
         if over[1]["n1"]["reason"].is_string() {
             break over;
         }
-        assert!(std::time::Instant::now() < until, "{over}");
-        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert!(Instant::now() < until, "{over}");
+        std::thread::sleep(Duration::from_millis(20));
     };
     assert_eq!(over.as_array().unwrap().len(), 2, "{over}");
     for (at, dif, remote, state) in [(0, "inet", "net.a", "up"), (1, "local", "nobody", "wanted")] {

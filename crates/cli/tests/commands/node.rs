@@ -1,12 +1,16 @@
 //! Nodes of a test, and commands to them.
 
-use std::net::UdpSocket;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use serde_json::Value;
 
 /// The program under test.
 pub const CARINA: &str = env!("CARGO_BIN_EXE_carina");
+
+/// For a machine that is very busy. Nothing is judged by it; it ends what hangs.
+pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// A node that ends with its test.
 pub struct Node {
@@ -31,7 +35,7 @@ impl Node {
     pub fn run(&self, words: &[&str]) -> Output {
         let mut command = Command::new(CARINA);
         command.arg("--run").arg(self.directory.path().join("run"));
-        command.args(["--wait", "60s", "--json"]).args(words);
+        command.args(["--wait", "600s", "--json"]).args(words);
         command.output().unwrap()
     }
 
@@ -70,11 +74,20 @@ pub fn both_in_one() -> Node {
     node
 }
 
+/// Where two nodes may listen: addresses of the loopback network of their own, so that nobody else
+/// is given their ports before they take them.
+fn addresses() -> [String; 2] {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    [(); 2].map(|()| {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let [_, b, c, d] = (std::process::id() << 9 | count).to_be_bytes();
+        format!("127.{}.{c}.{d}:7000", b | 0x80)
+    })
+}
+
 /// Two nodes with a member of DIF `net` each, `net.a` and `net.b`, over a DIF of UDP.
 pub fn one_in_each() -> [Node; 2] {
-    // Both at once, so that they differ.
-    let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
-    let addresses = sockets.map(|socket| socket.local_addr().unwrap().to_string());
+    let addresses = addresses();
     let nodes = [Node::new(), Node::new()];
     for (own, other) in [(0, 1), (1, 0)] {
         let peer = format!("{}={}", ["net.a", "net.b"][other], addresses[other]);

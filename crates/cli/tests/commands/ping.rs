@@ -13,7 +13,7 @@ fn a_ping_without_end_tells_what_it_measured_when_it_is_stopped() {
     let ping = |words: &[&str]| {
         let mut command = Command::new(CARINA);
         command.arg("--run").arg(node.directory.path().join("run"));
-        command.args(["--wait", "60s"]).args(words);
+        command.args(["--wait", "600s"]).args(words);
         command.stdout(Stdio::piped()).spawn().unwrap()
     };
     let mut server = ping(&["ping", "--listen"]);

@@ -9,7 +9,7 @@ fn three_systems_speak_as_rlite_and_one_relays() {
     };
     lab.all_enrolled();
     for spec in ["reliable", "unreliable"] {
-        lab.ping("a", &["echo.c", "--wait", "20s", "--spec", spec]);
+        lab.ping("a", &["echo.c", "--wait", "600s", "--spec", spec]);
     }
     let shown = lab.exec("b", &["carina", "dif", "show", "n.DIF"]);
     let shown = lab::words(&shown);
@@ -26,7 +26,7 @@ fn three_systems_speak_as_irati_and_one_relays() {
     };
     lab.all_enrolled();
     for spec in ["reliable", "unreliable"] {
-        lab.ping("a", &["echo.c", "--wait", "20s", "--spec", spec]);
+        lab.ping("a", &["echo.c", "--wait", "600s", "--spec", spec]);
     }
     for (system, address) in [("a", 16), ("b", 17), ("c", 18)] {
         let ipcps = lab.exec(system, &["carina", "--json", "ipcp", "list"]);
@@ -46,11 +46,11 @@ fn flows_go_on_from_a_dif_of_rlite_to_one_of_irati_and_back() {
     lab.all_enrolled();
     // A bridge refuses flows to a name that is not known where they would go on.
     for (name, dif) in [("echo.i", "irati.DIF"), ("echo.r", "rlite.DIF")] {
-        lab.ping("gate", &[name, "--dif", dif, "--wait", "10s"]);
+        lab.ping("gate", &[name, "--dif", dif, "--wait", "600s"]);
     }
     for spec in ["reliable", "unreliable"] {
-        lab.ping("r", &["echo.i", "--wait", "10s", "--spec", spec]);
-        lab.ping("i", &["echo.r", "--wait", "10s", "--spec", spec]);
+        lab.ping("r", &["echo.i", "--wait", "600s", "--spec", spec]);
+        lab.ping("i", &["echo.r", "--wait", "600s", "--spec", spec]);
     }
 }
 
@@ -69,7 +69,7 @@ fn echo(lab: &Lab, dif: &str) {
     for spec in ["reliable", "unreliable"] {
         lab.ping(
             "a",
-            &["echo", "--wait", "20s", "--dif", dif, "--spec", spec],
+            &["echo", "--wait", "600s", "--dif", dif, "--spec", spec],
         );
     }
 }
@@ -89,7 +89,7 @@ fn rlite_over_udp_with_addresses_of_peers() {
     }
     let dif = "udp.DIF --over inet --dialect rlite --ipcp";
     make(&lab, "a", &format!("carina dif create {dif} a.IPCP"));
-    let join = format!("carina --wait 20s dif join {dif} b.IPCP --via a.IPCP");
+    let join = format!("carina --wait 600s dif join {dif} b.IPCP --via a.IPCP");
     make(&lab, "b", &join);
     echo(&lab, "udp.DIF");
 }
@@ -115,7 +115,7 @@ fn vlans_carry_irati() {
     make(&lab, "b", shim);
     let dif = "n.DIF --over 110 --dialect irati --ipcp";
     make(&lab, "a", &format!("carina dif create {dif} a.IPCP"));
-    let join = format!("carina --wait 20s dif join {dif} b.IPCP --via a.IPCP");
+    let join = format!("carina --wait 600s dif join {dif} b.IPCP --via a.IPCP");
     make(&lab, "b", &join);
     echo(&lab, "n.DIF");
 }

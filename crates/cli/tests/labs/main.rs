@@ -196,7 +196,7 @@ fn a_file_of_rlites_demonstrator_with_udp() {
         return;
     };
     lab.all_enrolled();
-    lab.ping("a", &["echo.c", "--wait", "20s"]);
+    lab.ping("a", &["echo.c", "--wait", "600s"]);
 }
 
 #[test]
@@ -210,9 +210,9 @@ fn a_link_of_udp_has_three_systems_and_two_difs_on_it() {
     };
     lab.all_enrolled();
     for system in ["a", "c"] {
-        lab.ping(system, &["echo.b", "--wait", "20s"]);
+        lab.ping(system, &["echo.b", "--wait", "600s"]);
     }
-    lab.ping("a", &["echo.c", "--dif", "m", "--wait", "20s"]);
+    lab.ping("a", &["echo.c", "--dif", "m", "--wait", "600s"]);
 }
 
 #[test]

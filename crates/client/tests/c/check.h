@@ -25,7 +25,7 @@
 #define FAILS(call, why) CHECK((call) == -1 && errno == (why))
 
 /* Longer than any wait that ends by itself. */
-#define LONG_MS 20000
+#define LONG_MS 120000
 
 /*
  * That the other end has closed is news that travels: the node lets go of an end a moment after it
