@@ -76,7 +76,6 @@ impl Management {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let until = now + 4 * self.policies.enrollment.step_ns;
         let wanted = dialect::decode::<Enrolling>(dialect::bytes(message));
         let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
         let Some((wanted, up)) = wanted.zip(up).filter(|(wanted, up)| wanted.name == up.name)
@@ -94,6 +93,21 @@ impl Management {
             let reason = "it is a member already";
             return self.reject(now, n1, message, result::OPERATION, reason, dt);
         }
+        if !self.asks_namesake(now, n1, message, &wanted, dt) {
+            self.enroll(now, n1, message, wanted, dt);
+        }
+    }
+
+    /// Gives the IPCP at the other end an address and what members know.
+    pub(super) fn enroll(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        wanted: Enrolling,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let until = now + 4 * self.policies.enrollment.step_ns;
         let Some(address) = self.assign_address(now, &wanted.name, wanted.address) else {
             let reason = "the DIF has no free address; its addresses are too narrow";
             return self.reject(now, n1, message, result::ERROR, reason, dt);
@@ -180,7 +194,8 @@ impl Management {
         }
         if message.result != 0 {
             let reason = format!("the member refused the enrollment: {}", message.reason);
-            return self.attempt_failed(now, n1, &reason, true, dt);
+            let is_passing = message.result != result::REJECTED;
+            return self.attempt_failed(now, n1, &reason, is_passing, dt);
         }
         let value = dialect::decode::<Enrolling>(dialect::bytes(message));
         let Some(value) = value.filter(|value| value.address != 0 && value.dif_id != 0) else {
@@ -297,10 +312,7 @@ impl Management {
     /// Tells the DIF of this member.
     pub(super) fn publish_member(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
-        let value = MemberValue {
-            address: member.address,
-            incarnation: self.incarnation,
-        };
+        let value = self.member_value(member.address);
         let own = self.own.clone();
         match self.store.put(Kind::Member, &own, dialect::encode(&value)) {
             Ok(entry) => self.flood(now, &[entry], None, dt),

@@ -7,6 +7,7 @@ use carina_cdap::{Message, Opcode};
 
 use super::access::Deed;
 use super::dialect::{self, Object, result};
+use super::namesakes::Namesakes;
 use super::queries::What;
 use super::replicated::{Kind, Store};
 use super::rib::Asker;
@@ -42,11 +43,6 @@ impl Management {
             }
             return;
         }
-        self.leaving = Some(Leaving {
-            at: now + FAREWELL_NS,
-            reason: reason.to_string(),
-        });
-        self.end_all_flows(now, reason, true, dt);
         let own = self.own.clone();
         let mut gone = Vec::new();
         for name in self.own_applications().clone() {
@@ -54,6 +50,16 @@ impl Management {
         }
         gone.extend(self.store.delete(now, Kind::Member, &own));
         self.flood(now, &gone, None, dt);
+        self.depart(now, reason, dt);
+    }
+
+    /// Ends flows and links in order, and this membership when all have had time to hear of it.
+    pub(super) fn depart(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
+        self.leaving = Some(Leaving {
+            at: now + FAREWELL_NS,
+            reason: reason.to_string(),
+        });
+        self.end_all_flows(now, reason, true, dt);
         if let Some(routing) = &mut self.routing {
             routing.handle_leave(now);
         }
@@ -97,10 +103,11 @@ impl Management {
         self.member = None;
         // Whoever did not hear of it must not take the next membership for this one.
         self.incarnation = self.random.nonce();
+        self.namesakes = Namesakes::default();
         self.routing = None;
         self.lost.clear();
         self.promised.clear();
-        self.store = Store::new(&self.own);
+        self.store = Store::new(&self.own, self.incarnation);
         self.forget_directory();
         self.queries = super::Queries::default();
         self.own_messages.clear();

@@ -32,6 +32,7 @@ mod journal;
 mod keepalive;
 mod leaving;
 mod link_state;
+mod namesakes;
 mod neighbours;
 mod policies;
 mod policy_change;
@@ -70,6 +71,7 @@ use flows::Flows;
 use journal::Journal;
 use leaving::Leaving;
 use link_state::Lost;
+use namesakes::Namesakes;
 use neighbours::N1;
 use policies::Policies;
 use queries::Queries;
@@ -95,6 +97,7 @@ pub struct Management {
     catalogue: Catalogue,
     random: Random,
     incarnation: u64,
+    namesakes: Namesakes,
     events: VecDeque<Event>,
     journal: Journal,
     policies: Policies,
@@ -158,13 +161,14 @@ impl Management {
         let mut random = Random::new(seed);
         let incarnation = random.nonce();
         Ok(Management {
-            store: Store::new(&config.name),
+            store: Store::new(&config.name, incarnation),
             own: config.name,
             dif: config.dif,
             given: config.dif_config,
             toolbox,
             catalogue,
             incarnation,
+            namesakes: Namesakes::default(),
             events: VecDeque::new(),
             journal: Journal::default(),
             policies,

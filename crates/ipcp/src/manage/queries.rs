@@ -4,6 +4,7 @@
 //! long answer comes as numbered parts of one byte string; the answering member keeps it for a
 //! while, so that a repeated question gets the same parts.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,7 +12,8 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
 
-use super::dialect::{self, Object, Part, Registrants, result};
+use super::dialect::{self, MemberValue, Object, Part, Registrants, result};
+use super::namesakes::Waiting;
 use super::reading::Reader;
 use super::registrations::Word;
 use super::rib::Asker;
@@ -39,7 +41,7 @@ const FILTER_BYTES_MAX: usize = 1024;
 pub(super) const ANSWER_MAX: usize = 4 << 20;
 
 /// Why a question was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum What {
     /// For a person or a tool.
     Rib { id: u64 },
@@ -51,6 +53,8 @@ pub(super) enum What {
     Withdrawal { name: String },
     /// To make a member leave.
     Expel { id: u64 },
+    /// Whether the member lives that has the name of an IPCP that joins.
+    Namesake(Box<Waiting>),
 }
 
 /// Questions and answers under way.
@@ -135,14 +139,19 @@ impl Management {
         };
         message.invoke_id = self.invoke();
         self.send_to(now, address, message.encode(), dt);
+        // Who joins waits for this one: it is asked soon again, and not for long.
+        let (repeat_ns, patience) = match what {
+            What::Namesake(_) => (self.namesake_ns() / 4, self.namesake_ns()),
+            _ => (REPEAT_NS, GIVE_UP_NS),
+        };
         let query = Query {
             what,
             member,
             others: members,
             address,
-            repeat_at: now + REPEAT_NS,
-            repeat_ns: REPEAT_NS,
-            give_up_at: now + GIVE_UP_NS,
+            repeat_at: now + repeat_ns,
+            repeat_ns,
+            give_up_at: now + patience,
             parts: BTreeMap::new(),
             total: 0,
             message,
@@ -167,6 +176,7 @@ impl Management {
             }
             What::Withdrawal { .. } => self.journal.count("registrations-unanswered"),
             What::Expel { id } => self.not_expelled(id, reason),
+            What::Namesake(waiting) => self.namesake_said(now, *waiting, None, dt),
         }
     }
 
@@ -285,6 +295,11 @@ impl Management {
             }
             What::Registration { name, round } => self.home_said(&name, round, Word::Taken),
             What::Withdrawal { .. } => {}
+            What::Namesake(waiting) => {
+                let value = dialect::decode::<MemberValue>(&bytes);
+                let incarnation = value.map(|value| value.incarnation);
+                self.namesake_said(now, *waiting, incarnation, dt);
+            }
         }
     }
 

@@ -47,6 +47,10 @@ pub(super) const ENTRIES_MAX: usize = 65_536;
 /// Highest version that is believed: there is always room for another one above it.
 const SEQ_MAX: u64 = 1 << 62;
 
+/// Bits of a version that are the incarnation's and not counted: two members of one name make no
+/// two versions that are taken for the same.
+const SEQ_TAG_BITS: u32 = 16;
+
 /// Why a member may have no more entries of a kind, and what would help.
 pub(super) fn too_many_here() -> String {
     format!(
@@ -113,6 +117,8 @@ pub(super) enum Fate {
 #[derive(Debug, Default)]
 pub(super) struct Store {
     own: String,
+    /// Of the incarnation, as long as [`SEQ_TAG_BITS`].
+    tag: u64,
     seq: u64,
     entries: BTreeMap<Key, Held>,
     /// Live entries: how many of each origin and kind, the sum of their hashes by origin, and the
@@ -137,9 +143,10 @@ struct Origin {
 }
 
 impl Store {
-    pub(super) fn new(own: &str) -> Store {
+    pub(super) fn new(own: &str, incarnation: u64) -> Store {
         Store {
             own: own.to_string(),
+            tag: incarnation & ((1 << SEQ_TAG_BITS) - 1),
             ..Store::default()
         }
     }
@@ -482,7 +489,7 @@ impl Store {
     }
 
     fn write_own(&mut self, key: Key, value: Option<Vec<u8>>, now: u64) -> Entry {
-        self.seq += 1;
+        self.seq = ((self.seq >> SEQ_TAG_BITS) + 1) << SEQ_TAG_BITS | self.tag;
         let held = Held {
             seq: self.seq,
             value: value.clone(),

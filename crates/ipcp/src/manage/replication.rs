@@ -8,6 +8,7 @@ use carina_cdap::Opcode;
 
 use super::Management;
 use super::dialect::{self, Digests, Object};
+use super::namesakes::Verdict;
 use super::neighbours::Stage;
 use super::policies::DirectoryPolicy;
 use super::replicated::{Entry, Fate, Kind};
@@ -104,18 +105,19 @@ impl Management {
         let mut accepted = Vec::new();
         let mut outdated = Vec::new();
         let mut again = Vec::new();
+        let mut gives_way = false;
         for entry in entries {
             let key = entry.key.clone();
+            let namesake = self.namesake(&entry);
             match self.store.merge(now, entry) {
                 Fate::Accepted => accepted.push(self.store.as_entry(now, &key)),
                 Fate::Known => {}
                 Fate::Outdated => outdated.push(self.store.as_entry(now, &key)),
-                // Before it is a member, an IPCP has nothing to say about itself.
-                Fate::Disputed if self.member.is_some() => {
-                    self.journal.count("entries-disputed");
-                    again.push(self.store.reissue(now, &key));
-                }
-                Fate::Disputed => {}
+                Fate::Disputed => match self.settle_dispute(now, &key, namesake) {
+                    Verdict::Again(entry) => again.push(entry),
+                    Verdict::GiveWay => gives_way = true,
+                    Verdict::Nothing => {}
+                },
                 Fate::Refused => self.journal.count("entries-refused"),
             }
         }
@@ -126,6 +128,9 @@ impl Management {
         self.flood(now, &again, None, dt);
         if !accepted.is_empty() {
             self.entries_changed(now, &accepted, dt);
+        }
+        if gives_way && self.leaving.is_none() {
+            self.give_way(now, dt);
         }
         true
     }

@@ -231,6 +231,9 @@ impl Management {
             (Opcode::Start, Object::Application(Some(name))) => {
                 self.on_lookup(now, asker, &name, &message, dt);
             }
+            (Opcode::Start, Object::Member(Some(name))) => {
+                self.on_namesake(now, asker, &name, &message, dt);
+            }
             (Opcode::Stop, Object::Member(Some(name))) => {
                 self.on_expel(now, asker, &name, &message, dt);
             }

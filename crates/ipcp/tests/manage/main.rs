@@ -10,6 +10,7 @@ mod hostile;
 mod late;
 mod leaving;
 mod meeting;
+mod namesakes;
 mod partition;
 mod registrations;
 mod tools;

@@ -39,6 +39,19 @@ impl Net {
         self.insert(config, Words { password }, seed);
     }
 
+    /// Adds an IPCP that believes to have the name of another.
+    pub fn add_namesake(&mut self, known_as: &str, name: &str) {
+        let seed = self.random();
+        let config = Config {
+            name: name.into(),
+            dif: "net".into(),
+            dialect: Dialect::Native,
+            dif_config: None,
+        };
+        let password = "secret".into();
+        self.insert_as(known_as, config, Words { password }, seed);
+    }
+
     /// Adds a member that begins the DIF.
     pub fn bootstrap(&mut self, name: &str, config: DifConfig) {
         self.add(name, Some(config), "secret");

@@ -111,8 +111,20 @@ impl Net {
     /// Adds an IPCP that is no member.
     pub fn insert(&mut self, config: Config, toolbox: impl Toolbox + 'static, seed: u64) {
         let name = config.name.clone();
+        self.insert_as(&name, config, toolbox, seed);
+    }
+
+    /// The same for one that the test knows by another name than members do.
+    pub fn insert_as(
+        &mut self,
+        known_as: &str,
+        config: Config,
+        toolbox: impl Toolbox + 'static,
+        seed: u64,
+    ) {
         let ipcp = Ipcp::new(config, Box::new(toolbox), Catalogue::empty(), seed);
-        self.members.insert(name, ipcp.expect("a good config"));
+        let ipcp = ipcp.expect("a good config");
+        self.members.insert(known_as.to_string(), ipcp);
     }
 
     pub fn order(&mut self, name: &str, command: Command) {

@@ -114,6 +114,12 @@ pub(crate) struct MemberValue {
     /// Changes with each start.
     #[prost(fixed64, tag = "2")]
     pub(crate) incarnation: u64,
+    /// How many incarnations of the name there were before, as far as this one knew when it joined.
+    #[prost(uint64, tag = "3")]
+    pub(crate) generation: u64,
+    /// Another incarnation that this one has heard of, 0 for none.
+    #[prost(fixed64, tag = "4")]
+    pub(crate) rival: u64,
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

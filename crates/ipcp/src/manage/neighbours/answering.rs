@@ -14,7 +14,7 @@ use super::super::dialect::{self, ChannelEnd, Greeting, Object, Piece, result};
 use super::super::leaving::BAN_NS;
 use super::super::replicated::Kind;
 use super::super::{MS, Management, qos};
-use super::{MAX_PDU_MAX, PROTECTION_RESERVE, Proof, Stage, Up, too_small};
+use super::{Asking, MAX_PDU_MAX, PROTECTION_RESERVE, Proof, Stage, Up, too_small};
 use crate::api::N1Port;
 use crate::policy::component;
 use crate::seam::{DataTransfer, Open, Owner, Target};
@@ -94,7 +94,8 @@ impl Management {
         greeting: &Greeting,
         dt: &mut dyn DataTransfer,
     ) -> bool {
-        let is_asking = self.n1s[&n1].asking.is_some();
+        let asking = self.n1s[&n1].asking.as_ref().map(Asking::nonce);
+        let is_asking = asking.is_some();
         let is_other_member = greeting.dif_id != 0;
         if self.member.is_none() {
             // Only a member can answer. One that asks shows that it is there now.
@@ -109,7 +110,8 @@ impl Management {
         if !is_asking {
             return false;
         }
-        if is_other_member && self.own < greeting.name {
+        let is_first = (&self.own, asking) < (&greeting.name, Some(greeting.nonce));
+        if is_other_member && is_first {
             return true;
         }
         self.stop_asking(now, n1, dt);
@@ -138,7 +140,9 @@ impl Management {
                 self.dif, greeting.dif
             ));
         }
-        if greeting.name == self.own {
+        // Two members of one name that meet are told apart by what the DIF knows of them.
+        let dif_id = self.member.as_ref().map_or(0, |member| member.dif_id);
+        if greeting.name == self.own && (dif_id == 0 || greeting.dif_id != dif_id) {
             return rejected(format!(
                 "{:?} is the name of this IPCP; choose another",
                 self.own

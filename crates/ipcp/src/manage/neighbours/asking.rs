@@ -55,6 +55,11 @@ impl Asking {
         self.repeat_at.min(self.give_up_at)
     }
 
+    /// Chosen by this side for the attempt.
+    pub(super) fn nonce(&self) -> u64 {
+        self.nonce
+    }
+
     fn step_name(&self) -> &'static str {
         match self.state {
             State::Connecting => "M_CONNECT",

@@ -12,7 +12,7 @@ fn copy(from: &Store, to: &mut Store, now: u64) -> Vec<Fate> {
 
 #[test]
 fn newer_versions_win_and_tombstones_stay() {
-    let (mut a, mut b) = (Store::new("a"), Store::new("b"));
+    let (mut a, mut b) = (Store::new("a", 0), Store::new("b", 0));
     let old = a.put(Kind::Application, "x", vec![1]).unwrap();
     assert_eq!(b.merge(0, old.clone()), Fate::Accepted);
     assert_eq!(b.merge(0, old.clone()), Fate::Known);
@@ -25,12 +25,12 @@ fn newer_versions_win_and_tombstones_stay() {
 
 #[test]
 fn restarted_member_supersedes_its_old_entries() {
-    let (mut a, mut b) = (Store::new("a"), Store::new("b"));
+    let (mut a, mut b) = (Store::new("a", 0), Store::new("b", 0));
     for name in ["x", "y"] {
         a.put(Kind::Application, name, vec![1]).unwrap();
     }
     copy(&a, &mut b, 0);
-    let mut a = Store::new("a");
+    let mut a = Store::new("a", 0);
     a.put(Kind::Application, "y", vec![2]).unwrap();
     for entry in b.export_of(0, "a") {
         let key = entry.key.clone();
@@ -62,7 +62,7 @@ fn digests_of_other_versions_differ() {
 
 #[test]
 fn entries_of_silent_members_hide_and_are_forgotten_everywhere() {
-    let (mut a, mut b, mut c) = (Store::new("a"), Store::new("b"), Store::new("c"));
+    let (mut a, mut b, mut c) = (Store::new("a", 0), Store::new("b", 0), Store::new("c", 0));
     a.put(Kind::Application, "x", vec![1]).unwrap();
     copy(&a, &mut b, 0);
     b.refresh(0, |_| true);
@@ -82,7 +82,7 @@ fn entries_of_silent_members_hide_and_are_forgotten_everywhere() {
 
 #[test]
 fn full_store_refuses() {
-    let mut a = Store::new("a");
+    let mut a = Store::new("a", 0);
     for number in 0..PER_ORIGIN_MAX {
         a.put(Kind::Application, &alloc::format!("{number}"), Vec::new())
             .unwrap();

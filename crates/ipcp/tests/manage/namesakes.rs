@@ -1,0 +1,203 @@
+//! Two IPCPs of one name: one of them is a member, and a member that starts anew is not its own
+//! namesake.
+
+use carina_ipcp::api::Scalar;
+use carina_ipcp::{Command, Event};
+use carina_wire::FlowSpec;
+
+use crate::net::{MS, Net, SECOND, chain, config};
+
+const TAKEN: &str = "\"a\" is the name of another member, which lives; choose another";
+
+/// Why an IPCP ceased to be a member.
+fn departures(net: &Net, at: &str) -> Vec<String> {
+    net.told(at, |event| match event {
+        Event::Left { reason } => Some(reason.clone()),
+        _ => None,
+    })
+}
+
+/// Address and incarnation of each member, as one of them knows it.
+fn known(net: &mut Net, at: &str) -> Vec<(String, Vec<(String, Scalar)>)> {
+    let objects = net.read_rib(at, "/members", 1);
+    objects.into_iter().map(|it| (it.path, it.fields)).collect()
+}
+
+/// Exactly one of the two is a member, and these and it agree on who it is; which one it is.
+fn winner(net: &mut Net, pair: [&'static str; 2], others: &[&str]) -> &'static str {
+    let members = pair.map(|name| net.is_member(name));
+    assert_ne!(members[0], members[1], "{pair:?}: {members:?}");
+    let (winner, loser) = if members[0] {
+        (pair[0], pair[1])
+    } else {
+        (pair[1], pair[0])
+    };
+    let said = departures(net, loser);
+    assert!(said.len() == 1 && said[0].contains(TAKEN), "{said:?}");
+    assert!(departures(net, winner).is_empty());
+    let view = known(net, winner);
+    for name in others {
+        assert_eq!(known(net, name), view, "{name}");
+        assert_eq!(
+            net.names(name, "/routing/table").len(),
+            others.len(),
+            "{name}"
+        );
+    }
+    winner
+}
+
+#[test]
+fn name_of_a_living_member_is_refused_and_nobody_is_disturbed() {
+    let mut net = chain(1, &["a", "b", "c", "d"], config());
+    net.accepts.insert("server".into());
+    net.order(
+        "a",
+        Command::Register {
+            name: "server".into(),
+        },
+    );
+    net.run(SECOND);
+    let flow = net.allocate("d", "client", "server", FlowSpec::reliable());
+    net.run(SECOND);
+    net.add_namesake("other", "a");
+    net.wire("other", "d");
+    net.run(30 * SECOND);
+    assert!(!net.is_member("other"));
+    let refusals = net.refusals("other");
+    assert!(
+        refusals.len() == 1 && refusals[0].contains(TAKEN),
+        "{refusals:?}"
+    );
+    assert!(net.notices("d").iter().any(|text| text.contains(TAKEN)));
+    assert_eq!(net.count("d", "namesakes-asked"), 1);
+    for name in ["a", "b", "c", "d"] {
+        assert_eq!(net.count(name, "entries-disputed"), 0, "{name}");
+    }
+    assert_eq!(net.closed("d", flow), None);
+    net.write("d", flow, b"still there");
+    net.run(SECOND);
+    let called = net.offered("a");
+    assert_eq!(net.read("a", called), b"still there");
+}
+
+#[test]
+fn nobody_is_asked_about_a_name_that_is_new_or_given_back() {
+    let mut net = chain(2, &["a", "b", "c"], config());
+    net.order("c", Command::Leave);
+    net.run(2 * SECOND);
+    net.add_namesake("other", "c");
+    net.wire("other", "a");
+    net.run(SECOND);
+    assert!(net.is_member("other"));
+    for name in ["a", "b"] {
+        assert_eq!(net.count(name, "namesakes-asked"), 0, "{name}");
+    }
+}
+
+#[test]
+fn member_that_starts_anew_comes_back_before_its_death_is_known() {
+    for seed in 1..20 {
+        let mut net = chain(seed, &["a", "b", "c", "d"], config());
+        // It has several neighbours, which believe that it is there.
+        net.wire("d", "a");
+        net.wire("a", "c");
+        net.run(3 * SECOND);
+        let address = net.address("a");
+        net.restart("a", "secret");
+        net.run(1_500 * MS);
+        assert!(net.is_member("a"), "seed {seed}: {:?}", net.failures("a"));
+        assert_eq!(net.address("a"), address);
+        assert!(net.failures("a").is_empty(), "{:?}", net.failures("a"));
+        net.run(60 * SECOND);
+        assert!(departures(&net, "a").is_empty());
+        let view = known(&mut net, "a");
+        for name in ["b", "c", "d"] {
+            assert_eq!(known(&mut net, name), view, "seed {seed}: {name}");
+        }
+    }
+}
+
+#[test]
+fn member_that_starts_anew_again_and_again_in_a_parted_dif_stays() {
+    let mut net = chain(7, &["b", "a", "c"], config());
+    for round in 0..6 {
+        // One half learns of it later than of the next.
+        let cut = round % 2;
+        net.wires[cut].is_cut = true;
+        net.restart("a", "secret");
+        net.run(20 * SECOND);
+        assert!(net.is_member("a"), "{:?}", net.failures("a"));
+        net.wires[cut].is_cut = false;
+        net.run(3 * SECOND);
+    }
+    net.run(60 * SECOND);
+    assert!(departures(&net, "a").is_empty());
+    assert!(net.is_member("a"));
+    let view = known(&mut net, "a");
+    assert_eq!(view.len(), 4);
+    assert_eq!(known(&mut net, "b"), view);
+    assert_eq!(known(&mut net, "c"), view);
+}
+
+#[test]
+fn of_two_that_join_at_once_one_stays() {
+    for seed in 1..20 {
+        let mut net = chain(seed, &["b", "c", "d", "e"], config());
+        net.add_namesake("one", "a");
+        net.add_namesake("two", "a");
+        net.wire("one", "b");
+        net.wire("two", "e");
+        net.run(20 * SECOND);
+        winner(&mut net, ["one", "two"], &["b", "c", "d", "e"]);
+    }
+}
+
+#[test]
+fn of_two_in_the_parts_of_a_dif_the_one_that_was_there_first_stays() {
+    for seed in 1..4 {
+        for silence in [10, 90, 700] {
+            let mut net = chain(seed, &["a", "b", "c", "d"], config());
+            net.order("a", Command::Register { name: "old".into() });
+            net.run(SECOND);
+            net.wires[1].is_cut = true;
+            net.run(silence * SECOND);
+            net.add_namesake("other", "a");
+            net.wire("other", "d");
+            net.order("other", Command::Register { name: "new".into() });
+            net.run(10 * SECOND);
+            assert!(net.is_member("other"), "{:?}", net.failures("other"));
+            net.wires[1].is_cut = false;
+            net.run(90 * SECOND);
+            let winner = winner(&mut net, ["a", "other"], &["b", "c", "d"]);
+            let name = if winner == "a" { "old" } else { "new" };
+            for at in ["b", "c", "d"] {
+                assert_eq!(net.names(at, "/directory"), [name], "{seed} {silence} {at}");
+            }
+            // Who has been forgotten has no precedence.
+            assert!(winner == "a" || silence > 600, "{seed} {silence}");
+        }
+    }
+}
+
+#[test]
+fn two_of_one_name_that_are_the_only_way_between_parts_meet() {
+    for seed in 1..10 {
+        let mut net = chain(seed, &["b", "c"], config());
+        net.wires[0].is_cut = true;
+        net.run(10 * SECOND);
+        net.add_namesake("one", "a");
+        net.add_namesake("two", "a");
+        net.wire("one", "b");
+        net.wire("two", "c");
+        net.run(5 * SECOND);
+        net.expect_members(&["one", "two"]);
+        net.wire("one", "two");
+        net.run_until(60, "one leaves", |net| {
+            net.is_member("one") != net.is_member("two")
+        });
+        net.wires[0].is_cut = false;
+        net.run(60 * SECOND);
+        winner(&mut net, ["one", "two"], &["b", "c"]);
+    }
+}
