@@ -27,6 +27,7 @@ mod faults;
 mod flood;
 pub mod link;
 pub mod member;
+pub mod namesakes;
 pub mod parts;
 pub mod random;
 pub mod scale;

@@ -98,6 +98,15 @@ impl World {
         })
     }
 
+    /// How often something was counted at a member; 0 when it is dead.
+    pub fn counted(&mut self, seat: SeatId, what: &str) -> u64 {
+        let objects = self.read_rib(seat, "/counters", 0).unwrap_or_default();
+        let counts = objects
+            .iter()
+            .filter_map(|object| number(object, what).ok());
+        counts.sum()
+    }
+
     /// What people want to see when something is wrong: who is where.
     #[must_use]
     pub fn describe(&self) -> String {

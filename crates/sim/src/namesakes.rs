@@ -1,0 +1,270 @@
+//! Two systems that were given one name, in a DIF that may be in two parts meanwhile.
+//!
+//! ```text
+//!   join      the members of both halves, and the first of the two
+//!   trouble   maybe the halves are parted; the second joins; who lives may crash and start again
+//!   heal      all is whole
+//!   settle    exactly one of the two is a member, nobody disputes any more, all members agree
+//! ```
+//!
+//! The operator of each asks to join about once a second, whatever was refused before.
+
+use carina_ipcp::{Config, DifConfig};
+use carina_wire::dif::Dialect;
+
+use crate::link::Profile;
+use crate::member::Birth;
+use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
+use crate::random::{Random, mix};
+use crate::topology::Shape;
+use crate::world::World;
+
+/// When the second of the two joins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// While the first is a member and can be reached.
+    Later,
+    /// At the same moment as the first.
+    AtOnce,
+    /// In the half that the first is not in, while there is no way between them.
+    Parted,
+}
+
+/// What to run.
+#[derive(Clone, Copy, Debug)]
+pub struct Namesakes {
+    /// The seed.
+    pub seed: u64,
+    /// When the second joins.
+    pub when: When,
+    /// Systems die and start again in between.
+    pub has_crashes: bool,
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Which of the two is a member in the end, 0 or 1.
+    pub winner: usize,
+    /// How often one of the two became a member.
+    pub enrollments: [u32; 2],
+}
+
+struct Run {
+    world: World,
+    random: Random,
+    systems: Vec<SystemId>,
+    seats: Vec<SeatId>,
+    /// Cables between the halves.
+    bridges: Vec<CableId>,
+    pair: [SeatId; 2],
+    enrollments: [u32; 2],
+    was_member: [bool; 2],
+}
+
+impl Namesakes {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub fn run(&self, birth: Birth) -> Result<Found, String> {
+        let mut run = Run::new(self, birth);
+        run.live(self);
+        let failures = run.world.take_failures();
+        if !failures.is_empty() {
+            let state = run.world.describe() + &run.world.describe_views();
+            return Err(failures.join("\n") + "\n" + &state);
+        }
+        Ok(Found {
+            winner: usize::from(run.world.address(run.pair[0]).is_none()),
+            enrollments: run.enrollments,
+        })
+    }
+}
+
+impl Run {
+    fn new(of: &Namesakes, birth: Birth) -> Run {
+        let mut world = World::new(of.seed, birth);
+        let mut random = Random::new(mix(of.seed, 0x2a3e));
+        // An answer that is lost lets the second in until it finds the first.
+        let is_strict = of.when == When::Later && !of.has_crashes;
+        let drawn = *random.pick(&[0, 0, 100, 300]);
+        let loss = if is_strict { 0 } else { drawn };
+        let profile = Profile {
+            delay_ns: random.within(MS / 10, 20 * MS),
+            jitter_ns: random.below(5 * MS),
+            loss,
+            ..Profile::clean()
+        };
+        let half = random.within(1, 6) as usize;
+        let start = world.now();
+        let (mut systems, mut seats) = (Vec::new(), Vec::new());
+        for at in 0..2 * half + 2 {
+            let is_ordinary = at < 2 * half;
+            let name = if is_ordinary {
+                format!("m{at}")
+            } else {
+                NAME.to_owned()
+            };
+            let config = Config {
+                name,
+                dif: DIF.to_owned(),
+                dialect: Dialect::Native,
+                dif_config: Some(DifConfig {
+                    keepalive_ms: random.within(500, 2_000) as u32,
+                    ..DifConfig::default()
+                }),
+            };
+            let born = match (is_ordinary, of.when) {
+                (true, _) => start + random.below(3 * SECOND),
+                (false, When::AtOnce) => start + JOIN_NS,
+                (false, _) if at == 2 * half => start + JOIN_NS / 2,
+                (false, _) => start + JOIN_NS + SECOND * random.within(1, 40),
+            };
+            systems.push(world.add_system(&format!("s{at}")));
+            seats.push(world.add_seat(systems[at], config, at == 0, born));
+            world.add_app(seats[at], &format!("app{at}"));
+        }
+        let pair = [seats[2 * half], seats[2 * half + 1]];
+        let mut run = Run {
+            world,
+            random,
+            systems,
+            seats,
+            bridges: Vec::new(),
+            pair,
+            enrollments: [0; 2],
+            was_member: [false; 2],
+        };
+        run.lay_cables(half, profile);
+        run
+    }
+
+    /// Each half hangs together by itself, with one of the two; bridges lead from half to half.
+    fn lay_cables(&mut self, half: usize, profile: Profile) {
+        for which in 0..2 {
+            let shape = *self.random.pick(&Shape::ALL);
+            for edge in shape.edges(half, &mut self.random) {
+                self.lay(edge.map(|at| which * half + at), profile);
+            }
+            for _ in 0..self.random.within(1, 2) {
+                let near = which * half + self.random.index(half);
+                self.lay([2 * half + which, near], profile);
+            }
+        }
+        for _ in 0..self.random.within(1, 2) {
+            let ends = [self.random.index(half), half + self.random.index(half)];
+            let cable = self.lay(ends, profile);
+            self.bridges.push(cable);
+        }
+        if self.random.chance(2_000) {
+            let cable = self.lay([2 * half, 2 * half + 1], profile);
+            self.bridges.push(cable);
+        }
+    }
+
+    /// A cable; the first of its ends asks.
+    fn lay(&mut self, ends: [usize; 2], profile: Profile) -> CableId {
+        let pair = ends.map(|at| self.systems[at]);
+        let cable = self.world.add_cable(pair, profile, Some(SECOND));
+        for side in 0..2 {
+            let remote = self.world.name(self.seats[ends[1 - side]]).to_owned();
+            let attachment = Attachment {
+                below: Below::Cable(cable),
+                remote,
+                asks: side == 0,
+                is_reliable: false,
+            };
+            self.world.attach(self.seats[ends[side]], attachment);
+        }
+        cable
+    }
+
+    fn live(&mut self, of: &Namesakes) {
+        self.run_for(JOIN_NS - SECOND);
+        let ordinary = self.seats.len() - 2;
+        if self.world.members(&self.seats[..ordinary]) != ordinary {
+            return self.world.fail("not everybody has joined".to_owned());
+        }
+        let bridges = self.bridges.clone();
+        if of.when == When::Parted {
+            bridges.iter().for_each(|at| self.world.cut(*at));
+        }
+        self.trouble(of);
+        bridges.iter().for_each(|at| self.world.mend(*at));
+        self.run_for(SETTLE_NS);
+        let before = self.disputes();
+        self.run_for(30 * SECOND);
+        let members = self.pair.map(|seat| self.world.address(seat).is_some());
+        if members[0] == members[1] {
+            let text = format!("members of the two of one name: {members:?}");
+            return self.world.fail(text);
+        }
+        if self.disputes() != before {
+            return self.world.fail("the two contend for ever".to_owned());
+        }
+        // What the other is in the eyes of its neighbours, no member is to anybody.
+        let loser = usize::from(members[0]);
+        self.world.crash(self.systems[ordinary + loser]);
+        self.run_for(10 * SECOND);
+        self.world.check_dif(DIF);
+    }
+
+    /// The time in which the second joins.
+    fn trouble(&mut self, of: &Namesakes) {
+        let end = self.world.now() + TROUBLE_NS;
+        while of.has_crashes && self.world.now() + 20 * SECOND < end {
+            let pause = self.random.within(1, 10 * SECOND);
+            self.run_for(pause);
+            // The first member stays, so that the DIF does.
+            let at = 1 + self.random.index(self.systems.len() - 1);
+            let is_one = self.random.chance(6_000);
+            let at = if is_one {
+                self.systems.len() - 1 - at % 2
+            } else {
+                at
+            };
+            self.world.crash(self.systems[at]);
+            let dead = *self.random.pick(&[SECOND / 10, SECOND, 8 * SECOND]);
+            self.run_for(dead);
+            self.world.restart(self.systems[at]);
+        }
+        self.run_for(end.saturating_sub(self.world.now()));
+    }
+
+    fn run_for(&mut self, ns: u64) {
+        let end = self.world.now() + ns;
+        while self.world.now() < end && self.world.failures().is_empty() {
+            self.world
+                .run_until(end.min(self.world.now() + SECOND / 10));
+            for (at, seat) in self.pair.iter().enumerate() {
+                let is_member = self.world.address(*seat).is_some();
+                let was_member = std::mem::replace(&mut self.was_member[at], is_member);
+                self.enrollments[at] += u32::from(is_member && !was_member);
+            }
+        }
+    }
+
+    /// Entries that members had to say again.
+    fn disputes(&mut self) -> u64 {
+        let seats = self.seats.clone();
+        let counted = |seat| self.world.counted(seat, "entries-disputed");
+        seats.into_iter().map(counted).sum()
+    }
+}
+
+const DIF: &str = "net";
+
+const NAME: &str = "same";
+
+const MS: u64 = 1_000_000;
+
+const SECOND: u64 = 1_000 * MS;
+
+/// Time for the members to join.
+const JOIN_NS: u64 = 60 * SECOND;
+
+const TROUBLE_NS: u64 = 90 * SECOND;
+
+/// Peace after which nothing of the trouble may be left to see.
+const SETTLE_NS: u64 = 100 * SECOND;
