@@ -9,7 +9,8 @@
 //!
 //! The operator of each asks to join about once a second, whatever was refused before.
 
-use carina_ipcp::{Config, DifConfig};
+use carina_ipcp::policy::component;
+use carina_ipcp::{Config, DifConfig, PolicySpec};
 use carina_wire::dif::Dialect;
 
 use crate::link::Profile;
@@ -110,10 +111,7 @@ impl Run {
                 name,
                 dif: DIF.to_owned(),
                 dialect: Dialect::Native,
-                dif_config: Some(DifConfig {
-                    keepalive_ms: random.within(500, 2_000) as u32,
-                    ..DifConfig::default()
-                }),
+                dif_config: Some(config(random.within(500, 2_000) as u32)),
             };
             let born = match (is_ordinary, of.when) {
                 (true, _) => start + random.below(3 * SECOND),
@@ -193,20 +191,22 @@ impl Run {
         self.trouble(of);
         bridges.iter().for_each(|at| self.world.mend(*at));
         self.run_for(SETTLE_NS);
-        let before = self.disputes();
+        let before = (self.disputes(), self.enrollments);
         self.run_for(30 * SECOND);
         let members = self.pair.map(|seat| self.world.address(seat).is_some());
         if members[0] == members[1] {
             let text = format!("members of the two of one name: {members:?}");
             return self.world.fail(text);
         }
-        if self.disputes() != before {
-            return self.world.fail("the two contend for ever".to_owned());
+        let after = (self.disputes(), self.enrollments);
+        if after != before {
+            let text = format!("the two contend for ever: {before:?}, then {after:?}");
+            return self.world.fail(text);
         }
         // What the other is in the eyes of its neighbours, no member is to anybody.
         let loser = usize::from(members[0]);
         self.world.crash(self.systems[ordinary + loser]);
-        self.run_for(10 * SECOND);
+        self.run_for(SETTLE_NS);
         self.world.check_dif(DIF);
     }
 
@@ -250,6 +250,21 @@ impl Run {
         let seats = self.seats.clone();
         let counted = |seat| self.world.counted(seat, "entries-disputed");
         seats.into_iter().map(counted).sum()
+    }
+}
+
+/// What a system that is gone has said of its links is soon forgotten.
+fn config(keepalive_ms: u32) -> DifConfig {
+    let params = [("max_age_s", "60"), ("refresh_s", "20")];
+    let params = params.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let routing = PolicySpec {
+        params: params.into(),
+        ..PolicySpec::default()
+    };
+    DifConfig {
+        keepalive_ms,
+        policies: [(component::ROUTING.to_owned(), routing)].into(),
+        ..DifConfig::default()
     }
 }
 

@@ -139,9 +139,9 @@ impl Management {
         };
         message.invoke_id = self.invoke();
         self.send_to(now, address, message.encode(), dt);
-        // Who joins waits for this one: it is asked soon again, and not for long.
+        // Who joins waits for this one: it is asked often, and not for long.
         let (repeat_ns, patience) = match what {
-            What::Namesake(_) => (self.namesake_ns() / 4, self.namesake_ns()),
+            What::Namesake(_) => (self.namesake_ns() / 8, self.namesake_ns()),
             _ => (REPEAT_NS, GIVE_UP_NS),
         };
         let query = Query {
@@ -204,7 +204,9 @@ impl Management {
                     self.query(now, query.others, query.message, query.what, dt);
                 }
             } else {
-                query.repeat_ns = (query.repeat_ns * 2).min(REPEAT_MAX_NS);
+                if !matches!(query.what, What::Namesake(_)) {
+                    query.repeat_ns = (query.repeat_ns * 2).min(REPEAT_MAX_NS);
+                }
                 query.repeat_at = now + query.repeat_ns;
                 let (address, message) = (query.address, query.message.encode());
                 self.journal.count("repeated");
