@@ -17,7 +17,6 @@ use carina_wire::check_name;
 use super::dialect::{self, MemberValue, Registrants, result};
 use super::policies::DirectoryPolicy;
 use super::registrations::Registering;
-use super::replicated::Kind;
 use super::rib::Asker;
 use super::{MS, Management};
 use crate::api::Event;
@@ -136,8 +135,7 @@ impl Management {
             let reason = "that is no name of an application";
             return self.reject_to(now, asker, message, result::VALUE, reason, dt);
         }
-        let value = self.store.value(Kind::Member, &asker.name, &asker.name);
-        let value = value.and_then(dialect::decode::<MemberValue>);
+        let value = MemberValue::of(&self.store, &asker.name);
         let told = (
             value.map_or(0, |value| value.incarnation),
             message.invoke_id,

@@ -135,11 +135,7 @@ impl Management {
         let own = member.address;
         let mut taken = self.taken(now);
         taken.insert(own, self.own.clone());
-        let known = self
-            .store
-            .all(Kind::Member)
-            .find(|(origin, _, _)| *origin == name);
-        let known = known.and_then(|(_, _, value)| dialect::decode::<MemberValue>(value));
+        let known = MemberValue::of(&self.store, name);
         let known = known.map_or(0, |value| value.address);
         let is_free = |address: u64| {
             let owner = taken.get(&address);

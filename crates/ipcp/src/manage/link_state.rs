@@ -104,8 +104,7 @@ impl Management {
             if !matches!(up.stage, Stage::Neighbours) {
                 continue;
             }
-            let value = self.store.value(Kind::Member, &up.name, &up.name);
-            let value = value.and_then(dialect::decode::<MemberValue>);
+            let value = MemberValue::of(&self.store, &up.name);
             let Some(value) = value.filter(|value| value.incarnation == up.incarnation) else {
                 continue;
             };
@@ -183,8 +182,7 @@ impl Management {
         if !self.store.is_visible(name) {
             return None;
         }
-        let value = self.store.value(Kind::Member, name, name)?;
-        dialect::decode::<MemberValue>(value).map(|value| value.address)
+        MemberValue::of(&self.store, name).map(|value| value.address)
     }
 
     /// Names of visible members by address.

@@ -89,8 +89,7 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) -> bool {
         let name = &wanted.name;
-        let value = self.store.value(Kind::Member, name, name);
-        let value = value.and_then(dialect::decode::<MemberValue>);
+        let value = MemberValue::of(&self.store, name);
         let is_other = |value: &MemberValue| value.incarnation != wanted.incarnation;
         let is_there = value.filter(is_other).is_some_and(|value| {
             self.store.is_visible(name) && self.distance(value.address).is_some()

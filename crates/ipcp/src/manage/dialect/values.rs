@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use carina_wire::{FlowSpec, check_name};
 use prost::Message;
 
-use super::super::replicated::{Entry, Key, Kind};
+use super::super::replicated::{Entry, Key, Kind, Store};
 
 /// What two IPCPs say of themselves while they connect.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -120,6 +120,13 @@ pub(crate) struct MemberValue {
     /// Another incarnation that this one has heard of, 0 for none.
     #[prost(fixed64, tag = "4")]
     pub(crate) rival: u64,
+}
+
+impl MemberValue {
+    /// What is held of the member of this name.
+    pub(in super::super) fn of(store: &Store, name: &str) -> Option<MemberValue> {
+        decode(store.value(Kind::Member, name, name)?)
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Message)]

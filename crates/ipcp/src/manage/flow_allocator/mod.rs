@@ -33,7 +33,6 @@ use super::dialect::{self, FlowObject, MemberValue, Object, SpecValue, result};
 use super::directory::Lookup;
 use super::flows::{Exchange, Flow, Role, State};
 use super::queries::What;
-use super::replicated::Kind;
 use super::rib::Asker;
 use super::{MS, Management, qos};
 use crate::api::{Event, FlowKey};
@@ -425,8 +424,7 @@ impl Management {
             if has_ended || flow.member == self.own {
                 continue;
             }
-            let value = self.store.value(Kind::Member, &flow.member, &flow.member);
-            let Some(value) = value.and_then(dialect::decode::<MemberValue>) else {
+            let Some(value) = MemberValue::of(&self.store, &flow.member) else {
                 continue;
             };
             // One that has not answered yet has said nothing of its incarnation.
