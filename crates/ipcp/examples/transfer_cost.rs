@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use carina_ipcp::api::{FlowKey, N1Port, N1Properties};
 use carina_ipcp::config::{DifConfig, QosCube, WindowConfig};
-use carina_ipcp::seam::{DataTransfer, Open, Owner, Route};
+use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Route};
 use carina_ipcp::{Catalogue, PolicySpec, Transfer};
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId};

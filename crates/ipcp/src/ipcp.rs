@@ -9,11 +9,11 @@ use carina_wire::{FlowSpec, Payload};
 
 use crate::api::{Command, Delivery, Event, FlowKey, N1Port, Watch};
 use crate::config::Config;
+use crate::data_transfer::api::DataTransfer;
+use crate::data_transfer::{Counters, Transfer};
 use crate::layer::{self, LayerManagement};
 use crate::policy::Catalogue;
 use crate::seal::Toolbox;
-use crate::seam::DataTransfer;
-use crate::transfer::{Counters, Transfer};
 
 /// An IPC process: one member of one normal DIF, as a machine without I/O.
 ///

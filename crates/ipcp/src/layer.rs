@@ -8,12 +8,12 @@ use carina_wire::dif::{Address, Dialect};
 
 use crate::api::{Command, Event, FlowKey};
 use crate::config::Config;
+use crate::data_transfer::api::{DataTransfer, TransferEvent};
 use crate::irati::{self, Irati};
-use crate::manage::{self, Management};
+use crate::layer_management::{self, Management};
 use crate::policy::{Catalogue, component};
 use crate::rlite::{self, Rlite};
 use crate::seal::Toolbox;
-use crate::seam::{DataTransfer, TransferEvent};
 
 /// Layer management of one IPC process: enrollment, neighbours, directory, routing, flow
 /// allocation, and the RIB that shows all of it.
@@ -70,7 +70,7 @@ pub fn policies_of(dialect: Dialect, toolbox: &dyn Toolbox) -> Catalogue {
 pub(crate) fn policies_with(dialect: Dialect, toolbox: &dyn Toolbox, more: Catalogue) -> Catalogue {
     let mut all = Catalogue::standard();
     if dialect != Dialect::Rlite {
-        manage::describe(&mut all);
+        layer_management::describe(&mut all);
     }
     match dialect {
         Dialect::Rlite => rlite::describe(&mut all),

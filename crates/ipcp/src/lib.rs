@@ -9,8 +9,8 @@
 //!        on_sdu |        ^ poll_deliver                  |        ^
 //!               v        |                               v        |
 //!   +-----------------------------------+     +----------------------------+
-//!   | transfer: delimiting, EFCP, RMT,  |<--->| manage: RIB, CDAP,         |
-//!   | forwarding, SDU protection        | seam| enrollment, directory,     |
+//!   | data_transfer: delimiting, EFCP,  |<--->| layer_management: RIB,     |
+//!   | RMT, forwarding, SDU protection   |  api| CDAP, enrollment, directory|
 //!   |                                   |     | flow allocator, routing    |
 //!   +-----------------------------------+     +----------------------------+
 //!        on_pdu ^        | take_transmit
@@ -28,22 +28,21 @@ extern crate alloc;
 
 pub mod api;
 pub mod config;
-mod foreign;
+pub mod data_transfer;
 pub mod fuzz;
+mod interop;
 mod ipcp;
 pub mod irati;
 pub mod layer;
-pub mod manage;
+pub mod layer_management;
 pub mod policy;
 pub mod rlite;
 pub mod seal;
-pub mod seam;
 mod shown;
-pub mod transfer;
 
 pub use api::{Command, Delivery, Event, FlowKey, N1Dif, N1Port, N1Properties, Passage, Watch};
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
+pub use data_transfer::{Counters, DropReason, Transfer};
 pub use ipcp::Ipcp;
 pub use layer::LayerManagement;
 pub use policy::Catalogue;
-pub use transfer::{Counters, DropReason, Transfer};

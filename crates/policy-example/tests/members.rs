@@ -4,8 +4,8 @@
 
 use carina_ipcp::api::N1Properties;
 use carina_ipcp::config::{QosCube, WindowConfig};
+use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::seal::{AuthStep, Authenticator, PolicyRow, Sealer, Toolbox};
-use carina_ipcp::seam::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::{
     Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec, Transfer,
 };

@@ -257,7 +257,7 @@ fn known_policy(
         return Ok(Some((component, spec)));
     }
     let mut catalogue = Catalogue::standard();
-    carina_ipcp::manage::describe(&mut catalogue);
+    carina_ipcp::layer_management::describe(&mut catalogue);
     let judged = catalogue.judge(&component, &spec).map(drop);
     judged.map_err(|what| wrong(at, what))?;
     Ok(Some((component, spec)))

@@ -13,8 +13,8 @@ use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Neighbour, Neighbours};
 use super::{Irati, authentication};
 use crate::api::N1Port;
-use crate::manage::Deed;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::layer_management::Deed;
 
 impl Irati {
     /// M_CONNECT, at a member or at an IPCP that is none.

@@ -25,8 +25,8 @@ use super::objects::{self, result};
 use super::values::{self, Text};
 use crate::api::N1Port;
 use crate::config::PolicySpec;
+use crate::data_transfer::api::DataTransfer;
 use crate::seal::{AuthStep, Authenticator, Toolbox};
-use crate::seam::DataTransfer;
 
 /// The policy `xor-password` of a toolbox.
 pub(crate) const PASSWORD: &str = "xor-password";

@@ -20,8 +20,8 @@ use super::objects::{self, class};
 use super::values::{self, DirectoryEntries, DirectoryEntry, Naming};
 use super::{Irati, MS};
 use crate::api::{Event, N1Port};
-use crate::foreign::directory::{Limits, Verdict};
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::directory::{Limits, Verdict};
 
 /// Entries in a message.
 const ENTRIES_MAX: usize = 15;

@@ -36,7 +36,7 @@ use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Naming, Neighbour, Neighbours};
 use super::{Irati, MS};
 use crate::api::N1Port;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
 
 /// How long a step may take.
 pub(super) const STEP_NS: u64 = 10_000 * MS;

@@ -28,10 +28,10 @@ use super::flow_object::{self, FlowObject, Sketch};
 use super::objects::{self, class, result};
 use super::values::{self, AData};
 use crate::api::{FlowKey, N1Port};
-use crate::foreign::MS;
-use crate::foreign::flows::{Accepted, Codec, Flow, Habits, Offer, Outgoing, Role, Wish};
-use crate::manage::Deed;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::MS;
+use crate::interop::flows::{Accepted, Codec, Flow, Habits, Offer, Outgoing, Role, Wish};
+use crate::layer_management::Deed;
 
 /// Times and numbers of the flow allocator.
 pub(super) const HABITS: Habits = Habits {

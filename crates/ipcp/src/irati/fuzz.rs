@@ -1,5 +1,5 @@
 //! Entry point for fuzzing a member of an irati DIF: scripts of what comes from the other end of
-//! its N-1 flow, as `foreign::fuzz` reads them.
+//! its N-1 flow, as `interop::fuzz` reads them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use super::objects;
 use super::values::AData;
 use crate::api::N1Properties;
 use crate::config::{Config, DifConfig, PolicySpec};
-use crate::foreign::fuzz::{Fuzzed, Peer, run};
+use crate::interop::fuzz::{Fuzzed, Peer, run};
 use crate::policy::component;
 
 /// Bytes of the PCI of a management PDU.

@@ -17,8 +17,8 @@ use super::objects::{self, class};
 use super::values::{self, FlowState, FlowStates};
 use super::{Irati, MS};
 use crate::api::N1Port;
-use crate::foreign::links::{Key, Limits, Links, Reach, Report, Verdict};
-use crate::seam::{DataTransfer, Route};
+use crate::data_transfer::api::{DataTransfer, Route};
+use crate::interop::links::{Key, Limits, Links, Reach, Report, Verdict};
 
 /// How often the age of an object grows by one.
 const TICK_NS: u64 = 997 * MS;

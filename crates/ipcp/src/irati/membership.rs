@@ -11,7 +11,7 @@ use super::links::Topology;
 use super::n1::Peer;
 use super::{EXPELLED_MAX, Irati, REMIND_NS, addresses, objects};
 use crate::api::{Event, N1Port};
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
 
 impl Irati {
     pub(super) fn last_address(&self) -> u64 {

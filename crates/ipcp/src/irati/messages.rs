@@ -8,7 +8,7 @@ use super::objects::{self, class, result};
 use super::values::{self, AData, Constants, DirectoryEntries, DirectoryEntry, FlowStates};
 use super::values::{Naming, Number};
 use crate::api::N1Port;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
 
 /// Entries of the database or the directory in the answer to a question for all of them.
 const SHOWN_MAX: usize = 15;

@@ -14,7 +14,7 @@
 //!   +------------------------------------------------------------+
 //!          |  management PDUs between neighbours
 //!          v
-//!        seam::DataTransfer (and its events back)
+//!        data_transfer::DataTransfer (and its events back)
 //! ```
 //!
 //! The flow allocator, the link-state database and the directory behind these files are those of
@@ -51,15 +51,15 @@ pub use addresses::{KNOWN_ADDRESSES, KnownAddresses, describe};
 
 use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig, PolicySpec};
-use crate::foreign::MS;
-use crate::foreign::directory::Directory;
-use crate::foreign::flows::Flows;
-use crate::foreign::journal::Journal;
+use crate::data_transfer::api::{DataTransfer, Owner, TransferEvent};
+use crate::interop::MS;
+use crate::interop::directory::Directory;
+use crate::interop::flows::Flows;
+use crate::interop::journal::Journal;
 use crate::layer::LayerManagement;
-use crate::manage::{self, AccessControl};
+use crate::layer_management::{self, AccessControl};
 use crate::policy::{Catalogue, component};
 use crate::seal::Toolbox;
-use crate::seam::{DataTransfer, Owner, TransferEvent};
 use authentication::Authentication;
 pub(crate) use authentication::PASSWORD;
 use flows::Writer;
@@ -82,7 +82,7 @@ pub struct Irati {
     config: DifConfig,
     toolbox: Box<dyn Toolbox>,
     catalogue: Catalogue,
-    random: manage::random::Random,
+    random: layer_management::random::Random,
     journal: Journal,
     addresses: KnownAddresses,
     access: Box<dyn AccessControl>,
@@ -150,7 +150,7 @@ impl Irati {
             config: given,
             toolbox,
             catalogue,
-            random: manage::random::Random::new(seed),
+            random: layer_management::random::Random::new(seed),
             journal: Journal::default(),
             addresses,
             authentication,

@@ -11,7 +11,7 @@ use super::MS;
 use super::enrollment::STEP_NS;
 use super::objects::result;
 use crate::api::N1Properties;
-use crate::foreign::links::Key;
+use crate::interop::links::Key;
 use crate::seal::Authenticator;
 
 /// Pause before the next attempt.

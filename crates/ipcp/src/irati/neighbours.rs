@@ -13,7 +13,7 @@ use super::n1::{AGAIN_NS, Failure, N1, Peer, Sought, Stage};
 use super::objects::{self, class};
 use super::{Irati, MS};
 use crate::api::{Event, N1Port, N1Properties};
-use crate::seam::{DataTransfer, Target};
+use crate::data_transfer::api::{DataTransfer, Target};
 
 /// Attempts to enroll in a row before it counts as failed.
 const ATTEMPTS: u32 = 3;

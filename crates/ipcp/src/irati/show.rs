@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 
 use super::Irati;
 use crate::api::{Event, RibObject, RibOp};
-use crate::foreign::show::{Neighbour, Shown};
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::show::{Neighbour, Shown};
 use crate::policy::component;
-use crate::seam::DataTransfer;
 use crate::shown::passing;
 
 impl Irati {

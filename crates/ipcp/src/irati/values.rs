@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use carina_cdap::{Message as Cdap, Value};
 use prost::Message;
 
-use crate::foreign::names::Name;
+use crate::interop::names::Name;
 
 /// Name of an application process and one of its entities.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Message)]

@@ -18,8 +18,8 @@ use super::values::{AddressEntries, AddressEntry, ENTRIES_MAX, is_name, value, v
 use super::{MEMBERS_MAX, Member, Rlite};
 use crate::api::N1Port;
 use crate::config::DifConfig;
-use crate::foreign::MS;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::MS;
 
 /// How long a copy of a record may be late.
 const LATE_COPY_NS: u64 = 5_000 * MS;

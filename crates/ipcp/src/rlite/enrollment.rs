@@ -15,9 +15,9 @@ use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{Member, Rlite};
 use crate::api::N1Port;
 use crate::config::DifConfig;
-use crate::foreign::MS;
-use crate::foreign::names::Name;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::MS;
+use crate::interop::names::Name;
 
 /// Proposals for one newcomer at most.
 const PROPOSALS_MAX: u32 = 16;

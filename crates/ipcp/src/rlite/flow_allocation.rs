@@ -22,10 +22,10 @@ use super::objects::{class, flow_name, name, port_of};
 use super::values::{AData, ConnectionIds, FlowRequest, value, value_of};
 use super::{RULES, Rlite};
 use crate::api::FlowKey;
-use crate::foreign::MS;
-use crate::foreign::flows::{Accepted, Codec, Flow, Habits, Offer, Wish};
-use crate::foreign::names::Name;
-use crate::seam::{DataTransfer, Target};
+use crate::data_transfer::api::{DataTransfer, Target};
+use crate::interop::MS;
+use crate::interop::flows::{Accepted, Codec, Flow, Habits, Offer, Wish};
+use crate::interop::names::Name;
 
 /// What rlite lays down. Its port-ids and CEP-ids are the lowest free ones of a system, of which
 /// the N-1 flow has the first; invoke ids of A-DATA are of one counter. It has no time for the

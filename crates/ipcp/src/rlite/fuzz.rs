@@ -1,5 +1,5 @@
 //! Entry point for fuzzing a member of an rlite DIF: scripts of what comes from the other end of
-//! its N-1 flow, as `foreign::fuzz` reads them.
+//! its N-1 flow, as `interop::fuzz` reads them.
 
 use alloc::vec::Vec;
 
@@ -11,7 +11,7 @@ use super::values::{AData, value};
 use super::{ADDRESS_OF_NEW, RULES};
 use crate::api::N1Properties;
 use crate::config::{Config, DifConfig};
-use crate::foreign::fuzz::{Fuzzed, Peer, run};
+use crate::interop::fuzz::{Fuzzed, Peer, run};
 
 /// Address that the other side has where the script does not say it.
 const OTHER: u64 = 3;

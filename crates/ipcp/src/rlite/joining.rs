@@ -29,8 +29,8 @@ use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{ADDRESS_OF_NEW, RULES, Rlite};
 use crate::api::N1Port;
 use crate::config::DifConfig;
-use crate::foreign::names::Name;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::names::Name;
 
 /// What an enrollee has been told so far.
 pub(super) struct Learned {

@@ -9,11 +9,11 @@
 //!   |        |                     |     |          | addresses      |
 //!   |        |                     | spreading: lower flows,         |
 //!   |        |                     | neighbours, directory           |
-//!   |   foreign::{flows, directory, links, show}                     |
+//!   |   interop::{flows, directory, links, show}                     |
 //!   +----------------------------------------------------------------+
 //!          | A-DATA, through the DIF     | CDAP, one connection for
 //!          v                             v each N-1 flow
-//!        seam::DataTransfer: management PDUs
+//!        data_transfer::DataTransfer: management PDUs
 //! ```
 //!
 //! `docs/rlite.md` has the protocol. Nothing is repeated when it is lost: every attempt has a time
@@ -46,15 +46,15 @@ use carina_wire::{FlowSpec, check_name};
 
 use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig};
-use crate::foreign::MS;
-use crate::foreign::directory::{self, Directory};
-use crate::foreign::flows::Flows;
-use crate::foreign::journal::Journal;
-use crate::foreign::links::{self, Links, Reach};
+use crate::data_transfer::api::{DataTransfer, Owner, TransferEvent};
+use crate::interop::MS;
+use crate::interop::directory::{self, Directory};
+use crate::interop::flows::Flows;
+use crate::interop::journal::Journal;
+use crate::interop::links::{self, Links, Reach};
 use crate::layer::LayerManagement;
-use crate::manage::random::Random;
+use crate::layer_management::random::Random;
 use crate::policy::Catalogue;
-use crate::seam::{DataTransfer, Owner, TransferEvent};
 use flow_allocation::RliteFlows;
 use neighbours::{N1, Seek};
 use policies::Policies;

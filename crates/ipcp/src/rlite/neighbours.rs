@@ -41,8 +41,8 @@ use super::joining::Learned;
 use super::objects::{class, name};
 use super::{ADDRESS_OF_NEW, Member, RULES, Rlite};
 use crate::api::{Event, N1Port, N1Properties};
-use crate::foreign::MS;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::MS;
 
 /// rlite says nothing to PDUs that it does not understand.
 const NOBODY_ANSWERS: &str = "no answer to M_CONNECT: nobody is there, or its PDUs have other \

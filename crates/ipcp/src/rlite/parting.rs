@@ -8,8 +8,8 @@ use carina_cdap::{Message, Opcode};
 use super::Rlite;
 use super::neighbours::{Stage, connection};
 use crate::api::{Event, N1Port};
-use crate::foreign::MS;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::MS;
 
 impl Rlite {
     /// A neighbour says nothing, or its N-1 flow does not work: the binder is to make another.

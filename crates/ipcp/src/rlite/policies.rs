@@ -13,7 +13,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use crate::config::{DifConfig, PolicySpec};
-use crate::foreign::MS;
+use crate::interop::MS;
 use crate::policy::{Catalogue, Descriptor, Param, component};
 
 /// How long objections to a proposed address are waited for unless configured.

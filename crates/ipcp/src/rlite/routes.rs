@@ -10,8 +10,8 @@ use carina_wire::dif::Address;
 
 use super::Rlite;
 use crate::api::N1Port;
-use crate::foreign::MS;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::MS;
 
 /// Next hops of a route at most.
 const NEXT_HOPS_MAX: usize = 4;

@@ -10,7 +10,7 @@ use super::neighbours::Stage;
 use super::objects::{class, name};
 use super::{RULES, Rlite};
 use crate::api::N1Port;
-use crate::seam::{DataTransfer, Target};
+use crate::data_transfer::api::{DataTransfer, Target};
 
 impl Rlite {
     /// Sends a request to the neighbour behind an N-1 flow. It has an invoke id also when it wants

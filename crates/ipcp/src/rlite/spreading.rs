@@ -12,10 +12,10 @@ use super::values::{
 };
 use super::{RULES, Rlite};
 use crate::api::N1Port;
-use crate::foreign::MS;
-use crate::foreign::links::{Key, Report};
-use crate::foreign::names::Name;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::MS;
+use crate::interop::links::{Key, Report};
+use crate::interop::names::Name;
 
 /// N-1 DIFs of a member that are told and kept.
 pub(super) const LOWER_DIFS_MAX: usize = 16;

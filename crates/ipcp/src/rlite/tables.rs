@@ -15,11 +15,11 @@ use super::values::{
 };
 use super::{Member, Rlite};
 use crate::api::{Event, N1Port};
-use crate::foreign::MS;
-use crate::foreign::directory;
-use crate::foreign::links::{Key, Report, Verdict};
-use crate::foreign::names::Name;
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::MS;
+use crate::interop::directory;
+use crate::interop::links::{Key, Report, Verdict};
+use crate::interop::names::Name;
 
 impl Rlite {
     /// M_CREATE or M_DELETE of entries.

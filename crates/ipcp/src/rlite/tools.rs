@@ -12,8 +12,8 @@ use super::spreading::directory_entry;
 use super::{ADDRESS_OF_NEW, Rlite};
 use crate::api::{Event, RibObject, RibOp, Scalar};
 use crate::config::PolicySpec;
-use crate::foreign::show::{Neighbour, Shown};
-use crate::seam::DataTransfer;
+use crate::data_transfer::api::DataTransfer;
+use crate::interop::show::{Neighbour, Shown};
 use crate::shown::passing;
 
 impl Rlite {

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use carina_cdap::{Message as Cdap, Value};
 use prost::Message;
 
-use crate::foreign::names::Name;
+use crate::interop::names::Name;
 
 /// Entries in one message at most, as rlite writes them.
 pub(super) const SLICE: usize = 10;

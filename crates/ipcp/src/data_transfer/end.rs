@@ -1,0 +1,242 @@
+//! One end of a connection within the IPCP: EFCP, where the other end is, and the way there.
+
+use alloc::vec::Vec;
+
+use carina_efcp::delimiting::Assembler;
+use carina_efcp::{Connection, Transmit};
+use carina_wire::Payload;
+use carina_wire::dif::{Address, CepId, Pci, PduType, QosId, Syntax};
+
+use super::counters::DropReason;
+use super::deadlines::Timer;
+use super::dialect::NEIGHBOUR;
+use super::port::Lane;
+use super::rmt::{Hop, Rmt};
+use crate::config::QosCube;
+use crate::data_transfer::api::Owner;
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct End<P> {
+    pub(super) efcp: Connection<P>,
+    pub(super) assembler: Assembler<P>,
+    pub(super) owner: Owner,
+    pub(super) cep: CepId,
+    pub(super) remote: Address,
+    pub(super) remote_cep: CepId,
+    pub(super) qos: QosId,
+    pub(super) lane: Lane,
+    /// The only N-1 flow that its PDUs may take.
+    pub(super) pinned: Option<u32>,
+    pub(super) has_window: bool,
+    pub(super) is_reliable: bool,
+    pub(super) is_connected: bool,
+    /// In the list of what the end of the burst concerns.
+    pub(super) is_dirty: bool,
+    /// Mean length of received UDFs in bytes.
+    pub(super) mean: u32,
+    /// 2·(MPL + R + A) in ns: how long its CEP-id rests.
+    pub(super) quarantine: u64,
+    pub(super) credit_max: u32,
+    /// Earliest deadline in the heap.
+    pub(super) armed: u64,
+    /// When it is given up; 0 for never.
+    pub(super) close_at: u64,
+    /// When the last PDU of the other side came.
+    pub(super) heard_at: u64,
+    way: Hop,
+    /// The RMT's epoch in which `way` was found; 0 for none.
+    way_epoch: u32,
+}
+
+/// What an end needs at its birth.
+pub(super) struct EndConfig<'a, P> {
+    pub(super) efcp: Connection<P>,
+    pub(super) assembler: Assembler<P>,
+    pub(super) owner: Owner,
+    pub(super) cep: CepId,
+    pub(super) cube: &'a QosCube,
+    pub(super) qos: QosId,
+    pub(super) lane: Lane,
+    pub(super) pinned: Option<u32>,
+    pub(super) quarantine: u64,
+    /// Longest UDF in bytes.
+    pub(super) udf_max: usize,
+    /// PDUs that its window has at most.
+    pub(super) credit_max: u32,
+}
+
+impl<P: Payload> End<P> {
+    pub(super) fn new(config: EndConfig<'_, P>) -> End<P> {
+        let cube = config.cube;
+        End {
+            efcp: config.efcp,
+            assembler: config.assembler,
+            owner: config.owner,
+            cep: config.cep,
+            remote: Address::NONE,
+            remote_cep: CepId(0),
+            qos: config.qos,
+            lane: config.lane,
+            pinned: config.pinned,
+            has_window: cube.window.is_some() || cube.retransmission,
+            is_reliable: cube.retransmission,
+            is_connected: false,
+            is_dirty: false,
+            // Short ones are believed when they come: a window that was too wide stays so.
+            mean: u32::try_from(config.udf_max).unwrap_or(u32::MAX),
+            quarantine: config.quarantine,
+            credit_max: config.credit_max,
+            armed: 0,
+            close_at: 0,
+            heard_at: 0,
+            way: Hop::Here,
+            way_epoch: 0,
+        }
+    }
+
+    /// Sends what EFCP has to send.
+    #[inline]
+    pub(super) fn transmit(&mut self, rmt: &mut Rmt<P>) {
+        if !self.is_connected {
+            return;
+        }
+        loop {
+            // Not moved: most of it is room for what a control PDU says.
+            let mut next = self.efcp.poll_transmit(rmt.now);
+            let Some(pdu) = &mut next else { break };
+            self.emit(pdu, rmt);
+        }
+    }
+
+    /// Gives a UDF to EFCP, and sends it when nothing holds it back: true when it was, and `None`
+    /// when there was no buffer for it.
+    #[inline]
+    pub(super) fn pass(&mut self, udf: P, rmt: &mut Rmt<P>) -> Option<bool> {
+        if !self.is_connected {
+            return self.efcp.write(rmt.now, udf).ok().map(|()| false);
+        }
+        // Not moved, as above.
+        let mut written = self.efcp.write_through(rmt.now, udf);
+        match &mut written {
+            Ok(Some(pdu)) => {
+                self.emit(pdu, rmt);
+                Some(true)
+            }
+            Ok(None) => Some(false),
+            Err(_) => None,
+        }
+    }
+
+    #[inline]
+    fn emit(&mut self, pdu: &mut Transmit<P>, rmt: &mut Rmt<P>) {
+        let pci = Pci {
+            kind: pdu.kind,
+            dst: self.remote,
+            src: match self.pinned {
+                // It may not fit the default widths, and the CEP-ids say enough.
+                Some(_) => Address::NONE,
+                None => rmt.address,
+            },
+            qos: self.qos,
+            dst_cep: self.remote_cep,
+            src_cep: self.cep,
+            drf: pdu.drf,
+            ecn: false,
+            seq: pdu.seq,
+        };
+        let way = match self.way(rmt) {
+            Ok(way) => way,
+            Err(reason) => return rmt.counters.drop_one(reason),
+        };
+        let len = pdu.udf.as_ref().map_or(0, Payload::len);
+        let (syntax, hop_limit) = match self.pinned {
+            Some(_) => (Syntax::default(), NEIGHBOUR),
+            None => (rmt.syntax, rmt.hop_limit),
+        };
+        let control = pdu.control.as_ref();
+        let encoded = syntax.encode(&pci, control, len, hop_limit, &mut rmt.header);
+        let Ok(header_len) = encoded else {
+            return rmt.counters.drop_one(DropReason::Field);
+        };
+        let header = &rmt.header[..header_len];
+        let (whole, is_kept) = match pdu.udf.take() {
+            Some(mut udf) if header_len <= rmt.prepend_max => {
+                (udf.prepend(header).then_some(udf), false)
+            }
+            Some(udf) => (rmt.seal(whole(header, &udf)), true),
+            None => (rmt.seal(header.to_vec()), true),
+        };
+        let Some(whole) = whole else {
+            return rmt.counters.drop_one(DropReason::NoBuffer);
+        };
+        match way {
+            Hop::Here => {
+                rmt.counters.pdus_looped += 1;
+                rmt.looped.push_back(whole);
+            }
+            Hop::Port(port) => rmt.queue(port, self.lane, whole, is_kept),
+        }
+        debug_assert!(pdu.kind != PduType::Management);
+    }
+
+    #[inline]
+    fn way(&mut self, rmt: &Rmt<P>) -> Result<Hop, DropReason> {
+        if let Some(port) = self.pinned {
+            return Ok(Hop::Port(port));
+        }
+        if self.way_epoch == rmt.epoch && !rmt.is_spread_by_pdu() {
+            return Ok(self.way);
+        }
+        let way = rmt.way(self.remote, self.remote_cep, self.cep)?;
+        (self.way, self.way_epoch) = (way, rmt.epoch);
+        Ok(way)
+    }
+
+    /// Bytes that its flow may add to the queue of its next hop; none is known without a way.
+    #[inline]
+    pub(super) fn queue_room(&mut self, rmt: &Rmt<P>) -> (Option<u32>, usize) {
+        let Lane::Class(class) = self.lane else {
+            return (None, usize::MAX);
+        };
+        match self.way(rmt) {
+            Ok(Hop::Port(index)) => match rmt.port(index) {
+                Some(port) => (Some(index), port.own_room(class)),
+                None => (None, LOST_ROOM),
+            },
+            Ok(Hop::Here) | Err(_) => (None, LOST_ROOM),
+        }
+    }
+
+    /// PDUs that a reader with this many bytes of room allows.
+    pub(super) fn credit(&self, room: usize) -> u32 {
+        let pdus = room / self.mean.max(1) as usize;
+        u32::try_from(pdus)
+            .unwrap_or(u32::MAX)
+            .clamp(1, self.credit_max.max(1))
+    }
+
+    /// Notes when EFCP wants to be called.
+    #[inline]
+    pub(super) fn arm(&mut self, rmt: &mut Rmt<P>) {
+        let mut at = self.efcp.poll_timeout();
+        if self.close_at != 0 {
+            at = Some(at.map_or(self.close_at, |at| at.min(self.close_at)));
+        }
+        // A deadline that is over already must not come up twice in one turn.
+        let at = at.map(|at| at.max(rmt.now.saturating_add(1)));
+        rmt.deadlines
+            .arm(Timer::Connection(self.cep.0), at, &mut self.armed);
+    }
+}
+
+#[cold]
+fn whole<P: Payload>(header: &[u8], udf: &P) -> Vec<u8> {
+    let mut whole = Vec::with_capacity(header.len() + udf.len());
+    whole.extend_from_slice(header);
+    udf.append_to(&mut whole);
+    whole
+}
+
+/// What a flow may write at a time when its PDUs need no N-1 flow, or have none.
+const LOST_ROOM: usize = 256 << 10;

@@ -1,0 +1,326 @@
+//! From an N-1 flow: protection, PCI, and where the PDU goes from here.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use carina_wire::Payload;
+use carina_wire::dif::{
+    Address, CepId, Decoded, PCI_BYTES_MAX, Pci, PciError, PduType, Route, Syntax,
+};
+
+use super::Transfer;
+use super::counters::DropReason;
+use super::dialect::{NEIGHBOUR, has_channels};
+use super::port::Port;
+use crate::api::{N1Port, Passage};
+use crate::data_transfer::api::{Owner, TransferEvent};
+use crate::seal::Reject;
+
+/// Bytes at the front of a PDU that are looked at: the header of every data or management PDU, of
+/// any widths.
+const PREFIX: usize = 64;
+/// Management messages that wait for layer management; more are dropped.
+const MANAGEMENT_WAITING_MAX: usize = 4096;
+
+impl<P: Payload> Transfer<P> {
+    /// A PDU from an N-1 flow. Anyone may have written it.
+    pub fn on_pdu(&mut self, now: u64, n1: N1Port, pdu: P) {
+        self.rmt.now = now;
+        let counters = &mut self.rmt.counters;
+        counters.pdus_received += 1;
+        counters.bytes_received += pdu.len() as u64;
+        let syntax = self.rmt.syntax;
+        let Some(port) = self.rmt.port_mut(n1.0) else {
+            return self.rmt.counters.drop_one(DropReason::UnknownN1);
+        };
+        port.received.0 += 1;
+        port.received.1 += pdu.len() as u64;
+        let mut pdu = pdu;
+        if port.sealer.is_some() && !is_bare(syntax, &pdu) {
+            pdu = match unseal(port, now, &pdu) {
+                Ok(Some(open)) => open,
+                Ok(None) => return self.rmt.counters.drop_one(DropReason::NoBuffer),
+                Err(reject) => return self.refuse(n1, reject.into()),
+            };
+        }
+        if let Some(watch) = &mut self.rmt.watch {
+            watch(Passage::In, n1, &pdu);
+        }
+        self.route(n1, pdu);
+        self.loop_back();
+    }
+
+    #[inline]
+    fn route(&mut self, n1: N1Port, mut pdu: P) {
+        let mut prefix = [0; PREFIX];
+        let count = pdu.copy_prefix(&mut prefix);
+        let prefix = &prefix[..count];
+        let route = match self.rmt.syntax.peek(prefix) {
+            Ok(route) if u16::from(route.hop_limit) != self.rmt.hops.neighbour => route,
+            // Its PCI has other widths than this DIF.
+            _ => return self.on_neighbour_pdu(n1, prefix, pdu),
+        };
+        if (route.pdu_bytes > pdu.len() || route.pdu_bytes < self.rmt.least)
+            && let Some(reason) = self.rmt.inspect(&route, &pdu)
+        {
+            return self.refuse(n1, reason);
+        }
+        pdu.truncate(route.pdu_bytes);
+        let own = self.rmt.address;
+        if own == Address::NONE {
+            return self.stray(n1, &route, prefix, pdu, DropReason::NotMember);
+        }
+        // Without a neighbour there is no protection either: whoever is there has proved nothing.
+        if !self
+            .rmt
+            .port_mut(n1.0)
+            .is_some_and(|port| port.is_neighbours)
+        {
+            return self.stray(n1, &route, prefix, pdu, DropReason::NoNeighbour);
+        }
+        if route.src == own || route.src == Address::NONE {
+            return self.stray(n1, &route, prefix, pdu, DropReason::Forged);
+        }
+        if route.dst == own {
+            self.terminate(Some(n1), prefix, pdu);
+        } else if route.dst == Address::NONE {
+            self.stray(n1, &route, prefix, pdu, DropReason::UnknownDestination);
+        } else {
+            self.rmt.relay(&route, pdu);
+        }
+    }
+
+    /// A PDU without a destination, or from an IPCP that is no member or nobody's neighbour. In
+    /// native DIFs the exchange between neighbours has a form of its own; elsewhere it is
+    /// management to address 0, whoever says to have sent it.
+    #[cold]
+    fn stray(&mut self, n1: N1Port, route: &Route, prefix: &[u8], pdu: P, reason: DropReason) {
+        let is_native = has_channels(self.rmt.syntax.dialect);
+        let is_taken = match reason {
+            DropReason::UnknownDestination if is_native => true,
+            _ => !is_native && route.dst == Address::NONE && route.kind == PduType::Management,
+        };
+        match reason {
+            _ if is_taken => self.terminate(Some(n1), prefix, pdu),
+            DropReason::Forged => self.refuse(n1, reason),
+            _ => self.rmt.counters.drop_one(reason),
+        }
+    }
+
+    /// PDUs of this IPCP to itself.
+    pub(super) fn loop_back(&mut self) {
+        while let Some(pdu) = self.rmt.looped.pop_front() {
+            let mut prefix = [0; PREFIX];
+            let count = pdu.copy_prefix(&mut prefix);
+            self.terminate(None, &prefix[..count], pdu);
+        }
+    }
+
+    /// A PDU that ends here, in the syntax of the DIF.
+    #[inline]
+    fn terminate(&mut self, n1: Option<N1Port>, prefix: &[u8], mut pdu: P) {
+        let header = match self.rmt.syntax.decode(prefix, pdu.len()) {
+            Ok(header) => header,
+            Err(error) => return self.reject(n1, error.into()),
+        };
+        match header.pci.kind {
+            PduType::Data => {
+                pdu.advance(header.header_bytes);
+                self.receive(n1, &header.pci, None, Some(pdu));
+            }
+            PduType::Management => {
+                pdu.advance(header.header_bytes);
+                self.management(n1, header.pci.src, &pdu);
+            }
+            PduType::Control | PduType::Rendezvous => {
+                self.control(n1, self.rmt.syntax, &header, &pdu);
+            }
+        }
+    }
+
+    /// A PDU that does not look like one of the DIF: perhaps one between neighbours, which has the
+    /// default widths whatever the DIF has.
+    fn on_neighbour_pdu(&mut self, n1: N1Port, prefix: &[u8], mut pdu: P) {
+        if !has_channels(self.rmt.syntax.dialect) {
+            return self.refuse(n1, self.error_of(prefix));
+        }
+        let syntax = Syntax::default();
+        let header = match syntax.decode(prefix, pdu.len()) {
+            Ok(header) if header.hop_limit == NEIGHBOUR => header,
+            Ok(_) => return self.refuse(n1, self.error_of(prefix)),
+            Err(error) => return self.refuse(n1, error.into()),
+        };
+        if header.pci.dst != Address::NONE {
+            return self.refuse(n1, DropReason::HopLimit);
+        }
+        pdu.truncate(header.pdu_bytes);
+        match header.pci.kind {
+            PduType::Data => {
+                pdu.advance(header.header_bytes);
+                self.receive(Some(n1), &header.pci, None, Some(pdu));
+            }
+            PduType::Management => {
+                pdu.advance(header.header_bytes);
+                self.management(Some(n1), header.pci.src, &pdu);
+            }
+            PduType::Control | PduType::Rendezvous => {
+                self.control(Some(n1), syntax, &header, &pdu);
+            }
+        }
+    }
+
+    /// Why a prefix is no PDU of the DIF.
+    fn error_of(&self, prefix: &[u8]) -> DropReason {
+        match self.rmt.syntax.peek(prefix) {
+            Err(error) => error.into(),
+            Ok(_) => DropReason::HopLimit,
+        }
+    }
+
+    fn control(&mut self, n1: Option<N1Port>, syntax: Syntax, header: &Decoded, pdu: &P) {
+        let mut bytes = [0; PCI_BYTES_MAX];
+        let count = pdu.copy_prefix(&mut bytes);
+        match syntax.decode_control(&bytes[..count], header) {
+            Ok(control) => self.receive(n1, &header.pci, Some(&control), None),
+            Err(error) => self.reject(n1, PciError::into(error)),
+        }
+    }
+
+    /// A PDU of a connection.
+    #[inline]
+    fn receive(
+        &mut self,
+        n1: Option<N1Port>,
+        pci: &Pci,
+        control: Option<&carina_wire::dif::Control>,
+        udf: Option<P>,
+    ) {
+        let now = self.rmt.now;
+        let Some(end) = self.ends.get_mut(pci.dst_cep) else {
+            return self.rmt.counters.drop_one(DropReason::UnknownCep);
+        };
+        if !end.is_connected {
+            return self.rmt.counters.drop_one(DropReason::NotConnected);
+        }
+        let is_own = match end.pinned {
+            // Between neighbours the N-1 flow and the CEP-ids say who it is.
+            Some(port) => n1 == Some(N1Port(port)) && pci.src_cep == end.remote_cep,
+            None => pci.src == end.remote && pci.src_cep == end.remote_cep,
+        };
+        if !is_own {
+            return self.reject(n1, DropReason::Forged);
+        }
+        end.heard_at = now;
+        if let Some(udf) = &udf {
+            // A mean over about eight PDUs.
+            end.mean = end.mean - end.mean / 8 + udf.len() as u32 / 8;
+        }
+        let is_control = control.is_some();
+        let received = match end.efcp.receive(now, pci, control, udf) {
+            Ok(received) => received,
+            Err(_) => {
+                self.rmt.counters.drop_one(DropReason::Efcp);
+                // It may have been answered all the same: a duplicate is acknowledged.
+                carina_efcp::Received {
+                    is_deliverable: false,
+                    is_sendable: true,
+                }
+            }
+        };
+        if received.is_sendable || is_control {
+            end.transmit(&mut self.rmt);
+        }
+        if !end.is_dirty {
+            end.is_dirty = true;
+            self.dirty.push(end.cep);
+        }
+        let (owner, cep, has_window) = (end.owner, end.cep, end.has_window);
+        // The rest of the burst may bring more: the end of the burst takes it all, and looks after
+        // deadlines. What a window says counts from what was taken.
+        if received.is_deliverable && has_window {
+            self.pull(owner);
+        }
+        if is_control {
+            self.after_control(owner, cep);
+        }
+    }
+
+    /// Acknowledgements and windows came: whoever waited for them goes on.
+    fn after_control(&mut self, owner: Owner, cep: CepId) {
+        self.hear(cep);
+        self.go_on(owner);
+    }
+
+    fn management(&mut self, n1: Option<N1Port>, src: Address, pdu: &P) {
+        if self.management_waiting >= MANAGEMENT_WAITING_MAX {
+            return self.rmt.counters.drop_one(DropReason::ManagementQueueFull);
+        }
+        self.management_waiting += 1;
+        let mut message = Vec::with_capacity(pdu.len());
+        pdu.append_to(&mut message);
+        // A message to oneself came through no N-1 flow.
+        let n1 = n1.unwrap_or(N1Port(u32::MAX));
+        self.events
+            .push_back(TransferEvent::Management { n1, src, message });
+    }
+
+    fn reject(&mut self, n1: Option<N1Port>, reason: DropReason) {
+        match n1 {
+            Some(n1) => self.refuse(n1, reason),
+            None => self.rmt.counters.drop_one(reason),
+        }
+    }
+
+    /// Drops a PDU that should not have come, and says so once per N-1 flow and reason.
+    fn refuse(&mut self, n1: N1Port, reason: DropReason) {
+        self.rmt.counters.drop_one(reason);
+        self.notice(n1, reason);
+    }
+
+    pub(super) fn notice(&mut self, n1: N1Port, reason: DropReason) {
+        let Some(port) = self.rmt.port_mut(n1.0) else {
+            return;
+        };
+        let bit = 1 << (reason as u64);
+        if port.noticed & bit != 0 {
+            return;
+        }
+        port.noticed |= bit;
+        let text = format!(
+            "N-1 flow {} ({} in {}): a PDU was discarded: {}",
+            n1.0,
+            port.props.remote,
+            port.props.dif,
+            reason.name()
+        );
+        self.events.push_back(TransferEvent::Notice { text });
+    }
+}
+
+/// A management PDU between neighbours, which is never protected.
+fn is_bare<P: Payload>(syntax: Syntax, pdu: &P) -> bool {
+    if !has_channels(syntax.dialect) {
+        return false;
+    }
+    let mut prefix = [0; PREFIX];
+    let count = pdu.copy_prefix(&mut prefix);
+    let route: Result<Route, PciError> = Syntax::default().peek(&prefix[..count]);
+    route.is_ok_and(|route| {
+        route.kind == PduType::Management
+            && route.hop_limit == NEIGHBOUR
+            && route.dst == Address::NONE
+            && route.pdu_bytes == pdu.len()
+    })
+}
+
+/// Takes protection off. `None` when there is no buffer.
+fn unseal<P: Payload>(port: &mut Port<P>, now: u64, pdu: &P) -> Result<Option<P>, Reject> {
+    let Some(sealer) = &mut port.sealer else {
+        return Ok(None);
+    };
+    let mut bytes = Vec::with_capacity(pdu.len());
+    pdu.append_to(&mut bytes);
+    sealer.set_now(now);
+    sealer.open(&mut bytes)?;
+    Ok(P::from_vec(bytes))
+}

@@ -1,0 +1,414 @@
+//! Connections: how they begin, take over from each other and end.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use carina_efcp::delimiting::{Assembler, AssemblerConfig, Delimiter, DelimiterConfig, Delimiting};
+use carina_efcp::{
+    CongestionControl, ConnEvent, Connection, ConnectionConfig, QueueLimits, RateControl,
+    RttEstimator, WindowControl,
+};
+use carina_wire::Payload;
+use carina_wire::dif::{Address, CepId, PduType, Syntax};
+
+use super::Transfer;
+use super::ceps::Ceps;
+use super::dialect;
+use super::end::{End, EndConfig};
+use super::port::Lane;
+use super::reading::MESSAGE_BYTES_MAX;
+use super::stream::Stream;
+use crate::config::QosCube;
+use crate::data_transfer::api::{Open, Owner, TransferEvent};
+use crate::policy::component;
+
+const NS_PER_MS: u64 = 1_000_000;
+/// Most bytes of incomplete SDUs that a flow holds.
+const ASSEMBLY_BYTES_MAX: usize = 4 << 20;
+/// UDFs that wait in EFCP for the window to open, and for acknowledgement.
+const CLOSED_WINDOW: QueueLimits = QueueLimits {
+    pdus: 256,
+    bytes: 1 << 20,
+    flight_bytes: 8 << 20,
+};
+/// UDFs without flow control that wait for their reader, or for a missing one.
+const REORDER_MAX: usize = 1024;
+/// Bytes of the longest UDFs that a window lets in before their reader has taken any: a window
+/// counts PDUs, never closes again where it was opened, and what it lets in has to be held.
+const WINDOW_BYTES: usize = 16 << 20;
+/// Bytes that protection may add on an N-1 flow whose sealer is not there yet.
+const SEAL_RESERVE: usize = 64;
+
+impl<P: Payload> Transfer<P> {
+    /// Makes a connection; see [`DataTransfer::open`](super::DataTransfer::open).
+    pub(super) fn begin(&mut self, open: &Open) -> Result<CepId, String> {
+        let now = self.rmt.now;
+        let pinned = open.pinned.map(|n1| n1.0);
+        let family = self.rmt.syntax.dialect;
+        let is_channel = pinned.is_some() || matches!(open.owner, Owner::Channel(_));
+        if is_channel && !dialect::has_channels(family) {
+            return Err(format!("{} has no management channels", family.name()));
+        }
+        if open.cube.rate.is_some() && !dialect::has_rates(family) {
+            return Err(format!(
+                "QoS cube {}: {} has no flow control by rate",
+                open.cube.name,
+                family.name()
+            ));
+        }
+        let config = self.connection_config(&open.cube, pinned.is_some())?;
+        config.check()?;
+        let delimiting = self.delimiting(pinned.is_some())?;
+        let lane = match (open.owner, self.rmt.class(open.cube.id)) {
+            (Owner::Channel(_), _) => Lane::Management,
+            (Owner::Flow(_), Some(class)) => Lane::Class(class),
+            (Owner::Flow(_), None) => return Err(format!("no QoS cube has id {}", open.cube.id)),
+        };
+        let udf_max = self.udf_max_of(pinned);
+        if udf_max < UDF_LEAST {
+            return Err(format!(
+                "PDUs of {udf_max} bytes are too small for user data"
+            ));
+        }
+        let in_order = config.in_order;
+        let credit_max = config.window.unwrap_or_default().credit_max;
+        let credit_max = credit_max.min((WINDOW_BYTES / udf_max) as u32).max(1);
+        let quarantine = 2 * (config.mpl_ns + config.r_ns + config.a_ns);
+        let assembler = AssemblerConfig {
+            policy: delimiting,
+            in_order,
+            is_reliable: config.retransmission && in_order,
+            partial_delivery: open.cube.partial_delivery,
+            bytes_max: match open.owner {
+                Owner::Flow(_) => ASSEMBLY_BYTES_MAX,
+                Owner::Channel(_) => MESSAGE_BYTES_MAX,
+            },
+        };
+        let seed = self.seed;
+        self.seed = seed
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        let mut efcp = Connection::new(now, config, seed);
+        efcp.set_credit(now, credit_max);
+        let make = |cep| {
+            Box::new(End::new(EndConfig {
+                efcp,
+                assembler: Assembler::new(assembler),
+                owner: open.owner,
+                cep,
+                cube: &open.cube,
+                qos: dialect::qos(family, open.cube.id),
+                lane,
+                pinned,
+                quarantine,
+                udf_max,
+                credit_max,
+            }))
+        };
+        let table: &mut Ceps<_> = match open.owner {
+            Owner::Flow(_) => &mut self.ends.flows,
+            Owner::Channel(_) => &mut self.ends.channels,
+        };
+        let cep = table.insert(now, make).ok_or("no CEP-id is free")?;
+        let delimiter = DelimiterConfig {
+            policy: delimiting,
+            udf_max,
+            in_order,
+            msg_boundaries: open.msg_boundaries,
+            concatenation: self.config.concatenation && delimiting == Delimiting::Standard,
+        };
+        self.adopt(open.owner, cep, delimiter)?;
+        Ok(cep)
+    }
+
+    /// Gives a new connection to its stream, which may be new too.
+    fn adopt(
+        &mut self,
+        owner: Owner,
+        cep: CepId,
+        delimiter: DelimiterConfig,
+    ) -> Result<(), String> {
+        if let Some(stream) = self.streams.get(owner)
+            && !stream.is_closed
+        {
+            if stream.current.0 == 0 {
+                stream.current = cep;
+                return Ok(());
+            }
+            // It waits for `switch_to`, in place of one that waited before it.
+            let before = core::mem::replace(&mut stream.next, cep);
+            stream.is_switching = false;
+            self.forget(before);
+            return Ok(());
+        }
+        let mut stream = Stream::new(owner, Delimiter::new(delimiter));
+        stream.current = cep;
+        if self.streams.insert(stream) {
+            Ok(())
+        } else {
+            self.ends.remove(cep, 0);
+            Err("the flow's number is too large".to_string())
+        }
+    }
+
+    fn connection_config(
+        &self,
+        cube: &QosCube,
+        is_channel: bool,
+    ) -> Result<ConnectionConfig, String> {
+        // Between neighbours nothing depends on the DIF's widths.
+        let syntax = if is_channel {
+            Syntax::default()
+        } else {
+            self.rmt.syntax
+        };
+        let seq_bits = syntax.seq_bits();
+        // EFCP wants windows to be small against the number of sequence numbers.
+        let most = if seq_bits >= 35 {
+            u32::MAX
+        } else {
+            (1u64 << seq_bits >> 3) as u32
+        };
+        let pdus = |credit| dialect::window_of(syntax.dialect, credit).min(most);
+        let window = cube.window.map(|window| WindowControl {
+            credit_max: pdus(window.credit_max),
+            initial_credit: pdus(window.initial_credit.min(window.credit_max)),
+        });
+        let config = &self.config;
+        Ok(ConnectionConfig {
+            in_order: cube.in_order,
+            retransmission: cube.retransmission,
+            window,
+            rate: cube.rate.map(|rate| RateControl {
+                pdus: rate.pdus,
+                frame_ms: rate.frame_ms,
+            }),
+            max_sdu_gap: cube.max_sdu_gap,
+            a_ns: u64::from(cube.initial_a_ms) * NS_PER_MS,
+            r_ns: u64::from(cube.retransmit_ms) * NS_PER_MS,
+            mpl_ns: u64::from(config.max_pdu_lifetime_ms) * NS_PER_MS,
+            seq_bits: seq_bits as u8,
+            ctrl_seq_bits: syntax.ctrl_seq_bits() as u8,
+            ecn: cube.ecn,
+            rollover: None,
+            habits: dialect::habits(syntax.dialect),
+            ack: dialect::acknowledgements(syntax.dialect),
+            queue: CLOSED_WINDOW,
+            reorder_max: REORDER_MAX,
+            congestion: self
+                .catalogue
+                .make_for::<Box<dyn CongestionControl>>(component::CONGESTION_CONTROL, config)?,
+            rtt: self
+                .catalogue
+                .make_for::<Box<dyn RttEstimator>>(component::RTT_ESTIMATION, config)?,
+        })
+    }
+
+    fn delimiting(&self, is_channel: bool) -> Result<Delimiting, String> {
+        if is_channel {
+            // Messages are longer than PDUs, whatever the DIF does with SDUs.
+            return Ok(Delimiting::Standard);
+        }
+        self.catalogue
+            .make_for::<Delimiting>(component::DELIMITING, &self.config)
+    }
+
+    /// Longest user-data field of a connection, in bytes.
+    fn udf_max_of(&self, pinned: Option<u32>) -> usize {
+        match pinned {
+            None => match self.max_pdu {
+                // Without an N-1 flow every flow ends here.
+                0 => usize::from(u16::MAX),
+                known => known,
+            }
+            .saturating_sub(self.rmt.syntax.pci_bytes(PduType::Data)),
+            Some(port) => {
+                let sdu_max = self.rmt.port(port).map_or(0, |port| port.props.sdu_max);
+                sdu_max
+                    .min(Syntax::default().pdu_bytes_max())
+                    .saturating_sub(SEAL_RESERVE + Syntax::default().pci_bytes(PduType::Data))
+            }
+        }
+    }
+
+    /// As [`Transfer::udf_max_of`], for whoever has one.
+    pub(super) fn udf_max(&self, owner: Owner) -> usize {
+        match owner {
+            Owner::Flow(_) => self.udf_max_of(None),
+            Owner::Channel(_) => 0,
+        }
+    }
+
+    /// The other end is known.
+    pub(super) fn join(&mut self, cep: CepId, remote: Address, remote_cep: CepId) {
+        let now = self.rmt.now;
+        let Some(end) = self.ends.get_mut(cep) else {
+            return;
+        };
+        end.remote = if end.pinned.is_some() {
+            Address::NONE
+        } else {
+            remote
+        };
+        end.remote_cep = remote_cep;
+        end.is_connected = true;
+        end.heard_at = now;
+        let owner = end.owner;
+        self.drive(owner, &mut core::iter::empty());
+        if let Owner::Flow(key) = owner {
+            self.announce(key);
+        }
+        self.loop_back();
+    }
+
+    /// Acts on what EFCP tells of a connection.
+    pub(super) fn hear(&mut self, cep: CepId) {
+        let now = self.rmt.now;
+        while let Some(end) = self.ends.get_mut(cep)
+            && let Some(event) = end.efcp.poll_event()
+        {
+            let owner = end.owner;
+            match event {
+                ConnEvent::Failed(reason) => self.events.push_back(TransferEvent::Failed {
+                    owner,
+                    reason: reason.text().to_string(),
+                }),
+                ConnEvent::Rollover => self.events.push_back(TransferEvent::Rollover { owner }),
+                ConnEvent::PeerInactive => {}
+                ConnEvent::Drained => {
+                    // What the other side still repeats must find someone who acknowledges it.
+                    end.close_at = now.saturating_add(end.quarantine).max(1);
+                    self.drained(owner, cep);
+                }
+            }
+        }
+    }
+
+    fn drained(&mut self, owner: Owner, cep: CepId) {
+        let Some(stream) = self.streams.get(owner) else {
+            return;
+        };
+        if stream.current == cep && stream.is_switching {
+            stream.is_switching = false;
+            let before = stream.old;
+            stream.old = stream.current;
+            stream.current = core::mem::replace(&mut stream.next, CepId(0));
+            self.forget(before);
+            self.drive(owner, &mut core::iter::empty());
+            if let Owner::Flow(key) = owner {
+                self.announce(key);
+            }
+            return;
+        }
+        if let Some(end) = self.ends.get_mut(cep) {
+            // The present connection lasts until management closes it.
+            end.close_at = 0;
+        }
+        if stream.is_finishing
+            && !stream.is_drained
+            && let Owner::Flow(flow) = owner
+        {
+            stream.is_drained = true;
+            self.events.push_back(TransferEvent::Drained { flow });
+        }
+    }
+
+    /// A deadline of a connection that was noted for `at`.
+    pub(super) fn connection_timeout(&mut self, cep: CepId, at: u64) {
+        let now = self.rmt.now;
+        let Some(end) = self.ends.get_mut(cep) else {
+            return;
+        };
+        if end.armed != at {
+            return;
+        }
+        end.armed = 0;
+        if end.close_at != 0 && end.close_at <= now {
+            let quiet_at = end.heard_at.saturating_add(end.quarantine);
+            if quiet_at <= now {
+                return self.forget(cep);
+            }
+            end.close_at = quiet_at;
+        }
+        if end.efcp.poll_timeout().is_some_and(|due| due <= now) {
+            end.efcp.handle_timeout(now);
+            end.transmit(&mut self.rmt);
+        }
+        end.arm(&mut self.rmt);
+        if !end.is_dirty {
+            end.is_dirty = true;
+            self.dirty.push(cep);
+        }
+        let owner = end.owner;
+        // Time may have given up what was missing, or opened a rate's next frame.
+        self.pull(owner);
+        self.hear(cep);
+        self.go_on(owner);
+    }
+
+    /// EFCP may take more than before: what waits goes on, and then the writer.
+    pub(super) fn go_on(&mut self, owner: Owner) {
+        let Some(stream) = self.streams.get(owner) else {
+            return;
+        };
+        let wants = stream.has_udfs()
+            || !stream.pending.is_empty()
+            || stream.is_finishing
+            || stream.is_switching;
+        let is_short = stream.is_short;
+        if wants {
+            self.drive(owner, &mut core::iter::empty());
+        }
+        if is_short && let Owner::Flow(key) = owner {
+            self.announce(key);
+        }
+    }
+
+    /// Takes a connection away; its CEP-id rests.
+    fn forget(&mut self, cep: CepId) {
+        if cep.0 == 0 {
+            return;
+        }
+        let now = self.rmt.now;
+        let rest = self.ends.get(cep).map_or(0, |end| end.quarantine);
+        let Some(end) = self.ends.remove(cep, now.saturating_add(rest)) else {
+            return;
+        };
+        if let Some(stream) = self.streams.get(end.owner) {
+            for slot in [&mut stream.old, &mut stream.current, &mut stream.next] {
+                if *slot == cep {
+                    *slot = CepId(0);
+                }
+            }
+        }
+    }
+
+    /// Ends all connections of a flow or channel. What has come for a reader stays until it is
+    /// read.
+    pub(super) fn end_of(&mut self, owner: Owner) {
+        let Some(stream) = self.streams.get(owner) else {
+            return;
+        };
+        let ceps = [stream.old, stream.current, stream.next];
+        for cep in ceps.into_iter().filter(|cep| cep.0 != 0) {
+            self.pull_all(owner, cep);
+        }
+        for cep in ceps {
+            self.forget(cep);
+        }
+        let Some(stream) = self.streams.get(owner) else {
+            return;
+        };
+        stream.is_closed = true;
+        stream.pending.clear();
+        stream.pending_bytes = 0;
+        if stream.ready.is_empty() || matches!(owner, Owner::Channel(_)) {
+            self.streams.remove(owner);
+        }
+    }
+}
+
+/// Smallest user-data field that makes sense, in bytes: the longest delimiting header and some
+/// data.
+const UDF_LEAST: usize = 16;

@@ -1,0 +1,324 @@
+//! Data transfer: delimiting, EFCP, relaying and multiplexing, SDU protection.
+//!
+//! ```text
+//!  on_sdu                                                          poll_deliver
+//!    |                                                                  ^
+//!    v                                                                  |
+//!  delimiter -> EFCP -> PCI --+                    +-> EFCP -> assembler+
+//!                             |                    | destination is here
+//!                             v                    |
+//!                   forwarding: next hop,   PCI, checks <--- protection off <--- on_pdu
+//!                   N-1 flow                       | destination is elsewhere
+//!                             |                    |
+//!                             +--------<-----------+ hop limit, queueing policy
+//!                             v
+//!                   queue of a class of an N-1 flow
+//!                             | scheduling policy
+//!                             v
+//!                   protection on -> take_transmit
+//! ```
+//!
+//! Flows, connections and N-1 flows are in tables by number. What is worked out once per change of
+//! the forwarding table is remembered by each connection, and deadlines are in a heap, so that
+//! neither a PDU nor a breath costs more with ten thousand flows than with one.
+//!
+//! Own flows never lose an SDU to a full queue: they wait ([`Transfer::room`]). Relayed PDUs meet
+//! the queueing policy. Whatever is discarded is counted under a [`DropReason`].
+
+pub mod api;
+mod ceps;
+mod counters;
+mod deadlines;
+mod dialect;
+mod end;
+mod inbound;
+mod life;
+mod orders;
+mod outbound;
+mod port;
+mod reading;
+mod rmt;
+mod settings;
+mod show;
+mod stream;
+mod table;
+
+pub use api::{DataTransfer, TransferEvent};
+pub use counters::{Counters, DropReason};
+
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use carina_wire::Payload;
+use carina_wire::dif::{CepId, Dialect};
+
+use crate::api::{Delivery, FlowKey, N1Port, Watch};
+use crate::config::{DifConfig, QosCube};
+use crate::policy::Catalogue;
+use ceps::{Ceps, is_channel};
+use deadlines::Timer;
+use end::End;
+use rmt::Rmt;
+use stream::{Stream, Streams};
+
+/// Data transfer of one IPCP. See the module.
+///
+/// Every call gives the time in nanoseconds, which never goes back. After `on_sdu` and `on_pdu` of
+/// a burst: [`Transfer::end_of_burst`]; then drain [`Transfer::poll_n1`] and
+/// [`Transfer::poll_deliver`]; then, before the memory of the burst's payloads is given back,
+/// [`Transfer::settle`].
+pub struct Transfer<P: Payload> {
+    rmt: Rmt<P>,
+    ends: Ends<P>,
+    streams: Streams<P>,
+    catalogue: Catalogue,
+    config: DifConfig,
+    cubes: Vec<QosCube>,
+    is_configured: bool,
+    /// Longest PDU without protection, in bytes; 0 when not known yet.
+    max_pdu: usize,
+    events: VecDeque<TransferEvent>,
+    /// How many of the events are management messages.
+    management_waiting: usize,
+    /// Flows that have something for their readers.
+    deliverable: VecDeque<FlowKey>,
+    /// Flows whose room has grown.
+    rooms: VecDeque<FlowKey>,
+    /// Connections that the end of the burst concerns.
+    dirty: Vec<CepId>,
+    /// Flows whose memory may be the burst's.
+    unkept: Vec<FlowKey>,
+    seed: u64,
+}
+
+/// Connections by their CEP-ids.
+struct Ends<P> {
+    flows: Ceps<Box<End<P>>>,
+    channels: Ceps<Box<End<P>>>,
+}
+
+impl<P> Ends<P> {
+    /// Those of flows and those of channels.
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut End<P>> {
+        let all = self.flows.iter_mut().chain(self.channels.iter_mut());
+        all.map(|end| &mut **end)
+    }
+
+    #[inline]
+    fn get_mut(&mut self, cep: CepId) -> Option<&mut End<P>> {
+        let table = if is_channel(cep) {
+            &mut self.channels
+        } else {
+            &mut self.flows
+        };
+        table.get_mut(cep).map(|end| &mut **end)
+    }
+
+    fn get(&self, cep: CepId) -> Option<&End<P>> {
+        let table = if is_channel(cep) {
+            &self.channels
+        } else {
+            &self.flows
+        };
+        table.get(cep).map(|end| &**end)
+    }
+
+    fn remove(&mut self, cep: CepId, until: u64) -> Option<Box<End<P>>> {
+        if is_channel(cep) {
+            self.channels.remove(cep, until)
+        } else {
+            self.flows.remove(cep, until)
+        }
+    }
+}
+
+impl<P: Payload> Transfer<P> {
+    /// Data transfer of an IPCP that is no member of a DIF yet. The seed decides sequence numbers
+    /// and the random choices of policies.
+    #[must_use]
+    pub fn new(catalogue: Catalogue, seed: u64) -> Transfer<P> {
+        Transfer::of_dialect(catalogue, Dialect::Native, seed)
+    }
+
+    /// The same for a DIF of any dialect.
+    #[must_use]
+    pub fn of_dialect(catalogue: Catalogue, dialect: Dialect, seed: u64) -> Transfer<P> {
+        let config = DifConfig::of_dialect(dialect);
+        Transfer {
+            rmt: Rmt::new(dialect, seed),
+            ends: Ends {
+                flows: Ceps::of_flows(config.widths.cep),
+                channels: Ceps::of_channels(),
+            },
+            streams: Streams::new(),
+            catalogue,
+            config,
+            cubes: Vec::new(),
+            is_configured: false,
+            max_pdu: 0,
+            events: VecDeque::new(),
+            management_waiting: 0,
+            deliverable: VecDeque::new(),
+            rooms: VecDeque::new(),
+            dirty: Vec::new(),
+            unkept: Vec::new(),
+            seed: seed ^ 0x5eed_0f5e_90ce_5eed,
+        }
+    }
+
+    /// Memory of one flow with one connection, in bytes, without queued SDUs and policies.
+    #[must_use]
+    pub const fn flow_bytes() -> usize {
+        size_of::<End<P>>() + size_of::<Stream<P>>()
+    }
+
+    /// Shows every PDU from here on to somebody, or to nobody any more. One that goes out is shown
+    /// when it is chosen for its N-1 flow, which may still be busy.
+    pub fn set_watch(&mut self, watch: Option<Watch<P>>) {
+        self.rmt.watch = watch;
+    }
+
+    /// Something waits for management.
+    #[inline]
+    #[must_use]
+    pub fn has_events(&self) -> bool {
+        !self.events.is_empty()
+    }
+
+    /// What was moved and what was discarded.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.rmt.counters
+    }
+
+    /// The next N-1 flow that has PDUs to send and is not blocked. N-1 flows take turns; whoever
+    /// asks takes at least one PDU or blocks the N-1 flow. May change after anything.
+    #[must_use]
+    pub fn poll_n1(&mut self) -> Option<N1Port> {
+        self.rmt.poll_n1()
+    }
+
+    /// Length of the next PDU of an N-1 flow in bytes, protection included. The same PDU stays
+    /// next until it is taken.
+    #[must_use]
+    pub fn peek_transmit(&mut self, n1: N1Port) -> Option<usize> {
+        let (len, refusal) = self.rmt.peek(n1);
+        if let Some(reject) = refusal {
+            self.notice(n1, reject.into());
+        }
+        len
+    }
+
+    /// Takes the next PDU of an N-1 flow.
+    #[must_use]
+    pub fn take_transmit(&mut self, now: u64, n1: N1Port) -> Option<P> {
+        self.rmt.now = now;
+        let (lane, pdu) = match self.rmt.take(n1) {
+            Some(taken) => taken,
+            None => {
+                self.peek_transmit(n1)?;
+                self.rmt.take(n1)?
+            }
+        };
+        if let Some(released) = self.rmt.released(n1, lane) {
+            for key in released {
+                self.release(key);
+            }
+        }
+        Some(pdu)
+    }
+
+    /// The N-1 flow takes nothing for the time being. What waits for it is made to last.
+    pub fn block_n1(&mut self, n1: N1Port) {
+        self.rmt.block(n1);
+    }
+
+    /// The N-1 flow takes PDUs again.
+    pub fn unblock_n1(&mut self, n1: N1Port) {
+        self.rmt.unblock(n1);
+    }
+
+    /// The burst is over: small SDUs that wait for company are sent, due acknowledgements too, and
+    /// what cannot be sent or delivered at once is made to last.
+    pub fn end_of_burst(&mut self, now: u64) {
+        self.rmt.now = now;
+        let mut dirty = core::mem::take(&mut self.dirty);
+        while !dirty.is_empty() {
+            for cep in dirty.drain(..) {
+                self.finish_burst(cep);
+            }
+            self.loop_back();
+            // What was looped back is a burst as well. The other vector is empty now, and there is
+            // no allocation in the next burst.
+            core::mem::swap(&mut dirty, &mut self.dirty);
+        }
+        self.dirty = dirty;
+        self.rmt.keep(false);
+        self.keep_streams(false);
+    }
+
+    /// Makes everything last that is still queued: call when PDUs and SDUs have been drained and
+    /// the memory of the burst is about to be given back.
+    pub fn settle(&mut self) {
+        let mut dirty = core::mem::take(&mut self.dirty);
+        let now = self.rmt.now;
+        for cep in dirty.drain(..) {
+            if let Some(end) = self.ends.get_mut(cep) {
+                end.is_dirty = false;
+                end.efcp.end_of_burst(now);
+                end.assembler.keep();
+                end.arm(&mut self.rmt);
+            }
+        }
+        self.rmt.keep(true);
+        self.keep_streams(true);
+    }
+
+    /// When [`Transfer::handle_timeout`] is due, in nanoseconds. May be early, never late.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.rmt.deadlines.next()
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: u64) {
+        self.rmt.now = now;
+        while let Some((at, timer)) = self.rmt.deadlines.pop(now) {
+            match timer {
+                Timer::Connection(cep) => self.connection_timeout(CepId(cep), at),
+                Timer::Port(index) => {
+                    if self.rmt.port_timeout(index, at) {
+                        self.events
+                            .push_back(TransferEvent::Stuck { n1: N1Port(index) });
+                    }
+                }
+            }
+        }
+        self.loop_back();
+    }
+
+    /// The next flow whose [`Transfer::room`] has grown since it was asked for.
+    #[must_use]
+    pub fn poll_room(&mut self) -> Option<FlowKey> {
+        while let Some(key) = self.rooms.pop_front() {
+            if let Some(stream) = self.streams.flow(key) {
+                stream.is_room_listed = false;
+                return Some(key);
+            }
+        }
+        None
+    }
+
+    /// The next SDU, or piece of one, for a reader that has room for it.
+    #[must_use]
+    pub fn poll_deliver(&mut self) -> Option<Delivery<P>> {
+        while let Some(key) = self.deliverable.front().copied() {
+            if let Some(delivery) = self.next_delivery(key) {
+                return Some(delivery);
+            }
+            self.deliverable.pop_front();
+        }
+        None
+    }
+}

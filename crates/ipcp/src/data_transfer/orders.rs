@@ -1,0 +1,377 @@
+//! What layer management asks of data transfer.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_wire::Payload;
+use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, Syntax};
+
+use super::Transfer;
+use super::ceps::Ceps;
+use super::counters::DropReason;
+use super::dialect::{NEIGHBOUR, has_channels, management_qos};
+use super::port::Lane;
+use super::reading::MESSAGE_BYTES_MAX;
+use super::rmt::Hop;
+use super::settings::bare_policies;
+use crate::api::{FlowKey, N1Port, N1Properties, RibObject};
+use crate::config::{DifConfig, PolicySpec};
+use crate::data_transfer::api::{DataTransfer, Open, Owner, Route, Target, TransferEvent};
+use crate::policy::{ForwardingPolicy, component};
+use crate::seal::Sealer;
+
+/// N-1 flow that takes nothing for so many keep-alive intervals is stuck.
+const STUCK_INTERVALS: u64 = 3;
+
+impl<P: Payload> DataTransfer for Transfer<P> {
+    fn configure(&mut self, now: u64, config: &DifConfig) -> Result<(), String> {
+        self.rmt.now = now;
+        self.check(config)?;
+        let forwarding = self
+            .catalogue
+            .make_for::<Box<dyn ForwardingPolicy>>(component::FORWARDING, config)?;
+        let has_checksum = self
+            .catalogue
+            .make_for::<bool>(component::PCI_CHECKSUM, config)?;
+        if !self.is_configured {
+            self.ends.flows = Ceps::of_flows(config.widths.cep);
+        }
+        self.config = config.clone();
+        self.cubes.clone_from(&config.cubes);
+        self.is_configured = true;
+        let syntax = self.syntax_of(config);
+        let rmt = &mut self.rmt;
+        rmt.set_syntax(syntax, has_checksum);
+        rmt.hop_limit = config.hop_limit.max(1);
+        rmt.patience = u64::from(config.keepalive_ms.max(1)) * 1_000_000 * STUCK_INTERVALS;
+        rmt.set_cubes(&self.cubes);
+        rmt.set_forwarding_policy(forwarding);
+        self.renew_port_policies()?;
+        self.settle_max_pdu();
+        Ok(())
+    }
+
+    fn set_address(&mut self, address: Address) {
+        self.rmt.address = address;
+        self.rmt.epoch += 1;
+    }
+
+    fn add_n1(&mut self, n1: N1Port, props: &N1Properties) {
+        if self.rmt.port(n1.0).is_some() {
+            let now = self.rmt.now;
+            self.remove_n1(now, n1);
+        }
+        // Policies were made once already with this configuration.
+        let made = self.port_policies();
+        let (scheduler, queue) = made.unwrap_or_else(|_| bare_policies());
+        let cubes = &self.cubes;
+        if !self
+            .rmt
+            .add_port(n1, props.clone(), cubes, scheduler, queue)
+        {
+            self.events.push_back(TransferEvent::Notice {
+                text: format!("N-1 flow {}: the number is too large", n1.0),
+            });
+            return;
+        }
+        self.settle_max_pdu();
+        if let Err(text) = self.carries(n1) {
+            self.events.push_back(TransferEvent::Notice { text });
+        }
+    }
+
+    fn remove_n1(&mut self, now: u64, n1: N1Port) {
+        self.rmt.now = now;
+        let Some(mut port) = self.rmt.remove_port(n1) else {
+            return;
+        };
+        let mut waiting = Vec::new();
+        let lost = port.drain(&mut waiting);
+        self.rmt.counters.drop_many(DropReason::N1Gone, lost);
+        for (lane, pdu) in waiting {
+            self.rmt.requeue(lane, pdu);
+        }
+        for key in port.take_all_held() {
+            self.release(key);
+        }
+        self.wake_all();
+        self.loop_back();
+    }
+
+    fn set_sealer(&mut self, n1: N1Port, sealer: Option<Box<dyn Sealer>>) {
+        if let Some(port) = self.rmt.port_mut(n1.0) {
+            port.sealer = sealer;
+        }
+        if let Err(text) = self.carries(n1) {
+            self.events.push_back(TransferEvent::Notice { text });
+        }
+    }
+
+    fn set_neighbour(&mut self, now: u64, neighbour: Address, n1s: &[N1Port]) {
+        self.rmt.now = now;
+        let ports = n1s.iter().map(|n1| n1.0).collect();
+        self.rmt.table.set_neighbour(neighbour, ports);
+        self.rmt.mark_neighbours();
+        self.rmt.epoch += 1;
+        self.wake_all();
+    }
+
+    fn set_parting(&mut self, n1: N1Port, is_parting: bool) {
+        if let Some(port) = self.rmt.port_mut(n1.0) {
+            port.is_parting = is_parting;
+            self.rmt.mark_neighbours();
+        }
+    }
+
+    fn move_waiting(&mut self, now: u64, n1: N1Port) {
+        self.rmt.now = now;
+        let Some(port) = self.rmt.port_mut(n1.0) else {
+            return;
+        };
+        let mut waiting = Vec::new();
+        port.drain_classes(&mut waiting);
+        let held: Vec<FlowKey> = port.take_all_held().collect();
+        for (lane, pdu) in waiting {
+            self.rmt.requeue(lane, pdu);
+        }
+        for key in held {
+            self.release(key);
+        }
+        self.wake_all();
+    }
+
+    fn set_forwarding(&mut self, table: &[Route]) {
+        self.rmt.table.set_routes(table);
+        self.rmt.epoch += 1;
+        self.wake_all();
+    }
+
+    fn change_forwarding(&mut self, changed: &[Route], removed: &[Address]) {
+        self.rmt.table.change_routes(changed, removed);
+        self.rmt.epoch += 1;
+        self.wake_all();
+    }
+
+    fn send_management(&mut self, now: u64, to: Target, message: &[u8]) {
+        self.rmt.now = now;
+        let dialect = self.rmt.syntax.dialect;
+        let (syntax, hop_limit, lane) = match to {
+            Target::N1(_) if has_channels(dialect) => (Syntax::default(), NEIGHBOUR, Lane::Bare),
+            _ => (self.rmt.syntax, self.rmt.hop_limit, Lane::Management),
+        };
+        let dst = match to {
+            Target::N1(_) => Address::NONE,
+            Target::Address(address) => address,
+        };
+        let src = match lane {
+            // The default widths have no room for a large one; the message says who it is from.
+            Lane::Bare if self.rmt.address.0 > u64::from(u16::MAX) => Address::NONE,
+            _ => self.rmt.address,
+        };
+        let pci = Pci {
+            kind: PduType::Management,
+            dst,
+            src,
+            qos: management_qos(dialect),
+            dst_cep: CepId(0),
+            src_cep: CepId(0),
+            drf: false,
+            ecn: false,
+            seq: 0,
+        };
+        let mut header = [0; PCI_BYTES_MAX];
+        let Ok(len) = syntax.encode(&pci, None, message.len(), hop_limit, &mut header) else {
+            return self.rmt.counters.drop_one(DropReason::Field);
+        };
+        let mut bytes = Vec::with_capacity(len + message.len());
+        bytes.extend_from_slice(&header[..len]);
+        bytes.extend_from_slice(message);
+        let Some(pdu) = self.rmt.seal(bytes) else {
+            return self.rmt.counters.drop_one(DropReason::NoBuffer);
+        };
+        match to {
+            Target::N1(n1) => self.rmt.queue(n1.0, lane, pdu, true),
+            Target::Address(_) => match self.rmt.way(pci.dst, pci.dst_cep, pci.src_cep) {
+                Ok(Hop::Here) => {
+                    self.rmt.counters.pdus_looped += 1;
+                    self.rmt.looped.push_back(pdu);
+                    self.loop_back();
+                }
+                Ok(Hop::Port(port)) => self.rmt.queue(port, lane, pdu, true),
+                Err(reason) => self.rmt.counters.drop_one(reason),
+            },
+        }
+    }
+
+    fn management_max(&self) -> usize {
+        let mut pci = self.rmt.syntax.pci_bytes(PduType::Management);
+        if has_channels(self.rmt.syntax.dialect) {
+            pci = pci.max(Syntax::default().pci_bytes(PduType::Management));
+        }
+        let whole = match self.max_pdu {
+            0 => Syntax::default().pdu_bytes_max(),
+            known => known,
+        };
+        // Before enrollment the longest PDU of the DIF is not known; the N-1 flows are.
+        let ports = self.rmt.ports().map(|port| port.pdu_max());
+        let least = ports.min().unwrap_or(whole).min(whole);
+        least.min(MESSAGE_BYTES_MAX).saturating_sub(pci)
+    }
+
+    fn open(&mut self, now: u64, open: Open) -> Result<CepId, String> {
+        self.rmt.now = now;
+        self.begin(&open)
+    }
+
+    fn connect(&mut self, now: u64, local: CepId, remote: Address, remote_cep: CepId) {
+        self.rmt.now = now;
+        self.join(local, remote, remote_cep);
+    }
+
+    fn switch_to(&mut self, now: u64, flow: FlowKey, cep: CepId) {
+        self.rmt.now = now;
+        let Some(stream) = self.streams.flow(flow) else {
+            return;
+        };
+        if stream.next != cep || stream.current == cep {
+            return;
+        }
+        stream.is_switching = true;
+        self.drive(Owner::Flow(flow), &mut core::iter::empty());
+        self.hear_stream(Owner::Flow(flow));
+        self.loop_back();
+    }
+
+    fn finish(&mut self, now: u64, flow: FlowKey) {
+        self.rmt.now = now;
+        let Some(stream) = self.streams.flow(flow) else {
+            return;
+        };
+        stream.is_finishing = true;
+        let cep = stream.current;
+        let is_connected = self.ends.get(cep).is_some_and(|end| end.is_connected);
+        if is_connected {
+            self.drive(Owner::Flow(flow), &mut core::iter::empty());
+            self.hear_stream(Owner::Flow(flow));
+        } else {
+            // Nothing can have been sent, and nothing will be.
+            self.events.push_back(TransferEvent::Drained { flow });
+        }
+        self.loop_back();
+    }
+
+    fn close(&mut self, now: u64, owner: Owner) {
+        self.rmt.now = now;
+        self.end_of(owner);
+    }
+
+    fn write_channel(&mut self, now: u64, channel: u32, message: Vec<u8>) {
+        self.rmt.now = now;
+        let owner = Owner::Channel(channel);
+        let Some(stream) = self.streams.get(owner) else {
+            return self.rmt.counters.drop_one(DropReason::NoFlow);
+        };
+        if message.len() > MESSAGE_BYTES_MAX {
+            return self.rmt.counters.drop_one(DropReason::SduTooLong);
+        }
+        if stream.pending_bytes > CHANNEL_BYTES_MAX {
+            self.events.push_back(TransferEvent::Failed {
+                owner,
+                reason: "the other side takes no management messages".to_string(),
+            });
+            return self.rmt.counters.drop_one(DropReason::ManagementQueueFull);
+        }
+        let Some(sdu) = P::from_vec(message) else {
+            self.events.push_back(TransferEvent::Failed {
+                owner,
+                reason: "no buffer for a management message".to_string(),
+            });
+            return self.rmt.counters.drop_one(DropReason::NoBuffer);
+        };
+        if stream.pending.is_empty() {
+            self.drive(owner, &mut core::iter::once((sdu, false)));
+        } else {
+            stream.push_pending(sdu, false);
+        }
+    }
+
+    fn poll(&mut self) -> Option<TransferEvent> {
+        let event = self.events.pop_front()?;
+        if matches!(event, TransferEvent::Management { .. }) {
+            self.management_waiting -= 1;
+        }
+        Some(event)
+    }
+
+    fn show(&self, out: &mut Vec<RibObject>) {
+        self.describe(out);
+    }
+
+    fn set_policy(&mut self, now: u64, component: &str, spec: &PolicySpec) -> Result<(), String> {
+        self.rmt.now = now;
+        let (descriptor, _) = self.catalogue.resolve(component, spec)?;
+        if !descriptor.is_live {
+            return Err(format!(
+                "{component}: policy {} cannot be changed while the DIF runs",
+                descriptor.name
+            ));
+        }
+        let before = self
+            .config
+            .policies
+            .insert(component.to_string(), spec.clone());
+        let changed = self.apply_policy(component);
+        if changed.is_err() {
+            match before {
+                Some(before) => self.config.policies.insert(component.to_string(), before),
+                None => self.config.policies.remove(component),
+            };
+        }
+        changed
+    }
+
+    fn max_pdu(&self) -> usize {
+        self.max_pdu
+    }
+
+    fn carries(&self, n1: N1Port) -> Result<(), String> {
+        let Some(port) = self.rmt.port(n1.0) else {
+            return Err(format!("there is no N-1 flow {}", n1.0));
+        };
+        let longest = port.pdu_max();
+        if self.max_pdu == 0 || longest >= self.max_pdu {
+            return Ok(());
+        }
+        Err(format!(
+            "N-1 flow {} in {} carries PDUs of {longest} bytes at most, but the DIF's are up to {} \
+             bytes long",
+            n1.0, port.props.dif, self.max_pdu
+        ))
+    }
+}
+
+/// Most bytes that wait to be written to a management channel.
+const CHANNEL_BYTES_MAX: usize = 16 << 20;
+
+impl<P: Payload> Transfer<P> {
+    /// Paths have changed: flows that waited for a queue may have another one.
+    pub(super) fn wake_all(&mut self) {
+        let mut held = Vec::new();
+        for port in self.rmt.ports_mut() {
+            held.extend(port.take_all_held());
+        }
+        for key in held {
+            self.release(key);
+        }
+    }
+
+    /// Events of the connections of a stream, right after an order of management.
+    fn hear_stream(&mut self, owner: Owner) {
+        let ceps = self.streams.get(owner).map(|stream| stream.ends());
+        for cep in ceps.into_iter().flatten() {
+            self.hear(cep);
+        }
+    }
+}

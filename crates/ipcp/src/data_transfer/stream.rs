@@ -1,0 +1,262 @@
+//! What an application (or management) writes and reads: the SDUs of a flow, the messages of a
+//! management channel.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use carina_efcp::delimiting::Delimiter;
+use carina_wire::Payload;
+use carina_wire::dif::CepId;
+
+use crate::api::FlowKey;
+use crate::data_transfer::api::Owner;
+
+/// The SDUs of one flow or the messages of one channel, on their way to and from EFCP.
+///
+/// ```text
+///  on_sdu --> pending --> delimiter --> EFCP        EFCP --> assembler --> ready --> poll_deliver
+///             (no room                                                    (until the reader
+///              beyond)                                                     has room)
+/// ```
+#[derive(Debug)]
+pub(super) struct Stream<P> {
+    pub(super) owner: Owner,
+    pub(super) delimiter: Delimiter<P>,
+    /// The connection that carries what is written. 0 for none yet.
+    pub(super) current: CepId,
+    /// The connection that is to take over, after rollover.
+    pub(super) next: CepId,
+    /// It takes over as soon as all is through that the present one has.
+    pub(super) is_switching: bool,
+    /// The connection that was current before.
+    pub(super) old: CepId,
+    /// SDUs that wait for room in EFCP or in the queue of the N-1 flow, `more` beside.
+    pub(super) pending: VecDeque<(P, bool)>,
+    pub(super) pending_bytes: usize,
+    pending_kept: usize,
+    /// The last piece that was delimited is not the last of its SDU.
+    pub(super) is_inside: bool,
+    /// What the reader gets next.
+    pub(super) ready: VecDeque<(P, bool)>,
+    pub(super) ready_bytes: usize,
+    ready_kept: usize,
+    /// Bytes that the reader can take; no limit until it is said.
+    pub(super) room: usize,
+    /// A message of a channel, as far as it has come.
+    pub(super) message: Vec<u8>,
+    /// Pieces of the present SDU are dropped, for lack of room.
+    pub(super) is_skipping: bool,
+    /// A reliable flow has lost what was written: nothing that was written after it is sent.
+    pub(super) broken: Option<Box<str>>,
+    /// It was said that an SDU is too long.
+    pub(super) is_refusal_told: bool,
+    /// In the list of flows that have something for their readers.
+    pub(super) is_listed: bool,
+    /// In the list of flows whose memory may be the burst's.
+    pub(super) is_unkept: bool,
+    /// Waits for the queue of an N-1 flow to get shorter.
+    pub(super) is_held: bool,
+    /// The writer was told of less room than there may be.
+    pub(super) is_short: bool,
+    /// In the list of flows whose room has grown.
+    pub(super) is_room_listed: bool,
+    /// Nothing more will be written; the end is to be told when all is through.
+    pub(super) is_finishing: bool,
+    /// Management has heard that all is through.
+    pub(super) is_drained: bool,
+    /// It has ended; only what is ready remains.
+    pub(super) is_closed: bool,
+}
+
+impl<P: Payload> Stream<P> {
+    pub(super) fn new(owner: Owner, delimiter: Delimiter<P>) -> Stream<P> {
+        Stream {
+            owner,
+            delimiter,
+            current: CepId(0),
+            next: CepId(0),
+            is_switching: false,
+            old: CepId(0),
+            pending: VecDeque::new(),
+            pending_bytes: 0,
+            pending_kept: 0,
+            is_inside: false,
+            ready: VecDeque::new(),
+            ready_bytes: 0,
+            ready_kept: 0,
+            room: usize::MAX,
+            message: Vec::new(),
+            is_skipping: false,
+            broken: None,
+            is_refusal_told: false,
+            is_listed: false,
+            is_unkept: false,
+            is_held: false,
+            is_short: false,
+            is_room_listed: false,
+            is_finishing: false,
+            is_drained: false,
+            is_closed: false,
+        }
+    }
+
+    /// Its connections.
+    pub(super) fn ends(&self) -> impl Iterator<Item = CepId> + use<P> {
+        [self.old, self.current, self.next]
+            .into_iter()
+            .filter(|cep| cep.0 != 0)
+    }
+
+    /// UDFs are there, besides what waits for company.
+    #[inline]
+    #[expect(
+        clippy::len_zero,
+        reason = "`is_empty` counts what waits for company too"
+    )]
+    pub(super) fn has_udfs(&self) -> bool {
+        self.delimiter.len() > 0
+    }
+
+    pub(super) fn push_pending(&mut self, sdu: P, more: bool) {
+        self.pending_bytes += sdu.len();
+        self.pending.push_back((sdu, more));
+    }
+
+    pub(super) fn pop_pending(&mut self) -> Option<(P, bool)> {
+        let (sdu, more) = self.pending.pop_front()?;
+        self.pending_bytes -= sdu.len();
+        self.pending_kept = self.pending_kept.saturating_sub(1);
+        Some((sdu, more))
+    }
+
+    /// Bytes that the reader can take beyond what is ready for it.
+    #[inline]
+    pub(super) fn room_left(&self) -> usize {
+        self.room.saturating_sub(self.ready_bytes)
+    }
+
+    #[inline]
+    pub(super) fn push_ready(&mut self, sdu: P, more: bool) {
+        self.ready_bytes += sdu.len();
+        self.ready.push_back((sdu, more));
+    }
+
+    /// The next SDU for which the reader has room.
+    #[inline]
+    pub(super) fn pop_ready(&mut self) -> Option<(P, bool)> {
+        if self.ready.front()?.0.len() > self.room {
+            return None;
+        }
+        let (sdu, more) = self.ready.pop_front()?;
+        self.ready_bytes -= sdu.len();
+        self.ready_kept = self.ready_kept.saturating_sub(1);
+        if self.room != usize::MAX {
+            self.room -= sdu.len();
+        }
+        Some((sdu, more))
+    }
+
+    /// Makes all that waits last beyond the burst. Returns how many SDUs (or pieces) were lost,
+    /// for lack of buffers.
+    pub(super) fn keep(&mut self) -> u64 {
+        let mut lost = u64::from(self.delimiter.keep().is_err());
+        lost += keep_all(&mut self.pending, &mut self.pending_kept);
+        lost += keep_all(&mut self.ready, &mut self.ready_kept);
+        if lost > 0 {
+            self.pending_bytes = self.pending.iter().map(|(sdu, _)| sdu.len()).sum();
+            self.ready_bytes = self.ready.iter().map(|(sdu, _)| sdu.len()).sum();
+        }
+        lost
+    }
+}
+
+fn keep_all<P: Payload>(queue: &mut VecDeque<(P, bool)>, kept: &mut usize) -> u64 {
+    let before = queue.len();
+    if *kept == before {
+        return 0;
+    }
+    let mut index = 0;
+    queue.retain_mut(|(sdu, _)| {
+        index += 1;
+        index <= *kept || sdu.keep()
+    });
+    *kept = queue.len();
+    (before - queue.len()) as u64
+}
+
+/// All streams of an IPCP.
+#[derive(Debug)]
+pub(super) struct Streams<P> {
+    flows: Vec<Option<Box<Stream<P>>>>,
+    channels: BTreeMap<u32, Box<Stream<P>>>,
+    count: usize,
+}
+
+/// Flows have numbers below this.
+const FLOWS_MAX: usize = 1 << 22;
+
+impl<P: Payload> Streams<P> {
+    pub(super) fn new() -> Streams<P> {
+        Streams {
+            flows: Vec::new(),
+            channels: BTreeMap::new(),
+            count: 0,
+        }
+    }
+
+    /// Flows that are there.
+    pub(super) fn flow_count(&self) -> usize {
+        self.count
+    }
+
+    #[inline]
+    pub(super) fn flow(&mut self, key: FlowKey) -> Option<&mut Stream<P>> {
+        self.flows.get_mut(key.0 as usize)?.as_deref_mut()
+    }
+
+    pub(super) fn peek_flow(&self, key: FlowKey) -> Option<&Stream<P>> {
+        self.flows.get(key.0 as usize)?.as_deref()
+    }
+
+    #[inline]
+    pub(super) fn get(&mut self, owner: Owner) -> Option<&mut Stream<P>> {
+        match owner {
+            Owner::Flow(key) => self.flow(key),
+            Owner::Channel(channel) => self.channels.get_mut(&channel).map(|stream| &mut **stream),
+        }
+    }
+
+    /// Adds a stream in place of one with the same owner. False when the number is too large.
+    pub(super) fn insert(&mut self, stream: Stream<P>) -> bool {
+        let stream = Box::new(stream);
+        match stream.owner {
+            Owner::Flow(key) => {
+                let index = key.0 as usize;
+                if index >= FLOWS_MAX {
+                    return false;
+                }
+                if self.flows.len() <= index {
+                    self.flows.resize_with(index + 1, || None);
+                }
+                self.count += usize::from(self.flows[index].is_none());
+                self.flows[index] = Some(stream);
+            }
+            Owner::Channel(channel) => {
+                self.channels.insert(channel, stream);
+            }
+        }
+        true
+    }
+
+    pub(super) fn remove(&mut self, owner: Owner) -> Option<Box<Stream<P>>> {
+        match owner {
+            Owner::Flow(key) => {
+                let stream = self.flows.get_mut(key.0 as usize)?.take()?;
+                self.count -= 1;
+                Some(stream)
+            }
+            Owner::Channel(channel) => self.channels.remove(&channel),
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! How flows end.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::flows::{Codec, Flows, Role, State};
+use crate::api::{Event, FlowKey};
+use crate::data_transfer::api::{DataTransfer, Owner};
+
+/// How long the answer to a request that was given up is waited for, in answering times.
+const GIVEN_UP_TIMES: u64 = 4;
+
+impl<C: Codec> Flows<C> {
+    /// The application here ends a flow; what it wrote goes out first when `reason` is empty. A
+    /// reliable flow fails by itself when that does not happen. Another may wait for ever for its
+    /// window, since whoever never had the answer to its request says nothing: it waits for R.
+    pub(crate) fn deallocate(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        match &flow.state {
+            State::Open if reason.is_empty() => {
+                let is_sure = flow.cube.retransmission;
+                let until = (!is_sure).then(|| now.saturating_add(flow.patience()));
+                flow.state = State::Finishing { until };
+                self.reckon(key);
+                dt.finish(now, key);
+            }
+            State::Open => self.end(now, key, dt),
+            State::Finishing { .. } | State::GivenUp { .. } => {}
+            State::Deciding { .. } => {
+                let why = match reason {
+                    "" => "the application does not want it",
+                    why => why,
+                };
+                self.respond(now, key, Err(why.to_string()), dt);
+            }
+            State::Lingering { .. } => {
+                self.remove(now, key);
+                dt.close(now, Owner::Flow(key));
+            }
+            State::Asking { .. } => self.give_up(now, key, dt),
+        }
+    }
+
+    /// Everything that the application wrote is through.
+    pub(crate) fn drained(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
+        let flow = self.flows.get(&key);
+        if flow.is_some_and(|flow| matches!(flow.state, State::Finishing { .. })) {
+            self.end(now, key, dt);
+        }
+    }
+
+    /// The connection of a flow has failed.
+    pub(crate) fn failed(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.tell_end(now, key, reason);
+        self.close(now, key, false, reason.to_string(), dt);
+    }
+
+    /// The other side says that it has ended a flow.
+    ///
+    /// # Errors
+    /// The name under which the message is to be counted as discarded.
+    pub(crate) fn ended(
+        &mut self,
+        now: u64,
+        from: u64,
+        key: FlowKey,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        let until = now + self.habits().linger;
+        let flow = self.flows.get_mut(&key).ok_or("end-of-no-flow")?;
+        if flow.address != from {
+            return Err("end-of-another");
+        }
+        match flow.state {
+            State::Open => {
+                flow.state = State::Lingering { until };
+                self.reckon(key);
+            }
+            State::Finishing { .. } | State::GivenUp { .. } => {
+                self.remove(now, key);
+                dt.close(now, Owner::Flow(key));
+            }
+            State::Lingering { .. } => {}
+            State::Asking { .. } | State::Deciding { .. } => {
+                let reason = format!("{} ended it", flow.member);
+                self.close(now, key, false, reason, dt);
+            }
+        }
+        Ok(())
+    }
+
+    /// Which members can be reached has changed.
+    pub(crate) fn set_reach(&mut self, now: u64, can_reach: &dyn Fn(u64) -> bool) {
+        let mut moved = Vec::new();
+        for (key, flow) in &mut self.flows {
+            let is_lost = !can_reach(flow.address);
+            if is_lost != flow.unreachable.is_some() {
+                flow.unreachable = is_lost.then_some(now);
+                moved.push(*key);
+            }
+        }
+        for key in moved {
+            self.reckon(key);
+        }
+    }
+
+    /// Does what is due.
+    pub(crate) fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.repeat(now);
+        while let Some(key) = self.overdue(now) {
+            let Some(flow) = self.flows.get(&key) else {
+                continue;
+            };
+            if flow.lost_at().is_some_and(|at| at <= now) {
+                let reason = format!("{} cannot be reached any more", flow.member);
+                self.close(now, key, false, reason, dt);
+                continue;
+            }
+            match &flow.state {
+                State::Asking { .. } => {
+                    let reason = format!(
+                        "{} did not answer: {:?} may be unknown there, or a message was lost",
+                        flow.member, flow.remote
+                    );
+                    self.events.push_back(Event::Allocated {
+                        flow: key,
+                        result: Err(reason),
+                    });
+                    self.give_up(now, key, dt);
+                }
+                State::GivenUp { .. } => {
+                    self.remove(now, key);
+                }
+                State::Deciding { .. } => {
+                    let reason = "the application took too long to decide".to_string();
+                    self.events.push_back(Event::Closed {
+                        flow: key,
+                        is_graceful: false,
+                        reason: reason.clone(),
+                    });
+                    self.respond(now, key, Err(reason), dt);
+                }
+                State::Lingering { .. } => {
+                    self.close(now, key, true, String::new(), dt);
+                }
+                State::Finishing { until } if until.is_some_and(|until| until <= now) => {
+                    self.end(now, key, dt);
+                }
+                State::Open | State::Finishing { .. } => {}
+            }
+        }
+    }
+
+    /// All flows end: this IPCP is no member any more.
+    pub(crate) fn end_all(
+        &mut self,
+        now: u64,
+        reason: &str,
+        tells: bool,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let keys: Vec<FlowKey> = self.flows.keys().copied().collect();
+        for key in keys {
+            if tells {
+                self.tell_end(now, key, reason);
+            }
+            self.close(now, key, false, reason.to_string(), dt);
+        }
+        self.repeat_nothing();
+    }
+
+    /// Nobody here waits for the answer any more. The port-id stays taken until it has come.
+    fn give_up(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
+        self.tell_end(now, key, "");
+        let until = now + self.habits().answer * GIVEN_UP_TIMES;
+        if let Some(flow) = self.flows.get_mut(&key) {
+            flow.state = State::GivenUp { until };
+            dt.close(now, Owner::Flow(key));
+            self.reckon(key);
+        }
+    }
+
+    /// Ends this side of a flow and tells the other.
+    pub(super) fn end(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
+        self.tell_end(now, key, "");
+        if self.remove(now, key).is_some() {
+            dt.close(now, Owner::Flow(key));
+        }
+    }
+
+    /// Tells the other side that a flow ends, if it may believe in it and has not said so itself.
+    fn tell_end(&mut self, now: u64, key: FlowKey, reason: &str) {
+        let Some(flow) = self.flows.get(&key) else {
+            return;
+        };
+        let address = flow.address;
+        let is_answered = flow.remote_port != 0 || flow.remote_cep.0 != 0;
+        let message = match &flow.state {
+            State::Open | State::Finishing { .. } => Some(self.codec.end(flow)),
+            // An answer has come to what was given up.
+            State::GivenUp { .. } if is_answered => Some(self.codec.end(flow)),
+            State::Asking { .. } | State::GivenUp { .. } => self.codec.abandon(flow),
+            State::Deciding { request, .. } => {
+                let mut message = self.codec.refuse(request, reason);
+                message.invoke_id = flow.invoke_id;
+                return self.send(address, message);
+            }
+            State::Lingering { .. } => None,
+        };
+        let Some(mut message) = message else {
+            return;
+        };
+        let is_caller = flow.role == Role::Caller;
+        if self.habits().ends_are_numbered {
+            message.invoke_id = self.invoke_id();
+        }
+        if is_caller {
+            self.send_again(now, address, &message);
+        }
+        self.send(address, message);
+    }
+
+    /// A flow is over, and its application hears of it.
+    pub(super) fn close(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        is_graceful: bool,
+        reason: String,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.remove(now, key) else {
+            return;
+        };
+        dt.close(now, Owner::Flow(key));
+        match flow.state {
+            State::GivenUp { .. } | State::Finishing { .. } => {}
+            State::Asking { .. } => self.events.push_back(Event::Allocated {
+                flow: key,
+                result: Err(reason),
+            }),
+            _ => self.events.push_back(Event::Closed {
+                flow: key,
+                is_graceful,
+                reason,
+            }),
+        }
+    }
+}

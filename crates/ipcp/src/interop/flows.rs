@@ -1,0 +1,461 @@
+//! The flow allocator.
+//!
+//! ```text
+//!   caller                                              called
+//!
+//!   allocate            -- request -------------->      offer
+//!   ASKING                                              DECIDING      Event::Incoming
+//!     |                                                    | respond
+//!     | answer          <- acceptance or refusal --        |
+//!     v                                                    v
+//!   OPEN  Event::Allocated                              OPEN
+//!     |                                                    |
+//!     | deallocate                                         |
+//!     v                                                    |
+//!   FINISHING: what was written goes out                   |
+//!     | drained, or R without the other side's leave       v
+//!     x                 -- end ------------------>      LINGERING: what came is delivered
+//!                                                          | a little later
+//!                                                          x          Event::Closed
+//! ```
+//!
+//! Either side may be the one that ends a flow. No request is repeated: without an answer it fails
+//! after a while (ASKING). Where the dialect can say so, the other side is told then that there is
+//! no flow; and when the answer comes all the same, the flow that the other side believes in is
+//! ended (GIVEN UP). What the messages look like is a [`Codec`]'s business.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use carina_cdap::Message;
+use carina_wire::dif::{Address, CepId};
+
+pub(crate) use super::flow::{Accepted, Codec, Flow, Habits, Offer, Outgoing, Role, State, Wish};
+use crate::api::{Event, FlowKey};
+use crate::data_transfer::api::{DataTransfer, Open, Owner};
+
+/// All flows of one member. The key of a flow is its port-id.
+#[derive(Debug)]
+pub(crate) struct Flows<C: Codec> {
+    pub(crate) codec: C,
+    habits: Habits,
+    pub(super) flows: BTreeMap<FlowKey, Flow<C::Request>>,
+    asked: BTreeMap<i32, FlowKey>,
+    /// Flows of others by their address and port-id.
+    called: BTreeMap<(u64, u32), FlowKey>,
+    deadlines: BTreeSet<(u64, FlowKey)>,
+    due_of: BTreeMap<FlowKey, u64>,
+    free: BTreeSet<u32>,
+    resting: VecDeque<(u64, u32)>,
+    next_port: u32,
+    next_invoke_id: i32,
+    reuses_invoke_ids: bool,
+    outbox: VecDeque<Outgoing>,
+    /// Ends that are told again: when, and a number for those of one time.
+    again: BTreeMap<(u64, u64), Outgoing>,
+    next_again: u64,
+    pub(super) events: VecDeque<Event>,
+}
+
+/// A second request for the same flow within this time is the first one again, duplicated below.
+const DUPLICATE_NS: u64 = 5_000 * super::MS;
+
+impl<C: Codec> Flows<C> {
+    /// No flows.
+    pub(crate) fn new(codec: C, habits: Habits) -> Flows<C> {
+        Flows {
+            codec,
+            habits,
+            flows: BTreeMap::new(),
+            asked: BTreeMap::new(),
+            called: BTreeMap::new(),
+            deadlines: BTreeSet::new(),
+            due_of: BTreeMap::new(),
+            free: BTreeSet::new(),
+            resting: VecDeque::new(),
+            next_port: habits.first_port,
+            next_invoke_id: habits.first_invoke_id,
+            reuses_invoke_ids: false,
+            outbox: VecDeque::new(),
+            again: BTreeMap::new(),
+            next_again: 0,
+            events: VecDeque::new(),
+        }
+    }
+
+    /// Invoke ids are the smallest that no unanswered request has, instead of ever new ones.
+    #[must_use]
+    pub(crate) fn reusing_invoke_ids(mut self) -> Flows<C> {
+        self.reuses_invoke_ids = true;
+        self
+    }
+
+    /// The next message to send.
+    pub(crate) fn poll_message(&mut self) -> Option<Outgoing> {
+        self.outbox.pop_front()
+    }
+
+    /// The next event.
+    pub(crate) fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// When [`Flows::handle_timeout`] is due.
+    pub(crate) fn due(&self) -> Option<u64> {
+        let flow = self.deadlines.first().map(|(at, _)| *at);
+        let again = self.again.first_key_value().map(|((at, _), _)| *at);
+        flow.into_iter().chain(again).min()
+    }
+
+    /// A flow by its key.
+    pub(crate) fn get(&self, key: FlowKey) -> Option<&Flow<C::Request>> {
+        self.flows.get(&key)
+    }
+
+    /// All flows.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (FlowKey, &Flow<C::Request>)> {
+        self.flows.iter().map(|(key, flow)| (*key, flow))
+    }
+
+    /// The flow that another member asked for, by its address and port-id.
+    pub(crate) fn called_by(&self, address: u64, remote_port: u32) -> Option<FlowKey> {
+        self.called.get(&(address, remote_port)).copied()
+    }
+
+    /// Asks the member that holds an application for a flow to it. [`Event::Allocated`] follows.
+    ///
+    /// # Errors
+    /// Too many flows, or data transfer has no connection for it.
+    pub(crate) fn allocate(
+        &mut self,
+        now: u64,
+        wish: Wish,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<FlowKey, String> {
+        let Some(key) = self.free_key(now) else {
+            return Err("this member has as many flows as it can".to_string());
+        };
+        let open = Open {
+            owner: Owner::Flow(key),
+            cube: wish.cube.clone(),
+            msg_boundaries: wish.spec.msg_boundaries,
+            pinned: None,
+        };
+        let local_cep = match dt.open(now, open) {
+            Ok(cep) => cep,
+            Err(reason) => {
+                self.free.insert(key.0);
+                return Err(reason);
+            }
+        };
+        let flow = Flow {
+            role: Role::Caller,
+            local: wish.local,
+            remote: wish.remote,
+            spec: wish.spec,
+            cube: wish.cube,
+            port: key.0,
+            remote_port: 0,
+            local_cep,
+            remote_cep: CepId(0),
+            member: wish.member,
+            address: wish.address,
+            invoke_id: self.invoke_id(),
+            state: State::Asking {
+                until: now + self.habits.answer,
+            },
+            since: now,
+            unreachable: None,
+        };
+        let mut message = self.codec.request(&flow);
+        message.invoke_id = flow.invoke_id;
+        self.asked.insert(flow.invoke_id, key);
+        self.send(flow.address, message);
+        self.flows.insert(key, flow);
+        self.reckon(key);
+        Ok(key)
+    }
+
+    /// Another member asks for a flow. [`Event::Incoming`] follows.
+    ///
+    /// # Errors
+    /// The name under which the request is to be counted as discarded.
+    pub(crate) fn offer(
+        &mut self,
+        now: u64,
+        offer: Offer<C::Request>,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        if let Some(old) = self.called_by(offer.address, offer.remote_port) {
+            let is_again = self.flows.get(&old).is_some_and(|flow| {
+                flow.invoke_id == offer.invoke_id && now < flow.since + DUPLICATE_NS
+            });
+            if is_again {
+                return Err("flow-asked-again");
+            }
+            let reason = format!("{} uses the port-id for a new flow", offer.member);
+            self.close(now, old, false, reason, dt);
+        }
+        let Some(key) = self.free_key(now) else {
+            self.refuse(&offer, "this member has as many flows as it can");
+            return Err("too-many-flows");
+        };
+        let Offer { local, remote, .. } = &offer;
+        self.events.push_back(Event::Incoming {
+            flow: key,
+            local: local.clone(),
+            remote: remote.clone(),
+            spec: offer.spec,
+        });
+        self.called.insert((offer.address, offer.remote_port), key);
+        let flow = Flow {
+            role: Role::Called,
+            local: offer.local,
+            remote: offer.remote,
+            spec: offer.spec,
+            cube: offer.cube,
+            port: key.0,
+            remote_port: offer.remote_port,
+            local_cep: CepId(0),
+            remote_cep: offer.remote_cep,
+            member: offer.member,
+            address: offer.address,
+            invoke_id: offer.invoke_id,
+            state: State::Deciding {
+                request: offer.request,
+                until: now + self.habits.decision,
+            },
+            since: now,
+            unreachable: None,
+        };
+        self.flows.insert(key, flow);
+        self.reckon(key);
+        Ok(())
+    }
+
+    /// Refuses a flow that is not even offered to an application.
+    pub(crate) fn refuse(&mut self, offer: &Offer<C::Request>, reason: &str) {
+        let mut message = self.codec.refuse(&offer.request, reason);
+        message.invoke_id = offer.invoke_id;
+        self.send(offer.address, message);
+    }
+
+    /// A request of this member was passed on to another than it was meant for, which answers it
+    /// instead. To be said before [`Flows::answer`].
+    pub(crate) fn answered_by(&mut self, key: FlowKey, address: u64, member: &str) {
+        if let Some(flow) = self.flows.get_mut(&key)
+            && flow.is_unanswered()
+        {
+            flow.address = address;
+            flow.member = member.to_string();
+        }
+    }
+
+    /// The answer to a request, from the member with address `from`.
+    ///
+    /// # Errors
+    /// The name under which the answer is to be counted as discarded.
+    pub(crate) fn answer(
+        &mut self,
+        now: u64,
+        from: u64,
+        invoke_id: i32,
+        answer: Result<Accepted, String>,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), &'static str> {
+        let key = *self.asked.get(&invoke_id).ok_or("answer-unasked")?;
+        let flow = self.flows.get_mut(&key).ok_or("answer-unasked")?;
+        if flow.address != from {
+            return Err("answer-of-another");
+        }
+        self.asked.remove(&invoke_id);
+        let is_wanted = matches!(flow.state, State::Asking { .. });
+        match answer {
+            Ok(accepted) => {
+                flow.remote_port = accepted.remote_port;
+                flow.remote_cep = accepted.remote_cep;
+                if is_wanted {
+                    flow.state = State::Open;
+                    dt.connect(now, flow.local_cep, Address(from), accepted.remote_cep);
+                    let result = Ok(());
+                    self.events
+                        .push_back(Event::Allocated { flow: key, result });
+                    self.reckon(key);
+                } else {
+                    self.end(now, key, dt);
+                }
+            }
+            Err(reason) => {
+                let reason = match reason.is_empty() {
+                    true => format!("{} refused the flow", flow.member),
+                    false => reason,
+                };
+                self.close(now, key, false, reason, dt);
+            }
+        }
+        Ok(())
+    }
+
+    /// The application has decided.
+    pub(crate) fn respond(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        answer: Result<(), String>,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.flows.get_mut(&key) else {
+            return;
+        };
+        let State::Deciding { request, .. } = &flow.state else {
+            return;
+        };
+        let request = request.clone();
+        let open = Open {
+            owner: Owner::Flow(key),
+            cube: flow.cube.clone(),
+            msg_boundaries: flow.spec.msg_boundaries,
+            pinned: None,
+        };
+        let opened = answer.and_then(|()| {
+            dt.open(now, open).inspect_err(|reason| {
+                let reason = format!("no connection: {reason}");
+                self.events.push_back(Event::Closed {
+                    flow: key,
+                    is_graceful: false,
+                    reason,
+                });
+            })
+        });
+        let (address, invoke_id) = (flow.address, flow.invoke_id);
+        let mut message = match opened {
+            Ok(cep) => {
+                flow.local_cep = cep;
+                flow.state = State::Open;
+                dt.connect(now, cep, Address(address), flow.remote_cep);
+                self.codec.accept(flow, &request)
+            }
+            Err(reason) => {
+                self.remove(now, key);
+                self.codec.refuse(&request, &reason)
+            }
+        };
+        message.invoke_id = invoke_id;
+        self.send(address, message);
+        self.reckon(key);
+    }
+
+    /// The member at `address` believes in a flow to here that nobody has, and is told its end.
+    pub(crate) fn disown(&mut self, address: u64, mut end: Message) {
+        if self.habits.ends_are_numbered {
+            end.invoke_id = self.invoke_id();
+        }
+        self.send(address, end);
+    }
+
+    /// Whether there is a flow to this port-id of the member at `address`.
+    pub(crate) fn leads_to(&self, address: u64, remote_port: u32) -> bool {
+        let mut flows = self.flows.values();
+        flows.any(|flow| flow.address == address && flow.remote_port == remote_port)
+    }
+
+    pub(super) fn send(&mut self, address: u64, message: Message) {
+        self.outbox.push_back(Outgoing { address, message });
+    }
+
+    /// Tells again later what is sent now.
+    pub(super) fn send_again(&mut self, now: u64, address: u64, message: &Message) {
+        for pause in self.habits.ends_again {
+            let message = message.clone();
+            let key = (now.saturating_add(*pause), self.next_again);
+            self.next_again += 1;
+            self.again.insert(key, Outgoing { address, message });
+        }
+    }
+
+    /// Sends what is due to be told again.
+    pub(super) fn repeat(&mut self, now: u64) {
+        while let Some(entry) = self.again.first_entry().filter(|it| it.key().0 <= now) {
+            self.outbox.push_back(entry.remove());
+        }
+    }
+
+    /// Nobody is told anything again: this IPCP is no member any more.
+    pub(super) fn repeat_nothing(&mut self) {
+        self.again.clear();
+    }
+
+    pub(super) fn habits(&self) -> &Habits {
+        &self.habits
+    }
+
+    /// A fresh invoke id.
+    pub(super) fn invoke_id(&mut self) -> i32 {
+        if self.reuses_invoke_ids {
+            self.next_invoke_id = self.habits.first_invoke_id;
+        }
+        loop {
+            let id = self.next_invoke_id;
+            self.next_invoke_id = id.checked_add(1).unwrap_or(self.habits.first_invoke_id);
+            if !self.asked.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    /// The lowest port-id that is free and has rested.
+    fn free_key(&mut self, now: u64) -> Option<FlowKey> {
+        while let Some((_, port)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
+            self.free.insert(port);
+        }
+        if self.flows.len() >= self.habits.flows {
+            return None;
+        }
+        let port = self.free.pop_first().unwrap_or_else(|| {
+            self.next_port += 1;
+            self.next_port - 1
+        });
+        Some(FlowKey(port))
+    }
+
+    pub(super) fn remove(&mut self, now: u64, key: FlowKey) -> Option<Flow<C::Request>> {
+        let flow = self.flows.remove(&key)?;
+        match flow.role {
+            Role::Caller => {
+                // Once answered, the invoke id may be that of a newer flow's request.
+                if self.asked.get(&flow.invoke_id) == Some(&key) {
+                    self.asked.remove(&flow.invoke_id);
+                }
+            }
+            Role::Called => {
+                self.called.remove(&(flow.address, flow.remote_port));
+            }
+        }
+        self.resting.push_back((now + self.habits.rest, key.0));
+        self.reckon(key);
+        Some(flow)
+    }
+
+    /// Flows whose deadline is over, each with its deadline taken off.
+    pub(super) fn overdue(&mut self, now: u64) -> Option<FlowKey> {
+        let (at, key) = *self.deadlines.first()?;
+        if at > now {
+            return None;
+        }
+        self.deadlines.remove(&(at, key));
+        self.due_of.remove(&key);
+        Some(key)
+    }
+
+    /// Works the deadline of a flow out anew.
+    pub(super) fn reckon(&mut self, key: FlowKey) {
+        if let Some(at) = self.due_of.remove(&key) {
+            self.deadlines.remove(&(at, key));
+        }
+        if let Some(at) = self.flows.get(&key).and_then(Flow::due) {
+            self.due_of.insert(key, at);
+            self.deadlines.insert((at, key));
+        }
+    }
+}

@@ -1,0 +1,373 @@
+//! Who reports which link to whom, and the routes that follow.
+//!
+//! An entry is one member's word about its link to another, both by IPCP name. Of two versions the
+//! one with the higher sequence number counts; of two with one number, the one that is down. Ages
+//! tell how long ago a version was made; they grow while it is held and travel with it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_routing::compute::{Computation, Paths};
+use carina_wire::dif::Address;
+
+use crate::data_transfer::api;
+
+/// Whose word, about the link to whom.
+pub(crate) type Key = (String, String);
+
+/// One version of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Report {
+    /// Cost of sending over the link.
+    pub(crate) cost: u32,
+    /// Higher for a later version.
+    pub(crate) seq: u64,
+    /// The link can be used. An entry that is down is the word that it cannot any more.
+    pub(crate) is_up: bool,
+    /// How long ago the version was made, in nanoseconds.
+    pub(crate) age: u64,
+}
+
+impl Report {
+    /// Whether this version counts and not `other`. One number can have two versions: an author
+    /// that begins anew goes on from the version that it is told first. The worse one counts then,
+    /// so that it reaches the author in the end, who makes a later one.
+    fn outranks(&self, other: &Report) -> bool {
+        let rank = |report: &Report| (report.seq, !report.is_up, report.cost);
+        rank(self) > rank(other)
+    }
+}
+
+/// What a dialect lays down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Entries at most; own ones do not count.
+    pub(crate) entries: usize,
+    /// An entry of this age in nanoseconds is forgotten.
+    pub(crate) age_max: u64,
+    /// An own entry of this age is renewed by [`Links::refresh`].
+    pub(crate) renew: u64,
+    /// How long an entry that is down is kept, so that a late copy of what it ended is known.
+    pub(crate) hold: u64,
+    /// A version with a lower sequence number counts all the same when it was made this much later
+    /// than the one that is held: its author has begun anew. 0 for never.
+    pub(crate) reborn: u64,
+    /// A link of others counts only when both ends report it.
+    pub(crate) needs_both: bool,
+}
+
+/// What became of a version that somebody told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It counts: to be told to the other neighbours.
+    New,
+    /// It was here already.
+    Same,
+    /// A later version is here.
+    Old,
+    /// It is about a link of this member and wrong or outdated: a version with a higher sequence
+    /// number was made, to be told to all neighbours. That one is down when there is no such link.
+    Corrected,
+    /// The table is full.
+    Full,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    report: Report,
+    /// When `report.age` was true.
+    at: u64,
+}
+
+/// All entries.
+#[derive(Debug)]
+pub(crate) struct Links {
+    own: String,
+    limits: Limits,
+    entries: BTreeMap<Key, Entry>,
+    is_changed: bool,
+}
+
+/// A destination and how it is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Reach {
+    /// Name of the member.
+    pub(crate) name: String,
+    /// Sum of the costs on the way.
+    pub(crate) cost: u64,
+    /// The forwarding entry.
+    pub(crate) route: api::Route,
+}
+
+impl Links {
+    /// No entries; `own` is this member's IPCP name.
+    pub(crate) fn new(own: &str, limits: Limits) -> Links {
+        Links {
+            own: own.to_string(),
+            limits,
+            entries: BTreeMap::new(),
+            is_changed: false,
+        }
+    }
+
+    /// Other bounds from here on.
+    pub(crate) fn set_limits(&mut self, limits: Limits) {
+        self.limits = limits;
+    }
+
+    /// Forgets everything except what `own` said, which stays as down.
+    pub(crate) fn clear(&mut self, own: &str) {
+        self.entries.retain(|(from, _), _| from == own);
+        for entry in self.entries.values_mut() {
+            entry.report.is_up = false;
+        }
+        self.is_changed = true;
+    }
+
+    /// This member's own word about its link to `neighbour`: its cost, or `None` when it is gone.
+    /// Returns whether there is a new version to be told.
+    pub(crate) fn report(&mut self, now: u64, neighbour: &str, cost: Option<u32>) -> bool {
+        let key = (self.own.clone(), neighbour.to_string());
+        let old = self.entries.get(&key).map(|entry| entry.report);
+        let old_cost = old.filter(|old| old.is_up).map(|old| old.cost);
+        if old_cost == cost {
+            return false;
+        }
+        let report = Report {
+            cost: cost.or(old_cost).unwrap_or(1),
+            seq: old.map_or(1, |old| old.seq.saturating_add(1)),
+            is_up: cost.is_some(),
+            age: 0,
+        };
+        self.put(now, key, report);
+        true
+    }
+
+    /// Somebody's word.
+    pub(crate) fn insert(&mut self, now: u64, key: Key, report: Report) -> Verdict {
+        if key.0 == self.own {
+            return self.correct(now, key, report);
+        }
+        if let Some(held) = self.get(now, &key) {
+            let is_later = report.outranks(&held);
+            let is_reborn = report.seq < held.seq
+                && self.limits.reborn > 0
+                && report.age.saturating_add(self.limits.reborn) < held.age;
+            if !is_later && !is_reborn {
+                return match held.outranks(&report) {
+                    true => Verdict::Old,
+                    false => Verdict::Same,
+                };
+            }
+        } else if report.age >= self.limits.age_max {
+            // Forgotten as soon as it is here.
+            return Verdict::Old;
+        } else if self.entries.len() >= self.limits.entries {
+            return Verdict::Full;
+        }
+        self.put(now, key, report);
+        Verdict::New
+    }
+
+    /// Another's word about a link of this member.
+    fn correct(&mut self, now: u64, key: Key, report: Report) -> Verdict {
+        let held = self.get(now, &key);
+        let (is_up, cost) = held.map_or((false, 1), |held| (held.is_up, held.cost));
+        match held {
+            Some(held) if report.seq < held.seq => return Verdict::Old,
+            Some(held)
+                if report.seq == held.seq && (report.is_up, report.cost) == (is_up, cost) =>
+            {
+                return Verdict::Same;
+            }
+            // That there is no link is known already.
+            None if !report.is_up => return Verdict::Same,
+            None if self.entries.len() >= self.limits.entries => return Verdict::Full,
+            _ => {}
+        }
+        let report = Report {
+            cost,
+            seq: report.seq.saturating_add(1),
+            is_up,
+            age: 0,
+        };
+        self.put(now, key, report);
+        Verdict::Corrected
+    }
+
+    /// Somebody says that an entry ends with this sequence number. Returns whether it did: to be
+    /// told to the other neighbours. It is kept for a while as one that is down.
+    pub(crate) fn withdraw(&mut self, now: u64, key: &Key, seq: u64) -> bool {
+        let held = self.get(now, key).filter(|held| held.is_up);
+        let Some(held) = held.filter(|held| seq >= held.seq && key.0 != self.own) else {
+            return false;
+        };
+        let report = Report {
+            seq,
+            is_up: false,
+            age: 0,
+            ..held
+        };
+        self.put(now, key.clone(), report);
+        true
+    }
+
+    /// Forgets that an entry ended: its author itself says that it is there.
+    pub(crate) fn forgive(&mut self, key: &Key) {
+        if self
+            .entries
+            .get(key)
+            .is_some_and(|entry| !entry.report.is_up)
+            && key.0 != self.own
+        {
+            self.entries.remove(key);
+        }
+    }
+
+    /// Forgets everything that `member` says, for when it begins anew.
+    pub(crate) fn forget(&mut self, member: &str) {
+        let before = self.entries.len();
+        self.entries.retain(|(from, _), _| from != member);
+        self.is_changed |= self.entries.len() != before;
+    }
+
+    /// Forgets what has become too old. Returns which, except those that were down.
+    pub(crate) fn expire(&mut self, now: u64) -> Vec<Key> {
+        let Limits { age_max, hold, .. } = self.limits;
+        let own = self.own.clone();
+        let mut gone = Vec::new();
+        self.entries.retain(|key, entry| {
+            let age = entry.age(now);
+            if !entry.report.is_up {
+                // An own one keeps its sequence number for longer: others may still hold what was
+                // before it.
+                return age < if key.0 == own { age_max } else { hold };
+            }
+            let is_fresh = key.0 == own || age < age_max;
+            if !is_fresh {
+                gone.push(key.clone());
+            }
+            is_fresh
+        });
+        self.is_changed |= !gone.is_empty();
+        gone
+    }
+
+    /// Makes new versions of own entries that are old enough. Returns their keys.
+    pub(crate) fn refresh(&mut self, now: u64) -> Vec<Key> {
+        let renew = self.limits.renew;
+        let own = self.entries.iter_mut();
+        let old = own.filter(|(key, entry)| {
+            key.0 == self.own && entry.report.is_up && entry.age(now) >= renew
+        });
+        old.map(|(key, entry)| {
+            entry.report.seq = entry.report.seq.saturating_add(1);
+            entry.report.age = 0;
+            entry.at = now;
+            key.clone()
+        })
+        .collect()
+    }
+
+    /// The version of an entry that counts, with its present age.
+    pub(crate) fn get(&self, now: u64, key: &Key) -> Option<Report> {
+        self.entries.get(key).map(|entry| entry.now(now))
+    }
+
+    /// All entries, those that are down too.
+    pub(crate) fn iter(&self, now: u64) -> impl Iterator<Item = (&Key, Report)> + '_ {
+        self.entries
+            .iter()
+            .map(move |(key, entry)| (key, entry.now(now)))
+    }
+
+    /// Own entries, those that are down too.
+    pub(crate) fn own(&self, now: u64) -> impl Iterator<Item = (&Key, Report)> + '_ {
+        self.iter(now).filter(|(key, _)| key.0 == self.own)
+    }
+
+    /// Whether anything changed that routes follow from, since it was asked last.
+    pub(crate) fn take_changed(&mut self) -> bool {
+        core::mem::replace(&mut self.is_changed, false)
+    }
+
+    /// Routes to all members whose address is known. Links of this member count on its own word.
+    pub(crate) fn routes(
+        &self,
+        paths: Paths,
+        address_of: &dyn Fn(&str) -> Option<u64>,
+    ) -> Vec<Reach> {
+        let up = self.entries.iter().filter(|(_, entry)| entry.report.is_up);
+        let costs: BTreeMap<(&str, &str), u32> = up
+            .map(|((from, to), entry)| ((from.as_str(), to.as_str()), entry.report.cost))
+            .collect();
+        let names: BTreeSet<&str> = costs.keys().flat_map(|(from, to)| [*from, *to]).collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        let own = self.own.as_str();
+        let Ok(root) = names.binary_search(&own) else {
+            return Vec::new();
+        };
+        // The computation numbers members from 1.
+        let number = |name: &str| names.binary_search(&name).map_or(0, |at| at as u64 + 1);
+        let mut links = BTreeMap::new();
+        for ((from, to), cost) in &costs {
+            let back = costs.get(&(*to, *from)).copied();
+            let costs = match back {
+                Some(back) => Some((*cost, back)),
+                None if *from == own || !self.limits.needs_both && *to != own => {
+                    Some((*cost, *cost))
+                }
+                None => None,
+            };
+            // The reverse of a link that has both words says the same from the other end.
+            if from != to && costs.is_some() {
+                links.insert((number(from), number(to)), costs);
+            }
+        }
+        let mut computation = Computation::new(paths);
+        computation.set_root(root as u64 + 1);
+        computation.apply(links);
+        let address_at = |number: u64| {
+            let name = names.get(usize::try_from(number).ok()?.checked_sub(1)?)?;
+            address_of(name).map(Address)
+        };
+        let all = |numbers: &[u64]| numbers.iter().filter_map(|at| address_at(*at)).collect();
+        let routes = computation.routes();
+        let reached = routes.iter().filter_map(|(at, route)| {
+            let next: Vec<Address> = all(&route.next);
+            Some(Reach {
+                name: names[usize::try_from(*at).ok()?.checked_sub(1)?].to_string(),
+                cost: route.cost,
+                route: api::Route {
+                    dst: address_at(*at)?,
+                    next,
+                    alternates: all(&route.alternates),
+                },
+            })
+        });
+        reached
+            .filter(|reach| !reach.route.next.is_empty())
+            .collect()
+    }
+
+    fn put(&mut self, now: u64, key: Key, report: Report) {
+        let old = self.entries.insert(key, Entry { report, at: now });
+        let usable = |report: &Report| report.is_up.then_some(report.cost);
+        let before = old.and_then(|old| usable(&old.report));
+        self.is_changed |= before != usable(&report);
+    }
+}
+
+impl Entry {
+    fn age(&self, now: u64) -> u64 {
+        self.report.age.saturating_add(now.saturating_sub(self.at))
+    }
+
+    fn now(&self, now: u64) -> Report {
+        Report {
+            age: self.age(now),
+            ..self.report
+        }
+    }
+}

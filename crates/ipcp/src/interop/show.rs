@@ -1,0 +1,266 @@
+//! The RIB as tools see it: the same paths, classes and fields in every dialect.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use super::flows::{Flow, Role, State};
+use super::journal::Journal;
+use super::links::{Key, Reach, Report};
+use crate::api::{RibObject, Scalar};
+use crate::config::DifConfig;
+use crate::data_transfer::api::DataTransfer;
+use crate::shown::{self, agreed, depth_below, escape, flag, in_scope, text, uint};
+
+/// Collects objects; [`Shown::within`] gives those that were asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    objects: Vec<RibObject>,
+}
+
+/// A neighbour through one or several N-1 flows.
+#[derive(Debug)]
+pub(crate) struct Neighbour {
+    pub(crate) name: String,
+    pub(crate) address: u64,
+    /// N-1 ports and the N-1 DIFs of each.
+    pub(crate) n1s: Vec<u32>,
+    pub(crate) n1_difs: Vec<String>,
+    pub(crate) cost: u32,
+    /// When anything came from it, in nanoseconds.
+    pub(crate) heard: u64,
+}
+
+impl Shown {
+    /// Only the root.
+    pub(crate) fn new() -> Shown {
+        let mut shown = Shown::default();
+        shown.add("/", "rib", Vec::new());
+        shown
+    }
+
+    /// Any object.
+    pub(crate) fn add(&mut self, path: &str, class: &str, fields: Vec<(String, Scalar)>) {
+        self.objects.push(RibObject {
+            path: path.to_string(),
+            class: class.to_string(),
+            fields,
+        });
+    }
+
+    /// `/dif` and its cubes. `member` is the address and the configuration of a member, `longest`
+    /// its longest PDU, which follows from the N-1 flows where the configuration leaves it open.
+    pub(crate) fn dif(
+        &mut self,
+        dif: &str,
+        own: &str,
+        dialect: &str,
+        member: Option<(u64, &DifConfig)>,
+        longest: usize,
+    ) {
+        let mut fields = alloc::vec![
+            text("name", dif),
+            text("member", own),
+            text("dialect", dialect),
+            flag("is_member", member.is_some()),
+        ];
+        let Some((address, config)) = member else {
+            return self.add("/dif", "dif", fields);
+        };
+        fields.push(uint("address", address));
+        fields.extend(agreed(config, longest as u64));
+        self.add("/dif", "dif", fields);
+        self.add("/dif/cubes", "qos_cube", Vec::new());
+        for cube in &config.cubes {
+            let path = format!("/dif/cubes/{}", cube.id);
+            self.add(&path, "qos_cube", shown::cube(cube));
+        }
+    }
+
+    /// A policy of a component with its parameters.
+    pub(crate) fn policy(&mut self, component: &str, name: &str, params: &[(&str, String)]) {
+        let mut fields = alloc::vec![text("name", name)];
+        fields.extend(params.iter().map(|(name, value)| text(name, value)));
+        self.add(&format!("/policies/{component}"), "policy", fields);
+    }
+
+    /// A member of the DIF.
+    pub(crate) fn member(&mut self, name: &str, address: u64, is_reachable: bool) {
+        let fields = alloc::vec![
+            uint("address", address),
+            flag("is_reachable", is_reachable),
+            flag("is_visible", true),
+        ];
+        self.add(&place("members", name), "member", fields);
+    }
+
+    /// A neighbour.
+    pub(crate) fn neighbour(&mut self, now: u64, neighbour: Neighbour) {
+        let Neighbour { name, n1s, .. } = neighbour;
+        let ports = n1s.iter().map(u32::to_string).collect();
+        let fields = alloc::vec![
+            uint("address", neighbour.address),
+            ("n1".to_string(), Scalar::List(ports)),
+            ("n1_difs".to_string(), Scalar::List(neighbour.n1_difs)),
+            uint("cost", u64::from(neighbour.cost)),
+            uint("heard_at_ms", neighbour.heard / super::MS),
+            uint(
+                "heard_ago_ms",
+                now.saturating_sub(neighbour.heard) / super::MS,
+            ),
+        ];
+        self.add(&place("neighbours", &name), "neighbour", fields);
+    }
+
+    /// An N-1 flow that leads to no neighbour yet.
+    pub(crate) fn attempt(&mut self, n1: u32, state: &str, n1_dif: &str, remote: &str) {
+        let fields = alloc::vec![
+            text("state", state),
+            text("n1_dif", n1_dif),
+            text("remote", remote),
+        ];
+        self.add(&format!("/neighbours/n1-{n1}"), "neighbour", fields);
+    }
+
+    /// An application and the members that hold it.
+    pub(crate) fn application(&mut self, name: &str, members: Vec<String>, is_here: bool) {
+        let fields = alloc::vec![
+            ("members".to_string(), Scalar::List(members)),
+            flag("is_here", is_here),
+        ];
+        self.add(&place("directory", name), "application", fields);
+    }
+
+    /// A link as one of its ends reports it. `addresses` are those of the two ends; 0 when one is
+    /// not known.
+    pub(crate) fn link(&mut self, key: &Key, addresses: (u64, u64), report: &Report) {
+        let (from, to) = addresses;
+        let fields = alloc::vec![
+            text("name", &key.0),
+            text("neighbour", &key.1),
+            uint("from", from),
+            uint("to", to),
+            uint("cost", u64::from(report.cost)),
+            uint("seq", report.seq),
+            uint("age_ms", report.age / super::MS),
+            flag("is_up", report.is_up),
+        ];
+        self.add(&format!("/routing/links/{from}-{to}"), "link", fields);
+    }
+
+    /// A route.
+    pub(crate) fn route(&mut self, reach: &Reach) {
+        let list = |addresses: &[carina_wire::dif::Address]| {
+            Scalar::List(addresses.iter().map(|at| at.0.to_string()).collect())
+        };
+        let fields = alloc::vec![
+            text("name", &reach.name),
+            uint("cost", reach.cost),
+            ("next".to_string(), list(&reach.route.next)),
+            ("alternates".to_string(), list(&reach.route.alternates)),
+        ];
+        let path = format!("/routing/table/{}", reach.route.dst.0);
+        self.add(&path, "route", fields);
+    }
+
+    /// A flow.
+    pub(crate) fn flow<R>(&mut self, flow: &Flow<R>) {
+        let state = match flow.state {
+            State::Asking { .. } => "asking",
+            State::GivenUp { .. } => "given-up",
+            State::Deciding { .. } => "deciding",
+            State::Open => "open",
+            State::Finishing { .. } => "finishing",
+            State::Lingering { .. } => "lingering",
+        };
+        let role = match flow.role {
+            Role::Caller => "caller",
+            Role::Called => "called",
+        };
+        let fields = alloc::vec![
+            text("local", &flow.local),
+            text("remote", &flow.remote),
+            text("member", &flow.member),
+            uint("address", flow.address),
+            text("role", role),
+            text("state", state),
+            text("cube", &flow.cube.name),
+            uint("remote_port", u64::from(flow.remote_port)),
+            uint("cep", u64::from(flow.local_cep.0)),
+            uint("remote_cep", u64::from(flow.remote_cep.0)),
+        ];
+        self.add(&format!("/flows/{}", flow.port), "flow", fields);
+    }
+
+    /// What was counted.
+    pub(crate) fn counters(&mut self, journal: &Journal) {
+        let counters = journal.counters().iter();
+        let fields = counters.map(|(name, count)| uint(name, *count)).collect();
+        self.add("/counters", "counters", fields);
+    }
+
+    /// The objects at `path` and down to `scope` levels below it, those of data transfer included.
+    ///
+    /// # Errors
+    /// There is no such object.
+    pub(crate) fn within(
+        mut self,
+        path: &str,
+        scope: u32,
+        dt: &dyn DataTransfer,
+    ) -> Result<Vec<RibObject>, String> {
+        for parent in PARENTS {
+            if !self.objects.iter().any(|object| object.path == parent.0) {
+                self.add(parent.0, parent.1, Vec::new());
+            }
+        }
+        let mut of_transfer = Vec::new();
+        dt.show(&mut of_transfer);
+        of_transfer.retain(|object| object.path != "/transfer");
+        for object in of_transfer {
+            // Counters of both halves are one object.
+            match self.objects.iter_mut().find(|it| it.path == object.path) {
+                Some(same) => same.fields.extend(object.fields),
+                None => self.objects.push(object),
+            }
+        }
+        // A parent comes before what is below it; the order within one parent stays.
+        self.objects.sort_by_key(|object| parent_of(&object.path));
+        let found = in_scope(self.objects, path, scope);
+        match found.is_empty() {
+            true => Err(format!("there is no object {path:?}")),
+            false => Ok(found),
+        }
+    }
+}
+
+/// Path of what is called so below a parent.
+fn place(parent: &str, name: &str) -> String {
+    format!("/{parent}/{}", escape(name))
+}
+
+/// Objects that are there for what is below them.
+const PARENTS: [(&str, &str); 9] = [
+    ("/policies", "policy"),
+    ("/members", "member"),
+    ("/neighbours", "neighbour"),
+    ("/directory", "application"),
+    ("/routing", "routing"),
+    ("/routing/links", "link"),
+    ("/routing/table", "route"),
+    ("/flows", "flow"),
+    ("/transfer", "transfer"),
+];
+
+/// The longest of [`PARENTS`] that a path is at or below, with whether it is below, for sorting.
+fn parent_of(path: &str) -> (String, bool) {
+    let parents = PARENTS.iter().map(|(parent, _)| *parent);
+    let at = parents.filter(|parent| depth_below(parent, path).is_some());
+    match at.max_by_key(|parent| parent.len()) {
+        Some(parent) => (parent.to_string(), parent != path),
+        None => {
+            let first = path.split('/').nth(1).unwrap_or_default();
+            (format!("/{first}"), path.matches('/').count() > 1)
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Where applications are.
+//!
+//! With policy `replicated` a registration is a replicated entry and every member can look it up at
+//! once. With `on-demand` two members, the *homes* of the name, hold it; which ones follows from
+//! the names of the application and of all members (rendezvous hashing), so that everybody knows
+//! whom to ask, and few registrations move when members come and go. Registrants tell the homes
+//! again every [`RENEW_NS`]; what is not renewed is forgotten.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+use carina_wire::check_name;
+
+use super::dialect::{self, MemberValue, Registrants, result};
+use super::policies::DirectoryPolicy;
+use super::registrations::Registering;
+use super::rib::Asker;
+use super::{MS, Management};
+use crate::api::Event;
+use crate::data_transfer::api::DataTransfer;
+
+/// How often a registration is told again.
+pub(super) const RENEW_NS: u64 = 30_000 * MS;
+
+/// How long a home believes it.
+const HELD_NS: u64 = 3 * RENEW_NS + RENEW_NS / 2;
+
+/// Members that hold a registration.
+pub(super) const HOMES: usize = 2;
+
+/// Members that may have one application.
+const HOLDERS_MAX: usize = 64;
+
+/// Most answers that are remembered.
+const CACHE_MAX: usize = 4096;
+
+/// What this member knows of applications, besides replicated entries.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    /// Members have changed since `places` was made: all of it is to be made anew.
+    pub(super) is_stale: bool,
+    /// Applications whose places have changed since then.
+    touched: BTreeSet<String>,
+    /// Members that have each application.
+    places: BTreeMap<String, Vec<String>>,
+    /// What this member holds as a home: application, member.
+    held: BTreeMap<String, BTreeMap<String, Held>>,
+    held_count: usize,
+    /// Answers of homes.
+    cache: BTreeMap<String, (Vec<String>, u64)>,
+    pub(super) renew_at: Option<u64>,
+    /// Since when it says something that no way leads to a member: not while this one has only
+    /// just enrolled and routes are still to come.
+    pub(super) settled_at: u64,
+    /// Own registrations that homes are being told of.
+    pub(super) registering: BTreeMap<String, Registering>,
+    /// Own registrations whose applications have heard that they are registered.
+    pub(super) answered: BTreeSet<String>,
+    /// Own registrations that a home has taken since this IPCP became a member.
+    pub(super) taken: BTreeSet<String>,
+    /// Own registrations to be told when there is room for more questions.
+    pub(super) backlog: BTreeSet<String>,
+    pub(super) round: u64,
+}
+
+/// A registration at its home.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    /// Life of the registrant that told of it, and its message: invoke ids of one life grow.
+    told: (u64, i32),
+    /// Until when it is believed.
+    until: u64,
+}
+
+impl Held {
+    /// A word of the same life that was said before what is held.
+    fn is_newer_than(self, (incarnation, invoke): (u64, i32)) -> bool {
+        self.told.0 == incarnation && self.told.1 > invoke
+    }
+}
+
+/// What is known of an application's place.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Lookup {
+    /// These members, nearest first; none when no member has it.
+    Known(Vec<String>),
+    /// Somebody has to be asked: these members, in order.
+    Ask(Vec<String>),
+}
+
+impl Directory {
+    /// The places of an application have changed.
+    pub(super) fn touch(&mut self, name: &str) {
+        self.touched.insert(name.to_string());
+    }
+
+    pub(super) fn due(&self) -> Option<u64> {
+        self.renew_at
+    }
+}
+
+impl Management {
+    /// The members that hold registrations of a name.
+    pub(super) fn homes(&self, name: &str) -> Vec<String> {
+        let mut members: Vec<(u64, String)> = self
+            .member_names()
+            .into_iter()
+            .map(|member| (weight(name, &member), member))
+            .collect();
+        members.sort_by(|a, b| b.cmp(a));
+        members
+            .into_iter()
+            .take(HOMES)
+            .map(|(_, member)| member)
+            .collect()
+    }
+
+    /// A member registers an application here, or takes it back: this member is a home.
+    pub(super) fn on_registration(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        name: &str,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let DirectoryPolicy::OnDemand { names_max, .. } = self.policies.directory else {
+            let reason = "registrations are replicated in this DIF";
+            return self.reject_to(now, asker, message, result::OPERATION, reason, dt);
+        };
+        if check_name(name).is_err() {
+            let reason = "that is no name of an application";
+            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
+        }
+        let value = MemberValue::of(&self.store, &asker.name);
+        let told = (
+            value.map_or(0, |value| value.incarnation),
+            message.invoke_id,
+        );
+        let holders = self.directory.held.get(name);
+        let held = holders.and_then(|holders| holders.get(&asker.name));
+        if held.is_some_and(|held| held.is_newer_than(told)) {
+            // Overtaken on its way, or a copy: what was said last holds.
+            self.journal.count("stale");
+        } else if message.opcode == Opcode::Create {
+            if let Err(reason) = self.hold(now, name, &asker.name, told, names_max) {
+                self.journal.count("registrations-refused");
+                return self.reject_to(now, asker, message, result::FULL, &reason, dt);
+            }
+        } else {
+            let directory = &mut self.directory;
+            if let Some(holders) = directory.held.get_mut(name) {
+                directory.held_count -= usize::from(holders.remove(&asker.name).is_some());
+                if holders.is_empty() {
+                    directory.held.remove(name);
+                }
+            }
+        }
+        self.directory.touch(name);
+        self.reply_to(now, asker, &message.answer(), dt);
+    }
+
+    /// Holds a registration as its home, anew or for longer.
+    ///
+    /// # Errors
+    /// The limit that is reached, and what would help.
+    fn hold(
+        &mut self,
+        now: u64,
+        name: &str,
+        member: &str,
+        told: (u64, i32),
+        names_max: usize,
+    ) -> Result<(), String> {
+        let directory = &mut self.directory;
+        let holders = directory.held.get(name);
+        let is_held = holders.is_some_and(|holders| holders.contains_key(member));
+        // What is held is not lost because others have come.
+        if !is_held && directory.held_count >= names_max {
+            return Err(format!(
+                "the directory of {} holds {names_max} registrations, the most that it may \
+                 (names-max of policy directory); end some that nobody needs, or let more members \
+                 join, among which they are divided",
+                self.own
+            ));
+        }
+        if !is_held && holders.is_some_and(|holders| holders.len() >= HOLDERS_MAX) {
+            return Err(format!(
+                "{HOLDERS_MAX} members have {name:?}, the most that may have one name; end it at \
+                 one of them"
+            ));
+        }
+        let holders = directory.held.entry(name.to_string()).or_default();
+        let until = now + HELD_NS;
+        let held = Held { told, until };
+        let is_new = holders.insert(member.to_string(), held).is_none();
+        directory.held_count += usize::from(is_new);
+        Ok(())
+    }
+
+    /// A member asks where an application is.
+    pub(super) fn on_lookup(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        name: &str,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let mut members = self.held_places(name);
+        if self.registered.contains(name) && !members.contains(&self.own) {
+            members.push(self.own.clone());
+        }
+        let value = Some(dialect::encode(&Registrants { members }));
+        let answer = dialect::answer(message, value);
+        self.reply_to(now, asker, &answer, dt);
+    }
+
+    fn held_places(&self, name: &str) -> Vec<String> {
+        let holders = self
+            .directory
+            .held
+            .get(name)
+            .into_iter()
+            .flat_map(BTreeMap::keys);
+        holders
+            .filter(|member| self.address_of(member).is_some())
+            .cloned()
+            .collect()
+    }
+
+    /// Where an application is, as far as this member knows.
+    pub(super) fn lookup(&mut self, now: u64, name: &str) -> Lookup {
+        self.directory_changes();
+        match self.policies.directory {
+            DirectoryPolicy::Replicated => {
+                let places = self.directory.places.get(name).cloned().unwrap_or_default();
+                Lookup::Known(self.by_distance(places))
+            }
+            DirectoryPolicy::OnDemand { .. } => {
+                if self.registered.contains(name) {
+                    return Lookup::Known(alloc::vec![self.own.clone()]);
+                }
+                let cached = self
+                    .directory
+                    .cache
+                    .get(name)
+                    .filter(|(_, until)| *until > now);
+                if let Some((places, _)) = cached {
+                    let places = places.clone();
+                    return Lookup::Known(self.by_distance(places));
+                }
+                let homes = self.homes(name);
+                if homes.contains(&self.own) {
+                    let places = self.held_places(name);
+                    if !places.is_empty() {
+                        return Lookup::Known(self.by_distance(places));
+                    }
+                }
+                let others: Vec<String> =
+                    homes.into_iter().filter(|home| *home != self.own).collect();
+                if others.is_empty() {
+                    Lookup::Known(Vec::new())
+                } else {
+                    Lookup::Ask(others)
+                }
+            }
+        }
+    }
+
+    /// A home has answered; returns the members that have the application, nearest first.
+    pub(super) fn looked_up(&mut self, now: u64, name: &str, members: Vec<String>) -> Vec<String> {
+        if let DirectoryPolicy::OnDemand { cache_ns, .. } = self.policies.directory
+            && !members.is_empty()
+            && cache_ns > 0
+        {
+            let cache = &mut self.directory.cache;
+            if cache.len() >= CACHE_MAX {
+                cache.retain(|_, (_, until)| *until > now);
+            }
+            if cache.len() < CACHE_MAX {
+                cache.insert(name.to_string(), (members.clone(), now + cache_ns));
+            }
+        }
+        self.by_distance(members)
+    }
+
+    /// What was believed of an application's place was wrong.
+    pub(super) fn forget_place(&mut self, name: &str) {
+        self.directory.cache.remove(name);
+    }
+
+    /// Members, nearest first, of equally near ones by name; last those that have no route yet, as
+    /// just after one has joined.
+    fn by_distance(&self, members: Vec<String>) -> Vec<String> {
+        let mut near: Vec<(u64, String)> = members
+            .into_iter()
+            .take(1024)
+            .filter_map(|member| {
+                let distance = self.distance(self.address_of(&member)?);
+                Some((distance.unwrap_or(u64::MAX), member))
+            })
+            .collect();
+        near.sort();
+        near.dedup();
+        near.into_iter().map(|(_, member)| member).collect()
+    }
+
+    pub(super) fn directory_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        if self.directory.renew_at.is_none_or(|at| at > now) {
+            return;
+        }
+        self.publish_registrations(now, dt);
+        let directory = &mut self.directory;
+        for holders in directory.held.values_mut() {
+            holders.retain(|_, held| held.until > now);
+        }
+        directory.held.retain(|_, holders| !holders.is_empty());
+        directory.held_count = directory.held.values().map(BTreeMap::len).sum();
+        directory.is_stale = true;
+    }
+
+    /// Tells what can be reached now and could not before, and the other way round.
+    pub(super) fn directory_changes(&mut self) {
+        if core::mem::take(&mut self.directory.is_stale) {
+            let old = self.directory.places.keys().cloned();
+            let mut names: BTreeSet<String> = old.collect();
+            names.extend(self.registered.iter().cloned());
+            names.extend(self.directory.held.keys().cloned());
+            names.extend(self.store.applications().map(str::to_string));
+            self.directory.touched.append(&mut names);
+        }
+        for name in core::mem::take(&mut self.directory.touched) {
+            let places = self.places_of(&name);
+            let is_there = !places.is_empty();
+            let before = if is_there {
+                self.directory.places.insert(name.clone(), places)
+            } else {
+                self.directory.places.remove(&name)
+            };
+            match (before.is_some(), is_there) {
+                (true, false) => self.events.push_back(Event::Unreachable { name }),
+                (false, true) => self.events.push_back(Event::Reachable { name }),
+                _ => {}
+            }
+        }
+    }
+
+    /// Members that have an application, as far as this one knows without asking.
+    fn places_of(&self, name: &str) -> Vec<String> {
+        if self.member.is_none() {
+            return Vec::new();
+        }
+        match self.policies.directory {
+            DirectoryPolicy::Replicated => self.store.places(name).map(str::to_string).collect(),
+            DirectoryPolicy::OnDemand { .. } => {
+                let mut places = self.held_places(name);
+                if self.registered.contains(name) && !places.contains(&self.own) {
+                    places.push(self.own.clone());
+                }
+                places
+            }
+        }
+    }
+
+    /// Applications and the members that have them, for the RIB.
+    pub(super) fn places(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.directory.places
+    }
+
+    /// This IPCP is no member any more: it knows nothing of others.
+    pub(super) fn forget_directory(&mut self) {
+        self.registrations_wait();
+        let places = core::mem::take(&mut self.directory.places);
+        let answered = core::mem::take(&mut self.directory.answered);
+        self.directory = Directory {
+            places,
+            answered,
+            is_stale: true,
+            // Late answers are not taken for those of the next membership.
+            round: self.directory.round,
+            ..Directory::default()
+        };
+    }
+
+    /// Names of applications of this member.
+    pub(super) fn own_applications(&self) -> &BTreeSet<String> {
+        &self.registered
+    }
+}
+
+/// Weight of a member for a name: the members with the highest are its homes.
+fn weight(name: &str, member: &str) -> u64 {
+    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
+    for byte in name.bytes().chain([0]).chain(member.bytes()) {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    // FNV mixes the last bytes badly.
+    hash ^= hash >> 32;
+    hash.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}

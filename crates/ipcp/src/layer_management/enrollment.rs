@@ -1,0 +1,318 @@
+//! Joining a DIF through a neighbour.
+//!
+//! ```text
+//!  joining IPCP                                            member
+//!    M_START enrollment {name, former address}  --------->   chooses an address
+//!                                               <---------  M_START_R {address, DIF identity}
+//!                                               <---------  M_WRITE entries, routing ...
+//!                                               <---------  M_STOP enrollment
+//!    M_STOP_R                                   --------->
+//!    is a member; both are neighbours
+//! ```
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+
+use carina_cdap::{Message, Opcode};
+
+use super::addresses::{self, View};
+use super::dialect::{self, Enrolling, MemberValue, Object, result};
+use super::neighbours::Stage;
+use super::replicated::Kind;
+use super::{Management, Membership};
+use crate::api::{Event, N1Port};
+use crate::config::DifConfig;
+use crate::data_transfer::api::DataTransfer;
+
+/// How long an address counts as given although nobody has been seen with it.
+const PROMISE_NS: u64 = 120_000_000_000;
+
+/// What an IPCP that joins has learned so far.
+pub(super) struct Joining {
+    config: DifConfig,
+    /// Address and identity of the DIF, from M_START_R.
+    given: Option<(u64, u64)>,
+    pub(super) until: u64,
+}
+
+impl Joining {
+    pub(super) fn new(config: DifConfig, until: u64) -> Joining {
+        Joining {
+            config,
+            given: None,
+            until,
+        }
+    }
+
+    /// What is waited for.
+    pub(super) fn step(&self) -> &'static str {
+        match self.given {
+            None => "M_START of the enrollment",
+            Some(_) => "M_STOP of the enrollment, which follows what members know",
+        }
+    }
+}
+
+impl Management {
+    /// The channel is there: asks for an address.
+    pub(super) fn start_joining(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let value = Enrolling {
+            name: self.own.clone(),
+            address: self.former,
+            dif_id: 0,
+            incarnation: self.incarnation,
+        };
+        let value = Some(dialect::encode(&value));
+        let message = dialect::request(Opcode::Start, &Object::Enrollment, value);
+        self.tell(now, n1, message, true, dt);
+    }
+
+    /// M_START, at the member.
+    pub(super) fn on_enrollment_start(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let wanted = dialect::decode::<Enrolling>(dialect::bytes(message));
+        let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
+        let Some((wanted, up)) = wanted.zip(up).filter(|(wanted, up)| wanted.name == up.name)
+        else {
+            return self.reject(
+                now,
+                n1,
+                message,
+                result::VALUE,
+                "the enrollment is malformed",
+                dt,
+            );
+        };
+        if !matches!(up.stage, Stage::Admitting { .. }) {
+            let reason = "it is a member already";
+            return self.reject(now, n1, message, result::OPERATION, reason, dt);
+        }
+        if !self.asks_namesake(now, n1, message, &wanted, dt) {
+            self.enroll(now, n1, message, wanted, dt);
+        }
+    }
+
+    /// Gives the IPCP at the other end an address and what members know.
+    pub(super) fn enroll(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        wanted: Enrolling,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let until = now + 4 * self.policies.enrollment.step_ns;
+        let Some(address) = self.assign_address(now, &wanted.name, wanted.address) else {
+            let reason = "the DIF has no free address; its addresses are too narrow";
+            return self.reject(now, n1, message, result::ERROR, reason, dt);
+        };
+        let Some(member) = &self.member else { return };
+        let value = Enrolling {
+            address,
+            dif_id: member.dif_id,
+            ..wanted
+        };
+        let answer = dialect::answer(message, Some(dialect::encode(&value)));
+        self.reply(now, n1, &answer, dt);
+        if let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) {
+            up.stage = Stage::Admitting { address, until };
+        }
+        self.send_everything(now, n1, dt);
+        let message = dialect::request(Opcode::Stop, &Object::Enrollment, None);
+        self.tell(now, n1, message, true, dt);
+    }
+
+    /// An address for `name`: its former one if that is free, else what the policy says.
+    fn assign_address(&mut self, now: u64, name: &str, former: u64) -> Option<u64> {
+        let member = self.member.as_ref()?;
+        let last = addresses::last_address(member.config.widths.address);
+        let own = member.address;
+        let mut taken = self.taken(now);
+        taken.insert(own, self.own.clone());
+        let known = MemberValue::of(&self.store, name);
+        let known = known.map_or(0, |value| value.address);
+        let is_free = |address: u64| {
+            let owner = taken.get(&address);
+            address != 0 && address <= last && owner.is_none_or(|owner| owner == name)
+        };
+        let address = [former, known]
+            .into_iter()
+            .find(|address| is_free(*address));
+        let address = match address {
+            Some(address) => address,
+            None => {
+                let view = View {
+                    last,
+                    own,
+                    taken: &taken,
+                };
+                addresses::assign(&*self.policies.addresses, &view, &mut self.random)?
+            }
+        };
+        self.promised
+            .insert(address, (String::from(name), now + PROMISE_NS));
+        Some(address)
+    }
+
+    /// Addresses in use or promised, with their owners.
+    fn taken(&mut self, now: u64) -> BTreeMap<u64, String> {
+        self.promised.retain(|_, (_, until)| *until > now);
+        let promised = self
+            .promised
+            .iter()
+            .map(|(address, (name, _))| (*address, name.clone()));
+        let mut taken: BTreeMap<u64, String> = promised.collect();
+        for (origin, _, value) in self.store.all(Kind::Member) {
+            if let Some(value) = dialect::decode::<MemberValue>(value) {
+                taken.insert(value.address, String::from(origin));
+            }
+        }
+        taken
+    }
+
+    /// M_START_R, at the joining IPCP.
+    pub(super) fn on_enrollment_started(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let until = now + self.policies.enrollment.step_ns;
+        if !self.is_joining(n1) {
+            return;
+        }
+        if message.result != 0 {
+            let reason = format!("the member refused the enrollment: {}", message.reason);
+            let is_passing = message.result != result::REJECTED;
+            return self.attempt_failed(now, n1, &reason, is_passing, dt);
+        }
+        let value = dialect::decode::<Enrolling>(dialect::bytes(message));
+        let Some(value) = value.filter(|value| value.address != 0 && value.dif_id != 0) else {
+            let reason = "the answer to M_START of the enrollment is malformed";
+            return self.attempt_failed(now, n1, reason, true, dt);
+        };
+        let up = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut());
+        if let Some(Stage::Joining(joining)) = up.map(|up| &mut up.stage) {
+            let last = addresses::last_address(joining.config.widths.address);
+            if value.address > last {
+                let reason = "the address that the member gave is wider than the DIF's addresses";
+                return self.attempt_failed(now, n1, reason, false, dt);
+            }
+            joining.given = Some((value.address, value.dif_id));
+            joining.until = until;
+        }
+    }
+
+    /// M_STOP, at the joining IPCP: it knows what members know.
+    pub(super) fn on_enrollment_stop(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let up = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut());
+        let Some(up) = up else { return };
+        let Stage::Joining(Joining {
+            config,
+            given: Some((address, dif_id)),
+            ..
+        }) = &up.stage
+        else {
+            let reason = "no enrollment is under way";
+            return self.reject(now, n1, message, result::OPERATION, reason, dt);
+        };
+        let membership = Membership {
+            dif_id: *dif_id,
+            address: *address,
+            config: config.clone(),
+        };
+        up.stage = Stage::Neighbours;
+        let answer = message.answer();
+        self.reply(now, n1, &answer, dt);
+        if let Err(reason) = self.become_member(now, membership, dt) {
+            self.member = None;
+            return self.attempt_failed(now, n1, &reason, false, dt);
+        }
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.is_told = false;
+        }
+        self.neighbour_up(now, n1, dt);
+        self.start_waiting(now, dt);
+    }
+
+    /// M_STOP_R, at the member.
+    pub(super) fn on_enrollment_stopped(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+            return;
+        };
+        let Stage::Admitting { address, .. } = up.stage else {
+            return;
+        };
+        if message.result != 0 || address == 0 {
+            return self.up_ended(now, n1, "it did not finish its enrollment", dt);
+        }
+        up.stage = Stage::Neighbours;
+        up.address = address;
+        self.journal.count("enrolled-others");
+        self.neighbour_up(now, n1, dt);
+    }
+
+    /// Two members have one address and this one gives way, or its address is taken for another
+    /// reason: it takes a new one and goes on.
+    pub(super) fn readdress(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let Some(member) = &self.member else { return };
+        let old = member.address;
+        let last = addresses::last_address(member.config.widths.address);
+        let taken = self.taken(now);
+        let view = View {
+            last,
+            own: old,
+            taken: &taken,
+        };
+        // Not the block of the old address: that belongs to its other owner.
+        let fresh = addresses::assign(&addresses::Draw, &view, &mut self.random);
+        let Some(address) = fresh else {
+            return self.leave(now, "its address is taken and there is no other", dt);
+        };
+        if let Some(member) = &mut self.member {
+            member.address = address;
+        }
+        self.former = address;
+        self.journal.count("readdressed");
+        dt.set_address(carina_wire::dif::Address(address));
+        if let Some(routing) = &mut self.routing {
+            routing.set_own(now, address, &self.own);
+        }
+        self.links_again(now, dt);
+        self.publish_member(now, dt);
+        let text = format!(
+            "address {old} belongs to another member; this one has address {address} from here on"
+        );
+        self.events.push_back(Event::Notice { text });
+    }
+
+    /// Tells the DIF of this member.
+    pub(super) fn publish_member(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let Some(member) = &self.member else { return };
+        let value = self.member_value(member.address);
+        let own = self.own.clone();
+        match self.store.put(Kind::Member, &own, dialect::encode(&value)) {
+            Ok(entry) => self.flood(now, &[entry], None, dt),
+            Err(reason) => self.notice("member", &reason),
+        }
+    }
+}

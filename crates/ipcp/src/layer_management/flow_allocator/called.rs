@@ -1,0 +1,245 @@
+//! The called member.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use carina_cdap::Message;
+use carina_wire::dif::{Address, CepId};
+use carina_wire::{FlowSpec, check_name};
+
+use super::super::Management;
+use super::super::access::Deed;
+use super::super::dialect::{self, FlowObject, result};
+use super::super::flows::{Flow, Role, State};
+use super::super::rib::Asker;
+use super::REFUSED_NS;
+use crate::api::{Event, FlowKey};
+use crate::data_transfer::api::{DataTransfer, Open, Owner};
+
+impl Management {
+    /// M_CREATE at the called member.
+    pub(in super::super) fn on_flow_wanted(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        name: &str,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if let Some(key) = self.flows.find(name, Role::Called) {
+            return self.on_flow_wanted_again(now, asker, key, message, dt);
+        }
+        if let Some((answer, _)) = self.flows.refusals.get(name) {
+            let answer = answer.clone();
+            return self.reply_to(now, asker, &answer, dt);
+        }
+        if self.flows.ended.contains(name) {
+            self.journal.count("stale");
+            let ended = message
+                .answer()
+                .with_error(result::ERROR, "the flow has ended");
+            return self.reply_to(now, asker, &ended, dt);
+        }
+        let wanted = dialect::decode::<FlowObject>(dialect::bytes(message));
+        let spec = wanted
+            .as_ref()
+            .and_then(|wanted| wanted.spec.as_ref()?.read());
+        let is_sound = |wanted: &FlowObject| {
+            let own_name = name
+                .split_once('-')
+                .and_then(|(address, _)| address.parse().ok());
+            wanted.source_address == asker.address
+                && own_name == Some(asker.address)
+                && wanted.source_cep != 0
+                && message.invoke_id != 0
+                && check_name(&wanted.source).is_ok()
+                && check_name(&wanted.destination).is_ok()
+        };
+        let Some((wanted, spec)) = wanted.filter(is_sound).zip(spec) else {
+            let reason = "the flow is malformed";
+            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
+        };
+        match self.admit_flow(asker, name, message, wanted, spec) {
+            Ok((key, local, remote)) => {
+                let pending = message
+                    .answer()
+                    .with_error(result::PENDING, "the application decides");
+                self.reply_to(now, asker, &pending, dt);
+                self.events.push_back(Event::Incoming {
+                    flow: key,
+                    local,
+                    remote,
+                    spec,
+                });
+            }
+            Err((code, reason)) => {
+                self.journal.count("flows-refused");
+                let answer = message.answer().with_error(code, &reason);
+                self.flows
+                    .refused(now, name, answer.clone(), now + REFUSED_NS);
+                self.reply_to(now, asker, &answer, dt);
+            }
+        }
+    }
+
+    fn admit_flow(
+        &mut self,
+        asker: &Asker,
+        name: &str,
+        message: &Message,
+        wanted: FlowObject,
+        spec: FlowSpec,
+    ) -> Result<(FlowKey, String, String), (i32, String)> {
+        let FlowObject {
+            source,
+            destination,
+            ..
+        } = wanted;
+        if !self.registered.contains(&destination) || self.leaving.is_some() {
+            let reason = format!("{destination:?} is not registered at {}", self.own);
+            return Err((result::NOT_HERE, reason));
+        }
+        if !self
+            .policies
+            .access
+            .allows(&source, Deed::Flow { to: &destination })
+        {
+            let reason =
+                format!("{source:?} may not call {destination:?}; see policy access-control");
+            return Err((result::ACCESS, reason));
+        }
+        let cubes = self.member.as_ref().map(|member| &member.config.cubes[..]);
+        let cube = cubes
+            .unwrap_or_default()
+            .iter()
+            .find(|cube| u32::from(cube.id) == wanted.cube);
+        let Some(cube) = cube.cloned() else {
+            return Err((
+                result::VALUE,
+                format!("the DIF has no QoS cube {}", wanted.cube),
+            ));
+        };
+        let flow = Flow {
+            role: Role::Called,
+            local: destination.clone(),
+            remote: source.clone(),
+            spec,
+            cube,
+            name: name.to_string(),
+            member: asker.name.clone(),
+            address: asker.address,
+            incarnation: wanted.incarnation,
+            local_cep: CepId(0),
+            remote_cep: CepId(wanted.source_cep),
+            state: State::Deciding {
+                asker: asker.clone(),
+                request: message.clone(),
+            },
+            unreachable: None,
+            rolling: None,
+            rolled: None,
+        };
+        match self.flows.insert(flow) {
+            Some(key) => Ok((key, destination, source)),
+            None => Err((
+                result::ERROR,
+                format!("{} has as many flows as it can", self.own),
+            )),
+        }
+    }
+
+    fn on_flow_wanted_again(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        key: FlowKey,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self
+            .flows
+            .flows
+            .get(&key)
+            .filter(|flow| flow.member == asker.name)
+        else {
+            return self.discard(&asker.name, "flow-of-another");
+        };
+        let answer = match &flow.state {
+            State::Deciding { .. } => message
+                .answer()
+                .with_error(result::PENDING, "the application decides"),
+            State::Open {
+                answer: Some(answer),
+            } => answer.clone(),
+            _ => message
+                .answer()
+                .with_error(result::ERROR, "the flow has ended"),
+        };
+        self.reply_to(now, asker, &answer, dt);
+    }
+
+    /// The application has decided.
+    pub(in super::super) fn respond(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        answer: Result<(), String>,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.flows.flows.get(&key) else {
+            return;
+        };
+        let State::Deciding { asker, request } = &flow.state else {
+            return;
+        };
+        let (asker, request) = (asker.clone(), request.clone());
+        let opened = answer.and_then(|()| {
+            dt.open(
+                now,
+                Open {
+                    owner: Owner::Flow(key),
+                    cube: flow.cube.clone(),
+                    msg_boundaries: flow.spec.msg_boundaries,
+                    pinned: None,
+                },
+            )
+            .inspect_err(|reason| {
+                let reason = format!("no connection: {reason}");
+                self.events.push_back(Event::Closed {
+                    flow: key,
+                    is_graceful: false,
+                    reason,
+                });
+            })
+        });
+        match opened {
+            Ok(cep) => {
+                let value = FlowObject {
+                    destination_cep: cep.0,
+                    source_cep: flow.remote_cep.0,
+                    cube: u32::from(flow.cube.id),
+                    incarnation: self.incarnation,
+                    member: self.own.clone(),
+                    ..FlowObject::default()
+                };
+                let answer = dialect::answer(&request, Some(dialect::encode(&value)));
+                dt.connect(now, cep, Address(flow.address), flow.remote_cep);
+                if let Some(flow) = self.flows.flows.get_mut(&key) {
+                    flow.local_cep = cep;
+                    flow.state = State::Open {
+                        answer: Some(answer.clone()),
+                    };
+                }
+                self.reply_to(now, &asker, &answer, dt);
+            }
+            Err(reason) => {
+                let answer = request.answer().with_error(result::ERROR, &reason);
+                if let Some(flow) = self.flows.remove(key) {
+                    self.flows
+                        .refused(now, &flow.name, answer.clone(), now + REFUSED_NS);
+                }
+                self.reply_to(now, &asker, &answer, dt);
+            }
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! How flows end.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+
+use super::super::Management;
+use super::super::dialect::{self, FlowEnd, Object, result};
+use super::super::flows::{self, Role, State};
+use super::super::replicated::FORGET_NS;
+use super::super::rib::Asker;
+use super::{LINGER_NS, exchange};
+use crate::api::{Event, FlowKey};
+use crate::data_transfer::api::{DataTransfer, Owner};
+
+impl Management {
+    pub(in super::super) fn deallocate(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        reason: String,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.flows.flows.get_mut(&key) else {
+            return;
+        };
+        match &flow.state {
+            State::Open { .. } if reason.is_empty() => {
+                flow.state = State::Finishing;
+                dt.finish(now, key);
+            }
+            State::Finishing => {}
+            State::Deciding { .. } => {
+                let why = if reason.is_empty() {
+                    "the application does not want it"
+                } else {
+                    &reason
+                };
+                let why = why.to_string();
+                self.respond(now, key, Err(why), dt);
+            }
+            State::Looking | State::Lingering { .. } => {
+                // Its key will be that of another flow.
+                self.queries.forget_lookup(key);
+                self.flows.remove(key);
+                dt.close(now, Owner::Flow(key));
+            }
+            State::Asking { .. } | State::Open { .. } => {
+                self.end_flow(now, key, false, &reason, dt)
+            }
+        }
+    }
+
+    /// Everything that the application wrote is through.
+    pub(in super::super) fn flow_drained(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let flow = self.flows.flows.get(&key);
+        if flow.is_some_and(|flow| matches!(flow.state, State::Finishing)) {
+            self.end_flow(now, key, true, "", dt);
+        }
+    }
+
+    /// Ends this side of a flow and tells the other.
+    fn end_flow(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        is_graceful: bool,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.flows.remove(key) else {
+            return;
+        };
+        dt.close(now, Owner::Flow(key));
+        if flow.address != 0 {
+            self.end_remote(now, flow.address, &flow.name, is_graceful, reason, dt);
+        }
+    }
+
+    /// M_DELETE, repeated until it is answered or the other side must have noticed by itself.
+    pub(super) fn end_remote(
+        &mut self,
+        now: u64,
+        address: u64,
+        name: &str,
+        is_graceful: bool,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let value = FlowEnd {
+            is_graceful,
+            reason: reason.to_string(),
+            incarnation: self.incarnation,
+        };
+        let object = Object::Flow(Some(name.to_string()));
+        let mut message = dialect::request(Opcode::Delete, &object, Some(dialect::encode(&value)));
+        message.invoke_id = self.invoke();
+        self.send_to(now, address, message.encode(), dt);
+        let mut exchange = exchange(now, address, message);
+        // As long as the other member remembers this one: a flow without retransmission, or one
+        // that is idle, does not fail by itself when it is cut off.
+        exchange.give_up_at = now + FORGET_NS;
+        if self.flows.endings.len() < flows::FLOWS_MAX {
+            self.flows
+                .endings
+                .insert(exchange.message.invoke_id, exchange);
+        }
+    }
+
+    /// M_DELETE: the other side has ended the flow.
+    pub(in super::super) fn on_flow_deleted(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        name: &str,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let end = dialect::decode::<FlowEnd>(dialect::bytes(message));
+        let Some(end) = end else {
+            let reason = "the end of the flow is malformed";
+            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
+        };
+        self.reply_to(now, asker, &message.answer(), dt);
+        self.end_before_request(asker, name);
+        let own = asker.name == self.own;
+        for role in [Role::Caller, Role::Called] {
+            let Some(key) = self.flows.find(name, role) else {
+                continue;
+            };
+            let Some(flow) = self.flows.flows.get(&key) else {
+                continue;
+            };
+            // Both ends may be here: the one that said it is gone already.
+            let is_other = flow.member == asker.name && (!own || flow.address == asker.address);
+            let is_ended = matches!(flow.state, State::Lingering { .. });
+            if is_other && !is_ended {
+                self.ended_by_peer(now, key, &end, dt);
+            }
+        }
+    }
+
+    /// The end of a flow may overtake the request for it, or the last copy of that: nobody must be
+    /// asked any more, whose answer would find nobody.
+    fn end_before_request(&mut self, asker: &Asker, name: &str) {
+        let caller = name.split_once('-').map(|(address, _)| address);
+        let is_callers = caller.and_then(|address| address.parse().ok()) == Some(asker.address);
+        if is_callers && self.flows.find(name, Role::Called).is_none() {
+            self.flows.ended.insert(name.to_string());
+        }
+    }
+
+    fn ended_by_peer(&mut self, now: u64, key: FlowKey, end: &FlowEnd, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.flows.flows.get_mut(&key) else {
+            return;
+        };
+        let (is_graceful, reason) = (end.is_graceful, end.reason.clone());
+        match flow.state {
+            State::Asking { .. } | State::Looking => {
+                let reason = format!("{} ended it: {reason}", flow.member);
+                self.allocation_failed(now, key, reason, dt);
+            }
+            State::Finishing => {
+                self.flows.remove(key);
+                dt.close(now, Owner::Flow(key));
+            }
+            State::Open { .. } if is_graceful && !flow.cube.retransmission => {
+                let until = now + LINGER_NS;
+                flow.state = State::Lingering {
+                    until,
+                    is_graceful,
+                    reason,
+                };
+                self.flows.touch(key);
+            }
+            _ => self.close_flow(now, key, is_graceful, reason, dt),
+        }
+    }
+
+    /// A flow is over, and its application hears of it.
+    pub(super) fn close_flow(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        is_graceful: bool,
+        reason: String,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.flows.remove(key) else {
+            return;
+        };
+        dt.close(now, Owner::Flow(key));
+        if matches!(flow.state, State::Looking | State::Asking { .. }) {
+            self.events.push_back(Event::Allocated {
+                flow: key,
+                result: Err(reason),
+            });
+        } else if !matches!(flow.state, State::Finishing) {
+            self.events.push_back(Event::Closed {
+                flow: key,
+                is_graceful,
+                reason,
+            });
+        }
+    }
+
+    /// The connection of a flow has failed.
+    pub(in super::super) fn flow_failed(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.flows.flows.get(&key) else {
+            return;
+        };
+        self.journal.count("flows-failed");
+        let (address, name) = (flow.address, flow.name.clone());
+        self.close_flow(now, key, false, reason.to_string(), dt);
+        self.end_remote(now, address, &name, false, reason, dt);
+    }
+
+    /// All flows end: this IPCP is no member any more.
+    pub(in super::super) fn end_all_flows(
+        &mut self,
+        now: u64,
+        reason: &str,
+        tells: bool,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let keys: Vec<FlowKey> = self.flows.flows.keys().copied().collect();
+        for key in keys {
+            let Some(flow) = self.flows.flows.get(&key) else {
+                continue;
+            };
+            let (address, name) = (flow.address, flow.name.clone());
+            self.close_flow(now, key, false, reason.to_string(), dt);
+            if tells && address != 0 {
+                self.end_remote(now, address, &name, false, reason, dt);
+            }
+        }
+        if !tells {
+            self.flows.endings.clear();
+            self.flows.refusals.clear();
+        }
+    }
+}

@@ -1,0 +1,469 @@
+//! The flow allocator.
+//!
+//! ```text
+//!  caller's member                                         called member
+//!    M_CREATE flow {applications, spec, cube,   --------->
+//!                   CEP-id, address}            <---------  M_CREATE_R result 1 (pending)
+//!                                                           Event::Incoming, Command::Respond
+//!                                               <---------  M_CREATE_R {CEP-id}
+//!    Event::Allocated
+//!    =================== data, by EFCP ====================
+//!    Command::Deallocate, what was written is through
+//!    M_DELETE flow {is graceful, reason}        --------->  Event::Closed
+//!                                               <---------  M_DELETE_R
+//! ```
+//!
+//! Requests are repeated with the same invoke id until they are answered; the name of a flow (the
+//! caller's address and a nonce) makes them idempotent.
+
+mod called;
+mod ending;
+mod rolling;
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+use carina_wire::dif::{Address, CepId};
+use carina_wire::{FlowSpec, check_name};
+
+use super::dialect::{self, FlowObject, MemberValue, Object, SpecValue, result};
+use super::directory::Lookup;
+use super::flows::{Exchange, Flow, Role, State};
+use super::queries::What;
+use super::rib::Asker;
+use super::{MS, Management, qos};
+use crate::api::{Event, FlowKey};
+use crate::data_transfer::api::{DataTransfer, Open, Owner};
+
+/// First pause before a request is repeated.
+const REPEAT_NS: u64 = 500 * MS;
+
+/// Longest pause.
+const REPEAT_MAX_NS: u64 = 4_000 * MS;
+
+/// How long a member that says nothing is asked.
+const SILENCE_NS: u64 = 10_000 * MS;
+
+/// How long an application may take to decide.
+const DECISION_NS: u64 = 120_000 * MS;
+
+/// How long the end of a flow without retransmission waits for PDUs that are behind it.
+const LINGER_NS: u64 = 100 * MS;
+
+/// How long a refusal is remembered.
+const REFUSED_NS: u64 = 30_000 * MS;
+
+/// Members that are asked for one flow, at most.
+const CANDIDATES_MAX: usize = 8;
+
+impl Management {
+    pub(super) fn allocate_flow(
+        &mut self,
+        now: u64,
+        local: &str,
+        remote: &str,
+        spec: FlowSpec,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<FlowKey, String> {
+        let Some(member) = self.member.as_ref().filter(|_| self.leaving.is_none()) else {
+            return Err(format!("this IPCP is no member of DIF {:?}", self.dif));
+        };
+        check_name(local).map_err(|error| error.to_string())?;
+        check_name(remote).map_err(|error| error.to_string())?;
+        let cube = qos::select(&*self.policies.selection, &member.config.cubes, &spec)?.clone();
+        let name = format!("{}-{:016x}", member.address, self.random.nonce());
+        let flow = Flow {
+            role: Role::Caller,
+            local: local.to_string(),
+            remote: remote.to_string(),
+            spec,
+            cube,
+            name,
+            member: String::new(),
+            address: 0,
+            incarnation: 0,
+            local_cep: CepId(0),
+            remote_cep: CepId(0),
+            state: State::Looking,
+            unreachable: None,
+            rolling: None,
+            rolled: None,
+        };
+        let cube = flow.cube.clone();
+        let Some(key) = self.flows.insert(flow) else {
+            return Err("this member has as many flows as it can".to_string());
+        };
+        let open = Open {
+            owner: Owner::Flow(key),
+            cube,
+            msg_boundaries: spec.msg_boundaries,
+            pinned: None,
+        };
+        match dt.open(now, open) {
+            Ok(cep) => {
+                if let Some(flow) = self.flows.flows.get_mut(&key) {
+                    flow.local_cep = cep;
+                }
+            }
+            Err(reason) => {
+                self.flows.remove(key);
+                return Err(reason);
+            }
+        }
+        match self.lookup(now, remote) {
+            Lookup::Known(members) => self.flow_places(now, key, Ok(members), dt),
+            Lookup::Ask(homes) => {
+                let object = Object::Application(Some(remote.to_string()));
+                let message = dialect::request(Opcode::Start, &object, None);
+                let what = What::Lookup {
+                    flow: key,
+                    name: remote.to_string(),
+                };
+                self.query(now, homes, message, what, dt);
+            }
+        }
+        Ok(key)
+    }
+
+    /// It is known where the application of a flow is, or not.
+    pub(super) fn flow_places(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        members: Result<Vec<String>, String>,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.flows.flows.get(&key) else {
+            return;
+        };
+        if !matches!(flow.state, State::Looking) {
+            return;
+        }
+        let remote = flow.remote.clone();
+        match members {
+            Ok(members) if members.is_empty() => {
+                let reason = format!("no member of DIF {:?} has {remote:?}", self.dif);
+                self.allocation_failed(now, key, reason, dt);
+            }
+            Ok(mut members) => {
+                members.truncate(CANDIDATES_MAX);
+                self.ask_for_flow(now, key, members, "no member with it can be reached", dt);
+            }
+            Err(reason) => self.allocation_failed(now, key, reason, dt),
+        }
+    }
+
+    /// Asks the first of `members` for a flow; `reason` is what the one before said.
+    fn ask_for_flow(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        mut members: Vec<String>,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let next = loop {
+            if members.is_empty() {
+                break None;
+            }
+            let member = members.remove(0);
+            if let Some(address) = self.address_of(&member) {
+                break Some((member, address));
+            }
+        };
+        let Some((member, address)) = next else {
+            return self.allocation_failed(now, key, reason.to_string(), dt);
+        };
+        let invoke = self.invoke();
+        let source_address = self.member.as_ref().map_or(0, |member| member.address);
+        let is_reachable = self.distance(address).is_some();
+        let (incarnation, own) = (self.incarnation, self.own.clone());
+        let Some(flow) = self.flows.flows.get_mut(&key) else {
+            return;
+        };
+        let value = FlowObject {
+            source: flow.local.clone(),
+            destination: flow.remote.clone(),
+            source_address,
+            source_cep: flow.local_cep.0,
+            destination_cep: 0,
+            cube: u32::from(flow.cube.id),
+            spec: Some(SpecValue::from(flow.spec)),
+            incarnation,
+            member: own,
+        };
+        let object = Object::Flow(Some(flow.name.clone()));
+        let mut message = dialect::request(Opcode::Create, &object, Some(dialect::encode(&value)));
+        message.invoke_id = invoke;
+        flow.member = member;
+        flow.address = address;
+        flow.unreachable = (!is_reachable).then_some(now);
+        let bytes = message.encode();
+        flow.state = State::Asking {
+            exchange: exchange(now, address, message),
+            others: members,
+        };
+        self.send_to(now, address, bytes, dt);
+    }
+
+    fn allocation_failed(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        reason: String,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if self.flows.remove(key).is_some() {
+            self.journal.count("flows-refused");
+            dt.close(now, Owner::Flow(key));
+            self.events.push_back(Event::Allocated {
+                flow: key,
+                result: Err(reason),
+            });
+        }
+    }
+
+    /// An answer about a flow.
+    pub(super) fn on_flow_answer(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if message.opcode == Opcode::DeleteR {
+            return self.flow_end_known(asker, message.invoke_id);
+        }
+        let Some(Object::Flow(Some(name))) = Object::parse(&message.name) else {
+            return;
+        };
+        if message.opcode == Opcode::WriteR {
+            return self.on_flow_rolled(now, asker, &name, message, dt);
+        }
+        let key = self.flows.find(&name, Role::Caller);
+        let flow = key.and_then(|key| Some((key, self.flows.flows.get_mut(&key)?)));
+        let Some((key, flow)) = flow.filter(|(_, flow)| flow.member == asker.name) else {
+            // The flow was given up: the other side must not keep its half.
+            if message.result == 0 {
+                self.end_remote(now, asker.address, &name, false, "nobody waits for it", dt);
+            }
+            return;
+        };
+        let State::Asking { exchange, others } = &mut flow.state else {
+            return;
+        };
+        if exchange.message.invoke_id != message.invoke_id {
+            return self.journal.count("stale");
+        }
+        if message.result == result::PENDING {
+            if !core::mem::replace(&mut exchange.is_pending, true) {
+                exchange.give_up_at = now + DECISION_NS;
+            }
+            return;
+        }
+        if message.result != 0 {
+            let others = core::mem::take(others);
+            let reason = format!("{}: {}", flow.member, message.reason);
+            if message.result == result::NOT_HERE {
+                let remote = flow.remote.clone();
+                self.forget_place(&remote);
+                return self.ask_for_flow(now, key, others, &reason, dt);
+            }
+            return self.allocation_failed(now, key, reason, dt);
+        }
+        let value = dialect::decode::<FlowObject>(dialect::bytes(message));
+        let Some(value) = value.filter(|value| value.destination_cep != 0) else {
+            let reason = format!("the answer of {} is malformed", asker.name);
+            self.end_remote(now, asker.address, &name, false, &reason, dt);
+            return self.allocation_failed(now, key, reason, dt);
+        };
+        flow.remote_cep = CepId(value.destination_cep);
+        flow.incarnation = value.incarnation;
+        flow.state = State::Open { answer: None };
+        dt.connect(now, flow.local_cep, Address(flow.address), flow.remote_cep);
+        self.events.push_back(Event::Allocated {
+            flow: key,
+            result: Ok(()),
+        });
+    }
+
+    /// The other side knows of a flow's end.
+    fn flow_end_known(&mut self, asker: &Asker, invoke: i32) {
+        let ending = self.flows.endings.get(&invoke);
+        if ending.is_some_and(|ending| ending.address == asker.address) {
+            self.flows.endings.remove(&invoke);
+        }
+    }
+
+    pub(super) fn flows_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        if self.flows.due().is_none_or(|due| due > now) {
+            return;
+        }
+        for key in self.flows.timed() {
+            self.flow_timeout(now, key, dt);
+        }
+        let mut repeated = Vec::new();
+        self.flows.endings.retain(|_, ending| {
+            if ending.give_up_at <= now {
+                return false;
+            }
+            repeated.extend(ending.repeat(now));
+            true
+        });
+        for (address, bytes) in repeated {
+            self.journal.count("repeated");
+            self.send_to(now, address, bytes, dt);
+        }
+        self.flows.refusals.retain(|_, (_, until)| *until > now);
+    }
+
+    fn flow_timeout(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.flows.flows.get_mut(&key) else {
+            return;
+        };
+        if flow.lost_at().is_some_and(|at| at <= now) {
+            let reason = format!("member {} cannot be reached", flow.member);
+            self.journal.count("flows-failed");
+            let (address, name) = (flow.address, flow.name.clone());
+            self.close_flow(now, key, false, reason.clone(), dt);
+            // The way back may be there, or be there again: then it hears of it.
+            return self.end_remote(now, address, &name, false, &reason, dt);
+        }
+        match &mut flow.state {
+            State::Asking { exchange, others } if exchange.give_up_at <= now => {
+                let others = core::mem::take(others);
+                let reason = match flow.unreachable {
+                    None => format!("{} does not answer", flow.member),
+                    Some(_) => format!("there is no route to {}, which has it", flow.member),
+                };
+                let (address, name) = (flow.address, flow.name.clone());
+                // It may have answered all the same.
+                self.end_remote(now, address, &name, false, &reason, dt);
+                self.ask_for_flow(now, key, others, &reason, dt);
+                return;
+            }
+            State::Asking { exchange, .. } => {
+                if let Some((address, bytes)) = exchange.repeat(now) {
+                    self.journal.count("repeated");
+                    self.send_to(now, address, bytes, dt);
+                }
+                return;
+            }
+            State::Lingering {
+                until,
+                is_graceful,
+                reason,
+            } if *until <= now => {
+                let (is_graceful, reason) = (*is_graceful, reason.clone());
+                return self.close_flow(now, key, is_graceful, reason, dt);
+            }
+            _ => {}
+        }
+        if let Some(rolling) = &mut flow.rolling {
+            let next = rolling.repeat(now);
+            if rolling.give_up_at <= now {
+                flow.rolling = None;
+            } else if let Some((address, bytes)) = next {
+                self.send_to(now, address, bytes, dt);
+            }
+        }
+    }
+
+    /// Routes have changed: which members of flows can be reached.
+    pub(super) fn check_reachability(&mut self, now: u64, _dt: &mut dyn DataTransfer) {
+        let keys: Vec<(FlowKey, u64)> = self
+            .flows
+            .flows
+            .iter()
+            .filter(|(_, flow)| flow.address != 0)
+            .map(|(key, flow)| (*key, flow.address))
+            .collect();
+        for (key, address) in keys {
+            let is_reachable = self.distance(address).is_some();
+            if let Some(flow) = self.flows.flows.get_mut(&key) {
+                if is_reachable
+                    && flow.unreachable.is_some()
+                    && let State::Asking { exchange, .. } = &mut flow.state
+                {
+                    // What was sent without a route has not arrived.
+                    exchange.repeat_at = now;
+                    exchange.repeat_ns = REPEAT_NS / 2;
+                }
+                flow.unreachable = match (is_reachable, flow.unreachable) {
+                    (true, _) => None,
+                    (false, since) => Some(since.unwrap_or(now)),
+                };
+                if !is_reachable {
+                    self.flows.touch(key);
+                }
+            }
+        }
+    }
+
+    /// Members have changed: flows to one that restarted fail, flows to one with another address
+    /// go on with it.
+    pub(super) fn follow_members(
+        &mut self,
+        now: u64,
+        members: &BTreeSet<String>,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let flows = self.flows.flows.iter();
+        let keys: Vec<FlowKey> = flows
+            .filter(|(_, flow)| members.contains(&flow.member))
+            .map(|(key, _)| *key)
+            .collect();
+        for key in keys {
+            let Some(flow) = self.flows.flows.get_mut(&key) else {
+                continue;
+            };
+            let has_ended = matches!(flow.state, State::Looking | State::Lingering { .. });
+            if has_ended || flow.member == self.own {
+                continue;
+            }
+            let Some(value) = MemberValue::of(&self.store, &flow.member) else {
+                continue;
+            };
+            // One that has not answered yet has said nothing of its incarnation.
+            let is_known = flow.incarnation != 0;
+            if is_known && value.incarnation != flow.incarnation {
+                let reason = format!("member {} has restarted", flow.member);
+                self.journal.count("flows-failed");
+                self.close_flow(now, key, false, reason, dt);
+            } else if value.address != flow.address {
+                flow.address = value.address;
+                match &mut flow.state {
+                    State::Asking { exchange, .. } => exchange.address = value.address,
+                    State::Deciding { asker, .. } => asker.address = value.address,
+                    _ => dt.connect(now, flow.local_cep, Address(flow.address), flow.remote_cep),
+                }
+            }
+        }
+    }
+}
+
+impl Exchange {
+    /// The message again, when it is time.
+    fn repeat(&mut self, now: u64) -> Option<(u64, Vec<u8>)> {
+        if self.repeat_at > now {
+            return None;
+        }
+        self.repeat_ns = (self.repeat_ns * 2).min(REPEAT_MAX_NS);
+        self.repeat_at = now + self.repeat_ns;
+        Some((self.address, self.message.encode()))
+    }
+}
+
+fn exchange(now: u64, address: u64, message: Message) -> Exchange {
+    Exchange {
+        address,
+        message,
+        repeat_at: now + REPEAT_NS,
+        repeat_ns: REPEAT_NS,
+        give_up_at: now + SILENCE_NS,
+        is_pending: false,
+    }
+}

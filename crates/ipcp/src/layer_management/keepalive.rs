@@ -1,0 +1,55 @@
+//! Signs of life between neighbours.
+
+use alloc::vec::Vec;
+
+use carina_cdap::Opcode;
+
+use super::dialect::{self, Object};
+use super::neighbours::Stage;
+use super::{MS, Management};
+use crate::api::N1Port;
+use crate::data_transfer::api::DataTransfer;
+
+/// Signs of life that may be missing.
+const MISSED_MAX: u32 = 3;
+
+impl Management {
+    /// Interval of signs of life.
+    pub(super) fn keepalive_ns(&self) -> u64 {
+        let config = self.member.as_ref().map(|member| &member.config);
+        config.map_or(5_000, |config| u64::from(config.keepalive_ms.max(1))) * MS
+    }
+
+    pub(super) fn keepalive_due(&self) -> Option<u64> {
+        let ups = self.n1s.values().filter_map(|flow| flow.up.as_ref());
+        ups.filter(|up| matches!(up.stage, Stage::Neighbours))
+            .map(|up| up.ask_at)
+            .min()
+    }
+
+    pub(super) fn keepalive_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let interval = self.keepalive_ns();
+        let due: Vec<N1Port> = self
+            .n1s
+            .iter()
+            .filter(|(n1, _)| self.neighbour(**n1).is_some_and(|up| up.ask_at <= now))
+            .map(|(n1, _)| *n1)
+            .collect();
+        for n1 in due {
+            let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+                continue;
+            };
+            let is_silent = now.saturating_sub(up.heard) >= interval;
+            up.missed = if is_silent { up.missed + 1 } else { 0 };
+            up.ask_at = now + interval;
+            // The first look is one interval after the last sign: three questions go unanswered.
+            if up.missed > MISSED_MAX {
+                self.journal.count("keepalive-lost");
+                self.neighbour_lost(now, n1, "no sign of life", dt);
+            } else if is_silent {
+                let message = dialect::request(Opcode::Read, &Object::KeepAlive, None);
+                self.tell(now, n1, message, true, dt);
+            }
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Links to neighbours, the routing policy, and what follows from routes.
+
+use alloc::collections::BTreeMap;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::Opcode;
+use carina_wire::dif::Address;
+
+use super::Management;
+use super::dialect::{self, MemberValue, Object};
+use super::neighbours::Stage;
+use super::replicated::Kind;
+use crate::api::{Event, N1Port, N1Properties};
+use crate::data_transfer::api::{DataTransfer, Route};
+
+/// How soon after a change of routes it is looked who can be reached.
+const REFRESH_SOON_NS: u64 = 100_000_000;
+
+/// First pause before the N-1 flow to a lost neighbour is asked for.
+const SEEK_FIRST_NS: u64 = 1_000_000_000;
+
+/// A neighbour to which this side had an N-1 flow.
+#[derive(Debug)]
+pub(super) struct Lost {
+    at: u64,
+    pause: u64,
+    /// How many N-1 flows this side had.
+    wanted: usize,
+}
+
+impl Management {
+    /// The IPCP at the other end of `n1` is a neighbour from here on.
+    pub(super) fn neighbour_up(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let keepalive = self.keepalive_ns();
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let key = (flow.props.dif.clone(), flow.props.remote.clone());
+        let Some(up) = &mut flow.up else { return };
+        up.ask_at = now + keepalive;
+        let (name, address) = (up.name.clone(), up.address);
+        let there = self.n1s_to(&key);
+        if self.lost.get(&key).is_some_and(|lost| lost.wanted <= there) {
+            self.lost.remove(&key);
+        }
+        self.link_changed(now, address, dt);
+        self.events.push_back(Event::NeighbourUp {
+            name,
+            address: Address(address),
+            n1,
+        });
+        self.compare_with(now, n1, false, dt);
+    }
+
+    /// It is not any more, through `n1`.
+    pub(super) fn neighbour_down(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        name: &str,
+        address: u64,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.link_changed(now, address, dt);
+        // The other ways, before what waits for this one has to take one of them.
+        self.drain_routing(now, dt);
+        dt.move_waiting(now, n1);
+        let (name, reason) = (name.to_string(), reason.to_string());
+        self.events
+            .push_back(Event::NeighbourDown { name, n1, reason });
+    }
+
+    /// Tells data transfer and routing which N-1 flows lead to a neighbour now.
+    fn link_changed(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) {
+        let neighbours = self.neighbours();
+        let n1s = neighbours
+            .get(&address)
+            .map(Vec::as_slice)
+            .unwrap_or_default();
+        dt.set_neighbour(now, Address(address), n1s);
+        let Some(routing) = &mut self.routing else {
+            return;
+        };
+        match n1s.first() {
+            Some(best) => routing.handle_link_up(now, address, self.n1s[best].props.cost),
+            None => routing.handle_link_down(now, address),
+        }
+    }
+
+    /// This member has a new address: its links are reported again.
+    pub(super) fn links_again(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        for address in self.neighbours().into_keys() {
+            self.link_changed(now, address, dt);
+        }
+    }
+
+    /// Neighbours whose addresses have changed.
+    pub(super) fn follow_addresses(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let mut moved: Vec<(u64, u64)> = Vec::new();
+        for flow in self.n1s.values_mut() {
+            let Some(up) = &mut flow.up else { continue };
+            if !matches!(up.stage, Stage::Neighbours) {
+                continue;
+            }
+            let value = MemberValue::of(&self.store, &up.name);
+            let Some(value) = value.filter(|value| value.incarnation == up.incarnation) else {
+                continue;
+            };
+            if value.address != up.address {
+                moved.push((up.address, value.address));
+                up.address = value.address;
+            }
+        }
+        for (old, new) in moved {
+            self.link_changed(now, old, dt);
+            self.link_changed(now, new, dt);
+        }
+    }
+
+    /// Messages, routes and reachability after anything that the routing policy has heard.
+    pub(super) fn drain_routing(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let Some(routing) = &mut self.routing else {
+            return;
+        };
+        let mut messages = Vec::new();
+        while let Some(message) = routing.poll_message(now) {
+            messages.push(message);
+        }
+        let delta = routing.poll_routes();
+        let neighbours = if messages.is_empty() {
+            BTreeMap::new()
+        } else {
+            self.neighbours()
+        };
+        for (to, message) in messages {
+            let Some(n1) = neighbours.get(&to).and_then(|n1s| n1s.first()) else {
+                continue;
+            };
+            let value = Some(dialect::encode_routing(&message));
+            let message = dialect::request(Opcode::Write, &Object::Routing, value);
+            self.tell(now, *n1, message, false, dt);
+        }
+        if let Some(delta) = delta {
+            let changed = delta.changed.into_iter().map(|route| Route {
+                dst: Address(route.dst),
+                next: route.next.into_iter().map(Address).collect(),
+                alternates: route.alternates.into_iter().map(Address).collect(),
+            });
+            let changed: Vec<Route> = changed.collect();
+            let removed: Vec<Address> = delta.removed.into_iter().map(Address).collect();
+            // Another routing policy than before knows nothing of the routes of that one.
+            if core::mem::take(&mut self.is_routing_new) {
+                dt.set_forwarding(&changed);
+            } else {
+                dt.change_forwarding(&changed, &removed);
+            }
+            // Routes that change come in crowds, and this looks at every member.
+            self.refresh_at = self.refresh_at.min(now + REFRESH_SOON_NS);
+        }
+    }
+
+    /// Cost of the way to an address; `None` when there is none.
+    pub(super) fn distance(&self, address: u64) -> Option<u64> {
+        if self
+            .member
+            .as_ref()
+            .is_some_and(|member| member.address == address)
+        {
+            return Some(0);
+        }
+        let routing = self.routing.as_ref()?;
+        routing.table().get(&address).map(|route| route.cost)
+    }
+
+    /// Address of a member by its name, when it is known and visible.
+    pub(super) fn address_of(&self, name: &str) -> Option<u64> {
+        if name == self.own {
+            return self.member.as_ref().map(|member| member.address);
+        }
+        if !self.store.is_visible(name) {
+            return None;
+        }
+        MemberValue::of(&self.store, name).map(|value| value.address)
+    }
+
+    /// Names of visible members by address.
+    pub(super) fn members_by_address(&self) -> BTreeMap<u64, String> {
+        let others = self
+            .store
+            .visible(Kind::Member)
+            .filter_map(|(origin, _, value)| {
+                let value = dialect::decode::<MemberValue>(value)?;
+                Some((value.address, origin.to_string()))
+            });
+        others.collect()
+    }
+
+    /// A message of the routing policy of the neighbour over `n1`.
+    pub(super) fn on_routing(&mut self, now: u64, n1: N1Port, bytes: &[u8]) -> bool {
+        let Some(message) = dialect::decode_routing(bytes) else {
+            return false;
+        };
+        let from = self.neighbour(n1).map(|up| up.address);
+        if let (Some(from), Some(routing)) = (from, &mut self.routing) {
+            routing.handle_message(now, from, message);
+        }
+        true
+    }
+
+    /// Notes that an N-1 flow to a neighbour is wanted again.
+    pub(super) fn seek(&mut self, now: u64, dif: String, remote: String) {
+        if self.policies.enrollment.reconnects {
+            let at = now + self.random.about(SEEK_FIRST_NS);
+            let key = (dif, remote);
+            let wanted = self.n1s_to(&key) + 1;
+            let pause = SEEK_FIRST_NS;
+            let lost = self.lost.entry(key).or_insert(Lost { at, pause, wanted });
+            lost.wanted = lost.wanted.max(wanted);
+        }
+    }
+
+    /// N-1 flows to a name in an N-1 DIF that this side asked for.
+    fn n1s_to(&self, key: &(String, String)) -> usize {
+        let flows = self.n1s.values().map(|flow| &flow.props);
+        let is_such = |props: &&N1Properties| {
+            props.is_initiator && props.dif == key.0 && props.remote == key.1
+        };
+        flows.filter(is_such).count()
+    }
+
+    pub(super) fn reconnect_due(&self) -> Option<u64> {
+        self.lost.values().map(|lost| lost.at).min()
+    }
+
+    /// Asks for the N-1 flows of lost neighbours, with growing pauses.
+    pub(super) fn reconnect_timeout(&mut self, now: u64) {
+        let most = self.policies.enrollment.retry_max_ns;
+        let due: Vec<(String, String)> = self
+            .lost
+            .iter()
+            .filter(|(_, lost)| lost.at <= now)
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in due {
+            let there = self.n1s_to(&key);
+            let Some(lost) = self.lost.get_mut(&key) else {
+                continue;
+            };
+            lost.pause = (lost.pause * 2).min(most);
+            lost.at = now + self.random.about(lost.pause);
+            if there < lost.wanted {
+                let (dif, remote) = key;
+                self.events.push_back(Event::NeedN1 { dif, remote });
+            }
+        }
+    }
+
+    /// Sequence numbers of a channel run out: a new one is made while the old one goes on.
+    pub(super) fn channel_rollover(&mut self, now: u64, channel: u32, dt: &mut dyn DataTransfer) {
+        let Some(n1) = self.channels.get(&channel).copied() else {
+            return;
+        };
+        if self
+            .n1s
+            .get(&n1)
+            .is_some_and(|flow| flow.asking.is_none() && flow.answering.is_none())
+        {
+            self.journal.count("channel-rollover");
+            self.ask(now, n1, dt);
+        }
+    }
+
+    /// Periodic, and soon after each change of routes: who can be reached, whose entries count.
+    pub(super) fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let own = self.member.as_ref().map(|member| member.address);
+        let table = self.routing.as_ref().map(|routing| routing.table());
+        let is_reachable = |value: &[u8]| {
+            let value = dialect::decode::<MemberValue>(value);
+            value.is_some_and(|MemberValue { address, .. }| {
+                own == Some(address) || table.is_some_and(|table| table.contains_key(&address))
+            })
+        };
+        self.directory.is_stale |= self.store.refresh(now, is_reachable);
+        self.check_reachability(now, dt);
+        self.end_bans(now, dt);
+        if self.is_outranked() {
+            self.readdress(now, dt);
+        }
+    }
+
+    /// A visible member has this one's address, and the lower name.
+    fn is_outranked(&self) -> bool {
+        let Some(own) = self.member.as_ref().map(|member| member.address) else {
+            return false;
+        };
+        self.store.members_before().any(|value| {
+            dialect::decode::<MemberValue>(value).is_some_and(|value| value.address == own)
+        })
+    }
+}

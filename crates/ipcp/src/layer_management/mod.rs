@@ -1,0 +1,440 @@
+//! Layer management of one IPC process: every function acts on the RIB, its own or another
+//! member's, through CDAP.
+//!
+//! ```text
+//!   commands, events                          N-1 flows come and go
+//!        |   ^                                          |
+//!        v   |                                          v
+//!   +---------------------------------------------------------------+
+//!   | flow_allocator  directory  queries | neighbours -> enrollment |
+//!   |        |           |          |    | keepalive  link_state    |
+//!   |        +-----------+----------+----+-----+---------+          |
+//!   |                    rib: who may do what to which object       |
+//!   |                    dialect: names, classes, values            |
+//!   +---------------------------------------------------------------+
+//!          |  plain management PDUs      |  management channels
+//!          v                             v
+//!        data_transfer::DataTransfer (and its events back)
+//! ```
+//!
+//! Each file has one component: its state, and what it does to the others. Nothing here knows the
+//! payload type, a clock or a socket. `docs/management.md` has the protocol.
+
+mod access;
+mod addresses;
+mod dialect;
+mod directory;
+mod enrollment;
+mod flow_allocator;
+mod flows;
+pub mod fuzz;
+mod journal;
+mod keepalive;
+mod leaving;
+mod link_state;
+mod namesakes;
+mod neighbours;
+mod policies;
+mod policy_change;
+mod qos;
+mod queries;
+pub(crate) mod random;
+mod reading;
+mod registrations;
+mod replicated;
+mod replication;
+mod rib;
+mod view;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_routing::Routing;
+use carina_wire::dif::Address;
+use carina_wire::{FlowSpec, check_name};
+
+pub use access::{AccessControl, AllowAll, Deed, List};
+pub use addresses::{AddressAssignment, Blocks, Draw, Sequential, View};
+pub use policies::{DirectoryPolicy, EnrollmentPolicy, describe};
+pub use qos::{BestFit, FirstFit, QosSelection};
+
+use crate::api::{Command, Event, FlowKey, N1Dif, N1Port};
+use crate::config::{Config, DifConfig};
+use crate::data_transfer::api::{DataTransfer, Owner, Target, TransferEvent};
+use crate::layer::LayerManagement;
+use crate::policy::{Catalogue, component};
+use crate::seal::Toolbox;
+use directory::Directory;
+use flows::Flows;
+use journal::Journal;
+use leaving::Leaving;
+use link_state::Lost;
+use namesakes::Namesakes;
+use neighbours::N1;
+use policies::Policies;
+use queries::Queries;
+use random::Random;
+use replicated::{REFRESH_NS, Store};
+
+/// Milliseconds in nanoseconds.
+const MS: u64 = 1_000_000;
+
+/// How often neighbours compare what they hold.
+const COMPARE_NS: u64 = 30_000 * MS;
+/// After so long a new member has heard of the ways that there are.
+const SETTLE_NS: u64 = 10_000 * MS;
+
+/// Management of one IPC process.
+///
+/// See [`LayerManagement`].
+pub struct Management {
+    own: String,
+    dif: String,
+    given: Option<DifConfig>,
+    toolbox: Box<dyn Toolbox>,
+    catalogue: Catalogue,
+    random: Random,
+    incarnation: u64,
+    namesakes: Namesakes,
+    events: VecDeque<Event>,
+    journal: Journal,
+    policies: Policies,
+    /// What is there while this IPCP is a member.
+    member: Option<Membership>,
+    /// Address of an earlier membership of this DIF.
+    former: u64,
+    leaving: Option<Leaving>,
+    /// It left the DIF and has not been told to come back.
+    is_away: bool,
+    n1s: BTreeMap<N1Port, N1>,
+    /// As whoever binds this IPCP told.
+    n1_difs: Vec<N1Dif>,
+    channels: BTreeMap<u32, N1Port>,
+    last_channel: u32,
+    last_invoke: i32,
+    store: Store,
+    /// Addresses that were given out, and until when they count although their owner is unknown.
+    promised: BTreeMap<u64, (String, u64)>,
+    routing: Option<Box<dyn Routing>>,
+    /// The routing policy has given no routes yet; those in force may be another's.
+    is_routing_new: bool,
+    lost: BTreeMap<(String, String), Lost>,
+    registered: BTreeSet<String>,
+    directory: Directory,
+    flows: Flows,
+    queries: Queries,
+    /// Messages of this member to itself.
+    own_messages: VecDeque<Vec<u8>>,
+    refresh_at: u64,
+    compare_at: u64,
+    /// The earliest deadline, worked out after each call.
+    due: Option<u64>,
+}
+
+/// What a member knows of its DIF.
+struct Membership {
+    dif_id: u64,
+    address: u64,
+    config: DifConfig,
+}
+
+impl Management {
+    /// Management of an IPCP that is no member yet. The same `seed` and the same calls give the
+    /// same behaviour.
+    ///
+    /// # Errors
+    /// A name is no name, or a policy of the configuration does not exist.
+    pub fn new(
+        config: Config,
+        toolbox: Box<dyn Toolbox>,
+        catalogue: Catalogue,
+        seed: u64,
+    ) -> Result<Management, String> {
+        check_name(&config.name).map_err(|error| error.to_string())?;
+        check_name(&config.dif).map_err(|error| error.to_string())?;
+        let defaults = DifConfig::default();
+        let in_force = config.dif_config.as_ref().unwrap_or(&defaults);
+        catalogue.check(in_force)?;
+        let policies = Policies::make(&catalogue, in_force)?;
+        let mut random = Random::new(seed);
+        let incarnation = random.nonce();
+        Ok(Management {
+            store: Store::new(&config.name, incarnation),
+            own: config.name,
+            dif: config.dif,
+            given: config.dif_config,
+            toolbox,
+            catalogue,
+            incarnation,
+            namesakes: Namesakes::default(),
+            events: VecDeque::new(),
+            journal: Journal::default(),
+            policies,
+            member: None,
+            former: 0,
+            leaving: None,
+            is_away: false,
+            n1s: BTreeMap::new(),
+            n1_difs: Vec::new(),
+            channels: BTreeMap::new(),
+            last_channel: 0,
+            last_invoke: (random.next() >> 34) as i32,
+            random,
+            promised: BTreeMap::new(),
+            routing: None,
+            is_routing_new: true,
+            lost: BTreeMap::new(),
+            registered: BTreeSet::new(),
+            directory: Directory::default(),
+            flows: Flows::default(),
+            queries: Queries::default(),
+            own_messages: VecDeque::new(),
+            refresh_at: 0,
+            compare_at: 0,
+            due: None,
+        })
+    }
+
+    /// Everything that follows from what has just happened: messages to this member itself,
+    /// messages and routes of the routing policy, changes of the replicated state.
+    fn settle(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.tell_backlog(now, dt);
+        // Each round answers the messages of the one before; a conversation of this member with
+        // itself ends, and what is left waits for the next call.
+        for _ in 0..64 {
+            self.drain_routing(now, dt);
+            let Some(message) = self.own_messages.pop_front() else {
+                break;
+            };
+            self.on_own(now, &message, dt);
+        }
+        self.directory_changes();
+        self.flows.settle();
+        self.due = self.earliest();
+    }
+
+    /// The earliest deadline of any component.
+    fn earliest(&self) -> Option<u64> {
+        let always = [
+            self.neighbours_due(),
+            self.reconnect_due(),
+            self.leaving.as_ref().map(Leaving::due),
+            // A conversation of this member with itself goes on at once.
+            (!self.own_messages.is_empty()).then_some(0),
+        ];
+        let member = self.member.as_ref().map(|_| {
+            [
+                self.keepalive_due(),
+                self.flows.due(),
+                self.queries.due(),
+                self.directory.due(),
+                self.routing
+                    .as_ref()
+                    .and_then(|routing| routing.poll_timeout()),
+                Some(self.refresh_at.min(self.compare_at)),
+            ]
+        });
+        always
+            .into_iter()
+            .chain(member.into_iter().flatten())
+            .flatten()
+            .min()
+    }
+
+    /// Sends a plain management message to a member.
+    fn send_to(&mut self, now: u64, address: u64, message: Vec<u8>, dt: &mut dyn DataTransfer) {
+        if self.address() == Some(Address(address)) {
+            self.own_messages.push_back(message);
+        } else {
+            dt.send_management(now, Target::Address(Address(address)), &message);
+        }
+    }
+
+    /// A fresh invoke id.
+    fn invoke(&mut self) -> i32 {
+        self.last_invoke = self.last_invoke.checked_add(1).unwrap_or(1);
+        self.last_invoke
+    }
+
+    fn bootstrap(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        if self.member.is_some() {
+            self.notice("bootstrap", "this IPCP is a member already");
+            return;
+        }
+        let mut config = self.given.clone().unwrap_or_default();
+        if config.cubes.is_empty() {
+            config.cubes = qos::standard_cubes();
+        }
+        let view = View {
+            last: addresses::last_address(config.widths.address),
+            own: 0,
+            taken: &BTreeMap::new(),
+        };
+        let address = addresses::assign(&*self.policies.addresses, &view, &mut self.random);
+        let membership = Membership {
+            dif_id: self.random.nonce(),
+            address: address.unwrap_or(1),
+            config,
+        };
+        let configured = dt.configure(now, &membership.config);
+        if let Err(reason) = configured.and_then(|()| self.become_member(now, membership, dt)) {
+            self.events.push_back(Event::Left { reason });
+            return;
+        }
+        self.start_waiting(now, dt);
+    }
+
+    /// Takes up membership; data transfer is configured already.
+    fn become_member(
+        &mut self,
+        now: u64,
+        membership: Membership,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), String> {
+        self.policies = Policies::make(&self.catalogue, &membership.config)?;
+        let mut routing: Box<dyn Routing> = self
+            .catalogue
+            .make_for(component::ROUTING, &membership.config)?;
+        routing.set_own(now, membership.address, &self.own);
+        self.routing = Some(routing);
+        self.is_routing_new = true;
+        let address = Address(membership.address);
+        dt.set_address(address);
+        self.former = membership.address;
+        self.directory.is_stale = true;
+        self.directory.settled_at = now + SETTLE_NS;
+        let config = membership.config.clone();
+        self.member = Some(membership);
+        self.refresh_at = now + REFRESH_NS;
+        self.compare_at = now + self.random.about(COMPARE_NS);
+        self.events.push_back(Event::Enrolled { address, config });
+        self.publish_member(now, dt);
+        self.publish_registrations(now, dt);
+        Ok(())
+    }
+}
+
+impl LayerManagement for Management {
+    fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer) {
+        match command {
+            Command::Bootstrap => self.bootstrap(now, dt),
+            Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
+            Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
+            Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
+            Command::GiveUpN1 { n1, reason } => self.give_up_n1(now, n1, &reason, dt),
+            Command::N1Difs { difs } => self.n1_difs = difs,
+            Command::Leave => self.leave(now, "it was told to leave", dt),
+            Command::Expel { id, member } => self.expel(now, id, &member, dt),
+            Command::Register { name } => self.register(now, name, dt),
+            Command::Unregister { name } => self.unregister(now, &name, dt),
+            Command::Respond { flow, answer } => self.respond(now, flow, answer, dt),
+            Command::Deallocate { flow, reason } => self.deallocate(now, flow, reason, dt),
+            Command::Rib { id, member, op } => self.rib_command(now, id, member, op, dt),
+        }
+        self.settle(now, dt);
+    }
+
+    fn allocate(
+        &mut self,
+        now: u64,
+        local: &str,
+        remote: &str,
+        spec: FlowSpec,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<FlowKey, String> {
+        let key = self.allocate_flow(now, local, remote, spec, dt);
+        self.settle(now, dt);
+        key
+    }
+
+    fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
+        match event {
+            TransferEvent::Management { n1, src, message } => {
+                self.on_plain(now, n1, src, &message, dt);
+            }
+            TransferEvent::Channel { channel, message } => {
+                self.on_channel(now, channel, &message, dt);
+            }
+            TransferEvent::Failed {
+                owner: Owner::Channel(channel),
+                reason,
+            } => {
+                if let Some(n1) = self.channels.get(&channel).copied() {
+                    let reason = alloc::format!("the management channel failed: {reason}");
+                    self.neighbour_lost(now, n1, &reason, dt);
+                }
+            }
+            TransferEvent::Failed {
+                owner: Owner::Flow(flow),
+                reason,
+            } => {
+                self.flow_failed(now, flow, &reason, dt);
+            }
+            TransferEvent::Drained { flow } => self.flow_drained(now, flow, dt),
+            TransferEvent::Rollover {
+                owner: Owner::Flow(flow),
+            } => {
+                self.flow_rollover(now, flow, dt);
+            }
+            TransferEvent::Rollover {
+                owner: Owner::Channel(channel),
+            } => {
+                self.channel_rollover(now, channel, dt);
+            }
+            TransferEvent::Stuck { n1 } => self.n1_stuck(now, n1, dt),
+            TransferEvent::Notice { text } => self.events.push_back(Event::Notice { text }),
+        }
+        self.settle(now, dt);
+    }
+
+    fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.neighbours_timeout(now, dt);
+        self.reconnect_timeout(now);
+        self.leaving_timeout(now, dt);
+        if self.member.is_some() {
+            self.keepalive_timeout(now, dt);
+            self.flows_timeout(now, dt);
+            self.queries_timeout(now, dt);
+            self.directory_timeout(now, dt);
+            if let Some(routing) = &mut self.routing
+                && routing.poll_timeout().is_some_and(|at| at <= now)
+            {
+                routing.handle_timeout(now);
+            }
+            if self.refresh_at <= now {
+                self.refresh_at = now + REFRESH_NS;
+                self.refresh(now, dt);
+            }
+            if self.compare_at <= now {
+                self.compare_at = now + self.random.about(COMPARE_NS);
+                self.compare_all(now, dt);
+            }
+        }
+        self.settle(now, dt);
+    }
+
+    fn poll_timeout(&self) -> Option<u64> {
+        self.due
+    }
+
+    fn poll_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    fn address(&self) -> Option<Address> {
+        self.member.as_ref().map(|member| Address(member.address))
+    }
+}
+
+impl core::fmt::Debug for Management {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("Management")
+            .field("own", &self.own)
+            .field("dif", &self.dif)
+            .field("address", &self.address())
+            .field("n1s", &self.n1s.len())
+            .finish_non_exhaustive()
+    }
+}

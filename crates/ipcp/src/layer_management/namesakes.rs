@@ -1,0 +1,247 @@
+//! One name, one member: what tells a member that has started anew from another of its name.
+//!
+//! An entry of the same name with another incarnation may be left over from a member that died, or
+//! belong to one that lives. Before an IPCP is admitted, the member of its name is asked:
+//!
+//! ```text
+//!  joining IPCP               member it asks             member of the same name
+//!    M_START enrollment  ----->  M_START members/NAME  ----->
+//!      refused for good  <-----       <----- M_START_R {incarnation}: it lives
+//!            admitted    <-----       nothing within ANSWER_NS, or no way there: it does not
+//! ```
+//!
+//! Nobody answers before it is a member, and the question is younger than the attempt to join: an
+//! answer is proof. Where two were admitted all the same (at once by two members, in two parts of
+//! the DIF, because an answer was lost), each finds the member entry of the other in place of its
+//! own and says its own again, naming the other as its *rival*. An entry that names this
+//! incarnation was made after this one began, hence by one that lives; and whoever came later gives
+//! way.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+
+use carina_cdap::{Message, Opcode};
+
+use super::dialect::{self, Enrolling, MemberValue, Object, result};
+use super::queries::What;
+use super::replicated::{Entry, Key, Kind};
+use super::rib::Asker;
+use super::{MS, Management};
+use crate::api::N1Port;
+use crate::data_transfer::api::DataTransfer;
+
+/// How long the member of a name has to say that it lives; an IPCP that has started anew waits so
+/// long when its death is not known everywhere yet.
+const ANSWER_NS: u64 = 1_000 * MS;
+
+/// What an IPCP knows of others of its name.
+#[derive(Debug, Default)]
+pub(super) struct Namesakes {
+    /// Of how many before it this one knew when it became a member.
+    pub(super) generation: u64,
+    /// Incarnation of the one whose entry was found last.
+    pub(super) rival: u64,
+}
+
+/// An IPCP that waits to be admitted while the member of its name is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Waiting {
+    n1: N1Port,
+    channel: u32,
+    start: Message,
+    wanted: Enrolling,
+}
+
+impl Waiting {
+    /// The question to the member of the name.
+    pub(super) fn question(&self) -> Message {
+        let object = Object::Member(Some(self.wanted.name.clone()));
+        dialect::request(Opcode::Start, &object, None)
+    }
+}
+
+/// What follows from an entry of this member that it did not make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// This member says what is right.
+    Again(Entry),
+    /// Another member has the name and was there first.
+    GiveWay,
+    /// Nothing.
+    Nothing,
+}
+
+impl Management {
+    /// How long the member of a name is waited for.
+    pub(super) fn namesake_ns(&self) -> u64 {
+        ANSWER_NS.min(self.policies.enrollment.step_ns / 2)
+    }
+
+    /// Asks the member that has the name of an IPCP that joins, when there may be one. False when
+    /// there is none to ask.
+    pub(super) fn asks_namesake(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        start: &Message,
+        wanted: &Enrolling,
+        dt: &mut dyn DataTransfer,
+    ) -> bool {
+        let name = &wanted.name;
+        let value = MemberValue::of(&self.store, name);
+        let is_other = |value: &MemberValue| value.incarnation != wanted.incarnation;
+        let is_there = value.filter(is_other).is_some_and(|value| {
+            self.store.is_visible(name) && self.distance(value.address).is_some()
+        });
+        let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
+        let Some(up) = up.filter(|_| is_there) else {
+            return false;
+        };
+        let waiting = Waiting {
+            n1,
+            channel: up.channel,
+            start: start.clone(),
+            wanted: wanted.clone(),
+        };
+        self.journal.count("namesakes-asked");
+        let (message, member) = (waiting.question(), name.clone());
+        let what = What::Namesake(Box::new(waiting));
+        self.query(now, alloc::vec![member], message, what, dt);
+        true
+    }
+
+    /// M_START of a member: somebody of its name wants to join elsewhere.
+    pub(super) fn on_namesake(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        name: &str,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let member = self.member.as_ref().filter(|_| self.leaving.is_none());
+        let answer = match member.filter(|_| name == self.own) {
+            Some(member) => {
+                let value = self.member_value(member.address);
+                dialect::answer(message, Some(dialect::encode(&value)))
+            }
+            None => {
+                let reason = "that member is not this one";
+                message.answer().with_error(result::OBJECT, reason)
+            }
+        };
+        self.reply_to(now, asker, &answer, dt);
+    }
+
+    /// The member of the name has answered with `incarnation`, or nobody has.
+    pub(super) fn namesake_said(
+        &mut self,
+        now: u64,
+        waiting: Waiting,
+        incarnation: Option<u64>,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Waiting {
+            n1,
+            channel,
+            start,
+            wanted,
+        } = waiting;
+        let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
+        if up.is_none_or(|up| up.channel != channel) {
+            return self.journal.count("stale");
+        }
+        if incarnation.is_none_or(|other| other == wanted.incarnation) {
+            return self.enroll(now, n1, &start, wanted, dt);
+        }
+        let name = &wanted.name;
+        let reason = taken(name);
+        self.notice(name, &format!("{name:?} was refused: {reason}"));
+        self.journal.count("namesakes-refused");
+        let answer = start.answer().with_error(result::REJECTED, &reason);
+        self.reply(now, n1, &answer, dt);
+    }
+
+    /// The member entry of this name by another incarnation, if this is one.
+    pub(super) fn namesake(&self, entry: &Entry) -> Option<MemberValue> {
+        let Key { origin, kind, .. } = &entry.key;
+        if *kind != Kind::Member || *origin != self.own {
+            return None;
+        }
+        let value = dialect::decode::<MemberValue>(entry.value.as_ref()?)?;
+        (value.incarnation != self.incarnation).then_some(value)
+    }
+
+    /// An entry of this member came that it did not make; `namesake` is its value when it is the
+    /// member entry of another incarnation.
+    pub(super) fn settle_dispute(
+        &mut self,
+        now: u64,
+        key: &Key,
+        namesake: Option<MemberValue>,
+    ) -> Verdict {
+        let Some(address) = self.member.as_ref().map(|member| member.address) else {
+            // An IPCP that is no member has nothing to say about itself.
+            if let Some(former) = namesake {
+                let generation = former.generation.saturating_add(1);
+                self.namesakes.generation = self.namesakes.generation.max(generation);
+            }
+            return Verdict::Nothing;
+        };
+        if self.leaving.is_some() {
+            return Verdict::Nothing;
+        }
+        self.journal.count("entries-disputed");
+        let Some(other) = namesake else {
+            return Verdict::Again(self.store.reissue(now, key));
+        };
+        if self.has_precedence(&other) {
+            return Verdict::GiveWay;
+        }
+        self.namesakes.rival = other.incarnation;
+        let value = dialect::encode(&self.member_value(address));
+        match self.store.put(key.kind, &key.name, value) {
+            Ok(entry) => Verdict::Again(entry),
+            Err(_) => Verdict::Nothing,
+        }
+    }
+
+    /// Another incarnation lives and was a member first.
+    fn has_precedence(&mut self, other: &MemberValue) -> bool {
+        if other.rival != self.incarnation {
+            // It has not heard of this one: it may be dead.
+            return false;
+        }
+        self.journal.count("namesakes-met");
+        let own = (self.namesakes.generation, self.incarnation);
+        if (other.generation, other.incarnation) < own {
+            return true;
+        }
+        let text = format!("another member has the name {:?}; it leaves", self.own);
+        self.notice("namesake", &text);
+        false
+    }
+
+    /// Leaves, since the name is another's. What the DIF knows under it is that one's: nothing is
+    /// taken back.
+    pub(super) fn give_way(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let reason = taken(&self.own);
+        self.depart(now, &reason, dt);
+    }
+
+    /// What the DIF is told of this member.
+    pub(super) fn member_value(&self, address: u64) -> MemberValue {
+        MemberValue {
+            address,
+            incarnation: self.incarnation,
+            generation: self.namesakes.generation,
+            rival: self.namesakes.rival,
+        }
+    }
+}
+
+/// Why an IPCP may not have its name, and what would help.
+fn taken(name: &str) -> String {
+    format!("{name:?} is the name of another member, which lives; choose another (--ipcp NAME)")
+}

@@ -1,0 +1,422 @@
+//! N-1 flows, and how the IPCPs at their ends become neighbours.
+//!
+//! ```text
+//!  asking side                                             answering side (a member)
+//!    M_CONNECT {nonce}                        ---------->
+//!                                             <----------  M_WRITE authentication {both nonces}
+//!    M_WRITE authentication {token}           ---------->        as often as the policy wants
+//!                                             <----------  M_CONNECT_R {both nonces, DIF identity}
+//!    M_READ enrollment, piece by piece        <--------->  M_READ_R {DIF's configuration}
+//!       (only an IPCP that is no member)
+//!    M_START channel {CEP-id}                 ---------->
+//!                                             <----------  M_START_R channel {CEP-id}
+//!    ======================= management channel, protected =======================
+//! ```
+//!
+//! All of this are plain management PDUs, in lock-step: the asking side repeats its last message
+//! until the next one comes, the answering side repeats its answer when it is asked again. Nonces
+//! tell an attempt from any other. When both sides ask at once, an IPCP that is no member goes on
+//! and a member yields to it; of two members the one with the lower name goes on.
+
+mod answering;
+mod asking;
+mod parting;
+mod terms;
+mod timing;
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Connection, Limits, Message, Opcode, Rules};
+use carina_wire::dif::Address;
+
+use super::dialect::Object;
+use super::enrollment::Joining;
+use super::{MS, Management};
+use crate::api::{Event, N1Port, N1Properties};
+use crate::data_transfer::api::{DataTransfer, Owner, Target};
+use crate::seal::Authenticator;
+
+pub(super) use answering::Answering;
+pub(super) use asking::Asking;
+use parting::Parting;
+use terms::{is_none, too_small};
+
+/// First pause before a message is repeated.
+const REPEAT_FIRST_NS: u64 = 250 * MS;
+
+/// Longest pause before a message is repeated.
+const REPEAT_MAX_NS: u64 = 4_000 * MS;
+
+/// First pause before another attempt.
+const RETRY_FIRST_NS: u64 = 500 * MS;
+
+/// Room that a protected PDU may need beyond the DIF's longest, assumed while the protection is
+/// not known yet.
+const PROTECTION_RESERVE: usize = 64;
+
+/// Longest PDU of any DIF.
+const MAX_PDU_MAX: usize = 65_535;
+
+/// An N-1 flow.
+pub(super) struct N1 {
+    pub(super) props: N1Properties,
+    pub(super) asking: Option<Asking>,
+    pub(super) answering: Option<Answering>,
+    pub(super) up: Option<Up>,
+    /// When this side asks (again).
+    retry_at: Option<u64>,
+    retry_ns: u64,
+    /// A failed enrollment was told already, and nothing has changed since.
+    pub(super) is_told: bool,
+    /// The other end has refused for good.
+    is_refused: bool,
+    /// The other end has shown that it is a member.
+    is_promising: bool,
+    /// When this side asked last.
+    asked_at: u64,
+    /// It has its turn when the attempt over another flow is over.
+    is_waiting: bool,
+    /// Attempts in a row of which nothing was heard.
+    unheard: u32,
+    /// The neighbour was lost then, and nothing was heard since.
+    lost_at: Option<u64>,
+    /// This side has said goodbye, and lets the flow go when the time is over.
+    parting: Option<Parting>,
+}
+
+/// A management channel to the IPCP at the other end.
+pub(super) struct Up {
+    pub(super) name: String,
+    pub(super) address: u64,
+    pub(super) incarnation: u64,
+    pub(super) channel: u32,
+    pub(super) cdap: Connection,
+    /// Nonces of the attempt that made it.
+    nonces: (u64, u64),
+    /// What the answering side said last, to say it again.
+    reply: Vec<u8>,
+    pub(super) stage: Stage,
+    /// When something came last.
+    pub(super) heard: u64,
+    pub(super) ask_at: u64,
+    pub(super) missed: u32,
+}
+
+/// How far two IPCPs are that have a channel.
+pub(super) enum Stage {
+    /// This IPCP joins the DIF through the other.
+    Joining(Joining),
+    /// The other joins through this one; it has been given an address or not.
+    Admitting { address: u64, until: u64 },
+    /// Both are members.
+    Neighbours,
+}
+
+/// What this side and the other need to go from authentication to a channel.
+pub(super) struct Proof {
+    pub(super) auth: Option<Box<dyn Authenticator>>,
+    pub(super) secret: Option<[u8; 32]>,
+}
+
+impl Proof {
+    fn none() -> Proof {
+        Proof {
+            auth: None,
+            secret: None,
+        }
+    }
+}
+
+impl Management {
+    pub(super) fn n1_up(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        props: N1Properties,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if self.n1s.contains_key(&n1) {
+            self.n1_down(now, n1, "it came up again", dt);
+        }
+        dt.add_n1(n1, &props);
+        self.is_away = false;
+        let starts = self.member.is_none() || props.is_initiator;
+        self.n1s.insert(
+            n1,
+            N1 {
+                props,
+                asking: None,
+                answering: None,
+                up: None,
+                retry_at: None,
+                retry_ns: RETRY_FIRST_NS,
+                is_told: false,
+                is_refused: false,
+                is_promising: false,
+                asked_at: 0,
+                is_waiting: false,
+                unheard: 0,
+                lost_at: None,
+                parting: None,
+            },
+        );
+        if starts && self.leaving.is_none() {
+            self.ask(now, n1, dt);
+        }
+    }
+
+    pub(super) fn n1_down(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if !self.n1s.contains_key(&n1) {
+            return;
+        }
+        let reason = format!("the N-1 flow ended: {reason}");
+        let was_asking = self.n1s[&n1].asking.is_some() || self.is_joining(n1);
+        if was_asking && self.member.is_none() {
+            self.events.push_back(Event::EnrollFailed {
+                n1,
+                reason: reason.clone(),
+            });
+        }
+        self.stop_asking(now, n1, dt);
+        self.up_ended(now, n1, &reason, dt);
+        let Some(gone) = self.n1s.remove(&n1) else {
+            return;
+        };
+        dt.remove_n1(now, n1);
+        let is_given_up = gone.is_refused || gone.parting.is_some();
+        let is_wanted = gone.props.is_initiator && !is_given_up && !self.is_away;
+        if is_wanted && !gone.props.remote.is_empty() {
+            self.seek(now, gone.props.dif, gone.props.remote);
+        }
+        self.start_waiting(now, dt);
+    }
+
+    /// The order to enroll through this flow.
+    pub(super) fn enroll_by(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            let reason = "there is no such N-1 flow".to_string();
+            self.events.push_back(Event::EnrollFailed { n1, reason });
+            return;
+        };
+        flow.is_told = false;
+        flow.is_refused = false;
+        flow.retry_ns = RETRY_FIRST_NS;
+        self.is_away = false;
+        if flow.asking.is_none() && flow.up.is_none() {
+            self.ask(now, n1, dt);
+        }
+    }
+
+    /// N-1 flows that wait until this IPCP is a member, or for another chance to become one.
+    pub(super) fn start_waiting(&mut self, now: u64, _dt: &mut dyn DataTransfer) {
+        let is_member = self.member.is_some();
+        for flow in self.n1s.values_mut() {
+            let is_busy = flow.asking.is_some() || flow.up.is_some() || flow.answering.is_some();
+            let is_idle = !is_busy && flow.parting.is_none();
+            if is_idle && (flow.props.is_initiator || !is_member) && self.leaving.is_none() {
+                flow.retry_at = Some(flow.retry_at.unwrap_or(now).min(now + 50 * MS));
+            }
+        }
+    }
+
+    /// A PDU of the neighbour at the other end, or of a member through it.
+    pub(super) fn on_plain(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        src: Address,
+        bytes: &[u8],
+        dt: &mut dyn DataTransfer,
+    ) {
+        let peer = format!("N-1 flow {}", n1.0);
+        let message = match Message::decode(bytes) {
+            Ok(message) => message,
+            Err(error) => return self.discard(&peer, error.name()),
+        };
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return self.discard(&peer, "unknown-n1");
+        };
+        (flow.unheard, flow.lost_at) = (0, None);
+        if flow.parting.is_some() {
+            return self.journal.count("parting");
+        }
+        match (message.opcode, Object::parse(&message.name)) {
+            (Opcode::Connect, _) => self.on_connect(now, n1, &message, dt),
+            (Opcode::ConnectR, _) => self.on_connect_answer(now, n1, &message, dt),
+            (Opcode::Release, _) => self.on_plain_release(now, n1),
+            (Opcode::Write, Some(Object::Authentication)) => {
+                self.on_authentication(now, n1, &message, dt);
+            }
+            (Opcode::Read, Some(Object::Enrollment)) => self.on_piece_wanted(now, n1, &message, dt),
+            (Opcode::ReadR, Some(Object::Enrollment)) => self.on_piece(now, n1, &message, dt),
+            (Opcode::Start, Some(Object::Channel)) => self.on_channel_wanted(now, n1, &message, dt),
+            (Opcode::StartR, Some(Object::Channel)) => {
+                self.on_channel_answer(now, n1, &message, dt);
+            }
+            _ => self.on_routed(now, n1, src, message, dt),
+        }
+    }
+
+    /// Sends a plain message to the other end.
+    fn send_plain(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) -> Vec<u8> {
+        let bytes = message.encode();
+        dt.send_management(now, Target::N1(n1), &bytes);
+        bytes
+    }
+
+    /// The channel is there at both ends. A former one over the same flow ends; the same IPCP
+    /// stays a neighbour all the while.
+    fn channel_is_up(&mut self, now: u64, n1: N1Port, up: Up, dt: &mut dyn DataTransfer) {
+        let is_same = self.n1s[&n1].up.as_ref().is_some_and(|old| {
+            old.incarnation == up.incarnation && matches!(old.stage, Stage::Neighbours)
+        });
+        if is_same {
+            if let Some(old) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.take()) {
+                self.channels.remove(&old.channel);
+                dt.close(now, Owner::Channel(old.channel));
+            }
+        } else {
+            self.up_ended(now, n1, "the other end has started anew", dt);
+        }
+        self.channels.insert(up.channel, n1);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        flow.retry_at = None;
+        flow.retry_ns = RETRY_FIRST_NS;
+        (flow.unheard, flow.lost_at) = (0, None);
+        let is_member = matches!(up.stage, Stage::Neighbours);
+        flow.up = Some(up);
+        if is_member && is_same {
+            self.compare_with(now, n1, false, dt);
+        } else if is_member {
+            self.neighbour_up(now, n1, dt);
+        }
+    }
+
+    /// The channel over `n1` is no more.
+    pub(super) fn up_ended(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        let is_parting = flow.parting.is_some();
+        let Some(up) = flow.up.take() else { return };
+        self.channels.remove(&up.channel);
+        dt.close(now, Owner::Channel(up.channel));
+        // What waits goes another way, and not out of here without protection.
+        if matches!(up.stage, Stage::Neighbours) && !is_parting {
+            self.neighbour_down(now, n1, &up.name, up.address, reason, dt);
+        }
+        dt.set_parting(n1, false);
+        dt.set_sealer(n1, None);
+    }
+
+    /// The neighbour does not answer, or broke off: the channel ends and, on the side that asked
+    /// for the N-1 flow, another attempt is made.
+    pub(super) fn neighbour_lost(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if self.is_joining(n1) {
+            return self.attempt_failed(now, n1, reason, true, dt);
+        }
+        self.up_ended(now, n1, reason, dt);
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.lost_at = Some(now);
+        }
+        self.retry_later(now, n1);
+    }
+
+    /// Nothing is heard over an N-1 flow: it is given back, for it may lead nowhere.
+    fn give_back(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        self.stop_asking(now, n1, dt);
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        (flow.unheard, flow.lost_at, flow.retry_at) = (0, None, None);
+        self.journal.count("n1-silent");
+        let reason = "nothing is heard from its other end".to_string();
+        self.events.push_back(Event::DropN1 { n1, reason });
+    }
+
+    /// An N-1 flow took nothing for too long: it is given back.
+    pub(super) fn n1_stuck(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let reason = "it took nothing although PDUs wait".to_string();
+        self.journal.count("n1-stuck");
+        self.up_ended(now, n1, &reason, dt);
+        self.events.push_back(Event::DropN1 { n1, reason });
+    }
+
+    /// The connections that CDAP allows: made when the exchange above is over.
+    fn cdap(now: u64, connect: &Message, is_initiator: bool) -> Connection {
+        let mut cdap = Connection::new(Rules::NATIVE, Limits::default());
+        let mut request = connect.clone();
+        // A new connection accepts M_CONNECT in either direction, and then its answer.
+        let made = if is_initiator {
+            let sent = cdap.send_request(now, &mut request, true);
+            sent.and_then(|()| cdap.receive(now, &request.answer()).map(|_| ()))
+        } else {
+            let received = cdap.receive(now, &request);
+            received.and_then(|_| cdap.send_answer(now, &request.answer()))
+        };
+        debug_assert!(made.is_ok(), "{made:?}");
+        cdap
+    }
+
+    /// Number of a new channel.
+    fn new_channel(&mut self) -> u32 {
+        self.last_channel = self.last_channel.wrapping_add(1);
+        self.last_channel
+    }
+
+    pub(super) fn is_joining(&self, n1: N1Port) -> bool {
+        let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
+        up.is_some_and(|up| matches!(up.stage, Stage::Joining(_)))
+    }
+
+    /// N-1 flows to each neighbour, by its address, best first.
+    pub(super) fn neighbours(&self) -> BTreeMap<u64, Vec<N1Port>> {
+        let mut neighbours: BTreeMap<u64, Vec<N1Port>> = BTreeMap::new();
+        for n1 in self.n1s.keys() {
+            if let Some(up) = self.neighbour(*n1) {
+                neighbours.entry(up.address).or_default().push(*n1);
+            }
+        }
+        for n1s in neighbours.values_mut() {
+            n1s.sort_by_key(|n1| (self.n1s[n1].props.cost, *n1));
+        }
+        neighbours
+    }
+
+    /// The neighbour over `n1`, when it is one.
+    pub(super) fn neighbour(&self, n1: N1Port) -> Option<&Up> {
+        let flow = self.n1s.get(&n1).filter(|flow| flow.parting.is_none())?;
+        let up = flow.up.as_ref()?;
+        matches!(up.stage, Stage::Neighbours).then_some(up)
+    }
+}

@@ -1,0 +1,89 @@
+//! An N-1 flow is given up while the member stays: its neighbour hears so before it ends.
+//!
+//! ```text
+//!   neighbours  --[told to give it up]-->  PARTING  --[500 ms]-->  given back (DropN1)
+//!                 link down, M_RELEASE              channel ends
+//! ```
+//!
+//! From the order on no data is sent through it: what waited for it goes another way. What the
+//! other side sent before it heard is taken until the N-1 flow is given back.
+
+use alloc::string::{String, ToString};
+
+use carina_cdap::{Message, Opcode};
+
+use super::super::{MS, Management};
+use crate::api::{Event, N1Port};
+use crate::data_transfer::api::DataTransfer;
+
+/// How long the last message has to leave, and its answer to come.
+const GOODBYE_NS: u64 = 500 * MS;
+
+/// An N-1 flow that is given up.
+#[derive(Debug)]
+pub(super) struct Parting {
+    /// When it is given back; `None` when that has happened, and only its end is waited for.
+    at: Option<u64>,
+    reason: String,
+}
+
+impl Parting {
+    pub(super) fn due(&self) -> Option<u64> {
+        self.at
+    }
+}
+
+impl Management {
+    /// The order to use an N-1 flow no more.
+    pub(in super::super) fn give_up_n1(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.stop_asking(now, n1, dt);
+        let neighbour = self.neighbour(n1);
+        let neighbour = neighbour.map(|up| (up.name.clone(), up.address));
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if flow.parting.is_some() {
+            return;
+        }
+        (flow.answering, flow.retry_at, flow.is_waiting) = (None, None, false);
+        let at = match flow.up {
+            Some(_) => now + GOODBYE_NS,
+            None => now,
+        };
+        let reason = reason.to_string();
+        flow.parting = Some(Parting {
+            at: Some(at),
+            reason,
+        });
+        let reason = "this member gives the N-1 flow up";
+        // The other way first, so that nothing is sent after the goodbye.
+        if let Some((name, address)) = neighbour {
+            dt.set_parting(n1, true);
+            self.neighbour_down(now, n1, &name, address, reason, dt);
+        }
+        self.tell(now, n1, Message::new(Opcode::Release), true, dt);
+        self.journal.count("n1-given-up");
+    }
+
+    /// Lets an N-1 flow go whose time is over; true while or when it is given up.
+    pub(super) fn parts(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) -> bool {
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return false;
+        };
+        let Some(parting) = &mut flow.parting else {
+            return false;
+        };
+        if parting.at.take_if(|at| *at <= now).is_some() {
+            let reason = parting.reason.clone();
+            self.up_ended(now, n1, &reason, dt);
+            self.events.push_back(Event::DropN1 { n1, reason });
+        }
+        true
+    }
+}

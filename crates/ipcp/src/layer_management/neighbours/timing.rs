@@ -1,0 +1,129 @@
+//! What happens on N-1 flows by itself: messages are repeated, attempts end and begin again.
+
+use alloc::format;
+use alloc::vec::Vec;
+
+use super::super::{MS, Management};
+use super::{Asking, N1, Stage};
+use crate::api::N1Port;
+use crate::data_transfer::api::DataTransfer;
+
+impl Management {
+    /// Notes that this side asks again after a pause, longer each time.
+    pub(super) fn retry_later(&mut self, now: u64, n1: N1Port) {
+        let pause = self.n1s.get(&n1).map_or(0, |flow| flow.retry_ns);
+        let at = now + self.random.about(pause);
+        let (is_member, most) = (self.member.is_some(), self.policies.enrollment.retry_max_ns);
+        let reconnects = self.policies.enrollment.reconnects;
+        let Some(flow) = self.n1s.get_mut(&n1) else {
+            return;
+        };
+        if flow.props.is_initiator && reconnects || !is_member {
+            flow.retry_at = Some(at);
+            flow.retry_ns = (pause * 2).min(most);
+        }
+    }
+
+    /// As above, after a refusal that was meant for good: what was refused may have been damaged on
+    /// its way, since nothing is protected yet.
+    pub(super) fn retry_rarely(&mut self, now: u64, n1: N1Port) {
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.retry_ns = self.policies.enrollment.retry_max_ns;
+        }
+        self.retry_later(now, n1);
+    }
+
+    pub(in super::super) fn neighbours_due(&self) -> Option<u64> {
+        let due = |flow: &N1| {
+            if let Some(parting) = &flow.parting {
+                return parting.due();
+            }
+            let asking = flow.asking.as_ref().map(Asking::due);
+            let answering = flow.answering.as_ref().map(|answering| answering.until);
+            let up = flow.up.as_ref().and_then(|up| match &up.stage {
+                Stage::Joining(joining) => Some(joining.until),
+                Stage::Admitting { until, .. } => Some(*until),
+                Stage::Neighbours => up.cdap.poll_timeout(),
+            });
+            let abandoned = flow.lost_at.map(|at| at + ABANDONED_NS);
+            [flow.retry_at, asking, answering, up, abandoned]
+                .into_iter()
+                .flatten()
+                .min()
+        };
+        self.n1s.values().filter_map(due).min()
+    }
+
+    pub(in super::super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        for n1 in self.turns() {
+            if self.parts(now, n1, dt) {
+                continue;
+            }
+            self.asking_timeout(now, n1, dt);
+            self.up_timeout(now, n1, dt);
+            let Some(flow) = self.n1s.get_mut(&n1) else {
+                continue;
+            };
+            if flow
+                .answering
+                .as_ref()
+                .is_some_and(|answering| answering.until <= now)
+            {
+                flow.answering = None;
+                let is_idle = flow.up.is_none() && flow.asking.is_none();
+                self.journal.count("connect-abandoned");
+                // This side may have given up its own attempt for the other's.
+                if is_idle {
+                    self.retry_later(now, n1);
+                }
+            }
+            let Some(flow) = self.n1s.get_mut(&n1) else {
+                continue;
+            };
+            let is_abandoned = flow.lost_at.is_some_and(|at| at + ABANDONED_NS <= now);
+            if is_abandoned || flow.unheard >= UNHEARD_MAX {
+                self.give_back(now, n1, dt);
+            } else if flow.retry_at.is_some_and(|at| at <= now) {
+                self.ask(now, n1, dt);
+            }
+        }
+    }
+
+    /// N-1 flows in the order in which they may ask: an IPCP that joins asks over one at a time,
+    /// and none may wait for ever.
+    fn turns(&self) -> Vec<N1Port> {
+        let mut n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
+        if self.member.is_none() {
+            n1s.sort_by_key(|n1| {
+                let flow = &self.n1s[n1];
+                (!flow.is_promising, flow.asked_at)
+            });
+        }
+        n1s
+    }
+
+    fn up_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+            return;
+        };
+        up.cdap.handle_timeout(now);
+        while up.cdap.poll_lost().is_some() {}
+        match &up.stage {
+            Stage::Joining(joining) if joining.until <= now => {
+                let reason = format!("no answer to {}", joining.step());
+                self.attempt_failed(now, n1, &reason, true, dt);
+            }
+            Stage::Admitting { until, .. } if *until <= now => {
+                self.up_ended(now, n1, "it did not finish its enrollment", dt);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Attempts of which nothing is heard before an N-1 flow is given back: its other end may have
+/// started anew without anybody noticing below.
+const UNHEARD_MAX: u32 = 2;
+
+/// How long the other side has to ask again over an N-1 flow that it asked for.
+const ABANDONED_NS: u64 = 60_000 * MS;

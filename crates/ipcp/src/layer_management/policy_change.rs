@@ -1,0 +1,114 @@
+//! Policies that change while the DIF runs.
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+
+use carina_cdap::Message;
+use carina_routing::Routing;
+
+use super::access::Deed;
+use super::dialect::{self, result};
+use super::rib::Asker;
+use super::{Management, policies};
+use crate::api::Scalar;
+use crate::config::PolicySpec;
+use crate::data_transfer::api::DataTransfer;
+use crate::policy::component;
+
+impl Management {
+    /// M_WRITE of a member to a policy of this one.
+    pub(super) fn on_policy_write(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        name: &str,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if asker.name != self.own && !self.policies.access.allows(&asker.name, Deed::Write) {
+            let reason = "it may not write here; see policy access-control";
+            return self.reject_to(now, asker, message, result::ACCESS, reason, dt);
+        }
+        let objects = dialect::decode_objects(dialect::bytes(message)).unwrap_or_default();
+        let Some(object) = objects.first() else {
+            let reason = "the value is no object";
+            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
+        };
+        match self.set_policy(now, name, &object.fields, dt) {
+            Ok(()) => self.reply_to(now, asker, &message.answer(), dt),
+            Err(reason) => self.reject_to(now, asker, message, result::ERROR, &reason, dt),
+        }
+    }
+
+    /// Changes the policy of a component at this member: field `name` is the policy, the others
+    /// are its parameters.
+    pub(super) fn set_policy(
+        &mut self,
+        now: u64,
+        name: &str,
+        fields: &[(String, Scalar)],
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), String> {
+        let Some(member) = &self.member else {
+            return Err("this IPCP is no member; its policies come with the DIF".to_string());
+        };
+        let present = member
+            .config
+            .policies
+            .get(name)
+            .cloned()
+            .unwrap_or_default();
+        let (before, _) = self.catalogue.resolve(name, &present)?;
+        let present = PolicySpec {
+            name: before.name.to_string(),
+            params: present.params,
+        };
+        let spec = present.changed(fields);
+        let (descriptor, params) = self.catalogue.resolve(name, &spec)?;
+        if !descriptor.is_live {
+            return Err(format!(
+                "{name}: policy {} cannot be changed while the DIF runs",
+                descriptor.name
+            ));
+        }
+        let values = params.values().clone();
+        let is_same = before.name == spec.name;
+        let mut config = member.config.clone();
+        config.policies.insert(name.to_string(), spec.clone());
+        if name == component::ROUTING && is_same {
+            match &mut self.routing {
+                Some(routing) => routing.set_params(now, &values)?,
+                None => return Err("routing has not begun".to_string()),
+            }
+        } else if name == component::ROUTING {
+            self.change_routing(now, &config, dt)?;
+        } else if policies::is_own(name) {
+            self.policies = policies::Policies::make(&self.catalogue, &config)?;
+        } else {
+            dt.set_policy(now, name, &spec)?;
+        }
+        self.journal.count("policies-changed");
+        if let Some(member) = &mut self.member {
+            member.config = config;
+        }
+        Ok(())
+    }
+
+    /// Another routing policy takes over: it hears of all neighbours again.
+    fn change_routing(
+        &mut self,
+        now: u64,
+        config: &crate::DifConfig,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<(), String> {
+        let mut routing: Box<dyn Routing> = self.catalogue.make_for(component::ROUTING, config)?;
+        if let Some(member) = &self.member {
+            routing.set_own(now, member.address, &self.own);
+        }
+        self.routing = Some(routing);
+        self.is_routing_new = true;
+        self.links_again(now, dt);
+        Ok(())
+    }
+}

@@ -1,0 +1,418 @@
+//! Questions to other members that are no neighbours, and the answers that take several messages.
+//!
+//! A question is a plain management PDU, repeated with the same invoke id until it is answered. A
+//! long answer comes as numbered parts of one byte string; the answering member keeps it for a
+//! while, so that a repeated question gets the same parts.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::{Message, Opcode};
+
+use super::dialect::{self, MemberValue, Object, Part, Registrants, result};
+use super::namesakes::Waiting;
+use super::reading::Reader;
+use super::registrations::Word;
+use super::rib::Asker;
+use super::{MS, Management};
+use crate::api::{Event, FlowKey, RibObject, RibOp};
+use crate::data_transfer::api::DataTransfer;
+use crate::shown::passing;
+
+/// First pause before a question is repeated.
+const REPEAT_NS: u64 = 500 * MS;
+
+/// Longest pause.
+const REPEAT_MAX_NS: u64 = 4_000 * MS;
+
+/// How long a member is asked before the next one.
+const GIVE_UP_NS: u64 = 10_000 * MS;
+
+/// Questions under way, at most.
+const QUERIES_MAX: usize = 1024;
+
+/// Longest filter of a question to another member, in bytes.
+const FILTER_BYTES_MAX: usize = 1024;
+
+/// Most bytes of an answer.
+pub(super) const ANSWER_MAX: usize = 4 << 20;
+
+/// Why a question was asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum What {
+    /// For a person or a tool.
+    Rib { id: u64 },
+    /// Where the application of a flow is.
+    Lookup { flow: FlowKey, name: String },
+    /// A registration at its home, told for the `round`th time.
+    Registration { name: String, round: u64 },
+    /// The end of a registration at its home.
+    Withdrawal { name: String },
+    /// To make a member leave.
+    Expel { id: u64 },
+    /// Whether the member lives that has the name of an IPCP that joins.
+    Namesake(Box<Waiting>),
+}
+
+/// Questions and answers under way.
+#[derive(Debug, Default)]
+pub(super) struct Queries {
+    asked: BTreeMap<i32, Query>,
+    pub(super) readers: BTreeMap<(String, i32), Reader>,
+}
+
+#[derive(Debug)]
+struct Query {
+    what: What,
+    /// Who is asked, and who is next.
+    member: String,
+    others: Vec<String>,
+    address: u64,
+    message: Message,
+    repeat_at: u64,
+    repeat_ns: u64,
+    give_up_at: u64,
+    parts: BTreeMap<u32, Vec<u8>>,
+    total: u32,
+}
+
+impl Queries {
+    pub(super) fn due(&self) -> Option<u64> {
+        let asked = self
+            .asked
+            .values()
+            .map(|query| query.repeat_at.min(query.give_up_at));
+        let readers = self.readers.values().map(Reader::due);
+        asked.chain(readers).min()
+    }
+
+    /// Whether `count` questions more leave half of all for other things.
+    pub(super) fn has_room_for(&self, count: usize) -> bool {
+        self.asked.len() + count <= QUERIES_MAX / 2
+    }
+
+    /// A flow does not wait to hear where its application is any more.
+    pub(super) fn forget_lookup(&mut self, of: FlowKey) {
+        self.asked
+            .retain(|_, query| !matches!(query.what, What::Lookup { flow, .. } if flow == of));
+    }
+
+    /// What homes are being told of a name is not repeated any more.
+    pub(super) fn forget_registration(&mut self, of: &str) {
+        self.asked.retain(|_, query| match &query.what {
+            What::Registration { name, .. } | What::Withdrawal { name } => name != of,
+            _ => true,
+        });
+    }
+}
+
+impl Management {
+    /// Asks the first of `members` that can be reached, and the others when it does not answer.
+    pub(super) fn query(
+        &mut self,
+        now: u64,
+        mut members: Vec<String>,
+        mut message: Message,
+        what: What,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let is_full = self.queries.asked.len() >= QUERIES_MAX;
+        let next = loop {
+            if members.is_empty() || is_full {
+                break None;
+            }
+            let member = members.remove(0);
+            if let Some(address) = self.address_of(&member) {
+                break Some((member, address));
+            }
+        };
+        let Some((member, address)) = next else {
+            let reason = if is_full {
+                "too many questions are under way"
+            } else {
+                "no member to ask can be reached"
+            };
+            return self.query_failed(now, what, reason, dt);
+        };
+        message.invoke_id = self.invoke();
+        self.send_to(now, address, message.encode(), dt);
+        // Who joins waits for this one: it is asked often, and not for long.
+        let (repeat_ns, patience) = match what {
+            What::Namesake(_) => (self.namesake_ns() / 8, self.namesake_ns()),
+            _ => (REPEAT_NS, GIVE_UP_NS),
+        };
+        let query = Query {
+            what,
+            member,
+            others: members,
+            address,
+            repeat_at: now + repeat_ns,
+            repeat_ns,
+            give_up_at: now + patience,
+            parts: BTreeMap::new(),
+            total: 0,
+            message,
+        };
+        self.queries.asked.insert(query.message.invoke_id, query);
+    }
+
+    fn query_failed(&mut self, now: u64, what: What, reason: &str, dt: &mut dyn DataTransfer) {
+        match what {
+            What::Rib { id } => {
+                let result = Err(reason.to_string());
+                self.events.push_back(Event::Answer { id, result });
+            }
+            What::Lookup { flow, name } => {
+                let reason = format!("nobody could say where {name:?} is: {reason}");
+                self.flow_places(now, flow, Err(reason), dt);
+            }
+            // The renewal tries again.
+            What::Registration { name, round } => {
+                self.journal.count("registrations-unanswered");
+                self.home_said(&name, round, Word::Nothing);
+            }
+            What::Withdrawal { .. } => self.journal.count("registrations-unanswered"),
+            What::Expel { id } => self.not_expelled(id, reason),
+            What::Namesake(waiting) => self.namesake_said(now, *waiting, None, dt),
+        }
+    }
+
+    pub(super) fn queries_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        let due: Vec<i32> = self
+            .queries
+            .asked
+            .iter()
+            .filter(|(_, query)| query.repeat_at.min(query.give_up_at) <= now)
+            .map(|(invoke, _)| *invoke)
+            .collect();
+        for invoke in due {
+            let Some(query) = self.queries.asked.get_mut(&invoke) else {
+                continue;
+            };
+            if query.give_up_at <= now {
+                let Some(query) = self.queries.asked.remove(&invoke) else {
+                    continue;
+                };
+                self.stop_reading(now, &query, dt);
+                if query.others.is_empty() {
+                    let reason = format!("{} does not answer", query.member);
+                    self.query_failed(now, query.what, &reason, dt);
+                } else {
+                    self.query(now, query.others, query.message, query.what, dt);
+                }
+            } else {
+                if !matches!(query.what, What::Namesake(_)) {
+                    query.repeat_ns = (query.repeat_ns * 2).min(REPEAT_MAX_NS);
+                }
+                query.repeat_at = now + query.repeat_ns;
+                let (address, message) = (query.address, query.message.encode());
+                self.journal.count("repeated");
+                self.send_to(now, address, message, dt);
+            }
+        }
+        let readers: Vec<(String, i32)> = self.queries.readers.keys().cloned().collect();
+        for key in readers {
+            self.send_parts(now, &key, dt);
+        }
+        self.queries.readers.retain(|_, reader| reader.until > now);
+    }
+
+    /// Whoever is still at it need send no more parts.
+    fn stop_reading(&mut self, now: u64, query: &Query, dt: &mut dyn DataTransfer) {
+        if query.message.opcode == Opcode::Read {
+            let mut cancel = Message::new(Opcode::CancelRead);
+            cancel.invoke_id = query.message.invoke_id;
+            self.send_to(now, query.address, cancel.encode(), dt);
+        }
+    }
+
+    /// An answer, or a part of one.
+    pub(super) fn on_query_answer(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if message.opcode == Opcode::CancelReadR {
+            return;
+        }
+        let Some(query) = self.queries.asked.get_mut(&message.invoke_id) else {
+            return self.journal.count("stale");
+        };
+        let is_fit =
+            query.address == asker.address && message.opcode == query.message.opcode.response();
+        if !is_fit {
+            return self.discard(&asker.name, "unasked-answer");
+        }
+        if message.result != 0 {
+            let reason = format!("{}: {}", query.member, message.reason);
+            let query = self.queries.asked.remove(&message.invoke_id);
+            return match query.map(|query| query.what) {
+                Some(What::Registration { name, round }) if message.result == result::FULL => {
+                    self.home_said(&name, round, Word::Full(message.reason.clone()));
+                }
+                Some(what) => self.query_failed(now, what, &reason, dt),
+                None => {}
+            };
+        }
+        let bytes = match message.opcode {
+            Opcode::ReadR => {
+                let Some(whole) = query.take_part(now, dialect::bytes(message)) else {
+                    return;
+                };
+                whole
+            }
+            _ => dialect::bytes(message).to_vec(),
+        };
+        let Some(query) = self.queries.asked.remove(&message.invoke_id) else {
+            return;
+        };
+        match query.what {
+            What::Rib { id } => {
+                let result = match message.opcode {
+                    Opcode::ReadR => dialect::decode_objects(&bytes)
+                        .ok_or_else(|| format!("the answer of {} is malformed", query.member)),
+                    _ => Ok(Vec::new()),
+                };
+                self.events.push_back(Event::Answer { id, result });
+            }
+            What::Lookup { flow, name } => {
+                let Some(value) = dialect::decode::<Registrants>(&bytes) else {
+                    return self.discard(&asker.name, "malformed-value");
+                };
+                if value.members.is_empty() && !query.others.is_empty() {
+                    let what = What::Lookup { flow, name };
+                    return self.query(now, query.others, query.message, what, dt);
+                }
+                let members = self.looked_up(now, &name, value.members);
+                self.flow_places(now, flow, Ok(members), dt);
+            }
+            What::Expel { id } => {
+                let result = Ok(Vec::new());
+                self.events.push_back(Event::Answer { id, result });
+            }
+            What::Registration { name, round } => self.home_said(&name, round, Word::Taken),
+            What::Withdrawal { .. } => {}
+            What::Namesake(waiting) => {
+                let value = dialect::decode::<MemberValue>(&bytes);
+                let incarnation = value.map(|value| value.incarnation);
+                self.namesake_said(now, *waiting, incarnation, dt);
+            }
+        }
+    }
+
+    /// An order of a person or a tool.
+    pub(super) fn rib_command(
+        &mut self,
+        now: u64,
+        id: u64,
+        member: Option<String>,
+        op: RibOp,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let own_address = self
+            .member
+            .as_ref()
+            .map(|member| member.address.to_string());
+        let remote = member.filter(|name| *name != self.own && Some(name) != own_address.as_ref());
+        let Some(remote) = remote else {
+            let result = self.local_op(now, op, dt);
+            self.events.push_back(Event::Answer { id, result });
+            return;
+        };
+        let name = match remote.parse::<u64>() {
+            Ok(address) => self.members_by_address().get(&address).cloned(),
+            Err(_) => Some(remote.clone()),
+        };
+        let name = name.filter(|name| self.address_of(name).is_some());
+        let object = Object::parse(match &op {
+            RibOp::Read { path, .. } | RibOp::Write { path, .. } => path,
+        });
+        let (Some(name), Some(object)) = (name, object) else {
+            let result = Err(format!(
+                "no member {remote:?} can be seen, or no such object"
+            ));
+            self.events.push_back(Event::Answer { id, result });
+            return;
+        };
+        let message = match op {
+            RibOp::Read {
+                path,
+                scope,
+                filter,
+            } => {
+                if filter.len() > FILTER_BYTES_MAX {
+                    let result = Err(format!(
+                        "the filter has {} bytes; at most {FILTER_BYTES_MAX} go in a message",
+                        filter.len()
+                    ));
+                    self.events.push_back(Event::Answer { id, result });
+                    return;
+                }
+                let mut message = dialect::request(Opcode::Read, &object, None);
+                message.name = path;
+                message.scope = i32::try_from(scope).unwrap_or(i32::MAX);
+                message.filter = filter.into_bytes();
+                message
+            }
+            RibOp::Write { path, fields } => {
+                let class = object.class().to_string();
+                let written = [RibObject {
+                    path,
+                    class,
+                    fields,
+                }];
+                let value = Some(dialect::encode_objects(&written));
+                dialect::request(Opcode::Write, &object, value)
+            }
+        };
+        self.query(now, alloc::vec![name], message, What::Rib { id }, dt);
+    }
+
+    fn local_op(
+        &mut self,
+        now: u64,
+        op: RibOp,
+        dt: &mut dyn DataTransfer,
+    ) -> Result<Vec<RibObject>, String> {
+        match op {
+            RibOp::Read {
+                path,
+                scope,
+                filter,
+            } => passing(self.show(now, &path, scope, dt)?, &filter),
+            RibOp::Write { path, fields } => match Object::parse(&path) {
+                Some(Object::Policy(Some(component))) => {
+                    self.set_policy(now, &component, &fields, dt)?;
+                    self.show(now, &path, 0, dt)
+                }
+                _ => Err(format!("{path} cannot be written; /policies/COMPONENT can")),
+            },
+        }
+    }
+}
+
+impl Query {
+    /// Adds a part; the whole when it was the last that was missing.
+    fn take_part(&mut self, now: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+        let part: Part = dialect::decode(bytes)?;
+        let is_good = part.index < part.total && part.total as usize <= ANSWER_MAX / 64;
+        if !is_good {
+            return None;
+        }
+        if part.total != self.total {
+            self.parts.clear();
+            self.total = part.total;
+        }
+        self.parts.insert(part.index, part.bytes);
+        // Parts come: nobody has to ask again yet.
+        self.repeat_at = now + REPEAT_NS;
+        self.give_up_at = now + GIVE_UP_NS;
+        (self.parts.len() as u64 == u64::from(self.total))
+            .then(|| self.parts.values().flatten().copied().collect())
+    }
+}

@@ -1,0 +1,155 @@
+//! M_READ of other members: long answers in parts, cancelled reads, filters.
+
+use alloc::string::String;
+use alloc::vec::Vec;
+
+use carina_cdap::{Flag, Message, Value};
+
+use super::dialect::{self, Part, result};
+use super::queries::ANSWER_MAX;
+use super::rib::Asker;
+use super::{MS, Management};
+use crate::api::RibObject;
+use crate::data_transfer::api::DataTransfer;
+use crate::shown::passing;
+
+/// Answers kept, at most.
+const READERS_MAX: usize = 32;
+
+/// How long an answer is kept to be repeated.
+const KEEP_NS: u64 = 10_000 * MS;
+
+/// Parts of an answer that are sent at once, and how long after which the next ones go.
+const PARTS_AT_ONCE: usize = 16;
+const PARTS_PAUSE_NS: u64 = 5 * MS;
+
+/// Room that the CDAP message around a part needs.
+const PART_OVERHEAD: usize = 160;
+
+/// An answer that is kept.
+#[derive(Debug)]
+pub(super) struct Reader {
+    address: u64,
+    answer: Message,
+    parts: Vec<Vec<u8>>,
+    next: usize,
+    at: u64,
+    pub(super) until: u64,
+}
+
+impl Reader {
+    pub(super) fn due(&self) -> u64 {
+        if self.next < self.parts.len() {
+            self.at
+        } else {
+            self.until
+        }
+    }
+}
+
+impl Management {
+    /// M_READ of a member.
+    pub(super) fn on_read(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let key = (asker.name.clone(), message.invoke_id);
+        if let Some(reader) = self.queries.readers.get_mut(&key) {
+            // The same question again: the same answer, once the present round is over.
+            if reader.next >= reader.parts.len() {
+                reader.next = 0;
+                self.send_parts(now, &key, dt);
+            }
+            return;
+        }
+        let objects = match self.select(now, message, dt) {
+            Ok(objects) => objects,
+            Err(reason) => {
+                return self.reject_to(now, asker, message, result::OBJECT, &reason, dt);
+            }
+        };
+        let bytes = dialect::encode_objects(&objects);
+        if bytes.len() > ANSWER_MAX || self.queries.readers.len() >= READERS_MAX {
+            let reason = "the answer is too long or too many ask at once; read a smaller part";
+            return self.reject_to(now, asker, message, result::ERROR, reason, dt);
+        }
+        let size = dt
+            .management_max()
+            .saturating_sub(PART_OVERHEAD + message.name.len())
+            .max(64);
+        let mut parts: Vec<Vec<u8>> = bytes.chunks(size).map(<[u8]>::to_vec).collect();
+        if parts.is_empty() {
+            parts.push(Vec::new());
+        }
+        let reader = Reader {
+            address: asker.address,
+            answer: message.answer(),
+            parts,
+            next: 0,
+            at: now,
+            until: now + KEEP_NS,
+        };
+        self.queries.readers.insert(key.clone(), reader);
+        self.send_parts(now, &key, dt);
+    }
+
+    pub(super) fn send_parts(&mut self, now: u64, key: &(String, i32), dt: &mut dyn DataTransfer) {
+        let Some(reader) = self.queries.readers.get_mut(key) else {
+            return;
+        };
+        if reader.at > now && reader.next > 0 {
+            return;
+        }
+        let total = reader.parts.len();
+        let end = (reader.next + PARTS_AT_ONCE).min(total);
+        let mut messages = Vec::new();
+        for index in reader.next..end {
+            let part = Part {
+                index: index as u32,
+                total: total as u32,
+                bytes: reader.parts[index].clone(),
+            };
+            let mut answer = reader.answer.clone();
+            answer.value = Some(Value::Bytes(dialect::encode(&part)));
+            if index + 1 < total {
+                answer.flag = Flag::ReadIncomplete;
+            }
+            messages.push(answer.encode());
+        }
+        reader.next = end;
+        reader.at = now + PARTS_PAUSE_NS;
+        let address = reader.address;
+        for message in messages {
+            self.send_to(now, address, message, dt);
+        }
+    }
+
+    /// M_CANCELREAD: no more parts are sent.
+    pub(super) fn on_cancel(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.queries
+            .readers
+            .remove(&(asker.name.clone(), message.invoke_id));
+        self.reply_to(now, asker, &message.answer(), dt);
+    }
+
+    /// The objects that an M_READ means.
+    fn select(
+        &self,
+        now: u64,
+        message: &Message,
+        dt: &dyn DataTransfer,
+    ) -> Result<Vec<RibObject>, String> {
+        let scope = u32::try_from(message.scope).unwrap_or(0);
+        let filter = core::str::from_utf8(&message.filter).map_err(|_| "the filter is no text")?;
+        passing(self.show(now, &message.name, scope, dt)?, filter)
+    }
+}

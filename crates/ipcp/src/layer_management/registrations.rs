@@ -1,0 +1,278 @@
+//! Registrations of this member's applications: how the DIF is told, and what it says.
+//!
+//! ```text
+//!                     no member                              enrolled
+//!   Register ---------------------> answered: done --------------+
+//!      | member                                                  |
+//!      v                            a home has it, or none answers
+//!   told to the homes ---------------------------------------------> answered: done
+//!      |                     at all, or no way leads to any           (once)
+//!      | all homes are full
+//!      v
+//!   answered: the limit; forgotten
+//! ```
+//!
+//! With policy `replicated` this member is its own home, and the answer is there at once. What a
+//! home has taken once and does not take again, because the homes are others since, stays
+//! registered and is told again with every renewal.
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_cdap::Opcode;
+use carina_wire::check_name;
+
+use super::Management;
+use super::dialect::{self, Object};
+use super::directory::{HOMES, RENEW_NS};
+use super::policies::DirectoryPolicy;
+use super::queries::What;
+use super::replicated::{Kind, PER_ORIGIN_MAX, too_many_here};
+use crate::api::Event;
+use crate::data_transfer::api::DataTransfer;
+
+/// A registration that homes are being told of.
+#[derive(Debug)]
+pub(super) struct Registering {
+    /// Which telling this is; answers to another do not count.
+    round: u64,
+    /// Homes that have not answered.
+    open: usize,
+    /// A home has it, or did not answer: it is told again.
+    is_taken: bool,
+    /// Why the last home that said no did.
+    refusal: String,
+}
+
+/// What a home says to a registration.
+#[derive(Debug)]
+pub(super) enum Word {
+    /// It holds it.
+    Taken,
+    /// It has no room.
+    Full(String),
+    /// Nothing, or nothing that means either.
+    Nothing,
+}
+
+impl Management {
+    pub(super) fn register(&mut self, now: u64, name: String, dt: &mut dyn DataTransfer) {
+        if let Err(error) = check_name(&name) {
+            return self.registration_refused(&name, &error.to_string());
+        }
+        if self.registered.len() >= PER_ORIGIN_MAX && !self.registered.contains(&name) {
+            return self.registration_refused(&name, &too_many_here());
+        }
+        self.registered.insert(name.clone());
+        self.directory.answered.remove(&name);
+        let is_decided = match self.policies.directory {
+            _ if self.member.is_none() => true,
+            DirectoryPolicy::Replicated => self.publish_registration(now, &name, dt),
+            DirectoryPolicy::OnDemand { .. } => {
+                self.directory.taken.remove(&name);
+                self.publish_registration(now, &name, dt);
+                false
+            }
+        };
+        if is_decided {
+            self.registration_done(&name);
+        }
+    }
+
+    /// Its application hears once that it is registered.
+    fn registration_done(&mut self, name: &str) {
+        if !self.directory.answered.insert(name.to_string()) {
+            return;
+        }
+        self.events.push_back(Event::Registered {
+            name: name.to_string(),
+            result: Ok(()),
+        });
+    }
+
+    /// The DIF does not take a registration: it is forgotten, and its application hears why.
+    fn registration_refused(&mut self, name: &str, reason: &str) {
+        self.registered.remove(name);
+        self.directory.answered.remove(name);
+        self.directory.touch(name);
+        self.journal.count("registrations-refused");
+        self.events.push_back(Event::Notice {
+            text: format!("{name:?} cannot be registered: {reason}"),
+        });
+        self.events.push_back(Event::Registered {
+            name: name.to_string(),
+            result: Err(reason.to_string()),
+        });
+    }
+
+    pub(super) fn unregister(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
+        self.directory.answered.remove(name);
+        if !self.registered.remove(name) || self.member.is_none() {
+            return;
+        }
+        self.directory.touch(name);
+        match self.policies.directory {
+            DirectoryPolicy::Replicated => {
+                if let Some(entry) = self.store.delete(now, Kind::Application, name) {
+                    self.flood(now, &[entry], None, dt);
+                }
+            }
+            DirectoryPolicy::OnDemand { .. } => {
+                self.directory.registering.remove(name);
+                self.directory.taken.remove(name);
+                self.directory.backlog.remove(name);
+                // A home that is told again of what has ended would believe it.
+                self.queries.forget_registration(name);
+                for home in self.homes(name) {
+                    let object = Object::Application(Some(name.to_string()));
+                    let message = dialect::request(Opcode::Delete, &object, None);
+                    let what = What::Withdrawal {
+                        name: name.to_string(),
+                    };
+                    self.query(now, alloc::vec![home], message, what, dt);
+                }
+            }
+        }
+    }
+
+    /// Tells the DIF of all applications of this member.
+    pub(super) fn publish_registrations(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        for name in self.registered.clone() {
+            self.publish_registration(now, &name, dt);
+        }
+        self.directory.renew_at = match self.policies.directory {
+            DirectoryPolicy::Replicated => None,
+            DirectoryPolicy::OnDemand { .. } => Some(now + self.random.about(RENEW_NS)),
+        };
+    }
+
+    /// Tells the DIF of an application; false when it is refused at once.
+    fn publish_registration(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) -> bool {
+        self.directory.touch(name);
+        match self.policies.directory {
+            DirectoryPolicy::Replicated => {
+                match self.store.put(Kind::Application, name, Vec::new()) {
+                    Ok(entry) => self.flood(now, &[entry], None, dt),
+                    Err(reason) => {
+                        self.registration_refused(name, &reason);
+                        return false;
+                    }
+                }
+            }
+            DirectoryPolicy::OnDemand { .. } if self.queries.has_room_for(HOMES) => {
+                self.tell_homes(now, name, dt);
+            }
+            DirectoryPolicy::OnDemand { .. } => {
+                self.directory.backlog.insert(name.to_string());
+            }
+        }
+        true
+    }
+
+    fn tell_homes(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
+        let homes = self.homes(name);
+        self.queries.forget_registration(name);
+        self.directory.round += 1;
+        let round = self.directory.round;
+        let registering = Registering {
+            round,
+            open: homes.len(),
+            is_taken: false,
+            refusal: String::new(),
+        };
+        let telling = &mut self.directory.registering;
+        telling.insert(name.to_string(), registering);
+        if homes.is_empty() {
+            return self.home_said(name, round, Word::Nothing);
+        }
+        // It need not wait for members to which no way leads: they are told when one does.
+        let is_away = |home: &String| {
+            let address = self.address_of(home);
+            address.and_then(|address| self.distance(address)).is_none()
+        };
+        let is_settled = now >= self.directory.settled_at;
+        if is_settled && homes.iter().all(is_away) && self.directory.taken.insert(name.to_string())
+        {
+            self.registration_done(name);
+            let text = format!(
+                "no way leads to {}, who would know where {name:?} is: others may not find it \
+                 before one does",
+                homes.join(" and ")
+            );
+            self.notice("registration", &text);
+        }
+        for home in homes {
+            let object = Object::Application(Some(name.to_string()));
+            let message = dialect::request(Opcode::Create, &object, None);
+            let what = What::Registration {
+                name: name.to_string(),
+                round,
+            };
+            self.query(now, alloc::vec![home], message, what, dt);
+        }
+    }
+
+    /// A home has answered a registration, or will not.
+    pub(super) fn home_said(&mut self, name: &str, round: u64, word: Word) {
+        let telling = self.directory.registering.get_mut(name);
+        let Some(telling) = telling.filter(|telling| telling.round == round) else {
+            return;
+        };
+        telling.open = telling.open.saturating_sub(1);
+        let is_last = telling.open == 0;
+        match word {
+            Word::Taken => {
+                telling.is_taken = true;
+                // The other home may be gone and never answer.
+                if self.directory.taken.insert(name.to_string()) {
+                    self.registration_done(name);
+                }
+            }
+            Word::Nothing => telling.is_taken = true,
+            Word::Full(reason) => telling.refusal = reason,
+        }
+        if !is_last {
+            return;
+        }
+        let Some(told) = self.directory.registering.remove(name) else {
+            return;
+        };
+        let is_first = !self.directory.taken.contains(name);
+        match told.is_taken {
+            // Nobody has answered, and the renewal tells again.
+            true if is_first => {
+                self.directory.taken.insert(name.to_string());
+                self.registration_done(name);
+            }
+            true => {}
+            false if is_first => self.registration_refused(name, &told.refusal),
+            false => self.notice(
+                "registration",
+                &format!(
+                    "the homes of {name:?} are full, it is told again: {}",
+                    told.refusal
+                ),
+            ),
+        }
+    }
+
+    /// Tells the homes of those registrations that there was no room for among the questions.
+    pub(super) fn tell_backlog(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        while !self.directory.backlog.is_empty() && self.queries.has_room_for(HOMES) {
+            if let Some(name) = self.directory.backlog.pop_first()
+                && self.registered.contains(&name)
+            {
+                self.tell_homes(now, &name, dt);
+            }
+        }
+    }
+
+    /// This IPCP is no member any more: what waits for an answer is registered, and told to the
+    /// next members.
+    pub(super) fn registrations_wait(&mut self) {
+        for name in self.registered.clone() {
+            self.registration_done(&name);
+        }
+    }
+}

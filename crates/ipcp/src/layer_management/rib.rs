@@ -1,0 +1,347 @@
+//! The RIB daemon: which operation on which object reaches which component, and what is refused.
+//!
+//! Operations come from two places: from the neighbour at the other end of a management channel,
+//! on a CDAP connection; and from any member, in plain management PDUs without a connection. Each
+//! place has its objects.
+
+use alloc::format;
+use alloc::string::String;
+
+use carina_cdap::{Message, Opcode, Receipt};
+use carina_wire::dif::Address;
+
+use super::Management;
+use super::dialect::{self, Object, result};
+use super::neighbours::Stage;
+use crate::api::N1Port;
+use crate::data_transfer::api::DataTransfer;
+
+/// Who asks, when it is no neighbour on a channel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Asker {
+    pub(super) name: String,
+    pub(super) address: u64,
+}
+
+impl Management {
+    /// Sends a request on the channel over `n1`.
+    pub(super) fn tell(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        mut message: Message,
+        wants_answer: bool,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+            return;
+        };
+        match up.cdap.send_request(now, &mut message, wants_answer) {
+            Ok(()) => dt.write_channel(now, up.channel, message.encode()),
+            Err(_) => self.journal.count("requests-withheld"),
+        }
+    }
+
+    /// Answers a request that came on the channel over `n1`, when it wants an answer.
+    pub(super) fn reply(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        answer: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if answer.invoke_id == 0 {
+            return;
+        }
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+            return;
+        };
+        match up.cdap.send_answer(now, answer) {
+            Ok(()) => dt.write_channel(now, up.channel, answer.encode()),
+            Err(_) => self.journal.count("answers-withheld"),
+        }
+    }
+
+    /// Refuses a request that came on the channel over `n1`.
+    pub(super) fn reject(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        message: &Message,
+        code: i32,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let peer = self.peer_name(n1);
+        self.discard(&peer, name_of(code));
+        let answer = message.answer().with_error(code, reason);
+        self.reply(now, n1, &answer, dt);
+    }
+
+    /// A message on a management channel.
+    pub(super) fn on_channel(
+        &mut self,
+        now: u64,
+        channel: u32,
+        bytes: &[u8],
+        dt: &mut dyn DataTransfer,
+    ) {
+        let Some(n1) = self.channels.get(&channel).copied() else {
+            self.journal.count("stale");
+            return;
+        };
+        let peer = self.peer_name(n1);
+        let message = match Message::decode(bytes) {
+            Ok(message) => message,
+            Err(error) => return self.discard(&peer, error.name()),
+        };
+        let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
+            return;
+        };
+        up.heard = now;
+        up.missed = 0;
+        match up.cdap.receive(now, &message) {
+            Ok(Receipt::Request) => self.on_request(now, n1, &message, dt),
+            Ok(Receipt::Answer { .. }) => self.on_answer(now, n1, &message, dt),
+            Ok(_) => self.journal.count("stale"),
+            Err(_) => self.discard(&peer, "cdap-state"),
+        }
+    }
+
+    /// What a neighbour may do on the channel.
+    fn on_request(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+        if message.opcode == Opcode::Release {
+            return self.on_release(now, n1, message, dt);
+        }
+        let object = match check_object(message) {
+            Ok(object) => object,
+            Err((code, reason)) => return self.reject(now, n1, message, code, &reason, dt),
+        };
+        let value = dialect::bytes(message);
+        let is_good = match (message.opcode, &object) {
+            (Opcode::Read, Object::KeepAlive) => true,
+            (Opcode::Write, Object::Entries) => self.on_entries(now, n1, value, dt),
+            (Opcode::Write, Object::Digests) => self.on_digests(now, n1, value, dt),
+            (Opcode::Write, Object::Routing) => self.on_routing(now, n1, value),
+            (Opcode::Start, Object::Enrollment) => {
+                return self.on_enrollment_start(now, n1, message, dt);
+            }
+            (Opcode::Stop, Object::Enrollment) => {
+                return self.on_enrollment_stop(now, n1, message, dt);
+            }
+            _ => {
+                let reason = no_operation(message, &object);
+                return self.reject(now, n1, message, result::OPERATION, &reason, dt);
+            }
+        };
+        if is_good {
+            self.reply(now, n1, &message.answer(), dt);
+        } else {
+            let reason = format!("the value of {} is malformed", message.name);
+            self.reject(now, n1, message, result::VALUE, &reason, dt);
+        }
+    }
+
+    /// What a neighbour answers.
+    fn on_answer(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+        match (message.opcode, Object::parse(&message.name)) {
+            (Opcode::StartR, Some(Object::Enrollment)) => {
+                self.on_enrollment_started(now, n1, message, dt);
+            }
+            (Opcode::StopR, Some(Object::Enrollment)) => {
+                self.on_enrollment_stopped(now, n1, message, dt);
+            }
+            _ if message.result != 0 => self.journal.count("answers-negative"),
+            _ => {}
+        }
+    }
+
+    /// The neighbour ends the connection in order: it leaves the DIF.
+    fn on_release(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+        self.reply(now, n1, &message.answer(), dt);
+        // Its other end is not coming back by itself.
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            let key = (flow.props.dif.clone(), flow.props.remote.clone());
+            self.lost.remove(&key);
+        }
+        self.released(now, n1, dt);
+    }
+
+    /// A plain message of a member that came over `n1`.
+    pub(super) fn on_routed(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        src: Address,
+        message: Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let peer = format!("address {src}");
+        if self.member.is_none() || self.neighbour(n1).is_none() {
+            return self.discard(&format!("N-1 flow {}", n1.0), "not-connected");
+        }
+        let Some(name) = self.members_by_address().get(&src.0).cloned() else {
+            return self.discard(&peer, "unknown-member");
+        };
+        let asker = Asker {
+            name,
+            address: src.0,
+        };
+        self.on_member(now, &asker, message, dt);
+    }
+
+    /// A message of this member to itself.
+    pub(super) fn on_own(&mut self, now: u64, bytes: &[u8], dt: &mut dyn DataTransfer) {
+        let Some(member) = &self.member else { return };
+        let asker = Asker {
+            name: self.own.clone(),
+            address: member.address,
+        };
+        match Message::decode(bytes) {
+            Ok(message) => self.on_member(now, &asker, message, dt),
+            Err(error) => self.discard("this member", error.name()),
+        }
+    }
+
+    /// What any member may do.
+    fn on_member(&mut self, now: u64, asker: &Asker, message: Message, dt: &mut dyn DataTransfer) {
+        if message.opcode.is_response() {
+            return self.on_member_answer(now, asker, &message, dt);
+        }
+        if message.opcode == Opcode::CancelRead {
+            return self.on_cancel(now, asker, &message, dt);
+        }
+        let object = match check_object(&message) {
+            Ok(object) => object,
+            Err((code, reason)) => return self.reject_to(now, asker, &message, code, &reason, dt),
+        };
+        match (message.opcode, object) {
+            (Opcode::Create, Object::Flow(Some(name))) => {
+                self.on_flow_wanted(now, asker, &name, &message, dt);
+            }
+            (Opcode::Delete, Object::Flow(Some(name))) => {
+                self.on_flow_deleted(now, asker, &name, &message, dt);
+            }
+            (Opcode::Write, Object::Flow(Some(name))) => {
+                self.on_flow_rolling(now, asker, &name, &message, dt);
+            }
+            (Opcode::Create | Opcode::Delete, Object::Application(Some(name))) => {
+                self.on_registration(now, asker, &name, &message, dt);
+            }
+            (Opcode::Start, Object::Application(Some(name))) => {
+                self.on_lookup(now, asker, &name, &message, dt);
+            }
+            (Opcode::Start, Object::Member(Some(name))) => {
+                self.on_namesake(now, asker, &name, &message, dt);
+            }
+            (Opcode::Stop, Object::Member(Some(name))) => {
+                self.on_expel(now, asker, &name, &message, dt);
+            }
+            (Opcode::Read, _) => self.on_read(now, asker, &message, dt),
+            (Opcode::Write, Object::Policy(Some(name))) => {
+                self.on_policy_write(now, asker, &name, &message, dt);
+            }
+            (_, object) => {
+                let reason = no_operation(&message, &object);
+                self.reject_to(now, asker, &message, result::OPERATION, &reason, dt);
+            }
+        }
+    }
+
+    fn on_member_answer(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        let is_flow = matches!(Object::parse(&message.name), Some(Object::Flow(_)));
+        if is_flow && message.opcode != Opcode::ReadR {
+            self.on_flow_answer(now, asker, message, dt);
+        } else {
+            self.on_query_answer(now, asker, message, dt);
+        }
+    }
+
+    /// Answers a member.
+    pub(super) fn reply_to(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        answer: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
+        if answer.invoke_id != 0 {
+            self.send_to(now, asker.address, answer.encode(), dt);
+        }
+    }
+
+    /// Refuses a member's request.
+    pub(super) fn reject_to(
+        &mut self,
+        now: u64,
+        asker: &Asker,
+        message: &Message,
+        code: i32,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.discard(&asker.name, name_of(code));
+        let answer = message.answer().with_error(code, reason);
+        self.reply_to(now, asker, &answer, dt);
+    }
+
+    fn peer_name(&self, n1: N1Port) -> String {
+        let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
+        up.map_or_else(|| format!("N-1 flow {}", n1.0), |up| up.name.clone())
+    }
+
+    /// The neighbour over `n1` left: no other attempt is made from here.
+    fn released(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let was_joining = self
+            .n1s
+            .get(&n1)
+            .and_then(|flow| flow.up.as_ref())
+            .is_some_and(|up| matches!(up.stage, Stage::Joining(_)));
+        if was_joining {
+            return self.attempt_failed(now, n1, "the member is leaving the DIF", true, dt);
+        }
+        self.up_ended(now, n1, "it left", dt);
+    }
+}
+
+/// The object that a request names, when its class is right.
+fn check_object(message: &Message) -> Result<Object, (i32, String)> {
+    let Some(object) = Object::parse(&message.name) else {
+        return Err((
+            result::OBJECT,
+            format!("there is no object {:?}", message.name),
+        ));
+    };
+    if !message.class.is_empty() && message.class != object.class() {
+        let reason = format!(
+            "{} is of class {:?}, not {:?}",
+            message.name,
+            object.class(),
+            message.class
+        );
+        return Err((result::CLASS, reason));
+    }
+    Ok(object)
+}
+
+fn no_operation(message: &Message, object: &Object) -> String {
+    format!("{} is not for {}", message.opcode.name(), object.path())
+}
+
+/// The counter of a result.
+fn name_of(code: i32) -> &'static str {
+    match code {
+        result::OBJECT => "unknown-object",
+        result::CLASS => "wrong-class",
+        result::OPERATION => "wrong-operation",
+        result::VALUE => "malformed-value",
+        result::ACCESS => "access-denied",
+        _ => "refused",
+    }
+}

@@ -1,0 +1,299 @@
+//! Management: plain PDUs to neighbours and members, channels before and after enrollment.
+
+use carina_ipcp::api::N1Port;
+use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Target, TransferEvent};
+use carina_ipcp::seal::{Reject, Sealer};
+use carina_ipcp::{Catalogue, DropReason, QosCube, Transfer};
+use carina_wire::Bytes;
+use carina_wire::dif::{Address, CepId};
+
+use crate::net::{Net, config, cubes, props, sdu};
+
+fn open_channel(member: &mut Transfer<Bytes>, now: u64, channel: u32, cube: &QosCube) -> CepId {
+    let open = Open {
+        owner: Owner::Channel(channel),
+        cube: cube.clone(),
+        msg_boundaries: true,
+        pinned: Some(N1Port(0)),
+    };
+    member.open(now, open).unwrap()
+}
+
+/// A member of a DIF with wide fields and an IPCP that knows nothing of it yet.
+fn half_enrolled() -> Net {
+    let mut config = config();
+    config.widths.address = 4;
+    config.widths.cep = 1;
+    config.widths.seq = 8;
+    let mut net = Net::new(1, &config);
+    net.members.push(Transfer::new(Catalogue::standard(), 5));
+    net.wires.insert((0, 0), (1, 0));
+    net.wires.insert((1, 0), (0, 0));
+    for member in &mut net.members {
+        member.add_n1(N1Port(0), &props());
+    }
+    net
+}
+
+fn messages(net: &mut Net) -> Vec<(usize, u32, Vec<u8>)> {
+    let events = std::mem::take(&mut net.events);
+    events
+        .into_iter()
+        .filter_map(|(member, event)| match event {
+            TransferEvent::Channel { channel, message } => Some((member, channel, message)),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn neighbours_talk_before_they_have_common_widths_and_addresses() {
+    let mut net = half_enrolled();
+    let now = net.now;
+    net.members[1].send_management(now, Target::N1(N1Port(0)), b"let me in");
+    net.settle();
+    let expected = TransferEvent::Management {
+        n1: N1Port(0),
+        src: Address::NONE,
+        message: b"let me in".to_vec(),
+    };
+    assert_eq!(net.events, [(0, expected)]);
+    net.events.clear();
+    net.members[0].send_management(now, Target::N1(N1Port(0)), b"come");
+    net.settle();
+    let expected = TransferEvent::Management {
+        n1: N1Port(0),
+        src: Address(1),
+        message: b"come".to_vec(),
+    };
+    assert_eq!(net.events, [(1, expected)]);
+
+    let reliable = &cubes()[2];
+    let ceps: Vec<_> = net
+        .members
+        .iter_mut()
+        .map(|member| open_channel(member, now, 6, reliable))
+        .collect();
+    net.members[0].connect(now, ceps[0], Address::NONE, ceps[1]);
+    net.members[1].connect(now, ceps[1], Address(1), ceps[0]);
+    net.events.clear();
+    let lengths = [0, 5, 1400, 60_000, 1 << 20];
+    for len in lengths {
+        net.members[0].write_channel(now, 6, sdu(len, len));
+        net.members[1].write_channel(now, 6, sdu(len + 1, len));
+        net.settle();
+    }
+    net.run_until(now + 3_000_000_000);
+    let messages = messages(&mut net);
+    for (member, add) in [(1, 0), (0, 1)] {
+        let got: Vec<_> = messages.iter().filter(|(to, ..)| *to == member).collect();
+        assert_eq!(got.len(), lengths.len());
+        for (len, (_, channel, message)) in lengths.into_iter().zip(got) {
+            assert_eq!(*channel, 6);
+            assert!(*message == sdu(len + add, len), "{len} bytes");
+        }
+    }
+    // Enrolled: the channel goes on as if nothing had happened.
+    let mut config = config();
+    config.widths.address = 4;
+    config.widths.cep = 1;
+    config.widths.seq = 8;
+    let now = net.now;
+    net.members[1].configure(now, &config).unwrap();
+    net.members[1].set_address(Address(70_000));
+    net.members[1].write_channel(now, 6, b"thanks".to_vec());
+    net.settle();
+    assert_eq!(
+        net.events,
+        [(
+            0,
+            TransferEvent::Channel {
+                channel: 6,
+                message: b"thanks".to_vec()
+            }
+        )]
+    );
+    for member in &net.members {
+        assert_eq!(
+            member.counters().dropped_total(),
+            0,
+            "{:?}",
+            member.counters()
+        );
+    }
+}
+
+#[test]
+fn a_channel_survives_loss() {
+    let mut net = half_enrolled();
+    let now = net.now;
+    let reliable = &cubes()[2];
+    let ceps: Vec<_> = net
+        .members
+        .iter_mut()
+        .map(|member| open_channel(member, now, 1, reliable))
+        .collect();
+    net.members[0].connect(now, ceps[0], Address::NONE, ceps[1]);
+    net.members[1].connect(now, ceps[1], Address::NONE, ceps[0]);
+    net.loses = Some(Box::new(|_, _, number| number % 5 == 3));
+    for number in 0..40 {
+        net.members[0].write_channel(now, 1, sdu(number, number * 300));
+    }
+    net.run_until(now + 4_000_000_000);
+    let got: Vec<_> = messages(&mut net)
+        .into_iter()
+        .map(|(.., message)| message)
+        .collect();
+    let sent: Vec<_> = (0..40).map(|number| sdu(number, number * 300)).collect();
+    assert!(got == sent, "{} of {}", got.len(), sent.len());
+}
+
+#[test]
+fn messages_to_members_are_routed_and_those_to_oneself_come_back() {
+    let mut net = Net::new(3, &config());
+    net.wire((0, 0), (1, 0));
+    net.wire((1, 1), (2, 0));
+    net.route(0, &[(3, &[2], &[])]);
+    net.route(1, &[(3, &[3], &[])]);
+    let now = net.now;
+    let max = net.members[0].management_max();
+    net.members[0].send_management(now, Target::Address(Address(3)), &sdu(1, max));
+    net.members[0].send_management(now, Target::Address(Address(1)), b"self");
+    net.members[0].send_management(now, Target::Address(Address(9)), b"nobody");
+    net.settle();
+    assert_eq!(net.dropped(0, DropReason::UnknownDestination), 1);
+    let management: Vec<_> = net
+        .events
+        .iter()
+        .map(|(member, event)| match event {
+            TransferEvent::Management { src, message, .. } => (*member, *src, message.len()),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(management, [(0, Address(1), 4), (2, Address(1), max)]);
+    assert_eq!(max, 1500 - 15);
+}
+
+#[test]
+fn only_neighbour_pdus_may_have_hop_limit_0() {
+    let mut net = Net::new(2, &config());
+    net.wire((0, 0), (1, 0));
+    net.flow(0, 1, 1, &cubes()[0]);
+    net.loses = Some(Box::new(|_, bytes, _| {
+        bytes[3] = 0;
+        false
+    }));
+    net.write(0, 1, b"forged");
+    net.settle();
+    assert_eq!(net.dropped(1, DropReason::HopLimit), 1);
+    assert!(net.take_read(1, 1).is_empty());
+}
+
+/// A toy that adds a counter and a check byte.
+struct Toy {
+    out: u64,
+    seen: u64,
+    key: u8,
+}
+
+impl Toy {
+    fn new(key: u8) -> Box<Toy> {
+        Box::new(Toy {
+            out: 0,
+            seen: 0,
+            key,
+        })
+    }
+
+    fn check(&self, bytes: &[u8]) -> u8 {
+        bytes
+            .iter()
+            .fold(self.key, |sum, byte| sum.wrapping_mul(31) ^ byte)
+    }
+}
+
+impl Sealer for Toy {
+    fn overhead(&self) -> usize {
+        9
+    }
+
+    fn seal(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+        self.out += 1;
+        pdu.extend_from_slice(&self.out.to_be_bytes());
+        pdu.push(self.check(pdu));
+        Ok(())
+    }
+
+    fn open(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+        let check = pdu.pop().ok_or(Reject::Short)?;
+        if check != self.check(pdu) {
+            return Err(Reject::Forged);
+        }
+        let at = pdu.len().checked_sub(8).ok_or(Reject::Short)?;
+        let number = pdu[at..]
+            .iter()
+            .fold(0, |n, byte| n << 8 | u64::from(*byte));
+        if number <= self.seen {
+            return Err(Reject::Replayed);
+        }
+        self.seen = number;
+        pdu.truncate(at);
+        Ok(())
+    }
+}
+
+#[test]
+fn protection_covers_all_but_management_between_neighbours() {
+    let mut config = config();
+    config.max_pdu = 1400;
+    let mut net = Net::new(2, &config);
+    net.wire((0, 0), (1, 0));
+    for member in &mut net.members {
+        member.set_sealer(N1Port(0), Some(Toy::new(9)));
+        assert_eq!(member.carries(N1Port(0)), Ok(()));
+    }
+    net.flow(0, 1, 3, &cubes()[2]);
+    for number in 0..100 {
+        net.write(0, 3, &sdu(number, 2000));
+    }
+    net.run_until(net.now + 1_000_000_000);
+    assert_eq!(net.take_read(1, 3).len(), 100);
+    let now = net.now;
+    net.members[0].send_management(now, Target::N1(N1Port(0)), b"bare");
+    net.members[0].send_management(now, Target::Address(Address(2)), b"sealed");
+    net.settle();
+    assert_eq!(net.events.len(), 2);
+    for member in &net.members {
+        assert_eq!(
+            member.counters().dropped_total(),
+            0,
+            "{:?}",
+            member.counters()
+        );
+    }
+
+    // A replay, a change, and another key.
+    let copies = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let kept = copies.clone();
+    net.loses = Some(Box::new(move |_, bytes, _| {
+        kept.borrow_mut().push(bytes.clone());
+        false
+    }));
+    net.events.clear();
+    net.members[0].send_management(now, Target::Address(Address(2)), b"once");
+    net.settle();
+    let mut copy = copies.borrow()[0].clone();
+    net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy.clone()));
+    net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy.clone()));
+    copy[9] ^= 1;
+    net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy));
+    net.settle();
+    assert_eq!(net.dropped(1, DropReason::SealReplayed), 2);
+    assert_eq!(net.dropped(1, DropReason::SealForged), 1);
+    let notices: Vec<_> = net
+        .events
+        .iter()
+        .filter(|(_, event)| matches!(event, TransferEvent::Notice { .. }))
+        .collect();
+    assert_eq!(notices.len(), 2, "{notices:?}");
+}
