@@ -5,8 +5,6 @@
     reason = "a test may panic and is read by its name"
 )]
 
-mod support;
-
 use std::io::{BufRead, BufReader, Lines, Read};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Output, Stdio};
@@ -15,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use carina_client::FlowSpec;
 use carina_node::Config;
-use support::sleeping::PATIENCE;
-use support::{House, Killed, app, eventually};
+
+use crate::support::sleeping::PATIENCE;
+use crate::support::{House, Killed, app, eventually};
 
 #[derive(Clone, Copy, Debug)]
 enum Library {

@@ -5,14 +5,13 @@
     reason = "a test may panic and is read by its name"
 )]
 
-mod support;
-
 use std::os::fd::AsFd;
 use std::thread;
 use std::time::Duration;
 
 use carina_client::{Error, ErrorBody, Flow, FlowSpec, Node, Registration};
-use support::{House, app, eventually, sleeping};
+
+use crate::support::{House, app, eventually, sleeping};
 
 /// Allocates from `caller` to `registration` and accepts.
 fn connect(node: &Node, registration: &mut Registration) -> (Flow, Flow) {
@@ -292,7 +291,7 @@ fn process_of_another_test() {
     };
     let run_dir = std::env::var_os("CARINA_RUN").unwrap();
     match role.as_str() {
-        "node" => carina_node::Node::run(support::config_in(run_dir.into())).unwrap(),
+        "node" => carina_node::Node::run(crate::support::config_in(run_dir.into())).unwrap(),
         "sleeper" => {
             let node = Node::connect().unwrap();
             let mut registration = node.register(&app("sleeper"), None).unwrap();

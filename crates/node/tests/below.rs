@@ -1,15 +1,14 @@
 //! The longest PDU of a DIF, by what the DIFs below carry.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use carina_api::FlowSpec;
 use carina_api::control::{DifCreate, DifRole, MemberInfo, N1Info, N1State};
 use carina_api::ipc::Mode;
 use serde_json::json;
-use support::members::{enrolled, member, routed};
-use support::pair::Pair;
-use support::*;
+
+use crate::support::members::{enrolled, member, routed};
+use crate::support::pair::Pair;
+use crate::support::*;
 
 fn request(role: DifRole, name: &str, over: &[&str], ipcp: &str) -> DifCreate {
     let value = json!({"name": name, "role": role, "over": over, "ipcp": ipcp});

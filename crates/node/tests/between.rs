@@ -1,8 +1,6 @@
 //! Somebody stands between two systems: repeats and changes what passes, and cuts the way.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -13,8 +11,9 @@ use carina_api::FlowSpec;
 use carina_api::control::{DifCreate, DifRole, EventKind};
 use carina_api::ipc::Mode;
 use serde_json::{Value, json};
-use support::members::{enrolled, member, routed};
-use support::*;
+
+use crate::support::members::{enrolled, member, routed};
+use crate::support::*;
 
 /// What is done to datagrams on their way.
 #[derive(Default)]

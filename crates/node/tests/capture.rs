@@ -1,8 +1,6 @@
 //! Captures of what IPCPs send and receive, read as a person's tools would.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use std::time::Duration;
 
 use carina_api::control::{CaptureCreate, ClientError, DifCreate, DifRole, MemberState};
@@ -12,9 +10,10 @@ use carina_wire::dif::{PduType, Syntax, Widths};
 use carina_wire::pcapng::{Direction, Item, LinkType, Reader};
 use carina_wire::vmpi::{Control, DataHeader};
 use serde_json::json;
-use support::members::routed;
-use support::pair::Pair;
-use support::*;
+
+use crate::support::members::routed;
+use crate::support::pair::Pair;
+use crate::support::*;
 
 const WIDTHS: Widths = Widths {
     address: 4,

@@ -1,14 +1,13 @@
 //! Normal DIFs within one system: members over the loopback shim and over each other.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use carina_api::control::{ClientError, Dialect, DifCreate, DifRole, MemberState, PolicyInfo};
 use carina_api::ipc::Mode;
 use carina_api::{AppName, ErrorCode, FlowSpec};
-use support::members::{enrolled, ipcp, refused_for_good, request, routed};
-use support::pair::Pair;
-use support::*;
+
+use crate::support::members::{enrolled, ipcp, refused_for_good, request, routed};
+use crate::support::pair::Pair;
+use crate::support::*;
 
 /// A DIF of two members in one system.
 fn pair(house: &House, name: &str, over: &str) -> [String; 2] {

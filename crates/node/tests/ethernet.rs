@@ -1,11 +1,6 @@
 //! Two nodes joined by an Ethernet in namespaces.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
-#[path = "../../netdev/tests/room/mod.rs"]
-mod room;
-
 use std::time::{Duration, Instant};
 
 use carina_api::control::LinkState;
@@ -15,9 +10,10 @@ use carina_engine::counters::Value;
 use carina_netdev::{Interface, Layout, PacketSocket};
 use carina_wire::arp::{Arp, Operation};
 use carina_wire::ether::Mac;
-use room::Room;
-use support::networks::{asked, begin, counted, wait_for};
-use support::*;
+
+use crate::room::Room;
+use crate::support::networks::{asked, begin, counted, wait_for};
+use crate::support::*;
 
 /// Two nodes in rooms that are joined by an Ethernet.
 struct Wire {

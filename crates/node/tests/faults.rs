@@ -1,8 +1,6 @@
 //! Bad input, limits, rules, deaths and restarts.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use std::process::{Child, Command, Stdio};
 
 use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
@@ -10,7 +8,8 @@ use carina_api::ipc::Mode;
 use carina_api::{ErrorCode, FlowSpec, LocalName};
 use carina_node::{Config, Node, NodeError};
 use carina_sys::send_with_fds;
-use support::*;
+
+use crate::support::*;
 
 fn own_uid() -> u32 {
     rustix::process::geteuid().as_raw()
@@ -216,7 +215,7 @@ fn child_node() {
 
 fn start_child(scratch: &Scratch) -> Child {
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "child_node", "--ignored"])
+        .args(["--exact", "faults::child_node", "--ignored"])
         .env("CARINA_TEST_RUN", scratch.run_dir().path())
         .stdout(Stdio::null())
         .spawn()

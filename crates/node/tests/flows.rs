@@ -1,15 +1,14 @@
 //! Many flows at once through one DIF, and what they cost.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use std::time::Instant;
 
 use carina_api::control::{DifCreate, DifRole, MemberState};
 use carina_api::ipc::Mode;
 use carina_api::{FlowSpec, LocalName};
-use support::pair::Pair;
-use support::*;
+
+use crate::support::pair::Pair;
+use crate::support::*;
 
 /// Every limit on flows and what comes with them is configuration.
 const LIMITS: &str = "[limits]\nflows_per_uid = 100000\nring_bytes_per_uid = 1099511627776\n";

@@ -1,15 +1,14 @@
 //! Members that get another N-1 DIF while they run, or lose one: by command and by configuration.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use carina_api::control::{ClientError, DifCreate, DifExtend, DifRole, MemberState};
 use carina_api::ipc::Mode;
 use carina_api::{AppName, ErrorBody, ErrorCode, FlowSpec};
 use serde_json::{Value, json};
-use support::members::{enrolled, ipcp, member, routed};
-use support::pair::Pair;
-use support::*;
+
+use crate::support::members::{enrolled, ipcp, member, routed};
+use crate::support::pair::Pair;
+use crate::support::*;
 
 fn request(role: DifRole, over: &[&str], ipcp: &str, config: Value) -> DifCreate {
     let value = json!({

@@ -1,16 +1,15 @@
 //! Two nodes joined by IP: UDP and TCP over the loopback interface.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use std::time::Duration;
 
 use carina_api::FlowSpec;
 use carina_api::control::LinkState;
 use carina_api::ipc::Mode;
 use carina_engine::counters::Value;
-use support::networks::{begin, counted, wait_for};
-use support::*;
+
+use crate::support::networks::{begin, counted, wait_for};
+use crate::support::*;
 
 /// Two nodes that reach each other over IP.
 fn over_ip(name: &str, kind: &str, keys: &str) -> (House, House) {

@@ -1,12 +1,11 @@
 //! Applications of one node, over real sockets and real rings.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use carina_api::control::{EventKind, FlowState};
 use carina_api::ipc::Mode;
 use carina_api::{ErrorCode, FlowSpec};
-use support::*;
+
+use crate::support::*;
 
 #[test]
 fn local_flow_carries_sdus_both_ways_in_every_mix_of_modes() {

@@ -1,21 +1,17 @@
 //! A DIF over a DIF over each shim, with field widths of their own, and SDUs of every length.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
-#[path = "../../netdev/tests/room/mod.rs"]
-mod room;
-
 use std::net::SocketAddr;
 
 use carina_api::FlowSpec;
 use carina_api::control::{DifCreate, DifRole, LinkState};
 use carina_api::ipc::Mode;
-use room::Room;
 use serde_json::{Value, json};
-use support::members::{enrolled, routed};
-use support::pair::Pair;
-use support::*;
+
+use crate::room::Room;
+use crate::support::members::{enrolled, routed};
+use crate::support::pair::Pair;
+use crate::support::*;
 
 /// Two systems (or one, for a shim that reaches no further) that have the DIF `base` in common.
 struct Place<'a> {

@@ -1,15 +1,14 @@
 //! Two nodes in one process, joined through a VMPI region as a VM and its host are.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use carina_api::control::{EventKind, HvSide};
 use carina_api::ipc::Mode;
 use carina_api::{ErrorCode, FlowSpec};
 use carina_vmpi::hl::Side;
 use carina_vmpi::ll::memfd::MemfdRegion;
-use support::pair::Pair;
-use support::*;
+
+use crate::support::pair::Pair;
+use crate::support::*;
 
 #[test]
 fn flow_crosses_the_region_in_every_mix_of_modes() {

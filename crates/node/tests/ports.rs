@@ -1,14 +1,13 @@
 //! UDP in the framing of rlite: from which port a flow comes, and to which it goes.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use std::net::UdpSocket;
 
 use carina_api::FlowSpec;
 use carina_api::control::LinkState;
 use carina_api::ipc::Mode;
-use support::*;
+
+use crate::support::*;
 
 fn wait_for(house: &House, state: LinkState) {
     eventually("the state of the link", || {

@@ -1,14 +1,13 @@
 //! Refusals that are for good, and those that are not.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use carina_api::FlowSpec;
 use carina_api::control::{Dialect, DifRole};
 use carina_api::ipc::Mode;
-use support::members::{enrolled, ipcp, refused_for_good, request};
-use support::pair::Pair;
-use support::*;
+
+use crate::support::members::{enrolled, ipcp, refused_for_good, request};
+use crate::support::pair::Pair;
+use crate::support::*;
 
 #[test]
 fn a_name_that_is_taken_is_refused_for_good_and_an_absent_member_is_not() {

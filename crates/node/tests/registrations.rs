@@ -1,15 +1,14 @@
 //! Registrations that a DIF does not take, as applications hear of them.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use carina_api::control::DifRole;
 use carina_api::ipc::Mode;
 use carina_api::{DifName, ErrorBody, ErrorCode, FlowSpec};
 use serde_json::json;
-use support::members::{enrolled, request};
-use support::pair::Pair;
-use support::*;
+
+use crate::support::members::{enrolled, request};
+use crate::support::pair::Pair;
+use crate::support::*;
 
 /// Makes the first member of DIF `net`, in which a member holds so many registrations.
 fn create(house: &House, over: &str, names_max: &str) {

@@ -1,8 +1,6 @@
 //! A relay is killed while traffic goes over it, and comes back.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
@@ -11,8 +9,9 @@ use carina_api::control::{Client, EventKind};
 use carina_api::ipc::Mode;
 use carina_node::{Config, Node};
 use std::time::Duration;
-use support::members::{enrolled, ipcp, member, routed};
-use support::*;
+
+use crate::support::members::{enrolled, ipcp, member, routed};
+use crate::support::*;
 
 /// Not a test of its own: the node that is killed.
 #[test]
@@ -34,7 +33,7 @@ struct Relay {
 impl Relay {
     fn start(&mut self) {
         let child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "child_node", "--ignored"])
+            .args(["--exact", "relay::child_node", "--ignored"])
             .env("CARINA_TEST_RUN", self.scratch.run_dir().path())
             .env("CARINA_TEST_TOML", &self.toml)
             .stdout(Stdio::null())

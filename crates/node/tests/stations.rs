@@ -1,16 +1,12 @@
 //! Members of a normal DIF over an Ethernet, which has one flow per pair of stations.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
-#[path = "../../netdev/tests/room/mod.rs"]
-mod room;
-
 use carina_api::control::{DifCreate, LinkState, MemberState, N1State};
-use room::Room;
 use serde_json::json;
-use support::members::member;
-use support::*;
+
+use crate::room::Room;
+use crate::support::members::member;
+use crate::support::*;
 
 fn house(room: &Room, side: &'static str) -> House {
     room.run(move || {

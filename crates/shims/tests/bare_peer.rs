@@ -1,8 +1,6 @@
 //! The data plane against a peer that the test itself plays, record by record.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod pair;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +14,7 @@ use carina_vmpi::ll::memfd::MemfdRegion;
 use carina_vmpi::ll::{LinkState, VmpiImpl};
 use carina_wire::vmpi::{Channel, DataHeader, HEADER_BYTES};
 
-use pair::{App, IPCP, PATIENCE, Random, closed_reason, name, ring, wait_for};
+use crate::pair::{self, App, IPCP, PATIENCE, Random, closed_reason, name, ring, wait_for};
 
 /// A guest without a data plane.
 struct Bare {

@@ -1,8 +1,6 @@
 //! Flows between two systems: every size, both directions, one stalled reader, every kind of end.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod pair;
-
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -10,7 +8,7 @@ use carina_ring::State;
 use carina_shims::{Command, Event, SOCKET_SDU_MAX};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use pair::{App, PATIENCE, Pair, Random, closed_reason, ring, socket, wait_for};
+use crate::pair::{self, App, PATIENCE, Pair, Random, closed_reason, ring, socket, wait_for};
 
 const SIZES: [usize; 8] = [0, 1, 64, 4000, 65_536, 1 << 20, 3, (1 << 20) + 12_345];
 

@@ -1,15 +1,13 @@
 //! The shim over UDP against a peer that the test itself plays, datagram by datagram.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
-mod pair;
-
 use std::net::UdpSocket;
 
 use carina_api::PortId;
 use carina_engine::counters::Table;
 use carina_shims::{Command, DataPlane, Event, FlowEnd, UdpConfig, UdpFraming};
 
-use pair::{IPCP, PATIENCE, RING, name, ring, wait_for};
+use crate::pair::{IPCP, PATIENCE, RING, name, ring, wait_for};
 
 /// A data plane with a UDP shim in which `one` and `two` are registered, and its peer.
 fn plane_and_peer() -> (DataPlane, UdpSocket) {

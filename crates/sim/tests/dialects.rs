@@ -24,7 +24,7 @@ fn holds(dialect: Dialect, seed: u64, members: Option<usize>) -> Outcome {
         let name = dialect.name();
         let members = members.map_or(String::new(), |count| format!(" --members {count}"));
         panic!(
-            "{}\n{scenario}{}\nagain: CARINA_SIM_SEED={seed} cargo test -p carina-sim --test dialects {name} -- --nocapture\n   or: carina sim run --dialect {name} --seed {seed}{members} --trace",
+            "{}\n{scenario}{}\nagain: CARINA_SIM_SEED={seed} cargo test -p carina-sim --test all dialects::{name} -- --nocapture\n   or: carina sim run --dialect {name} --seed {seed}{members} --trace",
             outcome.failures.join("\n"),
             outcome.state,
         );

@@ -13,7 +13,7 @@ fn holds(seed: u64, wanted: Wanted) -> Outcome {
             None => String::new(),
         };
         panic!(
-            "{}\n{scenario}{}\nagain: CARINA_SIM_SEED={seed} cargo test -p carina-sim --test seeds -- --nocapture\n   or: carina sim run --seed {seed}{members}",
+            "{}\n{scenario}{}\nagain: CARINA_SIM_SEED={seed} cargo test -p carina-sim --test all seeds:: -- --nocapture\n   or: carina sim run --seed {seed}{members}",
             outcome.failures.join("\n"),
             outcome.state,
         );

@@ -1,14 +1,13 @@
 //! The layouts of rlite and IRATI: PDUs that those stacks sent, decoded and encoded to the same
 //! bytes, at all widths, and bytes that anyone chose.
 
-mod headers;
-
 use carina_wire::dif::{
     Ack, Address, CepId, Control, Dialect, PCI_BYTES_MAX, Pci, PciError, PduType, QosId, Sack,
     Syntax, Widths, Window,
 };
-use headers::{bytes, decode, encode, replay};
 use proptest::prelude::*;
+
+use crate::headers::{bytes, decode, encode, replay};
 
 const RLITE: Syntax = Syntax::of_dialect(Dialect::Rlite);
 const IRATI: Syntax = Syntax::of_dialect(Dialect::Irati);

@@ -1,13 +1,12 @@
 //! PCI: the examples of `docs/pci.md`, round trips at all widths, and bytes that anyone chose.
 
-mod headers;
-
 use carina_wire::dif::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PciError, PduType, QosId, SACK_RANGES_MAX,
     Sack, Syntax, Widths, Window,
 };
-use headers::decode;
 use proptest::prelude::*;
+
+use crate::headers::decode;
 
 const DOCUMENT: &str = include_str!("../../../docs/pci.md");
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::node::{Node, PATIENCE, both_in_one, one_in_each};
+use crate::commands::node::{Node, PATIENCE, both_in_one, one_in_each};
 
 impl Node {
     fn paths(&self, words: &[&str]) -> Vec<String> {
@@ -74,7 +74,7 @@ fn a_member_is_told_to_leave() {
 fn any_member_shows_what_it_stands_on() {
     let [a, b] = one_in_each();
     // Nobody answers in `local`: an N-1 DIF in which one flow is wanted and none is there.
-    let mut extend = std::process::Command::new(crate::node::CARINA);
+    let mut extend = std::process::Command::new(crate::commands::node::CARINA);
     extend.arg("--run").arg(b.directory.path().join("run"));
     extend.args(["dif", "extend", "net", "--over", "local", "--via", "nobody"]);
     assert!(extend.output().unwrap().status.success());
@@ -144,7 +144,7 @@ fn when_a_neighbour_was_heard_is_for_programs_and_for_people() {
     let map = site.done(&["dif", "map", "net"]);
     assert!(map["heard_ago_ms"]["16"].is_u64(), "{map}");
     for words in [["dif", "map", "net"], ["dif", "show", "net"]] {
-        let mut command = std::process::Command::new(crate::node::CARINA);
+        let mut command = std::process::Command::new(crate::commands::node::CARINA);
         command.arg("--run").arg(site.directory.path().join("run"));
         let output = command.args(words).output().unwrap();
         let said = String::from_utf8_lossy(&output.stdout);

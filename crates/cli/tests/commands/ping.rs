@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::node::{CARINA, Node};
+use crate::commands::node::{CARINA, Node};
 
 #[test]
 fn a_ping_without_end_tells_what_it_measured_when_it_is_stopped() {

@@ -4,7 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::node::{CARINA, Node, both_in_one, one_in_each};
+use crate::commands::node::{CARINA, Node, both_in_one, one_in_each};
 
 impl Node {
     /// Who took a policy, and the exit code.

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Output, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::node::{CARINA, Node};
+use crate::commands::node::{CARINA, Node};
 
 /// A server that ends with its test, also while it stands still.
 struct Server {

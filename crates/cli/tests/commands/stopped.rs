@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::node::{CARINA, Node};
+use crate::commands::node::{CARINA, Node};
 
 /// Begins a command that waits.
 fn waiting(node: &Node, words: &[&str]) -> Child {

@@ -2,7 +2,7 @@
 
 use std::process::{Command, Output, Stdio};
 
-use crate::node::{CARINA, Node, both_in_one};
+use crate::commands::node::{CARINA, Node, both_in_one};
 
 /// A command whose standard output nobody reads.
 fn unread(node: &Node, words: &[&str]) -> Output {

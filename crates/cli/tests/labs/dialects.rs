@@ -1,6 +1,6 @@
 //! DIFs of other dialects, over real interfaces and sockets.
 
-use crate::lab::{self, Lab};
+use crate::labs::lab::{self, Lab};
 
 #[test]
 fn three_systems_speak_as_rlite_and_one_relays() {

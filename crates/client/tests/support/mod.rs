@@ -54,7 +54,7 @@ impl House {
             .args([
                 "--ignored",
                 "--exact",
-                "process_of_another_test",
+                "node::process_of_another_test",
                 "--nocapture",
             ])
             .env("CARINA_RUN", self.run_dir())

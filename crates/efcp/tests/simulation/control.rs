@@ -6,7 +6,7 @@ use carina_efcp::{
 use carina_wire::Bytes;
 use carina_wire::dif::PduType;
 
-use crate::channel::{MS, S, Weather, World};
+use crate::simulation::channel::{MS, S, Weather, World};
 
 fn windowed(retransmission: bool, credit: u32) -> ConnectionConfig {
     ConnectionConfig {

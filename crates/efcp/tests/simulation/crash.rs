@@ -4,7 +4,7 @@ use carina_efcp::{ConnEvent, Connection, ConnectionConfig, Discard, FailReason};
 use carina_wire::Bytes;
 use carina_wire::dif::PduType;
 
-use crate::channel::{MS, Pdu, S, Weather, World, pdu};
+use crate::simulation::channel::{MS, Pdu, S, Weather, World, pdu};
 
 const OLD: u64 = 1_000_000;
 

@@ -6,7 +6,7 @@ use carina_efcp::{
     ConnEvent, ConnectionConfig, Discard, RateControl, WindowControl, congestion, rtt,
 };
 
-use crate::channel::{MS, Random, S, Weather, World};
+use crate::simulation::channel::{MS, Random, S, Weather, World};
 
 /// A connection with features as the bits of `features` say.
 fn config(features: u64) -> ConnectionConfig {

@@ -10,7 +10,7 @@ use carina_efcp::{
 use carina_wire::Bytes;
 use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 
-use crate::channel::{MS, Pdu, Random, S, Weather, World, pdu};
+use crate::simulation::channel::{MS, Pdu, Random, S, Weather, World, pdu};
 
 /// Runs begin with 0, and who finds the window closed has no PDU to say so.
 pub const ZERO: Habits = Habits::RLITE;

@@ -4,7 +4,7 @@
 use carina_efcp::{ConnectionConfig, Discard, congestion};
 use carina_wire::Bytes;
 
-use crate::channel::{MS, Rare, S, US, Weather, World, pdu};
+use crate::simulation::channel::{MS, Rare, S, US, Weather, World, pdu};
 
 /// One way of the path, in ms.
 const DELAY_MS: u64 = 10;

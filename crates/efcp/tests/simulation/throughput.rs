@@ -2,7 +2,7 @@
 
 use carina_efcp::{ConnectionConfig, WindowControl, congestion};
 
-use crate::channel::{MS, S, US, Weather, World};
+use crate::simulation::channel::{MS, S, US, Weather, World};
 
 fn config(policy: &str) -> ConnectionConfig {
     ConnectionConfig {

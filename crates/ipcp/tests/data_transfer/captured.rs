@@ -6,7 +6,7 @@ use carina_ipcp::{Catalogue, DifConfig, QosCube, Transfer};
 use carina_wire::dif::{Address, CepId, Dialect};
 use carina_wire::{Bytes, Payload};
 
-use crate::net::{MS, props};
+use crate::data_transfer::net::{MS, props};
 
 const N1: N1Port = N1Port(0);
 

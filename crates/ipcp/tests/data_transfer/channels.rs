@@ -7,7 +7,7 @@ use carina_ipcp::{Catalogue, DropReason, QosCube, Transfer};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId};
 
-use crate::net::{Net, config, cubes, props, sdu};
+use crate::data_transfer::net::{Net, config, cubes, props, sdu};
 
 fn open_channel(member: &mut Transfer<Bytes>, now: u64, channel: u32, cube: &QosCube) -> CepId {
     let open = Open {

@@ -8,7 +8,7 @@ use carina_ipcp::{DifConfig, DropReason, Transfer};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, Dialect, Syntax};
 
-use crate::net::{MS, Net, config, policy, props, sdu};
+use crate::data_transfer::net::{MS, Net, config, policy, props, sdu};
 
 const FOREIGN: [Dialect; 2] = [Dialect::Rlite, Dialect::Irati];
 

@@ -5,7 +5,7 @@ use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_ipcp::{Catalogue, Transfer};
 use carina_wire::Bytes;
 
-use crate::net::{Net, config, cubes, sdu};
+use crate::data_transfer::net::{Net, config, cubes, sdu};
 
 #[test]
 fn cubes_that_no_flow_could_have_are_refused_with_the_dif() {

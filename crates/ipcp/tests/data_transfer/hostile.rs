@@ -6,7 +6,7 @@ use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 use proptest::prelude::*;
 
-use crate::net::{Net, config, cubes, sdu};
+use crate::data_transfer::net::{Net, config, cubes, sdu};
 
 /// A relay with a flow of each cube and N-1 flows on both sides.
 fn victim() -> Net {
@@ -144,7 +144,7 @@ proptest! {
                 2 => member.close(now, carina_ipcp::data_transfer::api::Owner::Flow(flow)),
                 3 => member.set_delivery_room(now, flow, usize::from(arg) * 30),
                 4 => member.remove_n1(now, N1Port(key)),
-                5 => member.add_n1(N1Port(key), &crate::net::props()),
+                5 => member.add_n1(N1Port(key), &crate::data_transfer::net::props()),
                 6 => member.set_neighbour(now, Address(2), &[N1Port(key)]),
                 7 => { net.open(0, key, &cubes()[usize::from(arg) % 5]); }
                 _ => net.run_until(now + u64::from(arg) * 1_000_000),

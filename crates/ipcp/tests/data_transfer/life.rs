@@ -7,7 +7,7 @@ use carina_ipcp::{DropReason, Transfer};
 use carina_wire::Bytes;
 use carina_wire::dif::Address;
 
-use crate::net::{Net, config, cube, cubes, sdu};
+use crate::data_transfer::net::{Net, config, cube, cubes, sdu};
 
 #[test]
 fn two_applications_of_one_member_need_no_n1_flow() {
@@ -191,7 +191,7 @@ fn a_peer_that_says_nothing_fails_a_reliable_flow() {
 #[test]
 fn too_long_sdus_are_refused_without_delimiting() {
     let mut config = config();
-    let none = crate::net::policy("none", &[]);
+    let none = crate::data_transfer::net::policy("none", &[]);
     config.policies.insert("delimiting".into(), none);
     let mut net = Net::new(2, &config);
     net.wire((0, 0), (1, 0));
@@ -292,7 +292,7 @@ fn a_dif_over_a_dif_with_pdus_of_any_size() {
             lower.flow(0, 1, 0, &lower_cube);
             let mut upper_config = config();
             upper_config.max_pdu = upper_max;
-            let mut props = crate::net::props();
+            let mut props = crate::data_transfer::net::props();
             props.sdu_max = upper_max as usize;
             let upper = [0usize, 1].map(|index| {
                 let mut member = Transfer::new(carina_ipcp::Catalogue::standard(), 40);

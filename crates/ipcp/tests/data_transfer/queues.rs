@@ -7,7 +7,7 @@ use carina_ipcp::{DifConfig, DropReason};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, PduType, Syntax};
 
-use crate::net::{MS, Net, config, cubes, policy, sdu};
+use crate::data_transfer::net::{MS, Net, config, cubes, policy, sdu};
 
 /// Three members in a line; the relay's way to the third is stopped.
 fn stopped_line(config: &DifConfig) -> Net {
@@ -351,7 +351,7 @@ fn queueing_and_scheduling_change_while_pdus_wait() {
 #[test]
 fn a_payload_that_is_longer_than_the_n1_flow_carries_is_counted() {
     let mut net = Net::new(2, &config());
-    let mut small = crate::net::props();
+    let mut small = crate::data_transfer::net::props();
     small.sdu_max = 1000;
     net.wire_with((0, 0), (1, 0), &small);
     assert!(net.members[0].carries(N1Port(0)).is_err());
@@ -403,7 +403,7 @@ fn long_pdus() -> Net {
         ..config()
     };
     let mut net = Net::new(2, &long);
-    let mut props = crate::net::props();
+    let mut props = crate::data_transfer::net::props();
     props.sdu_max = usize::from(u16::MAX);
     net.wire_with((0, 0), (1, 0), &props);
     let cube = QosCube {

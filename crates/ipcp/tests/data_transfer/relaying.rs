@@ -6,7 +6,7 @@ use carina_ipcp::{DifConfig, DropReason};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 
-use crate::net::{Net, config, cubes, policy, sdu};
+use crate::data_transfer::net::{Net, config, cubes, policy, sdu};
 
 /// A line 1 - 2 - 3 with routes.
 fn line(config: &DifConfig) -> Net {

@@ -9,7 +9,7 @@ use carina_ipcp::{Catalogue, DropReason, Transfer};
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{Bytes, Payload};
 
-use crate::net::{MS, config, cubes, props};
+use crate::data_transfer::net::{MS, config, cubes, props};
 
 thread_local! {
     static IS_OUT: Cell<bool> = const { Cell::new(false) };

@@ -2,7 +2,7 @@
 
 use carina_ipcp::{Command, Event};
 
-use crate::net::{Net, SECOND, chain, config};
+use crate::irati::net::{Net, SECOND, chain, config};
 
 #[test]
 fn registrations_come_and_go_everywhere() {

@@ -4,7 +4,7 @@ use carina_ipcp::{Catalogue, Command, Config, Event, Ipcp};
 use carina_wire::Bytes;
 use carina_wire::dif::Dialect;
 
-use crate::net::{Net, SECOND, Words, chain, config, with_addresses, with_policy};
+use crate::irati::net::{Net, SECOND, Words, chain, config, with_addresses, with_policy};
 
 #[test]
 fn addresses_come_from_the_table_of_every_member() {
@@ -89,7 +89,7 @@ fn a_password_is_asked_for_and_a_wrong_one_is_refused() {
     net.bootstrap("a", config.clone());
     net.add("b", config.clone());
     net.add_with("c", config, "wrong!");
-    net.add("d", crate::net::config());
+    net.add("d", crate::irati::net::config());
     for name in ["b", "c", "d"] {
         net.wire(name, "a");
         net.run(2 * SECOND);

@@ -3,7 +3,7 @@
 use carina_ipcp::{Command, DifConfig, Event, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::net::{Net, SECOND, chain, config, with_policy};
+use crate::irati::net::{Net, SECOND, chain, config, with_policy};
 
 /// A flow between applications of two members; returns the keys at both.
 fn open(net: &mut Net, from: &str, to: &str, app: &str, spec: FlowSpec) -> (FlowKey, FlowKey) {

@@ -4,7 +4,7 @@ use carina_cdap::{Message, Opcode, Rules, Value};
 use carina_ipcp::Event;
 use carina_wire::FlowSpec;
 
-use crate::net::{Net, SECOND, chain, config};
+use crate::irati::net::{Net, SECOND, chain, config};
 
 /// A management PDU between neighbours.
 fn pdu(src: u8, message: &Message) -> Vec<u8> {

@@ -4,7 +4,7 @@
 use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::net::{MS, Net, SECOND, chain, config};
+use crate::irati::net::{MS, Net, SECOND, chain, config};
 
 /// An application at `a` that decides by hand.
 fn undecided(seed: u64) -> Net {

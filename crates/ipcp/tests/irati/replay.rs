@@ -19,7 +19,7 @@ use carina_ipcp::{Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N
 use carina_wire::dif::Dialect;
 use carina_wire::{Bytes, FlowSpec};
 
-use crate::net::{MS, Words, with_addresses};
+use crate::irati::net::{MS, Words, with_addresses};
 
 const CAPTURED: &str = include_str!("captured.txt");
 const N1: N1Port = N1Port(1);

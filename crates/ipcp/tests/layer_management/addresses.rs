@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use carina_ipcp::Command;
 use carina_wire::FlowSpec;
 
-use crate::net::{Net, SECOND, chain, config, with_policy};
+use crate::layer_management::net::{Net, SECOND, chain, config, with_policy};
 
 fn addresses(net: &Net) -> BTreeSet<u64> {
     net.members

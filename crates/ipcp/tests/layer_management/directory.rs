@@ -3,7 +3,7 @@
 use carina_ipcp::{Command, DifConfig};
 use carina_wire::FlowSpec;
 
-use crate::net::{Net, SECOND, chain, config, with_policy};
+use crate::layer_management::net::{Net, SECOND, chain, config, with_policy};
 
 fn on_demand() -> DifConfig {
     with_policy(config(), "directory", "on-demand", &[])

@@ -2,7 +2,7 @@
 
 use carina_ipcp::{Command, Event};
 
-use crate::net::{Net, SECOND, chain, config, with_policy};
+use crate::layer_management::net::{Net, SECOND, chain, config, with_policy};
 
 #[test]
 fn an_ipcp_joins_and_both_are_neighbours() {

@@ -3,7 +3,7 @@
 use carina_ipcp::{Command, Event, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::net::{Net, SECOND, chain, config, with_policy};
+use crate::layer_management::net::{Net, SECOND, chain, config, with_policy};
 
 #[test]
 fn a_flow_carries_data_over_two_hops_and_ends_in_order() {

@@ -5,7 +5,7 @@ use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Synta
 
 use carina_ipcp::Command;
 
-use crate::net::{Net, SECOND, chain, config};
+use crate::layer_management::net::{Net, SECOND, chain, config};
 
 /// A management PDU with these addresses.
 pub fn pdu(src: u64, dst: u64, message: &[u8]) -> Vec<u8> {

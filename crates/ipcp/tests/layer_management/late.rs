@@ -4,7 +4,7 @@
 use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::net::{MS, Net, SECOND, chain, config, with_policy};
+use crate::layer_management::net::{MS, Net, SECOND, chain, config, with_policy};
 
 fn register(net: &mut Net, at: &str, app: &str) {
     net.order(at, Command::Register { name: app.into() });

@@ -4,7 +4,7 @@ use carina_ipcp::api::Scalar;
 use carina_ipcp::{Command, Event, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::net::{Net, SECOND, chain, config, with_policy};
+use crate::layer_management::net::{Net, SECOND, chain, config, with_policy};
 
 fn left(net: &Net, name: &str) -> Vec<String> {
     net.told(name, |event| match event {

@@ -3,7 +3,7 @@
 use carina_ipcp::{Command, Event};
 use carina_wire::FlowSpec;
 
-use crate::net::{Kind, Net, SECOND, chain, config, with_policy};
+use crate::layer_management::net::{Kind, Net, SECOND, chain, config, with_policy};
 
 fn neighbours(net: &mut Net, of: &str) -> Vec<String> {
     let names = net.names(of, "/neighbours");

@@ -5,7 +5,7 @@ use carina_ipcp::api::Scalar;
 use carina_ipcp::{Command, Event};
 use carina_wire::FlowSpec;
 
-use crate::net::{MS, Net, SECOND, chain, config};
+use crate::layer_management::net::{MS, Net, SECOND, chain, config};
 
 const TAKEN: &str = "\"a\" is the name of another member, which lives; choose another";
 

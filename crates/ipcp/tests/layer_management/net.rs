@@ -5,7 +5,11 @@ use carina_ipcp::{Command, Config, DifConfig, FlowKey, PolicySpec};
 use carina_wire::dif::Dialect;
 
 #[path = "../net/mod.rs"]
-#[allow(dead_code, reason = "each dialect needs a part of it")]
+#[allow(
+    dead_code,
+    clippy::duplicate_mod,
+    reason = "each dialect needs a part of it, and adds its own to `Net`"
+)]
 mod dialects;
 
 pub use dialects::*;

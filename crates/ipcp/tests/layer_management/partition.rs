@@ -2,7 +2,7 @@
 
 use carina_ipcp::{Command, Event};
 
-use crate::net::{Net, SECOND, chain, config};
+use crate::layer_management::net::{Net, SECOND, chain, config};
 
 #[test]
 fn both_halves_learn_what_happened_in_the_other() {

@@ -2,8 +2,8 @@
 
 use carina_ipcp::{Command, DifConfig, Event};
 
-use crate::directory::call;
-use crate::net::{Net, SECOND, chain, config, with_policy};
+use crate::layer_management::directory::call;
+use crate::layer_management::net::{Net, SECOND, chain, config, with_policy};
 
 fn register(net: &mut Net, at: &str, app: &str) {
     net.accepts.insert(app.into());

@@ -5,8 +5,8 @@ use carina_ipcp::Command;
 use carina_ipcp::api::{RibObject, RibOp, Scalar};
 use carina_ipcp::config::{QosCube, RateConfig, WindowConfig};
 
-use crate::hostile::pdu;
-use crate::net::{Net, SECOND, chain, config, with_policy};
+use crate::layer_management::hostile::pdu;
+use crate::layer_management::net::{Net, SECOND, chain, config, with_policy};
 
 fn read(path: &str, scope: u32) -> RibOp {
     RibOp::Read {
@@ -252,6 +252,6 @@ fn routing_policy_can_change_while_the_dif_runs() {
     assert!(net.names("a", "/routing/table").len() <= 1);
     net.rib("a", None, write("routing", &[("name", "link-state")]))
         .expect("a change");
-    net.run(5 * crate::net::SECOND);
+    net.run(5 * crate::layer_management::net::SECOND);
     assert_eq!(net.names("a", "/routing/table").len(), 2);
 }

@@ -4,7 +4,7 @@ use carina_cdap::{Message, Opcode, Party, Rules, Value};
 use carina_ipcp::{Command, DifConfig, Event, N1Port, PolicySpec};
 use carina_wire::dif::Dialect;
 
-use crate::net::{MS, Net, SECOND, config, line, props, with_policy};
+use crate::rlite::net::{MS, Net, SECOND, config, line, props, with_policy};
 
 const PCI: usize = 28;
 
@@ -147,7 +147,7 @@ fn another_name_than_that_of_the_n1_flow_is_refused() {
     let n1 = net.wires[wire].ends[1].1;
     let reason = "renamed".to_string();
     net.order("a", Command::N1Down { n1, reason });
-    let props = crate::net::props("10.10.10.4", false);
+    let props = crate::rlite::net::props("10.10.10.4", false);
     net.order("a", Command::N1Up { n1, props });
     let n1 = net.wires[wire].ends[0].1;
     net.order("b", Command::Enroll { n1 });

@@ -5,7 +5,7 @@ use carina_ipcp::config::WindowConfig;
 use carina_ipcp::{Command, Event, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::net::{MS, Net, SECOND, config, line};
+use crate::rlite::net::{MS, Net, SECOND, config, line};
 
 /// Two members; an application at the first.
 fn two(seed: u64) -> Net {

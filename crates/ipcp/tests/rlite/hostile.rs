@@ -4,8 +4,8 @@ use carina_cdap::{Message, Opcode, Party, Rules, Value};
 use carina_ipcp::{Command, Event};
 use carina_wire::FlowSpec;
 
-use crate::enrollment::pdu_of;
-use crate::net::{Net, SECOND, line};
+use crate::rlite::enrollment::pdu_of;
+use crate::rlite::net::{Net, SECOND, line};
 
 /// Protobuf by hand: a field with bytes.
 fn bytes_field(field: u8, bytes: &[u8]) -> Vec<u8> {

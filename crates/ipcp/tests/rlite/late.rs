@@ -4,8 +4,8 @@
 use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::hostile::{Liar, directory, registration};
-use crate::net::{MS, Net, SECOND, line};
+use crate::rlite::hostile::{Liar, directory, registration};
+use crate::rlite::net::{MS, Net, SECOND, line};
 
 fn accept_last(net: &mut Net, at: &str) -> FlowKey {
     let flow = net.offered(at);

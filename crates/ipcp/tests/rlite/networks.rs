@@ -4,7 +4,7 @@ use carina_ipcp::api::Scalar;
 use carina_ipcp::{Command, Event, PolicySpec};
 use carina_wire::FlowSpec;
 
-use crate::net::{Net, SECOND, config, line};
+use crate::rlite::net::{Net, SECOND, config, line};
 
 /// The next hops to each destination at a member.
 fn table(net: &mut Net, at: &str) -> Vec<(String, Vec<String>)> {

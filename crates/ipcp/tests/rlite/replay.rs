@@ -18,7 +18,7 @@ use carina_cdap::{Message, Opcode, Rules, Value};
 use carina_ipcp::{Command, Event, N1Port};
 use carina_wire::{Bytes, FlowSpec};
 
-use crate::net::{MS, Net, SECOND, config, props};
+use crate::rlite::net::{MS, Net, SECOND, config, props};
 
 const PCI: usize = 28;
 

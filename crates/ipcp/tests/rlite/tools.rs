@@ -4,7 +4,7 @@ use carina_ipcp::Command;
 use carina_ipcp::api::{RibOp, Scalar};
 use carina_wire::FlowSpec;
 
-use crate::net::{Net, SECOND, line};
+use crate::rlite::net::{Net, SECOND, line};
 
 fn read(net: &mut Net, at: &str, path: &str, scope: u32) -> Result<Vec<String>, String> {
     let objects = net.try_read_rib(at, path, scope)?;

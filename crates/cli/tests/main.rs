@@ -1,0 +1,7 @@
+//! Tests of the program `carina`: its commands, labs and the tutorial.
+
+mod bridge;
+mod commands;
+mod labs;
+mod top;
+mod tutorial;

@@ -1,0 +1,7 @@
+//! Tests of the application library and its C ABI.
+
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
+
+mod c_api;
+mod node;
+mod support;

@@ -1,0 +1,6 @@
+//! Tests of EFCP connections and delimiting.
+
+mod buffers;
+mod delimiting;
+mod hostile;
+mod simulation;

@@ -1,0 +1,22 @@
+//! Tests of nodes: real sockets, real rings, several nodes in one process.
+
+mod below;
+mod between;
+mod capture;
+mod dif;
+mod ethernet;
+mod faults;
+mod flows;
+mod homing;
+mod internet;
+mod local;
+mod media;
+mod pair;
+mod ports;
+mod refusals;
+mod registrations;
+mod relay;
+#[path = "../../netdev/tests/room/mod.rs"]
+mod room;
+mod stations;
+mod support;

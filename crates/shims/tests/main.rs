@@ -1,0 +1,6 @@
+//! Tests of the data plane and the shims.
+
+mod bare_peer;
+mod flows;
+mod pair;
+mod udp_peer;
