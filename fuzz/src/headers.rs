@@ -106,11 +106,11 @@ fn reads_pci_of(syntax: Syntax, pdu: &[u8]) -> bool {
     syntax.mark(&mut out, 0, true);
     assert!(syntax.peek(&out).expect("it stays a PDU").ecn);
     if syntax.has_checksum() {
-        let mut sealed = pdu[..header.pdu_bytes].to_vec();
-        syntax.seal(&mut sealed);
-        assert!(syntax.is_sealed(&sealed));
-        syntax.mark(&mut sealed, 7, true);
-        assert!(syntax.is_sealed(&sealed));
+        let mut summed = pdu[..header.pdu_bytes].to_vec();
+        syntax.write_checksum(&mut summed);
+        assert!(syntax.has_valid_checksum(&summed));
+        syntax.mark(&mut summed, 7, true);
+        assert!(syntax.has_valid_checksum(&summed));
     }
     true
 }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
 use crate::congestion::{self, CongestionControl};
-use crate::habits::Habits;
+use crate::profile::EfcpProfile;
 use crate::rtt::{self, RttEstimator};
 
 /// The features of a connection: both ends must agree on all but the queue limits, the
@@ -42,7 +42,7 @@ pub struct ConnectionConfig {
     /// `None` for three quarters of the space.
     pub rollover: Option<u64>,
     /// What both ends are used to.
-    pub habits: Habits,
+    pub profile: EfcpProfile,
     /// When the receiver acknowledges.
     pub ack: AckPolicy,
     /// Bounds of the queues of the sender.
@@ -140,7 +140,7 @@ impl Default for ConnectionConfig {
             ctrl_seq_bits: 32,
             ecn: false,
             rollover: None,
-            habits: Habits::default(),
+            profile: EfcpProfile::default(),
             ack: AckPolicy::default(),
             queue: QueueLimits::default(),
             reorder_max: 1024,
@@ -177,7 +177,7 @@ impl ConnectionConfig {
         {
             return Err("a rate of 0 PDUs, or in a frame of 0 ms, sends nothing".to_string());
         }
-        if self.habits.control_first > 1 {
+        if self.profile.control_first > 1 {
             return Err("control PDUs are numbered from 0 or from 1".to_string());
         }
         if self.queue.pdus == 0 || self.reorder_max == 0 {

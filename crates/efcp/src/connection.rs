@@ -11,7 +11,7 @@ use carina_wire::dif::{Control, Pci, PduType};
 use crate::config::{ConnectionConfig, RateControl};
 use crate::congestion::CongestionControl;
 use crate::counters::{Counters, Discard};
-use crate::habits::Habits;
+use crate::profile::EfcpProfile;
 use crate::receiver::{NEVER, Receiver};
 use crate::rtt::RttEstimator;
 use crate::sender::Sender;
@@ -114,7 +114,7 @@ pub struct Connection<P> {
     counters: Counters,
     events: VecDeque<ConnEvent>,
     numbers: ControlNumbers,
-    habits: Habits,
+    profile: EfcpProfile,
     is_finished: bool,
     is_drained: bool,
     is_failed: bool,
@@ -124,8 +124,8 @@ impl<P: Payload> Connection<P> {
     /// A connection with empty state. The seed decides initial sequence numbers only.
     #[must_use]
     pub fn new(now: u64, config: ConnectionConfig, seed: u64) -> Connection<P> {
-        let (habits, receiver) = (config.habits, Receiver::new(&config));
-        let numbers = ControlNumbers::new(config.ctrl_seq_bits, &habits);
+        let (profile, receiver) = (config.profile, Receiver::new(&config));
+        let numbers = ControlNumbers::new(config.ctrl_seq_bits, &profile);
         let (mut sender, mut random) = (Sender::new(now, config), Random::new(seed));
         sender.prepare(&mut random);
         Connection {
@@ -133,7 +133,7 @@ impl<P: Payload> Connection<P> {
             numbers,
             sender,
             random,
-            habits,
+            profile,
             counters: Counters::default(),
             events: VecDeque::new(),
             is_finished: false,
@@ -238,7 +238,7 @@ impl<P: Payload> Connection<P> {
                 self.counters.rendezvous_received += 1;
                 let window = control.and_then(|control| control.window);
                 // Its window is closed: all below the right edge was sent.
-                let sent = window.map(|window| match self.habits.selective {
+                let sent = window.map(|window| match self.profile.selective {
                     true => window.my_left,
                     false => window.my_right,
                 });

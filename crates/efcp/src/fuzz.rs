@@ -7,7 +7,7 @@ use carina_wire::dif::{Ack, Address, CepId, Control, Pci, PduType, QosId, Sack, 
 use carina_wire::{Bytes, Payload};
 
 use crate::delimiting::{Assembler, AssemblerConfig, Delimiting};
-use crate::{Connection, ConnectionConfig, Delivered, Habits, RateControl, WindowControl};
+use crate::{Connection, ConnectionConfig, Delivered, EfcpProfile, RateControl, WindowControl};
 
 /// Reads a script: past its end everything is 0.
 struct Script<'a>(&'a [u8]);
@@ -34,17 +34,17 @@ impl Script<'_> {
 const CREDIT: u32 = 32;
 
 /// Three kinds of implementation.
-fn habits(kind: u8) -> Habits {
+fn profile(kind: u8) -> EfcpProfile {
     match kind % 3 {
-        0 => Habits::default(),
-        1 => Habits::RLITE,
-        _ => Habits::IRATI,
+        0 => EfcpProfile::default(),
+        1 => EfcpProfile::RLITE,
+        _ => EfcpProfile::IRATI,
     }
 }
 
 fn config(kind: u8, features: u8) -> ConnectionConfig {
     ConnectionConfig {
-        habits: habits(kind),
+        profile: profile(kind),
         in_order: features & 1 != 0,
         retransmission: features & 2 != 0,
         window: (features & 4 != 0).then_some(WindowControl {
@@ -64,7 +64,7 @@ fn config(kind: u8, features: u8) -> ConnectionConfig {
     }
 }
 
-/// One connection against a script: `kind` chooses its habits, the first byte its features, then
+/// One connection against a script: `kind` chooses its profile, the first byte its features, then
 /// each step is an action and its operands.
 pub fn connection(kind: u8, data: &[u8]) {
     let mut script = Script(data);

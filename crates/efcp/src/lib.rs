@@ -39,8 +39,8 @@ mod connection;
 mod counters;
 pub mod delimiting;
 pub mod fuzz;
-mod habits;
 mod pacing;
+mod profile;
 mod receiver;
 pub mod rtt;
 mod sender;
@@ -51,5 +51,5 @@ pub use config::{AckPolicy, ConnectionConfig, QueueLimits, RateControl, WindowCo
 pub use congestion::CongestionControl;
 pub use connection::{ConnEvent, Connection, Delivered, FailReason, Received, Status, Transmit};
 pub use counters::{Counters, Discard};
-pub use habits::{FirstNumber, Habits, Stall};
+pub use profile::{EfcpProfile, FirstNumber, Stall};
 pub use rtt::RttEstimator;

@@ -26,7 +26,7 @@ use carina_wire::dif::{Ack, Sack, Window};
 use crate::config::{AckPolicy, ConnectionConfig, RateControl, WindowControl};
 use crate::connection::FailReason;
 use crate::counters::Counters;
-use crate::habits::{Habits, Stall};
+use crate::profile::{EfcpProfile, Stall};
 use ranges::Ranges;
 
 /// A UDF for the reader.
@@ -82,7 +82,7 @@ pub(crate) struct Receiver<P> {
     bits: u8,
     reorder_max: u64,
     ack_policy: AckPolicy,
-    habits: Habits,
+    profile: EfcpProfile,
     /// A control PDU answers every data PDU.
     answers_every: bool,
     /// A control PDU answers a duplicate.
@@ -169,12 +169,12 @@ impl<P: Payload> Receiver<P> {
             bits: config.seq_bits,
             reorder_max: (config.reorder_max as u64).min(config.space() / 8),
             ack_policy: config.ack,
-            habits: config.habits,
-            answers_every: config.habits.answers_every && is_controlled,
+            profile: config.profile,
+            answers_every: config.profile.answers_every && is_controlled,
             answers_old: config.retransmission
-                || (is_controlled && config.habits.stall == Stall::Repeat),
+                || (is_controlled && config.profile.stall == Stall::Repeat),
             base: match config.seq_bits {
-                ..64 if config.habits.wraps => config.space(),
+                ..64 if config.profile.wraps => config.space(),
                 _ => 0,
             },
             has_run: false,
@@ -246,7 +246,7 @@ impl<P: Payload> Receiver<P> {
     /// The right edge as it would be advertised: it never moves back.
     fn right_now(&self) -> u64 {
         // Where every PDU is answered at once, the reader has not had the time to take it.
-        let waiting = match self.habits.selective {
+        let waiting = match self.profile.selective {
             true => self.ready.len(),
             false => self.ready_kept,
         };
@@ -302,7 +302,7 @@ impl<P: Payload> Receiver<P> {
         self.right = self.right_now();
         let ack = self.is_reliable.then(|| {
             let mut sack = Sack::default();
-            if self.habits.selective {
+            if self.profile.selective {
                 if let Some((start, end)) = self.twice.take() {
                     sack.push(start, end);
                 }

@@ -25,8 +25,8 @@ use carina_wire::Payload;
 use crate::config::{ConnectionConfig, QueueLimits, WindowControl};
 use crate::congestion::CongestionControl;
 use crate::counters::Counters;
-use crate::habits::{Habits, Stall};
 use crate::pacing::Bucket;
+use crate::profile::{EfcpProfile, Stall};
 use crate::receiver::NEVER;
 use crate::rtt::RttEstimator;
 use loss::Loss;
@@ -66,7 +66,7 @@ pub(crate) struct Sender<P> {
     limits: QueueLimits,
     pub(crate) bits: u8,
     pub(crate) ecn: bool,
-    habits: Habits,
+    profile: EfcpProfile,
     /// The first number of the first run, where it is known before.
     pub(crate) prepared: Option<u64>,
     /// Most PDUs in flight whatever congestion control says: 1 while the other side may take any
@@ -132,15 +132,15 @@ impl<P: Payload> Sender<P> {
     pub(crate) fn new(now: u64, config: ConnectionConfig) -> Sender<P> {
         let space = config.space();
         let (window, delta_t) = (config.window_in_force(), config.delta_t());
-        let repeats = config.habits.stall == Stall::Repeat;
+        let repeats = config.profile.stall == Stall::Repeat;
         // Where every PDU is answered at once, nobody lets A pass.
-        let a_ns = match config.habits.answers_every {
+        let a_ns = match config.profile.answers_every {
             true => 0,
             false => config.a_ns,
         };
         // What is not told of the other side's clock has to be allowed for: round-trip times do
         // not say how much of them was A, nor by how much the other side's timer is late.
-        let answer_ns = match config.habits.selective {
+        let answer_ns = match config.profile.selective {
             true => a_ns,
             false => a_ns.saturating_mul(2),
         };
@@ -151,10 +151,10 @@ impl<P: Payload> Sender<P> {
             limits: config.queue,
             bits: config.seq_bits,
             ecn: config.ecn,
-            habits: config.habits,
+            profile: config.profile,
             prepared: None,
             flight_max: u64::MAX,
-            silence: delta_t.saturating_mul(if config.habits.takes_any_first { 2 } else { 3 }),
+            silence: delta_t.saturating_mul(if config.profile.takes_any_first { 2 } else { 3 }),
             copies: config.retransmission || (repeats && window.is_some()),
             last: None,
             a_ns,
@@ -162,18 +162,18 @@ impl<P: Payload> Sender<P> {
             r_ns: config.r_ns,
             delta_t,
             rollover: match config.rollover {
-                _ if config.habits.wraps => u64::MAX,
+                _ if config.profile.wraps => u64::MAX,
                 Some(number) => number,
                 None => space / 4 * 3,
             },
-            end: if config.habits.wraps {
+            end: if config.profile.wraps {
                 u64::MAX
             } else {
                 space - 1
             },
             congestion: config.congestion,
             rtt: config.rtt,
-            loss: Loss::new(timeout_ns, !config.habits.selective),
+            loss: Loss::new(timeout_ns, !config.profile.selective),
             queue: VecDeque::new(),
             queue_bytes: 0,
             queue_kept: 0,
@@ -324,12 +324,12 @@ impl<P: Payload> Sender<P> {
 
     /// Every data PDU has the data run flag.
     pub(crate) fn flags_every(&self) -> bool {
-        self.habits.drf_on_every
+        self.profile.drf_on_every
     }
 
     /// What it tells of its left edge: 0 while nothing was acknowledged, where that is usual.
-    pub(crate) fn told_left(&self) -> u64 {
-        match self.left == self.start && !self.habits.selective {
+    pub(crate) fn announced_left(&self) -> u64 {
+        match self.left == self.start && !self.profile.selective {
             true => 0,
             false => self.left,
         }

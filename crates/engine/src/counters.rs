@@ -95,19 +95,19 @@ values! {
     /// Data queued when the link went down.
     DropLinkDown = "drop_link_down",
     /// A protected PDU too short for its protection.
-    DropSealShort = "drop_seal_short",
+    DropProtectionShort = "drop_protection_short",
     /// A protected PDU whose checksum is wrong.
-    DropSealChecksum = "drop_seal_checksum",
+    DropProtectionChecksum = "drop_protection_checksum",
     /// A protected PDU that does not decrypt.
-    DropSealForged = "drop_seal_forged",
+    DropProtectionForged = "drop_protection_forged",
     /// A protected PDU that was here before.
-    DropSealReplayed = "drop_seal_replayed",
+    DropProtectionReplayed = "drop_protection_replayed",
     /// A protected PDU whose lifetime is over.
-    DropSealExpired = "drop_seal_expired",
+    DropProtectionExpired = "drop_protection_expired",
     /// A compressed PDU that does not decompress.
-    DropSealInflated = "drop_seal_inflated",
+    DropProtectionInflated = "drop_protection_inflated",
     /// The key of an N-1 flow is used up.
-    DropSealExhausted = "drop_seal_exhausted",
+    DropProtectionExhausted = "drop_protection_exhausted",
     /// A PDU with a source that cannot be.
     DropForgedSource = "drop_forged_source",
     /// A PDU that has made all the hops it may.

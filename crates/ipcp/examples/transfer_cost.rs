@@ -12,7 +12,7 @@ use std::time::Instant;
 use carina_ipcp::api::{FlowKey, N1Port, N1Properties};
 use carina_ipcp::config::{DifConfig, QosCube, WindowConfig};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Route};
-use carina_ipcp::{Catalogue, PolicySpec, Transfer};
+use carina_ipcp::{Catalogue, DataPath, PolicySpec};
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId};
 
@@ -162,7 +162,7 @@ fn cube(is_reliable: bool) -> QosCube {
 }
 
 /// Members 1, 2 and 3 in a line.
-fn line() -> [Transfer<Handle>; 3] {
+fn line() -> [DataPath<Handle>; 3] {
     let none = PolicySpec {
         name: "none".into(),
         ..PolicySpec::default()
@@ -183,7 +183,7 @@ fn line() -> [Transfer<Handle>; 3] {
         cost: 1,
     };
     [1u64, 2, 3].map(|address| {
-        let mut member = Transfer::new(Catalogue::standard(), address);
+        let mut member = DataPath::new(Catalogue::standard(), address);
         member.configure(0, &config).expect("a good configuration");
         member.set_address(Address(address));
         for (port, neighbour) in [(0, address - 1), (1, address + 1)] {
@@ -210,7 +210,7 @@ fn line() -> [Transfer<Handle>; 3] {
     })
 }
 
-fn open(member: &mut Transfer<Handle>, key: u32, is_reliable: bool) -> CepId {
+fn open(member: &mut DataPath<Handle>, key: u32, is_reliable: bool) -> CepId {
     let open = Open {
         owner: Owner::Flow(FlowKey(key)),
         cube: cube(is_reliable),
@@ -221,7 +221,7 @@ fn open(member: &mut Transfer<Handle>, key: u32, is_reliable: bool) -> CepId {
 }
 
 /// Takes everything that a member sends through an N-1 flow.
-fn drain(member: &mut Transfer<Handle>, now: u64, to: &mut Vec<Handle>) {
+fn drain(member: &mut DataPath<Handle>, now: u64, to: &mut Vec<Handle>) {
     while let Some(n1) = member.poll_n1() {
         while member.peek_transmit(n1).is_some() {
             to.extend(member.take_transmit(now, n1));
@@ -229,7 +229,7 @@ fn drain(member: &mut Transfer<Handle>, now: u64, to: &mut Vec<Handle>) {
     }
 }
 
-fn give(member: &mut Transfer<Handle>, now: u64, port: u32, from: &mut Vec<Handle>) {
+fn give(member: &mut DataPath<Handle>, now: u64, port: u32, from: &mut Vec<Handle>) {
     for pdu in from.drain(..) {
         member.on_pdu(now, N1Port(port), pdu);
     }
@@ -262,11 +262,11 @@ fn measure(is_reliable: bool, flows: u32) -> [f64; 4] {
         }
         first.end_of_burst(now);
         drain(first, now, &mut pdus);
-        first.settle();
+        first.release_burst();
         let sent = Instant::now();
         give(relay, now, 0, &mut pdus);
         drain(relay, now, &mut pdus);
-        relay.settle();
+        relay.release_burst();
         let relayed = Instant::now();
         give(last, now, 0, &mut pdus);
         while let Some(delivery) = last.poll_deliver() {
@@ -310,6 +310,6 @@ fn main() {
             println!("{flows:>5}  {kind:<11} {send:>7.0} {relay:>6.0} {receive:>8.0} {acks:>12.0}");
         }
     }
-    let sizes = Transfer::<Handle>::flow_bytes();
+    let sizes = DataPath::<Handle>::flow_bytes();
     println!("bytes per flow without queued SDUs: {sizes}");
 }

@@ -10,7 +10,7 @@ use carina_wire::{Bytes, FlowSpec, Payload};
 
 use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, RibOp};
 use crate::config::{Config, DifConfig, PolicySpec};
-use crate::seal::{AuthStep, Authenticator, PolicyRow, Sealer, Toolbox};
+use crate::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
 use crate::{Catalogue, Ipcp};
 
 /// Gives a member of a DIF what the bytes say: PDUs as they are, PDUs with a good header around
@@ -208,7 +208,7 @@ fn drain(member: &mut Ipcp<Bytes>, now: u64) {
             member.handle(now, Command::Respond { flow, answer });
         }
     }
-    member.settle();
+    member.release_burst();
 }
 
 /// Two applications of the member talk to each other, unless the script has made it leave.
@@ -273,12 +273,12 @@ impl Toolbox for Open {
         Ok(Box::new(Agreed))
     }
 
-    fn sealer(
+    fn sdu_protection(
         &mut self,
         _spec: &PolicySpec,
         _is_initiator: bool,
         _secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn Sealer>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, String> {
         Ok(None)
     }
 

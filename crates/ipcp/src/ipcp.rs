@@ -10,10 +10,10 @@ use carina_wire::{FlowSpec, Payload};
 use crate::api::{Command, Delivery, Event, FlowKey, N1Port, Watch};
 use crate::config::Config;
 use crate::data_transfer::api::DataTransfer;
-use crate::data_transfer::{Counters, Transfer};
+use crate::data_transfer::{Counters, DataPath};
 use crate::layer::{self, LayerManagement};
 use crate::policy::Catalogue;
-use crate::seal::Toolbox;
+use crate::security::Toolbox;
 
 /// An IPC process: one member of one normal DIF, as a machine without I/O.
 ///
@@ -33,7 +33,7 @@ use crate::seal::Toolbox;
 ///   poll_timeout                                             when to come back
 /// ```
 pub struct Ipcp<P: Payload> {
-    transfer: Transfer<P>,
+    transfer: DataPath<P>,
     management: Box<dyn LayerManagement>,
     /// Ends of flows that are not told yet, since their readers have not taken everything.
     withheld: Vec<Event>,
@@ -55,7 +55,7 @@ impl<P: Payload> Ipcp<P> {
         let all = layer::policies_with(dialect, &*toolbox, catalogue);
         let management = layer::management(config, toolbox, all.clone(), seed)?;
         Ok(Ipcp {
-            transfer: Transfer::of_dialect(all, dialect, seed.rotate_left(32)),
+            transfer: DataPath::of_dialect(all, dialect, seed.rotate_left(32)),
             management,
             withheld: Vec::new(),
         })
@@ -190,8 +190,8 @@ impl<P: Payload> Ipcp<P> {
 
     /// Makes everything last that is still queued, for an owner of payloads that does not block
     /// N-1 flows when it stops taking from them. Costs nothing when all was drained.
-    pub fn settle(&mut self) {
-        self.transfer.settle();
+    pub fn release_burst(&mut self) {
+        self.transfer.release_burst();
     }
 
     /// Does what is due. Call [`Ipcp::end_of_burst`] afterwards.

@@ -13,7 +13,7 @@ use crate::irati::{self, Irati};
 use crate::layer_management::{self, Management};
 use crate::policy::{Catalogue, component};
 use crate::rlite::{self, Rlite};
-use crate::seal::Toolbox;
+use crate::security::Toolbox;
 
 /// Layer management of one IPC process: enrollment, neighbours, directory, routing, flow
 /// allocation, and the RIB that shows all of it.

@@ -36,13 +36,13 @@ pub mod irati;
 pub mod layer;
 pub mod layer_management;
 pub mod policy;
+mod rib_view;
 pub mod rlite;
-pub mod seal;
-mod shown;
+pub mod security;
 
 pub use api::{Command, Delivery, Event, FlowKey, N1Dif, N1Port, N1Properties, Passage, Watch};
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
-pub use data_transfer::{Counters, DropReason, Transfer};
+pub use data_transfer::{Counters, DataPath, DropReason};
 pub use ipcp::Ipcp;
 pub use layer::LayerManagement;
 pub use policy::Catalogue;

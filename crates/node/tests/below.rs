@@ -183,7 +183,7 @@ fn pdus_of_an_upper_dif_fit_those_of_the_lower_one_each() {
     layer(&pair, "four", "three", json!({}));
     assert_eq!(max_pdu(&pair.guest, "four"), 1337);
     let n1 = pair.host.control();
-    let n1 = n1.rib(Some("two"), None, "/transfer/n1", 1).unwrap();
+    let n1 = n1.rib(Some("two"), None, "/data-transfer/n1", 1).unwrap();
     let carried: Vec<u64> = n1
         .iter()
         .filter_map(|flow| flow.fields.get("sdu-max")?.as_u64())

@@ -207,18 +207,18 @@ fn what_is_repeated_or_changed_on_the_way_is_counted_told_once_and_disturbs_noth
     let between = Between::with_dif("replay", config, Some("open sesame"));
     let (_server, mut theirs, mut mine) = between.flow();
     all_arrive(&mut mine, &mut theirs, 0..500);
-    assert_eq!(count(&between.here, "dropped-seal-replayed"), 0);
+    assert_eq!(count(&between.here, "dropped-protection-replayed"), 0);
     for (doing, done, reason, from) in [
         (
             &between.doings.repeats,
             &between.doings.repeated,
-            "seal-replayed",
+            "protection-replayed",
             500,
         ),
         (
             &between.doings.damages,
             &between.doings.damaged,
-            "seal-forged",
+            "protection-forged",
             3_500,
         ),
     ] {

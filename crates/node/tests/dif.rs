@@ -266,7 +266,9 @@ fn a_joiner_needs_a_key_that_is_allowed_and_allows_that_of_the_member() {
         mine.send(&[n; 900]);
         assert_eq!(theirs.recv().unwrap(), [n; 900]);
     }
-    let objects = control.rib(Some("net"), None, "/transfer/n1/0", 0).unwrap();
+    let objects = control
+        .rib(Some("net"), None, "/data-transfer/n1/0", 0)
+        .unwrap();
     assert_eq!(
         objects[0].fields["protected"], true,
         "others can listen there"

@@ -5,9 +5,9 @@
 use carina_ipcp::api::N1Properties;
 use carina_ipcp::config::{QosCube, WindowConfig};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
-use carina_ipcp::seal::{AuthStep, Authenticator, PolicyRow, Sealer, Toolbox};
+use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
 use carina_ipcp::{
-    Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec, Transfer,
+    Catalogue, Command, Config, DataPath, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec,
 };
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, Dialect, PduType, Syntax};
@@ -37,12 +37,12 @@ impl Toolbox for Trusting {
         Ok(Box::new(Agreed))
     }
 
-    fn sealer(
+    fn sdu_protection(
         &mut self,
         _spec: &PolicySpec,
         _is_initiator: bool,
         _secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn Sealer>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, String> {
         Ok(None)
     }
 
@@ -104,8 +104,8 @@ fn catalogue() -> Catalogue {
 }
 
 /// A member whose flows 1, 2 and 3 have cubes 1, 2 and 3 and lead to a neighbour.
-fn member() -> Transfer<Bytes> {
-    let mut member = Transfer::new(catalogue(), 1);
+fn member() -> DataPath<Bytes> {
+    let mut member = DataPath::new(catalogue(), 1);
     member.configure(0, &config()).unwrap();
     member.set_address(Address(1));
     let props = N1Properties {
@@ -132,7 +132,7 @@ fn member() -> Transfer<Bytes> {
     member
 }
 
-fn sent(member: &mut Transfer<Bytes>) -> Vec<u16> {
+fn sent(member: &mut DataPath<Bytes>) -> Vec<u16> {
     member.end_of_burst(1);
     let mut order = Vec::new();
     while let Some(n1) = member.poll_n1() {

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use carina_ipcp::seal::{AuthStep, Authenticator, Sealer};
+use carina_ipcp::security::{AuthStep, Authenticator, SduProtection};
 
 use crate::auth::{Ed25519, Password, Stretched};
 use crate::key::{Allowed, generate};
 use crate::random::Seeded;
-use crate::seal::{Aead, Cipher, Lifetime, Outer, Protection};
+use crate::sdu_protection::{Aead, Cipher, Lifetime, Outer, Protection};
 
 /// Opens `data` under the protection that the first byte chooses. What opens without a key must
 /// survive being sealed and opened again; what needs a key must not open at all.
@@ -18,8 +18,8 @@ pub fn unprotect(data: &[u8]) {
     // By fresh machines: the opened one has learnt the clock of whoever sent.
     let (mut sender, mut receiver) = (protection(data[0]), protection(data[0]));
     let mut again = opened.clone();
-    sender.seal(&mut again).expect("nothing is exhausted");
-    receiver.open(&mut again).expect("own work");
+    sender.protect(&mut again).expect("nothing is exhausted");
+    receiver.unprotect(&mut again).expect("own work");
     assert_eq!(again, opened);
 }
 
@@ -31,7 +31,7 @@ pub fn reads_unprotect(data: &[u8]) -> bool {
 fn open(data: &[u8]) -> Option<Vec<u8>> {
     let (choice, pdu) = data.split_first()?;
     let mut opened = pdu.to_vec();
-    let is_open = protection(*choice).open(&mut opened).is_ok();
+    let is_open = protection(*choice).unprotect(&mut opened).is_ok();
     assert!(!is_open || choice & 2 == 0, "forged without the key");
     is_open.then_some(opened)
 }

@@ -1,6 +1,6 @@
 //! SDU protection and authentication: what an IPCP needs of checksums, compression, cryptography.
 //!
-//! [`Tools`] implements [`Toolbox`](carina_ipcp::seal::Toolbox): it makes the policies of the
+//! [`Tools`] implements [`Toolbox`](carina_ipcp::security::Toolbox): it makes the policies of the
 //! components `sdu-protection` and `authentication` from this member's [`Credentials`].
 //! docs/security.md draws the formats and says what each policy protects against, and what not.
 //! Cryptography itself is AWS-LC's.
@@ -12,7 +12,7 @@ mod base64;
 pub mod fuzz;
 pub mod key;
 pub mod random;
-pub mod seal;
+pub mod sdu_protection;
 mod tools;
 
 pub use tools::{Credentials, Secret, Tools};

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use carina_ipcp::PolicySpec;
-use carina_ipcp::seal::{Authenticator, Judge, PolicyRow, Sealer, Toolbox};
+use carina_ipcp::security::{Authenticator, Judge, PolicyRow, SduProtection, Toolbox};
 
 use crate::auth::{Ed25519, Nobody, Password, Stretched, XorPassword};
 use crate::key::{Allowed, Identity};
 use crate::random::{Random, Seeded, System};
-use crate::seal::{Aead, Cipher, Lifetime, Outer, Protection};
+use crate::sdu_protection::{Aead, Cipher, Lifetime, Outer, Protection};
 
 /// What this member alone knows. It never becomes part of a DIF's configuration, which all members
 /// learn and may show.
@@ -130,12 +130,12 @@ impl Toolbox for Tools {
         }
     }
 
-    fn sealer(
+    fn sdu_protection(
         &mut self,
         spec: &PolicySpec,
         is_initiator: bool,
         secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn Sealer>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, String> {
         let Some(settings) = Settings::of(spec)? else {
             return Ok(None);
         };

@@ -54,7 +54,7 @@ struct Origin {
 
 /// What became of an object that came from a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
+pub enum MergeOutcome {
     /// It is new or newer: kept, and to be told to the other neighbours.
     Accepted,
     /// It is known.
@@ -138,16 +138,16 @@ impl Database {
     }
 
     /// Takes an object that a neighbour sent.
-    pub fn insert(&mut self, now_ms: i64, new: &FlowState) -> Verdict {
+    pub fn insert(&mut self, now_ms: i64, new: &FlowState) -> MergeOutcome {
         let named = new.from != 0 && new.to != 0 && new.from != new.to;
         let sane = new.cost > 0 && (1..=SEQ_MAX).contains(&new.seq) && new.name.len() <= NAME_MAX;
         if !named || !sane {
-            return Verdict::Malformed;
+            return MergeOutcome::Malformed;
         }
         let key = (new.from, new.to);
         let old = self.objects.get(&key);
         if new.age_ms >= self.limits.age_ms && old.is_none_or(|old| old.seq < new.seq) {
-            return Verdict::Expired;
+            return MergeOutcome::Expired;
         }
         if new.from == self.own {
             return self.insert_own(now_ms, new);
@@ -155,13 +155,13 @@ impl Database {
         if let Some(old) = old {
             let (old, new) = (old.rank(), (new.seq, !new.is_up, new.cost));
             if old == new {
-                return Verdict::Known;
+                return MergeOutcome::Known;
             }
             if old > new {
-                return Verdict::Outdated;
+                return MergeOutcome::Outdated;
             }
         } else if self.objects.len() >= self.limits.objects {
-            return Verdict::Full;
+            return MergeOutcome::Full;
         }
         let object = Object {
             cost: new.cost,
@@ -172,20 +172,22 @@ impl Database {
         self.put(key, object);
         let origin = self.origins.entry(new.from).or_default();
         origin.name.clone_from(&new.name);
-        Verdict::Accepted
+        MergeOutcome::Accepted
     }
 
     /// Somebody knows a version of this member's own object: left over from its former life, or
     /// made up. What this member says must win, so it says it with a higher sequence number.
-    fn insert_own(&mut self, now_ms: i64, new: &FlowState) -> Verdict {
+    fn insert_own(&mut self, now_ms: i64, new: &FlowState) -> MergeOutcome {
         let report = match self.objects.get(&(new.from, new.to)) {
-            Some(own) if own.rank() == (new.seq, !new.is_up, new.cost) => return Verdict::Known,
-            Some(own) if own.seq > new.seq => return Verdict::Outdated,
+            Some(own) if own.rank() == (new.seq, !new.is_up, new.cost) => {
+                return MergeOutcome::Known;
+            }
+            Some(own) if own.seq > new.seq => return MergeOutcome::Outdated,
             Some(own) => own.report(),
             None => None,
         };
         self.originate(now_ms, new.to, report, above(new.seq));
-        Verdict::Disputed
+        MergeOutcome::Disputed
     }
 
     /// Makes own objects anew that are old; returns the neighbours that they are about.

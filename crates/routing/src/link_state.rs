@@ -12,7 +12,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use crate::compute::Computation;
-use crate::database::{Database, Verdict};
+use crate::database::{Database, MergeOutcome};
 use crate::flood::Peers;
 use crate::message::{Address, FlowState, Message, Summary};
 use crate::parameters::Parameters;
@@ -167,28 +167,28 @@ impl LinkState {
             }
             let key = (object.from, object.to);
             match self.database.insert(millis(now), object) {
-                Verdict::Accepted => {
+                MergeOutcome::Accepted => {
                     self.counters.accepted += 1;
                     self.peers.flood(key, Some(from));
                     self.peers.has(from, key);
                     self.mark(now, key);
                 }
-                Verdict::Known => {
+                MergeOutcome::Known => {
                     self.counters.known += 1;
                     self.peers.has(from, key);
                 }
-                Verdict::Outdated => {
+                MergeOutcome::Outdated => {
                     self.counters.outdated += 1;
                     self.peers.lacks(from, [key]);
                 }
-                Verdict::Disputed => {
+                MergeOutcome::Disputed => {
                     self.counters.disputed += 1;
                     self.disputes.count += 1;
                     self.own_changed(now, object.to);
                 }
-                Verdict::Expired => self.counters.expired += 1,
-                Verdict::Full => self.counters.full += 1,
-                Verdict::Malformed => self.counters.malformed += 1,
+                MergeOutcome::Expired => self.counters.expired += 1,
+                MergeOutcome::Full => self.counters.full += 1,
+                MergeOutcome::Malformed => self.counters.malformed += 1,
             }
         }
     }

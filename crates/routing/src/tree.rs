@@ -39,7 +39,7 @@ impl Tree {
         };
         tree.grow(graph);
         tree.set_rhs(root, 0);
-        tree.settle(graph);
+        tree.process_queue(graph);
         tree
     }
 
@@ -59,10 +59,10 @@ impl Tree {
         self.grow(graph);
         for change in changes {
             for node in [change.a, change.b] {
-                self.look_around(graph, node);
+                self.recompute(graph, node);
             }
         }
-        self.settle(graph)
+        self.process_queue(graph)
     }
 
     fn grow(&mut self, graph: &Graph) {
@@ -70,7 +70,7 @@ impl Tree {
         self.rhs.resize(graph.len(), FAR);
     }
 
-    fn settle(&mut self, graph: &Graph) -> Vec<Node> {
+    fn process_queue(&mut self, graph: &Graph) -> Vec<Node> {
         while let Some((_, node)) = self.queue.pop_first() {
             let (old, new) = (self.dist[node as usize], self.rhs[node as usize]);
             self.before.entry(node).or_insert(old);
@@ -91,7 +91,7 @@ impl Tree {
                 }
                 for edge in graph.edges(node) {
                     if self.rhs[edge.to as usize] == old + u64::from(edge.out) {
-                        self.look_around(graph, edge.to);
+                        self.recompute(graph, edge.to);
                     }
                 }
             }
@@ -103,7 +103,7 @@ impl Tree {
         changed.map(|(node, _)| node).collect()
     }
 
-    fn look_around(&mut self, graph: &Graph, node: Node) {
+    fn recompute(&mut self, graph: &Graph, node: Node) {
         if node == self.root {
             return;
         }

@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
-use carina_ipcp::seal::Toolbox;
+use carina_ipcp::security::Toolbox;
 use carina_ipcp::{Config, N1Port, N1Properties};
 use carina_ring::channel::Endpoint;
 use carina_vmpi::hl::Side;

@@ -84,14 +84,14 @@ impl World {
         };
         let ports = objects
             .iter()
-            .filter(|o| leaf(o, "/transfer/n1/").is_some());
+            .filter(|o| leaf(o, "/data-transfer/n1/").is_some());
         let queued = ports
             .filter_map(|object| number(object, "queued-pdus").ok())
             .sum();
         Ok(Burden {
             flows: count("/flows/"),
-            connections: count("/transfer/connections/"),
-            n1s: count("/transfer/n1/"),
+            connections: count("/data-transfer/connections/"),
+            n1s: count("/data-transfer/n1/"),
             queued,
             objects: objects.len(),
             routes: count("/routing/table/"),

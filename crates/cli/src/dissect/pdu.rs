@@ -1,7 +1,8 @@
 //! PDUs of a normal DIF.
 
 use carina_wire::dif::{
-    Ack, Address, Control, Decoded, Dialect, PCI_BYTES_MAX, Pci, PciError, PduType, Route, Window,
+    Ack, Address, Control, Decoded, Dialect, PCI_BYTES_MAX, Pci, PciError, PduType, RelayHeader,
+    Window,
 };
 use serde_json::json;
 
@@ -45,7 +46,7 @@ fn beginning(settings: &Settings, pdu: &[u8], original: usize) -> Layer {
         if (one.src, one.dst) == (other.src, other.dst) {
             layer.summary += &format!(" {} > {}", one.src, end_word(one.dst));
         }
-        let mut field = |name, of: fn(&Route) -> u64| {
+        let mut field = |name, of: fn(&RelayHeader) -> u64| {
             if of(&one) == of(&other) {
                 layer.field(name, of(&one));
             }

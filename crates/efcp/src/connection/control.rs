@@ -11,7 +11,7 @@ use carina_wire::dif::{Control, PduType, Window};
 use super::{Connection, Transmit};
 use crate::config::RateControl;
 use crate::counters::Discard;
-use crate::habits::{Habits, Stall};
+use crate::profile::{EfcpProfile, Stall};
 use crate::seq;
 
 /// What is known of the numbers of the other side's control PDUs.
@@ -44,11 +44,11 @@ enum Place {
 }
 
 impl ControlNumbers {
-    pub(super) fn new(bits: u8, habits: &Habits) -> ControlNumbers {
+    pub(super) fn new(bits: u8, profile: &EfcpProfile) -> ControlNumbers {
         ControlNumbers {
             bits,
-            less: u64::from(habits.control_first == 0),
-            restarts: habits.control_restarts,
+            less: u64::from(profile.control_first == 0),
+            restarts: profile.control_restarts,
             next: 1,
             last: 0,
             candidate: None,
@@ -200,7 +200,7 @@ impl<P: Payload> Connection<P> {
         if !self.sender.takes_rendezvous(now) {
             return None;
         }
-        if self.habits.stall == Stall::Repeat {
+        if self.profile.stall == Stall::Repeat {
             let (number, udf) = self.sender.repeat()?;
             self.counters.rendezvous_sent += 1;
             let drf = number == self.sender.start || self.sender.flags_every();
@@ -208,7 +208,7 @@ impl<P: Payload> Connection<P> {
             return Some(Transmit::of_data(wire, drf, udf));
         }
         self.counters.rendezvous_sent += 1;
-        let window = match self.habits.selective {
+        let window = match self.profile.selective {
             true => Window::default(),
             false => Window {
                 left: self.receiver.left(),
@@ -233,7 +233,7 @@ impl<P: Payload> Connection<P> {
         if let Some(window) = &mut control.window {
             window.left = cut(window.left);
             window.right = cut(window.right);
-            window.my_left = cut(self.sender.told_left());
+            window.my_left = cut(self.sender.announced_left());
             window.my_right = cut(self.sender.right);
         }
         if let Some(ack) = &mut control.ack {

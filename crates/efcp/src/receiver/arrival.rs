@@ -4,7 +4,7 @@ use carina_wire::Payload;
 
 use super::{Delivered, EARLY_MAX, JUMP, LOOK_BACK, NEVER, Previous, Receiver, Slot};
 use crate::counters::{Counters, Discard};
-use crate::habits::FirstNumber;
+use crate::profile::FirstNumber;
 use crate::seq;
 
 impl<P: Payload> Receiver<P> {
@@ -124,7 +124,7 @@ impl<P: Payload> Receiver<P> {
         if self.is_reliable {
             // A new gap, or one that is filled: the sender should know at once.
             let is_news = self.ranges.add(number) || index == 0;
-            self.is_ack_due |= is_news || !self.habits.selective;
+            self.is_ack_due |= is_news || !self.profile.selective;
         }
         if index == 0 || is_first || number == self.gap_end {
             self.advance(now, counters);
@@ -219,10 +219,10 @@ impl<P: Payload> Receiver<P> {
         if self.is_previous(now, number) {
             return Err(Discard::StaleRun);
         }
-        if self.habits.drf_on_every {
+        if self.profile.drf_on_every {
             return Ok(self.is_far(number));
         }
-        if self.habits.first == FirstNumber::Zero && self.is_begun_again(now, number) {
+        if self.profile.first == FirstNumber::Zero && self.is_begun_again(now, number) {
             return Ok(true);
         }
         if !self.is_start_known && number < self.gap_end.max(self.left + 1) {
@@ -359,7 +359,7 @@ impl<P: Payload> Receiver<P> {
         };
         self.enter(number - look_back, is_start);
         self.is_new_run = drf;
-        let is_middle = !drf || self.habits.drf_on_every;
+        let is_middle = !drf || self.profile.drf_on_every;
         if is_middle && let Some(window) = self.window {
             // The sender may have been granted as much as this before its state was lost here.
             let most = window.credit_max.max(window.initial_credit);
@@ -391,8 +391,8 @@ impl<P: Payload> Receiver<P> {
     fn is_first_enough(&self, wire: u64) -> bool {
         let number = seq::truncate(wire, self.bits);
         let window = self.window.map_or(0, |window| window.initial_credit);
-        match self.habits.first {
-            _ if !self.habits.takes_any_first => false,
+        match self.profile.first {
+            _ if !self.profile.takes_any_first => false,
             FirstNumber::Zero if !self.has_run => number == 0 || number >= u64::from(window),
             _ => true,
         }

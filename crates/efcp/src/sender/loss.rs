@@ -5,7 +5,7 @@
 //! are seen to arrive out of order; from then on it is what they were late by. A probe at the tail,
 //! and then the retransmission timeout with exponential back-off, find what nothing arrives after.
 
-mod lateness;
+mod reordering;
 mod resend;
 
 use alloc::collections::VecDeque;
@@ -18,7 +18,7 @@ use crate::congestion::Acked;
 use crate::counters::{Counters, Discard};
 use crate::receiver::NEVER;
 use crate::seq;
-use lateness::Lateness;
+use reordering::Reordering;
 
 /// State of retransmission control.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct Loss {
     beyond: u64,
     /// The PDU sent last of all that have arrived: when, its number, and its round-trip time.
     newest: Option<(u64, u64, u64)>,
-    lateness: Lateness,
+    reordering: Reordering,
     /// When a PDU is declared lost if nothing comes.
     pub(crate) doubt_at: u64,
     /// The probe, or the timeout.
@@ -72,7 +72,7 @@ impl Loss {
             queue: VecDeque::new(),
             beyond: 0,
             newest: None,
-            lateness: Lateness::default(),
+            reordering: Reordering::default(),
             doubt_at: NEVER,
             tail_at: NEVER,
             is_timeout: true,
@@ -96,11 +96,11 @@ impl Loss {
     pub(super) fn restart(&mut self) {
         let (timeout_ns, probe_ns) = (self.timeout_ns, self.probe_ns);
         let queue = core::mem::take(&mut self.queue);
-        let lateness = core::mem::take(&mut self.lateness);
+        let reordering = core::mem::take(&mut self.reordering);
         *self = Loss::new(timeout_ns, self.is_blind);
-        (self.probe_ns, self.lateness, self.queue) = (probe_ns, lateness, queue);
+        (self.probe_ns, self.reordering, self.queue) = (probe_ns, reordering, queue);
         self.queue.clear();
-        self.lateness.restart();
+        self.reordering.restart();
     }
 
     /// A new PDU was sent. It puts the probe off, but not for ever: a writer that goes on must not
@@ -344,7 +344,7 @@ impl<P: Payload> Sender<P> {
     fn begin_repair(&mut self, declared: u64) {
         self.loss.repair_until = Some(self.next);
         self.loss.repairs += 1;
-        self.loss.lateness.on_repair(self.loss.repairs);
+        self.loss.reordering.on_repair(self.loss.repairs);
         self.loss.is_urgent = true;
         (self.loss.declared, self.loss.wrong) = (declared, 0);
     }
@@ -376,7 +376,7 @@ impl<P: Payload> Sender<P> {
         };
         let (min_rtt, estimate) = (self.rtt.min_ns(), self.rtt.estimate_ns());
         let is_sure = self.loss.beyond >= DUPLICATES || self.loss.is_repairing();
-        let wait = match self.loss.lateness.window(estimate) {
+        let wait = match self.loss.reordering.window(estimate) {
             // The round trip of one that has overtaken says nothing of the others.
             Some(window) => newest_rtt.max(estimate).saturating_add(window),
             None if is_sure => newest_rtt,

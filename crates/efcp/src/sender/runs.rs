@@ -5,7 +5,7 @@ use carina_wire::Payload;
 use super::Sender;
 use crate::connection::ControlNumbers;
 use crate::counters::Counters;
-use crate::habits::FirstNumber;
+use crate::profile::FirstNumber;
 use crate::receiver::NEVER;
 use crate::seq::Random;
 
@@ -41,7 +41,7 @@ impl<P: Payload> Sender<P> {
     /// Chooses the numbers of the first run at birth, where control PDUs tell of them before it
     /// begins.
     pub(crate) fn prepare(&mut self, random: &mut Random) {
-        if self.habits.first != FirstNumber::Random {
+        if self.profile.first != FirstNumber::Random {
             let start = self.first_number(random);
             self.place(start);
             self.prepared = Some(start);
@@ -49,7 +49,7 @@ impl<P: Payload> Sender<P> {
     }
 
     fn first_number(&self, random: &mut Random) -> u64 {
-        match self.habits.first {
+        match self.profile.first {
             FirstNumber::Random => random.initial(self.bits),
             FirstNumber::Zero => 0,
             FirstNumber::AfterRandom => random.after(self.bits),
@@ -63,7 +63,7 @@ impl<P: Payload> Sender<P> {
     }
 
     fn be_careful(&mut self) {
-        if self.habits.takes_any_first && self.is_reliable {
+        if self.profile.takes_any_first && self.is_reliable {
             self.flight_max = 1;
         }
     }

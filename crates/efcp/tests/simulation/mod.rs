@@ -4,6 +4,6 @@ mod channel;
 mod control;
 mod crash;
 mod delivery;
-mod habits;
 mod impaired;
+mod profiles;
 mod throughput;

@@ -11,7 +11,7 @@ use carina_wire::dif::{Address, CepId};
 
 use crate::api::{FlowKey, N1Port, N1Properties};
 use crate::config::{DifConfig, PolicySpec, QosCube};
-use crate::seal::Sealer;
+use crate::security::SduProtection;
 
 /// What management may ask of data transfer.
 pub trait DataTransfer {
@@ -34,14 +34,18 @@ pub trait DataTransfer {
     /// Protection from here on; `None` takes it off. Management PDUs to [`Target::N1`] are exempt
     /// both ways: two IPCPs that connect have no common keys yet, and a peer that restarted has
     /// lost them.
-    fn set_sealer(&mut self, n1: N1Port, sealer: Option<alloc::boxed::Box<dyn Sealer>>);
+    fn set_sdu_protection(
+        &mut self,
+        n1: N1Port,
+        protection: Option<alloc::boxed::Box<dyn SduProtection>>,
+    );
 
     /// The N-1 flows of a neighbour, best first; empty when it is no neighbour any more.
     fn set_neighbour(&mut self, now: u64, neighbour: Address, n1s: &[N1Port]);
 
     /// Whether what comes from an N-1 flow is taken as from a neighbour although nothing is sent
     /// to one through it: the neighbour has not heard yet that it is given up.
-    fn set_parting(&mut self, n1: N1Port, is_parting: bool);
+    fn set_detaching(&mut self, n1: N1Port, is_detaching: bool);
 
     /// What flows and others have waiting for an N-1 flow finds another way, or is dropped,
     /// counted. To be called when the neighbour is told of by [`DataTransfer::set_neighbour`]
@@ -90,7 +94,7 @@ pub trait DataTransfer {
     /// The next thing that management must know.
     fn poll(&mut self) -> Option<TransferEvent>;
 
-    /// Counters and state of data transfer as RIB objects below `/transfer`: connections, N-1
+    /// Counters and state of data transfer as RIB objects below `/data-transfer`: connections, N-1
     /// flows with their queues, drops by reason.
     fn show(&self, out: &mut Vec<crate::api::RibObject>);
 

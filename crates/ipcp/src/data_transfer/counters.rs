@@ -2,7 +2,7 @@
 
 use carina_wire::dif::PciError;
 
-use crate::seal::Reject;
+use crate::security::Reject;
 
 /// Counters of one IPCP's data transfer. They only grow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,19 +51,19 @@ pub enum DropReason {
     /// The checksum in its PCI is wrong, or is missing in a DIF that has it.
     HeaderChecksum,
     /// Shorter than its protection.
-    SealShort,
+    ProtectionShort,
     /// Its checksum is wrong.
-    SealChecksum,
+    ProtectionChecksum,
     /// It does not decrypt.
-    SealForged,
+    ProtectionForged,
     /// It was here before.
-    SealReplayed,
+    ProtectionReplayed,
     /// Its lifetime is over.
-    SealExpired,
+    ProtectionExpired,
     /// It does not decompress.
-    SealInflated,
+    ProtectionInflated,
     /// The key of the N-1 flow is used up.
-    SealExhausted,
+    ProtectionExhausted,
     /// Its source is this IPCP, nobody, or not the other end of the connection.
     Forged,
     /// The last hop that it was allowed is over.
@@ -116,13 +116,13 @@ impl DropReason {
         DropReason::HeaderReservedType,
         DropReason::HeaderLength,
         DropReason::HeaderChecksum,
-        DropReason::SealShort,
-        DropReason::SealChecksum,
-        DropReason::SealForged,
-        DropReason::SealReplayed,
-        DropReason::SealExpired,
-        DropReason::SealInflated,
-        DropReason::SealExhausted,
+        DropReason::ProtectionShort,
+        DropReason::ProtectionChecksum,
+        DropReason::ProtectionForged,
+        DropReason::ProtectionReplayed,
+        DropReason::ProtectionExpired,
+        DropReason::ProtectionInflated,
+        DropReason::ProtectionExhausted,
         DropReason::Forged,
         DropReason::HopLimit,
         DropReason::UnknownDestination,
@@ -156,13 +156,13 @@ impl DropReason {
             DropReason::HeaderReservedType => "header-reserved-type",
             DropReason::HeaderLength => "header-length",
             DropReason::HeaderChecksum => "header-checksum",
-            DropReason::SealShort => "seal-short",
-            DropReason::SealChecksum => "seal-checksum",
-            DropReason::SealForged => "seal-forged",
-            DropReason::SealReplayed => "seal-replayed",
-            DropReason::SealExpired => "seal-expired",
-            DropReason::SealInflated => "seal-inflated",
-            DropReason::SealExhausted => "seal-exhausted",
+            DropReason::ProtectionShort => "protection-short",
+            DropReason::ProtectionChecksum => "protection-checksum",
+            DropReason::ProtectionForged => "protection-forged",
+            DropReason::ProtectionReplayed => "protection-replayed",
+            DropReason::ProtectionExpired => "protection-expired",
+            DropReason::ProtectionInflated => "protection-inflated",
+            DropReason::ProtectionExhausted => "protection-exhausted",
             DropReason::Forged => "forged",
             DropReason::HopLimit => "hop-limit",
             DropReason::UnknownDestination => "unknown-destination",
@@ -203,13 +203,13 @@ impl From<PciError> for DropReason {
 impl From<Reject> for DropReason {
     fn from(reject: Reject) -> DropReason {
         match reject {
-            Reject::Short => DropReason::SealShort,
-            Reject::Checksum => DropReason::SealChecksum,
-            Reject::Forged => DropReason::SealForged,
-            Reject::Replayed => DropReason::SealReplayed,
-            Reject::Expired => DropReason::SealExpired,
-            Reject::Inflated => DropReason::SealInflated,
-            Reject::Exhausted => DropReason::SealExhausted,
+            Reject::Short => DropReason::ProtectionShort,
+            Reject::Checksum => DropReason::ProtectionChecksum,
+            Reject::Forged => DropReason::ProtectionForged,
+            Reject::Replayed => DropReason::ProtectionReplayed,
+            Reject::Expired => DropReason::ProtectionExpired,
+            Reject::Inflated => DropReason::ProtectionInflated,
+            Reject::Exhausted => DropReason::ProtectionExhausted,
         }
     }
 }

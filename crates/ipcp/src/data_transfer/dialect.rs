@@ -9,7 +9,7 @@
 //! | window | as many PDUs as the credit | one more: the right edge may be sent | as many |
 //! | EFCP | ranges, rendezvous, rollover | [`RLITE`] | [`IRATI`] |
 
-use carina_efcp::{AckPolicy, Habits};
+use carina_efcp::{AckPolicy, EfcpProfile};
 use carina_wire::dif::{Dialect, QosId};
 
 /// The hop limit of PDUs to the neighbour at the other end of an N-1 flow in a native DIF: such a
@@ -19,7 +19,7 @@ pub(super) const NEIGHBOUR: u8 = 0;
 
 /// What a PDU's hop limit means.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Hops {
+pub(super) struct HopLimits {
     /// That of PDUs between neighbours; more than any where they have none of their own.
     pub(super) neighbour: u16,
     /// A PDU that has it is not relayed any more.
@@ -29,14 +29,14 @@ pub(super) struct Hops {
 }
 
 /// See the module.
-pub(super) fn hops(dialect: Dialect) -> Hops {
+pub(super) fn hop_limits(dialect: Dialect) -> HopLimits {
     match dialect {
-        Dialect::Native => Hops {
+        Dialect::Native => HopLimits {
             neighbour: NEIGHBOUR as u16,
             last: 1,
             initial: 1,
         },
-        _ => Hops {
+        _ => HopLimits {
             neighbour: u16::MAX,
             last: 0,
             initial: 64,
@@ -71,11 +71,11 @@ pub(super) fn window_of(dialect: Dialect, credit: u32) -> u32 {
 }
 
 /// What EFCP does otherwise.
-pub(super) fn habits(dialect: Dialect) -> Habits {
+pub(super) fn efcp_profile(dialect: Dialect) -> EfcpProfile {
     match dialect {
-        Dialect::Rlite => Habits::RLITE,
-        Dialect::Irati => Habits::IRATI,
-        _ => Habits::default(),
+        Dialect::Rlite => EfcpProfile::RLITE,
+        Dialect::Irati => EfcpProfile::IRATI,
+        _ => EfcpProfile::default(),
     }
 }
 

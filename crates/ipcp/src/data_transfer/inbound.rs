@@ -5,16 +5,16 @@ use alloc::vec::Vec;
 
 use carina_wire::Payload;
 use carina_wire::dif::{
-    Address, CepId, Decoded, PCI_BYTES_MAX, Pci, PciError, PduType, Route, Syntax,
+    Address, CepId, Decoded, PCI_BYTES_MAX, Pci, PciError, PduType, RelayHeader, Syntax,
 };
 
-use super::Transfer;
+use super::DataPath;
 use super::counters::DropReason;
 use super::dialect::{NEIGHBOUR, has_channels};
 use super::port::Port;
 use crate::api::{N1Port, Passage};
 use crate::data_transfer::api::{Owner, TransferEvent};
-use crate::seal::Reject;
+use crate::security::Reject;
 
 /// Bytes at the front of a PDU that are looked at: the header of every data or management PDU, of
 /// any widths.
@@ -22,7 +22,7 @@ const PREFIX: usize = 64;
 /// Management messages that wait for layer management; more are dropped.
 const MANAGEMENT_WAITING_MAX: usize = 4096;
 
-impl<P: Payload> Transfer<P> {
+impl<P: Payload> DataPath<P> {
     /// A PDU from an N-1 flow. Anyone may have written it.
     pub fn on_pdu(&mut self, now: u64, n1: N1Port, pdu: P) {
         self.rmt.now = now;
@@ -36,8 +36,8 @@ impl<P: Payload> Transfer<P> {
         port.received.0 += 1;
         port.received.1 += pdu.len() as u64;
         let mut pdu = pdu;
-        if port.sealer.is_some() && !is_bare(syntax, &pdu) {
-            pdu = match unseal(port, now, &pdu) {
+        if port.protection.is_some() && !is_bare(syntax, &pdu) {
+            pdu = match unprotect(port, now, &pdu) {
                 Ok(Some(open)) => open,
                 Ok(None) => return self.rmt.counters.drop_one(DropReason::NoBuffer),
                 Err(reject) => return self.refuse(n1, reject.into()),
@@ -46,29 +46,29 @@ impl<P: Payload> Transfer<P> {
         if let Some(watch) = &mut self.rmt.watch {
             watch(Passage::In, n1, &pdu);
         }
-        self.route(n1, pdu);
+        self.dispatch(n1, pdu);
         self.loop_back();
     }
 
     #[inline]
-    fn route(&mut self, n1: N1Port, mut pdu: P) {
+    fn dispatch(&mut self, n1: N1Port, mut pdu: P) {
         let mut prefix = [0; PREFIX];
         let count = pdu.copy_prefix(&mut prefix);
         let prefix = &prefix[..count];
-        let route = match self.rmt.syntax.peek(prefix) {
-            Ok(route) if u16::from(route.hop_limit) != self.rmt.hops.neighbour => route,
+        let header = match self.rmt.syntax.peek(prefix) {
+            Ok(header) if u16::from(header.hop_limit) != self.rmt.hop_limits.neighbour => header,
             // Its PCI has other widths than this DIF.
             _ => return self.on_neighbour_pdu(n1, prefix, pdu),
         };
-        if (route.pdu_bytes > pdu.len() || route.pdu_bytes < self.rmt.least)
-            && let Some(reason) = self.rmt.inspect(&route, &pdu)
+        if (header.pdu_bytes > pdu.len() || header.pdu_bytes < self.rmt.least)
+            && let Some(reason) = self.rmt.inspect(&header, &pdu)
         {
             return self.refuse(n1, reason);
         }
-        pdu.truncate(route.pdu_bytes);
+        pdu.truncate(header.pdu_bytes);
         let own = self.rmt.address;
         if own == Address::NONE {
-            return self.stray(n1, &route, prefix, pdu, DropReason::NotMember);
+            return self.stray(n1, &header, prefix, pdu, DropReason::NotMember);
         }
         // Without a neighbour there is no protection either: whoever is there has proved nothing.
         if !self
@@ -76,17 +76,17 @@ impl<P: Payload> Transfer<P> {
             .port_mut(n1.0)
             .is_some_and(|port| port.is_neighbours)
         {
-            return self.stray(n1, &route, prefix, pdu, DropReason::NoNeighbour);
+            return self.stray(n1, &header, prefix, pdu, DropReason::NoNeighbour);
         }
-        if route.src == own || route.src == Address::NONE {
-            return self.stray(n1, &route, prefix, pdu, DropReason::Forged);
+        if header.src == own || header.src == Address::NONE {
+            return self.stray(n1, &header, prefix, pdu, DropReason::Forged);
         }
-        if route.dst == own {
+        if header.dst == own {
             self.terminate(Some(n1), prefix, pdu);
-        } else if route.dst == Address::NONE {
-            self.stray(n1, &route, prefix, pdu, DropReason::UnknownDestination);
+        } else if header.dst == Address::NONE {
+            self.stray(n1, &header, prefix, pdu, DropReason::UnknownDestination);
         } else {
-            self.rmt.relay(&route, pdu);
+            self.rmt.relay(&header, pdu);
         }
     }
 
@@ -94,11 +94,18 @@ impl<P: Payload> Transfer<P> {
     /// native DIFs the exchange between neighbours has a form of its own; elsewhere it is
     /// management to address 0, whoever says to have sent it.
     #[cold]
-    fn stray(&mut self, n1: N1Port, route: &Route, prefix: &[u8], pdu: P, reason: DropReason) {
+    fn stray(
+        &mut self,
+        n1: N1Port,
+        header: &RelayHeader,
+        prefix: &[u8],
+        pdu: P,
+        reason: DropReason,
+    ) {
         let is_native = has_channels(self.rmt.syntax.dialect);
         let is_taken = match reason {
             DropReason::UnknownDestination if is_native => true,
-            _ => !is_native && route.dst == Address::NONE && route.kind == PduType::Management,
+            _ => !is_native && header.dst == Address::NONE && header.kind == PduType::Management,
         };
         match reason {
             _ if is_taken => self.terminate(Some(n1), prefix, pdu),
@@ -196,27 +203,27 @@ impl<P: Payload> Transfer<P> {
         udf: Option<P>,
     ) {
         let now = self.rmt.now;
-        let Some(end) = self.ends.get_mut(pci.dst_cep) else {
+        let Some(instance) = self.connections.get_mut(pci.dst_cep) else {
             return self.rmt.counters.drop_one(DropReason::UnknownCep);
         };
-        if !end.is_connected {
+        if !instance.is_connected {
             return self.rmt.counters.drop_one(DropReason::NotConnected);
         }
-        let is_own = match end.pinned {
+        let is_own = match instance.pinned {
             // Between neighbours the N-1 flow and the CEP-ids say who it is.
-            Some(port) => n1 == Some(N1Port(port)) && pci.src_cep == end.remote_cep,
-            None => pci.src == end.remote && pci.src_cep == end.remote_cep,
+            Some(port) => n1 == Some(N1Port(port)) && pci.src_cep == instance.remote_cep,
+            None => pci.src == instance.remote && pci.src_cep == instance.remote_cep,
         };
         if !is_own {
             return self.reject(n1, DropReason::Forged);
         }
-        end.heard_at = now;
+        instance.heard_at = now;
         if let Some(udf) = &udf {
             // A mean over about eight PDUs.
-            end.mean = end.mean - end.mean / 8 + udf.len() as u32 / 8;
+            instance.mean = instance.mean - instance.mean / 8 + udf.len() as u32 / 8;
         }
         let is_control = control.is_some();
-        let received = match end.efcp.receive(now, pci, control, udf) {
+        let received = match instance.efcp.receive(now, pci, control, udf) {
             Ok(received) => received,
             Err(_) => {
                 self.rmt.counters.drop_one(DropReason::Efcp);
@@ -228,13 +235,13 @@ impl<P: Payload> Transfer<P> {
             }
         };
         if received.is_sendable || is_control {
-            end.transmit(&mut self.rmt);
+            instance.transmit(&mut self.rmt);
         }
-        if !end.is_dirty {
-            end.is_dirty = true;
-            self.dirty.push(end.cep);
+        if !instance.is_dirty {
+            instance.is_dirty = true;
+            self.dirty.push(instance.cep);
         }
-        let (owner, cep, has_window) = (end.owner, end.cep, end.has_window);
+        let (owner, cep, has_window) = (instance.owner, instance.cep, instance.has_window);
         // The rest of the burst may bring more: the end of the burst takes it all, and looks after
         // deadlines. What a window says counts from what was taken.
         if received.is_deliverable && has_window {
@@ -247,8 +254,8 @@ impl<P: Payload> Transfer<P> {
 
     /// Acknowledgements and windows came: whoever waited for them goes on.
     fn after_control(&mut self, owner: Owner, cep: CepId) {
-        self.hear(cep);
-        self.go_on(owner);
+        self.handle_efcp_events(cep);
+        self.resume(owner);
     }
 
     fn management(&mut self, n1: Option<N1Port>, src: Address, pdu: &P) {
@@ -304,23 +311,23 @@ fn is_bare<P: Payload>(syntax: Syntax, pdu: &P) -> bool {
     }
     let mut prefix = [0; PREFIX];
     let count = pdu.copy_prefix(&mut prefix);
-    let route: Result<Route, PciError> = Syntax::default().peek(&prefix[..count]);
-    route.is_ok_and(|route| {
-        route.kind == PduType::Management
-            && route.hop_limit == NEIGHBOUR
-            && route.dst == Address::NONE
-            && route.pdu_bytes == pdu.len()
+    let header: Result<RelayHeader, PciError> = Syntax::default().peek(&prefix[..count]);
+    header.is_ok_and(|header| {
+        header.kind == PduType::Management
+            && header.hop_limit == NEIGHBOUR
+            && header.dst == Address::NONE
+            && header.pdu_bytes == pdu.len()
     })
 }
 
 /// Takes protection off. `None` when there is no buffer.
-fn unseal<P: Payload>(port: &mut Port<P>, now: u64, pdu: &P) -> Result<Option<P>, Reject> {
-    let Some(sealer) = &mut port.sealer else {
+fn unprotect<P: Payload>(port: &mut Port<P>, now: u64, pdu: &P) -> Result<Option<P>, Reject> {
+    let Some(protection) = &mut port.protection else {
         return Ok(None);
     };
     let mut bytes = Vec::with_capacity(pdu.len());
     pdu.append_to(&mut bytes);
-    sealer.set_now(now);
-    sealer.open(&mut bytes)?;
+    protection.set_now(now);
+    protection.unprotect(&mut bytes)?;
     Ok(P::from_vec(bytes))
 }

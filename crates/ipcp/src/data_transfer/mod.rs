@@ -22,26 +22,26 @@
 //! the forwarding table is remembered by each connection, and deadlines are in a heap, so that
 //! neither a PDU nor a breath costs more with ten thousand flows than with one.
 //!
-//! Own flows never lose an SDU to a full queue: they wait ([`Transfer::room`]). Relayed PDUs meet
+//! Own flows never lose an SDU to a full queue: they wait ([`DataPath::room`]). Relayed PDUs meet
 //! the queueing policy. Whatever is discarded is counted under a [`DropReason`].
 
 pub mod api;
-mod ceps;
+mod cep_ids;
+mod connections;
 mod counters;
-mod deadlines;
+mod delivery;
 mod dialect;
-mod end;
+mod efcp_instance;
+mod flow_io;
+mod forwarding;
 mod inbound;
-mod life;
-mod orders;
 mod outbound;
 mod port;
-mod reading;
+mod requests;
+mod rib;
 mod rmt;
 mod settings;
-mod show;
-mod stream;
-mod table;
+mod timers;
 
 pub use api::{DataTransfer, TransferEvent};
 pub use counters::{Counters, DropReason};
@@ -56,22 +56,22 @@ use carina_wire::dif::{CepId, Dialect};
 use crate::api::{Delivery, FlowKey, N1Port, Watch};
 use crate::config::{DifConfig, QosCube};
 use crate::policy::Catalogue;
-use ceps::{Ceps, is_channel};
-use deadlines::Timer;
-use end::End;
+use cep_ids::{CepIdTable, is_channel};
+use efcp_instance::EfcpInstance;
+use flow_io::{FlowIo, FlowIoTable};
 use rmt::Rmt;
-use stream::{Stream, Streams};
+use timers::Timer;
 
 /// Data transfer of one IPCP. See the module.
 ///
 /// Every call gives the time in nanoseconds, which never goes back. After `on_sdu` and `on_pdu` of
-/// a burst: [`Transfer::end_of_burst`]; then drain [`Transfer::poll_n1`] and
-/// [`Transfer::poll_deliver`]; then, before the memory of the burst's payloads is given back,
-/// [`Transfer::settle`].
-pub struct Transfer<P: Payload> {
+/// a burst: [`DataPath::end_of_burst`]; then drain [`DataPath::poll_n1`] and
+/// [`DataPath::poll_deliver`]; then, before the memory of the burst's payloads is given back,
+/// [`DataPath::release_burst`].
+pub struct DataPath<P: Payload> {
     rmt: Rmt<P>,
-    ends: Ends<P>,
-    streams: Streams<P>,
+    connections: ConnectionTable<P>,
+    flow_ios: FlowIoTable<P>,
     catalogue: Catalogue,
     config: DifConfig,
     cubes: Vec<QosCube>,
@@ -93,38 +93,38 @@ pub struct Transfer<P: Payload> {
 }
 
 /// Connections by their CEP-ids.
-struct Ends<P> {
-    flows: Ceps<Box<End<P>>>,
-    channels: Ceps<Box<End<P>>>,
+struct ConnectionTable<P> {
+    flows: CepIdTable<Box<EfcpInstance<P>>>,
+    channels: CepIdTable<Box<EfcpInstance<P>>>,
 }
 
-impl<P> Ends<P> {
+impl<P> ConnectionTable<P> {
     /// Those of flows and those of channels.
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut End<P>> {
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut EfcpInstance<P>> {
         let all = self.flows.iter_mut().chain(self.channels.iter_mut());
-        all.map(|end| &mut **end)
+        all.map(|instance| &mut **instance)
     }
 
     #[inline]
-    fn get_mut(&mut self, cep: CepId) -> Option<&mut End<P>> {
+    fn get_mut(&mut self, cep: CepId) -> Option<&mut EfcpInstance<P>> {
         let table = if is_channel(cep) {
             &mut self.channels
         } else {
             &mut self.flows
         };
-        table.get_mut(cep).map(|end| &mut **end)
+        table.get_mut(cep).map(|instance| &mut **instance)
     }
 
-    fn get(&self, cep: CepId) -> Option<&End<P>> {
+    fn get(&self, cep: CepId) -> Option<&EfcpInstance<P>> {
         let table = if is_channel(cep) {
             &self.channels
         } else {
             &self.flows
         };
-        table.get(cep).map(|end| &**end)
+        table.get(cep).map(|instance| &**instance)
     }
 
-    fn remove(&mut self, cep: CepId, until: u64) -> Option<Box<End<P>>> {
+    fn remove(&mut self, cep: CepId, until: u64) -> Option<Box<EfcpInstance<P>>> {
         if is_channel(cep) {
             self.channels.remove(cep, until)
         } else {
@@ -133,25 +133,25 @@ impl<P> Ends<P> {
     }
 }
 
-impl<P: Payload> Transfer<P> {
+impl<P: Payload> DataPath<P> {
     /// Data transfer of an IPCP that is no member of a DIF yet. The seed decides sequence numbers
     /// and the random choices of policies.
     #[must_use]
-    pub fn new(catalogue: Catalogue, seed: u64) -> Transfer<P> {
-        Transfer::of_dialect(catalogue, Dialect::Native, seed)
+    pub fn new(catalogue: Catalogue, seed: u64) -> DataPath<P> {
+        DataPath::of_dialect(catalogue, Dialect::Native, seed)
     }
 
     /// The same for a DIF of any dialect.
     #[must_use]
-    pub fn of_dialect(catalogue: Catalogue, dialect: Dialect, seed: u64) -> Transfer<P> {
+    pub fn of_dialect(catalogue: Catalogue, dialect: Dialect, seed: u64) -> DataPath<P> {
         let config = DifConfig::of_dialect(dialect);
-        Transfer {
+        DataPath {
             rmt: Rmt::new(dialect, seed),
-            ends: Ends {
-                flows: Ceps::of_flows(config.widths.cep),
-                channels: Ceps::of_channels(),
+            connections: ConnectionTable {
+                flows: CepIdTable::of_flows(config.widths.cep),
+                channels: CepIdTable::of_channels(),
             },
-            streams: Streams::new(),
+            flow_ios: FlowIoTable::new(),
             catalogue,
             config,
             cubes: Vec::new(),
@@ -170,7 +170,7 @@ impl<P: Payload> Transfer<P> {
     /// Memory of one flow with one connection, in bytes, without queued SDUs and policies.
     #[must_use]
     pub const fn flow_bytes() -> usize {
-        size_of::<End<P>>() + size_of::<Stream<P>>()
+        size_of::<EfcpInstance<P>>() + size_of::<FlowIo<P>>()
     }
 
     /// Shows every PDU from here on to somebody, or to nobody any more. One that goes out is shown
@@ -214,16 +214,16 @@ impl<P: Payload> Transfer<P> {
     #[must_use]
     pub fn take_transmit(&mut self, now: u64, n1: N1Port) -> Option<P> {
         self.rmt.now = now;
-        let (lane, pdu) = match self.rmt.take(n1) {
+        let (queue_class, pdu) = match self.rmt.take(n1) {
             Some(taken) => taken,
             None => {
                 self.peek_transmit(n1)?;
                 self.rmt.take(n1)?
             }
         };
-        if let Some(released) = self.rmt.released(n1, lane) {
+        if let Some(released) = self.rmt.released(n1, queue_class) {
             for key in released {
-                self.release(key);
+                self.resume_held(key);
             }
         }
         Some(pdu)
@@ -255,36 +255,36 @@ impl<P: Payload> Transfer<P> {
         }
         self.dirty = dirty;
         self.rmt.keep(false);
-        self.keep_streams(false);
+        self.keep_flow_ios(false);
     }
 
     /// Makes everything last that is still queued: call when PDUs and SDUs have been drained and
     /// the memory of the burst is about to be given back.
-    pub fn settle(&mut self) {
+    pub fn release_burst(&mut self) {
         let mut dirty = core::mem::take(&mut self.dirty);
         let now = self.rmt.now;
         for cep in dirty.drain(..) {
-            if let Some(end) = self.ends.get_mut(cep) {
-                end.is_dirty = false;
-                end.efcp.end_of_burst(now);
-                end.assembler.keep();
-                end.arm(&mut self.rmt);
+            if let Some(instance) = self.connections.get_mut(cep) {
+                instance.is_dirty = false;
+                instance.efcp.end_of_burst(now);
+                instance.assembler.keep();
+                instance.arm(&mut self.rmt);
             }
         }
         self.rmt.keep(true);
-        self.keep_streams(true);
+        self.keep_flow_ios(true);
     }
 
-    /// When [`Transfer::handle_timeout`] is due, in nanoseconds. May be early, never late.
+    /// When [`DataPath::handle_timeout`] is due, in nanoseconds. May be early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<u64> {
-        self.rmt.deadlines.next()
+        self.rmt.timers.next()
     }
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: u64) {
         self.rmt.now = now;
-        while let Some((at, timer)) = self.rmt.deadlines.pop(now) {
+        while let Some((at, timer)) = self.rmt.timers.pop(now) {
             match timer {
                 Timer::Connection(cep) => self.connection_timeout(CepId(cep), at),
                 Timer::Port(index) => {
@@ -298,12 +298,12 @@ impl<P: Payload> Transfer<P> {
         self.loop_back();
     }
 
-    /// The next flow whose [`Transfer::room`] has grown since it was asked for.
+    /// The next flow whose [`DataPath::room`] has grown since it was asked for.
     #[must_use]
     pub fn poll_room(&mut self) -> Option<FlowKey> {
         while let Some(key) = self.rooms.pop_front() {
-            if let Some(stream) = self.streams.flow(key) {
-                stream.is_room_listed = false;
+            if let Some(io) = self.flow_ios.flow(key) {
+                io.is_room_listed = false;
                 return Some(key);
             }
         }

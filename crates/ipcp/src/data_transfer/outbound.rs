@@ -8,11 +8,11 @@ use carina_efcp::delimiting::Refusal;
 use carina_wire::Payload;
 use carina_wire::dif::CepId;
 
-use super::Transfer;
+use super::DataPath;
 use super::counters::DropReason;
-use super::end::End;
-use super::port::Lane;
-use super::stream::Stream;
+use super::efcp_instance::EfcpInstance;
+use super::flow_io::FlowIo;
+use super::port::QueueClass;
 use crate::api::FlowKey;
 use crate::data_transfer::api::{Owner, TransferEvent};
 
@@ -21,28 +21,28 @@ const ROOM_SMALL: usize = 64 << 10;
 /// UDFs that EFCP must take before a writer that waited is woken.
 const UDFS_FEW: usize = 16;
 
-impl<P: Payload> Transfer<P> {
+impl<P: Payload> DataPath<P> {
     /// An SDU of a flow, or with `more` a piece that is not its last. What does not fit into
-    /// [`Transfer::room`] waits; nothing is lost.
+    /// [`DataPath::room`] waits; nothing is lost.
     pub fn on_sdu(&mut self, now: u64, flow: FlowKey, sdu: P, more: bool) {
         self.on_sdus(now, flow, core::iter::once((sdu, more)));
     }
 
-    /// As [`Transfer::on_sdu`], for all that a writer gives at a time.
+    /// As [`DataPath::on_sdu`], for all that a writer gives at a time.
     #[inline]
     pub fn on_sdus(&mut self, now: u64, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
         self.rmt.now = now;
-        let stream = self.streams.flow(flow);
-        let Some(stream) = stream.filter(|stream| !stream.is_finishing && !stream.is_closed) else {
+        let io = self.flow_ios.flow(flow);
+        let Some(io) = io.filter(|io| !io.is_finishing && !io.is_closed) else {
             let lost = sdus.count() as u64;
             return self.rmt.counters.drop_many(DropReason::NoFlow, lost);
         };
         let mut count = 0;
         let mut sdus = sdus.inspect(|_| count += 1);
-        if stream.pending.is_empty() {
+        if io.pending.is_empty() {
             self.drive(Owner::Flow(flow), &mut sdus);
         } else {
-            wait(stream, &mut sdus);
+            wait(io, &mut sdus);
             self.mark_unkept(flow);
         }
         self.rmt.counters.sdus_written += count;
@@ -50,28 +50,30 @@ impl<P: Payload> Transfer<P> {
     }
 
     /// Bytes that a flow's writer may write at present. When it grows again,
-    /// [`Transfer::poll_room`] says so.
+    /// [`DataPath::poll_room`] says so.
     pub fn room(&mut self, flow: FlowKey) -> usize {
         let udf = self.udf_max(Owner::Flow(flow));
-        let Some(stream) = self.streams.flow(flow) else {
+        let Some(io) = self.flow_ios.flow(flow) else {
             return 0;
         };
-        if stream.is_finishing || stream.is_closed {
+        if io.is_finishing || io.is_closed {
             return 0;
         }
-        let end = self.ends.get_mut(stream.current);
-        let Some(end) = end.filter(|end| end.is_connected && stream.pending.is_empty()) else {
-            stream.is_short = true;
+        let instance = self.connections.get_mut(io.current);
+        let Some(instance) =
+            instance.filter(|instance| instance.is_connected && io.pending.is_empty())
+        else {
+            io.is_short = true;
             return 0;
         };
-        let (port, queue) = end.queue_room(&self.rmt);
-        let window = end.efcp.room().saturating_mul(udf);
+        let (port, queue) = instance.queue_room(&self.rmt);
+        let window = instance.efcp.room().saturating_mul(udf);
         let room = queue.min(window);
         if room < ROOM_SMALL {
-            stream.is_short = true;
+            io.is_short = true;
         }
         if queue < ROOM_SMALL {
-            hold(&mut self.rmt, end, stream, port);
+            hold(&mut self.rmt, instance, io, port);
         }
         room
     }
@@ -80,88 +82,88 @@ impl<P: Payload> Transfer<P> {
     /// reliable one. [`usize::MAX`] where SDUs are cut to fit into PDUs.
     #[must_use]
     pub fn sdu_max(&self, flow: FlowKey) -> usize {
-        let stream = self.streams.peek_flow(flow);
-        stream.map_or(usize::MAX, |stream| stream.delimiter.sdu_max())
+        let io = self.flow_ios.peek_flow(flow);
+        io.map_or(usize::MAX, |io| io.delimiter.sdu_max())
     }
 
     /// Moves what was written on towards the N-1 flow, as far as EFCP and the queue have room:
     /// what waits first, then what is new. What is left of that waits.
     #[inline]
     pub(super) fn drive(&mut self, owner: Owner, sdus: &mut impl Iterator<Item = (P, bool)>) {
-        let Some(stream) = self.streams.get(owner) else {
+        let Some(io) = self.flow_ios.get(owner) else {
             return;
         };
-        let end = self.ends.get_mut(stream.current);
-        let Some(end) = end.filter(|end| end.is_connected) else {
+        let instance = self.connections.get_mut(io.current);
+        let Some(instance) = instance.filter(|instance| instance.is_connected) else {
             // The other end is not known yet.
-            if wait(stream, sdus) {
+            if wait(io, sdus) {
                 self.mark_owner(owner);
             }
             return;
         };
-        let was_broken = stream.broken.is_some();
-        give_udfs(&mut self.rmt, end, stream);
-        while stream.broken.is_none() {
-            let is_boundary = !stream.is_inside;
-            if stream.has_udfs() || (is_boundary && stream.is_switching) {
+        let was_broken = io.broken.is_some();
+        give_udfs(&mut self.rmt, instance, io);
+        while io.broken.is_none() {
+            let is_boundary = !io.is_inside;
+            if io.has_udfs() || (is_boundary && io.is_switching) {
                 break;
             }
-            let is_new = stream.pending.is_empty();
+            let is_new = io.pending.is_empty();
             let new = if is_new { sdus.next() } else { None };
             if is_new && new.is_none() {
                 break;
             }
-            let (port, room) = end.queue_room(&self.rmt);
+            let (port, room) = instance.queue_room(&self.rmt);
             if room == 0 {
                 new.into_iter()
-                    .for_each(|(sdu, more)| stream.push_pending(sdu, more));
-                hold(&mut self.rmt, end, stream, port);
+                    .for_each(|(sdu, more)| io.push_pending(sdu, more));
+                hold(&mut self.rmt, instance, io, port);
                 break;
             }
-            let Some((sdu, more)) = new.or_else(|| stream.pop_pending()) else {
+            let Some((sdu, more)) = new.or_else(|| io.pop_pending()) else {
                 break;
             };
-            stream.is_inside = more;
+            io.is_inside = more;
             let len = sdu.len();
-            if let Err(refusal) = stream.delimiter.write(sdu, more) {
+            if let Err(refusal) = io.delimiter.write(sdu, more) {
                 let whole = (is_boundary && !more).then_some(len);
-                let reason = refused(end, stream, refusal, whole, &mut self.events);
+                let reason = refused(instance, io, refusal, whole, &mut self.events);
                 self.rmt.counters.drop_one(reason);
             }
-            if stream.has_udfs() {
-                pass_udfs(&mut self.rmt, end, stream);
+            if io.has_udfs() {
+                pass_udfs(&mut self.rmt, instance, io);
             }
         }
-        if stream.broken.is_some() {
+        if io.broken.is_some() {
             self.rmt
                 .counters
                 .drop_many(DropReason::NoFlow, sdus.count() as u64);
         }
-        let is_left = wait(stream, sdus);
-        let is_over = stream.is_finishing && stream.pending.is_empty();
-        if !stream.is_inside && (is_over || stream.is_switching) && stream.broken.is_none() {
-            conclude(&mut self.rmt, end, stream);
+        let is_left = wait(io, sdus);
+        let is_over = io.is_finishing && io.pending.is_empty();
+        if !io.is_inside && (is_over || io.is_switching) && io.broken.is_none() {
+            conclude(&mut self.rmt, instance, io);
         }
-        if let Some(reason) = stream.broken.as_deref().filter(|_| !was_broken) {
+        if let Some(reason) = io.broken.as_deref().filter(|_| !was_broken) {
             self.events.push_back(failed(owner, reason));
         }
-        if !end.is_dirty {
-            end.is_dirty = true;
-            self.dirty.push(end.cep);
+        if !instance.is_dirty {
+            instance.is_dirty = true;
+            self.dirty.push(instance.cep);
         }
-        end.arm(&mut self.rmt);
+        instance.arm(&mut self.rmt);
         if is_left {
             self.mark_owner(owner);
         }
     }
 
     /// The queue of the N-1 flow has got shorter: the flow goes on.
-    pub(super) fn release(&mut self, key: FlowKey) {
-        let Some(stream) = self.streams.flow(key) else {
+    pub(super) fn resume_held(&mut self, key: FlowKey) {
+        let Some(io) = self.flow_ios.flow(key) else {
             return;
         };
-        stream.is_held = false;
-        if stream.is_closed {
+        io.is_held = false;
+        if io.is_closed {
             return;
         }
         self.drive(Owner::Flow(key), &mut core::iter::empty());
@@ -170,77 +172,77 @@ impl<P: Payload> Transfer<P> {
 
     /// Tells the writer of a flow when it may write again.
     pub(super) fn announce(&mut self, key: FlowKey) {
-        let Some(stream) = self.streams.flow(key) else {
+        let Some(io) = self.flow_ios.flow(key) else {
             return;
         };
-        if !stream.is_short || stream.is_room_listed || !stream.pending.is_empty() {
+        if !io.is_short || io.is_room_listed || !io.pending.is_empty() {
             return;
         }
-        let Some(end) = self.ends.get_mut(stream.current) else {
+        let Some(instance) = self.connections.get_mut(io.current) else {
             return;
         };
-        if !end.is_connected || end.efcp.room() < UDFS_FEW {
+        if !instance.is_connected || instance.efcp.room() < UDFS_FEW {
             return;
         }
-        let (port, room) = end.queue_room(&self.rmt);
+        let (port, room) = instance.queue_room(&self.rmt);
         if room == 0 {
             // A window that has opened may have filled the queue, and no other may open soon.
-            return hold(&mut self.rmt, end, stream, port);
+            return hold(&mut self.rmt, instance, io, port);
         }
-        stream.is_short = false;
-        stream.is_room_listed = true;
+        io.is_short = false;
+        io.is_room_listed = true;
         self.rooms.push_back(key);
     }
 
     /// What a burst left undone for one connection.
     pub(super) fn finish_burst(&mut self, cep: CepId) {
         let now = self.rmt.now;
-        let Some(end) = self.ends.get_mut(cep) else {
+        let Some(instance) = self.connections.get_mut(cep) else {
             return;
         };
-        end.is_dirty = false;
-        let owner = end.owner;
-        if end.efcp.is_deliverable() {
+        instance.is_dirty = false;
+        let owner = instance.owner;
+        if instance.efcp.is_deliverable() {
             self.pull(owner);
         }
-        let Some(end) = self.ends.get_mut(cep) else {
+        let Some(instance) = self.connections.get_mut(cep) else {
             return;
         };
-        if let Some(stream) = self.streams.get(owner) {
-            let was_broken = stream.broken.is_some();
-            if stream.current == cep && !stream.delimiter.is_empty() {
-                if stream.delimiter.flush().is_err() {
+        if let Some(io) = self.flow_ios.get(owner) {
+            let was_broken = io.broken.is_some();
+            if io.current == cep && !io.delimiter.is_empty() {
+                if io.delimiter.flush().is_err() {
                     self.rmt.counters.drop_one(DropReason::NoBuffer);
-                    broke(end, stream, NO_BUFFER);
+                    broke(instance, io, NO_BUFFER);
                 }
-                give_udfs(&mut self.rmt, end, stream);
+                give_udfs(&mut self.rmt, instance, io);
             }
-            if stream.room != usize::MAX && end.has_window {
-                let credit = end.credit(stream.room_left());
-                end.efcp.set_credit(now, credit);
+            if io.room != usize::MAX && instance.has_window {
+                let credit = instance.credit(io.room_left());
+                instance.efcp.set_credit(now, credit);
             }
-            if stream.delimiter.keep().is_err() {
+            if io.delimiter.keep().is_err() {
                 self.rmt.counters.drop_one(DropReason::NoBuffer);
-                if stream.current == cep {
-                    broke(end, stream, NO_BUFFER);
+                if io.current == cep {
+                    broke(instance, io, NO_BUFFER);
                 }
             }
-            if let Some(reason) = stream.broken.as_deref().filter(|_| !was_broken) {
-                self.events.push_back(failed(end.owner, reason));
+            if let Some(reason) = io.broken.as_deref().filter(|_| !was_broken) {
+                self.events.push_back(failed(instance.owner, reason));
             }
         }
-        end.efcp.end_of_burst(now);
-        end.assembler.keep();
-        end.transmit(&mut self.rmt);
-        end.arm(&mut self.rmt);
-        self.hear(cep);
+        instance.efcp.end_of_burst(now);
+        instance.assembler.keep();
+        instance.transmit(&mut self.rmt);
+        instance.arm(&mut self.rmt);
+        self.handle_efcp_events(cep);
     }
 
     pub(super) fn mark_unkept(&mut self, key: FlowKey) {
-        if let Some(stream) = self.streams.flow(key)
-            && !stream.is_unkept
+        if let Some(io) = self.flow_ios.flow(key)
+            && !io.is_unkept
         {
-            stream.is_unkept = true;
+            io.is_unkept = true;
             self.unkept.push(key);
         }
     }
@@ -254,16 +256,16 @@ impl<P: Payload> Transfer<P> {
 
     /// Makes what waits in flows last beyond the burst: where nothing moves at present, or
     /// everywhere.
-    pub(super) fn keep_streams(&mut self, everything: bool) {
+    pub(super) fn keep_flow_ios(&mut self, everything: bool) {
         let mut index = 0;
         while let Some(key) = self.unkept.get(index).copied() {
-            if let Some(stream) = self.streams.flow(key) {
-                if !everything && stream.is_listed && stream.pending.is_empty() {
+            if let Some(io) = self.flow_ios.flow(key) {
+                if !everything && io.is_listed && io.pending.is_empty() {
                     index += 1;
                     continue;
                 }
-                stream.is_unkept = false;
-                let lost = stream.keep();
+                io.is_unkept = false;
+                let lost = io.keep();
                 if lost > 0 {
                     self.rmt.counters.drop_many(DropReason::NoBuffer, lost);
                     self.lose(key);
@@ -275,13 +277,13 @@ impl<P: Payload> Transfer<P> {
 
     /// SDUs of a flow were lost for lack of buffers. A reliable flow is over then.
     fn lose(&mut self, key: FlowKey) {
-        let Some(stream) = self.streams.flow(key) else {
+        let Some(io) = self.flow_ios.flow(key) else {
             return;
         };
-        if let Some(end) = self.ends.get_mut(stream.current) {
-            broke(end, stream, NO_BUFFER);
+        if let Some(instance) = self.connections.get_mut(io.current) {
+            broke(instance, io, NO_BUFFER);
         }
-        if let Some(reason) = stream.broken.as_deref() {
+        if let Some(reason) = io.broken.as_deref() {
             self.events.push_back(failed(Owner::Flow(key), reason));
         }
     }
@@ -291,37 +293,37 @@ const NO_BUFFER: &str = "no buffer for an SDU of a reliable flow";
 
 /// Something that was written is lost. A reliable flow rather ends than goes on without it.
 #[cold]
-fn broke<P: Payload>(end: &End<P>, stream: &mut Stream<P>, reason: &str) {
-    if end.is_reliable {
-        stream.broken.get_or_insert_with(|| reason.into());
+fn broke<P: Payload>(instance: &EfcpInstance<P>, io: &mut FlowIo<P>, reason: &str) {
+    if instance.is_reliable {
+        io.broken.get_or_insert_with(|| reason.into());
     }
 }
 
 /// What becomes of a flow one of whose SDUs was refused. Of a whole one the length is told.
 #[cold]
 fn refused<P: Payload>(
-    end: &End<P>,
-    stream: &mut Stream<P>,
+    instance: &EfcpInstance<P>,
+    io: &mut FlowIo<P>,
     refusal: Refusal,
     whole: Option<usize>,
     events: &mut VecDeque<TransferEvent>,
 ) -> DropReason {
     if refusal == Refusal::NoBuffer {
-        broke(end, stream, NO_BUFFER);
+        broke(instance, io, NO_BUFFER);
         return DropReason::NoBuffer;
     }
-    let text = too_long(stream, whole);
-    broke(end, stream, &text);
-    if !end.is_reliable && !stream.is_refusal_told {
-        stream.is_refusal_told = true;
+    let text = too_long(io, whole);
+    broke(instance, io, &text);
+    if !instance.is_reliable && !io.is_refusal_reported {
+        io.is_refusal_reported = true;
         events.push_back(TransferEvent::Notice { text });
     }
     DropReason::SduTooLong
 }
 
-fn too_long<P: Payload>(stream: &Stream<P>, whole: Option<usize>) -> String {
-    let most = stream.delimiter.sdu_max();
-    match (stream.owner, whole) {
+fn too_long<P: Payload>(io: &FlowIo<P>, whole: Option<usize>) -> String {
+    let most = io.delimiter.sdu_max();
+    match (io.owner, whole) {
         (Owner::Flow(FlowKey(key)), Some(len)) => {
             format!("flow {key}: an SDU of {len} bytes was refused: it carries {most} at most")
         }
@@ -340,49 +342,53 @@ fn failed(owner: Owner, reason: &str) -> TransferEvent {
 }
 
 /// What is new waits. True when something does.
-fn wait<P: Payload>(stream: &mut Stream<P>, sdus: &mut impl Iterator<Item = (P, bool)>) -> bool {
-    sdus.for_each(|(sdu, more)| stream.push_pending(sdu, more));
-    !stream.pending.is_empty()
+fn wait<P: Payload>(io: &mut FlowIo<P>, sdus: &mut impl Iterator<Item = (P, bool)>) -> bool {
+    sdus.for_each(|(sdu, more)| io.push_pending(sdu, more));
+    !io.pending.is_empty()
 }
 
 /// Sends what EFCP has to send, then hands UDFs to it as far as it takes them, and sends those.
 pub(super) fn give_udfs<P: Payload>(
     rmt: &mut super::Rmt<P>,
-    end: &mut End<P>,
-    stream: &mut Stream<P>,
+    instance: &mut EfcpInstance<P>,
+    io: &mut FlowIo<P>,
 ) {
-    end.transmit(rmt);
-    if stream.has_udfs() {
-        pass_udfs(rmt, end, stream);
+    instance.transmit(rmt);
+    if io.has_udfs() {
+        pass_udfs(rmt, instance, io);
     }
 }
 
 /// Hands UDFs to EFCP as far as it takes them, and sends. Those that nothing holds back do not
 /// wait in its queue.
 #[inline]
-fn pass_udfs<P: Payload>(rmt: &mut super::Rmt<P>, end: &mut End<P>, stream: &mut Stream<P>) {
+fn pass_udfs<P: Payload>(
+    rmt: &mut super::Rmt<P>,
+    instance: &mut EfcpInstance<P>,
+    io: &mut FlowIo<P>,
+) {
     loop {
         let (mut is_full, mut is_queued) = (false, false);
-        while stream.has_udfs() && stream.broken.is_none() {
-            if end.efcp.room() == 0 {
+        while io.has_udfs() && io.broken.is_none() {
+            if instance.efcp.room() == 0 {
                 is_full = true;
                 break;
             }
-            let Some(udf) = stream.delimiter.poll() else {
+            let Some(udf) = io.delimiter.poll() else {
                 break;
             };
-            match end.pass(udf, rmt) {
+            match instance.pass(udf, rmt) {
                 Some(is_sent) => is_queued |= !is_sent,
                 None => {
                     rmt.counters.drop_one(DropReason::NoBuffer);
-                    broke(end, stream, NO_BUFFER);
+                    broke(instance, io, NO_BUFFER);
                 }
             }
         }
         if is_full || is_queued {
-            end.transmit(rmt);
+            instance.transmit(rmt);
         }
-        if !is_full || end.efcp.room() == 0 {
+        if !is_full || instance.efcp.room() == 0 {
             return;
         }
     }
@@ -391,30 +397,35 @@ fn pass_udfs<P: Payload>(rmt: &mut super::Rmt<P>, end: &mut End<P>, stream: &mut
 /// The flow waits for the queue of its N-1 flow to get shorter.
 fn hold<P: Payload>(
     rmt: &mut super::Rmt<P>,
-    end: &End<P>,
-    stream: &mut Stream<P>,
+    instance: &EfcpInstance<P>,
+    io: &mut FlowIo<P>,
     port: Option<u32>,
 ) {
-    if stream.is_held {
+    if io.is_held {
         return;
     }
-    if let (Some(port), Lane::Class(class), Owner::Flow(key)) = (port, end.lane, stream.owner)
+    if let (Some(port), QueueClass::Cube(class), Owner::Flow(key)) =
+        (port, instance.queue_class, io.owner)
         && let Some(port) = rmt.port_mut(port)
     {
         port.hold(class, key);
-        stream.is_held = true;
+        io.is_held = true;
     }
 }
 
 /// Nothing more will be written to the present connection.
-fn conclude<P: Payload>(rmt: &mut super::Rmt<P>, end: &mut End<P>, stream: &mut Stream<P>) {
-    if stream.delimiter.flush().is_err() {
+fn conclude<P: Payload>(
+    rmt: &mut super::Rmt<P>,
+    instance: &mut EfcpInstance<P>,
+    io: &mut FlowIo<P>,
+) {
+    if io.delimiter.flush().is_err() {
         rmt.counters.drop_one(DropReason::NoBuffer);
-        broke(end, stream, NO_BUFFER);
+        broke(instance, io, NO_BUFFER);
     }
-    give_udfs(rmt, end, stream);
-    if stream.broken.is_none() && stream.delimiter.is_empty() {
-        end.efcp.finish(rmt.now);
-        end.transmit(rmt);
+    give_udfs(rmt, instance, io);
+    if io.broken.is_none() && io.delimiter.is_empty() {
+        instance.efcp.finish(rmt.now);
+        instance.transmit(rmt);
     }
 }

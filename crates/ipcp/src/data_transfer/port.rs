@@ -12,8 +12,8 @@ use self::queue::{Queue, Waiting};
 use super::counters::{Counters, DropReason};
 use crate::api::{FlowKey, N1Port, N1Properties, Passage, Watch};
 use crate::config::QosCube;
-use crate::policy::{Arrival, Class, QueuePolicy, Scheduler, Verdict};
-use crate::seal::{Reject, Sealer};
+use crate::policy::{Arrival, Class, QueueDecision, QueuePolicy, Scheduler};
+use crate::security::{Reject, SduProtection};
 
 /// An N-1 flow.
 pub(super) struct Port<P> {
@@ -22,13 +22,13 @@ pub(super) struct Port<P> {
     /// What is known of it.
     pub(super) props: N1Properties,
     /// Protection.
-    pub(super) sealer: Option<Box<dyn Sealer>>,
+    pub(super) protection: Option<Box<dyn SduProtection>>,
     /// Kinds of notices that were given: one bit per [`DropReason`].
     pub(super) noticed: u64,
     /// A neighbour is at its other end: what is for members is taken from it.
     pub(super) is_neighbours: bool,
     /// It is given up, and its neighbour may not have heard of it: what that sent is still taken.
-    pub(super) is_parting: bool,
+    pub(super) is_detaching: bool,
     /// The N-1 flow has no credit.
     pub(super) is_blocked: bool,
     /// In the list of N-1 flows that have something to send.
@@ -65,21 +65,21 @@ pub(super) struct Port<P> {
 enum Staged<P> {
     Nothing,
     /// It is the first of this lane.
-    Chosen(Lane),
+    Chosen(QueueClass),
     /// It has been taken and protected.
-    Sealed(Lane, P),
+    Protected(QueueClass, P),
 }
 
 /// Which queue of an N-1 flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lane {
+pub(super) enum QueueClass {
     /// Layer management: served first.
     Management,
     /// Layer management between two IPCPs that may not have common keys: served first, without
     /// protection.
-    Bare,
+    Unprotected,
     /// A class: a cube of the DIF, by its place in the configuration.
-    Class(u8),
+    Cube(u8),
 }
 
 /// Most management PDUs that wait for one N-1 flow, and most bytes of them.
@@ -97,10 +97,10 @@ impl<P: Payload> Port<P> {
         let mut port = Port {
             n1,
             props,
-            sealer: None,
+            protection: None,
             noticed: 0,
             is_neighbours: false,
-            is_parting: false,
+            is_detaching: false,
             is_blocked: false,
             is_listed: false,
             is_unkept: false,
@@ -150,7 +150,7 @@ impl<P: Payload> Port<P> {
 
     /// What the queueing policy says of a relayed PDU.
     #[inline]
-    pub(super) fn admit(&mut self, class: u8, arrival: Arrival) -> Verdict {
+    pub(super) fn admit(&mut self, class: u8, arrival: Arrival) -> QueueDecision {
         let index = usize::from(class);
         self.policy.admit(index, &self.classes[index], arrival)
     }
@@ -158,7 +158,10 @@ impl<P: Payload> Port<P> {
     /// Longest PDU that fits, protection not counted, in bytes.
     #[inline]
     pub(super) fn pdu_max(&self) -> usize {
-        let overhead = self.sealer.as_ref().map_or(0, |sealer| sealer.overhead());
+        let overhead = self
+            .protection
+            .as_ref()
+            .map_or(0, |protection| protection.overhead());
         self.props.sdu_max.saturating_sub(overhead)
     }
 
@@ -206,24 +209,30 @@ impl<P: Payload> Port<P> {
     /// Queues a PDU of `len` bytes. False when there is no room for it: management has a bound of
     /// its own.
     #[inline]
-    pub(super) fn push(&mut self, lane: Lane, pdu: P, len: usize, is_kept: bool) -> bool {
+    pub(super) fn push(
+        &mut self,
+        queue_class: QueueClass,
+        pdu: P,
+        len: usize,
+        is_kept: bool,
+    ) -> bool {
         let waiting = |mark| Waiting {
             mark,
             len: len as u32,
             pdu,
         };
-        match lane {
-            Lane::Management | Lane::Bare => {
+        match queue_class {
+            QueueClass::Management | QueueClass::Unprotected => {
                 if self.management.pdus.len() >= MANAGEMENT_PDUS_MAX
                     || self.management_bytes + len > MANAGEMENT_BYTES_MAX
                 {
                     return false;
                 }
                 self.management_bytes += len;
-                let mark = u64::from(lane == Lane::Bare);
+                let mark = u64::from(queue_class == QueueClass::Unprotected);
                 self.management.push(waiting(mark), is_kept);
             }
-            Lane::Class(class) => {
+            QueueClass::Cube(class) => {
                 let index = usize::from(class);
                 let state = &mut self.classes[index];
                 if state.pdus == 0 {
@@ -245,7 +254,7 @@ impl<P: Payload> Port<P> {
     pub(super) fn has_output(&self) -> bool {
         self.waiting != 0
             || !self.management.pdus.is_empty()
-            || matches!(self.staged, Staged::Sealed(..))
+            || matches!(self.staged, Staged::Protected(..))
     }
 
     /// PDUs and bytes that wait, over all classes and management.
@@ -276,25 +285,25 @@ impl<P: Payload> Port<P> {
     ) -> (Option<usize>, Option<Reject>) {
         match &self.staged {
             Staged::Nothing => {}
-            Staged::Chosen(lane) => return (Some(self.head_len(*lane)), None),
-            Staged::Sealed(_, pdu) => return (Some(pdu.len()), None),
+            Staged::Chosen(queue_class) => return (Some(self.head_len(*queue_class)), None),
+            Staged::Protected(_, pdu) => return (Some(pdu.len()), None),
         }
-        if self.sealer.is_some() {
-            return self.stage_sealed(now, counters, watch);
+        if self.protection.is_some() {
+            return self.stage_protected(now, counters, watch);
         }
-        let Some(lane) = self.choose() else {
+        let Some(queue_class) = self.choose() else {
             return (None, None);
         };
-        self.staged = Staged::Chosen(lane);
+        self.staged = Staged::Chosen(queue_class);
         if let Some(watch) = watch
-            && let Some(first) = self.queue_of(lane).pdus.front()
+            && let Some(first) = self.queue_of(queue_class).pdus.front()
         {
             watch(Passage::Out, self.n1, &first.pdu);
         }
-        (Some(self.head_len(lane)), None)
+        (Some(self.head_len(queue_class)), None)
     }
 
-    fn stage_sealed(
+    fn stage_protected(
         &mut self,
         now: u64,
         counters: &mut Counters,
@@ -302,24 +311,29 @@ impl<P: Payload> Port<P> {
     ) -> (Option<usize>, Option<Reject>) {
         let mut refusal = None;
         loop {
-            let Some((lane, pdu)) = self.choose().and_then(|lane| self.pop(lane)) else {
+            let Some((queue_class, pdu)) =
+                self.choose().and_then(|queue_class| self.pop(queue_class))
+            else {
                 return (None, refusal);
             };
             if let Some(watch) = &mut watch {
                 watch(Passage::Out, self.n1, &pdu);
             }
-            let sealer = self.sealer.as_mut().filter(|_| lane != Lane::Bare);
-            let sealed = match sealer {
-                Some(sealer) => {
-                    sealer.set_now(now);
-                    seal(sealer.as_mut(), &pdu)
+            let protection = self
+                .protection
+                .as_mut()
+                .filter(|_| queue_class != QueueClass::Unprotected);
+            let protected = match protection {
+                Some(protection) => {
+                    protection.set_now(now);
+                    protect(protection.as_mut(), &pdu)
                 }
                 None => Ok(Some(pdu)),
             };
-            match sealed {
-                Ok(Some(sealed)) => {
-                    let len = sealed.len();
-                    self.staged = Staged::Sealed(lane, sealed);
+            match protected {
+                Ok(Some(protected)) => {
+                    let len = protected.len();
+                    self.staged = Staged::Protected(queue_class, protected);
                     return (Some(len), refusal);
                 }
                 Ok(None) => counters.drop_one(DropReason::NoBuffer),
@@ -333,25 +347,25 @@ impl<P: Payload> Port<P> {
 
     /// Takes the staged PDU and says where it waited.
     #[inline]
-    pub(super) fn take_staged(&mut self) -> Option<(Lane, P)> {
+    pub(super) fn take_staged(&mut self) -> Option<(QueueClass, P)> {
         if let Staged::Nothing = self.staged {
             return None;
         }
         match core::mem::replace(&mut self.staged, Staged::Nothing) {
             Staged::Nothing => None,
-            Staged::Chosen(lane) => self.pop(lane),
-            Staged::Sealed(lane, pdu) => Some((lane, pdu)),
+            Staged::Chosen(queue_class) => self.pop(queue_class),
+            Staged::Protected(queue_class, pdu) => Some((queue_class, pdu)),
         }
     }
 
     /// Where the next PDU waits.
     #[inline]
-    fn choose(&mut self) -> Option<Lane> {
+    fn choose(&mut self) -> Option<QueueClass> {
         if let Some(first) = self.management.pdus.front() {
             return Some(if first.mark == 0 {
-                Lane::Management
+                QueueClass::Management
             } else {
-                Lane::Bare
+                QueueClass::Unprotected
             });
         }
         if self.waiting == 0 {
@@ -361,22 +375,22 @@ impl<P: Payload> Port<P> {
         if index >= 64 || self.waiting & (1 << index) == 0 {
             index = self.waiting.trailing_zeros() as usize;
         }
-        Some(Lane::Class(index as u8))
+        Some(QueueClass::Cube(index as u8))
     }
 
-    fn queue_of(&self, lane: Lane) -> &Queue<P> {
-        match lane {
-            Lane::Class(class) => &self.queues[usize::from(class)],
-            Lane::Management | Lane::Bare => &self.management,
+    fn queue_of(&self, queue_class: QueueClass) -> &Queue<P> {
+        match queue_class {
+            QueueClass::Cube(class) => &self.queues[usize::from(class)],
+            QueueClass::Management | QueueClass::Unprotected => &self.management,
         }
     }
 
     /// Length of the first PDU of a lane that has one.
     #[inline]
-    fn head_len(&self, lane: Lane) -> usize {
-        match lane {
-            Lane::Class(class) => self.classes[usize::from(class)].head_len as usize,
-            Lane::Management | Lane::Bare => {
+    fn head_len(&self, queue_class: QueueClass) -> usize {
+        match queue_class {
+            QueueClass::Cube(class) => self.classes[usize::from(class)].head_len as usize,
+            QueueClass::Management | QueueClass::Unprotected => {
                 let first = self.management.pdus.front();
                 first.map_or(0, |first| first.len as usize)
             }
@@ -384,11 +398,11 @@ impl<P: Payload> Port<P> {
     }
 
     #[inline]
-    fn pop(&mut self, lane: Lane) -> Option<(Lane, P)> {
-        let Lane::Class(class) = lane else {
+    fn pop(&mut self, queue_class: QueueClass) -> Option<(QueueClass, P)> {
+        let QueueClass::Cube(class) = queue_class else {
             let first = self.management.pop()?;
             self.management_bytes -= first.len as usize;
-            return Some((lane, first.pdu));
+            return Some((queue_class, first.pdu));
         };
         let index = usize::from(class);
         let queue = &mut self.queues[index];
@@ -406,7 +420,7 @@ impl<P: Payload> Port<P> {
                 self.waiting &= !(1 << index);
             }
         }
-        Some((lane, pdu))
+        Some((queue_class, pdu))
     }
 
     /// Makes all that waits last beyond the burst. What has no buffer is dropped, counted.
@@ -428,7 +442,7 @@ impl<P: Payload> Port<P> {
             }
         }
         let is_staged_lost = match &mut self.staged {
-            Staged::Sealed(_, pdu) => !pdu.keep(),
+            Staged::Protected(_, pdu) => !pdu.keep(),
             _ => false,
         };
         // A chosen PDU may have been the one that was lost.
@@ -443,16 +457,16 @@ impl<P: Payload> Port<P> {
 
     /// Takes everything that waits: lanes with their PDUs. A PDU that was staged under protection
     /// is lost, since its protection belongs to this N-1 flow; returns how many were.
-    pub(super) fn drain(&mut self, to: &mut Vec<(Lane, P)>) -> u64 {
+    pub(super) fn drain(&mut self, to: &mut Vec<(QueueClass, P)>) -> u64 {
         let staged = core::mem::replace(&mut self.staged, Staged::Nothing);
-        let lost = u64::from(matches!(staged, Staged::Sealed(..)));
+        let lost = u64::from(matches!(staged, Staged::Protected(..)));
         self.management_bytes = 0;
         let management = core::mem::replace(&mut self.management, Queue::new());
         // What was for the neighbour at the other end of this N-1 flow has no other way.
         let mut lost = lost;
         for waiting in management.pdus {
             match waiting.mark {
-                0 => to.push((Lane::Management, waiting.pdu)),
+                0 => to.push((QueueClass::Management, waiting.pdu)),
                 _ => lost += 1,
             }
         }
@@ -462,14 +476,19 @@ impl<P: Payload> Port<P> {
 
     /// Takes what waits in the classes. A PDU that was staged under protection stays, since its
     /// protection belongs to this N-1 flow.
-    pub(super) fn drain_classes(&mut self, to: &mut Vec<(Lane, P)>) {
+    pub(super) fn drain_classes(&mut self, to: &mut Vec<(QueueClass, P)>) {
         if matches!(self.staged, Staged::Chosen(_)) {
             self.staged = Staged::Nothing;
         }
         for index in 0..self.queues.len() {
             let queue = core::mem::replace(&mut self.queues[index], Queue::new());
-            let lane = Lane::Class(index as u8);
-            to.extend(queue.pdus.into_iter().map(|waiting| (lane, waiting.pdu)));
+            let queue_class = QueueClass::Cube(index as u8);
+            to.extend(
+                queue
+                    .pdus
+                    .into_iter()
+                    .map(|waiting| (queue_class, waiting.pdu)),
+            );
             self.recount(index);
         }
     }
@@ -490,9 +509,9 @@ impl<P: Payload> Port<P> {
 }
 
 /// A PDU under protection. `None` when there is no buffer.
-fn seal<P: Payload>(sealer: &mut dyn Sealer, pdu: &P) -> Result<Option<P>, Reject> {
-    let mut bytes = Vec::with_capacity(pdu.len() + sealer.overhead());
+fn protect<P: Payload>(protection: &mut dyn SduProtection, pdu: &P) -> Result<Option<P>, Reject> {
+    let mut bytes = Vec::with_capacity(pdu.len() + protection.overhead());
     pdu.append_to(&mut bytes);
-    sealer.seal(&mut bytes)?;
+    protection.protect(&mut bytes)?;
     Ok(P::from_vec(bytes))
 }

@@ -7,17 +7,17 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use carina_wire::Payload;
-use carina_wire::dif::{Address, CepId, Dialect, PCI_BYTES_MAX, Route, Syntax};
+use carina_wire::dif::{Address, CepId, Dialect, PCI_BYTES_MAX, RelayHeader, Syntax};
 
 use super::counters::{Counters, DropReason};
-use super::deadlines::{Deadlines, Timer};
-use super::dialect::{Hops, hops};
-use super::port::{Lane, Port};
-use super::table::{Table, mix};
+use super::dialect::{HopLimits, hop_limits};
+use super::forwarding::{ForwardingTable, mix};
+use super::port::{Port, QueueClass};
+use super::timers::{Timer, TimerQueue};
 use crate::api::{FlowKey, N1Port, N1Properties, Watch};
 use crate::config::QosCube;
 use crate::policy::{ForwardingPolicy, QueuePolicy, Scheduler, Single, Spread};
-use crate::seal::Reject;
+use crate::security::Reject;
 
 /// See the module.
 pub(super) struct Rmt<P> {
@@ -26,7 +26,7 @@ pub(super) struct Rmt<P> {
     pub(super) syntax: Syntax,
     pub(super) address: Address,
     pub(super) hop_limit: u8,
-    pub(super) hops: Hops,
+    pub(super) hop_limits: HopLimits,
     /// PDUs have a checksum in their PCI.
     pub(super) has_checksum: bool,
     /// Shorter PDUs are looked at more closely: the length of the header, or any length when there
@@ -35,16 +35,16 @@ pub(super) struct Rmt<P> {
     /// Headers up to this length are put in front of a payload where it lies.
     pub(super) prepend_max: usize,
     pub(super) counters: Counters,
-    pub(super) table: Table,
-    pub(super) deadlines: Deadlines,
+    pub(super) table: ForwardingTable,
+    pub(super) timers: TimerQueue,
     /// Changes when paths may have changed: what flows remember of their path is void then.
-    pub(super) epoch: u32,
+    pub(super) forwarding_generation: u32,
     /// Where headers are written before they are put in front of their payloads.
     pub(super) header: [u8; PCI_BYTES_MAX],
     /// PDUs of this IPCP to itself.
     pub(super) looped: VecDeque<P>,
     /// How long an N-1 flow may take nothing, in ns.
-    pub(super) patience: u64,
+    pub(super) stall_timeout: u64,
     /// Who is shown PDUs.
     pub(super) watch: Option<Watch<P>>,
     ports: Vec<Option<Box<Port<P>>>>,
@@ -61,9 +61,9 @@ pub(super) struct Rmt<P> {
 
 /// Where a PDU goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hop {
+pub(super) enum NextHop {
     /// To this IPCP itself.
-    Here,
+    Local,
     /// To this N-1 flow.
     Port(u32),
 }
@@ -80,18 +80,18 @@ impl<P: Payload> Rmt<P> {
             now: 0,
             syntax: Syntax::of_dialect(dialect),
             address: Address::NONE,
-            hop_limit: hops(dialect).initial,
-            hops: hops(dialect),
+            hop_limit: hop_limits(dialect).initial,
+            hop_limits: hop_limits(dialect),
             has_checksum: false,
             least: Syntax::of_dialect(dialect).base_bytes(),
             prepend_max: PREPEND_MAX,
             counters: Counters::default(),
-            table: Table::default(),
-            deadlines: Deadlines::default(),
-            epoch: 1,
+            table: ForwardingTable::default(),
+            timers: TimerQueue::default(),
+            forwarding_generation: 1,
             header: [0; PCI_BYTES_MAX],
             looped: VecDeque::new(),
-            patience: 15_000_000_000,
+            stall_timeout: 15_000_000_000,
             watch: None,
             ports: Vec::new(),
             ready: VecDeque::new(),
@@ -115,17 +115,17 @@ impl<P: Payload> Rmt<P> {
 
     /// A PDU in a vector of its own, with its checksum where there is one.
     #[inline(never)]
-    pub(super) fn seal(&self, mut pdu: Vec<u8>) -> Option<P> {
+    pub(super) fn with_checksum(&self, mut pdu: Vec<u8>) -> Option<P> {
         if self.has_checksum {
-            self.syntax.seal(&mut pdu);
+            self.syntax.write_checksum(&mut pdu);
         }
         P::from_vec(pdu)
     }
 
     /// Why a PDU shorter than [`Rmt::least`] is none of the DIF's.
     #[cold]
-    pub(super) fn inspect(&self, route: &Route, pdu: &P) -> Option<DropReason> {
-        let length = route.pdu_bytes;
+    pub(super) fn inspect(&self, header: &RelayHeader, pdu: &P) -> Option<DropReason> {
+        let length = header.pdu_bytes;
         if length > pdu.len() || length < self.syntax.base_bytes() {
             return Some(DropReason::HeaderLength);
         }
@@ -134,8 +134,8 @@ impl<P: Payload> Rmt<P> {
         }
         let mut bytes = Vec::with_capacity(pdu.len());
         pdu.append_to(&mut bytes);
-        let is_sealed = self.syntax.is_sealed(&bytes[..length]);
-        (!is_sealed).then_some(DropReason::HeaderChecksum)
+        let is_valid = self.syntax.has_valid_checksum(&bytes[..length]);
+        (!is_valid).then_some(DropReason::HeaderChecksum)
     }
 
     #[inline]
@@ -151,7 +151,7 @@ impl<P: Payload> Rmt<P> {
     /// Notes which N-1 flows lead to neighbours.
     pub(super) fn mark_neighbours(&mut self) {
         for port in self.ports.iter_mut().flatten() {
-            port.is_neighbours = port.is_parting || self.table.neighbour_of(port.n1.0).is_some();
+            port.is_neighbours = port.is_detaching || self.table.neighbour_of(port.n1.0).is_some();
         }
     }
 
@@ -180,7 +180,7 @@ impl<P: Payload> Rmt<P> {
             self.ports.resize_with(index + 1, || None);
         }
         self.ports[index] = Some(Box::new(Port::new(n1, props, cubes, scheduler, policy)));
-        self.epoch += 1;
+        self.forwarding_generation += 1;
         true
     }
 
@@ -188,7 +188,7 @@ impl<P: Payload> Rmt<P> {
     pub(super) fn remove_port(&mut self, n1: N1Port) -> Option<Box<Port<P>>> {
         let port = self.ports.get_mut(n1.0 as usize)?.take()?;
         self.table.remove_port(n1.0);
-        self.epoch += 1;
+        self.forwarding_generation += 1;
         Some(port)
     }
 
@@ -210,7 +210,7 @@ impl<P: Payload> Rmt<P> {
     pub(super) fn set_forwarding_policy(&mut self, policy: Box<dyn ForwardingPolicy>) {
         self.spread = policy.spread();
         self.forwarding = policy;
-        self.epoch += 1;
+        self.forwarding_generation += 1;
     }
 
     /// The class of a cube.
@@ -236,12 +236,17 @@ impl<P: Payload> Rmt<P> {
     }
 
     /// Chooses the way of an own PDU with this destination and these CEP-ids.
-    pub(super) fn way(&self, dst: Address, dst_cep: CepId, cep: CepId) -> Result<Hop, DropReason> {
+    pub(super) fn next_hop(
+        &self,
+        dst: Address,
+        dst_cep: CepId,
+        cep: CepId,
+    ) -> Result<NextHop, DropReason> {
         if dst == self.address {
-            return Ok(Hop::Here);
+            return Ok(NextHop::Local);
         }
         let mixed = mix(self.address.0, dst, self.address, dst_cep, cep);
-        self.next_port(dst, mixed).map(Hop::Port)
+        self.next_port(dst, mixed).map(NextHop::Port)
     }
 
     #[inline]
@@ -250,7 +255,7 @@ impl<P: Payload> Rmt<P> {
             .table
             .lookup(dst)
             .ok_or(DropReason::UnknownDestination)?;
-        let ports = match entry.hops.as_slice() {
+        let ports = match entry.next_hops.as_slice() {
             [] => return Err(DropReason::NoNeighbour),
             [one] => one,
             several => {
@@ -283,7 +288,7 @@ impl<P: Payload> Rmt<P> {
 
     /// Queues a PDU for an N-1 flow.
     #[inline]
-    pub(super) fn queue(&mut self, index: u32, lane: Lane, pdu: P, is_kept: bool) {
+    pub(super) fn queue(&mut self, index: u32, queue_class: QueueClass, pdu: P, is_kept: bool) {
         let Some(port) = self
             .ports
             .get_mut(index as usize)
@@ -298,7 +303,7 @@ impl<P: Payload> Rmt<P> {
             self.counters.drop_one(DropReason::TooLong);
             return;
         }
-        if !port.push(lane, pdu, len, is_kept) {
+        if !port.push(queue_class, pdu, len, is_kept) {
             port.dropped += 1;
             self.counters.drop_one(DropReason::ManagementQueueFull);
             return;
@@ -310,8 +315,8 @@ impl<P: Payload> Rmt<P> {
         if port.is_blocked {
             if port.waiting_since == 0 {
                 port.waiting_since = self.now.max(1);
-                let at = self.now.saturating_add(self.patience);
-                self.deadlines
+                let at = self.now.saturating_add(self.stall_timeout);
+                self.timers
                     .arm(Timer::Port(index), Some(at), &mut port.armed);
             }
         } else if !port.is_listed {
@@ -357,25 +362,29 @@ impl<P: Payload> Rmt<P> {
     /// Takes the PDU that [`Rmt::peek`] measured, with the lane in which it waited; `None` also
     /// when none was measured.
     #[inline]
-    pub(super) fn take(&mut self, n1: N1Port) -> Option<(Lane, P)> {
+    pub(super) fn take(&mut self, n1: N1Port) -> Option<(QueueClass, P)> {
         let port = self
             .ports
             .get_mut(n1.0 as usize)
             .and_then(Option::as_deref_mut)?;
-        let (lane, pdu) = port.take_staged()?;
+        let (queue_class, pdu) = port.take_staged()?;
         let len = pdu.len() as u64;
         port.waiting_since = 0;
         port.sent.0 += 1;
         port.sent.1 += len;
         self.counters.pdus_sent += 1;
         self.counters.bytes_sent += len;
-        Some((lane, pdu))
+        Some((queue_class, pdu))
     }
 
     /// Own flows that waited for the lane of an N-1 flow, which has got shorter.
     #[inline]
-    pub(super) fn released(&mut self, n1: N1Port, lane: Lane) -> Option<VecDeque<FlowKey>> {
-        let Lane::Class(class) = lane else {
+    pub(super) fn released(
+        &mut self,
+        n1: N1Port,
+        queue_class: QueueClass,
+    ) -> Option<VecDeque<FlowKey>> {
+        let QueueClass::Cube(class) = queue_class else {
             return None;
         };
         let port = self.port_mut(n1.0).filter(|port| port.holds(class))?;
@@ -384,7 +393,7 @@ impl<P: Payload> Rmt<P> {
 
     pub(super) fn block(&mut self, n1: N1Port) {
         let now = self.now.max(1);
-        let at = now.saturating_add(self.patience);
+        let at = now.saturating_add(self.stall_timeout);
         let Some(port) = self
             .ports
             .get_mut(n1.0 as usize)
@@ -397,7 +406,7 @@ impl<P: Payload> Rmt<P> {
         port.keep(&mut self.counters);
         if port.has_output() && port.waiting_since == 0 {
             port.waiting_since = now;
-            self.deadlines
+            self.timers
                 .arm(Timer::Port(n1.0), Some(at), &mut port.armed);
         }
     }
@@ -419,7 +428,7 @@ impl<P: Payload> Rmt<P> {
 
     /// The deadline of an N-1 flow that was blocked; true when it is stuck.
     pub(super) fn port_timeout(&mut self, index: u32, at: u64) -> bool {
-        let (now, patience) = (self.now, self.patience);
+        let (now, stall_timeout) = (self.now, self.stall_timeout);
         let Some(port) = self
             .ports
             .get_mut(index as usize)
@@ -434,12 +443,12 @@ impl<P: Payload> Rmt<P> {
         if port.waiting_since == 0 || !port.has_output() {
             return false;
         }
-        let is_stuck = now >= port.waiting_since.saturating_add(patience);
+        let is_stuck = now >= port.waiting_since.saturating_add(stall_timeout);
         if is_stuck {
             port.waiting_since = now.max(1);
         }
-        let due = port.waiting_since.saturating_add(patience);
-        self.deadlines
+        let due = port.waiting_since.saturating_add(stall_timeout);
+        self.timers
             .arm(Timer::Port(index), Some(due), &mut port.armed);
         is_stuck
     }

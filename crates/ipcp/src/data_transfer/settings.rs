@@ -10,7 +10,7 @@ use carina_efcp::{CongestionControl, RttEstimator};
 use carina_wire::dif::{Syntax, Widths};
 use carina_wire::{FlowSpec, Payload};
 
-use super::Transfer;
+use super::DataPath;
 use crate::config::{DifConfig, QosCube};
 use crate::policy::{Fifo, QueuePolicy, Scheduler, TailDrop, component};
 
@@ -19,9 +19,9 @@ const CUBES_MAX: usize = 64;
 /// Smallest PDU that a DIF may have, in bytes.
 const PDU_LEAST: usize = 128;
 /// What protection may add, in bytes, where the longest PDU is derived from an N-1 flow.
-const SEAL_RESERVE: usize = 64;
+const PROTECTION_RESERVE: usize = 64;
 
-impl<P: Payload> Transfer<P> {
+impl<P: Payload> DataPath<P> {
     pub(super) fn syntax_of(&self, config: &DifConfig) -> Syntax {
         Syntax {
             dialect: self.rmt.syntax.dialect,
@@ -73,7 +73,7 @@ impl<P: Payload> Transfer<P> {
     }
 
     /// Fixes the longest PDU as soon as it can be known.
-    pub(super) fn settle_max_pdu(&mut self) {
+    pub(super) fn fix_max_pdu(&mut self) {
         if !self.is_configured {
             return;
         }
@@ -89,7 +89,7 @@ impl<P: Payload> Transfer<P> {
             .policies
             .get(component::SDU_PROTECTION)
             .is_some_and(|spec| !matches!(spec.name.as_str(), "" | "none"));
-        let reserve = if is_protected { SEAL_RESERVE } else { 0 };
+        let reserve = if is_protected { PROTECTION_RESERVE } else { 0 };
         let least = self.rmt.ports().map(|port| port.props.sdu_max).min();
         if let Some(least) = least {
             let most = usize::from(u16::MAX).min(self.rmt.syntax.pdu_bytes_max());
@@ -140,8 +140,8 @@ impl<P: Payload> Transfer<P> {
                     )
                 };
                 make()?;
-                for end in self.ends.iter_mut() {
-                    end.efcp.set_congestion(make()?);
+                for instance in self.connections.iter_mut() {
+                    instance.efcp.set_congestion(make()?);
                 }
                 Ok(())
             }
@@ -151,8 +151,8 @@ impl<P: Payload> Transfer<P> {
                         .make_for::<Box<dyn RttEstimator>>(component::RTT_ESTIMATION, config)
                 };
                 make()?;
-                for end in self.ends.iter_mut() {
-                    end.efcp.set_rtt(make()?);
+                for instance in self.connections.iter_mut() {
+                    instance.efcp.set_rtt(make()?);
                 }
                 Ok(())
             }

@@ -227,7 +227,7 @@ impl<P: Peer> Script<P> {
                 _ => {}
             }
         }
-        self.member.settle();
+        self.member.release_burst();
     }
 
     /// Two applications of the member talk to each other, unless it is none any more.

@@ -10,7 +10,7 @@ use super::links::{Key, Reach, Report};
 use crate::api::{RibObject, Scalar};
 use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
-use crate::shown::{self, agreed, depth_below, escape, flag, in_scope, text, uint};
+use crate::rib_view::{self, agreed, depth_below, escape, flag, in_scope, text, uint};
 
 /// Collects objects; [`Shown::within`] gives those that were asked for.
 #[derive(Debug, Default)]
@@ -73,7 +73,7 @@ impl Shown {
         self.add("/dif/cubes", "qos_cube", Vec::new());
         for cube in &config.cubes {
             let path = format!("/dif/cubes/{}", cube.id);
-            self.add(&path, "qos_cube", shown::cube(cube));
+            self.add(&path, "qos_cube", rib_view::cube(cube));
         }
     }
 
@@ -216,7 +216,7 @@ impl Shown {
         }
         let mut of_transfer = Vec::new();
         dt.show(&mut of_transfer);
-        of_transfer.retain(|object| object.path != "/transfer");
+        of_transfer.retain(|object| object.path != "/data-transfer");
         for object in of_transfer {
             // Counters of both halves are one object.
             match self.objects.iter_mut().find(|it| it.path == object.path) {
@@ -249,7 +249,7 @@ const PARENTS: [(&str, &str); 9] = [
     ("/routing/links", "link"),
     ("/routing/table", "route"),
     ("/flows", "flow"),
-    ("/transfer", "transfer"),
+    ("/data-transfer", "data-transfer"),
 ];
 
 /// The longest of [`PARENTS`] that a path is at or below, with whether it is below, for sorting.

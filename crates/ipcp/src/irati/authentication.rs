@@ -26,7 +26,7 @@ use super::values::{self, Text};
 use crate::api::N1Port;
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
-use crate::seal::{AuthStep, Authenticator, Toolbox};
+use crate::security::{AuthStep, Authenticator, Toolbox};
 
 /// The policy `xor-password` of a toolbox.
 pub(crate) const PASSWORD: &str = "xor-password";

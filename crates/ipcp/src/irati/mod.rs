@@ -59,7 +59,7 @@ use crate::interop::journal::Journal;
 use crate::layer::LayerManagement;
 use crate::layer_management::{self, AccessControl};
 use crate::policy::{Catalogue, component};
-use crate::seal::Toolbox;
+use crate::security::Toolbox;
 use authentication::Authentication;
 pub(crate) use authentication::PASSWORD;
 use flows::Writer;

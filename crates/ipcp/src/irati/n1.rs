@@ -12,7 +12,7 @@ use super::enrollment::STEP_NS;
 use super::objects::result;
 use crate::api::N1Properties;
 use crate::interop::links::Key;
-use crate::seal::Authenticator;
+use crate::security::Authenticator;
 
 /// Pause before the next attempt.
 pub(super) const AGAIN_NS: u64 = 500 * MS;

@@ -9,7 +9,7 @@ use crate::api::{Event, RibObject, RibOp};
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::show::{Neighbour, Shown};
 use crate::policy::component;
-use crate::shown::passing;
+use crate::rib_view::passing;
 
 impl Irati {
     /// Answers [`Command::Rib`](crate::Command::Rib).

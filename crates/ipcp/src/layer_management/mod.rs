@@ -65,7 +65,7 @@ use crate::config::{Config, DifConfig};
 use crate::data_transfer::api::{DataTransfer, Owner, Target, TransferEvent};
 use crate::layer::LayerManagement;
 use crate::policy::{Catalogue, component};
-use crate::seal::Toolbox;
+use crate::security::Toolbox;
 use directory::Directory;
 use flows::Flows;
 use journal::Journal;

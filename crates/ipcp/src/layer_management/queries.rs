@@ -20,7 +20,7 @@ use super::rib::Asker;
 use super::{MS, Management};
 use crate::api::{Event, FlowKey, RibObject, RibOp};
 use crate::data_transfer::api::DataTransfer;
-use crate::shown::passing;
+use crate::rib_view::passing;
 
 /// First pause before a question is repeated.
 const REPEAT_NS: u64 = 500 * MS;

@@ -11,7 +11,7 @@ use super::rib::Asker;
 use super::{MS, Management};
 use crate::api::RibObject;
 use crate::data_transfer::api::DataTransfer;
-use crate::shown::passing;
+use crate::rib_view::passing;
 
 /// Answers kept, at most.
 const READERS_MAX: usize = 32;

@@ -12,7 +12,7 @@ use super::{MS, Management};
 use crate::api::{RibObject, Scalar};
 use crate::config::QosCube;
 use crate::data_transfer::api::DataTransfer;
-use crate::shown::{self, agreed, flag, in_scope, text, uint};
+use crate::rib_view::{self, agreed, flag, in_scope, text, uint};
 
 impl Management {
     /// The objects at `path` and down to `scope` levels below it.
@@ -60,16 +60,16 @@ impl Management {
             self.show_flows(&mut all);
         }
         let mut of_transfer = Vec::new();
-        if wants("/transfer") || wants("/counters") {
+        if wants("/data-transfer") || wants("/counters") {
             dt.show(&mut of_transfer);
         }
         let (counted, of_transfer): (Vec<_>, Vec<_>) = of_transfer
             .into_iter()
             .partition(|object| object.path == "/counters");
-        if wants("/transfer") {
+        if wants("/data-transfer") {
             all.push(new(&Object::Transfer, Vec::new()));
             let below = of_transfer.into_iter();
-            all.extend(below.filter(|object| object.path != "/transfer"));
+            all.extend(below.filter(|object| object.path != "/data-transfer"));
         }
         if wants("/counters") {
             // Counters of both halves are one object.
@@ -154,7 +154,7 @@ impl Management {
         }
     }
 
-    /// What the member stands on; the N-1 flows themselves are in `/transfer/n1`.
+    /// What the member stands on; the N-1 flows themselves are in `/data-transfer/n1`.
     fn show_n1_difs(&self, all: &mut Vec<RibObject>) {
         all.push(new(&Object::N1Dif(None), Vec::new()));
         for dif in &self.n1_difs {
@@ -320,7 +320,7 @@ impl Management {
 }
 
 fn show_cube(cube: &QosCube) -> RibObject {
-    new(&Object::Cube(Some(cube.id)), shown::cube(cube))
+    new(&Object::Cube(Some(cube.id)), rib_view::cube(cube))
 }
 
 fn new(object: &Object, fields: Vec<(String, Scalar)>) -> RibObject {

@@ -11,7 +11,7 @@ use core::fmt;
 
 use super::Params;
 use crate::config::{DifConfig, PolicySpec};
-use crate::seal::Toolbox;
+use crate::security::Toolbox;
 
 /// A parameter of a policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,7 +15,7 @@ mod standard;
 pub use catalogue::{Catalogue, Descriptor, Param};
 pub use forwarding::{Ecmp, ForwardingPolicy, Single, Spread};
 pub use params::Params;
-pub use queueing::{Arrival, EcnMark, QueuePolicy, Red, TailDrop, Verdict};
+pub use queueing::{Arrival, EcnMark, QueueDecision, QueuePolicy, Red, TailDrop};
 pub use scheduling::{Class, Fifo, Scheduler, StrictPriority, WeightedFair};
 
 /// Names of the components that have policies.

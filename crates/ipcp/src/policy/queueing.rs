@@ -15,7 +15,7 @@ pub struct Arrival {
 
 /// What becomes of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum QueueDecision {
     /// It joins.
     Queue,
     /// It joins, with its ECN flag set.
@@ -28,7 +28,7 @@ pub enum Verdict {
 pub trait QueuePolicy {
     /// Judges a PDU before it joins `class`, which is `index`-th of the N-1 flow's classes. Asked
     /// for relayed PDUs; PDUs of this IPCP's own flows are held back at their source instead.
-    fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> Verdict;
+    fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> QueueDecision;
 
     /// Up to where this IPCP's own flows may fill the queue of a class: PDUs and bytes. A flow
     /// that finds more waits, and its writer with it; nothing is dropped.
@@ -49,11 +49,11 @@ pub struct TailDrop {
 }
 
 impl QueuePolicy for TailDrop {
-    fn admit(&mut self, _index: usize, class: &Class, arrival: Arrival) -> Verdict {
+    fn admit(&mut self, _index: usize, class: &Class, arrival: Arrival) -> QueueDecision {
         if is_full(class, arrival.len, self.pdus, self.bytes) {
-            Verdict::Drop
+            QueueDecision::Drop
         } else {
-            Verdict::Queue
+            QueueDecision::Queue
         }
     }
 
@@ -75,15 +75,15 @@ pub struct EcnMark {
 }
 
 impl QueuePolicy for EcnMark {
-    fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> Verdict {
+    fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> QueueDecision {
         match self.full.admit(index, class, arrival) {
-            Verdict::Queue
+            QueueDecision::Queue
                 if class.ecn
                     && (class.pdus >= self.mark_pdus || class.bytes >= self.mark_bytes) =>
             {
-                Verdict::Mark
+                QueueDecision::Mark
             }
-            verdict => verdict,
+            decision => decision,
         }
     }
 
@@ -137,11 +137,11 @@ impl Red {
 }
 
 impl QueuePolicy for Red {
-    fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> Verdict {
+    fn admit(&mut self, index: usize, class: &Class, arrival: Arrival) -> QueueDecision {
         let average = self.average(index, class.pdus);
-        let verdict = self.full.admit(index, class, arrival);
-        if verdict == Verdict::Drop || average < self.least {
-            return verdict;
+        let decision = self.full.admit(index, class, arrival);
+        if decision == QueueDecision::Drop || average < self.least {
+            return decision;
         }
         let is_hit = average >= self.most || {
             let depth = u64::from(average - self.least) * u64::from(self.share);
@@ -149,9 +149,9 @@ impl QueuePolicy for Red {
             (u64::from(arrival.random) * 10_000) >> 32 < share
         };
         match (is_hit, class.ecn) {
-            (false, _) => Verdict::Queue,
-            (true, true) => Verdict::Mark,
-            (true, false) => Verdict::Drop,
+            (false, _) => QueueDecision::Queue,
+            (true, true) => QueueDecision::Mark,
+            (true, false) => QueueDecision::Drop,
         }
     }
 
@@ -197,10 +197,10 @@ mod tests {
         let mut policy = FULL;
         let mut admit =
             |pdus, bytes, len| policy.admit(0, &class(pdus, bytes, true), arrival(len, 0));
-        assert_eq!(admit(9, 0, 100), Verdict::Queue);
-        assert_eq!(admit(10, 0, 100), Verdict::Drop);
-        assert_eq!(admit(1, 4900, 100), Verdict::Queue);
-        assert_eq!(admit(1, 4901, 100), Verdict::Drop);
+        assert_eq!(admit(9, 0, 100), QueueDecision::Queue);
+        assert_eq!(admit(10, 0, 100), QueueDecision::Drop);
+        assert_eq!(admit(1, 4900, 100), QueueDecision::Queue);
+        assert_eq!(admit(1, 4901, 100), QueueDecision::Drop);
     }
 
     #[test]
@@ -212,11 +212,11 @@ mod tests {
         };
         let mut admit =
             |pdus, bytes, ecn| policy.admit(0, &class(pdus, bytes, ecn), arrival(10, 0));
-        assert_eq!(admit(3, 0, true), Verdict::Queue);
-        assert_eq!(admit(4, 0, true), Verdict::Mark);
-        assert_eq!(admit(1, 2000, true), Verdict::Mark);
-        assert_eq!(admit(4, 0, false), Verdict::Queue);
-        assert_eq!(admit(10, 0, true), Verdict::Drop);
+        assert_eq!(admit(3, 0, true), QueueDecision::Queue);
+        assert_eq!(admit(4, 0, true), QueueDecision::Mark);
+        assert_eq!(admit(1, 2000, true), QueueDecision::Mark);
+        assert_eq!(admit(4, 0, false), QueueDecision::Queue);
+        assert_eq!(admit(10, 0, true), QueueDecision::Drop);
     }
 
     #[test]
@@ -227,8 +227,8 @@ mod tests {
             let step = u32::MAX / 1000;
             (0..1000)
                 .filter(|i| {
-                    let verdict = policy.admit(0, &class(pdus, 0, false), arrival(10, i * step));
-                    verdict == Verdict::Drop
+                    let decision = policy.admit(0, &class(pdus, 0, false), arrival(10, i * step));
+                    decision == QueueDecision::Drop
                 })
                 .count()
         };
@@ -238,7 +238,7 @@ mod tests {
         assert_eq!(hits(6), 1000);
         assert_eq!(
             policy.admit(1, &class(7, 0, true), arrival(10, 0)),
-            Verdict::Mark
+            QueueDecision::Mark
         );
     }
 }

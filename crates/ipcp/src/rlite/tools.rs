@@ -14,7 +14,7 @@ use crate::api::{Event, RibObject, RibOp, Scalar};
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::show::{Neighbour, Shown};
-use crate::shown::passing;
+use crate::rib_view::passing;
 
 impl Rlite {
     /// Leaves the DIF: flows end, registrations and lower flows are taken back, neighbours are

@@ -2,7 +2,7 @@
 
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Target, TransferEvent};
-use carina_ipcp::{Catalogue, DifConfig, QosCube, Transfer};
+use carina_ipcp::{Catalogue, DataPath, DifConfig, QosCube};
 use carina_wire::dif::{Address, CepId, Dialect};
 use carina_wire::{Bytes, Payload};
 
@@ -20,7 +20,7 @@ fn bytes(hex: &str) -> Vec<u8> {
 
 /// One member with a neighbour behind N-1 flow 0, moved by hand.
 struct Member {
-    transfer: Transfer<Bytes>,
+    transfer: DataPath<Bytes>,
     config: DifConfig,
     now: u64,
 }
@@ -28,7 +28,7 @@ struct Member {
 impl Member {
     fn new(dialect: Dialect, own: u64, peer: u64) -> Member {
         let config = DifConfig::of_dialect(dialect);
-        let mut transfer = Transfer::of_dialect(Catalogue::standard(), dialect, 5);
+        let mut transfer = DataPath::of_dialect(Catalogue::standard(), dialect, 5);
         transfer.configure(0, &config).expect("the defaults");
         transfer.set_address(Address(own));
         transfer.add_n1(N1, &props());
@@ -250,7 +250,7 @@ fn management_goes_to_whoever_is_there() {
     ];
     for (dialect, hex) in cases {
         // No member yet, and nothing configured.
-        let mut transfer: Transfer<Bytes> = Transfer::of_dialect(Catalogue::standard(), dialect, 5);
+        let mut transfer: DataPath<Bytes> = DataPath::of_dialect(Catalogue::standard(), dialect, 5);
         transfer.add_n1(N1, &props());
         transfer.send_management(MS, Target::N1(N1), &[9; 61]);
         let n1 = transfer.poll_n1().expect("a PDU");

@@ -2,14 +2,14 @@
 
 use carina_ipcp::api::N1Port;
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Target, TransferEvent};
-use carina_ipcp::seal::{Reject, Sealer};
-use carina_ipcp::{Catalogue, DropReason, QosCube, Transfer};
+use carina_ipcp::security::{Reject, SduProtection};
+use carina_ipcp::{Catalogue, DataPath, DropReason, QosCube};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId};
 
 use crate::data_transfer::net::{Net, config, cubes, props, sdu};
 
-fn open_channel(member: &mut Transfer<Bytes>, now: u64, channel: u32, cube: &QosCube) -> CepId {
+fn open_channel(member: &mut DataPath<Bytes>, now: u64, channel: u32, cube: &QosCube) -> CepId {
     let open = Open {
         owner: Owner::Channel(channel),
         cube: cube.clone(),
@@ -26,7 +26,7 @@ fn half_enrolled() -> Net {
     config.widths.cep = 1;
     config.widths.seq = 8;
     let mut net = Net::new(1, &config);
-    net.members.push(Transfer::new(Catalogue::standard(), 5));
+    net.members.push(DataPath::new(Catalogue::standard(), 5));
     net.wires.insert((0, 0), (1, 0));
     net.wires.insert((1, 0), (0, 0));
     for member in &mut net.members {
@@ -51,7 +51,7 @@ fn neighbours_talk_before_they_have_common_widths_and_addresses() {
     let mut net = half_enrolled();
     let now = net.now;
     net.members[1].send_management(now, Target::N1(N1Port(0)), b"let me in");
-    net.settle();
+    net.run_until_quiet();
     let expected = TransferEvent::Management {
         n1: N1Port(0),
         src: Address::NONE,
@@ -60,7 +60,7 @@ fn neighbours_talk_before_they_have_common_widths_and_addresses() {
     assert_eq!(net.events, [(0, expected)]);
     net.events.clear();
     net.members[0].send_management(now, Target::N1(N1Port(0)), b"come");
-    net.settle();
+    net.run_until_quiet();
     let expected = TransferEvent::Management {
         n1: N1Port(0),
         src: Address(1),
@@ -81,7 +81,7 @@ fn neighbours_talk_before_they_have_common_widths_and_addresses() {
     for len in lengths {
         net.members[0].write_channel(now, 6, sdu(len, len));
         net.members[1].write_channel(now, 6, sdu(len + 1, len));
-        net.settle();
+        net.run_until_quiet();
     }
     net.run_until(now + 3_000_000_000);
     let messages = messages(&mut net);
@@ -102,7 +102,7 @@ fn neighbours_talk_before_they_have_common_widths_and_addresses() {
     net.members[1].configure(now, &config).unwrap();
     net.members[1].set_address(Address(70_000));
     net.members[1].write_channel(now, 6, b"thanks".to_vec());
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(
         net.events,
         [(
@@ -160,7 +160,7 @@ fn messages_to_members_are_routed_and_those_to_oneself_come_back() {
     net.members[0].send_management(now, Target::Address(Address(3)), &sdu(1, max));
     net.members[0].send_management(now, Target::Address(Address(1)), b"self");
     net.members[0].send_management(now, Target::Address(Address(9)), b"nobody");
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.dropped(0, DropReason::UnknownDestination), 1);
     let management: Vec<_> = net
         .events
@@ -184,7 +184,7 @@ fn only_neighbour_pdus_may_have_hop_limit_0() {
         false
     }));
     net.write(0, 1, b"forged");
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.dropped(1, DropReason::HopLimit), 1);
     assert!(net.take_read(1, 1).is_empty());
 }
@@ -212,19 +212,19 @@ impl Toy {
     }
 }
 
-impl Sealer for Toy {
+impl SduProtection for Toy {
     fn overhead(&self) -> usize {
         9
     }
 
-    fn seal(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+    fn protect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         self.out += 1;
         pdu.extend_from_slice(&self.out.to_be_bytes());
         pdu.push(self.check(pdu));
         Ok(())
     }
 
-    fn open(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+    fn unprotect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         let check = pdu.pop().ok_or(Reject::Short)?;
         if check != self.check(pdu) {
             return Err(Reject::Forged);
@@ -249,7 +249,7 @@ fn protection_covers_all_but_management_between_neighbours() {
     let mut net = Net::new(2, &config);
     net.wire((0, 0), (1, 0));
     for member in &mut net.members {
-        member.set_sealer(N1Port(0), Some(Toy::new(9)));
+        member.set_sdu_protection(N1Port(0), Some(Toy::new(9)));
         assert_eq!(member.carries(N1Port(0)), Ok(()));
     }
     net.flow(0, 1, 3, &cubes()[2]);
@@ -261,7 +261,7 @@ fn protection_covers_all_but_management_between_neighbours() {
     let now = net.now;
     net.members[0].send_management(now, Target::N1(N1Port(0)), b"bare");
     net.members[0].send_management(now, Target::Address(Address(2)), b"sealed");
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.events.len(), 2);
     for member in &net.members {
         assert_eq!(
@@ -281,15 +281,15 @@ fn protection_covers_all_but_management_between_neighbours() {
     }));
     net.events.clear();
     net.members[0].send_management(now, Target::Address(Address(2)), b"once");
-    net.settle();
+    net.run_until_quiet();
     let mut copy = copies.borrow()[0].clone();
     net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy.clone()));
     net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy.clone()));
     copy[9] ^= 1;
     net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy));
-    net.settle();
-    assert_eq!(net.dropped(1, DropReason::SealReplayed), 2);
-    assert_eq!(net.dropped(1, DropReason::SealForged), 1);
+    net.run_until_quiet();
+    assert_eq!(net.dropped(1, DropReason::ProtectionReplayed), 2);
+    assert_eq!(net.dropped(1, DropReason::ProtectionForged), 1);
     let notices: Vec<_> = net
         .events
         .iter()

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
-use carina_ipcp::{DifConfig, DropReason, Transfer};
+use carina_ipcp::{DataPath, DifConfig, DropReason};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, Dialect, Syntax};
 
@@ -110,7 +110,7 @@ fn a_relay_between_them_counts_what_its_dialect_counts() {
                 };
                 assert_eq!(route.hop_limit, expected);
                 let has_sum = checksum == "inet" && dialect == Dialect::Rlite;
-                assert_eq!(syntax.is_sealed(bytes), has_sum);
+                assert_eq!(syntax.has_valid_checksum(bytes), has_sum);
                 false
             }));
             exchange(&mut net, 2, &config, false);
@@ -173,7 +173,7 @@ fn a_ttl_of_0_is_not_relayed_and_is_taken_where_it_ends() {
     net.members[1].on_pdu(net.now, N1Port(0), pdu(0));
     assert_eq!(net.dropped(1, DropReason::HopLimit), 1);
     net.members[1].on_pdu(net.now, N1Port(0), pdu(1));
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.take_read(2, 1), [vec![5]]);
 }
 
@@ -190,7 +190,7 @@ fn data_to_nobody_and_from_nobody_is_dropped() {
             false
         }));
         net.write(0, 1, b"for whom");
-        net.settle();
+        net.run_until_quiet();
         assert_eq!(net.dropped(1, DropReason::UnknownDestination), 1);
         net.loses = Some(Box::new(move |_, bytes, _| {
             let at = if dialect == Dialect::Rlite { 16 } else { 3 };
@@ -198,7 +198,7 @@ fn data_to_nobody_and_from_nobody_is_dropped() {
             false
         }));
         net.write(0, 1, b"from whom");
-        net.settle();
+        net.run_until_quiet();
         assert_eq!(net.dropped(1, DropReason::Forged), 1);
         assert!(net.take_read(1, 1).is_empty());
     }
@@ -215,7 +215,7 @@ fn reserved_types_have_a_reason_of_their_own() {
             false
         }));
         net.write(0, 1, b"of what type");
-        net.settle();
+        net.run_until_quiet();
         assert_eq!(net.dropped(1, DropReason::HeaderReservedType), 1);
         let is_named = |(_, event): &(usize, TransferEvent)| matches!(event, TransferEvent::Notice { text } if text.contains("header-reserved-type"));
         assert!(net.events.iter().any(is_named), "{:?}", net.events);
@@ -237,7 +237,7 @@ fn the_other_end_may_have_cep_0() {
         vec![cep.0 as u8, 0, 0, 0, 29, 0, 0, 0, 5],
     ];
     net.members[0].on_pdu(net.now, N1Port(0), Bytes::from(pdu.concat()));
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.take_read(0, 1), [vec![5]]);
     assert_eq!(net.members[0].counters().dropped_total(), 0);
 }
@@ -256,7 +256,7 @@ fn an_sdu_that_is_longer_than_a_pdu_is_refused_with_its_size() {
             assert_eq!(net.take_read(1, key), [sdu(1, most)]);
             net.write(0, key, &sdu(2, most + 1));
             net.write(0, key, &sdu(3, most + 1));
-            net.settle();
+            net.run_until_quiet();
             let words = format!("an SDU of {} bytes was refused", most + 1);
             let told = net.events.iter().filter(|(_, event)| match event {
                 TransferEvent::Notice { text } => !cube.retransmission && text.contains(&words),
@@ -296,7 +296,7 @@ fn what_a_dialect_cannot_do_is_refused_in_words() {
     let mut native = config();
     let spec = policy("inet", &[]);
     native.policies.insert("pci-checksum".into(), spec);
-    let mut member: Transfer<Bytes> = Transfer::new(carina_ipcp::Catalogue::standard(), 1);
+    let mut member: DataPath<Bytes> = DataPath::new(carina_ipcp::Catalogue::standard(), 1);
     let refused = member.configure(0, &native).unwrap_err();
     assert!(refused.contains("native has no checksum"), "{refused}");
 
@@ -328,8 +328,8 @@ fn what_a_dialect_cannot_do_is_refused_in_words() {
             },
             ..config
         };
-        let mut member: Transfer<Bytes> =
-            Transfer::of_dialect(carina_ipcp::Catalogue::standard(), dialect, 1);
+        let mut member: DataPath<Bytes> =
+            DataPath::of_dialect(carina_ipcp::Catalogue::standard(), dialect, 1);
         let refused = member.configure(0, &odd).unwrap_err();
         assert!(refused.contains("as wide as sequence numbers"), "{refused}");
     }

@@ -2,7 +2,7 @@
 
 use carina_ipcp::config::{QosCube, RateConfig, WindowConfig};
 use carina_ipcp::data_transfer::api::DataTransfer;
-use carina_ipcp::{Catalogue, Transfer};
+use carina_ipcp::{Catalogue, DataPath};
 use carina_wire::Bytes;
 
 use crate::data_transfer::net::{Net, config, cubes, sdu};
@@ -12,7 +12,7 @@ fn cubes_that_no_flow_could_have_are_refused_with_the_dif() {
     let refusal = |change: &dyn Fn(&mut QosCube)| {
         let mut config = config();
         change(&mut config.cubes[1]);
-        let mut member = Transfer::<Bytes>::new(Catalogue::standard(), 1);
+        let mut member = DataPath::<Bytes>::new(Catalogue::standard(), 1);
         member.configure(0, &config).unwrap_err()
     };
     let window = |credit_max, initial_credit| {
@@ -50,7 +50,7 @@ fn every_cube_carries_sdus_of_all_lengths() {
         for sdu in &sdus {
             net.write(0, 4, sdu);
             net.write(1, 4, sdu);
-            net.settle();
+            net.run_until_quiet();
         }
         net.run_until(net.now + 1_000_000_000);
         assert_eq!(net.take_read(1, 4), sdus, "{}", cube.name);

@@ -4,11 +4,11 @@
 
 mod captured;
 mod channels;
+mod connections;
 mod dialects;
 mod documented;
 mod flows;
 mod hostile;
-mod life;
 mod net;
 mod queues;
 mod relaying;

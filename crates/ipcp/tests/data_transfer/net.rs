@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use carina_ipcp::api::{FlowKey, N1Port, N1Properties};
 use carina_ipcp::config::{DifConfig, QosCube, RateConfig, WindowConfig};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Route, TransferEvent};
-use carina_ipcp::{Catalogue, PolicySpec, Transfer};
+use carina_ipcp::{Catalogue, DataPath, PolicySpec};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, Dialect};
 
@@ -101,7 +101,7 @@ pub fn props() -> N1Properties {
 /// Members and the wires between them.
 pub struct Net {
     pub now: u64,
-    pub members: Vec<Transfer<Bytes>>,
+    pub members: Vec<DataPath<Bytes>>,
     /// Where what leaves a member through an N-1 flow arrives.
     pub wires: BTreeMap<(usize, u32), (usize, u32)>,
     /// N-1 flows that take nothing.
@@ -126,7 +126,7 @@ impl Net {
         let members = (0..count)
             .map(|index| {
                 let seed = 7 + index as u64;
-                let mut member = Transfer::of_dialect(Catalogue::standard(), dialect, seed);
+                let mut member = DataPath::of_dialect(Catalogue::standard(), dialect, seed);
                 member.configure(0, config).expect("a good configuration");
                 member.set_address(Address(index as u64 + 1));
                 member
@@ -223,7 +223,7 @@ impl Net {
     }
 
     /// Moves everything until nothing moves at this time.
-    pub fn settle(&mut self) {
+    pub fn run_until_quiet(&mut self) {
         loop {
             let mut arrived = VecDeque::new();
             for index in 0..self.members.len() {
@@ -273,7 +273,7 @@ impl Net {
                 self.read.entry(key).or_default().push(sdu);
             }
         }
-        member.settle();
+        member.release_burst();
         while let Some(event) = DataTransfer::poll(member) {
             self.events.push((index, event));
         }
@@ -287,9 +287,9 @@ impl Net {
 
     /// Runs timers up to a time.
     pub fn run_until(&mut self, until: u64) {
-        self.settle();
+        self.run_until_quiet();
         loop {
-            let due = self.members.iter().filter_map(Transfer::poll_timeout).min();
+            let due = self.members.iter().filter_map(DataPath::poll_timeout).min();
             let Some(due) = due.filter(|due| *due <= until) else {
                 break;
             };
@@ -297,7 +297,7 @@ impl Net {
             for member in &mut self.members {
                 member.handle_timeout(self.now);
             }
-            self.settle();
+            self.run_until_quiet();
         }
         self.now = until;
     }

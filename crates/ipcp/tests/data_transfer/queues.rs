@@ -59,7 +59,7 @@ fn fill(net: &mut Net, rounds: usize) {
             net.write(0, key, &sdu(round, 1000));
         }
     }
-    net.settle();
+    net.run_until_quiet();
 }
 
 #[test]
@@ -110,10 +110,10 @@ fn tail_drop_drops_what_finds_a_full_queue() {
     for number in 0..25 {
         net.write(0, 1, &sdu(number, 100));
     }
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.dropped(1, DropReason::QueueFull), 15);
     net.resume(1, 1);
-    net.settle();
+    net.run_until_quiet();
     let expected: Vec<_> = (0..10).map(|number| sdu(number, 100)).collect();
     assert_eq!(net.take_read(2, 1), expected);
 }
@@ -129,16 +129,16 @@ fn marks_come_where_the_cube_allows_them() {
         net.write(0, 1, &sdu(number, 100));
         net.write(0, 3, &sdu(number, 100));
     }
-    net.settle();
+    net.run_until_quiet();
     // Congestion control lets ten reliable PDUs out at first.
     assert_eq!(net.members[1].counters().pdus_marked, 0);
     net.resume(1, 1);
-    net.settle();
+    net.run_until_quiet();
     net.stopped = vec![(1, 1)];
     for number in 15..30 {
         net.write(0, 3, &sdu(number, 100));
     }
-    net.settle();
+    net.run_until_quiet();
     let marked = net.members[1].counters().pdus_marked;
     assert!(marked > 0, "{marked}");
     net.resume(1, 1);
@@ -160,7 +160,7 @@ fn red_drops_more_the_longer_the_queue_is() {
     for number in 0..100 {
         net.write(0, 1, &sdu(number, 100));
     }
-    net.settle();
+    net.run_until_quiet();
     let dropped = net.dropped(1, DropReason::QueueFull);
     // Nothing for the first 5, everything from 50 on, a growing share between.
     assert!((40..95).contains(&dropped), "{dropped}");
@@ -177,11 +177,11 @@ fn own_flows_wait_and_lose_nothing() {
     for number in 0..50 {
         net.write(0, 1, &sdu(number, 1000));
     }
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.members[0].room(FlowKey(1)), 0);
     assert_eq!(net.members[0].poll_room(), None);
     net.resume(0, 0);
-    net.settle();
+    net.run_until_quiet();
     let expected: Vec<_> = (0..50).map(|number| sdu(number, 1000)).collect();
     assert_eq!(net.take_read(1, 1), expected);
     assert_eq!(net.members[0].poll_room(), Some(FlowKey(1)));
@@ -203,9 +203,9 @@ fn flows_that_wait_take_turns() {
             net.write(0, key, &sdu(number, 1000));
         }
     }
-    net.settle();
+    net.run_until_quiet();
     net.resume(0, 0);
-    net.settle();
+    net.run_until_quiet();
     for key in 0..3 {
         let expected: Vec<_> = (0..30).map(|number| sdu(number, 1000)).collect();
         assert_eq!(net.take_read(1, key), expected);
@@ -222,7 +222,7 @@ fn a_full_window_holds_the_writer_back() {
     for number in 0..1000 {
         net.write(0, 2, &sdu(number, 1400));
     }
-    net.settle();
+    net.run_until_quiet();
     let read = net.take_read(1, 2);
     assert_eq!(read.len(), 7, "what 10,000 bytes of room hold");
     assert_eq!(net.members[0].room(FlowKey(2)), 0);
@@ -233,7 +233,7 @@ fn a_full_window_holds_the_writer_back() {
         }
         let now = net.now;
         net.members[1].set_delivery_room(now, FlowKey(2), 14_000);
-        net.settle();
+        net.run_until_quiet();
         all.extend(net.take_read(1, 2));
     }
     let expected: Vec<_> = (0..1000).map(|number| sdu(number, 1400)).collect();
@@ -287,7 +287,7 @@ fn without_flow_control_a_reader_without_room_loses_whole_sdus() {
     for number in 0..5 {
         net.write(0, 1, &sdu(number, 1000));
     }
-    net.settle();
+    net.run_until_quiet();
     let expected: Vec<_> = (0..2).map(|number| sdu(number, 1000)).collect();
     assert_eq!(net.take_read(1, 1), expected);
     assert_eq!(net.dropped(1, DropReason::NoRoom), 3);
@@ -339,7 +339,7 @@ fn queueing_and_scheduling_change_while_pdus_wait() {
         .unwrap_err();
     assert!(error.contains("while the DIF runs"), "{error}");
     net.write(0, 5, b"too many");
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.dropped(1, DropReason::QueueFull), 1);
     let order: Vec<_> = drain(&mut net, 1, 1)
         .into_iter()
@@ -358,7 +358,7 @@ fn a_payload_that_is_longer_than_the_n1_flow_carries_is_counted() {
     net.flow(0, 1, 1, &cubes()[0]);
     let now = net.now;
     net.members[0].on_sdu(now, FlowKey(1), Bytes::from(vec![0; 1400]), false);
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.dropped(0, DropReason::TooLong), 1);
     let notices = net.events.iter().filter(
         |(_, event)| matches!(event, TransferEvent::Notice { text } if text.contains("1000")),
@@ -377,17 +377,17 @@ fn a_writer_hears_of_room_after_an_opened_window_has_filled_the_queue() {
     let mut written = 0;
     while net.members[0].room(flow) > 0 {
         net.write(0, 2, &sdu(written, 1400));
-        net.settle();
+        net.run_until_quiet();
         written += 1;
     }
     while net.members[0].poll_room().is_some() {}
     // The window opens while the N-1 flow takes nothing.
     net.stopped = vec![(0, 0)];
     net.members[1].set_delivery_room(now, flow, 1 << 24);
-    net.settle();
+    net.run_until_quiet();
     let early = net.members[0].poll_room();
     net.resume(0, 0);
-    net.settle();
+    net.run_until_quiet();
     let told = early.or_else(|| net.members[0].poll_room());
     assert_eq!(told, Some(flow));
     assert!(net.members[0].room(flow) > 0);
@@ -459,7 +459,7 @@ fn short_sdus_let_no_more_long_ones_in_than_a_window_may_hold() {
     let mut net = long_pdus();
     for number in 0..2000 {
         net.write(0, 3, &sdu(number, 10));
-        net.settle();
+        net.run_until_quiet();
         let now = net.now;
         net.members[1].set_delivery_room(now, FlowKey(3), ROOM);
     }

@@ -115,7 +115,7 @@ fn a_loop_in_the_tables_ends_at_the_hop_limit() {
     let now = net.now;
     net.members[0].connect(now, cep, Address(4), CepId(77));
     net.write(0, 1, b"round and round");
-    net.settle();
+    net.run_until_quiet();
     let limit = u64::from(config().hop_limit);
     let relayed = [1, 2].map(|member| net.members[member].counters().pdus_relayed);
     assert_eq!(relayed[0] + relayed[1], limit - 1);
@@ -177,13 +177,13 @@ fn data_from_another_address_than_the_flow_has_is_forged() {
     for _ in 0..5 {
         net.members[2].on_pdu(now, N1Port(0), pdu(&forged, 9, b"\0x"));
     }
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.dropped(2, DropReason::Forged), 5);
     assert!(net.take_read(2, 1).is_empty());
     assert_eq!(net.notices(2, "forged"), 1, "told once");
     // Whom the flow belongs to is not disturbed.
     net.write(0, 1, &sdu(7, 500));
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.take_read(2, 1), [sdu(7, 500)]);
 }
 
@@ -198,7 +198,7 @@ fn connections_spread_over_equal_paths_and_keep_theirs() {
         for key in 0..64 {
             net.write(0, key, &sdu(round, 100));
         }
-        net.settle();
+        net.run_until_quiet();
     }
     net.run_until(net.now + 1_000_000_000);
     for key in 0..64 {
@@ -223,7 +223,7 @@ fn the_policy_single_uses_the_first_next_hop() {
         net.flow(0, 3, key, &cubes()[0]);
         net.write(0, key, b"one way");
     }
-    net.settle();
+    net.run_until_quiet();
     let through = [1, 2].map(|member| net.members[member].counters().pdus_relayed);
     assert_eq!(through, [32, 0]);
 }
@@ -239,7 +239,7 @@ fn two_with_queues() -> Net {
         net.flow(0, 1, key, &cubes()[0]);
         net.write(0, key, &sdu(key as usize, 500));
     }
-    net.settle();
+    net.run_until_quiet();
     net
 }
 
@@ -253,7 +253,7 @@ fn queued_pdus_move_when_an_n1_flow_ends() {
         "{moved} were on the N-1 flow that ended"
     );
     net.resume(0, 1);
-    net.settle();
+    net.run_until_quiet();
     for key in 0..16 {
         assert_eq!(net.take_read(1, key), [sdu(key as usize, 500)]);
     }
@@ -264,7 +264,7 @@ fn queued_pdus_move_when_an_n1_flow_ends() {
 fn queued_pdus_move_when_an_n1_flow_is_given_up_and_late_ones_are_taken() {
     let mut net = two_with_queues();
     let now = net.now;
-    net.members[0].set_parting(N1Port(0), true);
+    net.members[0].set_detaching(N1Port(0), true);
     net.members[0].set_neighbour(now, Address(2), &[N1Port(1)]);
     net.members[0].move_waiting(now, N1Port(0));
     let moved = net.members[0].counters().pdus_moved;
@@ -273,17 +273,17 @@ fn queued_pdus_move_when_an_n1_flow_is_given_up_and_late_ones_are_taken() {
     for key in 0..16 {
         net.write(1, key, &sdu(key as usize, 700));
     }
-    net.settle();
+    net.run_until_quiet();
     for key in 0..16 {
         assert_eq!(net.take_read(1, key), [sdu(key as usize, 500)]);
         assert_eq!(net.take_read(0, key), [sdu(key as usize, 700)]);
     }
     assert_eq!(net.members[0].counters().dropped_total(), 0);
-    net.members[0].set_parting(N1Port(0), false);
+    net.members[0].set_detaching(N1Port(0), false);
     for key in 0..16 {
         net.write(1, key, b"too late");
     }
-    net.settle();
+    net.run_until_quiet();
     let late = (0..16).filter(|key| net.take_read(0, *key).is_empty());
     let late = late.count() as u64;
     assert!((1..16).contains(&late), "{late} came through it");
@@ -297,11 +297,11 @@ fn without_another_way_queued_pdus_are_counted() {
     net.stopped = vec![(0, 0)];
     net.flow(0, 1, 1, &cubes()[0]);
     net.write(0, 1, b"nowhere");
-    net.settle();
+    net.run_until_quiet();
     net.cut((0, 0));
     assert_eq!(net.dropped(0, DropReason::N1Gone), 1);
     net.write(0, 1, b"either");
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.dropped(0, DropReason::UnknownDestination), 1);
 }
 
@@ -314,7 +314,7 @@ fn alternates_carry_on_before_new_tables_come() {
     for number in 0..20 {
         net.write(0, 1, &sdu(number, 1000));
     }
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.members[1].counters().pdus_relayed, 20);
     let acks = net.members[2].counters().pdus_relayed;
     net.cut((0, 0));

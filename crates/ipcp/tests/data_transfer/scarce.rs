@@ -5,7 +5,7 @@ use std::cell::Cell;
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::config::QosCube;
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
-use carina_ipcp::{Catalogue, DropReason, Transfer};
+use carina_ipcp::{Catalogue, DataPath, DropReason};
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{Bytes, Payload};
 
@@ -53,7 +53,7 @@ const FLOW: FlowKey = FlowKey(4);
 /// Writes three SDUs, the second without memory; returns how many PDUs leave, the reasons for
 /// which the flow fails, and the SDUs dropped for lack of a buffer.
 fn write_through_a_shortage(cube: &QosCube) -> (usize, Vec<String>, u64) {
-    let mut member = Transfer::<Scarce>::new(Catalogue::standard(), 7);
+    let mut member = DataPath::<Scarce>::new(Catalogue::standard(), 7);
     member.configure(0, &config()).expect("good");
     member.set_address(Address(1));
     member.add_n1(N1Port(0), &props());
@@ -78,7 +78,7 @@ fn write_through_a_shortage(cube: &QosCube) -> (usize, Vec<String>, u64) {
                 left += 1;
             }
         }
-        member.settle();
+        member.release_burst();
         while let Some(event) = DataTransfer::poll(&mut member) {
             if let TransferEvent::Failed { owner, reason } = event {
                 assert_eq!(owner, Owner::Flow(FLOW));

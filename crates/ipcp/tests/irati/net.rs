@@ -1,6 +1,6 @@
 //! Members of irati DIFs wired to one another.
 
-use carina_ipcp::seal::{AuthStep, Authenticator, PolicyRow, Sealer, Toolbox};
+use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
 use carina_ipcp::{Command, Config, DifConfig, FlowKey, PolicySpec};
 use carina_wire::dif::Dialect;
 
@@ -148,12 +148,12 @@ impl Toolbox for Words {
         }))
     }
 
-    fn sealer(
+    fn sdu_protection(
         &mut self,
         _spec: &PolicySpec,
         _is_initiator: bool,
         _secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn Sealer>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, String> {
         Ok(None)
     }
 

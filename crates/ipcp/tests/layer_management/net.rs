@@ -1,6 +1,6 @@
 //! Members of native DIFs wired to one another.
 
-use carina_ipcp::seal::{AuthStep, Authenticator, PolicyRow, Reject, Sealer, Toolbox};
+use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, Reject, SduProtection, Toolbox};
 use carina_ipcp::{Command, Config, DifConfig, FlowKey, PolicySpec};
 use carina_wire::dif::Dialect;
 
@@ -137,17 +137,17 @@ impl Authenticator for Challenge {
 
 struct Stamp(u8);
 
-impl Sealer for Stamp {
+impl SduProtection for Stamp {
     fn overhead(&self) -> usize {
         1
     }
 
-    fn seal(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+    fn protect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         pdu.push(self.0);
         Ok(())
     }
 
-    fn open(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+    fn unprotect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         if pdu.pop() == Some(self.0) {
             Ok(())
         } else {
@@ -171,12 +171,12 @@ impl Toolbox for Words {
         }))
     }
 
-    fn sealer(
+    fn sdu_protection(
         &mut self,
         _spec: &PolicySpec,
         _is_initiator: bool,
         secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn Sealer>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, String> {
         let secret = secret.ok_or("there is no secret")?;
         Ok(Some(Box::new(Stamp(secret[0]))))
     }

@@ -49,7 +49,7 @@ fn every_part_of_the_tree_is_there() {
         "/routing/links",
         "/routing/table",
         "/flows",
-        "/transfer",
+        "/data-transfer",
         "/counters",
     ] {
         assert!(all.iter().any(|object| object.path == path), "{path}");

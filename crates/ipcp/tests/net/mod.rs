@@ -7,7 +7,7 @@ mod asking;
 use std::collections::{BTreeMap, BTreeSet};
 
 use carina_ipcp::api::N1Properties;
-use carina_ipcp::seal::Toolbox;
+use carina_ipcp::security::Toolbox;
 use carina_ipcp::{
     Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec,
 };
@@ -359,7 +359,7 @@ impl Net {
         while let Some(event) = member.poll_event() {
             events.push(event);
         }
-        member.settle();
+        member.release_burst();
         for (n1, pdu) in sent {
             self.fly(name, n1, pdu);
         }

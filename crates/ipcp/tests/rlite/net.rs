@@ -1,7 +1,7 @@
 //! Members of rlite DIFs wired to one another.
 
 use carina_ipcp::api::N1Properties;
-use carina_ipcp::seal::{Authenticator, PolicyRow, Sealer, Toolbox};
+use carina_ipcp::security::{Authenticator, PolicyRow, SduProtection, Toolbox};
 use carina_ipcp::{Command, Config, DifConfig, FlowKey, PolicySpec};
 use carina_wire::dif::Dialect;
 
@@ -102,12 +102,12 @@ impl Toolbox for Nothing {
         Err("no authentication".into())
     }
 
-    fn sealer(
+    fn sdu_protection(
         &mut self,
         _spec: &PolicySpec,
         _is_initiator: bool,
         _secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn Sealer>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, String> {
         Ok(None)
     }
 

@@ -121,7 +121,7 @@ impl Replay {
         while let Some(event) = member.poll_event() {
             self.net.events.push((self.own.clone(), event));
         }
-        member.settle();
+        member.release_burst();
     }
 
     /// The next thing that was sent is this, byte for byte.

@@ -35,7 +35,7 @@ fn objects_have_the_native_paths() {
         format!("/routing/links/{b}-1"),
         format!("/routing/table/{b}"),
         format!("/flows/{}", key.0),
-        "/transfer".to_string(),
+        "/data-transfer".to_string(),
         "/counters".to_string(),
     ] {
         assert_eq!(

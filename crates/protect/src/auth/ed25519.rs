@@ -21,7 +21,7 @@ use std::sync::Arc;
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk, Salt};
 use aws_lc_rs::{hmac, signature};
-use carina_ipcp::seal::{AuthStep, Authenticator};
+use carina_ipcp::security::{AuthStep, Authenticator};
 
 use super::message::{Kind, hash, read, write};
 use super::{Conversation, Steps};

@@ -24,7 +24,7 @@ mod message;
 mod password;
 mod xor;
 
-use carina_ipcp::seal::{AuthStep, Authenticator};
+use carina_ipcp::security::{AuthStep, Authenticator};
 
 pub use ed25519::Ed25519;
 pub use password::{Password, Stretched};

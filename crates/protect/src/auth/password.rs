@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use aws_lc_rs::{hmac, pbkdf2};
-use carina_ipcp::seal::{AuthStep, Authenticator};
+use carina_ipcp::security::{AuthStep, Authenticator};
 
 use super::message::{Kind, hash, read, write};
 use super::{Conversation, Steps};

@@ -10,7 +10,7 @@
 //! The responder proves nothing, and whoever listens to both messages knows the password. It keeps
 //! out only those who cannot listen.
 
-use carina_ipcp::seal::{AuthStep, Authenticator};
+use carina_ipcp::security::{AuthStep, Authenticator};
 
 use crate::random::Random;
 

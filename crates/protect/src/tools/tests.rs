@@ -1,6 +1,6 @@
 //! Policies by name, right and wrong.
 
-use carina_ipcp::seal::AuthStep;
+use carina_ipcp::security::AuthStep;
 
 use super::*;
 use crate::key::generate;
@@ -44,14 +44,16 @@ fn every_policy_of_the_list_can_be_made_with_its_defaults() {
         match component {
             "authentication" => assert!(tools.authenticator(&spec, true, b"").is_ok()),
             _ => {
-                let sealer = tools.sealer(&spec, true, Some(&[1; 32])).expect("made");
-                assert_eq!(sealer.is_none(), name == "none");
+                let protection = tools
+                    .sdu_protection(&spec, true, Some(&[1; 32]))
+                    .expect("made");
+                assert_eq!(protection.is_none(), name == "none");
             }
         }
     }
     assert!(
         tools
-            .sealer(&spec("", &[]), true, None)
+            .sdu_protection(&spec("", &[]), true, None)
             .expect("none")
             .is_none()
     );
@@ -70,7 +72,7 @@ fn what_is_missing_or_wrong_is_said() {
         (spec("crc32", &[("lifetime_ms", "-1")]), "lifetime_ms"),
         (spec("crc32", &[("lifetime_ms", "60001")]), "at most 60000"),
     ] {
-        let error = error(tools.sealer(&spec, true, secret));
+        let error = error(tools.sdu_protection(&spec, true, secret));
         assert!(error.contains(words), "{error}");
         let judged = (tools.judge())("sdu-protection", &spec);
         assert_eq!(judged, Err(error), "before there is an N-1 flow");
@@ -78,7 +80,7 @@ fn what_is_missing_or_wrong_is_said() {
     let keys = |text| (tools.judge())("authentication", &spec("ed25519", &[("allowed", text)]));
     assert!(keys("x").is_err_and(|what| what.contains("allowed, key 1")));
     assert_eq!(keys(""), Ok(()));
-    let no_secret = error(tools.sealer(&spec("aead", &[]), true, None));
+    let no_secret = error(tools.sdu_protection(&spec("aead", &[]), true, None));
     assert!(no_secret.contains("needs a secret"), "{no_secret}");
     let mut poor = Tools::seeded(Credentials::default(), 1);
     for (name, words) in [
@@ -113,15 +115,17 @@ fn combinations_of_layers_work_end_to_end() {
         spec("lz4", &[("integrity", "crc32")]),
     ] {
         let mut end = |side| {
-            let sealer = tools.sealer(&spec, side, Some(&[1; 32])).expect("made");
-            sealer.expect("not none")
+            let protection = tools
+                .sdu_protection(&spec, side, Some(&[1; 32]))
+                .expect("made");
+            protection.expect("not none")
         };
         let (mut a, mut b) = (end(true), end(false));
         let mut pdu = b"abcabcabc".repeat(100);
         a.set_now(1_000_000_000);
-        a.seal(&mut pdu).expect("sealed");
+        a.protect(&mut pdu).expect("sealed");
         b.set_now(5_000_000_000);
-        b.open(&mut pdu).expect("opened");
+        b.unprotect(&mut pdu).expect("opened");
         assert_eq!(pdu, b"abcabcabc".repeat(100));
     }
 }

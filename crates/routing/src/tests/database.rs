@@ -2,7 +2,7 @@
 
 use alloc::vec;
 
-use crate::database::{Database, Limits, NAME_MAX, SEQ_MAX, Verdict};
+use crate::database::{Database, Limits, MergeOutcome, NAME_MAX, SEQ_MAX};
 use crate::message::{Address, FlowState};
 
 const LIMITS: Limits = Limits {
@@ -30,10 +30,10 @@ fn database() -> Database {
 #[test]
 fn newer_wins_and_equal_is_known() {
     let mut database = database();
-    assert_eq!(database.insert(0, &object(2, 3, 5)), Verdict::Accepted);
-    assert_eq!(database.insert(0, &object(2, 3, 5)), Verdict::Known);
-    assert_eq!(database.insert(0, &object(2, 3, 4)), Verdict::Outdated);
-    assert_eq!(database.insert(0, &object(2, 3, 6)), Verdict::Accepted);
+    assert_eq!(database.insert(0, &object(2, 3, 5)), MergeOutcome::Accepted);
+    assert_eq!(database.insert(0, &object(2, 3, 5)), MergeOutcome::Known);
+    assert_eq!(database.insert(0, &object(2, 3, 4)), MergeOutcome::Outdated);
+    assert_eq!(database.insert(0, &object(2, 3, 6)), MergeOutcome::Accepted);
     assert_eq!(database.len(), 1);
 }
 
@@ -47,7 +47,7 @@ fn of_two_objects_with_one_number_all_choose_the_same() {
     for order in [[&up, &down], [&down, &up]] {
         let mut database = database();
         let verdicts = order.map(|object| database.insert(0, object));
-        assert_eq!(verdicts[0], Verdict::Accepted);
+        assert_eq!(verdicts[0], MergeOutcome::Accepted);
         assert_eq!(database.cost(2, 3), None);
     }
 }
@@ -63,7 +63,7 @@ fn tombstone_keeps_older_copies_away_until_they_have_died_of_age() {
         ..old.clone()
     };
     database.insert(1_000, &tombstone);
-    assert_eq!(database.insert(8_000, &old), Verdict::Outdated);
+    assert_eq!(database.insert(8_000, &old), MergeOutcome::Outdated);
     assert!(database.expire(9_999).is_empty());
     assert_eq!(database.expire(10_000), vec![(2, 3)]);
     // Whoever still has the old copy has it with its age.
@@ -71,7 +71,7 @@ fn tombstone_keeps_older_copies_away_until_they_have_died_of_age() {
         age_ms: 10_000,
         ..old
     };
-    assert_eq!(database.insert(10_000, &stale), Verdict::Expired);
+    assert_eq!(database.insert(10_000, &stale), MergeOutcome::Expired);
     assert!(database.is_empty());
 }
 
@@ -94,16 +94,16 @@ fn own_object_from_a_former_life_is_outdone() {
         cost: 3,
         ..object(1, 2, 50)
     };
-    assert_eq!(database.insert(0, &ghost), Verdict::Disputed);
+    assert_eq!(database.insert(0, &ghost), MergeOutcome::Disputed);
     let own = database.object(0, (1, 2)).expect("it is there");
     assert_eq!((own.seq, own.cost, own.is_up), (51, 7, true));
     // A link that this member does not have is withdrawn.
-    assert_eq!(database.insert(0, &object(1, 9, 4)), Verdict::Disputed);
+    assert_eq!(database.insert(0, &object(1, 9, 4)), MergeOutcome::Disputed);
     let own = database.object(0, (1, 9)).expect("it is there");
     assert_eq!((own.seq, own.is_up), (5, false));
     assert_eq!(own.name, "me");
     // Its own words coming back are no dispute.
-    assert_eq!(database.insert(0, &own), Verdict::Known);
+    assert_eq!(database.insert(0, &own), MergeOutcome::Known);
 }
 
 #[test]
@@ -138,11 +138,14 @@ fn full_database_refuses_others_and_keeps_its_own() {
     for to in 0..16 {
         assert_eq!(
             database.insert(0, &object(2, 100 + to, 1)),
-            Verdict::Accepted
+            MergeOutcome::Accepted
         );
     }
-    assert_eq!(database.insert(0, &object(3, 4, 1)), Verdict::Full);
-    assert_eq!(database.insert(0, &object(2, 100, 2)), Verdict::Accepted);
+    assert_eq!(database.insert(0, &object(3, 4, 1)), MergeOutcome::Full);
+    assert_eq!(
+        database.insert(0, &object(2, 100, 2)),
+        MergeOutcome::Accepted
+    );
     assert!(database.report(0, 2, Some(1)));
     assert_eq!(database.len(), 17);
 }
@@ -165,9 +168,13 @@ fn nonsense_is_refused() {
             ..good.clone()
         },
     ] {
-        assert_eq!(database().insert(0, &bad), Verdict::Malformed, "{bad:?}");
+        assert_eq!(
+            database().insert(0, &bad),
+            MergeOutcome::Malformed,
+            "{bad:?}"
+        );
     }
-    assert_eq!(database().insert(0, &good), Verdict::Accepted);
+    assert_eq!(database().insert(0, &good), MergeOutcome::Accepted);
 }
 
 #[test]

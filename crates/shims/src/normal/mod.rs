@@ -155,7 +155,7 @@ impl Normal {
         self.state_rooms();
         self.grant(links);
         // The rings that the burst came from are released after this.
-        self.member.settle();
+        self.member.release_burst();
         moved
     }
 

@@ -162,13 +162,15 @@ fn value_of(reason: DropReason) -> Value {
         | DropReason::HeaderReserved
         | DropReason::HeaderReservedType
         | DropReason::HeaderLength => Value::DropMalformed,
-        DropReason::SealShort => Value::DropSealShort,
-        DropReason::SealChecksum | DropReason::HeaderChecksum => Value::DropSealChecksum,
-        DropReason::SealForged => Value::DropSealForged,
-        DropReason::SealReplayed => Value::DropSealReplayed,
-        DropReason::SealExpired => Value::DropSealExpired,
-        DropReason::SealInflated => Value::DropSealInflated,
-        DropReason::SealExhausted => Value::DropSealExhausted,
+        DropReason::ProtectionShort => Value::DropProtectionShort,
+        DropReason::ProtectionChecksum | DropReason::HeaderChecksum => {
+            Value::DropProtectionChecksum
+        }
+        DropReason::ProtectionForged => Value::DropProtectionForged,
+        DropReason::ProtectionReplayed => Value::DropProtectionReplayed,
+        DropReason::ProtectionExpired => Value::DropProtectionExpired,
+        DropReason::ProtectionInflated => Value::DropProtectionInflated,
+        DropReason::ProtectionExhausted => Value::DropProtectionExhausted,
         DropReason::Forged => Value::DropForgedSource,
         DropReason::HopLimit => Value::DropHopLimit,
         DropReason::UnknownDestination => Value::DropNoRoute,

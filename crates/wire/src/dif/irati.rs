@@ -20,7 +20,7 @@
 //! alone, and 0 before. There is no hop limit: see [`HOP_LIMIT`].
 
 use super::field::{Reader, Writer, cut, fits};
-use super::syntax::{Decoded, FieldError, PciError, Route, check_fields};
+use super::syntax::{Decoded, FieldError, PciError, RelayHeader, check_fields};
 use super::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, Sack, Widths, Window,
 };
@@ -211,7 +211,7 @@ fn kind_of(kind: u8) -> Result<PduType, PciError> {
     clippy::cast_possible_truncation,
     reason = "the widths of these fields are checked before"
 )]
-pub(super) fn peek(w: Widths, prefix: &[u8]) -> Result<Route, PciError> {
+pub(super) fn peek(w: Widths, prefix: &[u8]) -> Result<RelayHeader, PciError> {
     if w.cep > 4 || w.qos > 4 || w.length > 4 {
         return Err(PciError::Widths);
     }
@@ -226,7 +226,7 @@ pub(super) fn peek(w: Widths, prefix: &[u8]) -> Result<Route, PciError> {
     let (dst_cep, src_cep) = (CepId(take(w.cep)? as u32), CepId(take(w.cep)? as u32));
     let kind = kind_of(take(1)? as u8)?;
     let flags = take(1)? as u8;
-    Ok(Route {
+    Ok(RelayHeader {
         kind,
         dst,
         src,

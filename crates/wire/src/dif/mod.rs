@@ -12,7 +12,7 @@ mod rlite;
 mod syntax;
 
 pub use pci::{Ack, Control, Pci, PduType, SACK_RANGES_MAX, Sack, Window};
-pub use syntax::{Decoded, FieldError, PciError, Route};
+pub use syntax::{Decoded, FieldError, PciError, RelayHeader};
 
 use core::fmt;
 

@@ -13,7 +13,7 @@
 //! Fields without a number have the DIF's widths.
 
 use super::field::{Reader, Writer, fits};
-use super::syntax::{Decoded, FieldError, PciError, Route, check_fields};
+use super::syntax::{Decoded, FieldError, PciError, RelayHeader, check_fields};
 use super::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, SACK_RANGES_MAX, Sack,
     Widths, Window,
@@ -210,7 +210,7 @@ fn put_control(w: Widths, to: &mut Writer<'_>, control: &Control) -> Option<()> 
     clippy::cast_possible_truncation,
     reason = "the widths of these fields are checked before"
 )]
-pub(super) fn peek(w: Widths, prefix: &[u8]) -> Result<Route, PciError> {
+pub(super) fn peek(w: Widths, prefix: &[u8]) -> Result<RelayHeader, PciError> {
     if w.cep > 4 || w.qos > 2 || w.length > 4 {
         return Err(PciError::Widths);
     }
@@ -231,7 +231,7 @@ pub(super) fn peek(w: Widths, prefix: &[u8]) -> Result<Route, PciError> {
     let mut take = |width| from.take(width).ok_or(PciError::Widths);
     let qos = QosId(take(w.qos)? as u16);
     let pdu_bytes = take(w.length)? as usize;
-    Ok(Route {
+    Ok(RelayHeader {
         kind,
         qos,
         pdu_bytes,

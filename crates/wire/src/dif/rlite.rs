@@ -14,7 +14,7 @@
 
 use super::checksum;
 use super::field::{Reader, Writer, cut, fits};
-use super::syntax::{Decoded, FieldError, PciError, Route, check_fields};
+use super::syntax::{Decoded, FieldError, PciError, RelayHeader, check_fields};
 use super::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, Sack, Widths, Window,
 };
@@ -190,7 +190,7 @@ fn kind_of(kind: u8) -> Result<PduType, PciError> {
 }
 
 /// What every PDU has, and the sequence number, whatever it numbers.
-fn read(w: Widths, prefix: &[u8]) -> Result<(Route, u64), PciError> {
+fn read(w: Widths, prefix: &[u8]) -> Result<(RelayHeader, u64), PciError> {
     let base = prefix.get(..base_bytes(w)).ok_or(PciError::Short)?;
     let (&[_, kind, flags, _, _, _, ttl_low, ttl_high], rest) =
         base.split_first_chunk().ok_or(PciError::Short)?;
@@ -204,7 +204,7 @@ fn read(w: Widths, prefix: &[u8]) -> Result<(Route, u64), PciError> {
     let pdu_bytes = usize::try_from(take(w.length)?).map_err(|_| PciError::Length)?;
     let qos = QosId(u16::try_from(take(w.qos)?).map_err(|_| PciError::Range)?);
     let ttl = u16::from_le_bytes([ttl_low, ttl_high]);
-    let route = Route {
+    let route = RelayHeader {
         kind,
         dst,
         src,
@@ -218,7 +218,7 @@ fn read(w: Widths, prefix: &[u8]) -> Result<(Route, u64), PciError> {
     Ok((route, seq))
 }
 
-pub(super) fn peek(w: Widths, prefix: &[u8]) -> Result<Route, PciError> {
+pub(super) fn peek(w: Widths, prefix: &[u8]) -> Result<RelayHeader, PciError> {
     read(w, prefix).map(|(route, _)| route)
 }
 
@@ -292,7 +292,7 @@ pub(super) fn mark(prefix: &mut [u8], hop_limit: u8, ecn: bool) {
 }
 
 /// Writes the checksum of a whole PDU into it.
-pub(super) fn seal(pdu: &mut [u8]) {
+pub(super) fn write_checksum(pdu: &mut [u8]) {
     if pdu.len() < MARK_BYTES {
         return;
     }
@@ -303,7 +303,7 @@ pub(super) fn seal(pdu: &mut [u8]) {
 
 /// True when a whole PDU has the right checksum. Another implementation may write the one that is 0
 /// as it is.
-pub(super) fn is_sealed(pdu: &[u8]) -> bool {
+pub(super) fn has_valid_checksum(pdu: &[u8]) -> bool {
     pdu.len() >= MARK_BYTES && checksum::is_right(pdu)
 }
 

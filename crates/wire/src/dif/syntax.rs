@@ -23,7 +23,7 @@ pub struct Decoded {
 
 /// What a relay needs of a PDU: all of it lies at fixed places within [`Syntax::base_bytes`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Route {
+pub struct RelayHeader {
     /// What it is.
     pub kind: PduType,
     /// Where it goes.
@@ -45,7 +45,7 @@ pub struct Route {
     pub pdu_bytes: usize,
 }
 
-impl Route {
+impl RelayHeader {
     /// With what the rest of the header says. Only data PDUs have a sequence number.
     pub(super) fn decoded(&self, drf: bool, seq: u64, header_bytes: usize) -> Decoded {
         Decoded {
@@ -268,7 +268,7 @@ impl Syntax {
     /// # Errors
     /// Why it is to be discarded.
     #[inline]
-    pub fn peek(&self, prefix: &[u8]) -> Result<Route, PciError> {
+    pub fn peek(&self, prefix: &[u8]) -> Result<RelayHeader, PciError> {
         match self.dialect {
             Dialect::Native if self.widths == Widths::DEFAULT => {
                 native::peek(Widths::DEFAULT, prefix)
@@ -303,7 +303,7 @@ impl Syntax {
     }
 
     /// The PCI has a place for a checksum of the PDU. Its use is a matter of the DIF:
-    /// [`Syntax::seal`], [`Syntax::is_sealed`].
+    /// [`Syntax::write_checksum`], [`Syntax::has_valid_checksum`].
     #[must_use]
     pub fn has_checksum(&self) -> bool {
         self.dialect == Dialect::Rlite
@@ -311,16 +311,16 @@ impl Syntax {
 
     /// Writes the checksum (RFC 1071) of a whole PDU into its PCI. Without effect in a dialect
     /// that has none.
-    pub fn seal(&self, pdu: &mut [u8]) {
+    pub fn write_checksum(&self, pdu: &mut [u8]) {
         if self.has_checksum() {
-            rlite::seal(pdu);
+            rlite::write_checksum(pdu);
         }
     }
 
     /// True when a whole PDU, without padding, has the right checksum in its PCI.
     #[must_use]
-    pub fn is_sealed(&self, pdu: &[u8]) -> bool {
-        self.has_checksum() && rlite::is_sealed(pdu)
+    pub fn has_valid_checksum(&self, pdu: &[u8]) -> bool {
+        self.has_checksum() && rlite::has_valid_checksum(pdu)
     }
 }
 

@@ -37,7 +37,7 @@ pub struct Seen<'a> {
     pub dif: &'a [RibObject],
     /// Below `/over`.
     pub over: &'a [RibObject],
-    /// Below `/transfer/n1`.
+    /// Below `/data-transfer/n1`.
     pub flows: &'a [RibObject],
     /// Below `/neighbours`.
     pub neighbours: &'a [RibObject],
@@ -77,7 +77,7 @@ fn put(all: &mut Vec<Below>, dif: &DifName, member: &str, flows: Vec<N1Info>) {
 fn flows_in(seen: &Seen<'_>, dif: &DifName) -> Vec<N1Info> {
     let is_here = |object: &&RibObject| text(object, "dif") == Some(dif.as_str());
     let flow = |object: &RibObject| {
-        let number = object.name_below("/transfer/n1/")?;
+        let number = object.name_below("/data-transfer/n1/")?;
         let is_its = |it: &&RibObject| list(it, "n1").any(|n1| n1 == number);
         let neighbour = seen.neighbours.iter().find(is_its);
         let neighbour = neighbour.and_then(|it| it.name_below("/neighbours/"));
@@ -174,8 +174,14 @@ mod tests {
             object("/over/d", json!({"flows": 0, "wanted": [], "reasons": []})),
         ];
         let flows = [
-            object("/transfer/n1/7", json!({"dif": "a/b", "remote": "net.a"})),
-            object("/transfer/n1/8", json!({"dif": "z", "remote": "net.z"})),
+            object(
+                "/data-transfer/n1/7",
+                json!({"dif": "a/b", "remote": "net.a"}),
+            ),
+            object(
+                "/data-transfer/n1/8",
+                json!({"dif": "z", "remote": "net.z"}),
+            ),
         ];
         let neighbours = [object("/neighbours/net.a", json!({"n1": ["7"]}))];
         let all = elsewhere(&Seen {

@@ -2,7 +2,7 @@
 
 use carina_wire::Payload;
 
-use super::lateness::Again;
+use super::reordering::Again;
 use super::{Sender, Sent};
 use crate::counters::Counters;
 use crate::receiver::NEVER;
@@ -28,7 +28,7 @@ impl<P: Payload> Sender<P> {
                         repair: (!is_probe).then_some(self.loss.repairs),
                         late_ns: None,
                     };
-                    self.loss.lateness.on_again(again, is_third);
+                    self.loss.reordering.on_again(again, is_third);
                     self.loss.in_flight += 1;
                     self.loss.is_urgent = false;
                     self.resent(now, counters);

@@ -1,13 +1,13 @@
 //! Relaying: PDUs of others on their way.
 
 use carina_wire::Payload;
-use carina_wire::dif::{Address, Route};
+use carina_wire::dif::{Address, RelayHeader};
 
 use super::Rmt;
 use crate::data_transfer::counters::DropReason;
-use crate::data_transfer::port::Lane;
-use crate::data_transfer::table::mix;
-use crate::policy::{Arrival, Verdict};
+use crate::data_transfer::forwarding::mix;
+use crate::data_transfer::port::QueueClass;
+use crate::policy::{Arrival, QueueDecision};
 
 /// Room for [`Syntax::mark_bytes`](carina_wire::dif::Syntax::mark_bytes) of any dialect.
 const MARK_MAX: usize = 32;
@@ -15,62 +15,62 @@ const MARK_MAX: usize = 32;
 impl<P: Payload> Rmt<P> {
     /// Sends on a PDU that is not for this IPCP.
     #[inline]
-    pub(in crate::data_transfer) fn relay(&mut self, route: &Route, mut pdu: P) {
-        if route.hop_limit <= self.hops.last {
+    pub(in crate::data_transfer) fn relay(&mut self, header: &RelayHeader, mut pdu: P) {
+        if header.hop_limit <= self.hop_limits.last {
             return self.counters.drop_one(DropReason::HopLimit);
         }
         let mixed = mix(
             self.address.0,
-            route.dst,
-            route.src,
-            route.dst_cep,
-            route.src_cep,
+            header.dst,
+            header.src,
+            header.dst_cep,
+            header.src_cep,
         );
-        let index = match self.next_port(route.dst, mixed) {
+        let index = match self.next_port(header.dst, mixed) {
             Ok(index) => index,
             Err(reason) => return self.counters.drop_one(reason),
         };
-        let is_management = route.kind == carina_wire::dif::PduType::Management;
-        let lane = match self.class(route.qos.0) {
-            _ if is_management => Lane::Management,
-            Some(class) => Lane::Class(class),
+        let is_management = header.kind == carina_wire::dif::PduType::Management;
+        let queue_class = match self.class(header.qos.0) {
+            _ if is_management => QueueClass::Management,
+            Some(class) => QueueClass::Cube(class),
             None => return self.counters.drop_one(DropReason::UnknownCube),
         };
-        let mut ecn = route.ecn;
-        if let Lane::Class(class) = lane {
+        let mut ecn = header.ecn;
+        if let QueueClass::Cube(class) = queue_class {
             match self.judge(index, class, pdu.len()) {
-                Verdict::Queue => {}
-                Verdict::Mark => {
+                QueueDecision::Queue => {}
+                QueueDecision::Mark => {
                     self.counters.pdus_marked += u64::from(!ecn);
                     ecn = true;
                 }
-                Verdict::Drop => return self.counters.drop_one(DropReason::QueueFull),
+                QueueDecision::Drop => return self.counters.drop_one(DropReason::QueueFull),
             }
         }
         let mut mark = [0; MARK_MAX];
         let mark = &mut mark[..self.syntax.mark_bytes()];
         pdu.copy_prefix(mark);
-        self.syntax.mark(mark, route.hop_limit - 1, ecn);
+        self.syntax.mark(mark, header.hop_limit - 1, ecn);
         pdu.advance(mark.len());
         if !pdu.prepend(mark) {
             return self.counters.drop_one(DropReason::NoBuffer);
         }
         self.counters.pdus_relayed += 1;
-        self.queue(index, lane, pdu, false);
+        self.queue(index, queue_class, pdu, false);
     }
 
     /// Finds another way for a PDU whose N-1 flow has ended.
-    pub(in crate::data_transfer) fn requeue(&mut self, lane: Lane, pdu: P) {
+    pub(in crate::data_transfer) fn requeue(&mut self, queue_class: QueueClass, pdu: P) {
         let mut prefix = [0; 64];
         let count = pdu.copy_prefix(&mut prefix);
         let port = match self.syntax.peek(&prefix[..count]) {
             // PDUs between neighbours belong to the N-1 flow that has ended.
-            Ok(route)
-                if u16::from(route.hop_limit) != self.hops.neighbour
-                    && route.dst != Address::NONE =>
+            Ok(header)
+                if u16::from(header.hop_limit) != self.hop_limits.neighbour
+                    && header.dst != Address::NONE =>
             {
-                let (src, dst) = (route.src, route.dst);
-                let mixed = mix(self.address.0, dst, src, route.dst_cep, route.src_cep);
+                let (src, dst) = (header.src, header.dst);
+                let mixed = mix(self.address.0, dst, src, header.dst_cep, header.src_cep);
                 self.next_port(dst, mixed).ok()
             }
             _ => None,
@@ -78,25 +78,25 @@ impl<P: Payload> Rmt<P> {
         match port {
             Some(index) => {
                 self.counters.pdus_moved += 1;
-                self.queue(index, lane, pdu, false);
+                self.queue(index, queue_class, pdu, false);
             }
             None => self.counters.drop_one(DropReason::N1Gone),
         }
     }
 
     #[inline]
-    fn judge(&mut self, index: u32, class: u8, len: usize) -> Verdict {
+    fn judge(&mut self, index: u32, class: u8, len: usize) -> QueueDecision {
         let arrival = Arrival {
             now: self.now,
             len,
             random: self.draw(),
         };
         let Some(port) = self.port_mut(index) else {
-            return Verdict::Queue;
+            return QueueDecision::Queue;
         };
-        let verdict = port.admit(class, arrival);
-        port.dropped += u64::from(verdict == Verdict::Drop);
-        verdict
+        let decision = port.admit(class, arrival);
+        port.dropped += u64::from(decision == QueueDecision::Drop);
+        decision
     }
 
     /// Thirty-two random bits (xorshift64*).

@@ -6,7 +6,7 @@
 use alloc::format;
 use alloc::string::String;
 
-use crate::shown::escape;
+use crate::rib_view::escape;
 
 /// What an object name means.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(crate) mod class {
     pub(crate) const LINK: &str = "link";
     pub(crate) const ROUTE: &str = "route";
     pub(crate) const FLOW: &str = "flow";
-    pub(crate) const TRANSFER: &str = "transfer";
+    pub(crate) const TRANSFER: &str = "data-transfer";
     pub(crate) const COUNTERS: &str = "counters";
 }
 
@@ -109,7 +109,7 @@ impl Object {
             ("routing", Some(rest)) if is_below(rest, "links") => Object::RoutingLinks,
             ("routing", Some(rest)) if is_below(rest, "table") => Object::RoutingTable,
             ("flows", _) => Object::Flow(leaf()?),
-            ("transfer", _) => Object::Transfer,
+            ("data-transfer", _) => Object::Transfer,
             ("counters", None) => Object::Counters,
             _ => return None,
         })
@@ -141,7 +141,7 @@ impl Object {
             Object::RoutingLinks => "/routing/links".into(),
             Object::RoutingTable => "/routing/table".into(),
             Object::Flow(name) => below("flows", name),
-            Object::Transfer => "/transfer".into(),
+            Object::Transfer => "/data-transfer".into(),
             Object::Counters => "/counters".into(),
         }
     }

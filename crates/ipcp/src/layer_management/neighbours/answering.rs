@@ -430,7 +430,7 @@ impl Management {
         let config = config.ok_or("this IPCP is no member any more")?;
         let is_exposed = answering.peer.is_exposed || self.n1s[&n1].props.is_exposed;
         let secret = answering.proof.secret;
-        let sealer = self.sealer(n1, is_exposed, false, secret.as_ref(), &config)?;
+        let protection = self.sdu_protection(n1, is_exposed, false, secret.as_ref(), &config)?;
         let channel = self.new_channel();
         let open = Open {
             owner: Owner::Channel(channel),
@@ -473,7 +473,7 @@ impl Management {
             missed: 0,
         };
         self.channel_is_up(now, n1, up, dt);
-        dt.set_sealer(n1, sealer);
+        dt.set_sdu_protection(n1, protection);
         Ok(())
     }
 

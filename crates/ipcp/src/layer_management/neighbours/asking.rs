@@ -435,8 +435,8 @@ impl Management {
             return;
         };
         let is_exposed = is_exposed || self.n1s[&n1].props.is_exposed;
-        let sealer = match self.sealer(n1, is_exposed, true, secret.as_ref(), &config) {
-            Ok(sealer) => sealer,
+        let protection = match self.sdu_protection(n1, is_exposed, true, secret.as_ref(), &config) {
+            Ok(protection) => protection,
             Err(reason) => return self.attempt_failed(now, n1, &reason, false, dt),
         };
         let Some(asking) = self.n1s.get_mut(&n1).and_then(|flow| flow.asking.take()) else {
@@ -444,7 +444,7 @@ impl Management {
         };
         dt.connect(now, cep, Address::NONE, CepId(end.cep));
         self.asked_is_up(now, n1, channel, Box::new(asking), dt);
-        dt.set_sealer(n1, sealer);
+        dt.set_sdu_protection(n1, protection);
     }
 
     fn asked_is_up(

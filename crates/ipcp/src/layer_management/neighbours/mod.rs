@@ -38,7 +38,7 @@ use super::enrollment::Joining;
 use super::{MS, Management};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::data_transfer::api::{DataTransfer, Owner, Target};
-use crate::seal::Authenticator;
+use crate::security::Authenticator;
 
 pub(super) use answering::Answering;
 pub(super) use asking::Asking;
@@ -329,8 +329,8 @@ impl Management {
         if matches!(up.stage, Stage::Neighbours) && !is_parting {
             self.neighbour_down(now, n1, &up.name, up.address, reason, dt);
         }
-        dt.set_parting(n1, false);
-        dt.set_sealer(n1, None);
+        dt.set_detaching(n1, false);
+        dt.set_sdu_protection(n1, None);
     }
 
     /// The neighbour does not answer, or broke off: the channel ends and, on the side that asked

@@ -64,7 +64,7 @@ impl Management {
         let reason = "this member gives the N-1 flow up";
         // The other way first, so that nothing is sent after the goodbye.
         if let Some((name, address)) = neighbour {
-            dt.set_parting(n1, true);
+            dt.set_detaching(n1, true);
             self.neighbour_down(now, n1, &name, address, reason, dt);
         }
         self.tell(now, n1, Message::new(Opcode::Release), true, dt);

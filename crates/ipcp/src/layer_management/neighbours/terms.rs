@@ -11,7 +11,7 @@ use super::super::replicated::Kind;
 use crate::api::N1Port;
 use crate::config::PolicySpec;
 use crate::policy::component;
-use crate::seal::{Authenticator, Sealer};
+use crate::security::{Authenticator, SduProtection};
 
 impl Management {
     /// What this IPCP says of itself over `n1`.
@@ -74,23 +74,25 @@ impl Management {
     }
 
     /// Protection of an N-1 flow, or why it cannot be used.
-    pub(super) fn sealer(
+    pub(super) fn sdu_protection(
         &mut self,
         n1: N1Port,
         is_exposed: bool,
         is_initiator: bool,
         secret: Option<&[u8; 32]>,
         config: &crate::DifConfig,
-    ) -> Result<Option<Box<dyn Sealer>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, String> {
         let spec = config
             .policies
             .get(component::SDU_PROTECTION)
             .filter(|spec| !is_none(spec));
-        let sealer = match spec {
-            Some(spec) if is_exposed => self.toolbox.sealer(spec, is_initiator, secret)?,
+        let protection = match spec {
+            Some(spec) if is_exposed => self.toolbox.sdu_protection(spec, is_initiator, secret)?,
             _ => None,
         };
-        let overhead = sealer.as_ref().map_or(0, |sealer| sealer.overhead());
+        let overhead = protection
+            .as_ref()
+            .map_or(0, |protection| protection.overhead());
         let (has, needs) = (
             self.n1s[&n1].props.sdu_max,
             config.max_pdu as usize + overhead,
@@ -98,7 +100,7 @@ impl Management {
         if has < needs {
             return Err(too_small(has, needs));
         }
-        Ok(sealer)
+        Ok(protection)
     }
 }
 

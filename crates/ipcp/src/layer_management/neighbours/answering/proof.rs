@@ -11,7 +11,7 @@ use crate::layer_management::Management;
 use crate::layer_management::access::is_another;
 use crate::layer_management::dialect::{self, Greeting, Object, result};
 use crate::layer_management::neighbours::Proof;
-use crate::seal::AuthStep;
+use crate::security::AuthStep;
 
 impl Management {
     /// An authentication message, of either side.

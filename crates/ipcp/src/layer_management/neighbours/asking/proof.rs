@@ -13,7 +13,7 @@ use crate::layer_management::Management;
 use crate::layer_management::access::is_another;
 use crate::layer_management::dialect::{self, Greeting, Object};
 use crate::layer_management::neighbours::Proof;
-use crate::seal::AuthStep;
+use crate::security::AuthStep;
 
 impl Management {
     /// An authentication message of the answering side.

@@ -8,24 +8,24 @@ use alloc::vec::Vec;
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, Syntax};
 
-use super::Transfer;
-use super::ceps::Ceps;
+use super::DataPath;
+use super::cep_ids::CepIdTable;
 use super::counters::DropReason;
+use super::delivery::MESSAGE_BYTES_MAX;
 use super::dialect::{NEIGHBOUR, has_channels, management_qos};
-use super::port::Lane;
-use super::reading::MESSAGE_BYTES_MAX;
-use super::rmt::Hop;
+use super::port::QueueClass;
+use super::rmt::NextHop;
 use super::settings::bare_policies;
 use crate::api::{FlowKey, N1Port, N1Properties, RibObject};
 use crate::config::{DifConfig, PolicySpec};
 use crate::data_transfer::api::{DataTransfer, Open, Owner, Route, Target, TransferEvent};
 use crate::policy::{ForwardingPolicy, component};
-use crate::seal::Sealer;
+use crate::security::SduProtection;
 
 /// N-1 flow that takes nothing for so many keep-alive intervals is stuck.
 const STUCK_INTERVALS: u64 = 3;
 
-impl<P: Payload> DataTransfer for Transfer<P> {
+impl<P: Payload> DataTransfer for DataPath<P> {
     fn configure(&mut self, now: u64, config: &DifConfig) -> Result<(), String> {
         self.rmt.now = now;
         self.check(config)?;
@@ -36,7 +36,7 @@ impl<P: Payload> DataTransfer for Transfer<P> {
             .catalogue
             .make_for::<bool>(component::PCI_CHECKSUM, config)?;
         if !self.is_configured {
-            self.ends.flows = Ceps::of_flows(config.widths.cep);
+            self.connections.flows = CepIdTable::of_flows(config.widths.cep);
         }
         self.config = config.clone();
         self.cubes.clone_from(&config.cubes);
@@ -45,17 +45,17 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         let rmt = &mut self.rmt;
         rmt.set_syntax(syntax, has_checksum);
         rmt.hop_limit = config.hop_limit.max(1);
-        rmt.patience = u64::from(config.keepalive_ms.max(1)) * 1_000_000 * STUCK_INTERVALS;
+        rmt.stall_timeout = u64::from(config.keepalive_ms.max(1)) * 1_000_000 * STUCK_INTERVALS;
         rmt.set_cubes(&self.cubes);
         rmt.set_forwarding_policy(forwarding);
         self.renew_port_policies()?;
-        self.settle_max_pdu();
+        self.fix_max_pdu();
         Ok(())
     }
 
     fn set_address(&mut self, address: Address) {
         self.rmt.address = address;
-        self.rmt.epoch += 1;
+        self.rmt.forwarding_generation += 1;
     }
 
     fn add_n1(&mut self, n1: N1Port, props: &N1Properties) {
@@ -76,7 +76,7 @@ impl<P: Payload> DataTransfer for Transfer<P> {
             });
             return;
         }
-        self.settle_max_pdu();
+        self.fix_max_pdu();
         if let Err(text) = self.carries(n1) {
             self.events.push_back(TransferEvent::Notice { text });
         }
@@ -90,19 +90,19 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         let mut waiting = Vec::new();
         let lost = port.drain(&mut waiting);
         self.rmt.counters.drop_many(DropReason::N1Gone, lost);
-        for (lane, pdu) in waiting {
-            self.rmt.requeue(lane, pdu);
+        for (queue_class, pdu) in waiting {
+            self.rmt.requeue(queue_class, pdu);
         }
         for key in port.take_all_held() {
-            self.release(key);
+            self.resume_held(key);
         }
         self.wake_all();
         self.loop_back();
     }
 
-    fn set_sealer(&mut self, n1: N1Port, sealer: Option<Box<dyn Sealer>>) {
+    fn set_sdu_protection(&mut self, n1: N1Port, protection: Option<Box<dyn SduProtection>>) {
         if let Some(port) = self.rmt.port_mut(n1.0) {
-            port.sealer = sealer;
+            port.protection = protection;
         }
         if let Err(text) = self.carries(n1) {
             self.events.push_back(TransferEvent::Notice { text });
@@ -114,13 +114,13 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         let ports = n1s.iter().map(|n1| n1.0).collect();
         self.rmt.table.set_neighbour(neighbour, ports);
         self.rmt.mark_neighbours();
-        self.rmt.epoch += 1;
+        self.rmt.forwarding_generation += 1;
         self.wake_all();
     }
 
-    fn set_parting(&mut self, n1: N1Port, is_parting: bool) {
+    fn set_detaching(&mut self, n1: N1Port, is_detaching: bool) {
         if let Some(port) = self.rmt.port_mut(n1.0) {
-            port.is_parting = is_parting;
+            port.is_detaching = is_detaching;
             self.rmt.mark_neighbours();
         }
     }
@@ -133,41 +133,43 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         let mut waiting = Vec::new();
         port.drain_classes(&mut waiting);
         let held: Vec<FlowKey> = port.take_all_held().collect();
-        for (lane, pdu) in waiting {
-            self.rmt.requeue(lane, pdu);
+        for (queue_class, pdu) in waiting {
+            self.rmt.requeue(queue_class, pdu);
         }
         for key in held {
-            self.release(key);
+            self.resume_held(key);
         }
         self.wake_all();
     }
 
     fn set_forwarding(&mut self, table: &[Route]) {
         self.rmt.table.set_routes(table);
-        self.rmt.epoch += 1;
+        self.rmt.forwarding_generation += 1;
         self.wake_all();
     }
 
     fn change_forwarding(&mut self, changed: &[Route], removed: &[Address]) {
         self.rmt.table.change_routes(changed, removed);
-        self.rmt.epoch += 1;
+        self.rmt.forwarding_generation += 1;
         self.wake_all();
     }
 
     fn send_management(&mut self, now: u64, to: Target, message: &[u8]) {
         self.rmt.now = now;
         let dialect = self.rmt.syntax.dialect;
-        let (syntax, hop_limit, lane) = match to {
-            Target::N1(_) if has_channels(dialect) => (Syntax::default(), NEIGHBOUR, Lane::Bare),
-            _ => (self.rmt.syntax, self.rmt.hop_limit, Lane::Management),
+        let (syntax, hop_limit, queue_class) = match to {
+            Target::N1(_) if has_channels(dialect) => {
+                (Syntax::default(), NEIGHBOUR, QueueClass::Unprotected)
+            }
+            _ => (self.rmt.syntax, self.rmt.hop_limit, QueueClass::Management),
         };
         let dst = match to {
             Target::N1(_) => Address::NONE,
             Target::Address(address) => address,
         };
-        let src = match lane {
+        let src = match queue_class {
             // The default widths have no room for a large one; the message says who it is from.
-            Lane::Bare if self.rmt.address.0 > u64::from(u16::MAX) => Address::NONE,
+            QueueClass::Unprotected if self.rmt.address.0 > u64::from(u16::MAX) => Address::NONE,
             _ => self.rmt.address,
         };
         let pci = Pci {
@@ -188,18 +190,18 @@ impl<P: Payload> DataTransfer for Transfer<P> {
         let mut bytes = Vec::with_capacity(len + message.len());
         bytes.extend_from_slice(&header[..len]);
         bytes.extend_from_slice(message);
-        let Some(pdu) = self.rmt.seal(bytes) else {
+        let Some(pdu) = self.rmt.with_checksum(bytes) else {
             return self.rmt.counters.drop_one(DropReason::NoBuffer);
         };
         match to {
-            Target::N1(n1) => self.rmt.queue(n1.0, lane, pdu, true),
-            Target::Address(_) => match self.rmt.way(pci.dst, pci.dst_cep, pci.src_cep) {
-                Ok(Hop::Here) => {
+            Target::N1(n1) => self.rmt.queue(n1.0, queue_class, pdu, true),
+            Target::Address(_) => match self.rmt.next_hop(pci.dst, pci.dst_cep, pci.src_cep) {
+                Ok(NextHop::Local) => {
                     self.rmt.counters.pdus_looped += 1;
                     self.rmt.looped.push_back(pdu);
                     self.loop_back();
                 }
-                Ok(Hop::Port(port)) => self.rmt.queue(port, lane, pdu, true),
+                Ok(NextHop::Port(port)) => self.rmt.queue(port, queue_class, pdu, true),
                 Err(reason) => self.rmt.counters.drop_one(reason),
             },
         }
@@ -227,34 +229,37 @@ impl<P: Payload> DataTransfer for Transfer<P> {
 
     fn connect(&mut self, now: u64, local: CepId, remote: Address, remote_cep: CepId) {
         self.rmt.now = now;
-        self.join(local, remote, remote_cep);
+        self.connect_to(local, remote, remote_cep);
     }
 
     fn switch_to(&mut self, now: u64, flow: FlowKey, cep: CepId) {
         self.rmt.now = now;
-        let Some(stream) = self.streams.flow(flow) else {
+        let Some(io) = self.flow_ios.flow(flow) else {
             return;
         };
-        if stream.next != cep || stream.current == cep {
+        if io.next != cep || io.current == cep {
             return;
         }
-        stream.is_switching = true;
+        io.is_switching = true;
         self.drive(Owner::Flow(flow), &mut core::iter::empty());
-        self.hear_stream(Owner::Flow(flow));
+        self.handle_owner_events(Owner::Flow(flow));
         self.loop_back();
     }
 
     fn finish(&mut self, now: u64, flow: FlowKey) {
         self.rmt.now = now;
-        let Some(stream) = self.streams.flow(flow) else {
+        let Some(io) = self.flow_ios.flow(flow) else {
             return;
         };
-        stream.is_finishing = true;
-        let cep = stream.current;
-        let is_connected = self.ends.get(cep).is_some_and(|end| end.is_connected);
+        io.is_finishing = true;
+        let cep = io.current;
+        let is_connected = self
+            .connections
+            .get(cep)
+            .is_some_and(|instance| instance.is_connected);
         if is_connected {
             self.drive(Owner::Flow(flow), &mut core::iter::empty());
-            self.hear_stream(Owner::Flow(flow));
+            self.handle_owner_events(Owner::Flow(flow));
         } else {
             // Nothing can have been sent, and nothing will be.
             self.events.push_back(TransferEvent::Drained { flow });
@@ -264,19 +269,19 @@ impl<P: Payload> DataTransfer for Transfer<P> {
 
     fn close(&mut self, now: u64, owner: Owner) {
         self.rmt.now = now;
-        self.end_of(owner);
+        self.close_connections(owner);
     }
 
     fn write_channel(&mut self, now: u64, channel: u32, message: Vec<u8>) {
         self.rmt.now = now;
         let owner = Owner::Channel(channel);
-        let Some(stream) = self.streams.get(owner) else {
+        let Some(io) = self.flow_ios.get(owner) else {
             return self.rmt.counters.drop_one(DropReason::NoFlow);
         };
         if message.len() > MESSAGE_BYTES_MAX {
             return self.rmt.counters.drop_one(DropReason::SduTooLong);
         }
-        if stream.pending_bytes > CHANNEL_BYTES_MAX {
+        if io.pending_bytes > CHANNEL_BYTES_MAX {
             self.events.push_back(TransferEvent::Failed {
                 owner,
                 reason: "the other side takes no management messages".to_string(),
@@ -290,10 +295,10 @@ impl<P: Payload> DataTransfer for Transfer<P> {
             });
             return self.rmt.counters.drop_one(DropReason::NoBuffer);
         };
-        if stream.pending.is_empty() {
+        if io.pending.is_empty() {
             self.drive(owner, &mut core::iter::once((sdu, false)));
         } else {
-            stream.push_pending(sdu, false);
+            io.push_pending(sdu, false);
         }
     }
 
@@ -355,7 +360,7 @@ impl<P: Payload> DataTransfer for Transfer<P> {
 /// Most bytes that wait to be written to a management channel.
 const CHANNEL_BYTES_MAX: usize = 16 << 20;
 
-impl<P: Payload> Transfer<P> {
+impl<P: Payload> DataPath<P> {
     /// Paths have changed: flows that waited for a queue may have another one.
     pub(super) fn wake_all(&mut self) {
         let mut held = Vec::new();
@@ -363,15 +368,15 @@ impl<P: Payload> Transfer<P> {
             held.extend(port.take_all_held());
         }
         for key in held {
-            self.release(key);
+            self.resume_held(key);
         }
     }
 
     /// Events of the connections of a stream, right after an order of management.
-    fn hear_stream(&mut self, owner: Owner) {
-        let ceps = self.streams.get(owner).map(|stream| stream.ends());
+    fn handle_owner_events(&mut self, owner: Owner) {
+        let ceps = self.flow_ios.get(owner).map(|io| io.connections());
         for cep in ceps.into_iter().flatten() {
-            self.hear(cep);
+            self.handle_efcp_events(cep);
         }
     }
 }

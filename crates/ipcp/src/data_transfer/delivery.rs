@@ -4,9 +4,9 @@ use carina_wire::Payload;
 use carina_wire::dif::CepId;
 
 use super::counters::DropReason;
-use super::end::End;
-use super::stream::Stream;
-use super::{Counters, Transfer};
+use super::efcp_instance::EfcpInstance;
+use super::flow_io::FlowIo;
+use super::{Counters, DataPath};
 use crate::api::{Delivery, FlowKey};
 use crate::data_transfer::api::{Owner, TransferEvent};
 
@@ -15,32 +15,32 @@ const READY_BYTES_MAX: usize = 16 << 20;
 /// Longest message on a management channel.
 pub(super) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 
-impl<P: Payload> Transfer<P> {
+impl<P: Payload> DataPath<P> {
     /// What the reader of a flow can take, in bytes: the window that the other end gets follows.
     /// Counts from what has been polled so far.
     pub fn set_delivery_room(&mut self, now: u64, flow: FlowKey, bytes: usize) {
         self.rmt.now = now;
-        let Some(stream) = self.streams.flow(flow) else {
+        let Some(io) = self.flow_ios.flow(flow) else {
             return;
         };
-        stream.room = bytes;
+        io.room = bytes;
         self.pull(Owner::Flow(flow));
-        let Some(stream) = self.streams.flow(flow) else {
+        let Some(io) = self.flow_ios.flow(flow) else {
             return;
         };
-        if !stream.ready.is_empty() && !stream.is_listed {
-            stream.is_listed = true;
+        if !io.ready.is_empty() && !io.is_listed {
+            io.is_listed = true;
             self.deliverable.push_back(flow);
         }
-        let room = stream.room_left();
-        for cep in stream.ends() {
-            if let Some(end) = self.ends.get_mut(cep)
-                && end.has_window
+        let room = io.room_left();
+        for cep in io.connections() {
+            if let Some(instance) = self.connections.get_mut(cep)
+                && instance.has_window
             {
-                let credit = end.credit(room);
-                end.efcp.set_credit(now, credit);
-                end.transmit(&mut self.rmt);
-                end.arm(&mut self.rmt);
+                let credit = instance.credit(room);
+                instance.efcp.set_credit(now, credit);
+                instance.transmit(&mut self.rmt);
+                instance.arm(&mut self.rmt);
             }
         }
         self.loop_back();
@@ -49,23 +49,23 @@ impl<P: Payload> Transfer<P> {
     /// True when nothing waits for the reader of a flow.
     #[must_use]
     pub fn is_delivered(&self, flow: FlowKey) -> bool {
-        self.streams
+        self.flow_ios
             .peek_flow(flow)
-            .is_none_or(|stream| stream.ready.is_empty())
+            .is_none_or(|io| io.ready.is_empty())
     }
 
     /// The next SDU of a flow, when its reader has room.
     pub(super) fn next_delivery(&mut self, flow: FlowKey) -> Option<Delivery<P>> {
-        let stream = self.streams.flow(flow)?;
-        let Some((sdu, more)) = stream.pop_ready() else {
-            stream.is_listed = false;
-            if stream.is_closed && stream.ready.is_empty() {
-                self.streams.remove(Owner::Flow(flow));
+        let io = self.flow_ios.flow(flow)?;
+        let Some((sdu, more)) = io.pop_ready() else {
+            io.is_listed = false;
+            if io.is_closed && io.ready.is_empty() {
+                self.flow_ios.remove(Owner::Flow(flow));
             }
             return None;
         };
         self.rmt.counters.sdus_delivered += 1;
-        if stream.ready.is_empty() && stream.room != usize::MAX && !stream.is_closed {
+        if io.ready.is_empty() && io.room != usize::MAX && !io.is_closed {
             // EFCP may hold more, which there was no room for.
             self.pull(Owner::Flow(flow));
         }
@@ -74,13 +74,13 @@ impl<P: Payload> Transfer<P> {
 
     /// Takes from EFCP what the reader has room for.
     pub(super) fn pull(&mut self, owner: Owner) {
-        let Some(stream) = self.streams.get(owner) else {
+        let Some(io) = self.flow_ios.get(owner) else {
             return;
         };
         // After a rollover the rest of the old connection comes first.
-        for cep in stream.ends() {
-            if let Some(end) = self.ends.get_mut(cep) {
-                take_udfs(&mut self.rmt.counters, end, stream, false);
+        for cep in io.connections() {
+            if let Some(instance) = self.connections.get_mut(cep) {
+                take_udfs(&mut self.rmt.counters, instance, io, false);
             }
         }
         self.pulled(owner);
@@ -88,8 +88,10 @@ impl<P: Payload> Transfer<P> {
 
     /// Takes from EFCP everything that has come, whether there is room or not.
     pub(super) fn pull_all(&mut self, owner: Owner, cep: CepId) {
-        if let (Some(stream), Some(end)) = (self.streams.get(owner), self.ends.get_mut(cep)) {
-            take_udfs(&mut self.rmt.counters, end, stream, true);
+        if let (Some(io), Some(instance)) =
+            (self.flow_ios.get(owner), self.connections.get_mut(cep))
+        {
+            take_udfs(&mut self.rmt.counters, instance, io, true);
         }
         self.pulled(owner);
     }
@@ -102,36 +104,36 @@ impl<P: Payload> Transfer<P> {
     }
 
     fn list(&mut self, key: FlowKey) {
-        let Some(stream) = self.streams.flow(key) else {
+        let Some(io) = self.flow_ios.flow(key) else {
             return;
         };
-        if stream.ready.is_empty() {
+        if io.ready.is_empty() {
             return;
         }
-        if !stream.is_listed {
-            stream.is_listed = true;
+        if !io.is_listed {
+            io.is_listed = true;
             self.deliverable.push_back(key);
         }
-        if !stream.is_unkept {
-            stream.is_unkept = true;
+        if !io.is_unkept {
+            io.is_unkept = true;
             self.unkept.push(key);
         }
     }
 
     /// Whole messages of a channel become events.
     fn messages(&mut self, channel: u32) {
-        let Some(stream) = self.streams.get(Owner::Channel(channel)) else {
+        let Some(io) = self.flow_ios.get(Owner::Channel(channel)) else {
             return;
         };
         let mut is_flooded = false;
-        while let Some((piece, more)) = stream.pop_ready() {
-            if stream.message.len() + piece.len() > MESSAGE_BYTES_MAX {
+        while let Some((piece, more)) = io.pop_ready() {
+            if io.message.len() + piece.len() > MESSAGE_BYTES_MAX {
                 is_flooded = true;
                 break;
             }
-            piece.append_to(&mut stream.message);
+            piece.append_to(&mut io.message);
             if !more {
-                let message = core::mem::take(&mut stream.message);
+                let message = core::mem::take(&mut io.message);
                 self.events
                     .push_back(TransferEvent::Channel { channel, message });
             }
@@ -141,47 +143,47 @@ impl<P: Payload> Transfer<P> {
                 owner: Owner::Channel(channel),
                 reason: "a management message is longer than 1 MiB".into(),
             });
-            self.end_of(Owner::Channel(channel));
+            self.close_connections(Owner::Channel(channel));
         }
     }
 }
 
 fn take_udfs<P: Payload>(
     counters: &mut Counters,
-    end: &mut End<P>,
-    stream: &mut Stream<P>,
+    instance: &mut EfcpInstance<P>,
+    io: &mut FlowIo<P>,
     everything: bool,
 ) {
-    let before = lost(end);
+    let before = lost(instance);
     // Without a window nobody would hold the sender back: what there is no room for is dropped.
-    while everything || !end.has_window || stream.room_left() > 0 {
-        let Some(udf) = end.efcp.poll_deliver() else {
+    while everything || !instance.has_window || io.room_left() > 0 {
+        let Some(udf) = instance.efcp.poll_deliver() else {
             break;
         };
-        end.assembler.on_udf(udf);
-        while let Some(piece) = end.assembler.poll() {
-            if !end.has_window && is_dropped(stream, &piece.sdu, piece.more) {
+        instance.assembler.on_udf(udf);
+        while let Some(piece) = instance.assembler.poll() {
+            if !instance.has_window && is_dropped(io, &piece.sdu, piece.more) {
                 counters.drop_one(DropReason::NoRoom);
                 continue;
             }
-            stream.push_ready(piece.sdu, piece.more);
+            io.push_ready(piece.sdu, piece.more);
         }
     }
-    counters.drop_many(DropReason::Delimiting, lost(end) - before);
+    counters.drop_many(DropReason::Delimiting, lost(instance) - before);
 }
 
 /// What the assembler has discarded so far.
-fn lost<P: Payload>(end: &End<P>) -> u64 {
-    let counters = end.assembler.counters();
+fn lost<P: Payload>(instance: &EfcpInstance<P>) -> u64 {
+    let counters = instance.assembler.counters();
     counters.incomplete + counters.too_long + counters.malformed + counters.no_buffer
 }
 
 /// Of a flow without flow control, an SDU for which the reader has no room is dropped, all of it.
-fn is_dropped<P: Payload>(stream: &mut Stream<P>, sdu: &P, more: bool) -> bool {
-    let is_first = !stream.ready.back().is_some_and(|(_, more)| *more);
-    let room = stream.room.min(READY_BYTES_MAX);
-    let has_room = stream.ready_bytes + sdu.len() <= room;
-    let is_dropped = stream.is_skipping || (is_first && !has_room);
-    stream.is_skipping = is_dropped && more;
+fn is_dropped<P: Payload>(io: &mut FlowIo<P>, sdu: &P, more: bool) -> bool {
+    let is_first = !io.ready.back().is_some_and(|(_, more)| *more);
+    let room = io.room.min(READY_BYTES_MAX);
+    let has_room = io.ready_bytes + sdu.len() <= room;
+    let is_dropped = io.is_skipping || (is_first && !has_room);
+    io.is_skipping = is_dropped && more;
     is_dropped
 }

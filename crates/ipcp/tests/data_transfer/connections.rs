@@ -3,7 +3,7 @@
 
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
-use carina_ipcp::{DropReason, Transfer};
+use carina_ipcp::{DataPath, DropReason};
 use carina_wire::Bytes;
 use carina_wire::dif::Address;
 
@@ -42,7 +42,7 @@ fn what_was_written_before_the_end_arrives_before_it() {
     }
     let now = net.now;
     net.members[0].finish(now, FlowKey(3));
-    net.settle();
+    net.run_until_quiet();
     assert!(net.events.is_empty());
     net.write(0, 3, b"too late");
     net.run_until(now + 4_000_000_000);
@@ -66,14 +66,14 @@ fn what_has_come_is_read_after_the_close() {
     for number in 0..8 {
         net.write(0, 3, &sdu(number, 900));
     }
-    net.settle();
+    net.run_until_quiet();
     let mut read = net.take_read(1, 3);
     assert_eq!(read.len(), 2);
     net.members[1].close(now, Owner::Flow(FlowKey(3)));
     assert!(!net.members[1].is_delivered(FlowKey(3)));
     while !net.members[1].is_delivered(FlowKey(3)) {
         net.members[1].set_delivery_room(now, FlowKey(3), 1000);
-        net.settle();
+        net.run_until_quiet();
         read.extend(net.take_read(1, 3));
     }
     assert!(
@@ -92,7 +92,7 @@ fn a_key_may_be_used_again_and_old_pdus_find_nobody() {
     net.flow(0, 1, 3, &cubes()[2]);
     net.stopped = vec![(0, 0)];
     net.write(0, 3, b"of the old flow");
-    net.settle();
+    net.run_until_quiet();
     let now = net.now;
     for member in &mut net.members {
         member.close(now, Owner::Flow(FlowKey(3)));
@@ -126,7 +126,7 @@ fn a_flow_moves_to_a_new_connection_and_loses_nothing() {
         net.members[1].connect(now, ceps[1], Address(1), ceps[0]);
         net.members[0].switch_to(now, FlowKey(3), ceps[0]);
         write(&mut net, 30);
-        net.settle();
+        net.run_until_quiet();
         net.members[1].switch_to(now, FlowKey(3), ceps[1]);
         write(&mut net, 30);
         net.run_until(now + 60_000_000_000);
@@ -139,7 +139,7 @@ fn a_flow_moves_to_a_new_connection_and_loses_nothing() {
             net.members[member].show(&mut objects);
             let connections = objects
                 .iter()
-                .filter(|object| object.path.starts_with("/transfer/connections/"));
+                .filter(|object| object.path.starts_with("/data-transfer/connections/"));
             assert_eq!(connections.count(), 1, "the old one has gone");
         }
     }
@@ -156,10 +156,10 @@ fn sequence_numbers_of_two_bytes_ask_for_a_new_connection() {
     for number in 0..50_000 {
         net.write(0, 1, &[number as u8]);
         if number % 100 == 0 {
-            net.settle();
+            net.run_until_quiet();
         }
     }
-    net.settle();
+    net.run_until_quiet();
     let rollover = TransferEvent::Rollover {
         owner: Owner::Flow(FlowKey(1)),
     };
@@ -201,7 +201,7 @@ fn too_long_sdus_are_refused_without_delimiting() {
         net.write(0, 1, &sdu(2, 1482));
     }
     net.write(0, 1, &sdu(3, 1481));
-    net.settle();
+    net.run_until_quiet();
     assert_eq!(net.take_read(1, 1), [sdu(1, 1481), sdu(3, 1481)]);
     assert_eq!(net.dropped(0, DropReason::SduTooLong), 3);
     assert_eq!(net.notices(0, "1481"), 1, "told once, with what would fit");
@@ -218,7 +218,7 @@ fn ten_thousand_flows_at_once() {
     for key in 0..10_000 {
         net.write(0, key, &sdu(key as usize, 100));
         if key % 50 == 0 {
-            net.settle();
+            net.run_until_quiet();
         }
     }
     net.run_until(net.now + 500_000_000);
@@ -242,11 +242,11 @@ fn ten_thousand_flows_at_once() {
 /// Two members of an upper DIF whose N-1 flow is a flow of a lower DIF of two members.
 struct Stack {
     lower: Net,
-    upper: [Transfer<Bytes>; 2],
+    upper: [DataPath<Bytes>; 2],
 }
 
 impl Stack {
-    fn settle(&mut self) -> Vec<Vec<u8>> {
+    fn run_until_quiet(&mut self) -> Vec<Vec<u8>> {
         let mut read = Vec::new();
         let now = self.lower.now;
         let port = N1Port(0);
@@ -266,9 +266,9 @@ impl Stack {
                         read.push(std::mem::take(&mut halves[index]));
                     }
                 }
-                member.settle();
+                member.release_burst();
             }
-            self.lower.settle();
+            self.lower.run_until_quiet();
             for index in [0, 1] {
                 for sdu in self.lower.take_read(index, 0) {
                     self.upper[index].on_pdu(now, port, Bytes::from(sdu));
@@ -295,7 +295,7 @@ fn a_dif_over_a_dif_with_pdus_of_any_size() {
             let mut props = crate::data_transfer::net::props();
             props.sdu_max = upper_max as usize;
             let upper = [0usize, 1].map(|index| {
-                let mut member = Transfer::new(carina_ipcp::Catalogue::standard(), 40);
+                let mut member = DataPath::new(carina_ipcp::Catalogue::standard(), 40);
                 member.configure(0, &upper_config).unwrap();
                 member.set_address(Address(index as u64 + 1));
                 member.add_n1(N1Port(0), &props);
@@ -317,7 +317,7 @@ fn a_dif_over_a_dif_with_pdus_of_any_size() {
             let mut read = Vec::new();
             for sdu in &sent {
                 stack.upper[0].on_sdu(now, FlowKey(8), Bytes::from(sdu.clone()), false);
-                read.extend(stack.settle());
+                read.extend(stack.run_until_quiet());
             }
             assert!(read == sent, "{upper_max} over {}", lower_cube.name);
         }

@@ -16,7 +16,7 @@ mod aead;
 mod lifetime;
 mod replay;
 
-use carina_ipcp::seal::{Reject, Sealer};
+use carina_ipcp::security::{Reject, SduProtection};
 
 pub use aead::{Aead, Cipher};
 pub use lifetime::Lifetime;
@@ -99,7 +99,7 @@ impl Protection {
         }
     }
 
-    fn open_outer(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+    fn unprotect_outer(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         match &mut self.outer {
             Outer::Plain => Ok(()),
             Outer::Crc32 => {
@@ -109,12 +109,12 @@ impl Protection {
                     false => Err(Reject::Checksum),
                 }
             }
-            Outer::Aead(aead) => aead.open(pdu),
+            Outer::Aead(aead) => aead.unprotect(pdu),
         }
     }
 }
 
-impl Sealer for Protection {
+impl SduProtection for Protection {
     fn overhead(&self) -> usize {
         let sent = if self.lifetime.is_some() { SENT_LEN } else { 0 };
         sent + INFO_LEN + self.outer_len()
@@ -126,9 +126,9 @@ impl Sealer for Protection {
         }
     }
 
-    fn seal(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+    fn protect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         let is_compressed = self.deflate(pdu);
-        let padding = SEALED_MIN.saturating_sub(pdu.len() + self.overhead());
+        let padding = PROTECTED_MIN.saturating_sub(pdu.len() + self.overhead());
         pdu.resize(pdu.len() + padding, 0);
         if let Some(lifetime) = &self.lifetime {
             pdu.extend_from_slice(&lifetime.stamp().to_be_bytes());
@@ -141,13 +141,13 @@ impl Sealer for Protection {
                 let sum = crc32fast::hash(pdu);
                 pdu.extend_from_slice(&sum.to_be_bytes());
             }
-            Outer::Aead(aead) => aead.seal(pdu)?,
+            Outer::Aead(aead) => aead.protect(pdu)?,
         }
         Ok(())
     }
 
-    fn open(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
-        self.open_outer(pdu)?;
+    fn unprotect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+        self.unprotect_outer(pdu)?;
         let [info] = take(pdu)?;
         if let Some(lifetime) = &mut self.lifetime {
             let sent = u32::from_be_bytes(take(pdu)?);
@@ -183,7 +183,7 @@ fn take<const N: usize>(pdu: &mut Vec<u8>) -> Result<[u8; N], Reject> {
 
 /// Shortest protected PDU: the least payload of an Ethernet frame. A network card would pad a
 /// shorter one, and its end could not be found.
-pub const SEALED_MIN: usize = 46;
+pub const PROTECTED_MIN: usize = 46;
 
 /// Below this, compression gains nothing.
 const COMPRESS_MIN: usize = 64;

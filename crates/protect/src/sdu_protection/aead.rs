@@ -7,7 +7,7 @@ use aws_lc_rs::aead::{
     AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
 };
 use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
-use carina_ipcp::seal::Reject;
+use carina_ipcp::security::Reject;
 
 use super::replay::Replay;
 
@@ -99,7 +99,7 @@ impl Aead {
     }
 
     /// Encrypts in place and appends tag and counter.
-    pub fn seal(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+    pub fn protect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
         let counter = self.next;
         if counter == u64::MAX {
             return Err(Reject::Exhausted);
@@ -115,14 +115,14 @@ impl Aead {
         Ok(())
     }
 
-    /// Undoes [`Aead::seal`] of the other side.
-    pub fn open(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
-        let sealed = pdu.len().checked_sub(COUNTER_LEN).ok_or(Reject::Short)?;
-        if sealed < TAG_LEN {
+    /// Undoes [`Aead::protect`] of the other side.
+    pub fn unprotect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject> {
+        let protected = pdu.len().checked_sub(COUNTER_LEN).ok_or(Reject::Short)?;
+        if protected < TAG_LEN {
             return Err(Reject::Short);
         }
         let mut counter = [0; COUNTER_LEN];
-        counter.copy_from_slice(&pdu[sealed..]);
+        counter.copy_from_slice(&pdu[protected..]);
         let counter = u64::from_be_bytes(counter);
         if counter == u64::MAX {
             return Err(Reject::Forged);
@@ -138,7 +138,7 @@ impl Aead {
         let key = self.receiving.key(epoch)?;
         let plain = key
             .key
-            .open_in_place(key.nonce(counter), Aad::empty(), &mut pdu[..sealed])
+            .open_in_place(key.nonce(counter), Aad::empty(), &mut pdu[..protected])
             .map_err(|_| Reject::Forged)?
             .len();
         self.replay.accept(counter);

@@ -16,11 +16,11 @@ pub(super) enum Timer {
 /// its owner says when it is due in truth. So a timer that is pushed back with every PDU costs
 /// nothing with every PDU.
 #[derive(Debug, Default)]
-pub(super) struct Deadlines {
+pub(super) struct TimerQueue {
     heap: BinaryHeap<Reverse<(u64, Timer)>>,
 }
 
-impl Deadlines {
+impl TimerQueue {
     /// Notes that `timer` is due at `at`. `armed` is the earliest deadline in the heap for it, 0
     /// for none; it is kept by the owner.
     #[inline]
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn earlier_deadlines_are_noted_and_later_ones_wait_for_the_earlier() {
-        let mut deadlines = Deadlines::default();
+        let mut deadlines = TimerQueue::default();
         let mut armed = 0;
         deadlines.arm(Timer::Connection(1), Some(50), &mut armed);
         deadlines.arm(Timer::Connection(1), Some(90), &mut armed);

@@ -4,7 +4,7 @@
 
 /// See the module. The default is what this implementation does among its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Habits {
+pub struct EfcpProfile {
     /// Which sequence number a run begins with.
     pub first: FirstNumber,
     /// Every data PDU has the data run flag, not only the first of a run. A receiver takes it for
@@ -56,10 +56,10 @@ pub enum Stall {
     Repeat,
 }
 
-impl Habits {
+impl EfcpProfile {
     /// EFCP of rlite: its first PDU has number 0 and the data run flag; a control PDU tells what is
     /// expected next and the window, and when it was lost a duplicate brings another.
-    pub const RLITE: Habits = Habits {
+    pub const RLITE: EfcpProfile = EfcpProfile {
         first: FirstNumber::Zero,
         drf_on_every: false,
         takes_any_first: true,
@@ -72,7 +72,7 @@ impl Habits {
     };
 
     /// EFCP of IRATI: random numbers, the data run flag on every PDU, and an answer to every PDU.
-    pub const IRATI: Habits = Habits {
+    pub const IRATI: EfcpProfile = EfcpProfile {
         first: FirstNumber::AfterRandom,
         drf_on_every: true,
         takes_any_first: true,
@@ -85,9 +85,9 @@ impl Habits {
     };
 }
 
-impl Default for Habits {
-    fn default() -> Habits {
-        Habits {
+impl Default for EfcpProfile {
+    fn default() -> EfcpProfile {
+        EfcpProfile {
             first: FirstNumber::Random,
             drf_on_every: false,
             takes_any_first: false,
@@ -115,13 +115,13 @@ mod tests {
                 credit_max: 50,
                 initial_credit: 50,
             }),
-            habits: Habits {
+            profile: EfcpProfile {
                 first,
                 drf_on_every,
                 takes_any_first: true,
                 selective: false,
                 wraps: true,
-                ..Habits::default()
+                ..EfcpProfile::default()
             },
             ..ConnectionConfig::default()
         };

@@ -20,7 +20,7 @@ use crate::data_transfer::api::Owner;
 ///              beyond)                                                     has room)
 /// ```
 #[derive(Debug)]
-pub(super) struct Stream<P> {
+pub(super) struct FlowIo<P> {
     pub(super) owner: Owner,
     pub(super) delimiter: Delimiter<P>,
     /// The connection that carries what is written. 0 for none yet.
@@ -50,7 +50,7 @@ pub(super) struct Stream<P> {
     /// A reliable flow has lost what was written: nothing that was written after it is sent.
     pub(super) broken: Option<Box<str>>,
     /// It was said that an SDU is too long.
-    pub(super) is_refusal_told: bool,
+    pub(super) is_refusal_reported: bool,
     /// In the list of flows that have something for their readers.
     pub(super) is_listed: bool,
     /// In the list of flows whose memory may be the burst's.
@@ -69,9 +69,9 @@ pub(super) struct Stream<P> {
     pub(super) is_closed: bool,
 }
 
-impl<P: Payload> Stream<P> {
-    pub(super) fn new(owner: Owner, delimiter: Delimiter<P>) -> Stream<P> {
-        Stream {
+impl<P: Payload> FlowIo<P> {
+    pub(super) fn new(owner: Owner, delimiter: Delimiter<P>) -> FlowIo<P> {
+        FlowIo {
             owner,
             delimiter,
             current: CepId(0),
@@ -89,7 +89,7 @@ impl<P: Payload> Stream<P> {
             message: Vec::new(),
             is_skipping: false,
             broken: None,
-            is_refusal_told: false,
+            is_refusal_reported: false,
             is_listed: false,
             is_unkept: false,
             is_held: false,
@@ -102,7 +102,7 @@ impl<P: Payload> Stream<P> {
     }
 
     /// Its connections.
-    pub(super) fn ends(&self) -> impl Iterator<Item = CepId> + use<P> {
+    pub(super) fn connections(&self) -> impl Iterator<Item = CepId> + use<P> {
         [self.old, self.current, self.next]
             .into_iter()
             .filter(|cep| cep.0 != 0)
@@ -187,18 +187,18 @@ fn keep_all<P: Payload>(queue: &mut VecDeque<(P, bool)>, kept: &mut usize) -> u6
 
 /// All streams of an IPCP.
 #[derive(Debug)]
-pub(super) struct Streams<P> {
-    flows: Vec<Option<Box<Stream<P>>>>,
-    channels: BTreeMap<u32, Box<Stream<P>>>,
+pub(super) struct FlowIoTable<P> {
+    flows: Vec<Option<Box<FlowIo<P>>>>,
+    channels: BTreeMap<u32, Box<FlowIo<P>>>,
     count: usize,
 }
 
 /// Flows have numbers below this.
 const FLOWS_MAX: usize = 1 << 22;
 
-impl<P: Payload> Streams<P> {
-    pub(super) fn new() -> Streams<P> {
-        Streams {
+impl<P: Payload> FlowIoTable<P> {
+    pub(super) fn new() -> FlowIoTable<P> {
+        FlowIoTable {
             flows: Vec::new(),
             channels: BTreeMap::new(),
             count: 0,
@@ -211,26 +211,26 @@ impl<P: Payload> Streams<P> {
     }
 
     #[inline]
-    pub(super) fn flow(&mut self, key: FlowKey) -> Option<&mut Stream<P>> {
+    pub(super) fn flow(&mut self, key: FlowKey) -> Option<&mut FlowIo<P>> {
         self.flows.get_mut(key.0 as usize)?.as_deref_mut()
     }
 
-    pub(super) fn peek_flow(&self, key: FlowKey) -> Option<&Stream<P>> {
+    pub(super) fn peek_flow(&self, key: FlowKey) -> Option<&FlowIo<P>> {
         self.flows.get(key.0 as usize)?.as_deref()
     }
 
     #[inline]
-    pub(super) fn get(&mut self, owner: Owner) -> Option<&mut Stream<P>> {
+    pub(super) fn get(&mut self, owner: Owner) -> Option<&mut FlowIo<P>> {
         match owner {
             Owner::Flow(key) => self.flow(key),
-            Owner::Channel(channel) => self.channels.get_mut(&channel).map(|stream| &mut **stream),
+            Owner::Channel(channel) => self.channels.get_mut(&channel).map(|io| &mut **io),
         }
     }
 
     /// Adds a stream in place of one with the same owner. False when the number is too large.
-    pub(super) fn insert(&mut self, stream: Stream<P>) -> bool {
-        let stream = Box::new(stream);
-        match stream.owner {
+    pub(super) fn insert(&mut self, io: FlowIo<P>) -> bool {
+        let io = Box::new(io);
+        match io.owner {
             Owner::Flow(key) => {
                 let index = key.0 as usize;
                 if index >= FLOWS_MAX {
@@ -240,21 +240,21 @@ impl<P: Payload> Streams<P> {
                     self.flows.resize_with(index + 1, || None);
                 }
                 self.count += usize::from(self.flows[index].is_none());
-                self.flows[index] = Some(stream);
+                self.flows[index] = Some(io);
             }
             Owner::Channel(channel) => {
-                self.channels.insert(channel, stream);
+                self.channels.insert(channel, io);
             }
         }
         true
     }
 
-    pub(super) fn remove(&mut self, owner: Owner) -> Option<Box<Stream<P>>> {
+    pub(super) fn remove(&mut self, owner: Owner) -> Option<Box<FlowIo<P>>> {
         match owner {
             Owner::Flow(key) => {
-                let stream = self.flows.get_mut(key.0 as usize)?.take()?;
+                let io = self.flows.get_mut(key.0 as usize)?.take()?;
                 self.count -= 1;
-                Some(stream)
+                Some(io)
             }
             Owner::Channel(channel) => self.channels.remove(&channel),
         }

@@ -8,7 +8,7 @@ use crate::config::PolicySpec;
 
 /// SDU protection of one N-1 flow: what is done to a PDU before it goes down and undone when it
 /// comes up. One per N-1 flow and direction pair.
-pub trait Sealer {
+pub trait SduProtection {
     /// Bytes that it adds at most; but the result may be as long as 46 bytes however short the
     /// PDU is, so that no medium has to pad it.
     fn overhead(&self) -> usize;
@@ -21,13 +21,13 @@ pub trait Sealer {
     ///
     /// # Errors
     /// When no more PDUs may be sent under this key; the N-1 flow must be re-keyed.
-    fn seal(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject>;
+    fn protect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject>;
 
     /// Checks a protected PDU and strips the protection, in place. Hostile input is expected.
     ///
     /// # Errors
     /// Why the PDU is to be discarded; counted under that reason.
-    fn open(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject>;
+    fn unprotect(&mut self, pdu: &mut Vec<u8>) -> Result<(), Reject>;
 }
 
 /// Why protection discards a PDU.
@@ -93,12 +93,12 @@ pub trait Toolbox {
     ///
     /// # Errors
     /// What is wrong with the policy, or that it needs a secret and there is none.
-    fn sealer(
+    fn sdu_protection(
         &mut self,
         spec: &PolicySpec,
         is_initiator: bool,
         secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn Sealer>>, String>;
+    ) -> Result<Option<Box<dyn SduProtection>>, String>;
 
     /// Policies that this toolbox has, for the catalogue.
     fn list(&self) -> Vec<PolicyRow>;

@@ -18,14 +18,14 @@ use carina_wire::dif::CepId;
 /// Place 0 is not used, since CEP-id 0 is none. A CEP-id that was given back rests for the time
 /// that delta-t asks for, unless the width leaves no other.
 #[derive(Debug)]
-pub(super) struct Ceps<T> {
+pub(super) struct CepIdTable<T> {
     place_bits: u32,
     generations: u32,
     fixed: u32,
     places: Vec<Place<T>>,
     free: VecDeque<u32>,
-    /// CEP-ids that rest, and until when; at most [`RESTING_MAX`].
-    resting: BTreeMap<u32, u64>,
+    /// CEP-ids that rest, and until when; at most [`QUARANTINED_MAX`].
+    quarantined: BTreeMap<u32, u64>,
     /// The same in the order in which they were given back.
     order: VecDeque<(u64, u32)>,
     in_use: usize,
@@ -39,7 +39,7 @@ struct Place<T> {
 }
 
 /// Most CEP-ids that are remembered to be resting.
-const RESTING_MAX: usize = 65_536;
+const QUARANTINED_MAX: usize = 65_536;
 /// Free places that are looked at before the table grows.
 const TRIES: usize = 8;
 /// The bit that CEP-ids of management channels have and those of flows have not.
@@ -51,29 +51,29 @@ pub(super) fn is_channel(cep: CepId) -> bool {
     cep.0 >> 15 == 1
 }
 
-impl<T> Ceps<T> {
+impl<T> CepIdTable<T> {
     /// A table for the flows of a DIF with CEP-ids of `width` bytes: 1, 2 or 4.
-    pub(super) fn of_flows(width: u8) -> Ceps<T> {
+    pub(super) fn of_flows(width: u8) -> CepIdTable<T> {
         match width {
-            1 => Ceps::new(7, 1, 0),
-            2 => Ceps::new(14, 1, 0),
-            _ => Ceps::new(20, 11, 1 << 31),
+            1 => CepIdTable::new(7, 1, 0),
+            2 => CepIdTable::new(14, 1, 0),
+            _ => CepIdTable::new(20, 11, 1 << 31),
         }
     }
 
     /// A table for management channels, whose CEP-ids have two bytes in every DIF.
-    pub(super) fn of_channels() -> Ceps<T> {
-        Ceps::new(12, 3, CHANNEL)
+    pub(super) fn of_channels() -> CepIdTable<T> {
+        CepIdTable::new(12, 3, CHANNEL)
     }
 
-    fn new(place_bits: u32, generation_bits: u32, fixed: u32) -> Ceps<T> {
-        Ceps {
+    fn new(place_bits: u32, generation_bits: u32, fixed: u32) -> CepIdTable<T> {
+        CepIdTable {
             place_bits,
             generations: 1 << generation_bits,
             fixed,
             places: alloc::vec![Place { cep: 0, user: None }],
             free: VecDeque::new(),
-            resting: BTreeMap::new(),
+            quarantined: BTreeMap::new(),
             order: VecDeque::new(),
             in_use: 0,
         }
@@ -115,12 +115,12 @@ impl<T> Ceps<T> {
 
     /// Gives a CEP-id to a user. `None` when all are in use.
     pub(super) fn insert(&mut self, now: u64, make: impl FnOnce(CepId) -> T) -> Option<CepId> {
-        self.wake(now);
+        self.end_quarantines(now);
         let cep = self
-            .rested(TRIES)
-            .or_else(|| self.fresh())
-            .or_else(|| self.rested(usize::MAX))
-            .or_else(|| self.tired())?;
+            .reuse(TRIES)
+            .or_else(|| self.new_place())
+            .or_else(|| self.reuse(usize::MAX))
+            .or_else(|| self.reuse_oldest())?;
         let at = self.place_of(CepId(cep));
         let place = &mut self.places[at];
         place.cep = cep;
@@ -135,8 +135,8 @@ impl<T> Ceps<T> {
         let place = self.places.get_mut(at).filter(|place| place.cep == cep.0)?;
         let user = place.user.take()?;
         self.free.push_back(at as u32);
-        if self.resting.len() < RESTING_MAX {
-            self.resting.insert(cep.0, until);
+        if self.quarantined.len() < QUARANTINED_MAX {
+            self.quarantined.insert(cep.0, until);
             self.order.push_back((until, cep.0));
         }
         self.in_use -= 1;
@@ -144,13 +144,13 @@ impl<T> Ceps<T> {
     }
 
     /// Forgets who has rested enough.
-    fn wake(&mut self, now: u64) {
+    fn end_quarantines(&mut self, now: u64) {
         while let Some(&(until, cep)) = self.order.front()
-            && (until <= now || self.order.len() > RESTING_MAX)
+            && (until <= now || self.order.len() > QUARANTINED_MAX)
         {
             self.order.pop_front();
-            if self.resting.get(&cep) == Some(&until) {
-                self.resting.remove(&cep);
+            if self.quarantined.get(&cep) == Some(&until) {
+                self.quarantined.remove(&cep);
             }
         }
     }
@@ -161,12 +161,12 @@ impl<T> Ceps<T> {
     }
 
     /// A CEP-id of a free place that does not rest.
-    fn rested(&mut self, tries: usize) -> Option<u32> {
+    fn reuse(&mut self, tries: usize) -> Option<u32> {
         for _ in 0..self.free.len().min(tries) {
             let at = self.free.pop_front()?;
             if let Some(cep) = self
                 .candidates(at)
-                .find(|cep| !self.resting.contains_key(cep))
+                .find(|cep| !self.quarantined.contains_key(cep))
             {
                 return Some(cep);
             }
@@ -176,7 +176,7 @@ impl<T> Ceps<T> {
     }
 
     /// A CEP-id of a new place.
-    fn fresh(&mut self) -> Option<u32> {
+    fn new_place(&mut self) -> Option<u32> {
         let at = self.places.len();
         if at >> self.place_bits != 0 {
             return None;
@@ -186,12 +186,12 @@ impl<T> Ceps<T> {
     }
 
     /// The CEP-id that has rested longest of the place that has been free longest.
-    fn tired(&mut self) -> Option<u32> {
+    fn reuse_oldest(&mut self) -> Option<u32> {
         let at = self.free.pop_front()?;
         let cep = self
             .candidates(at)
-            .min_by_key(|cep| self.resting.get(cep).copied().unwrap_or(0))?;
-        self.resting.remove(&cep);
+            .min_by_key(|cep| self.quarantined.get(cep).copied().unwrap_or(0))?;
+        self.quarantined.remove(&cep);
         Some(cep)
     }
 
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn a_cep_is_not_given_again_while_it_rests_and_others_are_there() {
-        let mut ceps = Ceps::of_flows(1);
+        let mut ceps = CepIdTable::of_flows(1);
         let mut given = BTreeSet::new();
         for _ in 0..254 {
             let cep = ceps.insert(0, |cep| cep).unwrap();
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn all_places_can_be_in_use_and_old_ids_find_nothing() {
-        let mut ceps = Ceps::of_flows(1);
+        let mut ceps = CepIdTable::of_flows(1);
         let all: BTreeSet<_> = (0..127)
             .map(|_| ceps.insert(0, |cep| cep).unwrap())
             .collect();
@@ -243,7 +243,7 @@ mod tests {
 
     #[test]
     fn ten_thousand_fit_in_two_bytes() {
-        let mut ceps = Ceps::of_flows(2);
+        let mut ceps = CepIdTable::of_flows(2);
         for _ in 0..16_383 {
             let cep = ceps.insert(0, |cep| cep).unwrap();
             assert!(cep.0 < 65_536 && !is_channel(cep));
@@ -253,8 +253,8 @@ mod tests {
 
     #[test]
     fn channels_and_flows_have_different_ids() {
-        let mut channels = Ceps::of_channels();
-        let mut wide = Ceps::of_flows(4);
+        let mut channels = CepIdTable::of_channels();
+        let mut wide = CepIdTable::of_flows(4);
         for round in 0..20_000 {
             let cep = channels.insert(round, |cep| cep).unwrap();
             assert!(is_channel(cep) && cep.0 < 65_536);

@@ -8,16 +8,16 @@ use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, Pci, PduType, QosId, Syntax};
 
 use super::counters::DropReason;
-use super::deadlines::Timer;
 use super::dialect::NEIGHBOUR;
-use super::port::Lane;
-use super::rmt::{Hop, Rmt};
+use super::port::QueueClass;
+use super::rmt::{NextHop, Rmt};
+use super::timers::Timer;
 use crate::config::QosCube;
 use crate::data_transfer::api::Owner;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct End<P> {
+pub(super) struct EfcpInstance<P> {
     pub(super) efcp: Connection<P>,
     pub(super) assembler: Assembler<P>,
     pub(super) owner: Owner,
@@ -25,7 +25,7 @@ pub(super) struct End<P> {
     pub(super) remote: Address,
     pub(super) remote_cep: CepId,
     pub(super) qos: QosId,
-    pub(super) lane: Lane,
+    pub(super) queue_class: QueueClass,
     /// The only N-1 flow that its PDUs may take.
     pub(super) pinned: Option<u32>,
     pub(super) has_window: bool,
@@ -44,20 +44,20 @@ pub(super) struct End<P> {
     pub(super) close_at: u64,
     /// When the last PDU of the other side came.
     pub(super) heard_at: u64,
-    way: Hop,
-    /// The RMT's epoch in which `way` was found; 0 for none.
-    way_epoch: u32,
+    next_hop: NextHop,
+    /// The forwarding generation in which `next_hop` was found; 0 for none.
+    forwarding_generation: u32,
 }
 
 /// What an end needs at its birth.
-pub(super) struct EndConfig<'a, P> {
+pub(super) struct EfcpInstanceConfig<'a, P> {
     pub(super) efcp: Connection<P>,
     pub(super) assembler: Assembler<P>,
     pub(super) owner: Owner,
     pub(super) cep: CepId,
     pub(super) cube: &'a QosCube,
     pub(super) qos: QosId,
-    pub(super) lane: Lane,
+    pub(super) queue_class: QueueClass,
     pub(super) pinned: Option<u32>,
     pub(super) quarantine: u64,
     /// Longest UDF in bytes.
@@ -66,10 +66,10 @@ pub(super) struct EndConfig<'a, P> {
     pub(super) credit_max: u32,
 }
 
-impl<P: Payload> End<P> {
-    pub(super) fn new(config: EndConfig<'_, P>) -> End<P> {
+impl<P: Payload> EfcpInstance<P> {
+    pub(super) fn new(config: EfcpInstanceConfig<'_, P>) -> EfcpInstance<P> {
         let cube = config.cube;
-        End {
+        EfcpInstance {
             efcp: config.efcp,
             assembler: config.assembler,
             owner: config.owner,
@@ -77,7 +77,7 @@ impl<P: Payload> End<P> {
             remote: Address::NONE,
             remote_cep: CepId(0),
             qos: config.qos,
-            lane: config.lane,
+            queue_class: config.queue_class,
             pinned: config.pinned,
             has_window: cube.window.is_some() || cube.retransmission,
             is_reliable: cube.retransmission,
@@ -90,8 +90,8 @@ impl<P: Payload> End<P> {
             armed: 0,
             close_at: 0,
             heard_at: 0,
-            way: Hop::Here,
-            way_epoch: 0,
+            next_hop: NextHop::Local,
+            forwarding_generation: 0,
         }
     }
 
@@ -145,8 +145,8 @@ impl<P: Payload> End<P> {
             ecn: false,
             seq: pdu.seq,
         };
-        let way = match self.way(rmt) {
-            Ok(way) => way,
+        let next_hop = match self.next_hop(rmt) {
+            Ok(next_hop) => next_hop,
             Err(reason) => return rmt.counters.drop_one(reason),
         };
         let len = pdu.udf.as_ref().map_or(0, Payload::len);
@@ -164,47 +164,47 @@ impl<P: Payload> End<P> {
             Some(mut udf) if header_len <= rmt.prepend_max => {
                 (udf.prepend(header).then_some(udf), false)
             }
-            Some(udf) => (rmt.seal(whole(header, &udf)), true),
-            None => (rmt.seal(header.to_vec()), true),
+            Some(udf) => (rmt.with_checksum(whole(header, &udf)), true),
+            None => (rmt.with_checksum(header.to_vec()), true),
         };
         let Some(whole) = whole else {
             return rmt.counters.drop_one(DropReason::NoBuffer);
         };
-        match way {
-            Hop::Here => {
+        match next_hop {
+            NextHop::Local => {
                 rmt.counters.pdus_looped += 1;
                 rmt.looped.push_back(whole);
             }
-            Hop::Port(port) => rmt.queue(port, self.lane, whole, is_kept),
+            NextHop::Port(port) => rmt.queue(port, self.queue_class, whole, is_kept),
         }
         debug_assert!(pdu.kind != PduType::Management);
     }
 
     #[inline]
-    fn way(&mut self, rmt: &Rmt<P>) -> Result<Hop, DropReason> {
+    fn next_hop(&mut self, rmt: &Rmt<P>) -> Result<NextHop, DropReason> {
         if let Some(port) = self.pinned {
-            return Ok(Hop::Port(port));
+            return Ok(NextHop::Port(port));
         }
-        if self.way_epoch == rmt.epoch && !rmt.is_spread_by_pdu() {
-            return Ok(self.way);
+        if self.forwarding_generation == rmt.forwarding_generation && !rmt.is_spread_by_pdu() {
+            return Ok(self.next_hop);
         }
-        let way = rmt.way(self.remote, self.remote_cep, self.cep)?;
-        (self.way, self.way_epoch) = (way, rmt.epoch);
-        Ok(way)
+        let next_hop = rmt.next_hop(self.remote, self.remote_cep, self.cep)?;
+        (self.next_hop, self.forwarding_generation) = (next_hop, rmt.forwarding_generation);
+        Ok(next_hop)
     }
 
     /// Bytes that its flow may add to the queue of its next hop; none is known without a way.
     #[inline]
     pub(super) fn queue_room(&mut self, rmt: &Rmt<P>) -> (Option<u32>, usize) {
-        let Lane::Class(class) = self.lane else {
+        let QueueClass::Cube(class) = self.queue_class else {
             return (None, usize::MAX);
         };
-        match self.way(rmt) {
-            Ok(Hop::Port(index)) => match rmt.port(index) {
+        match self.next_hop(rmt) {
+            Ok(NextHop::Port(index)) => match rmt.port(index) {
                 Some(port) => (Some(index), port.own_room(class)),
                 None => (None, LOST_ROOM),
             },
-            Ok(Hop::Here) | Err(_) => (None, LOST_ROOM),
+            Ok(NextHop::Local) | Err(_) => (None, LOST_ROOM),
         }
     }
 
@@ -225,7 +225,7 @@ impl<P: Payload> End<P> {
         }
         // A deadline that is over already must not come up twice in one turn.
         let at = at.map(|at| at.max(rmt.now.saturating_add(1)));
-        rmt.deadlines
+        rmt.timers
             .arm(Timer::Connection(self.cep.0), at, &mut self.armed);
     }
 }

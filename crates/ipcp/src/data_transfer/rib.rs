@@ -6,24 +6,29 @@ use alloc::vec::Vec;
 
 use carina_wire::Payload;
 
-use super::Transfer;
+use super::DataPath;
 use super::port::Port;
 use crate::api::{RibObject, Scalar};
 use crate::data_transfer::api::Owner;
 
-impl<P: Payload> Transfer<P> {
+impl<P: Payload> DataPath<P> {
     pub(super) fn describe(&self, out: &mut Vec<RibObject>) {
         out.push(self.counters_object());
-        for (cep, end) in self.ends.flows.iter().chain(self.ends.channels.iter()) {
+        for (cep, instance) in self
+            .connections
+            .flows
+            .iter()
+            .chain(self.connections.channels.iter())
+        {
             let mut fields = Fields::default();
-            match end.owner {
+            match instance.owner {
                 Owner::Flow(key) => fields.uint("flow", u64::from(key.0)),
                 Owner::Channel(channel) => fields.uint("channel", u64::from(channel)),
             }
-            fields.uint("cube", u64::from(end.qos.0));
-            fields.uint("remote-address", end.remote.0);
-            fields.uint("remote-cep", u64::from(end.remote_cep.0));
-            let efcp = end.efcp.counters();
+            fields.uint("cube", u64::from(instance.qos.0));
+            fields.uint("remote-address", instance.remote.0);
+            fields.uint("remote-cep", u64::from(instance.remote_cep.0));
+            let efcp = instance.efcp.counters();
             fields.uint("sent", efcp.sent);
             fields.uint("sent-again", efcp.retransmitted);
             fields.uint("received", efcp.received);
@@ -33,7 +38,7 @@ impl<P: Payload> Transfer<P> {
             for (reason, count) in efcp.discards().filter(|(_, count)| *count > 0) {
                 fields.uint(&format!("discarded-{}", reason.label()), count);
             }
-            out.push(fields.object(format!("/transfer/connections/{cep}"), "connection"));
+            out.push(fields.object(format!("/data-transfer/connections/{cep}"), "connection"));
         }
         for port in self.rmt.ports() {
             out.push(port_object(port, self.rmt.table.neighbour_of(port.n1.0)));
@@ -47,9 +52,9 @@ impl<P: Payload> Transfer<P> {
                 fields.list("next", list(&route.next));
                 fields.list("alternates", list(&route.alternates));
             }
-            let ports = entry.hops.iter().flatten();
+            let ports = entry.next_hops.iter().flatten();
             fields.list("n1", ports.map(ToString::to_string).collect());
-            out.push(fields.object(format!("/transfer/forwarding/{dst}"), "forwarding"));
+            out.push(fields.object(format!("/data-transfer/forwarding/{dst}"), "forwarding"));
         }
     }
 
@@ -66,9 +71,9 @@ impl<P: Payload> Transfer<P> {
         fields.uint("pdus-looped", counters.pdus_looped);
         fields.uint("pdus-marked", counters.pdus_marked);
         fields.uint("pdus-moved", counters.pdus_moved);
-        fields.uint("flows", self.streams.flow_count() as u64);
-        fields.uint("connections", self.ends.flows.len() as u64);
-        fields.uint("channels", self.ends.channels.len() as u64);
+        fields.uint("flows", self.flow_ios.flow_count() as u64);
+        fields.uint("connections", self.connections.flows.len() as u64);
+        fields.uint("channels", self.connections.channels.len() as u64);
         for (reason, count) in counters.drops() {
             fields.uint(&format!("dropped-{}", reason.name()), count);
         }
@@ -87,7 +92,7 @@ fn port_object<P: Payload>(
         fields.uint("neighbour", neighbour.0);
     }
     fields.uint("sdu-max", port.props.sdu_max as u64);
-    fields.flag("protected", port.sealer.is_some());
+    fields.flag("protected", port.protection.is_some());
     fields.flag("blocked", port.is_blocked);
     let (pdus, bytes) = port.depth();
     fields.uint("queued-pdus", pdus);
@@ -103,7 +108,7 @@ fn port_object<P: Payload>(
     fields.uint("received-pdus", port.received.0);
     fields.uint("received-bytes", port.received.1);
     fields.uint("dropped-pdus", port.dropped);
-    fields.object(format!("/transfer/n1/{}", port.n1.0), "n1-flow")
+    fields.object(format!("/data-transfer/n1/{}", port.n1.0), "n1-flow")
 }
 
 /// Fields of an object in the making.

@@ -12,7 +12,7 @@ use crate::data_transfer::api::Route;
 /// accesses for addresses below [`SMALL`]. A change of some routes touches only these: in a large
 /// DIF every member that comes or goes changes a few at all the others.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct ForwardingTable {
     neighbours: BTreeMap<Address, Vec<u32>>,
     entries: Vec<Entry>,
     /// Entries that are no destination's.
@@ -30,13 +30,13 @@ pub(super) struct Entry {
     /// `None` for a neighbour that routing has not heard of.
     route: Option<Route>,
     /// N-1 flows of each next hop that has any: of the best hops, else of the alternates.
-    pub(super) hops: Vec<Vec<u32>>,
+    pub(super) next_hops: Vec<Vec<u32>>,
 }
 
 /// Addresses below this have a flat table.
 const SMALL: u64 = 65_536;
 
-impl Table {
+impl ForwardingTable {
     /// Replaces the routes.
     pub(super) fn set_routes(&mut self, routes: &[Route]) {
         let wanted: BTreeSet<Address> = routes.iter().map(|route| route.dst).collect();
@@ -160,21 +160,23 @@ impl Table {
     fn work_out(&mut self, number: usize) {
         let neighbours = &self.neighbours;
         let entry = &mut self.entries[number];
-        let live = |hops: &[Address]| -> Vec<Vec<u32>> {
-            let ports = hops.iter().filter_map(|hop| neighbours.get(hop).cloned());
+        let live = |next_hops: &[Address]| -> Vec<Vec<u32>> {
+            let ports = next_hops
+                .iter()
+                .filter_map(|hop| neighbours.get(hop).cloned());
             ports.collect()
         };
         match &entry.route {
             Some(route) => {
-                entry.hops = live(&route.next);
-                if entry.hops.is_empty() {
-                    entry.hops = live(&route.alternates);
+                entry.next_hops = live(&route.next);
+                if entry.next_hops.is_empty() {
+                    entry.next_hops = live(&route.alternates);
                 }
             }
             // A neighbour can be reached before routing has heard of it.
             None => {
-                entry.hops = live(&[entry.dst]);
-                if entry.hops.is_empty() {
+                entry.next_hops = live(&[entry.dst]);
+                if entry.next_hops.is_empty() {
                     let dst = core::mem::replace(&mut entry.dst, Address::NONE);
                     self.free.push(number as u32);
                     self.note(dst, 0);
@@ -210,38 +212,40 @@ mod tests {
         }
     }
 
-    fn hops(table: &Table, dst: u64) -> Option<Vec<Vec<u32>>> {
-        table.lookup(Address(dst)).map(|entry| entry.hops.clone())
+    fn next_hops(table: &ForwardingTable, dst: u64) -> Option<Vec<Vec<u32>>> {
+        table
+            .lookup(Address(dst))
+            .map(|entry| entry.next_hops.clone())
     }
 
     #[test]
     fn alternates_are_used_only_when_all_next_hops_are_gone() {
-        let mut table = Table::default();
+        let mut table = ForwardingTable::default();
         table.set_routes(&[route(9, &[2, 3], &[4]), route(1 << 40, &[3], &[])]);
-        assert_eq!(hops(&table, 9), Some(vec![]));
+        assert_eq!(next_hops(&table, 9), Some(vec![]));
         table.set_neighbour(Address(2), vec![20, 21]);
         table.set_neighbour(Address(3), vec![30]);
         table.set_neighbour(Address(4), vec![40]);
-        assert_eq!(hops(&table, 9), Some(vec![vec![20, 21], vec![30]]));
-        assert_eq!(hops(&table, 1 << 40), Some(vec![vec![30]]));
+        assert_eq!(next_hops(&table, 9), Some(vec![vec![20, 21], vec![30]]));
+        assert_eq!(next_hops(&table, 1 << 40), Some(vec![vec![30]]));
         table.remove_port(30);
         table.remove_port(20);
-        assert_eq!(hops(&table, 9), Some(vec![vec![21]]));
+        assert_eq!(next_hops(&table, 9), Some(vec![vec![21]]));
         assert_eq!(table.neighbour_of(21), Some(Address(2)));
         table.set_neighbour(Address(2), vec![]);
-        assert_eq!(hops(&table, 9), Some(vec![vec![40]]));
-        assert_eq!(hops(&table, 1 << 40), Some(vec![]));
-        assert_eq!(hops(&table, 8), None);
-        assert_eq!(hops(&table, 1 << 41), None);
+        assert_eq!(next_hops(&table, 9), Some(vec![vec![40]]));
+        assert_eq!(next_hops(&table, 1 << 40), Some(vec![]));
+        assert_eq!(next_hops(&table, 8), None);
+        assert_eq!(next_hops(&table, 1 << 41), None);
     }
 
     #[test]
     fn a_neighbour_needs_no_route() {
-        let mut table = Table::default();
+        let mut table = ForwardingTable::default();
         table.set_neighbour(Address(7), vec![1]);
-        assert_eq!(hops(&table, 7), Some(vec![vec![1]]));
+        assert_eq!(next_hops(&table, 7), Some(vec![vec![1]]));
         table.set_routes(&[route(7, &[8], &[])]);
-        assert_eq!(hops(&table, 7), Some(vec![]));
+        assert_eq!(next_hops(&table, 7), Some(vec![]));
         assert_eq!(table.in_order().len(), 1);
     }
 
@@ -252,28 +256,32 @@ mod tests {
                 .map(|(dst, hop)| route(*dst, &[*hop], &[]))
                 .collect()
         };
-        let mut changed = Table::default();
+        let mut changed = ForwardingTable::default();
         for hop in [2, 3] {
             changed.set_neighbour(Address(hop), vec![hop as u32 * 10]);
         }
         changed.change_routes(&routes(&[(2, 2), (5, 2), (1 << 20, 2), (6, 3)]), &[]);
         changed.change_routes(&routes(&[(5, 3), (7, 2)]), &[Address(1 << 20), Address(2)]);
         changed.change_routes(&routes(&[(1 << 21, 3)]), &[Address(6), Address(99)]);
-        let mut replaced = Table::default();
+        let mut replaced = ForwardingTable::default();
         replaced.set_routes(&routes(&[(6, 3), (9, 2)]));
         for hop in [2, 3] {
             replaced.set_neighbour(Address(hop), vec![hop as u32 * 10]);
         }
         replaced.set_routes(&routes(&[(5, 3), (7, 2), (1 << 21, 3)]));
-        let shown = |table: &Table| -> Vec<(Address, Option<Route>, Vec<Vec<u32>>)> {
+        let shown = |table: &ForwardingTable| -> Vec<(Address, Option<Route>, Vec<Vec<u32>>)> {
             let all = table.in_order().into_iter();
-            all.map(|(dst, route, entry)| (dst, route.cloned(), entry.hops.clone()))
+            all.map(|(dst, route, entry)| (dst, route.cloned(), entry.next_hops.clone()))
                 .collect()
         };
         assert_eq!(shown(&changed), shown(&replaced));
-        assert_eq!(hops(&changed, 2), Some(vec![vec![20]]), "a neighbour still");
+        assert_eq!(
+            next_hops(&changed, 2),
+            Some(vec![vec![20]]),
+            "a neighbour still"
+        );
         for gone in [6, 1 << 20] {
-            assert_eq!(hops(&changed, gone), None);
+            assert_eq!(next_hops(&changed, gone), None);
         }
         assert_eq!(changed.entries.len(), 5, "places are used again");
     }

@@ -20,7 +20,7 @@ use crate::seq;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Lateness {
+pub(super) struct Reordering {
     /// The latest in ns, during these repairs and during those before; none while all came in
     /// order.
     present_ns: Option<u64>,
@@ -43,7 +43,7 @@ pub(super) struct Again {
     pub(super) late_ns: Option<u64>,
 }
 
-impl Lateness {
+impl Reordering {
     /// A PDU was late by so much, or was out of order at least.
     pub(super) fn note(&mut self, late_ns: u64) {
         self.present_ns = self.present_ns.max(Some(late_ns));
@@ -154,14 +154,14 @@ impl<P: Payload> Sender<P> {
             is_too_soon = rtt < self.rtt.min_ns() / 2;
             news.wrong += u64::from(is_too_soon);
             counters.spurious += u64::from(is_too_soon);
-            loss.lateness
+            loss.reordering
                 .on_resent_arrived(now, number, is_too_soon, usual_ns);
         } else {
             // What was given up and not yet sent again has arrived after all.
             news.wrong += u64::from(sent.is_lost);
             // What comes behind a gap is not told of at once where there are no ranges.
             if (sent.sent_at, number) < (newest.0, newest.1) && !loss.is_blind {
-                loss.lateness.note(rtt.saturating_sub(usual_ns));
+                loss.reordering.note(rtt.saturating_sub(usual_ns));
             }
         }
         if !sent.is_lost {
@@ -192,7 +192,7 @@ impl<P: Payload> Sender<P> {
     /// The numbers in `range` came twice. How many of them the last repair was wrong about.
     pub(super) fn on_twice(&mut self, range: Range<u64>, counters: &mut Counters) -> u64 {
         let last = self.loss.repairs;
-        let (count, of_last) = self.loss.lateness.on_twice(range, last);
+        let (count, of_last) = self.loss.reordering.on_twice(range, last);
         counters.spurious += count;
         of_last
     }
@@ -206,7 +206,7 @@ impl<P: Payload> Sender<P> {
                 return;
             }
             loss.repair_until = None;
-            loss.lateness.on_repaired();
+            loss.reordering.on_repaired();
         }
         if loss.declared > 0 && loss.wrong >= loss.declared {
             loss.declared = 0;
@@ -227,31 +227,31 @@ mod tests {
 
     #[test]
     fn the_latest_of_some_repairs_counts() {
-        let mut lateness = Lateness::default();
-        assert_eq!(lateness.window(1000), None);
-        lateness.note(0);
-        assert_eq!(lateness.window(1000), Some(250));
-        lateness.note(400);
-        assert_eq!(lateness.window(1000), Some(500));
-        assert_eq!(lateness.window(300), Some(300), "a round trip at most");
+        let mut reordering = Reordering::default();
+        assert_eq!(reordering.window(1000), None);
+        reordering.note(0);
+        assert_eq!(reordering.window(1000), Some(250));
+        reordering.note(400);
+        assert_eq!(reordering.window(1000), Some(500));
+        assert_eq!(reordering.window(300), Some(300), "a round trip at most");
         for _ in 0..REPAIRS {
-            lateness.on_repaired();
+            reordering.on_repaired();
         }
-        lateness.note(240);
-        assert_eq!(lateness.window(1000), Some(500));
+        reordering.note(240);
+        assert_eq!(reordering.window(1000), Some(500));
         for _ in 0..REPAIRS {
-            lateness.on_repaired();
+            reordering.on_repaired();
         }
-        assert_eq!(lateness.window(1000), Some(300));
+        assert_eq!(reordering.window(1000), Some(300));
         for _ in 0..REPAIRS {
-            lateness.on_repaired();
+            reordering.on_repaired();
         }
-        assert_eq!(lateness.window(1000), None, "all in order again");
+        assert_eq!(reordering.window(1000), None, "all in order again");
     }
 
     #[test]
     fn only_the_last_that_were_sent_again_are_remembered() {
-        let mut lateness = Lateness::default();
+        let mut reordering = Reordering::default();
         let again = |number| Again {
             number,
             first_at: 0,
@@ -259,20 +259,24 @@ mod tests {
             late_ns: None,
         };
         for number in 0..600 {
-            lateness.on_again(again(number), false);
+            reordering.on_again(again(number), false);
         }
         // Those that have arrived may have arrived twice.
         for number in [87, 88, 89, 150, 151, 152] {
-            lateness.on_resent_arrived(500, number, number == 89, 300);
+            reordering.on_resent_arrived(500, number, number == 89, 300);
         }
-        assert_eq!(lateness.window(1000), Some(250), "89 was late by 200");
-        assert_eq!(lateness.on_twice(85..92, 1), (1, 1), "only 88 may have");
-        assert_eq!(lateness.on_twice(85..92, 1), (0, 0), "and that is known");
-        lateness.on_again(again(150), true);
-        assert_eq!(lateness.on_twice(150..151, 1), (0, 0), "sent three times");
-        lateness.on_repair(2);
-        assert_eq!(lateness.on_twice(151..152, 2), (1, 0), "of the one before");
-        lateness.on_repair(3);
-        assert_eq!(lateness.on_twice(152..153, 3), (0, 0), "forgotten");
+        assert_eq!(reordering.window(1000), Some(250), "89 was late by 200");
+        assert_eq!(reordering.on_twice(85..92, 1), (1, 1), "only 88 may have");
+        assert_eq!(reordering.on_twice(85..92, 1), (0, 0), "and that is known");
+        reordering.on_again(again(150), true);
+        assert_eq!(reordering.on_twice(150..151, 1), (0, 0), "sent three times");
+        reordering.on_repair(2);
+        assert_eq!(
+            reordering.on_twice(151..152, 2),
+            (1, 0),
+            "of the one before"
+        );
+        reordering.on_repair(3);
+        assert_eq!(reordering.on_twice(152..153, 3), (0, 0), "forgotten");
     }
 }

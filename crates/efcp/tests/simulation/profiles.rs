@@ -1,10 +1,10 @@
-//! Connections with the habits of other implementations, their PDUs written and read in the layouts
-//! of those.
+//! Connections with the profiles of other implementations; their PDUs are written and read in
+//! the layouts of those.
 
 use std::collections::BTreeSet;
 
 use carina_efcp::{
-    AckPolicy, ConnEvent, Connection, ConnectionConfig, Discard, Habits, Stall, WindowControl,
+    AckPolicy, ConnEvent, Connection, ConnectionConfig, Discard, EfcpProfile, Stall, WindowControl,
     congestion,
 };
 use carina_wire::Bytes;
@@ -13,13 +13,13 @@ use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 use crate::simulation::channel::{MS, Pdu, Random, S, Weather, World, pdu};
 
 /// Runs begin with 0, and who finds the window closed has no PDU to say so.
-pub const ZERO: Habits = Habits::RLITE;
+pub const ZERO: EfcpProfile = EfcpProfile::RLITE;
 
 /// Every PDU has the data run flag, and is answered.
-pub const FLAGGED: Habits = Habits::IRATI;
+pub const FLAGGED: EfcpProfile = EfcpProfile::IRATI;
 
-fn syntax(habits: Habits, seq: u8) -> Syntax {
-    let dialect = match habits.stall {
+fn syntax(profile: EfcpProfile, seq: u8) -> Syntax {
+    let dialect = match profile.stall {
         Stall::Repeat => Dialect::Rlite,
         Stall::Rendezvous => Dialect::Irati,
     };
@@ -32,7 +32,7 @@ fn syntax(habits: Habits, seq: u8) -> Syntax {
 }
 
 /// A connection with features as the bits of `features` say.
-fn config(habits: Habits, features: u64) -> ConnectionConfig {
+fn config(profile: EfcpProfile, features: u64) -> ConnectionConfig {
     let policy = ["none", "cubic"][(features >> 4) as usize % 2];
     let bits = [16, 32][(features >> 5) as usize % 2];
     ConnectionConfig {
@@ -47,9 +47,9 @@ fn config(habits: Habits, features: u64) -> ConnectionConfig {
         ctrl_seq_bits: bits,
         mpl_ns: 200 * MS,
         r_ns: 40 * S,
-        habits,
+        profile,
         ack: AckPolicy {
-            every: if habits.answers_every { 1 } else { 64 },
+            every: if profile.answers_every { 1 } else { 64 },
             ..AckPolicy::default()
         },
         congestion: congestion::by_name(policy, &Default::default()).expect("a policy"),
@@ -68,21 +68,21 @@ fn weather(random: &mut Random) -> Weather {
     }
 }
 
-fn world(seed: u64, habits: Habits, features: u64, weather: Weather) -> World {
-    let config = || config(habits, features);
+fn world(seed: u64, profile: EfcpProfile, features: u64, weather: Weather) -> World {
+    let config = || config(profile, features);
     let mut world = World::new(seed, weather, config);
-    world.syntax = Some(syntax(habits, config().seq_bits / 8));
+    world.syntax = Some(syntax(profile, config().seq_bits / 8));
     world
 }
 
 /// Writes in both directions through bad weather, then through good, with pauses that let either
 /// side forget; checks what came.
-fn scenario(seed: u64, habits: Habits) -> World {
+fn scenario(seed: u64, profile: EfcpProfile) -> World {
     let mut random = Random(seed);
     let features = random.next() % 64;
     let weather = weather(&mut random);
-    let context = format!("seed {seed}, {:?}, {weather:?}", config(habits, features));
-    let mut world = world(seed, habits, features, weather);
+    let context = format!("seed {seed}, {:?}, {weather:?}", config(profile, features));
+    let mut world = world(seed, profile, features, weather);
     let first = 200 + random.below(200);
     let half = world.write(0, 0, first, 40 * S);
     let back = world.write(1, 0, 50, 10 * S);
@@ -132,10 +132,10 @@ fn check(world: &World, features: u64, written: [u64; 2], context: &str) {
     }
 }
 
-fn many(habits: Habits) {
+fn many(profile: EfcpProfile) {
     let mut seen = [0; 5];
     for seed in 0..300 {
-        let world = scenario(seed, habits);
+        let world = scenario(seed, profile);
         for end in &world.ends {
             let counters = end.conn.counters();
             for (sum, count) in seen.iter_mut().zip([
@@ -165,8 +165,8 @@ fn runs_with_the_flag_on_every_pdu_deliver_what_they_promise() {
 
 #[test]
 fn the_same_seed_gives_the_same_trace() {
-    for habits in [ZERO, FLAGGED] {
-        let traces = || (0..10).map(|seed| scenario(seed, habits).trace);
+    for profile in [ZERO, FLAGGED] {
+        let traces = || (0..10).map(|seed| scenario(seed, profile).trace);
         assert!(traces().eq(traces()));
     }
 }
@@ -182,9 +182,9 @@ fn a_run_goes_on_when_its_numbers_begin_anew() {
         delay_ns: MS,
         ..Weather::default()
     };
-    for habits in [ZERO, FLAGGED] {
+    for profile in [ZERO, FLAGGED] {
         for features in [0b01_0111, 0b01_0101] {
-            let mut world = world(9, habits, features, weather);
+            let mut world = world(9, profile, features, weather);
             let written = world.write(0, 0, 150_000, 4000 * S);
             assert_eq!(written, 150_000);
             world.run(20 * S);
@@ -231,8 +231,8 @@ const WINDOWED: u64 = 0b10_1101;
 
 #[test]
 fn the_first_pdu_goes_alone_until_it_is_acknowledged() {
-    for (habits, is_flagged) in [(ZERO, false), (FLAGGED, true)] {
-        let mut world = world(3, habits, RELIABLE, Weather::default());
+    for (profile, is_flagged) in [(ZERO, false), (FLAGGED, true)] {
+        let mut world = world(3, profile, RELIABLE, Weather::default());
         let first = write(&mut world, 0, 20);
         assert_eq!(first.len(), 1);
         assert!(first[0].pci.drf);
@@ -248,7 +248,7 @@ fn the_first_pdu_goes_alone_until_it_is_acknowledged() {
         assert_eq!(rest.len(), 19);
         assert!(rest.iter().all(|pdu| pdu.pci.drf == is_flagged));
         // Without acknowledgements nothing need wait.
-        let mut world = self::world(3, habits, WINDOWED, Weather::default());
+        let mut world = self::world(3, profile, WINDOWED, Weather::default());
         assert_eq!(write(&mut world, 0, 20).len(), 20);
     }
 }
@@ -331,8 +331,8 @@ fn a_run_from_zero_begins_again_after_a_silence() {
 
 #[test]
 fn repeated_control_pdus_are_counted_and_change_nothing() {
-    for habits in [ZERO, FLAGGED] {
-        let mut world = world(7, habits, RELIABLE, Weather::default());
+    for profile in [ZERO, FLAGGED] {
+        let mut world = world(7, profile, RELIABLE, Weather::default());
         let first = write(&mut world, 0, 5).remove(0);
         give(&mut world, 1, &first).expect("the first");
         let answer = sent(&mut world, 1).remove(0);
@@ -344,8 +344,8 @@ fn repeated_control_pdus_are_counted_and_change_nothing() {
 
 #[test]
 fn repeated_acknowledgements_bring_back_what_is_missing() {
-    for habits in [ZERO, FLAGGED] {
-        let mut world = world(7, habits, RELIABLE, Weather::default());
+    for profile in [ZERO, FLAGGED] {
+        let mut world = world(7, profile, RELIABLE, Weather::default());
         let first = write(&mut world, 0, 1).remove(0);
         give(&mut world, 1, &first).expect("the first");
         let answer = sent(&mut world, 1).remove(0);
@@ -369,7 +369,7 @@ fn repeated_acknowledgements_bring_back_what_is_missing() {
         }
         let numbers: Vec<u64> = again.iter().map(|pdu| pdu.pci.seq).collect();
         assert_eq!(numbers, [burst[0].pci.seq], "once, and nothing else");
-        assert_eq!(again[0].pci.drf, habits.drf_on_every);
+        assert_eq!(again[0].pci.drf, profile.drf_on_every);
         give(&mut world, 1, &again[0]).expect("the missing one");
         let answer = sent(&mut world, 1).remove(0);
         give(&mut world, 0, &answer).expect("news");
@@ -418,7 +418,7 @@ fn what_is_acknowledged_late_is_not_sent_again() {
 /// The reader stops; the news that it reads again is lost.
 #[test]
 fn a_window_whose_opening_was_lost_opens_all_the_same() {
-    for (habits, features) in [
+    for (profile, features) in [
         (ZERO, RELIABLE),
         (ZERO, WINDOWED),
         (FLAGGED, RELIABLE),
@@ -428,7 +428,7 @@ fn a_window_whose_opening_was_lost_opens_all_the_same() {
             delay_ns: MS,
             ..Weather::default()
         };
-        let mut world = world(8, habits, features, calm);
+        let mut world = world(8, profile, features, calm);
         world.ends[1].appetite = Some(0);
         world.write(0, 0, 200, S);
         world.run(S);
@@ -439,11 +439,11 @@ fn a_window_whose_opening_was_lost_opens_all_the_same() {
         world.run(S);
         world.weather.loss_percent = 0;
         let written = world.write(0, 200, 400, 60 * S);
-        assert_eq!(written, 400, "{habits:?} {features:b}");
+        assert_eq!(written, 400, "{profile:?} {features:b}");
         world.run(20 * S);
         let got = world.numbers(1);
         assert!(got.is_sorted());
         assert!(world.ends[0].conn.counters().rendezvous_sent > 0);
-        assert!(got.len() >= 399, "{} {habits:?} {features:b}", got.len());
+        assert!(got.len() >= 399, "{} {profile:?} {features:b}", got.len());
     }
 }

@@ -12,13 +12,13 @@ use carina_efcp::{
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, PduType, Syntax};
 
-use super::Transfer;
-use super::ceps::Ceps;
+use super::DataPath;
+use super::cep_ids::CepIdTable;
+use super::delivery::MESSAGE_BYTES_MAX;
 use super::dialect;
-use super::end::{End, EndConfig};
-use super::port::Lane;
-use super::reading::MESSAGE_BYTES_MAX;
-use super::stream::Stream;
+use super::efcp_instance::{EfcpInstance, EfcpInstanceConfig};
+use super::flow_io::FlowIo;
+use super::port::QueueClass;
 use crate::config::QosCube;
 use crate::data_transfer::api::{Open, Owner, TransferEvent};
 use crate::policy::component;
@@ -38,9 +38,9 @@ const REORDER_MAX: usize = 1024;
 /// counts PDUs, never closes again where it was opened, and what it lets in has to be held.
 const WINDOW_BYTES: usize = 16 << 20;
 /// Bytes that protection may add on an N-1 flow whose sealer is not there yet.
-const SEAL_RESERVE: usize = 64;
+const PROTECTION_RESERVE: usize = 64;
 
-impl<P: Payload> Transfer<P> {
+impl<P: Payload> DataPath<P> {
     /// Makes a connection; see [`DataTransfer::open`](super::DataTransfer::open).
     pub(super) fn begin(&mut self, open: &Open) -> Result<CepId, String> {
         let now = self.rmt.now;
@@ -60,9 +60,9 @@ impl<P: Payload> Transfer<P> {
         let config = self.connection_config(&open.cube, pinned.is_some())?;
         config.check()?;
         let delimiting = self.delimiting(pinned.is_some())?;
-        let lane = match (open.owner, self.rmt.class(open.cube.id)) {
-            (Owner::Channel(_), _) => Lane::Management,
-            (Owner::Flow(_), Some(class)) => Lane::Class(class),
+        let queue_class = match (open.owner, self.rmt.class(open.cube.id)) {
+            (Owner::Channel(_), _) => QueueClass::Management,
+            (Owner::Flow(_), Some(class)) => QueueClass::Cube(class),
             (Owner::Flow(_), None) => return Err(format!("no QoS cube has id {}", open.cube.id)),
         };
         let udf_max = self.udf_max_of(pinned);
@@ -92,23 +92,23 @@ impl<P: Payload> Transfer<P> {
         let mut efcp = Connection::new(now, config, seed);
         efcp.set_credit(now, credit_max);
         let make = |cep| {
-            Box::new(End::new(EndConfig {
+            Box::new(EfcpInstance::new(EfcpInstanceConfig {
                 efcp,
                 assembler: Assembler::new(assembler),
                 owner: open.owner,
                 cep,
                 cube: &open.cube,
                 qos: dialect::qos(family, open.cube.id),
-                lane,
+                queue_class,
                 pinned,
                 quarantine,
                 udf_max,
                 credit_max,
             }))
         };
-        let table: &mut Ceps<_> = match open.owner {
-            Owner::Flow(_) => &mut self.ends.flows,
-            Owner::Channel(_) => &mut self.ends.channels,
+        let table: &mut CepIdTable<_> = match open.owner {
+            Owner::Flow(_) => &mut self.connections.flows,
+            Owner::Channel(_) => &mut self.connections.channels,
         };
         let cep = table.insert(now, make).ok_or("no CEP-id is free")?;
         let delimiter = DelimiterConfig {
@@ -129,25 +129,25 @@ impl<P: Payload> Transfer<P> {
         cep: CepId,
         delimiter: DelimiterConfig,
     ) -> Result<(), String> {
-        if let Some(stream) = self.streams.get(owner)
-            && !stream.is_closed
+        if let Some(io) = self.flow_ios.get(owner)
+            && !io.is_closed
         {
-            if stream.current.0 == 0 {
-                stream.current = cep;
+            if io.current.0 == 0 {
+                io.current = cep;
                 return Ok(());
             }
             // It waits for `switch_to`, in place of one that waited before it.
-            let before = core::mem::replace(&mut stream.next, cep);
-            stream.is_switching = false;
-            self.forget(before);
+            let before = core::mem::replace(&mut io.next, cep);
+            io.is_switching = false;
+            self.remove_connection(before);
             return Ok(());
         }
-        let mut stream = Stream::new(owner, Delimiter::new(delimiter));
-        stream.current = cep;
-        if self.streams.insert(stream) {
+        let mut io = FlowIo::new(owner, Delimiter::new(delimiter));
+        io.current = cep;
+        if self.flow_ios.insert(io) {
             Ok(())
         } else {
-            self.ends.remove(cep, 0);
+            self.connections.remove(cep, 0);
             Err("the flow's number is too large".to_string())
         }
     }
@@ -192,7 +192,7 @@ impl<P: Payload> Transfer<P> {
             ctrl_seq_bits: syntax.ctrl_seq_bits() as u8,
             ecn: cube.ecn,
             rollover: None,
-            habits: dialect::habits(syntax.dialect),
+            profile: dialect::efcp_profile(syntax.dialect),
             ack: dialect::acknowledgements(syntax.dialect),
             queue: CLOSED_WINDOW,
             reorder_max: REORDER_MAX,
@@ -227,12 +227,12 @@ impl<P: Payload> Transfer<P> {
                 let sdu_max = self.rmt.port(port).map_or(0, |port| port.props.sdu_max);
                 sdu_max
                     .min(Syntax::default().pdu_bytes_max())
-                    .saturating_sub(SEAL_RESERVE + Syntax::default().pci_bytes(PduType::Data))
+                    .saturating_sub(PROTECTION_RESERVE + Syntax::default().pci_bytes(PduType::Data))
             }
         }
     }
 
-    /// As [`Transfer::udf_max_of`], for whoever has one.
+    /// As [`DataPath::udf_max_of`], for whoever has one.
     pub(super) fn udf_max(&self, owner: Owner) -> usize {
         match owner {
             Owner::Flow(_) => self.udf_max_of(None),
@@ -241,20 +241,20 @@ impl<P: Payload> Transfer<P> {
     }
 
     /// The other end is known.
-    pub(super) fn join(&mut self, cep: CepId, remote: Address, remote_cep: CepId) {
+    pub(super) fn connect_to(&mut self, cep: CepId, remote: Address, remote_cep: CepId) {
         let now = self.rmt.now;
-        let Some(end) = self.ends.get_mut(cep) else {
+        let Some(instance) = self.connections.get_mut(cep) else {
             return;
         };
-        end.remote = if end.pinned.is_some() {
+        instance.remote = if instance.pinned.is_some() {
             Address::NONE
         } else {
             remote
         };
-        end.remote_cep = remote_cep;
-        end.is_connected = true;
-        end.heard_at = now;
-        let owner = end.owner;
+        instance.remote_cep = remote_cep;
+        instance.is_connected = true;
+        instance.heard_at = now;
+        let owner = instance.owner;
         self.drive(owner, &mut core::iter::empty());
         if let Owner::Flow(key) = owner {
             self.announce(key);
@@ -263,12 +263,12 @@ impl<P: Payload> Transfer<P> {
     }
 
     /// Acts on what EFCP tells of a connection.
-    pub(super) fn hear(&mut self, cep: CepId) {
+    pub(super) fn handle_efcp_events(&mut self, cep: CepId) {
         let now = self.rmt.now;
-        while let Some(end) = self.ends.get_mut(cep)
-            && let Some(event) = end.efcp.poll_event()
+        while let Some(instance) = self.connections.get_mut(cep)
+            && let Some(event) = instance.efcp.poll_event()
         {
-            let owner = end.owner;
+            let owner = instance.owner;
             match event {
                 ConnEvent::Failed(reason) => self.events.push_back(TransferEvent::Failed {
                     owner,
@@ -278,7 +278,7 @@ impl<P: Payload> Transfer<P> {
                 ConnEvent::PeerInactive => {}
                 ConnEvent::Drained => {
                     // What the other side still repeats must find someone who acknowledges it.
-                    end.close_at = now.saturating_add(end.quarantine).max(1);
+                    instance.close_at = now.saturating_add(instance.quarantine).max(1);
                     self.drained(owner, cep);
                 }
             }
@@ -286,30 +286,30 @@ impl<P: Payload> Transfer<P> {
     }
 
     fn drained(&mut self, owner: Owner, cep: CepId) {
-        let Some(stream) = self.streams.get(owner) else {
+        let Some(io) = self.flow_ios.get(owner) else {
             return;
         };
-        if stream.current == cep && stream.is_switching {
-            stream.is_switching = false;
-            let before = stream.old;
-            stream.old = stream.current;
-            stream.current = core::mem::replace(&mut stream.next, CepId(0));
-            self.forget(before);
+        if io.current == cep && io.is_switching {
+            io.is_switching = false;
+            let before = io.old;
+            io.old = io.current;
+            io.current = core::mem::replace(&mut io.next, CepId(0));
+            self.remove_connection(before);
             self.drive(owner, &mut core::iter::empty());
             if let Owner::Flow(key) = owner {
                 self.announce(key);
             }
             return;
         }
-        if let Some(end) = self.ends.get_mut(cep) {
+        if let Some(instance) = self.connections.get_mut(cep) {
             // The present connection lasts until management closes it.
-            end.close_at = 0;
+            instance.close_at = 0;
         }
-        if stream.is_finishing
-            && !stream.is_drained
+        if io.is_finishing
+            && !io.is_drained
             && let Owner::Flow(flow) = owner
         {
-            stream.is_drained = true;
+            io.is_drained = true;
             self.events.push_back(TransferEvent::Drained { flow });
         }
     }
@@ -317,46 +317,43 @@ impl<P: Payload> Transfer<P> {
     /// A deadline of a connection that was noted for `at`.
     pub(super) fn connection_timeout(&mut self, cep: CepId, at: u64) {
         let now = self.rmt.now;
-        let Some(end) = self.ends.get_mut(cep) else {
+        let Some(instance) = self.connections.get_mut(cep) else {
             return;
         };
-        if end.armed != at {
+        if instance.armed != at {
             return;
         }
-        end.armed = 0;
-        if end.close_at != 0 && end.close_at <= now {
-            let quiet_at = end.heard_at.saturating_add(end.quarantine);
+        instance.armed = 0;
+        if instance.close_at != 0 && instance.close_at <= now {
+            let quiet_at = instance.heard_at.saturating_add(instance.quarantine);
             if quiet_at <= now {
-                return self.forget(cep);
+                return self.remove_connection(cep);
             }
-            end.close_at = quiet_at;
+            instance.close_at = quiet_at;
         }
-        if end.efcp.poll_timeout().is_some_and(|due| due <= now) {
-            end.efcp.handle_timeout(now);
-            end.transmit(&mut self.rmt);
+        if instance.efcp.poll_timeout().is_some_and(|due| due <= now) {
+            instance.efcp.handle_timeout(now);
+            instance.transmit(&mut self.rmt);
         }
-        end.arm(&mut self.rmt);
-        if !end.is_dirty {
-            end.is_dirty = true;
+        instance.arm(&mut self.rmt);
+        if !instance.is_dirty {
+            instance.is_dirty = true;
             self.dirty.push(cep);
         }
-        let owner = end.owner;
+        let owner = instance.owner;
         // Time may have given up what was missing, or opened a rate's next frame.
         self.pull(owner);
-        self.hear(cep);
-        self.go_on(owner);
+        self.handle_efcp_events(cep);
+        self.resume(owner);
     }
 
     /// EFCP may take more than before: what waits goes on, and then the writer.
-    pub(super) fn go_on(&mut self, owner: Owner) {
-        let Some(stream) = self.streams.get(owner) else {
+    pub(super) fn resume(&mut self, owner: Owner) {
+        let Some(io) = self.flow_ios.get(owner) else {
             return;
         };
-        let wants = stream.has_udfs()
-            || !stream.pending.is_empty()
-            || stream.is_finishing
-            || stream.is_switching;
-        let is_short = stream.is_short;
+        let wants = io.has_udfs() || !io.pending.is_empty() || io.is_finishing || io.is_switching;
+        let is_short = io.is_short;
         if wants {
             self.drive(owner, &mut core::iter::empty());
         }
@@ -366,17 +363,20 @@ impl<P: Payload> Transfer<P> {
     }
 
     /// Takes a connection away; its CEP-id rests.
-    fn forget(&mut self, cep: CepId) {
+    fn remove_connection(&mut self, cep: CepId) {
         if cep.0 == 0 {
             return;
         }
         let now = self.rmt.now;
-        let rest = self.ends.get(cep).map_or(0, |end| end.quarantine);
-        let Some(end) = self.ends.remove(cep, now.saturating_add(rest)) else {
+        let rest = self
+            .connections
+            .get(cep)
+            .map_or(0, |instance| instance.quarantine);
+        let Some(instance) = self.connections.remove(cep, now.saturating_add(rest)) else {
             return;
         };
-        if let Some(stream) = self.streams.get(end.owner) {
-            for slot in [&mut stream.old, &mut stream.current, &mut stream.next] {
+        if let Some(io) = self.flow_ios.get(instance.owner) {
+            for slot in [&mut io.old, &mut io.current, &mut io.next] {
                 if *slot == cep {
                     *slot = CepId(0);
                 }
@@ -386,25 +386,25 @@ impl<P: Payload> Transfer<P> {
 
     /// Ends all connections of a flow or channel. What has come for a reader stays until it is
     /// read.
-    pub(super) fn end_of(&mut self, owner: Owner) {
-        let Some(stream) = self.streams.get(owner) else {
+    pub(super) fn close_connections(&mut self, owner: Owner) {
+        let Some(io) = self.flow_ios.get(owner) else {
             return;
         };
-        let ceps = [stream.old, stream.current, stream.next];
+        let ceps = [io.old, io.current, io.next];
         for cep in ceps.into_iter().filter(|cep| cep.0 != 0) {
             self.pull_all(owner, cep);
         }
         for cep in ceps {
-            self.forget(cep);
+            self.remove_connection(cep);
         }
-        let Some(stream) = self.streams.get(owner) else {
+        let Some(io) = self.flow_ios.get(owner) else {
             return;
         };
-        stream.is_closed = true;
-        stream.pending.clear();
-        stream.pending_bytes = 0;
-        if stream.ready.is_empty() || matches!(owner, Owner::Channel(_)) {
-            self.streams.remove(owner);
+        io.is_closed = true;
+        io.pending.clear();
+        io.pending_bytes = 0;
+        if io.ready.is_empty() || matches!(owner, Owner::Channel(_)) {
+            self.flow_ios.remove(owner);
         }
     }
 }

@@ -36,15 +36,15 @@ fn pairs() -> Vec<(&'static str, Protection, Protection)> {
     pairs
 }
 
-fn sealed(sealer: &mut Protection, pdu: &[u8]) -> Vec<u8> {
+fn protected(protection: &mut Protection, pdu: &[u8]) -> Vec<u8> {
     let mut out = pdu.to_vec();
-    sealer.seal(&mut out).expect("sealed");
+    protection.protect(&mut out).expect("sealed");
     out
 }
 
-fn opened(sealer: &mut Protection, pdu: &[u8]) -> Result<Vec<u8>, Reject> {
+fn opened(protection: &mut Protection, pdu: &[u8]) -> Result<Vec<u8>, Reject> {
     let mut out = pdu.to_vec();
-    sealer.open(&mut out).map(|()| out)
+    protection.unprotect(&mut out).map(|()| out)
 }
 
 fn sample(len: usize, is_dull: bool) -> Vec<u8> {
@@ -61,11 +61,11 @@ fn pdus_of_every_length_come_back_both_ways() {
         for len in (0..130).chain([1400, 9000, 65_535, 70_000]) {
             for is_dull in [false, true] {
                 let pdu = sample(len, is_dull);
-                let there = sealed(&mut a, &pdu);
-                assert!(there.len() >= SEALED_MIN);
-                assert!(there.len() <= (len + a.overhead()).max(SEALED_MIN));
+                let there = protected(&mut a, &pdu);
+                assert!(there.len() >= PROTECTED_MIN);
+                assert!(there.len() <= (len + a.overhead()).max(PROTECTED_MIN));
                 assert_eq!(opened(&mut b, &there).as_ref(), Ok(&pdu), "{name} {len}");
-                let back = sealed(&mut b, &pdu);
+                let back = protected(&mut b, &pdu);
                 assert_eq!(opened(&mut a, &back).as_ref(), Ok(&pdu), "{name} {len}");
             }
         }
@@ -79,7 +79,7 @@ fn changed_byte_or_lost_byte_is_noticed_wherever_it_is() {
             continue;
         }
         for len in [0, 1, 40, 200] {
-            let good = sealed(&mut a, &sample(len, true));
+            let good = protected(&mut a, &sample(len, true));
             for at in 0..good.len() {
                 for flip in [1, 0x80, 0xff] {
                     let mut bad = good.clone();
@@ -101,7 +101,7 @@ fn encrypted_pdu_is_accepted_once_and_in_any_order_within_the_window() {
         let mut a = Protection::new(aead_of(cipher, &SECRET, true), None, false);
         let mut b = Protection::new(aead_of(cipher, &SECRET, false), None, false);
         let pdus: Vec<Vec<u8>> = (0..2000u32)
-            .map(|number| sealed(&mut a, &number.to_be_bytes()))
+            .map(|number| protected(&mut a, &number.to_be_bytes()))
             .collect();
         let newest = 1500;
         assert!(opened(&mut b, &pdus[newest]).is_ok());
@@ -123,7 +123,7 @@ fn encrypted_pdu_is_accepted_once_and_in_any_order_within_the_window() {
 fn reflected_pdu_and_pdu_under_another_key_are_forged() {
     let other = [8; 32];
     let mut a = Protection::new(aead_of(Cipher::Aes256Gcm, &SECRET, true), None, false);
-    let pdu = sealed(&mut a, b"hello");
+    let pdu = protected(&mut a, b"hello");
     assert_eq!(opened(&mut a, &pdu), Err(Reject::Forged), "reflected");
     for (cipher, secret) in [
         (Cipher::Aes256Gcm, &other),
@@ -137,7 +137,7 @@ fn reflected_pdu_and_pdu_under_another_key_are_forged() {
 #[test]
 fn same_pdu_never_looks_the_same_twice() {
     let mut a = Protection::new(aead_of(Cipher::Aes256Gcm, &SECRET, true), None, false);
-    let (first, second) = (sealed(&mut a, &[0; 100]), sealed(&mut a, &[0; 100]));
+    let (first, second) = (protected(&mut a, &[0; 100]), protected(&mut a, &[0; 100]));
     assert_ne!(first[..100], second[..100]);
 }
 
@@ -149,7 +149,9 @@ fn keys_change_under_way_and_reordering_across_the_change_is_fine() {
             .expect("keys")
     };
     let (mut a, mut b) = (end(true), end(false));
-    let mut pdus: Vec<Vec<u8>> = (0..200u8).map(|number| sealed(&mut a, &[number])).collect();
+    let mut pdus: Vec<Vec<u8>> = (0..200u8)
+        .map(|number| protected(&mut a, &[number]))
+        .collect();
     for pair in pdus.chunks_mut(4) {
         pair.reverse();
     }
@@ -166,8 +168,8 @@ fn counters_end_before_they_repeat() {
     let mut aead = Aead::new(Cipher::Aes256Gcm, &SECRET, true).expect("keys");
     aead.skip_to(u64::MAX - 1);
     let mut a = Protection::new(Outer::Aead(Box::new(aead)), None, false);
-    let last = sealed(&mut a, b"last");
-    assert_eq!(a.seal(&mut b"more".to_vec()), Err(Reject::Exhausted));
+    let last = protected(&mut a, b"last");
+    assert_eq!(a.protect(&mut b"more".to_vec()), Err(Reject::Exhausted));
     // A counter from the far future is nothing that the other side derives keys for.
     let mut b = Protection::new(aead_of(Cipher::Aes256Gcm, &SECRET, false), None, false);
     assert_eq!(opened(&mut b, &last), Err(Reject::Forged));
@@ -178,7 +180,7 @@ fn late_pdu_is_expired() {
     let end = || Protection::new(Outer::Crc32, Some(Lifetime::new(50)), false);
     let (mut a, mut b) = (end(), end());
     b.set_now(7_000_000_000);
-    let (quick, slow) = (sealed(&mut a, b"x"), sealed(&mut a, b"y"));
+    let (quick, slow) = (protected(&mut a, b"x"), protected(&mut a, b"y"));
     assert!(opened(&mut b, &quick).is_ok());
     b.set_now(7_051_000_000);
     assert_eq!(opened(&mut b, &slow), Err(Reject::Expired));
@@ -187,8 +189,8 @@ fn late_pdu_is_expired() {
 #[test]
 fn compression_makes_dull_pdus_shorter_and_others_no_longer() {
     let mut a = Protection::new(Outer::Plain, None, true);
-    assert!(sealed(&mut a, &sample(1400, true)).len() < 100);
-    assert_eq!(sealed(&mut a, &sample(1400, false)).len(), 1401);
+    assert!(protected(&mut a, &sample(1400, true)).len() < 100);
+    assert_eq!(protected(&mut a, &sample(1400, false)).len(), 1401);
 }
 
 #[test]
@@ -213,7 +215,7 @@ fn block_that_is_shorter_than_it_says_is_refused() {
         Protection::new(Outer::Plain, None, true),
         Protection::new(Outer::Plain, None, true),
     );
-    let mut pdu = sealed(&mut a, &sample(1000, true));
+    let mut pdu = protected(&mut a, &sample(1000, true));
     let padding = usize::from(pdu[pdu.len() - 1] & PADDING);
     let at = pdu.len() - INFO_LEN - padding - LEN_LEN;
     pdu[at..at + 2].copy_from_slice(&1001u16.to_be_bytes());
