@@ -36,7 +36,7 @@ pub const PARAMETERS: &[(&str, &str, &str)] = &[
     (
         "sync_s",
         "60",
-        "interval at which neighbours compare digests; 0 for only when a link comes up",
+        "interval at which neighbours compare digests; 0: only when a link comes up",
     ),
     (
         "max_objects",

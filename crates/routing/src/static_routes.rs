@@ -14,8 +14,7 @@ use crate::policy::{
 pub const PARAMETERS: &[(&str, &str, &str)] = &[(
     "routes",
     "",
-    "routes by address, separated by `;`: `DST via NEXT [NEXT ...] [alt NEXT ...]`; \
-     a neighbour needs none",
+    "`DST via NEXT [NEXT ...] [alt NEXT ...]`, addresses, separated by `;`",
 )];
 
 /// Routes as configured. A next hop counts only while it is a neighbour; alternates take over when

@@ -83,12 +83,12 @@ const LIST: &[PolicyInfo] = &[
     },
     PolicyInfo {
         name: "none",
-        help: "One SDU is one UDF without a header; longer SDUs are refused.",
+        help: "An SDU is one UDF without a header, or is refused.",
         params: &[],
     },
     PolicyInfo {
         name: "flag-byte",
-        help: "A byte tells first and last fragments of an SDU, as in IRATI DIFs that fragment.",
+        help: "A byte marks first and last fragments, as in IRATI.",
         params: &[],
     },
 ];

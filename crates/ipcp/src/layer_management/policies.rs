@@ -95,7 +95,7 @@ fn directory(catalogue: &mut Catalogue) {
     catalogue.register(fixed("replicated", help, vec![]), |_| {
         Ok(DirectoryPolicy::Replicated)
     });
-    let help = "Two members, chosen by the name, know a registration; others ask and remember.";
+    let help = "Two members, chosen by the name, know a registration.";
     let cache = param(
         "cache-ms",
         "30000",

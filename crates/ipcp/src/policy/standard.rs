@@ -33,7 +33,7 @@ fn scheduling(catalogue: &mut Catalogue) {
     };
     add(
         "strict-priority",
-        "The most urgent class first (cube field `priority`, 0 is most urgent); equals by arrival.",
+        "The most urgent class first (cube field `priority`); equals by arrival.",
         vec![],
         |_| Ok(Box::new(StrictPriority)),
     );
@@ -45,7 +45,7 @@ fn scheduling(catalogue: &mut Catalogue) {
     );
     add(
         "weighted-fair",
-        "Deficit round robin: bytes are shared in proportion to the cubes' `weight`.",
+        "Deficit round robin: bytes are shared by the cubes' `weight`.",
         vec![param(
             "quantum",
             "2048",
@@ -87,7 +87,7 @@ fn queueing(catalogue: &mut Catalogue) {
     };
     add(
         "ecn-mark",
-        "PDUs that find a queue above a threshold are marked (cubes with `ecn`); dropped when full.",
+        "PDUs that find a queue above a threshold are marked; dropped when full.",
         vec![
             param(
                 "mark-pdus",
@@ -116,7 +116,7 @@ fn queueing(catalogue: &mut Catalogue) {
     );
     add(
         "red",
-        "Random early detection: the longer the average queue, the more PDUs are marked or dropped.",
+        "Random early detection: a longer average queue marks or drops more.",
         vec![
             param(
                 "least",
@@ -153,8 +153,7 @@ fn forwarding(catalogue: &mut Catalogue) {
         let params = vec![param(
             "multi-homing",
             "flow",
-            "Over several N-1 flows to one neighbour: `flow` keeps a connection on one, \
-             `least-queue` chooses for each PDU.",
+            "N-1 flow of several to a neighbour: by `flow` or `least-queue`.",
         )];
         catalogue.register(live(component::FORWARDING, name, help, params), make);
     };
@@ -194,7 +193,7 @@ fn efcp(catalogue: &mut Catalogue) {
         ("none", "PDUs have no checksum.", false),
         (
             "inet",
-            "The Internet's checksum (RFC 1071) over each PDU; only in rlite DIFs.",
+            "The Internet checksum (RFC 1071); only in rlite DIFs.",
             true,
         ),
     ] {
