@@ -170,14 +170,18 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-wire carina-sys carina-ring rustix thiserror",
     ),
     (
+        "carina-dataplane",
+        "carina-wire carina-api carina-sys carina-ring carina-ipcp carina-engine rustix thiserror",
+    ),
+    (
         "carina-shims",
-        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-ipcp carina-protect \
-         carina-netdev carina-engine rustix thiserror",
+        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-netdev carina-engine \
+         carina-dataplane rustix thiserror",
     ),
     (
         "carina-node",
         "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-ipcp carina-protect \
-         carina-netdev carina-engine carina-shims rustix serde serde_json toml thiserror tracing tokio axum",
+         carina-netdev carina-engine carina-dataplane carina-shims rustix serde serde_json toml thiserror tracing tokio axum",
     ),
     (
         "carina-client",
@@ -203,12 +207,13 @@ const ALLOWED: &[(&str, &str)] = &[
 
 const TEST_ONLY: [&str; 4] = ["proptest", "tempfile", "loom", "rustix"];
 
-const DATA_PATH: [&str; 7] = [
+const DATA_PATH: [&str; 8] = [
     "carina-wire",
     "carina-sys",
     "carina-ring",
     "carina-vmpi",
     "carina-engine",
+    "carina-dataplane",
     "carina-shims",
     "carina-client",
 ];

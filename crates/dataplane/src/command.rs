@@ -1,15 +1,12 @@
-//! What the manager tells the data plane and what it hears back.
+//! The commands of the manager to the data plane, and the events that it gets back.
 
 use std::os::fd::OwnedFd;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
-use carina_ipcp::security::Toolbox;
-use carina_ipcp::{Config, N1Port, N1Properties};
+use carina_ipcp::{N1Port, N1Properties};
 use carina_ring::channel::Endpoint;
-use carina_vmpi::hl::Side;
-use carina_vmpi::ll::VmpiImpl;
 
-use crate::medium::Medium;
+use crate::ipcp_app::IpcpBuilder;
 use crate::tap::Tap;
 
 /// The end of a flow as the data plane sees it.
@@ -29,48 +26,22 @@ pub enum FlowEnd {
     },
 }
 
-/// What a normal IPCP is made from.
-pub struct NewNormal {
-    /// The id that later orders and events carry; must be new.
-    pub ipcp: IpcpId,
-    /// Name, DIF, and the DIF's configuration for its first member.
-    pub config: Config,
-    /// Authentication and SDU protection.
-    pub tools: Box<dyn Toolbox + Send>,
-    /// For everything random in it.
-    pub seed: u64,
-}
-
-/// An order of the manager to the data plane. Orders are carried out in the order given.
+/// A command of the manager to the data plane. Commands are carried out in the order given.
 pub enum Command {
-    /// Starts a hypervisor shim over `device`. Answer: [`Event::LinkUp`] when the peer is there.
-    AddHv {
-        /// The id that later orders and events carry; must be new.
+    /// Adds an IPCP of any kind. Answers: [`Event::LinkUp`] when a shim's medium or peer is there,
+    /// [`Event::LinkDown`] when the app cannot be made. A normal IPCP is no member of its DIF yet.
+    AddIpcp {
+        /// The id that later commands and events carry; must be new.
         ipcp: IpcpId,
-        /// The name of the IPCP, with which its counters are shown.
-        label: String,
-        /// The VMPI device.
-        device: Box<dyn VmpiImpl>,
-        /// Which side of the device this system is.
-        side: Side,
-        /// The name of this system, told to the peer in its hello.
-        name: String,
+        /// Makes its app.
+        builder: Box<dyn IpcpBuilder>,
     },
-    /// Starts a shim over a network. Answer: [`Event::LinkUp`] or [`Event::LinkDown`], at once.
-    AddMedium {
-        /// The id that later orders and events carry; must be new.
-        ipcp: IpcpId,
-        /// The open medium.
-        medium: Medium,
-    },
-    /// Starts a normal IPCP, which is no member of its DIF yet.
-    AddNormal(Box<NewNormal>),
-    /// An order to a normal IPCP: everything but N-1 flows and flows.
+    /// A command to a normal IPCP: everything but N-1 flows and flows.
     Member {
         /// Which one.
         ipcp: IpcpId,
-        /// The order.
-        order: carina_ipcp::Command,
+        /// The command.
+        command: carina_ipcp::Command,
     },
     /// An N-1 flow of a normal IPCP is allocated: it may be used.
     N1Up {
@@ -94,22 +65,22 @@ pub enum Command {
         /// Which one.
         ipcp: IpcpId,
     },
-    /// Tells the peer that `name` can be reached here.
+    /// Registers `name` with the peer or the DIF.
     Register {
         /// Through which IPCP.
         ipcp: IpcpId,
         /// The application.
         name: AppName,
     },
-    /// Tells the peer that `name` cannot be reached here any more.
+    /// Withdraws the registration of `name`.
     Unregister {
         /// Through which IPCP.
         ipcp: IpcpId,
         /// The application.
         name: AppName,
     },
-    /// Asks the peer for a flow. Answer: [`Event::AllocateResult`]; when that is an error the end
-    /// has been closed.
+    /// Requests a flow of the peer. Answer: [`Event::AllocateResult`]; when that is an error the
+    /// end has been closed.
     Allocate {
         /// Through which IPCP.
         ipcp: IpcpId,
@@ -119,7 +90,7 @@ pub enum Command {
         local: AppName,
         /// The called application.
         remote: AppName,
-        /// What is asked of the flow.
+        /// The requested quality.
         spec: FlowSpec,
         /// The data plane's end of the flow.
         end: FlowEnd,
@@ -128,7 +99,7 @@ pub enum Command {
     Respond {
         /// The port that the event carried.
         port: PortId,
-        /// The end of the flow, or why there is none.
+        /// The end of the flow, or why the flow is refused.
         answer: Result<FlowEnd, String>,
     },
     /// Joins two ends of this system that differ in kind; both are known as `port`.
@@ -145,7 +116,7 @@ pub enum Command {
     Deallocate {
         /// Which flow.
         port: PortId,
-        /// Why, told to the peer.
+        /// The reason for the peer.
         reason: String,
     },
 }
@@ -167,15 +138,15 @@ pub enum Event {
         /// What went wrong.
         reason: String,
     },
-    /// The longest SDU of a shim over a network is another one from here on. Flows that were told
-    /// of longer ones have failed.
-    Carries {
+    /// The longest SDU of a shim over a network has changed. Flows that were opened with a larger
+    /// value have failed.
+    SduMaxChanged {
         /// Which IPCP.
         ipcp: IpcpId,
         /// In bytes.
         sdu_bytes_max: usize,
     },
-    /// A shim over a network knows a name from here on: what asks for it is not turned away.
+    /// A shim over a network serves a name: requests for it are not refused from here on.
     Registered {
         /// Which IPCP.
         ipcp: IpcpId,
@@ -196,7 +167,7 @@ pub enum Event {
         /// The application.
         name: AppName,
     },
-    /// The peer asks for a flow; the manager must answer with [`Command::Respond`].
+    /// The peer requests a flow; the manager must answer with [`Command::Respond`].
     IncomingFlow {
         /// Through which IPCP.
         ipcp: IpcpId,
@@ -206,14 +177,14 @@ pub enum Event {
         local: AppName,
         /// The application of the peer.
         remote: AppName,
-        /// What is asked of the flow.
+        /// The requested quality.
         spec: FlowSpec,
     },
     /// The peer has answered an allocation.
     AllocateResult {
         /// The port of the request.
         port: PortId,
-        /// The flow is there, or why not.
+        /// The flow is open, or why it is not.
         result: Result<(), String>,
     },
     /// A flow (or a request for one that the manager has not answered) has ended; the port is
@@ -224,12 +195,12 @@ pub enum Event {
         /// Why.
         reason: String,
     },
-    /// A normal IPCP says something of its membership, neighbours or RIB. What it says of names
-    /// and flows comes as the events above, as from any other IPCP.
+    /// An event of a normal IPCP about its membership, neighbours or RIB. Its events about names
+    /// and flows come as the variants above, as from any other IPCP.
     Member {
         /// Which IPCP.
         ipcp: IpcpId,
-        /// What it says.
+        /// The event.
         event: carina_ipcp::Event,
     },
 }

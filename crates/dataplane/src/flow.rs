@@ -1,28 +1,22 @@
-//! What the two kinds of flow end have in common: their links, their counters, their ending.
-
-use std::cell::RefCell;
-use std::rc::Rc;
+//! What both kinds of flow app share: their links, their counters, their ending.
 
 use carina_api::PortId;
 use carina_engine::counters::{Row, Value};
 use carina_engine::{AppId, Close, LinkId, Links};
 
 use crate::command::Event;
-use crate::hub::Directory;
 use crate::mailbox::Mailbox;
-
-/// The manager's wish that a flow ends, with the reason for the peer.
-pub(crate) type CloseOrder = Rc<RefCell<Option<String>>>;
+use crate::port_table::{CloseRequest, PortTable};
 
 /// The part of a flow that does not depend on how the application is attached.
 ///
 /// ```text
 ///            application ends,           output link drained
-///            or a close order            by its sink
+///            or a close request          by its sink
 ///   Open ------------------> Ending ------------------------> gone
 ///     |                                                        ^
-///     +--- input link closed (peer ended): end told, ----------+
-///          FlowClosed said
+///     +--- input link closed (peer ended): ring closed, -------+
+///          FlowClosed reported
 /// ```
 pub(crate) struct Flow {
     pub id: AppId,
@@ -34,11 +28,12 @@ pub(crate) struct Flow {
     pub row: Row,
     pub name: String,
     pub events: Mailbox<Event>,
-    pub directory: Directory,
-    pub order: CloseOrder,
-    /// One of two flows that share a port does not speak for it.
+    pub ports: PortTable,
+    pub close_request: CloseRequest,
+    /// The other one of two flow apps that share a port-id reports its end.
     pub is_silent: bool,
     pub is_done: bool,
+    /// The channel is known, or there is none because the flow is a relay.
     pub has_channel: bool,
 }
 
@@ -63,23 +58,23 @@ impl Flow {
         self.row.add(Value::BytesOut, bytes as u64);
     }
 
-    /// Notes which channel carries the flow, as soon as its IPCP has said so.
+    /// Notes the channel that carries the flow once its IPCP has set it.
     pub fn note_channel(&mut self, links: &Links) {
         if !self.has_channel {
-            let channel = links.tag(self.output);
+            let channel = links.sink_cookie(self.output);
             self.has_channel = channel != 0;
             self.row.set(Value::Channel, u64::from(channel));
         }
     }
 
-    /// Ends the flow: closes the output link with `close`, says `FlowClosed`, leaves the engine.
+    /// Ends the flow: closes the output link with `close`, reports `FlowClosed`, leaves the engine.
     pub fn end(&mut self, links: &mut Links, close: Close) {
         if self.is_done {
             return;
         }
         self.is_done = true;
         if !self.is_silent && !matches!(close, Close::Refused(_)) {
-            self.directory.borrow_mut().remove(&self.port);
+            self.ports.remove(self.port);
             let reason = match close.reason() {
                 "" => "the application closed it".to_owned(),
                 reason => reason.to_owned(),
@@ -96,9 +91,9 @@ impl Flow {
     }
 }
 
-/// How a flow ends whose application did not close it: by order, or by dying.
-pub(crate) fn ordered_close(order: Option<String>) -> Close {
-    match order {
+/// How a flow ends that its application did not close: as the manager requests, else as failed.
+pub(crate) fn requested_close(request: Option<String>) -> Close {
+    match request {
         Some(reason) if reason.is_empty() => Close::Graceful(reason),
         Some(reason) => Close::Failed(reason),
         None => Close::Failed("the application failed".to_owned()),

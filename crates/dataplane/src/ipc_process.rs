@@ -1,19 +1,19 @@
-//! What every shim IPC process gives the IPC manager, whatever it runs over.
+//! The interface between the IPC Manager and an IPC process of any kind, shim or normal.
 
 use carina_api::{AppName, FlowSpec, PortId};
 use thiserror::Error;
 
 use crate::command::FlowEnd;
-use crate::offered::Offered;
+use crate::qos::QosOffered;
 
-/// A shim IPC process as the manager sees it: names in, flows out. Answers that take time come as
-/// [`Event`](crate::Event)s, from the data plane or from [`Shim::poll_event`].
-pub trait Shim {
-    /// The kind as the configuration writes it: `hv` or `loopback`.
+/// An IPC process as the manager sees it: names in, flows out. Answers that take time come as
+/// [`Event`](crate::Event)s, from the data plane or from [`IpcProcess::poll_event`].
+pub trait IpcProcess {
+    /// The kind as the configuration writes it, such as `hv` or `normal`.
     fn kind(&self) -> &'static str;
 
-    /// What it promises for every flow.
-    fn offered(&self) -> Offered;
+    /// The quality of service that it promises for every flow.
+    fn qos_offered(&self) -> QosOffered;
 
     /// Makes an application of this system reachable.
     ///
@@ -21,31 +21,31 @@ pub trait Shim {
     /// [`Refusal::NameTaken`] when the name is registered.
     fn register(&mut self, name: &AppName) -> Result<(), Refusal>;
 
-    /// True when [`Shim::register`] only asks for it, and what becomes of it comes as an event.
+    /// True when [`IpcProcess::register`] is confirmed or refused later, with an event.
     fn registers_later(&self) -> bool {
         false
     }
 
-    /// Takes a registration back.
+    /// Withdraws the registration of `name`.
     ///
     /// # Errors
-    /// [`Refusal::NotRegistered`] when there is none.
+    /// [`Refusal::NotRegistered`] when `name` is not registered.
     fn unregister(&mut self, name: &AppName) -> Result<(), Refusal>;
 
-    /// True when a flow to `name` could be asked for.
+    /// True when `name` is known to be reachable.
     fn reaches(&self, name: &AppName) -> bool;
 
-    /// True when nobody knows whether `name` can be reached before it is asked for.
+    /// True when `name` may be reachable, which only a request for a flow can tell.
     fn may_reach(&self, _name: &AppName) -> bool {
         false
     }
 
-    /// Asks for a flow; the result comes as `AllocateResult`. `end` is the data plane's end of the
-    /// caller's flow; a shim whose flows stay in this system takes none.
+    /// Requests a flow; the result comes as `AllocateResult`. `end` is the data plane's end of the
+    /// caller's flow; an IPCP whose flows stay in this system takes none.
     ///
     /// # Errors
     /// Every [`Refusal`] that can be known at once; `end` is closed then.
-    fn allocate(&mut self, call: Call, end: Option<FlowEnd>) -> Result<(), Refusal>;
+    fn allocate(&mut self, call: FlowRequest, end: Option<FlowEnd>) -> Result<(), Refusal>;
 
     /// Answers an `IncomingFlow`.
     ///
@@ -60,7 +60,7 @@ pub trait Shim {
     /// Ends a flow or a request for one; unknown ports are ignored.
     fn deallocate(&mut self, port: PortId, reason: &str);
 
-    /// The next event of a shim that does not run on the data plane. May change after any call.
+    /// The next event of an IPCP that does not run on the data plane. May change after any call.
     #[must_use]
     fn poll_event(&mut self) -> Option<crate::Event> {
         None
@@ -69,18 +69,18 @@ pub trait Shim {
 
 /// A request for a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Call {
+pub struct FlowRequest {
     /// The port of the caller.
     pub port: PortId,
     /// The calling application.
     pub local: AppName,
     /// The called application.
     pub remote: AppName,
-    /// What is asked of the flow.
+    /// The requested quality.
     pub spec: FlowSpec,
 }
 
-/// Why a shim says no.
+/// Why an IPCP refuses.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Refusal {
@@ -90,19 +90,19 @@ pub enum Refusal {
     /// The name is not registered.
     #[error("the name {0} is not registered here")]
     NotRegistered(AppName),
-    /// Nobody registered the called name.
+    /// No application is registered under the called name.
     #[error("no application is registered as {0} at the other side")]
     Unreachable(AppName),
-    /// The shim cannot promise what was asked.
+    /// The IPCP cannot promise the requested quality.
     #[error("the flow specification cannot be met: {0}")]
     Quality(String),
     /// No such request or flow.
     #[error("there is no flow or request with port {0}")]
     UnknownPort(PortId),
-    /// The other side is not there.
+    /// The peer is not connected.
     #[error("the other side is not connected: {0}")]
     LinkDown(String),
-    /// The shim moves SDUs and was given no end of the flow.
+    /// The IPCP moves SDUs and was given no end of the flow.
     #[error("this shim needs the data plane's end of the flow")]
     NoEnd,
 }

@@ -1,4 +1,4 @@
-//! A normal IPCP as the manager sees it: which names are where, and orders to the data plane.
+//! A normal IPCP as the manager sees it: names, membership, and commands to the data plane.
 
 use std::collections::BTreeSet;
 
@@ -7,13 +7,13 @@ use carina_ipcp::DifConfig;
 use carina_ipcp::policy::component::DIRECTORY;
 
 use crate::command::{Command, Event, FlowEnd};
+use crate::ipc_process::{FlowRequest, IpcProcess, Refusal};
 use crate::mailbox::Mailbox;
-use crate::offered::Offered;
-use crate::shim::{Call, Refusal, Shim};
+use crate::qos::QosOffered;
 
-/// How much of the DIF's directory a member has.
+/// How much of the DIF's ports a member has.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Directory {
+enum DirectoryScope {
     /// All of it.
     Whole,
     /// Names are looked up when they are called.
@@ -21,23 +21,24 @@ enum Directory {
 }
 
 /// A normal DIF, seen from one member.
-pub struct NormalShim {
+pub struct NormalIpcp {
     ipcp: IpcpId,
     commands: Mailbox<Command>,
     names: BTreeSet<AppName>,
-    /// Names that the DIF's directory has, those of this system among them.
+    /// Names that the DIF's ports has, those of this system among them.
     known: BTreeSet<AppName>,
-    /// Whether every name is known here while this is a member of the DIF, else why it is none.
-    membership: Result<Directory, String>,
+    /// How much of the directory is here while enrolled, else why this is not a member.
+    membership: Result<DirectoryScope, String>,
     /// The IPCP is on the data plane and answers.
     has_begun: bool,
 }
 
-impl NormalShim {
-    /// The shim of an IPCP that [`Command::AddNormal`] starts; [`NormalShim::begin`] says when.
+impl NormalIpcp {
+    /// A normal IPCP that is added to the data plane with [`NormalBuilder`](crate::NormalBuilder);
+    /// [`NormalIpcp::begin`] says when.
     #[must_use]
-    pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> NormalShim {
-        NormalShim {
+    pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> NormalIpcp {
+        NormalIpcp {
             ipcp,
             commands,
             names: BTreeSet::new(),
@@ -47,7 +48,7 @@ impl NormalShim {
         }
     }
 
-    /// [`Command::AddNormal`] has been given.
+    /// The IPCP has been added to the data plane.
     pub fn begin(&mut self) {
         self.has_begun = true;
     }
@@ -82,36 +83,36 @@ impl NormalShim {
         self.names.iter()
     }
 
-    /// Gives an order to the IPCP's machine.
-    pub fn order(&self, order: carina_ipcp::Command) {
+    /// Gives a command to the IPCP's machine.
+    pub fn command(&self, command: carina_ipcp::Command) {
         let ipcp = self.ipcp;
-        self.commands.put(Command::Member { ipcp, order });
+        self.commands.put(Command::Member { ipcp, command });
     }
 }
 
-fn directory_of(config: &DifConfig) -> Directory {
+fn directory_of(config: &DifConfig) -> DirectoryScope {
     match config
         .policies
         .get(DIRECTORY)
         .map(|spec| spec.name.as_str())
     {
-        None | Some("" | "replicated") => Directory::Whole,
-        Some(_) => Directory::OnDemand,
+        None | Some("" | "replicated") => DirectoryScope::Whole,
+        Some(_) => DirectoryScope::OnDemand,
     }
 }
 
-impl Shim for NormalShim {
+impl IpcProcess for NormalIpcp {
     fn kind(&self) -> &'static str {
         "normal"
     }
 
-    fn offered(&self) -> Offered {
+    fn qos_offered(&self) -> QosOffered {
         // Which cube can promise what is decided by the DIF's own policy when a flow is asked for.
-        Offered {
+        QosOffered {
             delay_us: Some(0),
             jitter_us: None,
             bandwidth_bps: None,
-            ..Offered::SHARED_MEMORY
+            ..QosOffered::SHARED_MEMORY
         }
     }
 
@@ -143,15 +144,17 @@ impl Shim for NormalShim {
 
     fn reaches(&self, name: &AppName) -> bool {
         match self.membership {
-            Ok(Directory::Whole) => self.known.contains(name) || self.names.contains(name),
-            // The DIF says no when it turns out that nobody has the name.
-            Ok(Directory::OnDemand) => true,
+            Ok(DirectoryScope::Whole) => self.known.contains(name) || self.names.contains(name),
+            // The DIF refuses the flow when no member has the name.
+            Ok(DirectoryScope::OnDemand) => true,
             Err(_) => false,
         }
     }
 
-    fn allocate(&mut self, call: Call, end: Option<FlowEnd>) -> Result<(), Refusal> {
-        self.offered().meets(&call.spec).map_err(Refusal::Quality)?;
+    fn allocate(&mut self, call: FlowRequest, end: Option<FlowEnd>) -> Result<(), Refusal> {
+        self.qos_offered()
+            .meets(&call.spec)
+            .map_err(Refusal::Quality)?;
         if let Err(reason) = &self.membership {
             return Err(Refusal::LinkDown(reason.clone()));
         }
@@ -159,7 +162,7 @@ impl Shim for NormalShim {
             return Err(Refusal::Unreachable(call.remote));
         }
         let end = end.ok_or(Refusal::NoEnd)?;
-        let Call {
+        let FlowRequest {
             port,
             local,
             remote,

@@ -1,29 +1,23 @@
-//! The data plane as the manager sees it: one thread, one engine, orders in and events out.
+//! The data plane as the manager sees it: one thread, one engine, commands in and events out.
 
-mod ends;
+mod flows;
 
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use carina_api::{IpcpId, PortId};
+use carina_api::IpcpId;
 use carina_engine::counters::{Kind, Table};
-use carina_engine::{AppId, Close, Credit, Engine, LinkId, Pool};
+use carina_engine::{AppId, Engine, Pool};
 use carina_sys::{ask_for_short_slices, monotonic_ns};
 
-use crate::command::{Command, Event, FlowEnd, NewNormal};
-use crate::flow::{CloseOrder, Flow};
-use crate::hub::{Directory, Holder, Order, Orders, Place, Wires};
-use crate::hv::{Hv, Parts};
+use crate::command::{Command, Event};
+use crate::ipcp_app::{AppContext, IpcpBuilder, MemberRequest, Request, RequestQueue};
 use crate::mailbox::Mailbox;
-use crate::medium::{HubParts, Medium};
-use crate::normal::{self, N1Wires, Normal, NormalOrder, NormalOrders};
-use crate::ring_flow::{RingFlow, piece_max, window_of};
-use crate::socket_flow::{SOCKET_WINDOW, SocketFlow};
+use crate::port_table::PortTable;
 use crate::tap::Taps;
 
 /// The data plane's thread. Ends when dropped, and its flows with it.
@@ -70,12 +64,18 @@ impl DataPlane {
         }
     }
 
-    /// Gives an order.
+    /// Adds an IPCP of any kind; `ipcp` is the id that later commands and events carry, and must be
+    /// new. The answer is [`Event::LinkDown`] when the app cannot be made.
+    pub fn add_ipcp(&self, ipcp: IpcpId, builder: Box<dyn IpcpBuilder>) {
+        self.send(Command::AddIpcp { ipcp, builder });
+    }
+
+    /// Gives a command.
     pub fn send(&self, command: Command) {
         self.commands.put(command);
     }
 
-    /// A box for orders, for other parts of the manager.
+    /// The mailbox of commands, for other parts of the manager.
     #[must_use]
     pub fn commands(&self) -> Mailbox<Command> {
         self.commands.clone()
@@ -119,22 +119,14 @@ impl Drop for DataPlane {
     }
 }
 
-/// The app of an IPCP and its box for orders.
-enum Seat {
-    /// A shim whose protocol keeps the peer to the credit it was given.
-    Shim(AppId, Orders),
-    /// A shim over a network, which keeps nobody to anything.
-    Medium(AppId, Orders),
-    /// A normal IPCP.
-    Normal(AppId, NormalOrders),
-}
-
-impl Seat {
-    fn app(&self) -> AppId {
-        match self {
-            Seat::Shim(app, _) | Seat::Medium(app, _) | Seat::Normal(app, _) => *app,
-        }
-    }
+/// An IPCP on the data plane.
+struct IpcpHandle {
+    app: AppId,
+    requests: RequestQueue,
+    /// Its protocol keeps the peer within the credit that it was given.
+    enforces_credit: bool,
+    uses_n1_flows: bool,
+    taps: Taps,
 }
 
 /// What the thread owns.
@@ -143,10 +135,8 @@ struct Plane {
     counters: Table,
     commands: Mailbox<Command>,
     events: Mailbox<Event>,
-    directory: Directory,
-    ipcps: HashMap<IpcpId, Seat>,
-    /// Captures of each IPCP.
-    taps: HashMap<IpcpId, Taps>,
+    ports: PortTable,
+    ipcps: HashMap<IpcpId, IpcpHandle>,
 }
 
 impl Plane {
@@ -158,34 +148,32 @@ impl Plane {
         let row = counters.row(Kind::Engine, 0, "data-plane");
         let engine = Engine::new(row, Pool::new(POOL_BYTES_MAX))?;
         engine.watch_outside(&commands)?;
-        let (directory, ipcps) = (Directory::default(), HashMap::new());
         Ok(Plane {
             engine,
             counters,
             commands,
             events,
-            directory,
-            ipcps,
-            taps: HashMap::new(),
+            ports: PortTable::default(),
+            ipcps: HashMap::new(),
         })
     }
 
     fn run(&mut self, stop: &AtomicBool) {
-        // Best effort: everybody waits for this thread, and it never has much to do at once.
+        // Best effort: all applications wait for this thread, and it never has much to do at once.
         let _ = ask_for_short_slices(SLICE_NS);
-        let mut has_orders = true;
+        let mut has_commands = true;
         while !stop.load(Ordering::Acquire) {
-            if has_orders {
+            if has_commands {
                 while let Some(command) = self.commands.take() {
-                    self.obey(command);
+                    self.execute(command);
                 }
-                // Emptying the box silences its bell, which may have rung for the stop.
+                // Emptying the mailbox silences its doorbell, which may have rung for the stop.
                 if stop.load(Ordering::Acquire) {
                     return;
                 }
             }
             let moved = self.engine.breathe(monotonic_ns());
-            has_orders = match self.engine.rest(moved) {
+            has_commands = match self.engine.rest(moved) {
                 Ok(rang) => rang,
                 // Epoll on descriptors that are open fails only for want of kernel memory.
                 Err(_) => {
@@ -196,35 +184,30 @@ impl Plane {
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
-            Command::AddHv {
-                ipcp,
-                label,
-                device,
-                side,
-                name,
-            } => self.add_hv(ipcp, &label, device, side, name),
-            Command::AddMedium { ipcp, medium } => self.add_medium(ipcp, medium),
-            Command::AddNormal(new) => self.add_normal(*new),
-            Command::Member { ipcp, order } => {
-                self.order_normal(ipcp, NormalOrder::Handle(order));
+            Command::AddIpcp { ipcp, builder } => {
+                if let Err(reason) = self.add_ipcp(ipcp, builder) {
+                    self.events.put(Event::LinkDown { ipcp, reason });
+                }
+            }
+            Command::Member { ipcp, command } => {
+                self.request_member(ipcp, MemberRequest::Command(command));
             }
             Command::N1Up { ipcp, n1, props } => {
-                self.order_normal(ipcp, NormalOrder::N1Up { n1, props });
+                self.request_member(ipcp, MemberRequest::N1Up { n1, props });
             }
             Command::Tap { ipcp, tap } => {
-                if let Some(taps) = self.taps.get(&ipcp) {
-                    taps.add(tap);
+                if let Some(handle) = self.ipcps.get(&ipcp) {
+                    handle.taps.add(tap);
                 }
             }
             Command::RemoveIpcp { ipcp } => {
-                self.order(ipcp, Order::Remove);
-                self.taps.remove(&ipcp);
+                self.request(ipcp, Request::Remove);
                 self.ipcps.remove(&ipcp);
             }
-            Command::Register { ipcp, name } => self.order(ipcp, Order::Register(name)),
-            Command::Unregister { ipcp, name } => self.order(ipcp, Order::Unregister(name)),
+            Command::Register { ipcp, name } => self.request(ipcp, Request::Register(name)),
+            Command::Unregister { ipcp, name } => self.request(ipcp, Request::Unregister(name)),
             Command::Allocate {
                 ipcp,
                 port,
@@ -235,15 +218,15 @@ impl Plane {
             } => {
                 let name = format!("{local} > {remote} via ipcp {ipcp}");
                 match self.attach(ipcp, port, name, end) {
-                    Ok(wires) => {
-                        self.order(
+                    Ok(links) => {
+                        self.request(
                             ipcp,
-                            Order::Allocate {
+                            Request::Allocate {
                                 port,
                                 local,
                                 remote,
                                 spec,
-                                wires,
+                                links,
                             },
                         );
                     }
@@ -265,139 +248,50 @@ impl Plane {
         }
     }
 
-    fn add_hv(
-        &mut self,
-        ipcp: IpcpId,
-        label: &str,
-        device: Box<dyn carina_vmpi::ll::VmpiImpl>,
-        side: carina_vmpi::hl::Side,
-        name: String,
-    ) {
+    fn add_ipcp(&mut self, ipcp: IpcpId, builder: Box<dyn IpcpBuilder>) -> Result<(), String> {
         if self.ipcps.contains_key(&ipcp) {
-            let reason = format!("IPCP {ipcp} exists already; choose another id");
-            return self.events.put(Event::LinkDown { ipcp, reason });
+            return Err(format!("IPCP {ipcp} exists already; choose another id"));
         }
         let id = self.engine.reserve();
-        let orders = Orders::default();
-        let row = self
-            .counters
-            .row(Kind::Ipcp, u64::from(ipcp.0), &format!("hv {label}"));
-        let parts = Parts {
+        let handle = IpcpHandle {
+            app: id,
+            requests: RequestQueue::default(),
+            enforces_credit: builder.enforces_credit(),
+            uses_n1_flows: builder.uses_n1_flows(),
+            taps: Taps::default(),
+        };
+        let label = builder.label();
+        let context = AppContext {
             id,
             ipcp,
-            device,
-            side,
-            name,
-            orders: Rc::clone(&orders),
+            requests: handle.requests.clone(),
             events: self.events.clone(),
-            directory: Rc::clone(&self.directory),
-            row,
-            taps: self.new_taps(ipcp),
-        };
-        let added = match Hv::new(parts) {
-            Ok(hv) => self
-                .engine
-                .add(id, Box::new(hv))
-                .map_err(|error| error.to_string()),
-            Err(reason) => {
-                self.engine.release(id);
-                Err(reason)
-            }
-        };
-        match added {
-            Ok(()) => drop(self.ipcps.insert(ipcp, Seat::Shim(id, orders))),
-            Err(reason) => self.events.put(Event::LinkDown { ipcp, reason }),
-        }
-    }
-
-    fn add_medium(&mut self, ipcp: IpcpId, medium: Medium) {
-        if self.ipcps.contains_key(&ipcp) {
-            let reason = format!("IPCP {ipcp} exists already; choose another id");
-            return self.events.put(Event::LinkDown { ipcp, reason });
-        }
-        let id = self.engine.reserve();
-        let orders = Orders::default();
-        let label = medium.label();
-        let parts = HubParts {
-            id,
-            ipcp,
-            orders: Rc::clone(&orders),
-            events: self.events.clone(),
-            directory: Rc::clone(&self.directory),
+            ports: self.ports.clone(),
             row: self.counters.row(Kind::Ipcp, u64::from(ipcp.0), &label),
             pool: self.engine.pool().clone(),
-            taps: self.new_taps(ipcp),
+            taps: handle.taps.clone(),
         };
-        let added = match medium.into_app(parts) {
-            Ok(app) => self.engine.add(id, app).map_err(|error| error.to_string()),
-            Err(reason) => {
-                self.engine.release(id);
-                Err(reason)
-            }
-        };
-        match added {
-            Ok(()) => drop(self.ipcps.insert(ipcp, Seat::Medium(id, orders))),
-            Err(reason) => self.events.put(Event::LinkDown { ipcp, reason }),
+        let app = builder
+            .build(context)
+            .inspect_err(|_| self.engine.release(id))?;
+        self.engine
+            .add(id, app)
+            .map_err(|error| error.to_string())?;
+        self.ipcps.insert(ipcp, handle);
+        Ok(())
+    }
+
+    fn request(&mut self, ipcp: IpcpId, request: Request) {
+        if let Some(handle) = self.ipcps.get(&ipcp) {
+            handle.requests.push(request);
+            self.engine.wake(handle.app);
         }
     }
 
-    fn add_normal(&mut self, new: NewNormal) {
-        let ipcp = new.ipcp;
-        if self.ipcps.contains_key(&ipcp) {
-            let reason = format!("IPCP {ipcp} exists already; choose another id");
-            return self.events.put(Event::LinkDown { ipcp, reason });
-        }
-        let id = self.engine.reserve();
-        let orders = NormalOrders::default();
-        let name = format!("normal {} in {}", new.config.name, new.config.dif);
-        let parts = normal::Parts {
-            id,
-            orders: Rc::clone(&orders),
-            events: self.events.clone(),
-            directory: Rc::clone(&self.directory),
-            row: self.counters.row(Kind::Ipcp, u64::from(ipcp.0), &name),
-            taps: self.new_taps(ipcp),
-        };
-        let added = match Normal::new(parts, new) {
-            Ok(normal) => self
-                .engine
-                .add(id, Box::new(normal))
-                .map_err(|error| error.to_string()),
-            Err(reason) => {
-                self.engine.release(id);
-                Err(reason)
-            }
-        };
-        match added {
-            Ok(()) => drop(self.ipcps.insert(ipcp, Seat::Normal(id, orders))),
-            Err(reason) => self.events.put(Event::LinkDown { ipcp, reason }),
-        }
-    }
-
-    /// Captures of an IPCP that is being made.
-    fn new_taps(&mut self, ipcp: IpcpId) -> Taps {
-        let taps = Taps::default();
-        self.taps.insert(ipcp, taps.clone());
-        taps
-    }
-
-    fn order(&mut self, ipcp: IpcpId, order: Order) {
-        let Some(seat) = self.ipcps.get(&ipcp) else {
-            return;
-        };
-        match seat {
-            Seat::Shim(_, orders) | Seat::Medium(_, orders) => {
-                orders.borrow_mut().push_back(order);
-            }
-            Seat::Normal(_, orders) => orders.borrow_mut().push_back(NormalOrder::Hub(order)),
-        }
-        self.engine.wake(seat.app());
-    }
-
-    fn order_normal(&mut self, ipcp: IpcpId, order: NormalOrder) {
-        if let Some(Seat::Normal(app, orders)) = self.ipcps.get(&ipcp) {
-            orders.borrow_mut().push_back(order);
-            self.engine.wake(*app);
+    /// Leaves a request that only a normal IPCP can carry out; others never see it.
+    fn request_member(&mut self, ipcp: IpcpId, request: MemberRequest) {
+        if self.ipcps.get(&ipcp).is_some_and(|ipcp| ipcp.uses_n1_flows) {
+            self.request(ipcp, Request::Member(request));
         }
     }
 }

@@ -1,142 +1,103 @@
-//! What the plane and the apps of IPCPs agree on: orders, and the links of a flow.
-//!
-//! An IPCP's app is the hub of its flows. Each flow has an app of its own, or ends in the app of an
-//! IPCP above.
+//! The port table: which IPCP and which user each port-id of the data plane belongs to.
 
 use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
-use std::ops::{Deref, DerefMut};
+use std::collections::HashMap;
 use std::rc::Rc;
 
-use carina_api::{AppName, FlowSpec, IpcpId, PortId};
-use carina_engine::{AppId, LinkId};
+use carina_api::{IpcpId, PortId};
+use carina_engine::AppId;
 use carina_ipcp::N1Port;
 
-use crate::flow::CloseOrder;
+/// The manager's request that a flow ends, with the reason for the peer.
+pub type CloseRequest = Rc<RefCell<Option<String>>>;
 
-/// What the plane asks of the app of an IPCP.
-pub(crate) enum Order {
-    Register(AppName),
-    Unregister(AppName),
-    Allocate {
-        port: PortId,
-        local: AppName,
-        remote: AppName,
-        spec: FlowSpec,
-        wires: Wires,
-    },
-    Respond {
-        port: PortId,
-        answer: Result<Wires, String>,
-    },
-    /// Gives up a request of the peer that was not answered.
-    Refuse {
-        port: PortId,
-        reason: String,
-    },
-    Remove,
-}
-
-/// The links of a flow, and the credit for the one toward it.
-#[derive(Clone, Copy)]
-pub(crate) struct Wires {
-    pub to_flow: LinkId,
-    pub from_flow: LinkId,
-    pub window: u64,
-}
-
-/// Where the plane leaves its orders; it wakes the app afterwards.
-pub(crate) type Orders = Rc<RefCell<VecDeque<Order>>>;
-
-/// Where the flow of a port is.
-pub(crate) struct Place {
-    /// The IPCP, unless the flow is a relay.
-    pub ipcp: Option<IpcpId>,
-    /// What the counters call the flow.
-    pub name: String,
-    /// Who has the flow's end, once there is one.
-    pub holder: Option<Holder>,
-}
-
-impl Place {
-    /// A flow that a peer has asked for, which has no end here yet.
-    pub fn offered(ipcp: IpcpId, name: String) -> Place {
-        Place {
-            ipcp: Some(ipcp),
-            name,
-            holder: None,
-        }
-    }
-}
-
-/// Who has the end of a flow.
+/// The flow of a port-id.
 #[derive(Clone)]
-pub(crate) enum Holder {
-    /// An application: the flow's app and its close order.
-    App(AppId, CloseOrder),
-    /// An IPCP of this system, as its N-1 flow.
+pub struct PortEntry {
+    /// The IPCP that provides the flow; `None` for a relay between two users of this system.
+    pub ipcp: Option<IpcpId>,
+    /// The name of the flow in the counters.
+    pub name: String,
+    /// The user of the flow; `None` while an incoming flow is not accepted.
+    pub owner: Option<FlowOwner>,
+}
+
+/// The user of a flow.
+#[derive(Clone)]
+pub enum FlowOwner {
+    /// An application: the flow's app, and where the app looks for a request to close.
+    App(AppId, CloseRequest),
+    /// A normal IPCP of this system, whose N-1 flow this is.
     Ipcp(IpcpId, N1Port),
 }
 
-/// All ports that are in use on the data plane.
-pub(crate) type Directory = Rc<RefCell<Places>>;
+/// All port-ids that are in use on the data plane. Clones share one table.
+#[derive(Clone, Default)]
+pub struct PortTable(Rc<RefCell<Ports>>);
 
-/// Where the flow of each port is.
 #[derive(Default)]
-pub(crate) struct Places {
-    by_port: HashMap<PortId, Place>,
-    /// Where the next search for a free port begins.
+struct Ports {
+    entries: HashMap<PortId, PortEntry>,
+    /// Where the next search for a free port-id begins.
     next: u32,
 }
 
-impl Deref for Places {
-    type Target = HashMap<PortId, Place>;
+impl PortTable {
+    /// The entry of a port-id.
+    #[must_use]
+    pub fn get(&self, port: PortId) -> Option<PortEntry> {
+        self.0.borrow().entries.get(&port).cloned()
+    }
 
-    fn deref(&self) -> &Self::Target {
-        &self.by_port
+    /// Enters a flow under a port-id that the manager has chosen.
+    pub fn insert(&self, port: PortId, entry: PortEntry) {
+        self.0.borrow_mut().entries.insert(port, entry);
+    }
+
+    /// Frees a port-id.
+    pub fn remove(&self, port: PortId) {
+        self.0.borrow_mut().entries.remove(&port);
+    }
+
+    /// Enters a flow that a peer requests through `ipcp`, under a port-id that has been free for
+    /// long: a command that the manager still gives for the port-id's last flow must not reach the
+    /// new one. The port-ids from 2^31 to 2^31 + 2^30 belong to the data plane.
+    #[must_use]
+    pub fn add_incoming(&self, ipcp: IpcpId, name: String) -> PortId {
+        let mut ports = self.0.borrow_mut();
+        let range = FIRST..END;
+        let is_free = |port: &u32| !ports.entries.contains_key(&PortId(*port));
+        // Live flows are far fewer than port-ids, so this ends after a few steps.
+        let from = ports.next.max(range.start);
+        let port = (from..range.end).chain(range).find(is_free).unwrap_or(from);
+        ports.next = if port + 1 < END { port + 1 } else { FIRST };
+        let entry = PortEntry {
+            ipcp: Some(ipcp),
+            name,
+            owner: None,
+        };
+        ports.entries.insert(PortId(port), entry);
+        PortId(port)
     }
 }
 
-impl DerefMut for Places {
-    fn deref_mut(&mut self) -> &mut Self::Target {
-        &mut self.by_port
-    }
-}
-
-/// A port for a flow that a peer asked for: one that no IPCP had for long. What the manager still
-/// says to the flow that had it last would concern the new one.
-///
-/// Ports from 2^31 to 2^31 + 2^30 belong to the data plane.
-pub(crate) fn free_port(directory: &Directory) -> PortId {
-    let mut directory = directory.borrow_mut();
-    let ports = 0x8000_0000..0xc000_0000_u32;
-    let is_free = |port: &u32| !directory.contains_key(&PortId(*port));
-    // Live flows are fewer than ports by far, so this finds one in a few steps.
-    let from = directory.next.max(ports.start);
-    let port = (from..ports.end).chain(ports).find(is_free).unwrap_or(from);
-    directory.next = if port + 1 < 0xc000_0000 {
-        port + 1
-    } else {
-        0x8000_0000
-    };
-    PortId(port)
-}
+/// The first port-id that the data plane chooses, and the one after the last.
+const FIRST: u32 = 0x8000_0000;
+const END: u32 = 0xc000_0000;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_was_given_up_is_not_the_next_of_any_ipcp() {
-        let directory = Directory::default();
+    fn freed_port_is_not_the_next_of_any_ipcp() {
+        let ports = PortTable::default();
         let mut seen = Vec::new();
         for ipcp in [1, 2, 1, 3, 3, 1] {
-            let port = free_port(&directory);
+            let port = ports.add_incoming(IpcpId(ipcp), String::new());
             assert!(!seen.contains(&port), "{port} again");
             seen.push(port);
-            let place = Place::offered(IpcpId(ipcp), String::new());
-            directory.borrow_mut().insert(port, place);
-            directory.borrow_mut().remove(&port);
+            ports.remove(port);
         }
     }
 }

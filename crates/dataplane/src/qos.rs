@@ -4,7 +4,7 @@ use carina_api::FlowSpec;
 
 /// What a shim can promise for every flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offered {
+pub struct QosOffered {
     /// The smallest bound on delay that can be promised, in microseconds; `None`: no bound can.
     pub delay_us: Option<u32>,
     /// The smallest bound on jitter that can be promised, in microseconds; `None`: no bound can.
@@ -23,10 +23,10 @@ pub struct Offered {
     pub sdu_bytes_max: Option<usize>,
 }
 
-impl Offered {
+impl QosOffered {
     /// What shared memory gives: nothing lost, nothing reordered, boundaries kept, and no promise
     /// in time, for time is the scheduler's.
-    pub const SHARED_MEMORY: Offered = Offered {
+    pub const SHARED_MEMORY: QosOffered = QosOffered {
         delay_us: None,
         jitter_us: None,
         bandwidth_bps: None,
@@ -40,12 +40,12 @@ impl Offered {
     /// What a network of datagrams gives: each SDU of at most `sdu_bytes_max` bytes arrives or does
     /// not.
     #[must_use]
-    pub const fn datagrams(sdu_bytes_max: usize) -> Offered {
-        Offered {
+    pub const fn datagrams(sdu_bytes_max: usize) -> QosOffered {
+        QosOffered {
             loss: carina_api::spec::MAX_LOSS_ANY,
             gap: u64::MAX,
             sdu_bytes_max: Some(sdu_bytes_max),
-            ..Offered::SHARED_MEMORY
+            ..QosOffered::SHARED_MEMORY
         }
     }
 
@@ -113,19 +113,22 @@ mod tests {
 
     #[test]
     fn reliable_and_unreliable_flows_fit_shared_memory() {
-        assert_eq!(Offered::SHARED_MEMORY.meets(&FlowSpec::reliable()), Ok(()));
         assert_eq!(
-            Offered::SHARED_MEMORY.meets(&FlowSpec::unreliable()),
+            QosOffered::SHARED_MEMORY.meets(&FlowSpec::reliable()),
+            Ok(())
+        );
+        assert_eq!(
+            QosOffered::SHARED_MEMORY.meets(&FlowSpec::unreliable()),
             Ok(())
         );
     }
 
     #[test]
     fn a_refusal_names_the_field_and_both_values() {
-        let offer = Offered {
+        let offer = QosOffered {
             delay_us: Some(500),
             loss: 10,
-            ..Offered::SHARED_MEMORY
+            ..QosOffered::SHARED_MEMORY
         };
         let asks = |spec: FlowSpec| offer.meets(&spec).unwrap_err();
         let base = FlowSpec {

@@ -8,7 +8,7 @@ use carina_ring::channel::Endpoint;
 use carina_ring::{Corrupt, Lease, Refused, State};
 use carina_sys::Interest;
 
-use crate::flow::{Flow, ordered_close};
+use crate::flow::{Flow, requested_close};
 
 /// The app for one ring end.
 pub(crate) struct RingFlow {
@@ -19,7 +19,7 @@ pub(crate) struct RingFlow {
     /// Something was read in this breath and is to be released.
     has_read: bool,
     has_written: bool,
-    /// Where the stream is cut after a close order, as an index of the application's ring.
+    /// Where the stream is cut after a close request, as an index of the application's ring.
     cut: Option<u64>,
     /// When a flow that was ordered to end gives up delivering, in ns; moves with every record.
     give_up_at: Option<u64>,
@@ -109,9 +109,9 @@ impl RingFlow {
 
     /// The application's stream has ended and was drained.
     fn end_of_stream(&mut self, links: &mut Links, state: State) {
-        let close = match (state, self.flow.order.take()) {
+        let close = match (state, self.flow.close_request.take()) {
             (State::Closed, _) => Close::Graceful(String::new()),
-            (_, order) => ordered_close(order),
+            (_, request) => requested_close(request),
         };
         self.end.close(if state == State::Closed {
             State::Closed
@@ -173,7 +173,7 @@ impl App for RingFlow {
         }
         // Looked at before the ring, so that nothing written before the end is missed.
         let state = self.end.rx.state();
-        if self.cut.is_none() && self.flow.order.borrow().is_some() {
+        if self.cut.is_none() && self.flow.close_request.borrow().is_some() {
             self.cut = Some(self.end.rx.consumed() + self.end.rx.pending_bytes());
             self.give_up_at = Some(now + UNDELIVERED_NS_MAX);
         }
@@ -265,8 +265,8 @@ impl App for RingFlow {
         }
         self.is_armed = true;
         // A record that waits for the link needs no bell: the link wakes this app.
-        let is_ordered = self.cut.is_none() && self.flow.order.borrow().is_some();
-        if is_ordered || (self.partial.is_none() && !self.end.rx.arm()) {
+        let is_close_requested = self.cut.is_none() && self.flow.close_request.borrow().is_some();
+        if is_close_requested || (self.partial.is_none() && !self.end.rx.arm()) {
             return false;
         }
         let outstanding = self.end.tx.committed() - self.reported;

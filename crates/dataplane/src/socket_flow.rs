@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
-use crate::flow::{Flow, ordered_close};
+use crate::flow::{Flow, requested_close};
 
 /// Longest SDU of a socket end, in bytes: it must fit the kernel's default socket buffer whole.
 pub const SOCKET_SDU_MAX: usize = 65_536;
@@ -203,7 +203,7 @@ impl SocketFlow {
     fn end_of_stream(&mut self, links: &mut Links, is_close: bool) {
         let close = match is_close {
             true => Close::Graceful(String::new()),
-            false => ordered_close(self.flow.order.take()),
+            false => requested_close(self.flow.close_request.take()),
         };
         self.end(links, close);
     }
@@ -260,7 +260,8 @@ impl App for SocketFlow {
                 }
             }
         }
-        if !self.is_readable && self.pieces.is_empty() && self.flow.order.borrow().is_some() {
+        if !self.is_readable && self.pieces.is_empty() && self.flow.close_request.borrow().is_some()
+        {
             self.end_of_stream(links, false);
         }
         moved

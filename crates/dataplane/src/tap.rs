@@ -153,7 +153,7 @@ impl Batch {
 
 /// The taps of one IPCP, shared between the plane, which adds to them, and the IPCP's app.
 #[derive(Clone, Default)]
-pub(crate) struct Taps(Rc<RefCell<Vec<Tap>>>);
+pub struct Taps(Rc<RefCell<Vec<Tap>>>);
 
 impl Taps {
     /// Adds one; the oldest makes room when there are too many.

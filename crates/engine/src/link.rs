@@ -19,8 +19,8 @@ use crate::terms::{AppId, Close, Credit, LinkId};
 struct Link {
     from: AppId,
     to: AppId,
-    tag: u32,
-    mark: u32,
+    source_cookie: u32,
+    sink_cookie: u32,
     queue: VecDeque<Packet>,
     credit: Credit,
     limit: u64,
@@ -84,7 +84,7 @@ impl Links {
         std::mem::take(&mut self.pushed)
     }
 
-    /// Makes a link from `from` to `to`; `tag` is the sink's own mark for it.
+    /// Makes a link from `from` to `to`.
     pub fn connect(&mut self, from: AppId, to: AppId, credit: Credit, piece_max: usize) -> LinkId {
         let limit = match credit {
             Credit::Unlimited => u64::MAX,
@@ -94,8 +94,8 @@ impl Links {
         let link = Link {
             from,
             to,
-            tag: 0,
-            mark: 0,
+            source_cookie: 0,
+            sink_cookie: 0,
             queue: VecDeque::new(),
             credit,
             limit,
@@ -165,30 +165,30 @@ impl Links {
         (side.generation == app.generation).then_some(side)
     }
 
-    /// Sets the mark that the hub app of this link knows it by (a channel number).
-    pub fn set_tag(&mut self, id: LinkId, tag: u32) {
+    /// Source: sets the number by which it finds its state for this link (a channel, a flow).
+    pub fn set_source_cookie(&mut self, id: LinkId, cookie: u32) {
         if let Some(link) = self.link_mut(id) {
-            link.tag = tag;
+            link.source_cookie = cookie;
         }
     }
 
-    /// The mark set by [`Links::set_tag`], 0 before.
+    /// The number set by [`Links::set_source_cookie`], 0 before.
     #[must_use]
-    pub fn tag(&self, id: LinkId) -> u32 {
-        self.link(id).map_or(0, |link| link.tag)
+    pub fn source_cookie(&self, id: LinkId) -> u32 {
+        self.link(id).map_or(0, |link| link.source_cookie)
     }
 
-    /// Sets the mark that the app at the flow's end knows this link by, when it has many.
-    pub fn set_mark(&mut self, id: LinkId, mark: u32) {
+    /// Sink: sets the number by which it finds its state for this link (a channel, a flow).
+    pub fn set_sink_cookie(&mut self, id: LinkId, cookie: u32) {
         if let Some(link) = self.link_mut(id) {
-            link.mark = mark;
+            link.sink_cookie = cookie;
         }
     }
 
-    /// The mark set by [`Links::set_mark`], 0 before.
+    /// The number set by [`Links::set_sink_cookie`], 0 before.
     #[must_use]
-    pub fn mark(&self, id: LinkId) -> u32 {
-        self.link(id).map_or(0, |link| link.mark)
+    pub fn sink_cookie(&self, id: LinkId) -> u32 {
+        self.link(id).map_or(0, |link| link.sink_cookie)
     }
 
     /// True when `app` is the sink of the link.

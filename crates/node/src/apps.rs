@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use carina_api::control::EventKind;
 use carina_api::ipc::{Registered, Reply};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId};
-use carina_shims::Refusal;
+use carina_dataplane::Refusal;
 
 use crate::conns::{App, ConnId, Role};
 use crate::core::Core;

@@ -7,8 +7,8 @@
 //!                         +--------------------------------------------> (none)
 //! ```
 //!
-//! The data plane writes copies into a bounded batch ([`carina_shims::Tap`]); each `GET` takes the
-//! batch and answers with a further portion of the file.
+//! The data plane writes copies into a bounded batch ([`carina_dataplane::Tap`]); each `GET` takes
+//! the batch and answers with a further portion of the file.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -17,8 +17,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use carina_api::control::{CaptureEnd, CaptureInfo, IpcpType};
 use carina_api::{ErrorBody, ErrorCode, IpcpId};
+use carina_dataplane::{Command, Tap, TapReader};
 use carina_ipcp::DifConfig;
-use carina_shims::{Command, Tap, TapReader};
 use carina_sys::monotonic_ns;
 use carina_wire::pcapng::{Interface, LinkType, Packet, Writer};
 

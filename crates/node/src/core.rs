@@ -14,7 +14,7 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use carina_api::{ErrorBody, ErrorCode, IpcpId, PortId};
-use carina_shims::DataPlane;
+use carina_dataplane::DataPlane;
 use carina_sys::{Epoll, EventFd, Interest, Ready};
 
 use crate::config::Limits;

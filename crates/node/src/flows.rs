@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use carina_api::control::{EventKind, LinkState};
 use carina_api::ipc::{Mode, Request, ring_bytes_checked};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, PortId};
-use carina_shims::Call;
+use carina_dataplane::FlowRequest;
 
 use crate::apps::{denied, refused};
 use crate::conns::{ConnId, Role};
@@ -118,7 +118,7 @@ impl Core {
                 .allow(uid, Action::Allocate, remote.as_str(), ipcp.dif.as_str())
             {
                 refusal = Some(denied(uid, "reach", remote, Some(&ipcp.dif)));
-            } else if let Err(what) = shim.offered().meets(spec) {
+            } else if let Err(what) = shim.qos_offered().meets(spec) {
                 let what = format!(
                     "DIF {} cannot meet the flow specification: {what}",
                     ipcp.dif
@@ -151,7 +151,7 @@ impl Core {
     /// Asks one IPCP; the end is kept when it was asked.
     pub fn ask(&mut self, port: PortId, mut end: End) -> Result<(), ErrorBody> {
         let (id, dif) = (end.ipcp, self.ipcps[&end.ipcp].dif.clone());
-        let call = Call {
+        let call = FlowRequest {
             port,
             local: end.local.clone(),
             remote: end.remote.clone(),

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carina_api::control::{EventKind, HvSide, IpcpCreate, IpcpType, LinkState};
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, LocalName};
-use carina_shims::{Command, Event, HvShim, Loopback, MediumShim, NormalShim, Shim};
+use carina_dataplane::{Command, Event, IpcProcess, NormalIpcp};
+use carina_shims::{HvBuilder, HvShim, Loopback, NetworkShim};
 use carina_vmpi::hl::{Config as HlConfig, Side};
 use carina_vmpi::ll::VmpiImpl;
 use carina_vmpi::ll::ivshmem::{GuestDevice, Interrupts, PciAddress, guest_devices};
@@ -63,14 +64,14 @@ pub enum Carrier {
     /// On the data plane.
     Hv(HvShim),
     /// On the data plane, over a network.
-    Medium(MediumShim),
+    Medium(NetworkShim),
     /// A member of a normal DIF.
-    Normal(NormalShim),
+    Normal(NormalIpcp),
 }
 
 impl Carrier {
     /// The shim, to be told something.
-    pub fn shim(&mut self) -> &mut dyn Shim {
+    pub fn shim(&mut self) -> &mut dyn IpcProcess {
         match self {
             Self::Loopback(shim) => shim,
             Self::Hv(shim) => shim,
@@ -80,7 +81,7 @@ impl Carrier {
     }
 
     /// The shim, to be asked something.
-    pub fn shim_ref(&self) -> &dyn Shim {
+    pub fn shim_ref(&self) -> &dyn IpcProcess {
         match self {
             Self::Loopback(shim) => shim,
             Self::Hv(shim) => shim,
@@ -155,13 +156,13 @@ impl Core {
         let id = self.free_ipcp()?;
         let side = device.side();
         let config = HlConfig::new(side, String::new(), device.record_bytes_max());
-        self.plane.send(Command::AddHv {
-            ipcp: id,
+        let builder = HvBuilder {
             label: name.to_string(),
             device,
             side,
             name: self.name.clone(),
-        });
+        };
+        self.plane.add_ipcp(id, Box::new(builder));
         let carrier = Carrier::Hv(HvShim::new(id, self.plane.commands()));
         self.add_ipcp(id, name, dif, carrier, made_from);
         if let Some(ipcp) = self.ipcps.get_mut(&id) {
@@ -187,8 +188,8 @@ impl Core {
             IpcpType::Tcp => "tcp",
             _ => "eth",
         };
-        self.plane.send(Command::AddMedium { ipcp: id, medium });
-        let shim = MediumShim::new(id, kind, offered, self.plane.commands());
+        self.plane.add_ipcp(id, medium);
+        let shim = NetworkShim::new(id, kind, offered, self.plane.commands());
         let (name, dif) = (create.name.clone(), create.dif.clone());
         self.add_ipcp(id, name, dif, Carrier::Medium(shim), Some(create));
         Ok(id)
@@ -329,7 +330,7 @@ impl Core {
         match event {
             Event::LinkUp { ipcp, peer } => self.on_link(ipcp, Ok(peer)),
             Event::LinkDown { ipcp, reason } => self.on_link(ipcp, Err(reason)),
-            Event::Carries { ipcp, .. } => self.refit_members(ipcp),
+            Event::SduMaxChanged { ipcp, .. } => self.refit_members(ipcp),
             Event::Registered { ipcp, name } => self.on_registered(ipcp, &name, Ok(())),
             Event::PeerRegistered { ipcp: id, name } => {
                 let Some(ipcp) = self.ipcps.get_mut(&id) else {
@@ -478,7 +479,7 @@ fn ipcp_of(event: &Event) -> Option<IpcpId> {
     match event {
         Event::LinkUp { ipcp, .. }
         | Event::LinkDown { ipcp, .. }
-        | Event::Carries { ipcp, .. }
+        | Event::SduMaxChanged { ipcp, .. }
         | Event::Registered { ipcp, .. }
         | Event::PeerRegistered { ipcp, .. }
         | Event::PeerUnregistered { ipcp, .. }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use carina_api::control::EventKind;
 use carina_api::ipc::{Flow, Mode, Reply};
 use carina_api::{ErrorBody, ErrorCode, IpcpId, PortId};
+use carina_dataplane::{Command, FlowEnd};
 use carina_ring::WakeMode;
 use carina_ring::channel::{ChannelMemory, Side};
-use carina_shims::{Command, FlowEnd};
 use carina_sys::{Interest, socketpair_seqpacket};
 
 use crate::conns::ConnId;
@@ -268,4 +268,4 @@ fn no_memory(error: io::Error) -> ErrorBody {
 }
 
 /// Longest SDU of a flow in socket mode: what a datagram of a Unix socket takes by default.
-const SOCKET_SDU_MAX: u64 = carina_shims::SOCKET_SDU_MAX as u64;
+const SOCKET_SDU_MAX: u64 = carina_dataplane::SOCKET_SDU_MAX as u64;

@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 
 use carina_api::control::{ArpDialect, FaultSpec, Framing, IpcpCreate, IpcpType};
 use carina_api::{AppName, ErrorBody, ErrorCode};
+use carina_dataplane::{IpcpBuilder, QosOffered};
 use carina_netdev::{FaultPlan, StreamFraming};
-use carina_shims::{EthConfig, Medium, Offered, TcpConfig, UdpConfig, UdpFraming};
+use carina_shims::{EthConfig, TcpConfig, UdpConfig, UdpFraming};
 use carina_wire::arp::Dialect;
 use carina_wire::ether::VLAN_MAX;
 
@@ -126,7 +127,7 @@ fn wire_of(create: &IpcpCreate) -> Option<(&str, u16)> {
 ///
 /// # Errors
 /// What is wrong and what would be right.
-pub fn open(create: &IpcpCreate) -> Result<(Medium, Offered), ErrorBody> {
+pub fn open(create: &IpcpCreate) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ErrorBody> {
     let opened = match create.kind {
         IpcpType::Eth => open_eth(create),
         IpcpType::Udp => open_udp(create),
@@ -139,7 +140,7 @@ pub fn open(create: &IpcpCreate) -> Result<(Medium, Offered), ErrorBody> {
     })
 }
 
-fn open_eth(create: &IpcpCreate) -> Result<(Medium, Offered), String> {
+fn open_eth(create: &IpcpCreate) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
     let interface = create.interface.clone().unwrap_or_default();
     let mut config = EthConfig::new(interface, vlan_of(create)?);
     config.mtu = create.sdu_max;
@@ -155,7 +156,7 @@ fn open_eth(create: &IpcpCreate) -> Result<(Medium, Offered), String> {
     config.open()
 }
 
-fn open_udp(create: &IpcpCreate) -> Result<(Medium, Offered), String> {
+fn open_udp(create: &IpcpCreate) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
     let framing = match create.framing.unwrap_or_default() {
         Framing::Native => UdpFraming::Native,
         Framing::Rlite => UdpFraming::Rlite,
@@ -172,7 +173,7 @@ fn open_udp(create: &IpcpCreate) -> Result<(Medium, Offered), String> {
     config.open()
 }
 
-fn open_tcp(create: &IpcpCreate) -> Result<(Medium, Offered), String> {
+fn open_tcp(create: &IpcpCreate) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
     let framing = match create.framing.unwrap_or_default() {
         Framing::Native => StreamFraming::Long,
         Framing::Rlite => StreamFraming::Short,

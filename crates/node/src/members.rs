@@ -20,9 +20,9 @@ use carina_api::control::{
 };
 use carina_api::ipc::Mode;
 use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, LocalName, PortId};
+use carina_dataplane::{Command, NormalBuilder, NormalIpcp};
 use carina_ipcp::{DifConfig, Event as Told, N1Dif, N1Port, N1Properties};
 use carina_protect::Tools;
-use carina_shims::{Command, NewNormal, NormalShim};
 use carina_wire::dif::Dialect;
 
 use crate::core::Core;
@@ -342,22 +342,21 @@ impl Core {
         let settled = |config: &DifConfig| config.max_pdu != 0;
         member.given = config.dif_config.clone().filter(settled);
         let seed = random_seed();
-        let begun = Box::new(NewNormal {
-            ipcp: id,
+        let begun = Box::new(NormalBuilder {
             config,
             tools: Box::new(tools),
             seed,
         });
         match awaited {
-            None => self.plane.send(Command::AddNormal(begun)),
+            None => self.plane.add_ipcp(id, begun),
             Some(dif) => member.waiting = Some(Waiting { new: begun, dif }),
         }
-        let mut shim = NormalShim::new(id, self.plane.commands());
+        let mut shim = NormalIpcp::new(id, self.plane.commands());
         if member.waiting.is_none() {
             shim.begin();
         }
         if member.made_from.role == DifRole::Create && member.waiting.is_none() {
-            shim.order(carina_ipcp::Command::Bootstrap);
+            shim.command(carina_ipcp::Command::Bootstrap);
         }
         let dif = member.made_from.name.clone();
         self.add_ipcp(id, name, dif, Carrier::Normal(shim), None);

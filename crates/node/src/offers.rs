@@ -197,7 +197,7 @@ impl Core {
         &mut self,
         ipcp: IpcpId,
         port: PortId,
-        answer: Result<Option<carina_shims::FlowEnd>, String>,
+        answer: Result<Option<carina_dataplane::FlowEnd>, String>,
     ) {
         let Some(through) = self.ipcps.get_mut(&ipcp) else {
             return;

@@ -2,7 +2,7 @@
 
 use carina_api::control::{Dialect, DifCreate, DifExtend, IpcpCreate, VmCreate};
 use carina_api::{DifName, ErrorBody, LocalName, PortId};
-use carina_shims::Tap;
+use carina_dataplane::Tap;
 use carina_vmpi::ll::VmpiImpl;
 use serde_json::Value;
 use tokio::sync::oneshot;

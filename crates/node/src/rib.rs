@@ -163,7 +163,7 @@ impl Core {
         }
         let number = self.wait_for_answer(Wish::Expel, reply);
         if let Some(Carrier::Normal(shim)) = self.ipcps.get(&id).map(|ipcp| &ipcp.carrier) {
-            shim.order(Command::Expel { id: number, member });
+            shim.command(Command::Expel { id: number, member });
         }
     }
 
@@ -190,7 +190,7 @@ impl Core {
         }
         let number = self.wait_for_answer(wish, reply);
         if let Some(Carrier::Normal(shim)) = self.ipcps.get(&id).map(|ipcp| &ipcp.carrier) {
-            shim.order(Command::Rib {
+            shim.command(Command::Rib {
                 id: number,
                 member,
                 op: question.op,

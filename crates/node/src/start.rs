@@ -12,8 +12,8 @@ use std::time::Instant;
 
 use carina_api::paths::RunDir;
 use carina_api::{DifName, ErrorBody, LocalName};
+use carina_dataplane::DataPlane;
 use carina_engine::counters::Table;
-use carina_shims::DataPlane;
 use carina_sys::{
     Epoll, EventFd, cpus_possible, listen_seqpacket, membarrier_register, raise_nofile_limit,
 };

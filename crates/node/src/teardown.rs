@@ -6,8 +6,8 @@ use std::os::fd::AsFd;
 use carina_api::control::EventKind;
 use carina_api::ipc::FlowNotice;
 use carina_api::{ErrorBody, ErrorCode, PortId};
+use carina_dataplane::Command;
 use carina_ring::State;
-use carina_shims::Command;
 
 use crate::conns::send;
 use crate::core::Core;

@@ -1,71 +1,70 @@
-//! Where applications are, for shims over IP: a table, then `/etc/hosts` and the DNS.
+//! The addresses of applications for shims over IP: a table, then `/etc/hosts` and the DNS.
 //!
-//! Looking up may take seconds, so a thread of its own does it; the data plane asks and hears the
-//! answer through a box with a bell.
+//! A look-up may take seconds, so a thread of its own does it; answers come through a mailbox that
+//! wakes the data plane.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use carina_api::{AppName, PortId};
+use carina_dataplane::Mailbox;
 use carina_netdev::{address_of_host, host_of_address};
 
-use crate::mailbox::Mailbox;
-
-/// What is asked.
-enum Question {
-    /// Where is this application? For the flow of this port.
-    Where(PortId, AppName),
-    /// Who is at this address?
-    Who(IpAddr),
+/// A look-up.
+enum Query {
+    /// The address of an application, for the flow of this port-id.
+    Address(PortId, AppName),
+    /// The application at an address.
+    Name(IpAddr),
 }
 
-/// What is answered.
+/// The result of a look-up.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// Where an application is, or why nobody knows.
-    Where(PortId, Result<SocketAddr, String>),
-    /// Who is at an address; nobody knows: the address itself.
-    Who(IpAddr, AppName),
+    /// The address of an application, or why it is unknown.
+    Address(PortId, Result<SocketAddr, String>),
+    /// The application at an address; the address itself when it is unknown.
+    Name(IpAddr, AppName),
 }
 
 /// The addresses of applications. The thread ends when this is dropped, after the look-up under
 /// way.
-pub(crate) struct Book {
-    questions: Sender<Question>,
+pub(crate) struct AddressResolver {
+    queries: Sender<Query>,
     answers: Mailbox<Answer>,
 }
 
-impl Book {
-    /// Opens the book. `table` gives `HOST` or `HOST:PORT` of applications, `port` is for those
-    /// without one.
+impl AddressResolver {
+    /// Starts the resolver. `table` gives `HOST` or `HOST:PORT` of applications, `port` is for
+    /// those without one.
     ///
     /// # Errors
     /// When the system has no thread or descriptor to give.
-    pub fn open(table: Vec<(AppName, String)>, port: u16) -> std::io::Result<Book> {
-        let (questions, asked) = channel();
+    pub fn open(table: Vec<(AppName, String)>, port: u16) -> std::io::Result<AddressResolver> {
+        let (queries, received) = channel();
         let answers = Mailbox::new()?;
-        let reader = Reader {
+        let worker = Worker {
             table,
             port,
-            asked,
+            received,
             answers: answers.clone(),
         };
         std::thread::Builder::new()
-            .name("address-book".to_owned())
-            .spawn(move || reader.run())?;
-        Ok(Book { questions, answers })
+            .name("address-resolver".to_owned())
+            .spawn(move || worker.run())?;
+        Ok(AddressResolver { queries, answers })
     }
 
-    /// Asks where an application is.
-    pub fn ask_where(&self, port: PortId, name: &AppName) {
+    /// Looks up the address of an application.
+    pub fn resolve(&self, port: PortId, name: &AppName) {
         // The thread lives as long as this end of the channel.
-        let _ = self.questions.send(Question::Where(port, name.clone()));
+        let _ = self.queries.send(Query::Address(port, name.clone()));
     }
 
-    /// Asks who is at an address.
-    pub fn ask_who(&self, ip: IpAddr) {
-        let _ = self.questions.send(Question::Who(ip));
+    /// Looks up the application at an address.
+    pub fn reverse(&self, ip: IpAddr) {
+        let _ = self.queries.send(Query::Name(ip));
     }
 
     /// The next answer.
@@ -74,26 +73,26 @@ impl Book {
     }
 }
 
-impl AsFd for Book {
+impl AsFd for AddressResolver {
     /// Readable while there may be answers.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.answers.as_fd()
     }
 }
 
-struct Reader {
+struct Worker {
     table: Vec<(AppName, String)>,
     port: u16,
-    asked: Receiver<Question>,
+    received: Receiver<Query>,
     answers: Mailbox<Answer>,
 }
 
-impl Reader {
+impl Worker {
     fn run(self) {
-        while let Ok(question) = self.asked.recv() {
-            self.answers.put(match question {
-                Question::Where(port, name) => Answer::Where(port, self.find(&name)),
-                Question::Who(ip) => Answer::Who(ip, self.name_of(ip)),
+        while let Ok(query) = self.received.recv() {
+            self.answers.put(match query {
+                Query::Address(port, name) => Answer::Address(port, self.find(&name)),
+                Query::Name(ip) => Answer::Name(ip, self.name_of(ip)),
             });
         }
     }
@@ -126,9 +125,9 @@ impl Reader {
 mod tests {
     use super::*;
 
-    fn hear(book: &Book) -> Answer {
+    fn wait_for_answer(resolver: &AddressResolver) -> Answer {
         for _ in 0..5000 {
-            if let Some(answer) = book.answer() {
+            if let Some(answer) = resolver.answer() {
                 return answer;
             }
             std::thread::sleep(std::time::Duration::from_millis(1));
@@ -137,24 +136,30 @@ mod tests {
     }
 
     #[test]
-    fn the_table_answers_both_ways_and_the_unknown_is_named() {
+    fn table_answers_both_ways_and_unknown_host_is_named() {
         let name = |text: &str| AppName::new(text).unwrap();
         let table = vec![
             (name("b.ipcp"), "192.0.2.7".to_owned()),
             (name("c.ipcp"), "192.0.2.8:99".to_owned()),
         ];
-        let book = Book::open(table, 3359).unwrap();
-        book.ask_where(PortId(1), &name("b.ipcp"));
-        book.ask_where(PortId(2), &name("c.ipcp"));
-        book.ask_who("192.0.2.8".parse().unwrap());
-        book.ask_where(PortId(3), &name("no such host"));
+        let resolver = AddressResolver::open(table, 3359).unwrap();
+        resolver.resolve(PortId(1), &name("b.ipcp"));
+        resolver.resolve(PortId(2), &name("c.ipcp"));
+        resolver.reverse("192.0.2.8".parse().unwrap());
+        resolver.resolve(PortId(3), &name("no such host"));
         let expected = Ok("192.0.2.7:3359".parse().unwrap());
-        assert_eq!(hear(&book), Answer::Where(PortId(1), expected));
+        assert_eq!(
+            wait_for_answer(&resolver),
+            Answer::Address(PortId(1), expected)
+        );
         let expected = Ok("192.0.2.8:99".parse().unwrap());
-        assert_eq!(hear(&book), Answer::Where(PortId(2), expected));
-        let expected = Answer::Who("192.0.2.8".parse().unwrap(), name("c.ipcp"));
-        assert_eq!(hear(&book), expected);
-        let Answer::Where(PortId(3), Err(reason)) = hear(&book) else {
+        assert_eq!(
+            wait_for_answer(&resolver),
+            Answer::Address(PortId(2), expected)
+        );
+        let expected = Answer::Name("192.0.2.8".parse().unwrap(), name("c.ipcp"));
+        assert_eq!(wait_for_answer(&resolver), expected);
+        let Answer::Address(PortId(3), Err(reason)) = wait_for_answer(&resolver) else {
             panic!("an address for no host");
         };
         assert!(reason.contains("`peers`"), "{reason}");

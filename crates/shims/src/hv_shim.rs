@@ -1,13 +1,11 @@
-//! The hypervisor shim as the manager sees it: which names are where, and orders to the data plane.
+//! The hypervisor shim as the manager sees it: registered names, and commands to the data plane.
 
 use std::collections::BTreeSet;
 
 use carina_api::{AppName, IpcpId, PortId};
-
-use crate::command::{Command, Event, FlowEnd};
-use crate::mailbox::Mailbox;
-use crate::offered::Offered;
-use crate::shim::{Call, Refusal, Shim};
+use carina_dataplane::{
+    Command, Event, FlowEnd, FlowRequest, IpcProcess, Mailbox, QosOffered, Refusal,
+};
 
 /// A DIF between a virtual machine and its host.
 pub struct HvShim {
@@ -20,7 +18,7 @@ pub struct HvShim {
 }
 
 impl HvShim {
-    /// The shim of an IPCP that [`Command::AddHv`] starts.
+    /// The shim of an IPCP that is added to the data plane with [`HvBuilder`](crate::HvBuilder).
     #[must_use]
     pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> HvShim {
         HvShim {
@@ -69,13 +67,13 @@ impl HvShim {
     }
 }
 
-impl Shim for HvShim {
+impl IpcProcess for HvShim {
     fn kind(&self) -> &'static str {
         "hv"
     }
 
-    fn offered(&self) -> Offered {
-        Offered::SHARED_MEMORY
+    fn qos_offered(&self) -> QosOffered {
+        QosOffered::SHARED_MEMORY
     }
 
     fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
@@ -104,8 +102,10 @@ impl Shim for HvShim {
         self.peer_names.contains(name)
     }
 
-    fn allocate(&mut self, call: Call, end: Option<FlowEnd>) -> Result<(), Refusal> {
-        self.offered().meets(&call.spec).map_err(Refusal::Quality)?;
+    fn allocate(&mut self, call: FlowRequest, end: Option<FlowEnd>) -> Result<(), Refusal> {
+        self.qos_offered()
+            .meets(&call.spec)
+            .map_err(Refusal::Quality)?;
         if let Err(reason) = &self.link {
             return Err(Refusal::LinkDown(reason.clone()));
         }
@@ -113,7 +113,7 @@ impl Shim for HvShim {
             return Err(Refusal::Unreachable(call.remote));
         }
         let end = end.ok_or(Refusal::NoEnd)?;
-        let Call {
+        let FlowRequest {
             port,
             local,
             remote,
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_call_is_refused_until_the_peer_is_there_and_has_the_name() {
         let mut shim = HvShim::new(IpcpId(2), Mailbox::new().unwrap());
-        let call = Call {
+        let call = FlowRequest {
             port: PortId(1),
             local: name("me"),
             remote: name("echo"),

@@ -7,10 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use carina_api::{AppName, IpcpId, PortId};
-
-use crate::command::{Event, FlowEnd};
-use crate::offered::Offered;
-use crate::shim::{Call, Refusal, Shim};
+use carina_dataplane::{Event, FlowEnd, FlowRequest, IpcProcess, QosOffered, Refusal};
 
 /// A DIF that spans this system alone.
 pub struct Loopback {
@@ -62,13 +59,13 @@ impl Loopback {
     }
 }
 
-impl Shim for Loopback {
+impl IpcProcess for Loopback {
     fn kind(&self) -> &'static str {
         "loopback"
     }
 
-    fn offered(&self) -> Offered {
-        Offered::SHARED_MEMORY
+    fn qos_offered(&self) -> QosOffered {
+        QosOffered::SHARED_MEMORY
     }
 
     fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
@@ -91,8 +88,10 @@ impl Shim for Loopback {
         self.names.contains(name)
     }
 
-    fn allocate(&mut self, call: Call, _end: Option<FlowEnd>) -> Result<(), Refusal> {
-        self.offered().meets(&call.spec).map_err(Refusal::Quality)?;
+    fn allocate(&mut self, call: FlowRequest, _end: Option<FlowEnd>) -> Result<(), Refusal> {
+        self.qos_offered()
+            .meets(&call.spec)
+            .map_err(Refusal::Quality)?;
         if !self.reaches(&call.remote) {
             return Err(Refusal::Unreachable(call.remote));
         }
@@ -161,8 +160,8 @@ mod tests {
         AppName::new(text).unwrap()
     }
 
-    fn call(port: u32, remote: &str, spec: FlowSpec) -> Call {
-        Call {
+    fn call(port: u32, remote: &str, spec: FlowSpec) -> FlowRequest {
+        FlowRequest {
             port: PortId(port),
             local: name("caller"),
             remote: name(remote),

@@ -1,84 +1,38 @@
-//! What shims over a network have in common: how they get to the data plane, and what they are to
-//! the manager.
+//! A shim over a network as the manager sees it.
 //!
-//! A medium is opened by the manager, so that whatever is wrong with it is told at once to whoever
-//! asked, and then moves to the data plane with [`Command::AddMedium`].
+//! The manager opens the network's sockets, so that it can report at once what is wrong with them,
+//! and then hands them to the data plane as a builder of the shim's app.
 
 use std::collections::BTreeSet;
 
 use carina_api::{AppName, IpcpId, PortId};
-use carina_engine::counters::Row;
-use carina_engine::{App, AppId, Pool};
+use carina_dataplane::{
+    Command, Event, FlowEnd, FlowRequest, IpcProcess, Mailbox, QosOffered, Refusal,
+};
 
-use crate::command::{Command, Event, FlowEnd};
-use crate::hub::{Directory, Orders};
-use crate::mailbox::Mailbox;
-use crate::offered::Offered;
-use crate::shim::{Call, Refusal, Shim};
-use crate::tap::Taps;
-
-/// An open medium on its way to the data plane.
-pub struct Medium(Box<dyn Boot>);
-
-impl Medium {
-    pub(crate) fn new(boot: impl Boot + 'static) -> Medium {
-        Medium(Box::new(boot))
-    }
-
-    pub(crate) fn label(&self) -> String {
-        self.0.label()
-    }
-
-    pub(crate) fn into_app(self, parts: HubParts) -> Result<Box<dyn App>, String> {
-        self.0.into_app(parts)
-    }
-}
-
-/// What becomes an app on the data plane.
-pub(crate) trait Boot: Send {
-    /// What counters call it.
-    fn label(&self) -> String;
-
-    /// Makes the app, on the thread of the data plane.
-    fn into_app(self: Box<Self>, parts: HubParts) -> Result<Box<dyn App>, String>;
-}
-
-/// What the plane gives to the app of an IPCP.
-pub(crate) struct HubParts {
-    pub id: AppId,
-    pub ipcp: IpcpId,
-    pub orders: Orders,
-    pub events: Mailbox<Event>,
-    pub directory: Directory,
-    pub row: Row,
-    pub pool: Pool,
-    pub taps: Taps,
-}
-
-/// A shim over a network as the manager sees it.
+/// The manager's side of an `eth`, `udp` or `tcp` shim.
 ///
-/// Who can be reached is not known before somebody asks, so every name may be.
-pub struct MediumShim {
+/// The shim has no directory: a name is looked for only when a flow to it is requested.
+pub struct NetworkShim {
     ipcp: IpcpId,
     kind: &'static str,
-    offered: Offered,
+    offered: QosOffered,
     commands: Mailbox<Command>,
     names: BTreeSet<AppName>,
-    /// What the medium is called while it is there, else why it is not.
+    /// The label of the medium while it is up, else why it is down.
     link: Result<String, String>,
 }
 
-impl MediumShim {
-    /// The shim of an IPCP that [`Command::AddMedium`] starts; `kind` as the configuration writes
-    /// it.
+impl NetworkShim {
+    /// The shim of an IPCP that is added to the data plane; `kind` as the configuration writes it.
     #[must_use]
     pub fn new(
         ipcp: IpcpId,
         kind: &'static str,
-        offered: Offered,
+        offered: QosOffered,
         commands: Mailbox<Command>,
-    ) -> MediumShim {
-        MediumShim {
+    ) -> NetworkShim {
+        NetworkShim {
             ipcp,
             kind,
             offered,
@@ -95,7 +49,7 @@ impl MediumShim {
             Event::LinkDown { ipcp, reason } if *ipcp == self.ipcp => {
                 self.link = Err(reason.clone());
             }
-            Event::Carries {
+            Event::SduMaxChanged {
                 ipcp,
                 sdu_bytes_max,
             } if *ipcp == self.ipcp => self.offered.sdu_bytes_max = Some(*sdu_bytes_max),
@@ -104,12 +58,12 @@ impl MediumShim {
     }
 }
 
-impl Shim for MediumShim {
+impl IpcProcess for NetworkShim {
     fn kind(&self) -> &'static str {
         self.kind
     }
 
-    fn offered(&self) -> Offered {
+    fn qos_offered(&self) -> QosOffered {
         self.offered
     }
 
@@ -124,8 +78,8 @@ impl Shim for MediumShim {
         Ok(())
     }
 
-    /// What comes before the data plane knows the name is turned away, and a bare datagram does not
-    /// come again.
+    /// A request that comes before the data plane serves the name is refused, and a bare datagram
+    /// is not repeated.
     fn registers_later(&self) -> bool {
         self.link.is_ok()
     }
@@ -149,13 +103,13 @@ impl Shim for MediumShim {
         self.link.is_ok()
     }
 
-    fn allocate(&mut self, call: Call, end: Option<FlowEnd>) -> Result<(), Refusal> {
+    fn allocate(&mut self, call: FlowRequest, end: Option<FlowEnd>) -> Result<(), Refusal> {
         self.offered.meets(&call.spec).map_err(Refusal::Quality)?;
         if let Err(reason) = &self.link {
             return Err(Refusal::LinkDown(reason.clone()));
         }
         let end = end.ok_or(Refusal::NoEnd)?;
-        let Call {
+        let FlowRequest {
             port,
             local,
             remote,
@@ -201,21 +155,21 @@ mod tests {
     fn what_the_medium_carries_is_offered() {
         let ipcp = IpcpId(2);
         let commands = Mailbox::new().unwrap();
-        let mut shim = MediumShim::new(ipcp, "eth", Offered::datagrams(9000), commands);
+        let mut shim = NetworkShim::new(ipcp, "eth", QosOffered::datagrams(9000), commands);
         for (ipcp, sdu_bytes_max) in [(IpcpId(3), 700), (ipcp, 1500)] {
-            shim.handle(&Event::Carries {
+            shim.handle(&Event::SduMaxChanged {
                 ipcp,
                 sdu_bytes_max,
             });
         }
-        assert_eq!(shim.offered().sdu_bytes_max, Some(1500));
+        assert_eq!(shim.qos_offered().sdu_bytes_max, Some(1500));
     }
 
     #[test]
     fn a_registration_is_confirmed_by_the_data_plane_while_the_medium_is_there() {
         let ipcp = IpcpId(2);
         let commands = Mailbox::new().unwrap();
-        let mut shim = MediumShim::new(ipcp, "udp", Offered::datagrams(1400), commands);
+        let mut shim = NetworkShim::new(ipcp, "udp", QosOffered::datagrams(1400), commands);
         assert!(!shim.registers_later());
         let peer = "127.0.0.1:3359".to_owned();
         shim.handle(&Event::LinkUp { ipcp, peer });

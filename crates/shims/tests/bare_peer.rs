@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use carina_dataplane::{Command, DataPlane, Event};
 use carina_engine::counters::{Kind, Table, Value, read};
 use carina_ring::State;
-use carina_shims::{Command, DataPlane, Event};
+use carina_shims::HvBuilder;
 use carina_sys::monotonic_ns;
 use carina_vmpi::hl::{Config, Endpoint, Event as Told, Rx, Side};
 use carina_vmpi::ll::memfd::MemfdRegion;
@@ -156,13 +157,13 @@ fn flow(label: &str, sdu_bytes_max: u64) -> (Host, Bare, App, carina_api::PortId
     let host = Host { plane, table };
     let region = MemfdRegion::create(1 << 20).unwrap();
     let device = region.device(Side::Host).unwrap();
-    host.plane.send(Command::AddHv {
-        ipcp: IPCP,
+    let builder = HvBuilder {
         label: "a".to_owned(),
         device,
         side: Side::Host,
         name: "host".to_owned(),
-    });
+    };
+    host.plane.add_ipcp(IPCP, Box::new(builder));
     let mut bare = Bare::new(&region, sdu_bytes_max);
     bare.until(|bare| bare.hl.is_up().then_some(()));
     bare.until(|_| match host.plane.poll_event() {
@@ -327,13 +328,13 @@ fn a_vm_that_scribbles_over_its_region_does_not_disturb_another_vm() {
     let hostile = carina_api::IpcpId(2);
     let device = second.device(Side::Host).unwrap();
     let name = "host".to_owned();
-    pair.host.send(Command::AddHv {
-        ipcp: hostile,
+    let builder = HvBuilder {
         label: "hostile".to_owned(),
         device,
         side: Side::Host,
         name,
-    });
+    };
+    pair.host.add_ipcp(hostile, Box::new(builder));
     let mut bare = Bare::new(&second, 1 << 30);
     bare.until(|bare| bare.hl.is_up().then_some(()));
     let (mut host_app, mut guest_app, port, _) = pair.flow();

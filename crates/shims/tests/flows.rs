@@ -4,8 +4,8 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
+use carina_dataplane::{Command, Event, SOCKET_SDU_MAX};
 use carina_ring::State;
-use carina_shims::{Command, Event, SOCKET_SDU_MAX};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::pair::{self, App, PATIENCE, Pair, Random, closed_reason, ring, socket, wait_for};
@@ -201,7 +201,7 @@ fn the_death_of_the_peer_ends_its_flows_at_once_and_it_may_come_back() {
     let (mut host_app, mut guest_app, port, _) = pair.flow();
     host_app.send(b"before");
     assert_eq!(guest_app.recv().unwrap(), b"before");
-    let fresh = carina_shims::DataPlane::spawn(pair.guest_table.clone()).unwrap();
+    let fresh = carina_dataplane::DataPlane::spawn(pair.guest_table.clone()).unwrap();
     drop(std::mem::replace(&mut pair.guest, fresh));
     assert_eq!(host_app.recv(), Err(State::Failed));
     // It is told; nobody waits for a heartbeat.

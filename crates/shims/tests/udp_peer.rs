@@ -4,8 +4,9 @@
 use std::net::UdpSocket;
 
 use carina_api::PortId;
+use carina_dataplane::{Command, DataPlane, Event, FlowEnd};
 use carina_engine::counters::Table;
-use carina_shims::{Command, DataPlane, Event, FlowEnd, UdpConfig, UdpFraming};
+use carina_shims::{UdpConfig, UdpFraming};
 
 use crate::pair::{IPCP, PATIENCE, RING, name, ring, wait_for};
 
@@ -14,7 +15,7 @@ fn plane_and_peer() -> (DataPlane, UdpSocket) {
     let plane = DataPlane::spawn(Table::private().unwrap()).unwrap();
     let config = UdpConfig::new("127.0.0.1:0".parse().unwrap(), UdpFraming::Native);
     let (medium, _) = config.open().unwrap();
-    plane.send(Command::AddMedium { ipcp: IPCP, medium });
+    plane.add_ipcp(IPCP, medium);
     let address = wait_for(&plane, |event| match event {
         Event::LinkUp { peer, .. } => Some(peer.clone()),
         _ => None,

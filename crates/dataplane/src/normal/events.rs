@@ -1,46 +1,45 @@
-//! What the machine of a normal IPCP tells, and what becomes of it.
+//! Dispatches the events of a normal IPCP's machine.
 
 use carina_api::AppName;
 use carina_engine::counters::{Row, Value};
 use carina_engine::{Close, Links};
-use carina_ipcp::{Command, Counters, DropReason, Event as Told, FlowKey};
+use carina_ipcp::{Command, Counters, DropReason, Event as MachineEvent, FlowKey};
 
 use super::Normal;
-use super::lines::{Line, LineState};
+use super::flows::{FlowState, NormalFlow};
 use crate::command::Event;
-use crate::hub::{Place, free_port};
 
 impl Normal {
-    /// Acts on everything the machine has to tell.
-    pub(super) fn tell(&mut self, links: &mut Links) {
-        while let Some(told) = self.member.poll_event() {
-            match told {
-                // Names of other members, who may call themselves anything.
-                Told::Reachable { name } => {
+    /// Acts on all events of the machine.
+    pub(super) fn dispatch_events(&mut self, links: &mut Links) {
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                // Names of other members; any text is possible.
+                MachineEvent::Reachable { name } => {
                     if let Ok(name) = AppName::new(name) {
                         let ipcp = self.ipcp;
                         self.events.put(Event::PeerRegistered { ipcp, name });
                     }
                 }
-                Told::Unreachable { name } => {
+                MachineEvent::Unreachable { name } => {
                     if let Ok(name) = AppName::new(name) {
                         let ipcp = self.ipcp;
                         self.events.put(Event::PeerUnregistered { ipcp, name });
                     }
                 }
-                Told::Incoming {
-                    flow,
+                MachineEvent::Incoming {
+                    flow: key,
                     local,
                     remote,
                     spec,
-                } => self.incoming(flow, local, remote, spec, links),
-                Told::Allocated { flow, result } => self.allocated(flow, result, links),
-                Told::Closed {
-                    flow,
+                } => self.incoming(key, local, remote, spec, links),
+                MachineEvent::Allocated { flow: key, result } => self.allocated(key, result, links),
+                MachineEvent::Closed {
+                    flow: key,
                     is_graceful,
                     reason,
-                } => self.closed(flow, is_graceful, reason, links),
-                Told::DropN1 { n1, reason } => self.drop_n1(n1, reason, links),
+                } => self.closed(key, is_graceful, reason, links),
+                MachineEvent::DropN1 { n1, reason } => self.drop_n1(n1, reason, links),
                 event => {
                     let ipcp = self.ipcp;
                     self.events.put(Event::Member { ipcp, event });
@@ -51,7 +50,7 @@ impl Normal {
 
     fn incoming(
         &mut self,
-        flow: FlowKey,
+        key: FlowKey,
         local: String,
         remote: String,
         wire_spec: carina_wire::FlowSpec,
@@ -60,21 +59,14 @@ impl Normal {
         let (Ok(local), Ok(remote)) = (AppName::new(local), AppName::new(remote)) else {
             let answer = Err("not a name".to_owned());
             return self
-                .member
-                .handle(self.now, Command::Respond { flow, answer });
+                .machine
+                .handle(self.now, Command::Respond { flow: key, answer });
         };
-        let port = free_port(&self.directory);
+        let name = format!("{local} < {remote} via ipcp {}", self.ipcp);
+        let port = self.ports.add_incoming(self.ipcp, name);
         let spec = carina_api::FlowSpec::from(wire_spec);
-        let line = Line::new(port, LineState::Offered, None, &spec);
-        self.put_line(flow, line, links);
-        self.directory.borrow_mut().insert(
-            port,
-            Place {
-                ipcp: Some(self.ipcp),
-                name: format!("{local} < {remote} via ipcp {}", self.ipcp),
-                holder: None,
-            },
-        );
+        let flow = NormalFlow::new(port, FlowState::Offered, None, &spec);
+        self.insert_flow(key, flow, links);
         self.events.put(Event::IncomingFlow {
             ipcp: self.ipcp,
             port,
@@ -84,48 +76,48 @@ impl Normal {
         });
     }
 
-    fn allocated(&mut self, flow: FlowKey, result: Result<(), String>, links: &mut Links) {
+    fn allocated(&mut self, key: FlowKey, result: Result<(), String>, links: &mut Links) {
         if let Err(reason) = result {
-            return self.request_ended(flow, &reason, links);
+            return self.request_ended(key, &reason, links);
         }
-        let Some(line) = self.line_mut(flow) else {
+        let Some(flow) = self.flow_mut(key) else {
             return;
         };
-        line.state = LineState::Open;
-        let port = line.port;
+        flow.state = FlowState::Open;
+        let port = flow.port;
         self.row.add(Value::FlowsOpened, 1);
-        self.roomy.push(flow);
+        self.roomy.push(key);
         self.events.put(Event::AllocateResult {
             port,
             result: Ok(()),
         });
     }
 
-    /// A flow that was asked for, here or there, does not come about.
-    pub(super) fn request_ended(&mut self, flow: FlowKey, reason: &str, links: &mut Links) {
-        let Some(line) = self.take_line(flow) else {
+    /// A pending allocation, from here or from a peer, has failed.
+    pub(super) fn request_ended(&mut self, key: FlowKey, reason: &str, links: &mut Links) {
+        let Some(flow) = self.remove_flow(key) else {
             return;
         };
         let reason = match reason {
             "" => "the other side refused without a reason".to_owned(),
             _ => reason.to_owned(),
         };
-        match line.wires {
-            Some(wires) => self.deny(line.port, wires, reason, links),
+        match flow.links {
+            Some(ends) => self.deny(flow.port, ends, reason, links),
             None => {
-                let port = line.port;
-                self.directory.borrow_mut().remove(&port);
+                let port = flow.port;
+                self.ports.remove(port);
                 self.events.put(Event::FlowClosed { port, reason });
             }
         }
     }
 
-    fn closed(&mut self, flow: FlowKey, is_graceful: bool, reason: String, links: &mut Links) {
-        let Some(line) = self.line(flow) else {
+    fn closed(&mut self, key: FlowKey, is_graceful: bool, reason: String, links: &mut Links) {
+        let Some(flow) = self.flow(key) else {
             return;
         };
-        if matches!(line.state, LineState::Asked | LineState::Offered) {
-            return self.request_ended(flow, &reason, links);
+        if matches!(flow.state, FlowState::Requested | FlowState::Offered) {
+            return self.request_ended(key, &reason, links);
         }
         let reason = match (reason.as_str(), is_graceful) {
             ("", true) => "the peer closed it".to_owned(),
@@ -136,11 +128,11 @@ impl Normal {
             true => Close::Graceful(reason),
             false => Close::Failed(reason),
         };
-        self.flow_closed(flow, close, links);
+        self.flow_closed(key, close, links);
     }
 }
 
-/// Copies the machine's counters into the row. What the app discards itself comes on top.
+/// Copies the machine's counters into the row, which also has what the app itself discards.
 pub(super) fn count(row: &Row, counters: &Counters, noted: &mut Counters) {
     row.set(Value::PdusIn, counters.pdus_received);
     row.set(Value::PdusOut, counters.pdus_sent);

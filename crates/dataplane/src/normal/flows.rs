@@ -1,4 +1,4 @@
-//! The side of a normal IPCP toward its flows.
+//! The flows that a normal IPCP provides: their SDUs, the room of their readers, their end.
 
 use std::collections::VecDeque;
 
@@ -9,46 +9,51 @@ use carina_ipcp::{Command, FlowKey};
 use carina_wire::Payload;
 
 use super::Normal;
-use crate::hub::Wires;
+use crate::ipcp_app::FlowLinks;
 
 /// A flow.
-pub(super) struct Line {
+pub(super) struct NormalFlow {
     pub port: PortId,
-    pub state: LineState,
-    pub wires: Option<Wires>,
+    pub state: FlowState,
+    pub links: Option<FlowLinks>,
     /// Every SDU must arrive.
     is_lossless: bool,
-    /// Ring bytes put on the link toward the reader, and those that it has consumed.
+    /// Ring bytes put on the link toward the reader, and those that the reader has consumed.
     delivered: u64,
     consumed: u64,
-    /// What the reader has no room for.
+    /// SDUs for which the reader has no room.
     held: VecDeque<Packet>,
     held_bytes: usize,
-    /// What was delivered since the reader's room was stated last: payload and ring bytes.
+    /// Delivered since the reader's room was stated last: payload and ring bytes.
     recent: (u64, u64),
-    /// Room that was stated last, less what was delivered since: what the machine goes by.
+    /// The room that the machine assumes: as stated last, less what was delivered since.
     stated: usize,
     /// How the flow ends once `held` is delivered.
     ending: Option<Close>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum LineState {
-    /// Asked of the DIF, not answered.
-    Asked,
-    /// Asked by the DIF, not answered.
+pub(super) enum FlowState {
+    /// Requested of the DIF, not answered.
+    Requested,
+    /// Requested through the DIF, not answered here.
     Offered,
     Open,
-    /// Over, but for what the reader has not taken.
+    /// Ended, with SDUs that the reader has not taken.
     Ending,
 }
 
-impl Line {
-    pub fn new(port: PortId, state: LineState, wires: Option<Wires>, spec: &FlowSpec) -> Line {
-        Line {
+impl NormalFlow {
+    pub fn new(
+        port: PortId,
+        state: FlowState,
+        links: Option<FlowLinks>,
+        spec: &FlowSpec,
+    ) -> NormalFlow {
+        NormalFlow {
             port,
             state,
-            wires,
+            links,
             is_lossless: spec.max_loss == 0 || spec.max_sdu_gap == 0,
             delivered: 0,
             consumed: 0,
@@ -62,12 +67,12 @@ impl Line {
 
     /// Ring bytes that the reader can take.
     fn room(&self) -> u64 {
-        let window = self.wires.map_or(0, |wires| wires.window);
+        let window = self.links.map_or(0, |ends| ends.window);
         window.saturating_sub(self.delivered - self.consumed)
     }
 
-    /// What the machine is told that the reader can take, in bytes of SDUs: its ring also needs
-    /// room for their records, which is most of it when SDUs are small.
+    /// Bytes of SDUs that the reader can take, as stated to the machine. The reader's ring also
+    /// needs room for record headers, which dominate when SDUs are small.
     fn payload_room(&mut self) -> usize {
         let (payload, cost) = self.recent;
         let share = if cost > 0 { payload.max(1) } else { 1 };
@@ -85,9 +90,9 @@ impl Line {
         }
     }
 
-    /// Puts a packet that the reader has room for on the link; true when it has.
+    /// Puts a packet on the link when the reader has room for it; gives it back otherwise.
     fn push(&mut self, packet: Packet, links: &mut Links) -> Result<(), Packet> {
-        let Some(wires) = self.wires else {
+        let Some(ends) = self.links else {
             return Err(packet);
         };
         let cost = record_cost(packet.len());
@@ -98,67 +103,62 @@ impl Line {
         // An SDU without a byte has one in a PDU as well: its header.
         self.recent.0 += packet.len().max(1) as u64;
         self.recent.1 += cost;
-        links.push(wires.to_flow, packet)
+        links.push(ends.to_flow, packet)
     }
 }
 
 impl Normal {
-    pub(super) fn line(&self, flow: FlowKey) -> Option<&Line> {
-        self.lines.get(flow.0 as usize)?.as_ref()
+    pub(super) fn flow(&self, key: FlowKey) -> Option<&NormalFlow> {
+        self.flows.get(key.0 as usize)?.as_ref()
     }
 
-    pub(super) fn line_mut(&mut self, flow: FlowKey) -> Option<&mut Line> {
-        self.lines.get_mut(flow.0 as usize)?.as_mut()
+    pub(super) fn flow_mut(&mut self, key: FlowKey) -> Option<&mut NormalFlow> {
+        self.flows.get_mut(key.0 as usize)?.as_mut()
     }
 
-    pub(super) fn put_line(&mut self, flow: FlowKey, line: Line, links: &mut Links) {
-        let index = flow.0 as usize;
-        if self.lines.len() <= index {
-            self.lines.resize_with(index + 1, || None);
+    pub(super) fn insert_flow(&mut self, key: FlowKey, flow: NormalFlow, links: &mut Links) {
+        let index = key.0 as usize;
+        if self.flows.len() <= index {
+            self.flows.resize_with(index + 1, || None);
         }
-        if let Some(wires) = line.wires {
-            self.tag(flow, wires, links);
+        if let Some(ends) = flow.links {
+            self.set_cookies(key, ends, links);
         }
-        // A key is free for the machine when a flow is over; its reader may still be at it.
-        let old = self.take_line(flow);
-        self.keys.insert(line.port, flow);
-        self.lines[index] = Some(line);
+        // The machine reuses the key of an ended flow while its reader may still be reading.
+        let old = self.remove_flow(key);
+        self.keys.insert(flow.port, key);
+        self.flows[index] = Some(flow);
         match old {
-            Some(old) if old.state == LineState::Ending && !old.held.is_empty() => {
-                self.outlived.push(old);
+            Some(old) if old.state == FlowState::Ending && !old.held.is_empty() => {
+                self.lingering.push(old);
             }
-            Some(old) => self.end_line(old, links),
+            Some(old) => self.end_flow(old, links),
             None => {}
         }
     }
 
-    pub(super) fn take_line(&mut self, flow: FlowKey) -> Option<Line> {
-        let line = self.lines.get_mut(flow.0 as usize)?.take()?;
-        if self.keys.get(&line.port) == Some(&flow) {
-            self.keys.remove(&line.port);
+    pub(super) fn remove_flow(&mut self, key: FlowKey) -> Option<NormalFlow> {
+        let flow = self.flows.get_mut(key.0 as usize)?.take()?;
+        if self.keys.get(&flow.port) == Some(&key) {
+            self.keys.remove(&flow.port);
         }
-        Some(line)
+        Some(flow)
     }
 
-    /// Marks the links of a flow, and states the room of its reader.
-    pub(super) fn tag(&mut self, flow: FlowKey, wires: Wires, links: &mut Links) {
-        links.set_tag(wires.to_flow, flow.0 + 1);
-        links.set_tag(wires.from_flow, flow.0 + 1);
-        self.touched.push(flow);
+    /// Sets the cookies of a flow's links, and has the room of its reader stated.
+    pub(super) fn set_cookies(&mut self, key: FlowKey, ends: FlowLinks, links: &mut Links) {
+        links.set_source_cookie(ends.to_flow, key.0 + 1);
+        links.set_sink_cookie(ends.from_flow, key.0 + 1);
+        self.touched.push(key);
     }
 
-    fn flow_of(&self, link: LinkId, links: &Links) -> Option<FlowKey> {
-        links.tag(link).checked_sub(1).map(FlowKey)
-    }
-
-    /// Takes everything that a flow's writer has sent. True when there was something.
+    /// Takes everything that a flow's writer has sent. True when there was any.
     pub(super) fn drain_flow(&mut self, link: LinkId, links: &mut Links) -> bool {
-        let is_its = |line: &&Line| {
-            line.state == LineState::Open && line.wires.is_some_and(|w| w.from_flow == link)
+        let is_its = |flow: &&NormalFlow| {
+            flow.state == FlowState::Open && flow.links.is_some_and(|w| w.from_flow == link)
         };
-        let flow = self
-            .flow_of(link, links)
-            .filter(|flow| self.line(*flow).filter(is_its).is_some());
+        let key =
+            key_of(links.sink_cookie(link)).filter(|key| self.flow(*key).filter(is_its).is_some());
         let (mut bytes, mut sdus, mut pieces) = (0, 0, 0);
         let written = std::iter::from_fn(|| {
             let mut packet = links.pop(link)?;
@@ -173,71 +173,71 @@ impl Normal {
             }
             Some((packet, more))
         });
-        match flow {
-            Some(flow) => self.member.on_sdus(self.now, flow, written),
+        match key {
+            Some(key) => self.machine.on_sdus(self.now, key, written),
             None => {
                 let lost = written.count() as u64;
                 self.row.add(Value::DropFlowEnded, lost);
             }
         }
         let moved = sdus + pieces > 0;
-        if let (true, Some(flow)) = (moved, flow) {
-            self.roomy.push(flow);
+        if let (true, Some(key)) = (moved, key) {
+            self.roomy.push(key);
             self.row.add(Value::SdusOut, sdus);
             self.row.add(Value::PiecesOut, pieces);
             self.row.add(Value::BytesOut, bytes);
         }
         if let Some(close) = links.closed(link).cloned() {
-            self.writer_ended(link, flow, &close, links);
+            self.writer_ended(link, key, &close, links);
         }
         moved
     }
 
-    /// The flow has ended from this side and everything it sent is with the machine.
+    /// The user has closed the flow, and the machine has everything that it sent.
     fn writer_ended(
         &mut self,
         link: LinkId,
-        flow: Option<FlowKey>,
+        key: Option<FlowKey>,
         close: &Close,
         links: &mut Links,
     ) {
         links.disconnect(link);
-        // A flow that is still asked for is given up by its key too.
-        let flow = flow.or_else(|| {
-            let tag = self.lines.iter().position(|line| {
-                line.as_ref()
-                    .is_some_and(|line| line.wires.is_some_and(|w| w.from_flow == link))
+        // A flow whose allocation is pending is cancelled by its key too.
+        let key = key.or_else(|| {
+            let index = self.flows.iter().position(|flow| {
+                flow.as_ref()
+                    .is_some_and(|flow| flow.links.is_some_and(|w| w.from_flow == link))
             })?;
-            Some(FlowKey(tag as u32))
+            Some(FlowKey(index as u32))
         });
-        let Some((flow, line)) = flow.and_then(|flow| Some((flow, self.take_line(flow)?))) else {
-            return self.outlived_ended(link, links);
+        let Some((key, flow)) = key.and_then(|key| Some((key, self.remove_flow(key)?))) else {
+            return self.lingering_ended(link, links);
         };
-        if let Some(wires) = line.wires {
-            let lost = links.disconnect(wires.to_flow) + line.held.len();
+        if let Some(ends) = flow.links {
+            let lost = links.disconnect(ends.to_flow) + flow.held.len();
             self.row.add(Value::DropFlowEnded, lost as u64);
         }
-        if line.state != LineState::Ending {
+        if flow.state != FlowState::Ending {
             self.row.add(Value::FlowsClosed, 1);
             let reason = match close {
                 Close::Graceful(_) => String::new(),
                 other => other.reason().to_owned(),
             };
-            self.member
-                .handle(self.now, Command::Deallocate { flow, reason });
+            self.machine
+                .handle(self.now, Command::Deallocate { flow: key, reason });
         }
         links.wake(self.id);
     }
 
-    /// The application of a flow whose key another flow has by now wants no more of it.
-    fn outlived_ended(&mut self, link: LinkId, links: &mut Links) {
-        let is_its = |line: &Line| line.wires.is_some_and(|wires| wires.from_flow == link);
-        let Some(at) = self.outlived.iter().position(is_its) else {
+    /// The user of a lingering flow has closed it.
+    fn lingering_ended(&mut self, link: LinkId, links: &mut Links) {
+        let is_its = |flow: &NormalFlow| flow.links.is_some_and(|ends| ends.from_flow == link);
+        let Some(at) = self.lingering.iter().position(is_its) else {
             return;
         };
-        let line = self.outlived.swap_remove(at);
-        if let Some(wires) = line.wires {
-            let lost = links.disconnect(wires.to_flow) + line.held.len();
+        let flow = self.lingering.swap_remove(at);
+        if let Some(ends) = flow.links {
+            let lost = links.disconnect(ends.to_flow) + flow.held.len();
             self.row.add(Value::DropFlowEnded, lost as u64);
         }
         links.wake(self.id);
@@ -246,9 +246,9 @@ impl Normal {
     /// Moves SDUs to their readers. True when there were some.
     pub(super) fn deliver(&mut self, links: &mut Links) -> bool {
         let (mut moved, mut bytes, mut sdus, mut pieces) = (false, 0, 0, 0);
-        while let Some(delivery) = self.member.poll_deliver() {
+        while let Some(delivery) = self.machine.poll_deliver() {
             moved = true;
-            let (flow, mut packet) = (delivery.flow, delivery.sdu);
+            let (key, mut packet) = (delivery.flow, delivery.sdu);
             packet.set_more(delivery.more);
             bytes += packet.len() as u64;
             if delivery.more {
@@ -256,7 +256,7 @@ impl Normal {
             } else {
                 sdus += 1
             }
-            self.deliver_one(flow, packet, links);
+            self.deliver_one(key, packet, links);
         }
         if moved {
             self.row.add(Value::SdusIn, sdus);
@@ -266,204 +266,209 @@ impl Normal {
         moved
     }
 
-    fn deliver_one(&mut self, flow: FlowKey, packet: Packet, links: &mut Links) {
-        let Some(line) = self.lines.get_mut(flow.0 as usize).and_then(Option::as_mut) else {
+    fn deliver_one(&mut self, key: FlowKey, packet: Packet, links: &mut Links) {
+        let Some(flow) = self.flows.get_mut(key.0 as usize).and_then(Option::as_mut) else {
             return self.row.add(Value::DropFlowEnded, 1);
         };
-        if self.touched.last() != Some(&flow) {
-            self.touched.push(flow);
+        if self.touched.last() != Some(&key) {
+            self.touched.push(key);
         }
-        line.stated = line.stated.saturating_sub(packet.len());
-        let Some(wires) = line.wires else {
+        flow.stated = flow.stated.saturating_sub(packet.len());
+        let Some(ends) = flow.links else {
             return self.row.add(Value::DropFlowEnded, 1);
         };
-        let piece_max = links.piece_max(wires.to_flow);
-        let packet = match line.held.is_empty() && packet.len() <= piece_max {
-            true => match line.push(packet, links) {
+        let piece_max = links.piece_max(ends.to_flow);
+        let packet = match flow.held.is_empty() && packet.len() <= piece_max {
+            true => match flow.push(packet, links) {
                 Ok(()) => return,
                 Err(packet) => packet,
             },
             false => packet,
         };
-        let held_max = (wires.window as usize).max(2 * OVERHANG);
-        if !line.is_lossless && line.held_bytes + packet.len() > held_max {
+        let held_max = (ends.window as usize).max(2 * OVERHANG);
+        if !flow.is_lossless && flow.held_bytes + packet.len() > held_max {
             return self.row.add(Value::DropRingFull, 1);
         }
-        match hold(line, packet, piece_max) {
-            Ok(()) => flush(line, links),
+        match hold(flow, packet, piece_max) {
+            Ok(()) => flush(flow, links),
             Err(NoBuffer) => {
                 self.row.add(Value::DropNoBuffer, 1);
-                if line.is_lossless {
-                    self.fail_line(flow, "the data plane has no buffers left", links);
+                if flow.is_lossless {
+                    self.fail_flow(key, "the data plane has no buffers left", links);
                 }
             }
         }
     }
 
     /// Ends a flow that cannot keep its promise.
-    fn fail_line(&mut self, flow: FlowKey, reason: &str, links: &mut Links) {
-        let Some(line) = self.take_line(flow) else {
+    fn fail_flow(&mut self, key: FlowKey, reason: &str, links: &mut Links) {
+        let Some(flow) = self.remove_flow(key) else {
             return;
         };
         let reason = reason.to_owned();
         self.row.add(Value::FlowsClosed, 1);
-        if let Some(wires) = line.wires {
-            links.close(wires.to_flow, Close::Failed(reason.clone()));
-            let lost = links.disconnect(wires.from_flow);
+        if let Some(ends) = flow.links {
+            links.close(ends.to_flow, Close::Failed(reason.clone()));
+            let lost = links.disconnect(ends.from_flow);
             self.row.add(Value::DropFlowEnded, lost as u64);
         }
-        self.member
-            .handle(self.now, Command::Deallocate { flow, reason });
+        self.machine
+            .handle(self.now, Command::Deallocate { flow: key, reason });
     }
 
-    /// Hears what readers have consumed.
+    /// Takes note of what readers have consumed.
     pub(super) fn take_returns(&mut self, links: &mut Links) {
         while let Some((link, total)) = links.next_return(self.id) {
-            let Some(flow) = self.flow_of(link, links) else {
+            let Some(key) = key_of(links.source_cookie(link)) else {
                 continue;
             };
-            let Some(line) = self.line_mut(flow) else {
-                self.outlived_reads(link, total, links);
+            let Some(flow) = self.flow_mut(key) else {
+                self.lingering_consumed(link, total, links);
                 continue;
             };
-            if line.wires.is_none_or(|wires| wires.to_flow != link) {
-                self.outlived_reads(link, total, links);
+            if flow.links.is_none_or(|ends| ends.to_flow != link) {
+                self.lingering_consumed(link, total, links);
                 continue;
             }
-            line.consumed = total.min(line.delivered);
-            flush(line, links);
-            let is_over = line.held.is_empty() && line.state == LineState::Ending;
-            if is_over && let Some(line) = self.take_line(flow) {
-                self.end_line(line, links);
+            flow.consumed = total.min(flow.delivered);
+            flush(flow, links);
+            let is_over = flow.held.is_empty() && flow.state == FlowState::Ending;
+            if is_over && let Some(flow) = self.remove_flow(key) {
+                self.end_flow(flow, links);
             }
-            self.touched.push(flow);
+            self.touched.push(key);
         }
     }
 
-    /// The reader of a flow whose key another flow has by now has consumed something.
-    fn outlived_reads(&mut self, link: LinkId, total: u64, links: &mut Links) {
-        let is_its = |line: &Line| line.wires.is_some_and(|wires| wires.to_flow == link);
-        let Some(at) = self.outlived.iter().position(is_its) else {
+    /// The reader of a lingering flow has consumed something.
+    fn lingering_consumed(&mut self, link: LinkId, total: u64, links: &mut Links) {
+        let is_its = |flow: &NormalFlow| flow.links.is_some_and(|ends| ends.to_flow == link);
+        let Some(at) = self.lingering.iter().position(is_its) else {
             return;
         };
-        let line = &mut self.outlived[at];
-        line.consumed = total.min(line.delivered);
-        flush(line, links);
-        if line.held.is_empty() {
-            let line = self.outlived.swap_remove(at);
-            self.end_line(line, links);
+        let flow = &mut self.lingering[at];
+        flow.consumed = total.min(flow.delivered);
+        flush(flow, links);
+        if flow.held.is_empty() {
+            let flow = self.lingering.swap_remove(at);
+            self.end_flow(flow, links);
         }
     }
 
-    /// Tells the machine what readers can take, for those of which it has changed.
+    /// States the room of readers to the machine where it has changed.
     pub(super) fn state_rooms(&mut self) {
         let mut touched = std::mem::take(&mut self.touched);
-        for flow in touched.drain(..) {
-            let Some(line) = self.lines.get_mut(flow.0 as usize).and_then(Option::as_mut) else {
+        for key in touched.drain(..) {
+            let Some(flow) = self.flows.get_mut(key.0 as usize).and_then(Option::as_mut) else {
                 continue;
             };
-            let room = line.payload_room();
-            if room != line.stated && line.state != LineState::Ending {
-                line.stated = room;
-                self.member.set_delivery_room(self.now, flow, room);
+            let room = flow.payload_room();
+            if room != flow.stated && flow.state != FlowState::Ending {
+                flow.stated = room;
+                self.machine.set_delivery_room(self.now, key, room);
             }
         }
         self.touched = touched;
     }
 
-    /// Gives writers the room that the machine has for them. Only when nothing is on their links
-    /// that the machine has not counted.
+    /// Grants writers the room that the machine has for them, once their links hold nothing that
+    /// the machine has not counted.
     pub(super) fn grant(&mut self, links: &mut Links) {
-        while let Some(flow) = self.member.poll_room() {
-            self.roomy.push(flow);
+        while let Some(key) = self.machine.poll_room() {
+            self.roomy.push(key);
         }
-        let (lines, member) = (&self.lines, &mut self.member);
-        // What stays waits for its link to be empty.
-        self.roomy.retain(|flow| {
-            let Some(line) = lines.get(flow.0 as usize).and_then(Option::as_ref) else {
+        let (flows, machine) = (&self.flows, &mut self.machine);
+        // A key stays until its link is empty.
+        self.roomy.retain(|key| {
+            let Some(flow) = flows.get(key.0 as usize).and_then(Option::as_ref) else {
                 return false;
             };
-            let Some(wires) = line.wires.filter(|_| line.state == LineState::Open) else {
+            let Some(ends) = flow.links.filter(|_| flow.state == FlowState::Open) else {
                 return false;
             };
-            if links.queued(wires.from_flow) > 0 {
+            if links.queued(ends.from_flow) > 0 {
                 return true;
             }
-            let credit = match member.room(*flow) {
+            let credit = match machine.room(*key) {
                 0 => 0,
-                // One whole piece fits whatever the room, so that none ever waits for more than
-                // there can be.
+                // One whole piece always fits, so that no writer waits for more room than there can
+                // be.
                 room => (room as u64).max(record_cost(PIECE_MAX)),
             };
-            links.set_credit(wires.from_flow, credit, PIECE_MAX);
+            links.set_credit(ends.from_flow, credit, PIECE_MAX);
             false
         });
     }
 
-    /// The DIF has ended a flow: its reader gets what is held first.
-    pub(super) fn flow_closed(&mut self, flow: FlowKey, close: Close, links: &mut Links) {
-        let Some(line) = self.line_mut(flow) else {
+    /// The DIF has ended a flow. Its reader gets the held SDUs first.
+    pub(super) fn flow_closed(&mut self, key: FlowKey, close: Close, links: &mut Links) {
+        let Some(flow) = self.flow_mut(key) else {
             return;
         };
-        line.ending = Some(close);
-        if line.held.is_empty() {
-            if let Some(line) = self.take_line(flow) {
-                self.end_line(line, links);
+        flow.ending = Some(close);
+        if flow.held.is_empty() {
+            if let Some(flow) = self.remove_flow(key) {
+                self.end_flow(flow, links);
             }
         } else {
-            line.state = LineState::Ending;
+            flow.state = FlowState::Ending;
         }
     }
 
-    /// Tells a flow's end that it is over, after everything that it can still take.
-    pub(super) fn end_line(&mut self, line: Line, links: &mut Links) {
+    /// Closes the links of a flow that has ended; the reader still takes what is on its link.
+    pub(super) fn end_flow(&mut self, flow: NormalFlow, links: &mut Links) {
         self.row.add(Value::FlowsClosed, 1);
-        self.row.add(Value::DropFlowEnded, line.held.len() as u64);
-        let Some(wires) = line.wires else {
+        self.row.add(Value::DropFlowEnded, flow.held.len() as u64);
+        let Some(ends) = flow.links else {
             return;
         };
         let over = || Close::Failed("the flow is over".to_owned());
-        links.close(wires.to_flow, line.ending.unwrap_or_else(over));
-        let lost = links.disconnect(wires.from_flow);
+        links.close(ends.to_flow, flow.ending.unwrap_or_else(over));
+        let lost = links.disconnect(ends.from_flow);
         self.row.add(Value::DropFlowEnded, lost as u64);
     }
 }
 
+/// The flow that a cookie of its links stands for.
+fn key_of(cookie: u32) -> Option<FlowKey> {
+    cookie.checked_sub(1).map(FlowKey)
+}
+
 struct NoBuffer;
 
-/// Puts a packet behind those that the reader has no room for, in pieces that it can take.
-fn hold(line: &mut Line, mut packet: Packet, piece_max: usize) -> Result<(), NoBuffer> {
+/// Appends a packet to the held ones, in pieces that the link takes.
+fn hold(flow: &mut NormalFlow, mut packet: Packet, piece_max: usize) -> Result<(), NoBuffer> {
     if !packet.keep() {
         return Err(NoBuffer);
     }
-    line.held_bytes += packet.len();
+    flow.held_bytes += packet.len();
     while packet.len() > piece_max && piece_max > 0 {
         let mut piece = packet.share().ok_or(NoBuffer)?;
         Payload::truncate(&mut piece, piece_max);
         piece.set_more(true);
         packet.advance(piece_max);
-        line.held.push_back(piece);
+        flow.held.push_back(piece);
     }
-    line.held.push_back(packet);
+    flow.held.push_back(packet);
     Ok(())
 }
 
 /// Moves held packets to the reader as far as it has room.
-fn flush(line: &mut Line, links: &mut Links) {
-    while let Some(packet) = line.held.pop_front() {
+fn flush(flow: &mut NormalFlow, links: &mut Links) {
+    while let Some(packet) = flow.held.pop_front() {
         let len = packet.len();
-        if let Err(packet) = line.push(packet, links) {
-            line.held.push_front(packet);
+        if let Err(packet) = flow.push(packet, links) {
+            flow.held.push_front(packet);
             return;
         }
-        line.held_bytes -= len;
+        flow.held_bytes -= len;
     }
 }
 
-/// The longest piece of an SDU that comes at once, and a little, in bytes.
+/// Somewhat more than the longest piece of an SDU that is delivered at once, in bytes.
 const OVERHANG: usize = 66_000;
 
-/// Ring bytes after which older SDUs count half in what small ones cost.
+/// Ring bytes after which older SDUs weigh half in the estimate of the cost of small SDUs.
 const ROOM_SAMPLE: u64 = 1 << 20;
 
 /// Longest piece of an SDU that a writer hands over at a time, in bytes.

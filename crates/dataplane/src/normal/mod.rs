@@ -1,4 +1,4 @@
-//! A normal IPC process as an app of the engine: hub of its flows, end of its N-1 flows.
+//! The app of a normal IPC process: it provides flows and uses N-1 flows.
 //!
 //! ```text
 //!   flow app, or the app of an IPCP above
@@ -7,61 +7,64 @@
 //!   +-------------------- Normal: Ipcp<Packet> --------------------+
 //!      | output (credit: the N-1 DIF's)         ^ input (always taken at once)
 //!      v                                        |
-//!   app of an N-1 IPCP, or of an IPCP joined to this one
+//!   app of an N-1 IPCP, or of an IPCP relayed to this one
 //! ```
 //!
-//! [`carina_ipcp`] decides everything about the protocol; this app moves packets, and tells the
-//! manager. A burst goes from link to link within one breath, through any number of DIFs: whoever
-//! gets packets is pushed, and pushes on.
+//! [`carina_ipcp`] is the protocol machine; this app moves its packets and reports its events to
+//! the manager. A burst passes through any number of DIFs within one breath: the engine visits
+//! every app that has packets on an input link.
 
-mod lines;
+mod events;
+mod flows;
 mod n1;
-mod orders;
-mod told;
+mod requests;
 
-use std::cell::RefCell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
-use std::rc::Rc;
 
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::Row;
 use carina_engine::{App, AppId, LinkId, Links, Packet};
-use carina_ipcp::{Catalogue, Counters, FlowKey, Ipcp, N1Port, N1Properties, Passage};
+use carina_ipcp::security::Toolbox;
+use carina_ipcp::{Catalogue, Config, Counters, FlowKey, Ipcp, N1Port, Passage};
 use carina_sys::Interest;
 use carina_wire::pcapng::Direction;
 
-use self::lines::Line;
-use self::n1::N1Line;
-use crate::command::{Event, NewNormal};
-use crate::hub::{Directory, Order};
+use self::flows::NormalFlow;
+use self::n1::N1Flow;
+use crate::command::Event;
+use crate::ipcp_app::{AppContext, IpcpBuilder, RequestQueue};
 use crate::mailbox::Mailbox;
+use crate::port_table::PortTable;
 use crate::tap::Taps;
 
-/// What the plane asks of the app of a normal IPCP.
-pub(crate) enum NormalOrder {
-    /// What every hub is asked.
-    Hub(Order),
-    /// An order to the machine.
-    Handle(carina_ipcp::Command),
-    /// A flow of another IPCP ends here; not in use yet.
-    Attach { n1: N1Port, wires: N1Wires },
-    /// It is allocated and may be used.
-    N1Up { n1: N1Port, props: N1Properties },
-    /// It ends by order.
-    Drop { n1: N1Port, reason: String },
+/// What a normal IPCP is made from.
+pub struct NormalBuilder {
+    /// Name, DIF, and the DIF's configuration for its first member.
+    pub config: Config,
+    /// Authentication and SDU protection.
+    pub tools: Box<dyn Toolbox + Send>,
+    /// Seed of the IPCP's random numbers.
+    pub seed: u64,
 }
 
-/// Where the plane leaves its orders; it wakes the app afterwards.
-pub(crate) type NormalOrders = Rc<RefCell<VecDeque<NormalOrder>>>;
+impl IpcpBuilder for NormalBuilder {
+    fn label(&self) -> String {
+        format!("normal {} in {}", self.config.name, self.config.dif)
+    }
 
-/// The links of an N-1 flow as its user sees them.
-pub(crate) struct N1Wires {
-    pub port: PortId,
-    pub input: LinkId,
-    pub output: LinkId,
-    /// The other end of a relay speaks for the port.
-    pub is_silent: bool,
+    fn enforces_credit(&self) -> bool {
+        true
+    }
+
+    fn uses_n1_flows(&self) -> bool {
+        true
+    }
+
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
+        let machine = Ipcp::new(self.config, self.tools, Catalogue::empty(), self.seed)?;
+        Ok(Box::new(Normal::new(context, machine)))
+    }
 }
 
 /// The app.
@@ -69,18 +72,18 @@ pub(crate) struct Normal {
     id: AppId,
     ipcp: IpcpId,
     name: String,
-    member: Ipcp<Packet>,
-    orders: NormalOrders,
+    machine: Ipcp<Packet>,
+    requests: RequestQueue,
     events: Mailbox<Event>,
-    directory: Directory,
+    ports: PortTable,
     row: Row,
     /// Indexed by flow key.
-    lines: Vec<Option<Line>>,
+    flows: Vec<Option<NormalFlow>>,
     /// Flows that are over but for what their readers have not taken, and whose keys others have.
-    outlived: Vec<Line>,
+    lingering: Vec<NormalFlow>,
     keys: HashMap<PortId, FlowKey>,
     /// Indexed by N-1 port.
-    n1s: Vec<Option<N1Line>>,
+    n1s: Vec<Option<N1Flow>>,
     /// N-1 flows without credit or room.
     blocked: Vec<N1Port>,
     /// N-1 flows whose properties are known but not yet the longest PDU that they carry.
@@ -102,34 +105,20 @@ pub(crate) struct Normal {
     is_tapped: bool,
 }
 
-/// What the app is made of, besides the machine.
-pub(crate) struct Parts {
-    pub id: AppId,
-    pub orders: NormalOrders,
-    pub events: Mailbox<Event>,
-    pub directory: Directory,
-    pub row: Row,
-    pub taps: Taps,
-}
-
 impl Normal {
-    /// An app whose IPCP is no member of its DIF.
-    ///
-    /// # Errors
-    /// What is wrong with the configuration.
-    pub fn new(parts: Parts, new: NewNormal) -> Result<Normal, String> {
-        let member = Ipcp::new(new.config, new.tools, Catalogue::empty(), new.seed)?;
-        Ok(Normal {
-            id: parts.id,
-            ipcp: new.ipcp,
-            name: format!("ipcp-{}", new.ipcp),
-            member,
-            orders: parts.orders,
-            events: parts.events,
-            directory: parts.directory,
-            row: parts.row,
-            lines: Vec::new(),
-            outlived: Vec::new(),
+    /// An app whose IPCP is not a member of its DIF yet.
+    fn new(context: AppContext, machine: Ipcp<Packet>) -> Normal {
+        Normal {
+            id: context.id,
+            ipcp: context.ipcp,
+            name: format!("ipcp-{}", context.ipcp),
+            machine,
+            requests: context.requests,
+            events: context.events,
+            ports: context.ports,
+            row: context.row,
+            flows: Vec::new(),
+            lingering: Vec::new(),
             keys: HashMap::new(),
             n1s: Vec::new(),
             blocked: Vec::new(),
@@ -141,21 +130,21 @@ impl Normal {
             uncounted: 0,
             now: 0,
             is_removed: false,
-            taps: parts.taps,
+            taps: context.taps,
             is_tapped: false,
-        })
+        }
     }
 
     /// Passes on whatever the machine has after it was given something. True when a packet moved.
-    fn pass_on(&mut self, links: &mut Links) -> bool {
-        self.member.end_of_burst(self.now);
+    fn flush(&mut self, links: &mut Links) -> bool {
+        self.machine.end_of_burst(self.now);
         let mut moved = self.transmit(links);
         moved |= self.deliver(links);
-        self.tell(links);
+        self.dispatch_events(links);
         self.state_rooms();
         self.grant(links);
         // The rings that the burst came from are released after this.
-        self.member.release_burst();
+        self.machine.release_burst();
         moved
     }
 
@@ -166,7 +155,7 @@ impl Normal {
         }
         self.is_tapped = !self.is_tapped;
         let taps = self.taps.clone();
-        self.member.set_watch(match self.is_tapped {
+        self.machine.set_watch(match self.is_tapped {
             true => Some(Box::new(move |passage, _, pdu: &Packet| {
                 let direction = match passage {
                     Passage::In => Direction::In,
@@ -181,7 +170,7 @@ impl Normal {
     /// Brings the row up to what the machine has counted.
     fn count(&mut self) {
         self.uncounted = 0;
-        told::count(&self.row, self.member.counters(), &mut self.noted);
+        events::count(&self.row, self.machine.counters(), &mut self.noted);
     }
 
     /// The manager has not kept up with events: nothing more is taken from peers.
@@ -199,18 +188,18 @@ impl App for Normal {
         self.now = now;
         // Each flow has its own credit; all together have no bound but that.
         links.set_room(self.id, u64::MAX);
-        self.obey(links);
+        self.handle_requests(links);
         if self.is_removed {
             return;
         }
         self.follow_taps();
         self.measure(links);
         self.take_returns(links);
-        if self.member.poll_timeout().is_some_and(|due| due <= now) {
-            self.member.handle_timeout(now);
+        if self.machine.poll_timeout().is_some_and(|due| due <= now) {
+            self.machine.handle_timeout(now);
         }
         for n1 in std::mem::take(&mut self.blocked) {
-            self.member.unblock_n1(n1);
+            self.machine.unblock_n1(n1);
         }
         if !self.left.is_empty() && !self.is_flooded() {
             for link in std::mem::take(&mut self.left) {
@@ -221,21 +210,21 @@ impl App for Normal {
 
     fn pull(&mut self, now: u64, links: &mut Links) -> bool {
         self.now = now;
-        !self.is_removed && self.pass_on(links)
+        !self.is_removed && self.flush(links)
     }
 
     fn push(&mut self, now: u64, links: &mut Links) -> bool {
         self.now = now;
         let mut moved = false;
         while let Some(link) = links.next_ready(self.id) {
-            moved |= match n1_of(links.mark(link)) {
-                // An IPCP may be at both ends of a link: as user below, as hub above.
+            moved |= match n1_of(links.sink_cookie(link)) {
+                // The cookie is that of an N-1 flow or of a flow: the link tells which.
                 Some(n1) if self.has_input(n1, link) => self.drain_n1(n1, link, links),
                 _ => self.drain_flow(link, links),
             };
         }
         if !self.is_removed {
-            moved |= self.pass_on(links);
+            moved |= self.flush(links);
         }
         moved
     }
@@ -249,7 +238,7 @@ impl App for Normal {
 
     fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
         self.count();
-        self.is_removed || self.orders.borrow().is_empty()
+        self.is_removed || self.requests.is_empty()
     }
 
     fn disarm(&mut self) {}
@@ -258,7 +247,7 @@ impl App for Normal {
         if self.is_removed {
             return None;
         }
-        let due = self.member.poll_timeout();
+        let due = self.machine.poll_timeout();
         if self.left.is_empty() {
             return due;
         }
@@ -272,13 +261,13 @@ impl App for Normal {
     }
 }
 
-/// The mark of an N-1 flow's links for the app that uses them.
-pub(crate) fn n1_mark(n1: N1Port) -> u32 {
+/// The cookie of an N-1 flow's links at the app that uses them.
+pub(crate) fn n1_cookie(n1: N1Port) -> u32 {
     n1.0 + 1
 }
 
-fn n1_of(mark: u32) -> Option<N1Port> {
-    mark.checked_sub(1).map(N1Port)
+fn n1_of(cookie: u32) -> Option<N1Port> {
+    cookie.checked_sub(1).map(N1Port)
 }
 
 /// Ring bytes that may be on their way to a normal IPCP through one N-1 flow: what a peer with

@@ -1,9 +1,9 @@
-//! The side of a normal IPCP toward its N-1 flows.
+//! The N-1 flows that a normal IPCP uses.
 //!
 //! ```text
-//!   Attach ---> attached --N1Up order--> measuring --piece_max known--> up
+//!   Attach ---> attached --N1Up request-> measuring --piece_max known--> up
 //!                  |                         |                          |
-//!                  +------- link closed by its hub, or a drop ----------+--> gone
+//!                  +------- link closed from below, or DropN1 ----------+--> gone
 //! ```
 
 use carina_engine::counters::Value;
@@ -11,18 +11,19 @@ use carina_engine::{Close, LinkId, Links, Packet, record_cost};
 use carina_ipcp::{Command, N1Port, N1Properties};
 use carina_wire::Payload;
 
-use super::{N1Wires, Normal};
+use super::Normal;
 use crate::command::Event;
+use crate::ipcp_app::N1Links;
 
 /// An N-1 flow.
-pub(super) struct N1Line {
-    wires: N1Wires,
-    /// Known, and waiting for the longest PDU to be.
+pub(super) struct N1Flow {
+    links: N1Links,
+    /// Known while the longest PDU is not.
     props: Option<N1Properties>,
-    /// Orders that must not overtake its coming up.
+    /// Commands that must not overtake its coming up.
     deferred: Vec<Command>,
-    /// PDUs that came before this side knew that the flow is allocated. What the other side says
-    /// first is not said again for seconds in some dialects.
+    /// PDUs that came before this side knew that the flow is allocated. In some dialects the peer
+    /// repeats its first message only after seconds.
     early: Vec<Packet>,
     is_up: bool,
     /// Ring bytes taken off the input.
@@ -34,23 +35,23 @@ pub(super) struct N1Line {
 }
 
 impl Normal {
-    fn n1_mut(&mut self, n1: N1Port) -> Option<&mut N1Line> {
+    fn n1_mut(&mut self, n1: N1Port) -> Option<&mut N1Flow> {
         self.n1s.get_mut(n1.0 as usize)?.as_mut()
     }
 
     /// True when `link` is where the PDUs of this N-1 flow arrive.
     pub(super) fn has_input(&self, n1: N1Port, link: LinkId) -> bool {
-        let line = self.n1s.get(n1.0 as usize).and_then(Option::as_ref);
-        line.is_some_and(|line| line.wires.input == link)
+        let flow = self.n1s.get(n1.0 as usize).and_then(Option::as_ref);
+        flow.is_some_and(|flow| flow.links.input == link)
     }
 
-    pub(super) fn attach(&mut self, n1: N1Port, wires: N1Wires) {
+    pub(super) fn attach(&mut self, n1: N1Port, links: N1Links) {
         let index = n1.0 as usize;
         if self.n1s.len() <= index {
             self.n1s.resize_with(index + 1, || None);
         }
-        self.n1s[index] = Some(N1Line {
-            wires,
+        self.n1s[index] = Some(N1Flow {
+            links,
             props: None,
             deferred: Vec::new(),
             early: Vec::new(),
@@ -61,54 +62,54 @@ impl Normal {
         });
     }
 
-    /// The N-1 flow is allocated. It comes up as soon as its DIF says what it carries.
+    /// The N-1 flow is allocated. It comes up when its DIF has stated its longest PDU.
     pub(super) fn n1_up(&mut self, n1: N1Port, props: N1Properties) {
-        if let Some(line) = self.n1_mut(n1) {
-            line.props = Some(props);
+        if let Some(flow) = self.n1_mut(n1) {
+            flow.props = Some(props);
             self.unmeasured.push(n1);
         }
     }
 
-    /// Passes an order that concerns an N-1 flow, not before the flow is up.
-    pub(super) fn handle_on(&mut self, n1: N1Port, order: Command) {
+    /// Gives the machine a command that concerns an N-1 flow once the flow is up.
+    pub(super) fn handle_on(&mut self, n1: N1Port, command: Command) {
         match self.n1_mut(n1) {
-            Some(line) if !line.is_up => line.deferred.push(order),
-            _ => self.member.handle(self.now, order),
+            Some(flow) if !flow.is_up => flow.deferred.push(command),
+            _ => self.machine.handle(self.now, command),
         }
     }
 
-    /// Brings up N-1 flows whose DIF has said by now what they carry.
+    /// Brings up N-1 flows whose DIF has stated their longest PDU.
     pub(super) fn measure(&mut self, links: &Links) {
         for n1 in std::mem::take(&mut self.unmeasured) {
-            let Some(line) = self.n1_mut(n1) else {
+            let Some(flow) = self.n1_mut(n1) else {
                 continue;
             };
-            let piece_max = links.piece_max(line.wires.output);
+            let piece_max = links.piece_max(flow.links.output);
             if piece_max == 0 {
                 self.unmeasured.push(n1);
                 continue;
             }
-            let Some(mut props) = line.props.take() else {
+            let Some(mut props) = flow.props.take() else {
                 continue;
             };
-            line.is_up = true;
-            let deferred = std::mem::take(&mut line.deferred);
-            let early = std::mem::take(&mut line.early);
+            flow.is_up = true;
+            let deferred = std::mem::take(&mut flow.deferred);
+            let early = std::mem::take(&mut flow.early);
             props.sdu_max = match props.sdu_max {
                 0 => piece_max,
                 known => known.min(piece_max),
             };
             let up = Command::N1Up { n1, props };
-            for order in std::iter::once(up).chain(deferred) {
-                self.member.handle(self.now, order);
+            for command in std::iter::once(up).chain(deferred) {
+                self.machine.handle(self.now, command);
             }
             for pdu in early {
-                self.member.on_pdu(self.now, n1, pdu);
+                self.machine.on_pdu(self.now, n1, pdu);
             }
         }
     }
 
-    /// Takes everything off the input of an N-1 flow. True when there was something.
+    /// Takes everything off the input of an N-1 flow. True when there was any.
     pub(super) fn drain_n1(&mut self, n1: N1Port, link: LinkId, links: &mut Links) -> bool {
         if self.is_flooded() && links.queued(link) > 0 {
             links.leave(link);
@@ -121,9 +122,9 @@ impl Normal {
             taken += record_cost(packet.len());
             self.receive(n1, packet);
         }
-        if moved && let Some(line) = self.n1_mut(n1) {
-            line.taken += taken;
-            links.report(link, line.taken);
+        if moved && let Some(flow) = self.n1_mut(n1) {
+            flow.taken += taken;
+            links.report(link, flow.taken);
         }
         if let Some(close) = links.closed(link).cloned() {
             self.n1_ended(n1, close, links);
@@ -133,61 +134,61 @@ impl Normal {
 
     fn receive(&mut self, n1: N1Port, packet: Packet) {
         let now = self.now;
-        let Some(line) = self.n1s.get_mut(n1.0 as usize).and_then(Option::as_mut) else {
+        let Some(flow) = self.n1s.get_mut(n1.0 as usize).and_then(Option::as_mut) else {
             return self.row.add(Value::DropFlowEnded, 1);
         };
-        if !line.is_up {
+        if !flow.is_up {
             // Its allocation is not confirmed here yet. The memory of the packet may not outlive
             // this breath.
             let mut copy = Vec::with_capacity(packet.len());
             Packet::append_to(&packet, &mut copy);
-            let is_whole = !packet.more() && line.early.len() < EARLY_MAX;
+            let is_whole = !packet.more() && flow.early.len() < EARLY_MAX;
             match Packet::from_vec(copy).filter(|_| is_whole) {
-                Some(copy) => line.early.push(copy),
+                Some(copy) => flow.early.push(copy),
                 None => self.row.add(Value::DropLinkDown, 1),
             }
             return;
         }
-        if !packet.more() && line.assembly.is_empty() && !line.is_skipping {
-            return self.member.on_pdu(now, n1, packet);
+        if !packet.more() && flow.assembly.is_empty() && !flow.is_skipping {
+            return self.machine.on_pdu(now, n1, packet);
         }
-        // PDUs fit one piece of the N-1 flow, so this is another's doing, and rare.
-        if line.assembly.len() + packet.len() > PDU_BYTES_MAX {
-            line.is_skipping = true;
-            line.assembly.clear();
+        // PDUs of this implementation fit one piece of the N-1 flow, so this is rare.
+        if flow.assembly.len() + packet.len() > PDU_BYTES_MAX {
+            flow.is_skipping = true;
+            flow.assembly.clear();
         }
-        if !line.is_skipping {
-            Packet::append_to(&packet, &mut line.assembly);
+        if !flow.is_skipping {
+            Packet::append_to(&packet, &mut flow.assembly);
         }
         if packet.more() {
             return;
         }
-        let whole = std::mem::take(&mut line.assembly);
-        if std::mem::take(&mut line.is_skipping) {
+        let whole = std::mem::take(&mut flow.assembly);
+        if std::mem::take(&mut flow.is_skipping) {
             return self.row.add(Value::DropTooLong, 1);
         }
         match Packet::from_vec(whole) {
-            Some(packet) => self.member.on_pdu(now, n1, packet),
+            Some(packet) => self.machine.on_pdu(now, n1, packet),
             None => self.row.add(Value::DropNoBuffer, 1),
         }
     }
 
-    /// Moves PDUs to the N-1 flows as far as those take them. True when there were some.
+    /// Moves PDUs to the N-1 flows as far as those take them. True when there were any.
     pub(super) fn transmit(&mut self, links: &mut Links) -> bool {
         let mut moved = false;
-        while let Some(n1) = self.member.poll_n1() {
+        while let Some(n1) = self.machine.poll_n1() {
             let output = self
                 .n1s
                 .get(n1.0 as usize)
                 .and_then(Option::as_ref)
-                .map(|line| line.wires.output);
-            while let Some(len) = self.member.peek_transmit(n1) {
+                .map(|flow| flow.links.output);
+            while let Some(len) = self.machine.peek_transmit(n1) {
                 let Some(output) = output.filter(|output| links.may_push(*output, len)) else {
-                    self.member.block_n1(n1);
+                    self.machine.block_n1(n1);
                     self.blocked.push(n1);
                     break;
                 };
-                let Some(pdu) = self.member.take_transmit(self.now, n1) else {
+                let Some(pdu) = self.machine.take_transmit(self.now, n1) else {
                     break;
                 };
                 moved = true;
@@ -222,25 +223,26 @@ impl Normal {
         is_refused: bool,
         links: &mut Links,
     ) {
-        let Some(line) = self.n1s.get_mut(n1.0 as usize).and_then(Option::take) else {
+        let Some(flow) = self.n1s.get_mut(n1.0 as usize).and_then(Option::take) else {
             return;
         };
         let reason = match close.reason() {
             "" => "the flow was closed".to_owned(),
             reason => reason.to_owned(),
         };
-        links.close(line.wires.output, output);
-        let lost = links.disconnect(line.wires.input);
-        let lost = lost + line.early.len();
+        links.close(flow.links.output, output);
+        let lost = links.disconnect(flow.links.input);
+        let lost = lost + flow.early.len();
         self.row.add(Value::DropFlowEnded, lost as u64);
-        if line.is_up {
+        if flow.is_up {
             let reason = reason.clone();
-            self.member.handle(self.now, Command::N1Down { n1, reason });
+            self.machine
+                .handle(self.now, Command::N1Down { n1, reason });
         }
-        // A refused request is told by the shim that refused it.
-        if !is_refused && !line.wires.is_silent {
-            let port = line.wires.port;
-            self.directory.borrow_mut().remove(&port);
+        // The IPCP that refused a request reports it.
+        if !is_refused && !flow.links.is_silent {
+            let port = flow.links.port;
+            self.ports.remove(port);
             self.events.put(Event::FlowClosed { port, reason });
         }
         links.wake(self.id);

@@ -1,6 +1,21 @@
-//! Ends of flows: their apps, their links, and whom they are joined with.
+//! The users of flows: their apps, the links between them and the IPCPs, and relays between two
+//! users of one system.
 
-use super::*;
+use std::io;
+use std::rc::Rc;
+
+use carina_api::{IpcpId, PortId};
+use carina_engine::counters::Kind;
+use carina_engine::{AppId, Close, Credit, LinkId};
+
+use super::Plane;
+use crate::command::{Event, FlowEnd};
+use crate::flow::Flow;
+use crate::ipcp_app::{FlowLinks, MemberRequest, N1Links, Request};
+use crate::normal;
+use crate::port_table::{CloseRequest, FlowOwner, PortEntry};
+use crate::ring_flow::{RingFlow, piece_max, window_of};
+use crate::socket_flow::{SOCKET_WINDOW, SocketFlow};
 
 impl Plane {
     /// Makes the app of a flow's end, or finds the IPCP that is the end, and makes the links
@@ -11,33 +26,33 @@ impl Plane {
         port: PortId,
         name: String,
         end: FlowEnd,
-    ) -> Result<Wires, String> {
-        let seat = self.ipcps.get(&ipcp);
-        let seat = seat.ok_or_else(|| format!("there is no IPCP {ipcp} on the data plane"))?;
-        let hub = seat.app();
+    ) -> Result<FlowLinks, String> {
+        let handle = self.ipcps.get(&ipcp);
+        let handle = handle.ok_or_else(|| format!("there is no IPCP {ipcp} on the data plane"))?;
+        let provider = handle.app;
         let window = window(&end);
-        let credit = match seat {
-            Seat::Medium(..) => Credit::Window(window),
-            Seat::Shim(..) | Seat::Normal(..) => Credit::Unlimited,
+        let credit = match handle.enforces_credit {
+            true => Credit::Unlimited,
+            false => Credit::Window(window),
         };
         let id = self.app_of(&end)?;
-        let to_flow = self.engine.connect(hub, id, credit, piece_max(window));
-        let from_flow = self.engine.connect(id, hub, Credit::Stated, 0);
+        let to_flow = self.engine.connect(provider, id, credit, piece_max(window));
+        let from_flow = self.engine.connect(id, provider, Credit::Stated, 0);
         let ends = (to_flow, from_flow);
-        let holder = self
-            .seize(id, port, name.clone(), ends, end, false)
+        let owner = self
+            .seize(id, port, name.clone(), ends, end, Role::Only)
             .map_err(|error| {
                 self.engine.links().disconnect(to_flow);
                 self.engine.links().disconnect(from_flow);
                 error.to_string()
             })?;
-        let place = Place {
+        let entry = PortEntry {
             ipcp: Some(ipcp),
             name,
-            holder: Some(holder),
+            owner: Some(owner),
         };
-        self.directory.borrow_mut().insert(port, place);
-        Ok(Wires {
+        self.ports.insert(port, entry);
+        Ok(FlowLinks {
             to_flow,
             from_flow,
             window,
@@ -48,7 +63,7 @@ impl Plane {
     fn app_of(&mut self, end: &FlowEnd) -> Result<AppId, String> {
         match end {
             FlowEnd::Ipcp { ipcp, .. } => match self.ipcps.get(ipcp) {
-                Some(Seat::Normal(app, _)) => Ok(*app),
+                Some(handle) if handle.uses_n1_flows => Ok(handle.app),
                 _ => Err(format!("there is no normal IPCP {ipcp} on the data plane")),
             },
             _ => Ok(self.engine.reserve()),
@@ -64,26 +79,27 @@ impl Plane {
         name: String,
         ends: (LinkId, LinkId),
         end: FlowEnd,
-        is_silent: bool,
-    ) -> io::Result<Holder> {
+        role: Role,
+    ) -> io::Result<FlowOwner> {
         if let FlowEnd::Ipcp { ipcp, n1 } = end {
-            for link in [ends.0, ends.1] {
-                self.engine.links().set_mark(link, normal::n1_mark(n1));
-            }
-            let wires = N1Wires {
+            let cookie = normal::n1_cookie(n1);
+            self.engine.links().set_sink_cookie(ends.0, cookie);
+            self.engine.links().set_source_cookie(ends.1, cookie);
+            let links = N1Links {
                 port,
                 input: ends.0,
                 output: ends.1,
-                is_silent,
+                is_silent: role == Role::RelaySecond,
             };
-            self.order_normal(ipcp, NormalOrder::Attach { n1, wires });
-            return Ok(Holder::Ipcp(ipcp, n1));
+            self.request_member(ipcp, MemberRequest::Attach { n1, links });
+            return Ok(FlowOwner::Ipcp(ipcp, n1));
         }
-        let order = CloseOrder::default();
-        let mut flow = self.flow(id, port, name, ends, &order);
-        flow.is_silent = is_silent;
+        let close_request = CloseRequest::default();
+        let mut flow = self.flow(id, port, name, ends, &close_request);
+        flow.is_silent = role == Role::RelaySecond;
+        flow.has_channel = role != Role::Only;
         self.add_end(id, flow, end)?;
-        Ok(Holder::App(id, order))
+        Ok(FlowOwner::App(id, close_request))
     }
 
     fn flow(
@@ -92,7 +108,7 @@ impl Plane {
         port: PortId,
         name: String,
         (input, output): (LinkId, LinkId),
-        order: &CloseOrder,
+        close_request: &CloseRequest,
     ) -> Flow {
         Flow {
             id,
@@ -102,8 +118,8 @@ impl Plane {
             row: self.counters.row(Kind::Flow, u64::from(port.0), &name),
             name,
             events: self.events.clone(),
-            directory: Rc::clone(&self.directory),
-            order: Rc::clone(order),
+            ports: self.ports.clone(),
+            close_request: Rc::clone(close_request),
             is_silent: false,
             is_done: false,
             has_channel: false,
@@ -123,10 +139,15 @@ impl Plane {
     }
 
     pub(super) fn respond(&mut self, port: PortId, answer: Result<FlowEnd, String>) {
-        let known = |place: &Place| Some((place.ipcp?, place.name.clone()));
-        let place = self.directory.borrow().get(&port).and_then(known);
         // A request that is gone: the manager has been told, the end is closed by dropping it.
-        let Some((ipcp, name)) = place else { return };
+        let Some(PortEntry {
+            ipcp: Some(ipcp),
+            name,
+            ..
+        }) = self.ports.get(port)
+        else {
+            return;
+        };
         let answer = match answer {
             Ok(end) => {
                 let attached = self.attach(ipcp, port, name, end);
@@ -138,7 +159,7 @@ impl Plane {
             }
             Err(reason) => Err(reason),
         };
-        self.order(ipcp, Order::Respond { port, answer });
+        self.request(ipcp, Request::Respond { port, answer });
     }
 
     /// Joins two ends of this system.
@@ -162,15 +183,15 @@ impl Plane {
         let to_a = self
             .engine
             .connect(id_b, id_a, Credit::Window(window_a), piece_max(window_a));
-        let holder = match self.seize(
+        let owner = match self.seize(
             id_a,
             port,
             format!("relay {port} a"),
             (to_a, to_b),
             a,
-            false,
+            Role::RelayFirst,
         ) {
-            Ok(holder) => holder,
+            Ok(owner) => owner,
             Err(error) => {
                 if b_is_new {
                     self.engine.release(id_b);
@@ -180,8 +201,14 @@ impl Plane {
                 return Err(error.to_string());
             }
         };
-        if let Err(error) = self.seize(id_b, port, format!("relay {port} b"), (to_b, to_a), b, true)
-        {
+        if let Err(error) = self.seize(
+            id_b,
+            port,
+            format!("relay {port} b"),
+            (to_b, to_a),
+            b,
+            Role::RelaySecond,
+        ) {
             // The first end is alive: it ends when it finds its input closed.
             let reason = error.to_string();
             self.engine
@@ -190,32 +217,42 @@ impl Plane {
             self.engine.links().disconnect(to_b);
             return Err(reason);
         }
-        let place = Place {
+        let entry = PortEntry {
             ipcp: None,
             name: format!("relay {port}"),
-            holder: Some(holder),
+            owner: Some(owner),
         };
-        self.directory.borrow_mut().insert(port, place);
+        self.ports.insert(port, entry);
         Ok(())
     }
 
     pub(super) fn deallocate(&mut self, port: PortId, reason: String) {
-        let (ipcp, holder) = match self.directory.borrow().get(&port) {
-            Some(place) => (place.ipcp, place.holder.clone()),
-            None => return,
+        let Some(PortEntry { ipcp, owner, .. }) = self.ports.get(port) else {
+            return;
         };
-        match (holder, ipcp) {
-            (Some(Holder::App(id, order)), _) => {
-                *order.borrow_mut() = Some(reason);
+        match (owner, ipcp) {
+            (Some(FlowOwner::App(id, close_request)), _) => {
+                *close_request.borrow_mut() = Some(reason);
                 self.engine.wake(id);
             }
-            (Some(Holder::Ipcp(upper, n1)), _) => {
-                self.order_normal(upper, NormalOrder::Drop { n1, reason });
+            (Some(FlowOwner::Ipcp(upper, n1)), _) => {
+                self.request_member(upper, MemberRequest::DropN1 { n1, reason });
             }
-            (None, Some(ipcp)) => self.order(ipcp, Order::Refuse { port, reason }),
+            (None, Some(ipcp)) => self.request(ipcp, Request::Refuse { port, reason }),
             (None, None) => {}
         }
     }
+}
+
+/// Which user of a flow an end is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    /// The only one on the data plane.
+    Only,
+    /// The first of a relay, which reports the end of the flow.
+    RelayFirst,
+    /// The second of a relay.
+    RelaySecond,
 }
 
 /// The ring bytes that may be on their way to an end.

@@ -22,7 +22,7 @@ struct Room {
 
 /// A first member that has not begun.
 pub(super) struct Waiting {
-    pub(super) new: Box<NewNormal>,
+    pub(super) new: Box<NormalBuilder>,
     /// The N-1 DIF of which this system is no member yet.
     pub(super) dif: DifName,
 }
@@ -59,7 +59,7 @@ impl Core {
         match &ipcp.member {
             Some(_) => self.room_of(ipcp).map_or(usize::MAX, |room| room.whole),
             None => {
-                let offered = ipcp.carrier.shim_ref().offered();
+                let offered = ipcp.carrier.shim_ref().qos_offered();
                 offered.sdu_bytes_max.unwrap_or(usize::MAX)
             }
         }
@@ -68,7 +68,7 @@ impl Core {
     fn room_of(&self, ipcp: &Ipcp) -> Option<Room> {
         let is_exposed = ipcp.is_exposed();
         let Some(member) = &ipcp.member else {
-            let offered = ipcp.carrier.shim_ref().offered().sdu_bytes_max;
+            let offered = ipcp.carrier.shim_ref().qos_offered().sdu_bytes_max;
             let whole = ipcp.piece_bytes_max.min(offered.unwrap_or(usize::MAX));
             let uncut = whole;
             return Some(Room {
@@ -197,8 +197,8 @@ impl Core {
         }
     }
 
-    fn begin(&mut self, id: IpcpId, new: Box<NewNormal>, config: DifConfig) {
-        self.plane.send(Command::AddNormal(new));
+    fn begin(&mut self, id: IpcpId, new: Box<NormalBuilder>, config: DifConfig) {
+        self.plane.add_ipcp(id, new);
         let Some(ipcp) = self.ipcps.get_mut(&id) else {
             return;
         };
@@ -207,7 +207,7 @@ impl Core {
         }
         if let Carrier::Normal(shim) = &mut ipcp.carrier {
             shim.begin();
-            shim.order(carina_ipcp::Command::Bootstrap);
+            shim.command(carina_ipcp::Command::Bootstrap);
         }
         // What was registered in the meantime met nobody.
         for name in ipcp.names.keys().cloned() {

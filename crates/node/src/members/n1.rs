@@ -41,7 +41,7 @@ impl Core {
             let difs = member.n1_difs();
             if member.waiting.is_none() && difs != member.told_n1_difs {
                 member.told_n1_difs.clone_from(&difs);
-                shim.order(carina_ipcp::Command::N1Difs { difs });
+                shim.command(carina_ipcp::Command::N1Difs { difs });
             }
         }
     }
@@ -190,7 +190,7 @@ impl Core {
         let Some(below) = self.ipcps.get(&lower) else {
             return;
         };
-        let offered = below.carrier.shim_ref().offered();
+        let offered = below.carrier.shim_ref().qos_offered();
         // What a normal DIF gives depends on the cube, and an N-1 flow asks for nothing.
         let is_reliable = below.member.is_none() && offered.loss == 0 && offered.gap == 0;
         let member = self.ipcps.get(&upper).and_then(|ipcp| ipcp.member.as_ref());

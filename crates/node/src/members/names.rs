@@ -82,7 +82,7 @@ impl Core {
             if !matches!(end.stage, Stage::Up(_))
                 && let Some(Carrier::Loopback(shim)) = below
             {
-                carina_shims::Shim::deallocate(shim, port, "the IPCP that asked is gone");
+                carina_dataplane::IpcProcess::deallocate(shim, port, "the IPCP that asked is gone");
                 self.pump(end.ipcp);
             }
         }

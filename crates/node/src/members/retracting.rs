@@ -50,7 +50,7 @@ impl Core {
         if let Some(Carrier::Normal(shim)) = self.ipcps.get(&id).map(|ipcp| &ipcp.carrier) {
             for n1 in given_up {
                 let reason = RETRACTED.to_owned();
-                shim.order(carina_ipcp::Command::GiveUpN1 { n1, reason });
+                shim.command(carina_ipcp::Command::GiveUpN1 { n1, reason });
             }
         }
         self.start_waiting_members();

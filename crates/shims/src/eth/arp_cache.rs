@@ -1,20 +1,20 @@
-//! What is known of the other stations: who asked for what, and whose flow has ended here.
+//! What is known of the other arp_cache: who asked for what, and whose flow has ended here.
 
 use std::collections::HashMap;
 
 use carina_wire::ether::Mac;
 
-use crate::board::Names;
+use crate::flow_table::Names;
 
-/// Stations, bounded: whoever can send frames can invent them.
+/// ArpCache, bounded: whoever can send frames can invent them.
 #[derive(Default)]
-pub(super) struct Stations {
+pub(super) struct ArpCache {
     callers: HashMap<Mac, Names>,
     /// Until when SDUs of a station are late ones of a flow that has ended, in ns.
     ended: HashMap<Mac, u64>,
 }
 
-impl Stations {
+impl ArpCache {
     /// A station asks. What it sends from here on is for a new flow.
     pub fn called(&mut self, mac: Mac, caller: Names) {
         self.ended.remove(&mac);
@@ -57,7 +57,7 @@ impl Stations {
     }
 }
 
-/// Stations that are remembered.
+/// ArpCache that are remembered.
 const STATIONS_MAX: usize = 4096;
 
 /// How long SDUs of a station belong to a flow that has ended here, unless it asks for a new one,
@@ -77,7 +77,7 @@ mod tests {
             remote: name("a"),
             local: name("b"),
         };
-        let mut stations = Stations::default();
+        let mut stations = ArpCache::default();
         for n in 0..2 * STATIONS_MAX as u32 {
             let [a, b, c, d] = n.to_be_bytes();
             let mac = Mac([2, 0, a, b, c, d]);

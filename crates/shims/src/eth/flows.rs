@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use carina_api::{AppName, PortId};
+use carina_dataplane::{FlowLinks, Request};
 use carina_engine::counters::Value;
 use carina_engine::{Close, LinkId, Links, Packet};
 use carina_wire::ether::Mac;
 
 use super::Eth;
-use crate::board::{CREDIT_ANY, Names, Stage};
-use crate::hub::{Order, Wires};
+use crate::flow_table::{CREDIT_ANY, Names, Stage};
 
 /// Which flow a station has.
 #[derive(Default)]
@@ -43,48 +43,51 @@ impl ByStation {
 }
 
 impl Eth {
-    /// Carries out all waiting orders.
-    pub(super) fn obey(&mut self, links: &mut Links) {
-        while let Some(order) = self.board.next_order() {
-            match order {
-                Order::Register(name) => self.board.serve(name),
-                Order::Unregister(name) => drop(self.board.names.remove(&name)),
-                Order::Allocate {
+    /// Carries out all waiting requests.
+    pub(super) fn handle_requests(&mut self, links: &mut Links) {
+        while let Some(request) = self.flows.next_request() {
+            match request {
+                Request::Register(name) => self.flows.register(name),
+                Request::Unregister(name) => drop(self.flows.names.remove(&name)),
+                Request::Allocate {
                     port,
                     local,
                     remote,
-                    wires,
+                    links: ends,
                     ..
                 } => match self.nic.link() {
                     Ok(()) => {
                         let names = Names { local, remote };
-                        self.board.ask(self.now, (port, names, wires), None, links);
+                        self.flows
+                            .request(self.now, (port, names, ends), None, links);
                         self.retries.begin(self.now, port);
                     }
-                    Err(reason) => self.board.deny(port, wires, reason, links),
+                    Err(reason) => self.flows.reject(port, ends, reason, links),
                 },
-                Order::Respond {
+                Request::Respond {
                     port,
-                    answer: Ok(wires),
-                } => self.accepted(port, wires, links),
-                Order::Respond { port, .. } | Order::Refuse { port, .. } => {
-                    if let Some(Some(mac)) = self.board.refused(port) {
-                        self.stations.flow_ended(mac, self.now);
+                    answer: Ok(ends),
+                } => self.accepted(port, ends, links),
+                Request::Respond { port, .. } | Request::Refuse { port, .. } => {
+                    if let Some(Some(mac)) = self.flows.refuse(port) {
+                        self.arp_cache.flow_ended(mac, self.now);
                         self.by_station.remove(mac);
                     }
                 }
-                Order::Remove => {
+                // Only for IPCPs that use N-1 flows.
+                Request::Member(_) => {}
+                Request::Remove => {
                     self.fail_all("the IPC process was destroyed", links);
                     self.is_removed = true;
-                    return links.finish(self.board.id);
+                    return links.finish(self.flows.id);
                 }
             }
         }
     }
 
-    fn accepted(&mut self, port: PortId, wires: Wires, links: &mut Links) {
+    fn accepted(&mut self, port: PortId, ends: FlowLinks, links: &mut Links) {
         let credit = self.credit();
-        self.board.accepted(self.now, (port, wires), credit, links);
+        self.flows.accept(self.now, (port, ends), credit, links);
     }
 
     pub(super) fn credit(&self) -> (u64, usize) {
@@ -98,29 +101,29 @@ impl Eth {
             None => self.first_sdu(from),
         };
         if let Some(at) = at {
-            self.board.deliver(at, packet, links);
+            self.flows.deliver(at, packet, links);
         }
     }
 
     /// The first SDU of a station begins a flow.
     fn first_sdu(&mut self, from: Mac) -> Option<usize> {
-        if !self.is_up || self.stations.is_late(from, self.now) {
-            self.board.row.add(Value::DropFlowEnded, 1);
+        if !self.is_up || self.arp_cache.is_late(from, self.now) {
+            self.flows.row.add(Value::DropFlowEnded, 1);
             return None;
         }
-        let asked = self.stations.caller(from).cloned();
-        let is_known = |names: &Names| self.board.names.contains(&names.local);
+        let asked = self.arp_cache.caller(from).cloned();
+        let is_known = |names: &Names| self.flows.names.contains(&names.local);
         // A station that this side has forgotten, such as by a restart: it means whoever is here.
         let anyone = || {
-            let local = self.board.names.first()?.clone();
+            let local = self.flows.names.first()?.clone();
             let remote = AppName::new(format!("station {from}")).ok()?;
             Some(Names { remote, local })
         };
         let Some(names) = asked.filter(is_known).or_else(anyone) else {
-            self.board.row.add(Value::DropUnknownChannel, 1);
+            self.flows.row.add(Value::DropUnknownChannel, 1);
             return None;
         };
-        let at = self.board.offer(self.now, names, Some(from))?;
+        let at = self.flows.add_incoming(self.now, names, Some(from))?;
         self.by_station.insert(from, at);
         Some(at)
     }
@@ -131,15 +134,15 @@ impl Eth {
         // The station would not ask for a flow that it has: the old one has ended there. A question
         // that was repeated and comes late says nothing.
         if let Some(at) = self.by_station.get(from)
-            && let Some(line) = self.board.line(at)
-            && line.is_passive
-            && line.names == names
-            && now.saturating_sub(line.since) > SETTLED_NS
+            && let Some(flow) = self.flows.get_mut(at)
+            && flow.is_passive
+            && flow.names == names
+            && now.saturating_sub(flow.since) > SETTLED_NS
         {
             let close = Close::Graceful(format!("{} has begun anew", names.remote));
             self.end(at, close, links);
         }
-        self.stations.called(from, names);
+        self.arp_cache.called(from, names);
     }
 
     /// A station has answered for a name.
@@ -147,55 +150,55 @@ impl Eth {
         let places = self
             .retries
             .ports()
-            .filter_map(|port| self.board.of_port(port));
+            .filter_map(|port| self.flows.index_of_port(port));
         let places: Vec<usize> = places.collect();
-        let is_it = |at: &usize| self.board.line(*at).is_some_and(|l| l.names == names);
+        let is_it = |at: &usize| self.flows.get_mut(*at).is_some_and(|l| l.names == names);
         let Some(at) = places.into_iter().find(is_it) else {
             return;
         };
-        let Some(port) = self.board.line(at).map(|line| line.port) else {
+        let Some(port) = self.flows.get_mut(at).map(|flow| flow.port) else {
             return;
         };
         self.retries.end(port);
         if let Some(other) = self.by_station.get(from)
-            && let Some(line) = self.board.line(other)
+            && let Some(flow) = self.flows.get_mut(other)
         {
-            if line.stage == Stage::Open {
+            if flow.stage == Stage::Open {
                 let reason = format!(
                     "{} is at {from}, with which there is a flow already (from {} to {}); \
                      Ethernet has one per pair of stations",
-                    names.remote, line.names.local, line.names.remote
+                    names.remote, flow.names.local, flow.names.remote
                 );
-                self.board.end(at, Close::Refused(reason), links);
+                self.flows.close(at, Close::Refused(reason), links);
                 return;
             }
             // Both sides asked at once: one flow is enough, and here is one that is wanted.
             let text = format!("{} has a flow to {} of its own", names.local, names.remote);
             self.end(other, Close::Failed(text), links);
         }
-        self.stations.flow_begins(from);
-        if let Some(line) = self.board.line(at) {
-            line.peer = Some(from);
+        self.arp_cache.flow_begins(from);
+        if let Some(flow) = self.flows.get_mut(at) {
+            flow.peer = Some(from);
         }
         self.by_station.insert(from, at);
         let credit = self.credit();
-        self.board.answered(self.now, at, credit, links);
+        self.flows.confirm(self.now, at, credit, links);
     }
 
     /// Ends a flow from this side of the network.
     pub(super) fn end(&mut self, at: usize, close: Close, links: &mut Links) {
-        if let Some(Some(mac)) = self.board.end(at, close, links) {
+        if let Some(Some(mac)) = self.flows.close(at, close, links) {
             self.by_station.remove(mac);
         }
     }
 
     /// A flow has ended from its application's side, and what it sent is in the ring.
     pub(super) fn flow_ended(&mut self, link: LinkId, links: &mut Links) {
-        if let Some(line) = self.board.flow_ended(link, links) {
-            self.retries.end(line.port);
-            if let Some(mac) = line.peer {
+        if let Some(flow) = self.flows.take_closed(link, links) {
+            self.retries.end(flow.port);
+            if let Some(mac) = flow.peer {
                 self.by_station.remove(mac);
-                self.stations.flow_ended(mac, self.now);
+                self.arp_cache.flow_ended(mac, self.now);
             }
         }
     }
@@ -206,20 +209,20 @@ impl Eth {
         let carries = self.nic.sdu_bytes_max();
         let before = std::mem::replace(&mut self.carries, carries);
         if carries != before {
-            self.board.carries(carries);
+            self.flows.sdu_max_changed(carries);
         }
         if carries < before {
             let label = self.nic.label();
             let reason = format!("{label} carries {carries} bytes from here on, not {before}");
             self.fail_all(&reason, links);
         }
-        self.board.restate_credit(self.credit(), links);
+        self.flows.restate_credit(self.credit(), links);
     }
 
     /// The medium is gone: so are all flows and questions.
     pub(super) fn fail_all(&mut self, reason: &str, links: &mut Links) {
         self.retries.clear();
-        for at in self.board.places() {
+        for at in self.flows.indices() {
             self.end(at, Close::Failed(reason.to_owned()), links);
         }
         self.stalled.clear();

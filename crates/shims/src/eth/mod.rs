@@ -12,14 +12,15 @@
 //!   first SDU    ------------------------->  IncomingFlow; SDUs wait until it is answered
 //! ```
 
+mod arp_cache;
 mod flows;
 mod nic;
-mod stations;
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use carina_api::AppName;
+use carina_dataplane::{AppContext, IpcpBuilder, QosOffered, Taps};
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, LinkId, Links, Packet};
 use carina_netdev::FaultPlan;
@@ -29,14 +30,11 @@ use carina_wire::arp::{Arp, ArpError, Dialect, Name, Operation};
 use carina_wire::ether::{ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUSTOMER, Tag};
 use carina_wire::pcapng::Direction;
 
+use self::arp_cache::ArpCache;
 use self::flows::ByStation;
 use self::nic::{Arrival, Nic, Sent};
-use self::stations::Stations;
-use crate::board::{Board, Names};
-use crate::medium::{Boot, HubParts, Medium};
-use crate::offered::Offered;
+use crate::flow_table::{FlowTable, Names};
 use crate::retries::{Due, Retries};
-use crate::tap::Taps;
 
 /// What an Ethernet shim is made from.
 #[derive(Clone, Debug)]
@@ -69,31 +67,35 @@ impl EthConfig {
         }
     }
 
-    /// Opens the interface: the medium for the data plane, and what its flows offer.
+    /// Opens the interface: the builder for the data plane, and the quality its flows offer.
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn open(self) -> Result<(Medium, Offered), String> {
+    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
         let nic = Nic::open(self)?;
-        let offered = Offered {
+        let offered = QosOffered {
             in_order: nic::offered_order(nic.config().fault.as_ref()),
-            ..Offered::datagrams(nic.sdu_bytes_max())
+            ..QosOffered::datagrams(nic.sdu_bytes_max())
         };
-        Ok((Medium::new(EthBoot { nic }), offered))
+        Ok((Box::new(EthBuilder { nic }), offered))
     }
 }
 
-struct EthBoot {
+struct EthBuilder {
     nic: Nic,
 }
 
-impl Boot for EthBoot {
+impl IpcpBuilder for EthBuilder {
     fn label(&self) -> String {
         format!("eth {}", self.nic.label())
     }
 
-    fn into_app(self: Box<Self>, parts: HubParts) -> Result<Box<dyn App>, String> {
-        Ok(Box::new(Eth::new(parts, self.nic)))
+    fn enforces_credit(&self) -> bool {
+        false
+    }
+
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
+        Ok(Box::new(Eth::new(context, self.nic)))
     }
 }
 
@@ -102,10 +104,10 @@ pub(super) struct Eth {
     name: String,
     nic: Nic,
     /// The flows; each is known by its station once that has answered.
-    board: Board<Option<Mac>>,
+    flows: FlowTable<Option<Mac>>,
     by_station: ByStation,
     retries: Retries,
-    stations: Stations,
+    arp_cache: ArpCache,
     /// Longest SDU that the manager and the flows were told of.
     carries: usize,
     is_up: bool,
@@ -120,17 +122,17 @@ pub(super) struct Eth {
 }
 
 impl Eth {
-    fn new(mut parts: HubParts, nic: Nic) -> Eth {
+    fn new(mut context: AppContext, nic: Nic) -> Eth {
         Eth {
             // Captures show frames, not SDUs.
-            taps: std::mem::take(&mut parts.taps),
-            name: format!("ipcp-{}", parts.ipcp),
+            taps: std::mem::take(&mut context.taps),
+            name: format!("ipcp-{}", context.ipcp),
             retries: Retries::new(nic.config().timeout_ns),
             carries: nic.sdu_bytes_max(),
             nic,
-            board: Board::new(parts),
+            flows: FlowTable::new(context),
             by_station: ByStation::default(),
-            stations: Stations::default(),
+            arp_cache: ArpCache::default(),
             is_up: false,
             is_removed: false,
             is_armed: false,
@@ -151,7 +153,7 @@ impl Eth {
             Ok(true) => {
                 self.follow_mtu(links);
                 if !std::mem::replace(&mut self.is_up, true) {
-                    self.board.link_up(self.nic.label());
+                    self.flows.link_up(self.nic.label());
                 }
             }
             Ok(false) => {}
@@ -159,8 +161,8 @@ impl Eth {
                 let was_up = std::mem::take(&mut self.is_up);
                 if was_up || is_first {
                     self.fail_all(&reason, links);
-                    self.stations.clear();
-                    self.board.link_down(reason);
+                    self.arp_cache.clear();
+                    self.flows.link_down(reason);
                 }
             }
         }
@@ -170,10 +172,10 @@ impl Eth {
     fn ask(&mut self, links: &mut Links) {
         while let Some(due) = self.retries.poll(self.now) {
             let (Due::Ask(port) | Due::GiveUp(port)) = due;
-            let Some(at) = self.board.of_port(port) else {
+            let Some(at) = self.flows.index_of_port(port) else {
                 continue;
             };
-            let Some(names) = self.board.line(at).map(|line| line.names.clone()) else {
+            let Some(names) = self.flows.get_mut(at).map(|flow| flow.names.clone()) else {
                 continue;
             };
             match due {
@@ -208,7 +210,7 @@ impl Eth {
         let Ok(payload) = arp.encode() else { return };
         match self.nic.send_arp(self.now, to, &payload) {
             Sent::Yes => {
-                self.board.row.add(Value::ControlOut, 1);
+                self.flows.row.add(Value::ControlOut, 1);
                 if self.taps.is_on()
                     && let Some(packet) = Packet::from_vec(payload)
                 {
@@ -216,9 +218,9 @@ impl Eth {
                     self.note(Direction::Out, (self.nic.mac(), to, ethertype), &packet);
                 }
             }
-            Sent::Impaired => self.board.row.add(Value::DropImpaired, 1),
+            Sent::Impaired => self.flows.row.add(Value::DropImpaired, 1),
             // It is asked again.
-            Sent::NoRoom => self.board.row.add(Value::DropNoBuffer, 1),
+            Sent::NoRoom => self.flows.row.add(Value::DropNoBuffer, 1),
         }
     }
 
@@ -233,7 +235,7 @@ impl Eth {
         let (from, to, ethertype) = (arrival.from, arrival.to, arrival.ethertype);
         self.note(Direction::In, (from, to, ethertype), &arrival.payload);
         if arrival.is_cut || arrival.from.is_group() {
-            return self.board.row.add(Value::DropMalformed, 1);
+            return self.flows.row.add(Value::DropMalformed, 1);
         }
         if arrival.ethertype == ETHERTYPE_RINA {
             self.receive_sdu(arrival.from, arrival.payload, links);
@@ -250,7 +252,7 @@ impl Eth {
             // A station speaks for itself only.
             Ok(arp) if arp.sender_mac == from => arp,
             Err(ArpError::Other) => return,
-            Ok(_) | Err(_) => return self.board.row.add(Value::DropMalformed, 1),
+            Ok(_) | Err(_) => return self.flows.row.add(Value::DropMalformed, 1),
         };
         let names = (
             from_text(arp.sender, &dialect),
@@ -260,11 +262,11 @@ impl Eth {
         self.nic.look_soon();
         self.follow_link(links);
         let (Some(remote), Some(local)) = names else {
-            return self.board.row.add(Value::DropMalformed, 1);
+            return self.flows.row.add(Value::DropMalformed, 1);
         };
-        self.board.row.add(Value::ControlIn, 1);
+        self.flows.row.add(Value::ControlIn, 1);
         match arp.operation {
-            Operation::Request if !self.is_up || !self.board.names.contains(&local) => {}
+            Operation::Request if !self.is_up || !self.flows.names.contains(&local) => {}
             Operation::Request => {
                 let reply = Arp {
                     operation: Operation::Reply,
@@ -301,10 +303,10 @@ impl Eth {
 
     /// Takes what a flow has put on its link, as far as the interface has room.
     fn drain(&mut self, link: LinkId, links: &mut Links) -> bool {
-        let Some(at) = self.board.of_link(link, links) else {
+        let Some(at) = self.flows.index_of_link(link, links) else {
             return false;
         };
-        let Some(mac) = self.board.line(at).and_then(|line| line.peer) else {
+        let Some(mac) = self.flows.get_mut(at).and_then(|flow| flow.peer) else {
             return false;
         };
         let (mut moved, sdu_bytes_max) = (false, self.nic.sdu_bytes_max());
@@ -313,22 +315,22 @@ impl Eth {
                 return moved;
             };
             moved = true;
-            if !self.board.fits(at, &packet, sdu_bytes_max) {
+            if !self.flows.fits(at, &packet, sdu_bytes_max) {
                 continue;
             }
             // A frame without payload does not arrive, or arrives with padding.
             if packet.is_empty() {
-                self.board.row.add(Value::DropEmpty, 1);
+                self.flows.row.add(Value::DropEmpty, 1);
                 continue;
             }
             match self.nic.send(self.now, mac, &packet) {
                 Sent::Yes => {
-                    self.board.count_sent(packet.len());
+                    self.flows.count_sent(packet.len());
                     let ends = (self.nic.mac(), mac, ETHERTYPE_RINA);
                     self.note(Direction::Out, ends, &packet);
                 }
-                Sent::Impaired => self.board.row.add(Value::DropImpaired, 1),
-                Sent::NoRoom => self.board.row.add(Value::DropNoBuffer, 1),
+                Sent::Impaired => self.flows.row.add(Value::DropImpaired, 1),
+                Sent::NoRoom => self.flows.row.add(Value::DropNoBuffer, 1),
             }
         }
         if links.queued(link) > 0 {
@@ -352,7 +354,7 @@ impl Eth {
             true => (room as u64).saturating_mul(ROOM_PER_FRAME),
             false => 0,
         };
-        links.set_room(self.board.id, bytes);
+        links.set_room(self.flows.id, bytes);
     }
 }
 
@@ -367,15 +369,15 @@ impl App for Eth {
             return;
         }
         self.follow_link(links);
-        self.obey(links);
+        self.handle_requests(links);
         if self.is_removed {
             return;
         }
         self.ask(links);
         let lost = self.nic.move_due(now);
-        self.board.row.add(Value::DropNoBuffer, lost);
+        self.flows.row.add(Value::DropNoBuffer, lost);
         // Credit of windowed links is the links' own matter.
-        while links.next_return(self.board.id).is_some() {}
+        while links.next_return(self.flows.id).is_some() {}
         self.state_room(links);
     }
 
@@ -397,11 +399,11 @@ impl App for Eth {
         // An app that a link has woken within a breath was not prepared in it.
         self.now = now;
         let mut moved = false;
-        while let Some(link) = links.next_ready(self.board.id) {
+        while let Some(link) = links.next_ready(self.flows.id) {
             moved |= self.drain(link, links);
             if links.queued(link) == 0 && links.closed(link).is_some() {
                 self.flow_ended(link, links);
-                links.wake(self.board.id);
+                links.wake(self.flows.id);
             }
         }
         moved
@@ -410,7 +412,7 @@ impl App for Eth {
     fn settle(&mut self, now: u64, _links: &mut Links) {
         if !self.nic.settle(now) {
             // The watch tells the rest.
-            self.board.row.add(Value::DropLinkDown, 1);
+            self.flows.row.add(Value::DropLinkDown, 1);
         }
     }
 
@@ -418,10 +420,10 @@ impl App for Eth {
         if self.is_removed {
             return true;
         }
-        if self.board.has_orders() || self.nic.has_frame() {
+        if self.flows.has_requests() || self.nic.has_frame() {
             return false;
         }
-        self.board
+        self.flows
             .row
             .add(Value::DropNoBuffer, self.nic.take_missed());
         self.is_armed = true;
@@ -506,7 +508,7 @@ mod tests {
         for dialect in [Dialect::RLITE, Dialect::IRATI] {
             assert_eq!(to_text(&name("a|b|c|d|e"), &dialect), None);
         }
-        // It would be read as two parts.
+        // It would be read as two context.
         assert_eq!(to_text(&name("org/app"), &Dialect::IRATI), None);
     }
 }

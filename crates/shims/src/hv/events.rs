@@ -1,28 +1,27 @@
-//! What the VMPI-HL tells an hv app, and what becomes of it.
+//! Dispatches the events of the VMPI-HL endpoint.
 
 use carina_api::AppName;
+use carina_dataplane::Event;
 use carina_engine::counters::Value;
 use carina_engine::{Close, Links};
-use carina_vmpi::hl::{CloseReason, Event as Told};
+use carina_vmpi::hl::{CloseReason, Event as HlEvent};
 use carina_wire::vmpi::{Channel, Outcome};
 
-use super::{Hv, Line, LineState};
-use crate::command::Event;
-use crate::hub::{Place, free_port};
+use super::{ChannelFlow, FlowState, Hv};
 
 impl Hv {
-    /// Acts on everything the endpoint has to tell.
-    pub(super) fn tell(&mut self, links: &mut Links) {
-        while let Some(told) = self.hl.poll_event() {
-            match told {
-                Told::Up { peer, .. } => {
+    /// Acts on all events of the endpoint.
+    pub(super) fn dispatch_events(&mut self, links: &mut Links) {
+        while let Some(event) = self.hl.poll_event() {
+            match event {
+                HlEvent::Up { peer, .. } => {
                     self.row.add(Value::LinksUp, 1);
                     self.events.put(Event::LinkUp {
                         ipcp: self.ipcp,
                         peer,
                     });
                 }
-                Told::Down { reason, .. } => {
+                HlEvent::Down { reason, .. } => {
                     self.row.add(Value::LinksDown, 1);
                     self.events.put(Event::LinkDown {
                         ipcp: self.ipcp,
@@ -30,7 +29,7 @@ impl Hv {
                     });
                 }
                 // The endpoint has checked the names by the same rules.
-                Told::PeerRegistered { name } => {
+                HlEvent::PeerRegistered { name } => {
                     if let Ok(name) = AppName::new(name) {
                         self.events.put(Event::PeerRegistered {
                             ipcp: self.ipcp,
@@ -38,7 +37,7 @@ impl Hv {
                         });
                     }
                 }
-                Told::PeerUnregistered { name } => {
+                HlEvent::PeerUnregistered { name } => {
                     if let Ok(name) = AppName::new(name) {
                         self.events.put(Event::PeerUnregistered {
                             ipcp: self.ipcp,
@@ -46,7 +45,7 @@ impl Hv {
                         });
                     }
                 }
-                Told::Incoming {
+                HlEvent::Incoming {
                     channel,
                     spec,
                     source,
@@ -54,12 +53,12 @@ impl Hv {
                 } => {
                     self.incoming(channel, &spec, source, destination);
                 }
-                Told::Allocated { channel } => self.allocated(channel),
-                Told::Denied {
+                HlEvent::Allocated { channel } => self.allocated(channel),
+                HlEvent::Denied {
                     channel, reason, ..
                 } => self.denied(channel, reason, links),
-                Told::Closed { channel, reason } => self.closed(channel, reason, links),
-                Told::Credit { channel } => {
+                HlEvent::Closed { channel, reason } => self.closed(channel, reason, links),
+                HlEvent::Credit { channel } => {
                     self.regrant.push(channel);
                     links.wake(self.id);
                 }
@@ -80,23 +79,16 @@ impl Hv {
                 .respond(channel, Err((Outcome::Refused, "not a name")));
             return;
         };
-        let port = free_port(&self.directory);
-        self.put_line(
+        let name = format!("{local} < {remote} via ipcp {}", self.ipcp);
+        let port = self.ports.add_incoming(self.ipcp, name);
+        self.insert_flow(
             channel,
-            Line {
+            ChannelFlow {
                 port,
-                state: LineState::Offered,
-                wires: None,
+                state: FlowState::Offered,
+                links: None,
                 piece_max: 0,
                 sdu_bytes: 0,
-            },
-        );
-        self.directory.borrow_mut().insert(
-            port,
-            Place {
-                ipcp: Some(self.ipcp),
-                name: format!("{local} < {remote} via ipcp {}", self.ipcp),
-                holder: None,
             },
         );
         let spec = carina_api::FlowSpec::from(*wire_spec);
@@ -112,9 +104,9 @@ impl Hv {
     fn allocated(&mut self, channel: Channel) {
         self.regrant.push(channel);
         self.row.add(Value::FlowsOpened, 1);
-        if let Some(line) = self.line_mut(channel) {
-            line.state = LineState::Open;
-            let port = line.port;
+        if let Some(flow) = self.flow_mut(channel) {
+            flow.state = FlowState::Open;
+            let port = flow.port;
             self.events.put(Event::AllocateResult {
                 port,
                 result: Ok(()),
@@ -123,22 +115,22 @@ impl Hv {
     }
 
     fn denied(&mut self, channel: Channel, reason: String, links: &mut Links) {
-        if let Some(Line {
+        if let Some(ChannelFlow {
             port,
-            wires: Some(wires),
+            links: Some(ends),
             ..
-        }) = self.take_line(channel)
+        }) = self.remove_flow(channel)
         {
             let reason = match reason.as_str() {
                 "" => "the peer refused without a reason".to_owned(),
                 _ => reason,
             };
-            self.deny(port, wires, reason, links);
+            self.deny(port, ends, reason, links);
         }
     }
 
     fn closed(&mut self, channel: Channel, reason: CloseReason, links: &mut Links) {
-        let Some(line) = self.take_line(channel) else {
+        let Some(flow) = self.remove_flow(channel) else {
             return;
         };
         let close = match reason {
@@ -147,21 +139,21 @@ impl Hv {
             }
             CloseReason::Peer(text) | CloseReason::LinkDown(text) => Close::Failed(text),
         };
-        match (line.state, line.wires) {
-            (LineState::Asked, Some(wires)) => {
-                self.deny(line.port, wires, close.reason().to_owned(), links);
+        match (flow.state, flow.links) {
+            (FlowState::Requested, Some(ends)) => {
+                self.deny(flow.port, ends, close.reason().to_owned(), links);
             }
-            (LineState::Open, Some(wires)) => {
+            (FlowState::Open, Some(ends)) => {
                 self.row.add(Value::FlowsClosed, 1);
-                links.close(wires.to_flow, close);
-                let lost = links.disconnect(wires.from_flow);
+                links.close(ends.to_flow, close);
+                let lost = links.disconnect(ends.from_flow);
                 self.row.add(Value::DropFlowEnded, lost as u64);
             }
             _ => {
-                self.directory.borrow_mut().remove(&line.port);
+                self.ports.remove(flow.port);
                 let reason = close.reason().to_owned();
                 self.events.put(Event::FlowClosed {
-                    port: line.port,
+                    port: flow.port,
                     reason,
                 });
             }

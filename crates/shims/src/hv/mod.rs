@@ -10,13 +10,16 @@
 //! the manager.
 
 mod device;
-mod orders;
-mod told;
+mod events;
+mod requests;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
 
 use carina_api::{IpcpId, PortId};
+use carina_dataplane::{
+    AppContext, Event, FlowLinks, IpcpBuilder, Mailbox, PortTable, RequestQueue, Taps,
+};
 use carina_engine::counters::{Row, Value};
 use carina_engine::{App, AppId, BURST, BURST_BYTES, Close, LinkId, Links, Packet};
 use carina_ring::{Lease, Refused};
@@ -26,15 +29,10 @@ use carina_vmpi::ll::VmpiImpl;
 use carina_wire::pcapng::Direction;
 use carina_wire::vmpi::{CONTROL_BYTES_MAX, Channel, DataHeader, HEADER_BYTES};
 
-use crate::command::Event;
-use crate::hub::{Directory, Orders, Wires};
-use crate::mailbox::Mailbox;
-use crate::tap::Taps;
-
-struct Line {
+struct ChannelFlow {
     port: PortId,
-    state: LineState,
-    wires: Option<Wires>,
+    state: FlowState,
+    links: Option<FlowLinks>,
     /// Known once the channel is open.
     piece_max: usize,
     /// Bytes sent of an SDU that is not complete.
@@ -42,9 +40,9 @@ struct Line {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum LineState {
+enum FlowState {
     /// Asked of the peer, not answered.
-    Asked,
+    Requested,
     /// Asked by the peer, not answered.
     Offered,
     Open,
@@ -58,12 +56,12 @@ pub(crate) struct Hv {
     device: Box<dyn VmpiImpl>,
     hl: hl::Endpoint,
     is_connected: bool,
-    orders: Orders,
+    requests: RequestQueue,
     events: Mailbox<Event>,
-    directory: Directory,
+    ports: PortTable,
     row: Row,
     /// Indexed by channel number.
-    lines: Vec<Option<Line>>,
+    flows: Vec<Option<ChannelFlow>>,
     channels: HashMap<PortId, Channel>,
     /// Channels whose credit at the peer has to be told to their flow.
     regrant: Vec<Channel>,
@@ -82,39 +80,49 @@ pub(crate) struct Hv {
     taps: Taps,
 }
 
-/// What an hv app is made of.
-pub(crate) struct Parts {
-    pub id: AppId,
-    pub ipcp: IpcpId,
+/// What a hypervisor shim is made from.
+pub struct HvBuilder {
+    /// The name of the IPCP, with which its counters are shown.
+    pub label: String,
+    /// The VMPI device.
     pub device: Box<dyn VmpiImpl>,
+    /// Which side of the device this system is.
     pub side: Side,
+    /// The name of this system, for the hello to the peer.
     pub name: String,
-    pub orders: Orders,
-    pub events: Mailbox<Event>,
-    pub directory: Directory,
-    pub row: Row,
-    pub taps: Taps,
+}
+
+impl IpcpBuilder for HvBuilder {
+    fn label(&self) -> String {
+        format!("hv {}", self.label)
+    }
+
+    fn enforces_credit(&self) -> bool {
+        true
+    }
+
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
+        let config = hl::Config::new(self.side, self.name, self.device.record_bytes_max());
+        let hl = hl::Endpoint::new(config).map_err(|error| error.to_string())?;
+        Ok(Box::new(Hv::new(context, self.device, hl)))
+    }
 }
 
 impl Hv {
     /// An app whose link is down.
-    ///
-    /// # Errors
-    /// When the name of this system is no name.
-    pub fn new(parts: Parts) -> Result<Hv, String> {
-        let config = hl::Config::new(parts.side, parts.name, parts.device.record_bytes_max());
-        Ok(Hv {
-            id: parts.id,
-            ipcp: parts.ipcp,
-            name: format!("ipcp-{}", parts.ipcp),
-            device: parts.device,
-            hl: hl::Endpoint::new(config).map_err(|error| error.to_string())?,
+    fn new(context: AppContext, device: Box<dyn VmpiImpl>, hl: hl::Endpoint) -> Hv {
+        Hv {
+            id: context.id,
+            ipcp: context.ipcp,
+            name: format!("ipcp-{}", context.ipcp),
+            device,
+            hl,
             is_connected: false,
-            orders: parts.orders,
-            events: parts.events,
-            directory: parts.directory,
-            row: parts.row,
-            lines: Vec::new(),
+            requests: context.requests,
+            events: context.events,
+            ports: context.ports,
+            row: context.row,
+            flows: Vec::new(),
             channels: HashMap::new(),
             regrant: Vec::new(),
             control: Vec::with_capacity(CONTROL_BYTES_MAX),
@@ -126,30 +134,30 @@ impl Hv {
             has_moved: false,
             moved_at: 0,
             now: 0,
-            taps: parts.taps,
-        })
-    }
-
-    fn line(&self, channel: Channel) -> Option<&Line> {
-        self.lines.get(channel.index())?.as_ref()
-    }
-
-    fn line_mut(&mut self, channel: Channel) -> Option<&mut Line> {
-        self.lines.get_mut(channel.index())?.as_mut()
-    }
-
-    fn put_line(&mut self, channel: Channel, line: Line) {
-        if self.lines.len() <= channel.index() {
-            self.lines.resize_with(channel.index() + 1, || None);
+            taps: context.taps,
         }
-        self.channels.insert(line.port, channel);
-        self.lines[channel.index()] = Some(line);
     }
 
-    fn take_line(&mut self, channel: Channel) -> Option<Line> {
-        let line = self.lines.get_mut(channel.index())?.take()?;
-        self.channels.remove(&line.port);
-        Some(line)
+    fn flow(&self, channel: Channel) -> Option<&ChannelFlow> {
+        self.flows.get(channel.index())?.as_ref()
+    }
+
+    fn flow_mut(&mut self, channel: Channel) -> Option<&mut ChannelFlow> {
+        self.flows.get_mut(channel.index())?.as_mut()
+    }
+
+    fn insert_flow(&mut self, channel: Channel, flow: ChannelFlow) {
+        if self.flows.len() <= channel.index() {
+            self.flows.resize_with(channel.index() + 1, || None);
+        }
+        self.channels.insert(flow.port, channel);
+        self.flows[channel.index()] = Some(flow);
+    }
+
+    fn remove_flow(&mut self, channel: Channel) -> Option<ChannelFlow> {
+        let flow = self.flows.get_mut(channel.index())?.take()?;
+        self.channels.remove(&flow.port);
+        Some(flow)
     }
 
     /// Tells flows what the peer now lets them send. Only between breaths of data: then nothing
@@ -162,16 +170,16 @@ impl Hv {
         for channel in std::mem::take(&mut self.regrant) {
             let credit = self.hl.tx_credit(channel);
             let piece = self.hl.next_piece_bytes(channel, usize::MAX);
-            let Some(line) = self
-                .line_mut(channel)
-                .filter(|line| line.state == LineState::Open)
+            let Some(flow) = self
+                .flow_mut(channel)
+                .filter(|flow| flow.state == FlowState::Open)
             else {
                 continue;
             };
-            line.piece_max = line.piece_max.max(piece.unwrap_or(0));
-            let piece_max = line.piece_max;
-            match line.wires {
-                Some(wires) if credit > 0 => links.set_credit(wires.from_flow, credit, piece_max),
+            flow.piece_max = flow.piece_max.max(piece.unwrap_or(0));
+            let piece_max = flow.piece_max;
+            match flow.links {
+                Some(ends) if credit > 0 => links.set_credit(ends.from_flow, credit, piece_max),
                 _ => waiting.push(channel),
             }
         }
@@ -190,10 +198,10 @@ impl Hv {
                 self.row
                     .add(if more { Value::PiecesIn } else { Value::SdusIn }, 1);
                 self.row.add(Value::BytesIn, lease.len() as u64);
-                let wires = self.line(channel).and_then(|line| line.wires);
+                let ends = self.flow(channel).and_then(|flow| flow.links);
                 let packet = Packet::from_lease(lease, more);
                 self.taps.note(Direction::In, &header, &packet);
-                let taken = wires.is_some_and(|wires| links.push(wires.to_flow, packet).is_ok());
+                let taken = ends.is_some_and(|ends| links.push(ends.to_flow, packet).is_ok());
                 if !taken {
                     self.row.add(Value::DropFlowEnded, 1);
                 }
@@ -204,7 +212,7 @@ impl Hv {
                 let message = lease.to_vec();
                 self.note_control(Direction::In, &message);
                 self.hl.handle_control(&message)?;
-                self.tell(links);
+                self.dispatch_events(links);
                 self.is_flooded = self.events.len() > EVENTS_MAX;
             }
             Rx::Discard => self.row.add(Value::DropUnknownChannel, 1),
@@ -216,26 +224,26 @@ impl Hv {
     /// which would cost the whole link.
     fn fits_sdu(&mut self, channel: Channel, packet: &Packet) -> bool {
         let sdu_bytes_max = self.hl.limits().sdu_bytes_max;
-        let Some(line) = self.line_mut(channel) else {
+        let Some(flow) = self.flow_mut(channel) else {
             return true;
         };
-        let sdu_bytes = line.sdu_bytes + packet.len() as u64;
-        line.sdu_bytes = if packet.more() { sdu_bytes } else { 0 };
+        let sdu_bytes = flow.sdu_bytes + packet.len() as u64;
+        flow.sdu_bytes = if packet.more() { sdu_bytes } else { 0 };
         sdu_bytes <= sdu_bytes_max
     }
 
     /// Ends a flow whose application sends what the peer does not accept.
-    fn end_line(&mut self, channel: Channel, links: &mut Links) {
-        let Some(line) = self.take_line(channel) else {
+    fn end_flow(&mut self, channel: Channel, links: &mut Links) {
+        let Some(flow) = self.remove_flow(channel) else {
             return;
         };
         let sdu_bytes_max = self.hl.limits().sdu_bytes_max;
         let text = format!("an SDU of more than {sdu_bytes_max} bytes, the most the peer accepts");
         self.hl.deallocate(channel, &text);
         self.row.add(Value::FlowsClosed, 1);
-        if let Some(wires) = line.wires {
-            links.close(wires.to_flow, Close::Failed(text));
-            let lost = links.disconnect(wires.from_flow);
+        if let Some(ends) = flow.links {
+            links.close(ends.to_flow, Close::Failed(text));
+            let lost = links.disconnect(ends.from_flow);
             self.row.add(Value::DropFlowEnded, lost as u64);
         }
         links.wake(self.id);
@@ -272,18 +280,18 @@ impl Hv {
     /// A flow has ended from this side and what it sent is in the device.
     fn flow_ended(&mut self, link: LinkId, channel: Channel, close: &Close, links: &mut Links) {
         links.disconnect(link);
-        let is_its = |line: &Line| line.wires.is_some_and(|wires| wires.from_flow == link);
-        if !self.line(channel).is_some_and(is_its) {
+        let is_its = |flow: &ChannelFlow| flow.links.is_some_and(|ends| ends.from_flow == link);
+        if !self.flow(channel).is_some_and(is_its) {
             return;
         }
         let reason = match close {
             Close::Graceful(text) | Close::Failed(text) | Close::Refused(text) => text,
         };
         self.hl.deallocate(channel, reason);
-        if let Some(line) = self.take_line(channel) {
+        if let Some(flow) = self.remove_flow(channel) {
             self.row.add(Value::FlowsClosed, 1);
-            if let Some(wires) = line.wires {
-                let lost = links.disconnect(wires.to_flow);
+            if let Some(ends) = flow.links {
+                let lost = links.disconnect(ends.to_flow);
                 self.row.add(Value::DropFlowEnded, lost as u64);
             }
         }
@@ -300,23 +308,23 @@ impl App for Hv {
         if std::mem::take(&mut self.has_moved) {
             self.moved_at = now;
         }
-        self.obey(links);
+        self.handle_requests(links);
         if self.is_removed {
             return;
         }
         self.follow_link(now);
         while let Some((link, total)) = links.next_return(self.id) {
-            let channel = Channel::new(links.tag(link) as u16);
+            let channel = Channel::new(links.source_cookie(link) as u16);
             if self
-                .line(channel)
-                .and_then(|line| line.wires)
+                .flow(channel)
+                .and_then(|flow| flow.links)
                 .is_some_and(|w| w.to_flow == link)
             {
                 self.hl.consumed(channel, total);
             }
         }
         self.send_control();
-        self.tell(links);
+        self.dispatch_events(links);
         self.grant(links);
         let free = self.free_bytes();
         links.set_room(self.id, free.saturating_sub(2 * CONTROL_ROOM) as u64);
@@ -343,7 +351,7 @@ impl App for Hv {
                 Ok(None) => return moved > 0,
                 Err(corrupt) => {
                     self.ring_broke(corrupt);
-                    self.tell(links);
+                    self.dispatch_events(links);
                     return true;
                 }
             };
@@ -352,7 +360,7 @@ impl App for Hv {
             bytes += lease.len();
             if let Err(violation) = self.receive(lease, links) {
                 self.give_up(&violation);
-                self.tell(links);
+                self.dispatch_events(links);
                 return true;
             }
         }
@@ -364,18 +372,18 @@ impl App for Hv {
         self.now = now;
         let mut moved = false;
         while let Some(link) = links.next_ready(self.id) {
-            let channel = Channel::new(links.tag(link) as u16);
+            let channel = Channel::new(links.sink_cookie(link) as u16);
             while let Some(packet) = links.pop(link) {
                 moved = true;
                 if !self.is_connected || self.is_removed {
                     self.row.add(Value::DropLinkDown, 1);
                 } else if !self.fits_sdu(channel, &packet) {
                     self.row.add(Value::DropTooLong, 1);
-                    self.end_line(channel, links);
+                    self.end_flow(channel, links);
                 } else if let Err(refused) = self.send(channel, &packet) {
                     self.row.add(Value::DropLinkDown, 1);
                     self.refused(refused);
-                    self.tell(links);
+                    self.dispatch_events(links);
                 }
             }
             if let Some(close) = links.closed(link).cloned() {
@@ -399,7 +407,7 @@ impl App for Hv {
         if self.is_removed {
             return true;
         }
-        if !self.orders.borrow().is_empty() {
+        if !self.requests.is_empty() {
             return false;
         }
         // Nobody wakes a side that polls: as long as there is traffic it keeps looking, because a

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Connecting --> Greeting (native: REQUEST sent) --> Open --> Closing (what is left is written)
-//!   Expecting (native: REQUEST awaited; else the book) --> Offered --> Open --> Closing
+//!   Expecting (native: REQUEST awaited; else the resolver) --> QosOffered --> Open --> Closing
 //! ```
 
 use std::io::{self, Write};
@@ -44,7 +44,7 @@ pub(super) struct Conn {
     pub has_ended: bool,
     /// When a connection that nothing moves on is given up, in ns.
     pub until: Option<u64>,
-    /// The place of its flow on the board.
+    /// The place of its flow on the flows.
     pub place: Option<usize>,
     /// Bytes that the flow's application may put on its link were taken off it.
     pub wants_credit: bool,

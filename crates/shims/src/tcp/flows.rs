@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use carina_api::AppName;
+use carina_dataplane::Request;
 use carina_engine::counters::Value;
 use carina_engine::{Close, LinkId, Links};
 use carina_netdev::connect_stream;
@@ -10,9 +11,8 @@ use carina_wire::pcapng::Direction;
 
 use super::conn::Phase;
 use super::{BUFFER_PAUSE_NS, OUT_BYTES_MAX, Tcp};
-use crate::board::{Held, Names, Stage};
-use crate::book::Answer;
-use crate::hub::Order;
+use crate::address_resolver::Answer;
+use crate::flow_table::{Held, Names, Stage};
 use crate::udp::frame::Frame;
 
 impl Tcp {
@@ -24,62 +24,65 @@ impl Tcp {
         self.framing == carina_netdev::StreamFraming::Long
     }
 
-    /// Carries out all waiting orders.
-    pub(super) fn obey(&mut self, links: &mut Links) {
-        while let Some(order) = self.board.next_order() {
-            match order {
-                Order::Register(name) => self.board.serve(name),
-                Order::Unregister(name) => drop(self.board.names.remove(&name)),
-                Order::Allocate {
+    /// Carries out all waiting requests.
+    pub(super) fn handle_requests(&mut self, links: &mut Links) {
+        while let Some(request) = self.flows.next_request() {
+            match request {
+                Request::Register(name) => self.flows.register(name),
+                Request::Unregister(name) => drop(self.flows.names.remove(&name)),
+                Request::Allocate {
                     port,
                     local,
                     remote,
-                    wires,
+                    links: ends,
                     ..
                 } => {
                     let names = Names { local, remote };
-                    self.book.ask_where(port, &names.remote);
-                    self.board.ask(self.now, (port, names, wires), None, links);
+                    self.resolver.resolve(port, &names.remote);
+                    self.flows
+                        .request(self.now, (port, names, ends), None, links);
                 }
-                Order::Respond {
+                Request::Respond {
                     port,
-                    answer: Ok(wires),
+                    answer: Ok(ends),
                 } => {
                     let (now, credit) = (self.now, self.credit());
-                    if let Some(at) = self.board.accepted(now, (port, wires), credit, links) {
+                    if let Some(at) = self.flows.accept(now, (port, ends), credit, links) {
                         self.was_accepted(at);
                     }
                 }
-                Order::Respond {
+                Request::Respond {
                     port,
                     answer: Err(reason),
                 }
-                | Order::Refuse { port, reason } => {
-                    if let Some(Some(id)) = self.board.refused(port) {
+                | Request::Refuse { port, reason } => {
+                    if let Some(Some(id)) = self.flows.refuse(port) {
                         self.refuse(id, &reason);
                     }
                 }
-                Order::Remove => {
+                // Only for IPCPs that use N-1 flows.
+                Request::Member(_) => {}
+                Request::Remove => {
                     for id in 0..self.conns.len() {
                         self.write(id, links);
                         self.fail(id, "the IPC process was destroyed", links);
                     }
-                    for at in self.board.places() {
+                    for at in self.flows.indices() {
                         let text = "the IPC process was destroyed".to_owned();
-                        self.board.end(at, Close::Failed(text), links);
+                        self.flows.close(at, Close::Failed(text), links);
                     }
                     self.is_removed = true;
-                    return links.finish(self.board.id);
+                    return links.finish(self.flows.id);
                 }
             }
         }
     }
 
-    pub(super) fn hear_book(&mut self, links: &mut Links) {
-        while let Some(answer) = self.book.answer() {
+    pub(super) fn handle_answers(&mut self, links: &mut Links) {
+        while let Some(answer) = self.resolver.answer() {
             match answer {
-                Answer::Where(port, found) => {
-                    let Some(at) = self.board.of_port(port) else {
+                Answer::Address(port, found) => {
+                    let Some(at) = self.flows.index_of_port(port) else {
                         continue;
                     };
                     let made = found.and_then(|address| {
@@ -91,21 +94,21 @@ impl Tcp {
                         Ok(Some(id)) => self.join(at, id),
                         Ok(None) => {
                             let text = "no descriptor is left".to_owned();
-                            self.board.end(at, Close::Refused(text), links);
+                            self.flows.close(at, Close::Refused(text), links);
                         }
                         Err(reason) => {
-                            self.board.end(at, Close::Refused(reason), links);
+                            self.flows.close(at, Close::Refused(reason), links);
                         }
                     }
                 }
-                Answer::Who(ip, name) => self.met(ip, &name),
+                Answer::Name(ip, name) => self.met(ip, &name),
             }
         }
     }
 
     fn join(&mut self, at: usize, id: usize) {
-        if let Some(line) = self.board.line(at) {
-            line.peer = Some(id);
+        if let Some(flow) = self.flows.get_mut(at) {
+            flow.peer = Some(id);
         }
         if let Some(conn) = self.conn(id) {
             conn.place = Some(at);
@@ -134,7 +137,7 @@ impl Tcp {
         if !is_native {
             return self.begin(id, at, links);
         }
-        let names = self.board.line(at).map(|line| line.names.clone());
+        let names = self.flows.get_mut(at).map(|flow| flow.names.clone());
         if let Some(Names { local, remote }) = names {
             let request = Frame::Request {
                 from: 0,
@@ -152,10 +155,10 @@ impl Tcp {
             conn.until = None;
         }
         let credit = self.credit();
-        self.board.answered(self.now, at, credit, links);
+        self.flows.confirm(self.now, at, credit, links);
     }
 
-    /// The book says who is at an address: its connections become flows.
+    /// The resolver says who is at an address: its connections become flows.
     fn met(&mut self, ip: IpAddr, remote: &AppName) {
         for id in 0..self.conns.len() {
             let Some(conn) = self.conn(id) else { continue };
@@ -168,7 +171,7 @@ impl Tcp {
                 continue;
             }
             let remote = remote.clone();
-            match self.board.names.first().cloned() {
+            match self.flows.names.first().cloned() {
                 Some(local) => self.offer(id, Names { local, remote }),
                 None => self.drop_conn(id),
             }
@@ -176,7 +179,7 @@ impl Tcp {
     }
 
     fn offer(&mut self, id: usize, names: Names) {
-        let Some(at) = self.board.offer(self.now, names, Some(id)) else {
+        let Some(at) = self.flows.add_incoming(self.now, names, Some(id)) else {
             return self.drop_conn(id);
         };
         if let Some(conn) = self.conn(id) {
@@ -188,7 +191,7 @@ impl Tcp {
     }
 
     fn was_accepted(&mut self, at: usize) {
-        let Some(id) = self.board.line(at).and_then(|line| line.peer) else {
+        let Some(id) = self.flows.get_mut(at).and_then(|flow| flow.peer) else {
             return;
         };
         if self.is_native() {
@@ -247,7 +250,7 @@ impl Tcp {
                 }
                 Phase::Closing => {
                     conn.deframer.consume();
-                    self.board.row.add(Value::DropFlowEnded, 1);
+                    self.flows.row.add(Value::DropFlowEnded, 1);
                 }
                 _ => return moved,
             }
@@ -262,7 +265,7 @@ impl Tcp {
         };
         match (phase, Frame::decode(message), place) {
             (Phase::Expecting, Some(Frame::Request { caller, called, .. }), _) => {
-                if self.board.names.contains(&called) {
+                if self.flows.names.contains(&called) {
                     let names = Names {
                         local: called,
                         remote: caller,
@@ -279,7 +282,7 @@ impl Tcp {
                     "" => "the peer refused without a reason".to_owned(),
                     _ => reason.to_owned(),
                 };
-                self.board.end(at, Close::Refused(reason), links);
+                self.flows.close(at, Close::Refused(reason), links);
                 self.drop_conn(id);
             }
             _ => self.fail(id, "the other side does not speak this framing", links),
@@ -297,7 +300,7 @@ impl Tcp {
         };
         loop {
             let rest = &payload[conn.delivered..];
-            match self.board.deliver_piece(at, rest, more, links) {
+            match self.flows.deliver_piece(at, rest, more, links) {
                 Ok(count) if count == rest.len() => break,
                 Ok(count) => conn.delivered += count,
                 Err(Held::Reader) => return false,
@@ -307,7 +310,7 @@ impl Tcp {
                 }
             }
         }
-        self.board.taps.note_bytes(Direction::In, payload);
+        self.flows.taps.note_bytes(Direction::In, payload);
         conn.delivered = 0;
         conn.deframer.consume();
         true
@@ -327,19 +330,19 @@ impl Tcp {
             _ => Close::Refused("the other side closed the connection".to_owned()),
         };
         if let Some(at) = conn.place.take() {
-            self.board.end(at, close, links);
+            self.flows.close(at, close, links);
         }
         self.drop_conn(id);
     }
 
     /// A flow has ended from its application's side.
     pub(super) fn flow_ended(&mut self, link: LinkId, links: &mut Links) {
-        if let Some(line) = self.board.flow_ended(link, links)
-            && let Some(id) = line.peer
+        if let Some(flow) = self.flows.take_closed(link, links)
+            && let Some(id) = flow.peer
         {
-            match line.stage {
+            match flow.stage {
                 Stage::Open => self.close(id),
-                Stage::Asked | Stage::Offered => self.drop_conn(id),
+                Stage::Requested | Stage::Offered => self.drop_conn(id),
             }
         }
     }

@@ -5,7 +5,7 @@
 //! applications, and the first one back an ACCEPT or a REFUSE
 //! ([`Frame`](crate::udp::frame::Frame), without flow numbers); then pieces of SDUs of any length.
 //! In that of rlite and IRATI there are SDUs from the start, and the names come from the address
-//! book.
+//! resolver.
 
 mod conn;
 mod flows;
@@ -14,6 +14,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_api::AppName;
+use carina_dataplane::{AppContext, IpcpBuilder, QosOffered};
 use carina_engine::counters::Value;
 use carina_engine::{App, Close, LinkId, Links};
 use carina_netdev::{StreamFraming, accept_stream, listen_stream};
@@ -21,10 +22,8 @@ use carina_sys::{Epoll, Interest, Ready};
 use carina_wire::pcapng::Direction;
 
 use self::conn::{Conn, Phase};
-use crate::board::Board;
-use crate::book::Book;
-use crate::medium::{Boot, HubParts, Medium};
-use crate::offered::Offered;
+use crate::address_resolver::AddressResolver;
+use crate::flow_table::FlowTable;
 use crate::udp::UDP_PORT;
 
 /// What a TCP shim is made from.
@@ -52,42 +51,46 @@ impl TcpConfig {
         }
     }
 
-    /// Opens the socket: the medium for the data plane, and what its flows offer.
+    /// Opens the socket: the builder for the data plane, and the quality its flows offer.
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn open(self) -> Result<(Medium, Offered), String> {
+    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
         let listener = listen_stream(self.listen).map_err(|error| error.to_string())?;
-        let book = Book::open(self.peers.clone(), UDP_PORT)
-            .map_err(|error| format!("the address book: {error}"))?;
-        let offered = Offered {
+        let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
+            .map_err(|error| format!("the address resolver: {error}"))?;
+        let offered = QosOffered {
             sdu_bytes_max: match self.framing {
                 StreamFraming::Short => Some(self.framing.piece_bytes_max()),
                 StreamFraming::Long => None,
             },
-            ..Offered::SHARED_MEMORY
+            ..QosOffered::SHARED_MEMORY
         };
-        let boot = TcpBoot {
+        let builder = TcpBuilder {
             config: self,
             listener,
-            book,
+            resolver,
         };
-        Ok((Medium::new(boot), offered))
+        Ok((Box::new(builder), offered))
     }
 }
 
-struct TcpBoot {
+struct TcpBuilder {
     config: TcpConfig,
     listener: TcpListener,
-    book: Book,
+    resolver: AddressResolver,
 }
 
-impl Boot for TcpBoot {
+impl IpcpBuilder for TcpBuilder {
     fn label(&self) -> String {
         format!("tcp {}", self.config.listen)
     }
 
-    fn into_app(self: Box<Self>, parts: HubParts) -> Result<Box<dyn App>, String> {
+    fn enforces_credit(&self) -> bool {
+        false
+    }
+
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
         let failed = |error: std::io::Error| format!("the TCP socket: {error}");
         let address = self.listener.local_addr().map_err(failed)?;
         let epoll = Epoll::new().map_err(failed)?;
@@ -95,16 +98,16 @@ impl Boot for TcpBoot {
             .add(&self.listener, LISTENER, Interest::ReadEdge)
             .map_err(failed)?;
         epoll
-            .add(&self.book, BOOK, Interest::ReadEdge)
+            .add(&self.resolver, BOOK, Interest::ReadEdge)
             .map_err(failed)?;
         Ok(Box::new(Tcp {
-            name: format!("ipcp-{}", parts.ipcp),
+            name: format!("ipcp-{}", context.ipcp),
             label: address.to_string(),
-            board: Board::new(parts),
+            flows: FlowTable::new(context),
             framing: self.config.framing,
             timeout_ns: self.config.timeout_ns,
             listener: self.listener,
-            book: self.book,
+            resolver: self.resolver,
             epoll,
             ready: Vec::new(),
             conns: Vec::new(),
@@ -123,11 +126,11 @@ pub(super) struct Tcp {
     name: String,
     label: String,
     /// The flows; each is known by its connection once there is one.
-    board: Board<Option<usize>>,
+    flows: FlowTable<Option<usize>>,
     framing: StreamFraming,
     timeout_ns: u64,
     listener: TcpListener,
-    book: Book,
+    resolver: AddressResolver,
     epoll: Epoll,
     ready: Vec<Ready>,
     conns: Vec<Option<Conn>>,
@@ -170,7 +173,7 @@ impl Tcp {
     /// Lets a connection go.
     fn drop_conn(&mut self, id: usize) {
         if let Some(mut conn) = self.conns.get_mut(id).and_then(Option::take) {
-            self.board.row.add(Value::DropFlowEnded, conn.lost());
+            self.flows.row.add(Value::DropFlowEnded, conn.lost());
             let _ = self.epoll.del(&conn.stream);
             self.free.push(id);
         }
@@ -181,13 +184,13 @@ impl Tcp {
             match accept_stream(&self.listener) {
                 Ok(Some((stream, from))) => {
                     if self.conns.len() - self.free.len() >= CONNS_MAX {
-                        self.board.row.add(Value::DropNoBuffer, 1);
+                        self.flows.row.add(Value::DropNoBuffer, 1);
                         continue;
                     }
                     if self.admit(stream, Phase::Expecting).is_none() {
-                        self.board.row.add(Value::DropNoBuffer, 1);
+                        self.flows.row.add(Value::DropNoBuffer, 1);
                     } else if self.framing == StreamFraming::Short {
-                        self.book.ask_who(from.ip());
+                        self.resolver.reverse(from.ip());
                     }
                 }
                 Ok(None) => self.may_accept = false,
@@ -242,7 +245,8 @@ impl Tcp {
     fn fail(&mut self, id: usize, reason: &str, links: &mut Links) {
         let place = self.conn(id).and_then(|conn| conn.place.take());
         if let Some(at) = place {
-            self.board.end(at, Close::Failed(reason.to_owned()), links);
+            self.flows
+                .close(at, Close::Failed(reason.to_owned()), links);
         }
         self.drop_conn(id);
     }
@@ -315,7 +319,7 @@ impl Tcp {
             let room = OUT_BYTES_MAX.saturating_sub(conn.queued());
             if let Some(at) = conn.place {
                 let credit = (room as u64, self.framing.piece_bytes_max());
-                self.board.set_credit(at, credit, links);
+                self.flows.set_credit(at, credit, links);
             }
         }
     }
@@ -332,9 +336,9 @@ impl App for Tcp {
             return;
         }
         if !std::mem::replace(&mut self.is_told, true) {
-            self.board.link_up(self.label.clone());
+            self.flows.link_up(self.label.clone());
         }
-        self.obey(links);
+        self.handle_requests(links);
         if self.is_removed {
             return;
         }
@@ -343,11 +347,11 @@ impl App for Tcp {
             self.may_accept = true;
         }
         self.accept();
-        self.hear_book(links);
+        self.handle_answers(links);
         self.expire(links);
-        while links.next_return(self.board.id).is_some() {}
+        while links.next_return(self.flows.id).is_some() {}
         self.grant(links);
-        links.set_room(self.board.id, u64::MAX / 2);
+        links.set_room(self.flows.id, u64::MAX / 2);
     }
 
     fn pull(&mut self, now: u64, links: &mut Links) -> bool {
@@ -366,11 +370,11 @@ impl App for Tcp {
         // An app that a link has woken within a breath was not prepared in it.
         self.now = now;
         let mut moved = false;
-        while let Some(link) = links.next_ready(self.board.id) {
+        while let Some(link) = links.next_ready(self.flows.id) {
             moved |= self.drain(link, links);
             if links.queued(link) == 0 && links.closed(link).is_some() {
                 self.flow_ended(link, links);
-                links.wake(self.board.id);
+                links.wake(self.flows.id);
             }
         }
         moved
@@ -381,12 +385,12 @@ impl App for Tcp {
             self.write(id, links);
         }
         if self.conns.iter().flatten().any(|conn| conn.wants_credit) {
-            links.wake(self.board.id);
+            links.wake(self.flows.id);
         }
     }
 
     fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
-        self.is_removed || !self.board.has_orders()
+        self.is_removed || !self.flows.has_requests()
     }
 
     fn disarm(&mut self) {}
@@ -407,10 +411,10 @@ impl App for Tcp {
 impl Tcp {
     /// The link of a flow: what is on it goes behind what waits to be written.
     fn drain(&mut self, link: LinkId, links: &mut Links) -> bool {
-        let Some(at) = self.board.of_link(link, links) else {
+        let Some(at) = self.flows.index_of_link(link, links) else {
             return false;
         };
-        let Some(id) = self.board.line(at).and_then(|line| line.peer) else {
+        let Some(id) = self.flows.get_mut(at).and_then(|flow| flow.peer) else {
             return false;
         };
         let framing = self.framing;
@@ -418,11 +422,11 @@ impl Tcp {
         while let Some(packet) = links.pop(link) {
             moved = true;
             let is_too_long = match framing {
-                StreamFraming::Short => !self.board.fits(at, &packet, framing.piece_bytes_max()),
+                StreamFraming::Short => !self.flows.fits(at, &packet, framing.piece_bytes_max()),
                 StreamFraming::Long => packet.len() > framing.piece_bytes_max(),
             };
             let Some(conn) = self.conn(id).filter(|conn| conn.phase == Phase::Open) else {
-                self.board.row.add(Value::DropFlowEnded, 1);
+                self.flows.row.add(Value::DropFlowEnded, 1);
                 continue;
             };
             if is_too_long {
@@ -438,13 +442,13 @@ impl Tcp {
             conn.wants_credit = true;
             // The check of short frames has shown theirs.
             if framing == StreamFraming::Long {
-                self.board.taps.note(Direction::Out, &[], &packet);
+                self.flows.taps.note(Direction::Out, &[], &packet);
             }
             match packet.more() {
-                true => self.board.row.add(Value::PiecesOut, 1),
-                false => self.board.row.add(Value::SdusOut, 1),
+                true => self.flows.row.add(Value::PiecesOut, 1),
+                false => self.flows.row.add(Value::SdusOut, 1),
             }
-            self.board.row.add(Value::BytesOut, packet.len() as u64);
+            self.flows.row.add(Value::BytesOut, packet.len() as u64);
         }
         moved
     }

@@ -2,32 +2,30 @@
 //!
 //! Two framings ([`UdpFraming`]). Carina's own has flow numbers and allocation by name
 //! ([`frame`]). The other is that of rlite and IRATI: a datagram is an SDU and nothing else, a pair
-//! of addresses is a flow, and the names of both come from the address book.
+//! of addresses is a flow, and the names of both come from the address resolver.
 
-mod doors;
 pub(crate) mod frame;
 mod native;
 mod rlite;
+mod sockets;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_api::AppName;
+use carina_dataplane::{AppContext, IpcpBuilder, QosOffered, Request};
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, LinkId, Links};
 use carina_netdev::{DatagramSocket, FaultPlan};
 use carina_sys::Interest;
 
-use self::doors::{Door, Doors};
 use self::frame::SDU_HEADER_BYTES;
 use self::native::Native;
 use self::rlite::Rlite;
-use crate::board::{Board, CREDIT_ANY, Names};
-use crate::book::{Answer, Book};
-use crate::hub::Order;
-use crate::medium::{Boot, HubParts, Medium};
-use crate::offered::Offered;
+use self::sockets::{SocketId, Sockets};
+use crate::address_resolver::{AddressResolver, Answer};
+use crate::flow_table::{CREDIT_ANY, FlowTable, Names};
 use crate::retries::{Due, Retries};
 
 /// How SDUs lie in datagrams.
@@ -70,11 +68,11 @@ impl UdpConfig {
         }
     }
 
-    /// Opens the socket: the medium for the data plane, and what its flows offer.
+    /// Opens the socket: the builder for the data plane, and the quality its flows offer.
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn open(self) -> Result<(Medium, Offered), String> {
+    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
         let head = match self.framing {
             UdpFraming::Native => SDU_HEADER_BYTES,
             UdpFraming::Rlite => 0,
@@ -93,51 +91,55 @@ impl UdpConfig {
         let bytes_max = (self.sdu_max + head).max(CONTROL_BYTES_MAX);
         let socket =
             DatagramSocket::bind(self.listen, bytes_max).map_err(|error| error.to_string())?;
-        let book = Book::open(self.peers.clone(), UDP_PORT)
-            .map_err(|error| format!("the address book: {error}"))?;
+        let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
+            .map_err(|error| format!("the address resolver: {error}"))?;
         let orderly = |plan: &FaultPlan| plan.reorder == 0.0 && plan.jitter_ns == 0;
         // The Internet reorders, so the shim promises no order; see docs/shims.md.
-        let offered = Offered {
+        let offered = QosOffered {
             in_order: self.listen.ip().is_loopback() && self.fault.as_ref().is_none_or(orderly),
-            ..Offered::datagrams(self.sdu_max)
+            ..QosOffered::datagrams(self.sdu_max)
         };
         Ok((
-            Medium::new(UdpBoot {
+            Box::new(UdpBuilder {
                 config: self,
                 socket,
-                book,
+                resolver,
             }),
             offered,
         ))
     }
 }
 
-struct UdpBoot {
+struct UdpBuilder {
     config: UdpConfig,
     socket: DatagramSocket,
-    book: Book,
+    resolver: AddressResolver,
 }
 
-impl Boot for UdpBoot {
+impl IpcpBuilder for UdpBuilder {
     fn label(&self) -> String {
         format!("udp {}", self.config.listen)
     }
 
-    fn into_app(self: Box<Self>, parts: HubParts) -> Result<Box<dyn App>, String> {
+    fn enforces_credit(&self) -> bool {
+        false
+    }
+
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
         let address = self.socket.local_address();
         let address = address.map_err(|error| format!("the UDP socket: {error}"))?;
         let plan = self.config.fault.filter(|plan| !plan.is_harmless());
         Ok(Box::new(Udp {
-            name: format!("ipcp-{}", parts.ipcp),
+            name: format!("ipcp-{}", context.ipcp),
             label: address.to_string(),
-            board: Board::new(parts),
-            io: Doors::new(self.socket, plan)
+            flows: FlowTable::new(context),
+            io: Sockets::new(self.socket, plan)
                 .map_err(|error| format!("the UDP sockets: {error}"))?,
-            book: self.book,
+            resolver: self.resolver,
             retries: Retries::new(self.config.timeout_ns),
             dialect: match self.config.framing {
-                UdpFraming::Native => Speech::Native(Native::new()),
-                UdpFraming::Rlite => Speech::Rlite(Rlite::default()),
+                UdpFraming::Native => Framing::Native(Native::new()),
+                UdpFraming::Rlite => Framing::Rlite(Rlite::default()),
             },
             sdu_max: self.config.sdu_max,
             is_told: false,
@@ -151,17 +153,17 @@ impl Boot for UdpBoot {
 /// What the shim knows of the other end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Peer {
-    /// Its address; `None` while the book is asked.
+    /// Its address; `None` while the resolver is asked.
     address: Option<SocketAddr>,
     /// The socket that it knows.
-    door: Door,
+    socket_id: SocketId,
     /// This side's number of the flow (native).
     own: u16,
     /// The other side's number of the flow (native), once known.
     theirs: Option<u16>,
 }
 
-enum Speech {
+enum Framing {
     Native(Native),
     Rlite(Rlite),
 }
@@ -170,11 +172,11 @@ enum Speech {
 pub(super) struct Udp {
     name: String,
     label: String,
-    board: Board<Peer>,
-    io: Doors,
-    book: Book,
+    flows: FlowTable<Peer>,
+    io: Sockets,
+    resolver: AddressResolver,
     retries: Retries,
-    dialect: Speech,
+    dialect: Framing,
     sdu_max: usize,
     is_told: bool,
     is_removed: bool,
@@ -187,68 +189,74 @@ impl Udp {
         (CREDIT_ANY, self.sdu_max)
     }
 
-    fn obey(&mut self, links: &mut Links) {
-        while let Some(order) = self.board.next_order() {
-            match order {
-                Order::Register(name) => self.board.serve(name),
-                Order::Unregister(name) => drop(self.board.names.remove(&name)),
-                Order::Allocate {
+    fn handle_requests(&mut self, links: &mut Links) {
+        while let Some(request) = self.flows.next_request() {
+            match request {
+                Request::Register(name) => self.flows.register(name),
+                Request::Unregister(name) => drop(self.flows.names.remove(&name)),
+                Request::Allocate {
                     port,
                     local,
                     remote,
-                    wires,
+                    links: ends,
                     ..
                 } => {
                     let names = Names { local, remote };
-                    self.book.ask_where(port, &names.remote);
+                    self.resolver.resolve(port, &names.remote);
                     let peer = Peer {
                         address: None,
-                        door: Door::LISTEN,
+                        socket_id: SocketId::LISTEN,
                         own: 0,
                         theirs: None,
                     };
-                    self.board.ask(self.now, (port, names, wires), peer, links);
+                    self.flows
+                        .request(self.now, (port, names, ends), peer, links);
                 }
-                Order::Respond {
+                Request::Respond {
                     port,
-                    answer: Ok(wires),
+                    answer: Ok(ends),
                 } => {
                     let credit = self.credit();
-                    let at = self.board.accepted(self.now, (port, wires), credit, links);
+                    let at = self.flows.accept(self.now, (port, ends), credit, links);
                     if let Some(at) = at {
                         self.was_accepted(at);
                     }
                 }
-                Order::Respond {
+                Request::Respond {
                     port,
                     answer: Err(reason),
                 }
-                | Order::Refuse { port, reason } => {
-                    let line = self.board.of_port(port).and_then(|at| self.board.line(at));
-                    let names = line.map(|line| line.names.clone());
-                    if let Some((names, peer)) = names.zip(self.board.refused(port)) {
+                | Request::Refuse { port, reason } => {
+                    let flow = self
+                        .flows
+                        .index_of_port(port)
+                        .and_then(|at| self.flows.get_mut(at));
+                    let names = flow.map(|flow| flow.names.clone());
+                    if let Some((names, peer)) = names.zip(self.flows.refuse(port)) {
                         self.was_refused(names, peer, &reason);
                     }
                 }
-                Order::Remove => {
-                    for at in self.board.places() {
+                // Only for IPCPs that use N-1 flows.
+                Request::Member(_) => {}
+                Request::Remove => {
+                    for at in self.flows.indices() {
                         let text = "the IPC process was destroyed";
                         self.say_end(at, text);
                         self.end(at, Close::Failed(text.to_owned()), links);
                     }
                     self.io.flush(self.now);
                     self.is_removed = true;
-                    return links.finish(self.board.id);
+                    return links.finish(self.flows.id);
                 }
             }
         }
     }
 
-    fn hear_book(&mut self, links: &mut Links) {
-        while let Some(answer) = self.book.answer() {
+    fn handle_answers(&mut self, links: &mut Links) {
+        while let Some(answer) = self.resolver.answer() {
             match answer {
-                Answer::Where(port, found) => {
-                    let Some(at) = self.board.of_port(port) else {
+                Answer::Address(port, found) => {
+                    let Some(at) = self.flows.index_of_port(port) else {
                         continue;
                     };
                     match found {
@@ -256,7 +264,7 @@ impl Udp {
                         Err(reason) => self.end(at, Close::Refused(reason), links),
                     }
                 }
-                Answer::Who(ip, name) => self.met(ip, name, links),
+                Answer::Name(ip, name) => self.met(ip, name, links),
             }
         }
     }
@@ -265,17 +273,17 @@ impl Udp {
     fn ask(&mut self, links: &mut Links) {
         while let Some(due) = self.retries.poll(self.now) {
             let (Due::Ask(port) | Due::GiveUp(port)) = due;
-            let Some(at) = self.board.of_port(port) else {
+            let Some(at) = self.flows.index_of_port(port) else {
                 continue;
             };
             match due {
                 Due::Ask(_) => self.send_request(at),
                 Due::GiveUp(_) => {
-                    let Some(line) = self.board.line(at) else {
+                    let Some(flow) = self.flows.get_mut(at) else {
                         continue;
                     };
-                    let place = line.peer.address.map_or(String::new(), |a| a.to_string());
-                    let text = format!("{place} did not answer for {}", line.names.remote);
+                    let place = flow.peer.address.map_or(String::new(), |a| a.to_string());
+                    let text = format!("{place} did not answer for {}", flow.names.remote);
                     self.end(at, Close::Refused(text), links);
                 }
             }
@@ -284,55 +292,55 @@ impl Udp {
 
     /// Ends a flow from this side of the network.
     fn end(&mut self, at: usize, close: Close, links: &mut Links) {
-        if let Some(line) = self.board.line(at) {
-            self.retries.end(line.port);
+        if let Some(flow) = self.flows.get_mut(at) {
+            self.retries.end(flow.port);
         }
-        if let Some(peer) = self.board.end(at, close, links) {
+        if let Some(peer) = self.flows.close(at, close, links) {
             self.forget(peer);
         }
     }
 
     fn receive(&mut self, links: &mut Links) -> usize {
-        let Some((door, count)) = self.io.receive() else {
+        let Some((socket_id, count)) = self.io.receive() else {
             return 0;
         };
         for at in 0..count {
             // The datagram is copied out because what it says may make this side send.
-            let Some((datagram, from)) = self.io.datagram(door, at) else {
-                self.board.row.add(Value::DropTooLong, 1);
+            let Some((datagram, from)) = self.io.datagram(socket_id, at) else {
+                self.flows.row.add(Value::DropTooLong, 1);
                 continue;
             };
-            let Some(mut buffer) = self.board.pool.take(datagram.len()) else {
-                self.board.row.add(Value::DropNoBuffer, 1);
+            let Some(mut buffer) = self.flows.pool.take(datagram.len()) else {
+                self.flows.row.add(Value::DropNoBuffer, 1);
                 continue;
             };
             buffer.as_mut_slice().copy_from_slice(datagram);
             match self.dialect {
-                Speech::Native(_) => self.receive_native(from, buffer, links),
-                Speech::Rlite(_) => self.receive_rlite((door, from), buffer, links),
+                Framing::Native(_) => self.receive_native(from, buffer, links),
+                Framing::Rlite(_) => self.receive_rlite((socket_id, from), buffer, links),
             }
         }
         count
     }
 
     fn drain(&mut self, link: LinkId, links: &mut Links) -> bool {
-        let Some(at) = self.board.of_link(link, links) else {
+        let Some(at) = self.flows.index_of_link(link, links) else {
             return false;
         };
-        let Some(peer) = self.board.line(at).map(|line| line.peer) else {
+        let Some(peer) = self.flows.get_mut(at).map(|flow| flow.peer) else {
             return false;
         };
         let Some(to) = peer.address else { return false };
         let header = frame::sdu_header(peer.theirs.unwrap_or(0));
         let header: &[u8] = match self.dialect {
-            Speech::Native(_) => &header,
-            Speech::Rlite(_) => &[],
+            Framing::Native(_) => &header,
+            Framing::Rlite(_) => &[],
         };
         let mut moved = false;
         loop {
-            if self.io.room(peer.door) == 0 {
+            if self.io.room(peer.socket_id) == 0 {
                 self.io.flush(self.now);
-                if self.io.room(peer.door) == 0 {
+                if self.io.room(peer.socket_id) == 0 {
                     break;
                 }
             }
@@ -340,12 +348,15 @@ impl Udp {
                 return moved;
             };
             moved = true;
-            if !self.board.fits(at, &packet, self.sdu_max) {
+            if !self.flows.fits(at, &packet, self.sdu_max) {
                 continue;
             }
-            match self.io.send(self.now, (peer.door, to), header, &packet) {
-                None => self.board.count_sent(packet.len()),
-                Some(reason) => self.board.row.add(reason, 1),
+            match self
+                .io
+                .send(self.now, (peer.socket_id, to), header, &packet)
+            {
+                None => self.flows.count_sent(packet.len()),
+                Some(reason) => self.flows.row.add(reason, 1),
             }
         }
         if links.queued(link) > 0 {
@@ -360,12 +371,12 @@ impl Udp {
         let reason = links
             .closed(link)
             .map_or(String::new(), |close| close.reason().to_owned());
-        if let Some(at) = self.board.of_link(link, links) {
+        if let Some(at) = self.flows.index_of_link(link, links) {
             self.say_end(at, &reason);
         }
-        if let Some(line) = self.board.flow_ended(link, links) {
-            self.retries.end(line.port);
-            self.forget(line.peer);
+        if let Some(flow) = self.flows.take_closed(link, links) {
+            self.retries.end(flow.port);
+            self.forget(flow.peer);
         }
     }
 }
@@ -374,43 +385,43 @@ impl Udp {
 impl Udp {
     fn found(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
         match self.dialect {
-            Speech::Native(_) => self.found_native(at, address),
-            Speech::Rlite(_) => self.found_rlite(at, address, links),
+            Framing::Native(_) => self.found_native(at, address),
+            Framing::Rlite(_) => self.found_rlite(at, address, links),
         }
     }
 
     fn met(&mut self, ip: IpAddr, name: AppName, links: &mut Links) {
-        if let Speech::Rlite(_) = self.dialect {
+        if let Framing::Rlite(_) = self.dialect {
             self.met_rlite(ip, name, links);
         }
     }
 
     fn was_accepted(&mut self, at: usize) {
-        if let Speech::Native(_) = self.dialect {
+        if let Framing::Native(_) = self.dialect {
             self.send_accept(at);
         }
     }
 
     fn was_refused(&mut self, names: Names, peer: Peer, reason: &str) {
-        if let Speech::Native(_) = self.dialect {
+        if let Framing::Native(_) = self.dialect {
             self.send_refuse(names, peer, reason);
         }
         self.forget(peer);
     }
 
     fn say_end(&mut self, at: usize, reason: &str) {
-        if let Speech::Native(_) = self.dialect {
+        if let Framing::Native(_) = self.dialect {
             self.send_end(at, reason);
         }
     }
 
     fn forget(&mut self, peer: Peer) {
         match &mut self.dialect {
-            Speech::Native(native) => native.forget(peer),
-            Speech::Rlite(rlite) => rlite.forget(peer, self.now),
+            Framing::Native(native) => native.forget(peer),
+            Framing::Rlite(rlite) => rlite.forget(peer, self.now),
         }
-        let lost = self.io.close(peer.door);
-        self.board.row.add(Value::DropNoBuffer, lost);
+        let lost = self.io.close(peer.socket_id);
+        self.flows.row.add(Value::DropNoBuffer, lost);
     }
 }
 
@@ -425,18 +436,18 @@ impl App for Udp {
             return;
         }
         if !std::mem::replace(&mut self.is_told, true) {
-            self.board.link_up(self.label.clone());
+            self.flows.link_up(self.label.clone());
         }
-        self.obey(links);
+        self.handle_requests(links);
         if self.is_removed {
             return;
         }
         self.io.hear();
-        self.hear_book(links);
+        self.handle_answers(links);
         self.ask(links);
         let lost = self.io.move_due(now);
-        self.board.row.add(Value::DropNoBuffer, lost);
-        while links.next_return(self.board.id).is_some() {}
+        self.flows.row.add(Value::DropNoBuffer, lost);
+        while links.next_return(self.flows.id).is_some() {}
         let had_stalled = !self.stalled.is_empty();
         if self.io.retry_at.is_none() {
             for link in self.stalled.drain(..) {
@@ -444,7 +455,7 @@ impl App for Udp {
             }
         }
         let room = if had_stalled { 0 } else { ROOM };
-        links.set_room(self.board.id, room);
+        links.set_room(self.flows.id, room);
     }
 
     fn pull(&mut self, now: u64, links: &mut Links) -> bool {
@@ -466,11 +477,11 @@ impl App for Udp {
         // An app that a link has woken within a breath was not prepared in it.
         self.now = now;
         let mut moved = false;
-        while let Some(link) = links.next_ready(self.board.id) {
+        while let Some(link) = links.next_ready(self.flows.id) {
             moved |= self.drain(link, links);
             if links.queued(link) == 0 && links.closed(link).is_some() {
                 self.flow_ended(link, links);
-                links.wake(self.board.id);
+                links.wake(self.flows.id);
             }
         }
         moved
@@ -478,12 +489,12 @@ impl App for Udp {
 
     fn settle(&mut self, now: u64, _links: &mut Links) {
         let lost = self.io.flush(now);
-        self.board.row.add(Value::DropLinkDown, lost as u64);
+        self.flows.row.add(Value::DropLinkDown, lost as u64);
     }
 
     fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
         // The last look at the socket found it empty, and it rings when that changes.
-        self.is_removed || !self.board.has_orders()
+        self.is_removed || !self.flows.has_requests()
     }
 
     fn disarm(&mut self) {}
@@ -501,8 +512,8 @@ impl App for Udp {
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
         let [listen, calls] = self.io.wait_fds();
-        let book = self.book.as_fd();
-        [listen, calls, book]
+        let resolver = self.resolver.as_fd();
+        [listen, calls, resolver]
             .map(|fd| (fd, Interest::ReadEdge))
             .to_vec()
     }

@@ -8,10 +8,10 @@ use carina_engine::counters::Value;
 use carina_engine::{Buffer, Close, Links, Packet};
 use carina_wire::Bytes;
 
-use super::doors::Door;
 use super::frame::{Frame, SDU_HEADER_BYTES};
-use super::{Peer, Speech, Udp};
-use crate::board::{Names, Stage};
+use super::sockets::SocketId;
+use super::{Framing, Peer, Udp};
+use crate::flow_table::{Names, Stage};
 
 /// What this framing remembers.
 pub(super) struct Native {
@@ -66,45 +66,47 @@ impl Native {
 impl Udp {
     fn native(&mut self) -> Option<&mut Native> {
         match &mut self.dialect {
-            Speech::Native(native) => Some(native),
-            Speech::Rlite(_) => None,
+            Framing::Native(native) => Some(native),
+            Framing::Rlite(_) => None,
         }
     }
 
     fn say(&mut self, to: SocketAddr, frame: &Frame<'_>) {
         let mut datagram = Vec::new();
         frame.encode(&mut datagram);
-        match self
-            .io
-            .send(self.now, (Door::LISTEN, to), &datagram, &Bytes::default())
-        {
-            None => self.board.row.add(Value::ControlOut, 1),
-            Some(reason) => self.board.row.add(reason, 1),
+        match self.io.send(
+            self.now,
+            (SocketId::LISTEN, to),
+            &datagram,
+            &Bytes::default(),
+        ) {
+            None => self.flows.row.add(Value::ControlOut, 1),
+            Some(reason) => self.flows.row.add(reason, 1),
         }
     }
 
-    /// The book has found where the called application is: asks there.
+    /// The resolver has found where the called application is: asks there.
     pub(super) fn found_native(&mut self, at: usize, address: SocketAddr) {
         let Some(own) = self.native().map(Native::number) else {
             return;
         };
-        let Some(line) = self.board.line(at) else {
+        let Some(flow) = self.flows.get_mut(at) else {
             return;
         };
-        line.peer.address = Some(address);
-        line.peer.own = own;
-        self.retries.begin(self.now, line.port);
+        flow.peer.address = Some(address);
+        flow.peer.own = own;
+        self.retries.begin(self.now, flow.port);
         if let Some(native) = self.native() {
             native.by_own.insert(own, at);
         }
     }
 
     pub(super) fn send_request(&mut self, at: usize) {
-        let Some(line) = self.board.line(at) else {
+        let Some(flow) = self.flows.get_mut(at) else {
             return;
         };
-        let (from, names) = (line.peer.own, line.names.clone());
-        let Some(to) = line.peer.address else { return };
+        let (from, names) = (flow.peer.own, flow.names.clone());
+        let Some(to) = flow.peer.address else { return };
         let request = Frame::Request {
             from,
             caller: names.local,
@@ -114,7 +116,7 @@ impl Udp {
     }
 
     pub(super) fn send_accept(&mut self, at: usize) {
-        let Some(peer) = self.board.line(at).map(|line| line.peer) else {
+        let Some(peer) = self.flows.get_mut(at).map(|flow| flow.peer) else {
             return;
         };
         if let (Some(to), Some(flow)) = (peer.address, peer.theirs) {
@@ -143,7 +145,7 @@ impl Udp {
     }
 
     pub(super) fn send_end(&mut self, at: usize, reason: &str) {
-        let Some(peer) = self.board.line(at).map(|line| line.peer) else {
+        let Some(peer) = self.flows.get_mut(at).map(|flow| flow.peer) else {
             return;
         };
         if let (Some(to), Some(flow)) = (peer.address, peer.theirs) {
@@ -167,15 +169,15 @@ impl Udp {
                 return match place {
                     Some(at) => {
                         let packet = Packet::from_buffer(buffer, false);
-                        self.board.deliver(at, packet, links);
+                        self.flows.deliver(at, packet, links);
                     }
                     None => self.unknown(from, flow),
                 };
             }
             Some(frame) => frame,
-            None => return self.board.row.add(Value::DropMalformed, 1),
+            None => return self.flows.row.add(Value::DropMalformed, 1),
         };
-        self.board.row.add(Value::ControlIn, 1);
+        self.flows.row.add(Value::ControlIn, 1);
         match frame {
             Frame::Sdu { .. } => {}
             Frame::Request {
@@ -225,13 +227,13 @@ impl Udp {
     /// The flow with this side's number `own`, if it is one with `from`.
     fn place(&mut self, from: SocketAddr, own: u16) -> Option<usize> {
         let at = *self.native()?.by_own.get(&own)?;
-        let line = self.board.line(at)?;
-        (line.peer.address == Some(from)).then_some(at)
+        let flow = self.flows.get_mut(at)?;
+        (flow.peer.address == Some(from)).then_some(at)
     }
 
     /// An SDU for a flow that is not here: its sender shall know, so that it stops.
     fn unknown(&mut self, from: SocketAddr, flow: u16) {
-        self.board.row.add(Value::DropUnknownChannel, 1);
+        self.flows.row.add(Value::DropUnknownChannel, 1);
         let reason = "there is no such flow";
         let end = Frame::End {
             flow: 0,
@@ -259,7 +261,7 @@ impl Udp {
         let again = native.refused.iter().find(is_it);
         let again = again.map(|refused| refused.reason.clone());
         let reason = again.or_else(|| {
-            let is_here = self.board.names.contains(&names.local);
+            let is_here = self.flows.names.contains(&names.local);
             (!is_here).then(|| format!("no application is registered as {}", names.local))
         });
         if let Some(reason) = reason {
@@ -277,11 +279,11 @@ impl Udp {
         };
         let peer = Peer {
             address: Some(from),
-            door: Door::LISTEN,
+            socket_id: SocketId::LISTEN,
             own,
             theirs: Some(theirs),
         };
-        if let Some(at) = self.board.offer(now, names, peer)
+        if let Some(at) = self.flows.add_incoming(now, names, peer)
             && let Some(native) = self.native()
         {
             native.by_own.insert(own, at);
@@ -294,12 +296,12 @@ impl Udp {
     /// something else, or for what it has had for long.
     fn asks_again(&mut self, at: usize, names: &Names) -> bool {
         let now = self.now;
-        let Some(line) = self.board.line(at) else {
+        let Some(flow) = self.flows.get_mut(at) else {
             return false;
         };
-        let is_recent = now < line.since.saturating_add(REMEMBERED_NS);
-        let is_open = line.stage == Stage::Open;
-        let is_it = line.is_passive && line.names == *names && (is_recent || !is_open);
+        let is_recent = now < flow.since.saturating_add(REMEMBERED_NS);
+        let is_open = flow.stage == Stage::Open;
+        let is_it = flow.is_passive && flow.names == *names && (is_recent || !is_open);
         if is_it && is_open {
             self.send_accept(at);
         }
@@ -318,20 +320,20 @@ impl Udp {
             };
             return self.say(from, &end);
         };
-        let Some(line) = self.board.line(at) else {
+        let Some(flow) = self.flows.get_mut(at) else {
             return;
         };
-        if line.stage != Stage::Asked {
+        if flow.stage != Stage::Requested {
             return;
         }
-        line.peer.theirs = Some(theirs);
-        let port = line.port;
+        flow.peer.theirs = Some(theirs);
+        let port = flow.port;
         self.retries.end(port);
         if let Some(native) = self.native() {
             native.by_theirs.insert((from, theirs), at);
         }
         let credit = self.credit();
-        self.board.answered(self.now, at, credit, links);
+        self.flows.confirm(self.now, at, credit, links);
     }
 }
 

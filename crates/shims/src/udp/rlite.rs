@@ -7,9 +7,9 @@ use carina_api::AppName;
 use carina_engine::counters::Value;
 use carina_engine::{Buffer, Close, Links, Packet};
 
-use super::doors::Door;
-use super::{Peer, Speech, Udp};
-use crate::board::Names;
+use super::sockets::SocketId;
+use super::{Framing, Peer, Udp};
+use crate::flow_table::Names;
 
 /// What this framing remembers.
 #[derive(Default)]
@@ -17,7 +17,7 @@ pub(super) struct Rlite {
     /// The flows begun by others, by where these are; they come to the socket that listens.
     places: HashMap<SocketAddr, usize>,
     /// The flows asked for from here, each with a socket of its own.
-    calls: HashMap<Door, usize>,
+    calls: HashMap<SocketId, usize>,
     /// Until when datagrams from there are late ones of a flow that has ended, in ns.
     ended: HashMap<SocketAddr, u64>,
     /// Datagrams from addresses whose name is being asked for.
@@ -27,8 +27,8 @@ pub(super) struct Rlite {
 impl Rlite {
     pub fn forget(&mut self, peer: Peer, now: u64) {
         let Some(address) = peer.address else { return };
-        if peer.door != Door::LISTEN {
-            self.calls.remove(&peer.door);
+        if peer.socket_id != SocketId::LISTEN {
+            self.calls.remove(&peer.socket_id);
             return;
         }
         self.places.remove(&address);
@@ -44,56 +44,56 @@ impl Rlite {
 impl Udp {
     fn rlite(&mut self) -> Option<&mut Rlite> {
         match &mut self.dialect {
-            Speech::Rlite(rlite) => Some(rlite),
-            Speech::Native(_) => None,
+            Framing::Rlite(rlite) => Some(rlite),
+            Framing::Native(_) => None,
         }
     }
 
-    /// The book has found where the called application is, which is all there is to allocate.
+    /// The resolver has found where the called application is, which is all there is to allocate.
     pub(super) fn found_rlite(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
-        let door = match self.io.open() {
-            Ok(door) => door,
+        let socket_id = match self.io.open() {
+            Ok(socket_id) => socket_id,
             Err(reason) => return self.end(at, Close::Refused(reason), links),
         };
-        if let Some(line) = self.board.line(at) {
-            line.peer.address = Some(address);
-            line.peer.door = door;
+        if let Some(flow) = self.flows.get_mut(at) {
+            flow.peer.address = Some(address);
+            flow.peer.socket_id = socket_id;
         }
         if let Some(rlite) = self.rlite() {
-            rlite.calls.insert(door, at);
+            rlite.calls.insert(socket_id, at);
         }
         let credit = self.credit();
-        self.board.answered(self.now, at, credit, links);
+        self.flows.confirm(self.now, at, credit, links);
     }
 
     /// Delivers a datagram.
     pub(super) fn receive_rlite(
         &mut self,
-        (door, from): (Door, SocketAddr),
+        (socket_id, from): (SocketId, SocketAddr),
         buffer: Buffer,
         links: &mut Links,
     ) {
         let packet = Packet::from_buffer(buffer, false);
         let now = self.now;
-        if door != Door::LISTEN {
-            return match self.answering(door, from) {
-                Some(at) => self.board.deliver(at, packet, links),
-                None => self.board.row.add(Value::DropUnknownChannel, 1),
+        if socket_id != SocketId::LISTEN {
+            return match self.answering(socket_id, from) {
+                Some(at) => self.flows.deliver(at, packet, links),
+                None => self.flows.row.add(Value::DropUnknownChannel, 1),
             };
         }
         if let Some(at) = self
             .rlite()
             .and_then(|rlite| rlite.places.get(&from).copied())
         {
-            return self.board.deliver(at, packet, links);
+            return self.flows.deliver(at, packet, links);
         }
-        let is_served = !self.board.names.is_empty();
+        let is_served = !self.flows.names.is_empty();
         let Some(rlite) = self.rlite() else { return };
         if rlite.ended.get(&from).is_some_and(|until| now < *until) {
-            return self.board.row.add(Value::DropFlowEnded, 1);
+            return self.flows.row.add(Value::DropFlowEnded, 1);
         }
         if !is_served {
-            return self.board.row.add(Value::DropUnknownChannel, 1);
+            return self.flows.row.add(Value::DropUnknownChannel, 1);
         }
         let count = rlite.strangers.len();
         let waiting = rlite.strangers.entry(from.ip()).or_default();
@@ -102,19 +102,19 @@ impl Udp {
             if is_new {
                 rlite.strangers.remove(&from.ip());
             }
-            return self.board.row.add(Value::DropNoBuffer, 1);
+            return self.flows.row.add(Value::DropNoBuffer, 1);
         }
         waiting.push((from, packet));
         if is_new {
-            self.book.ask_who(from.ip());
+            self.resolver.reverse(from.ip());
         }
     }
 
     /// The flow asked for from here whose socket this is. The server side of rlite answers from
     /// another port than it was asked at, and wants to be spoken to where it was last heard from.
-    fn answering(&mut self, door: Door, from: SocketAddr) -> Option<usize> {
-        let at = self.rlite()?.calls.get(&door).copied()?;
-        let peer = &mut self.board.line(at)?.peer;
+    fn answering(&mut self, socket_id: SocketId, from: SocketAddr) -> Option<usize> {
+        let at = self.rlite()?.calls.get(&socket_id).copied()?;
+        let peer = &mut self.flows.get_mut(at)?.peer;
         if peer.address?.ip() != from.ip() {
             return None;
         }
@@ -122,7 +122,7 @@ impl Udp {
         Some(at)
     }
 
-    /// The book says who is at an address: its first datagrams begin flows.
+    /// The resolver says who is at an address: its first datagrams begin flows.
     pub(super) fn met_rlite(&mut self, ip: IpAddr, remote: AppName, links: &mut Links) {
         let now = self.now;
         let Some(waiting) = self.rlite().and_then(|rlite| rlite.strangers.remove(&ip)) else {
@@ -133,11 +133,11 @@ impl Udp {
                 .rlite()
                 .and_then(|rlite| rlite.places.get(&from).copied())
             {
-                self.board.deliver(at, packet, links);
+                self.flows.deliver(at, packet, links);
                 continue;
             }
-            let Some(local) = self.board.names.first().cloned() else {
-                self.board.row.add(Value::DropUnknownChannel, 1);
+            let Some(local) = self.flows.names.first().cloned() else {
+                self.flows.row.add(Value::DropUnknownChannel, 1);
                 continue;
             };
             let names = Names {
@@ -146,17 +146,17 @@ impl Udp {
             };
             let peer = Peer {
                 address: Some(from),
-                door: Door::LISTEN,
+                socket_id: SocketId::LISTEN,
                 own: 0,
                 theirs: None,
             };
-            let Some(at) = self.board.offer(now, names, peer) else {
+            let Some(at) = self.flows.add_incoming(now, names, peer) else {
                 continue;
             };
             if let Some(rlite) = self.rlite() {
                 rlite.places.insert(from, at);
             }
-            self.board.deliver(at, packet, links);
+            self.flows.deliver(at, packet, links);
         }
     }
 }

@@ -17,21 +17,21 @@ use super::RETRY_NS;
 
 /// A socket of the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Door(u16);
+pub(super) struct SocketId(u16);
 
-impl Door {
+impl SocketId {
     /// The one that listens.
-    pub const LISTEN: Door = Door(0);
+    pub const LISTEN: SocketId = SocketId(0);
 }
 
 /// A datagram on the impaired line.
-type Delayed = (Door, SocketAddr, Vec<u8>);
+type Delayed = (SocketId, SocketAddr, Vec<u8>);
 
 /// The sockets.
-pub(super) struct Doors {
+pub(super) struct Sockets {
     listen: DatagramSocket,
-    /// Those of flows asked for from here; door 1 is the first.
-    calls: Vec<Option<Call>>,
+    /// Those of flows asked for from here; socket_id 1 is the first.
+    calls: Vec<Option<CallSocket>>,
     /// Rings for all of `calls`.
     epoll: Epoll,
     ready: Vec<carina_sys::Ready>,
@@ -40,16 +40,16 @@ pub(super) struct Doors {
     pub retry_at: Option<u64>,
 }
 
-struct Call {
+struct CallSocket {
     socket: DatagramSocket,
     may_have: bool,
 }
 
-impl Doors {
+impl Sockets {
     /// # Errors
     /// The system has no descriptor to give.
-    pub fn new(listen: DatagramSocket, plan: Option<FaultPlan>) -> std::io::Result<Doors> {
-        Ok(Doors {
+    pub fn new(listen: DatagramSocket, plan: Option<FaultPlan>) -> std::io::Result<Sockets> {
+        Ok(Sockets {
             listen,
             calls: Vec::new(),
             epoll: Epoll::new()?,
@@ -59,8 +59,8 @@ impl Doors {
         })
     }
 
-    fn socket(&mut self, door: Door) -> Option<&mut DatagramSocket> {
-        match door.0.checked_sub(1) {
+    fn socket(&mut self, socket_id: SocketId) -> Option<&mut DatagramSocket> {
+        match socket_id.0.checked_sub(1) {
             None => Some(&mut self.listen),
             Some(at) => {
                 let call = self.calls.get_mut(usize::from(at))?.as_mut()?;
@@ -73,7 +73,7 @@ impl Doors {
     ///
     /// # Errors
     /// There are too many, or the kernel's refusal, in words.
-    pub fn open(&mut self) -> Result<Door, String> {
+    pub fn open(&mut self) -> Result<SocketId, String> {
         let free = self.calls.iter().position(Option::is_none);
         let at = free.unwrap_or(self.calls.len());
         if at >= CALLS_MAX {
@@ -89,7 +89,7 @@ impl Doors {
         self.epoll
             .add(&socket, at as u64, Interest::ReadEdge)
             .map_err(failed)?;
-        let call = Call {
+        let call = CallSocket {
             socket,
             may_have: true,
         };
@@ -97,13 +97,13 @@ impl Doors {
             Some(place) => *place = Some(call),
             None => self.calls.push(Some(call)),
         }
-        Ok(Door(at as u16 + 1))
+        Ok(SocketId(at as u16 + 1))
     }
 
     /// Closes the socket of a flow that has ended, after what is queued was sent; returns how many
     /// datagrams could not be. The one that listens stays.
-    pub fn close(&mut self, door: Door) -> u64 {
-        let Some(at) = door.0.checked_sub(1) else {
+    pub fn close(&mut self, socket_id: SocketId) -> u64 {
+        let Some(at) = socket_id.0.checked_sub(1) else {
             return 0;
         };
         let Some(mut call) = self.calls.get_mut(usize::from(at)).and_then(Option::take) else {
@@ -114,19 +114,19 @@ impl Doors {
         (lost + call.socket.queued()) as u64
     }
 
-    /// Datagrams that can be sent now through a door.
-    pub fn room(&mut self, door: Door) -> usize {
+    /// Datagrams that can be sent now through a socket_id.
+    pub fn room(&mut self, socket_id: SocketId) -> usize {
         if self.fault.is_some() {
             return usize::MAX;
         }
-        self.socket(door).map_or(0, |socket| socket.room())
+        self.socket(socket_id).map_or(0, |socket| socket.room())
     }
 
     /// Sends `head` and `body` as one datagram; the reason it was lost, if it was.
     pub fn send(
         &mut self,
         now: u64,
-        (door, to): (Door, SocketAddr),
+        (socket_id, to): (SocketId, SocketAddr),
         head: &[u8],
         body: &impl Payload,
     ) -> Option<Value> {
@@ -135,13 +135,16 @@ impl Doors {
             let mut datagram = Vec::with_capacity(bytes);
             datagram.extend_from_slice(head);
             body.append_to(&mut datagram);
-            let is_passed = fault.offer(now, (door, to, datagram), bytes);
+            let is_passed = fault.offer(now, (socket_id, to, datagram), bytes);
             return (!is_passed).then_some(Value::DropImpaired);
         }
-        if self.room(door) == 0 {
+        if self.room(socket_id) == 0 {
             self.flush(now);
         }
-        match self.socket(door).and_then(|socket| socket.queue(to, bytes)) {
+        match self
+            .socket(socket_id)
+            .and_then(|socket| socket.queue(to, bytes))
+        {
             Some(place) => {
                 place[..head.len()].copy_from_slice(head);
                 body.copy_prefix(&mut place[head.len()..]);
@@ -155,11 +158,16 @@ impl Doors {
     /// datagrams were lost.
     pub fn move_due(&mut self, now: u64) -> u64 {
         let mut lost = 0;
-        while let Some((door, to, datagram)) = self.fault.as_mut().and_then(|f| f.take_due(now)) {
-            if self.socket(door).is_some_and(|socket| socket.room() == 0) {
+        while let Some((socket_id, to, datagram)) =
+            self.fault.as_mut().and_then(|f| f.take_due(now))
+        {
+            if self
+                .socket(socket_id)
+                .is_some_and(|socket| socket.room() == 0)
+            {
                 self.flush(now);
             }
-            let socket = self.socket(door);
+            let socket = self.socket(socket_id);
             match socket.and_then(|socket| socket.queue(to, datagram.len())) {
                 Some(place) => place.copy_from_slice(&datagram),
                 None => lost += 1,
@@ -204,11 +212,11 @@ impl Doors {
         self.ready = ready;
     }
 
-    /// Receives a burst at a door that may have one; the door and how many datagrams came.
-    pub fn receive(&mut self) -> Option<(Door, usize)> {
+    /// Receives a burst at a socket that may have one; the socket and how many datagrams came.
+    pub fn receive(&mut self) -> Option<(SocketId, usize)> {
         let count = self.listen.receive();
         if count > 0 {
-            return Some((Door::LISTEN, count));
+            return Some((SocketId::LISTEN, count));
         }
         for (at, call) in self.calls.iter_mut().enumerate() {
             let Some(call) = call.as_mut().filter(|call| call.may_have) else {
@@ -217,15 +225,15 @@ impl Doors {
             let count = call.socket.receive();
             call.may_have = count > 0;
             if count > 0 {
-                return Some((Door(at as u16 + 1), count));
+                return Some((SocketId(at as u16 + 1), count));
             }
         }
         None
     }
 
-    /// A datagram of the burst received last at a door.
-    pub fn datagram(&mut self, door: Door, at: usize) -> Option<(&[u8], SocketAddr)> {
-        self.socket(door)?.datagram(at)
+    /// A datagram of the burst received last at a socket_id.
+    pub fn datagram(&mut self, socket_id: SocketId, at: usize) -> Option<(&[u8], SocketAddr)> {
+        self.socket(socket_id)?.datagram(at)
     }
 
     /// Descriptors that ring when something has come.

@@ -9,10 +9,11 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
+use carina_dataplane::{Command, DataPlane, Event, FlowEnd};
 use carina_engine::counters::Table;
 use carina_ring::channel::{ChannelMemory, Endpoint, Side as End};
 use carina_ring::{State, WakeMode};
-use carina_shims::{Command, DataPlane, Event, FlowEnd};
+use carina_shims::HvBuilder;
 use carina_vmpi::hl::Side;
 use carina_vmpi::ll::memfd::MemfdRegion;
 
@@ -93,13 +94,13 @@ impl Pair {
         };
         let device = self.region.device(side).unwrap();
         let name = format!("{side:?}");
-        plane.send(Command::AddHv {
-            ipcp: IPCP,
+        let builder = HvBuilder {
             label: "a".to_owned(),
             device,
             side,
             name,
-        });
+        };
+        plane.add_ipcp(IPCP, Box::new(builder));
     }
 
     pub fn wait_up(&self) {

@@ -1,0 +1,41 @@
+//! The data plane: the thread that moves SDUs, and what every kind of IPC process implements.
+//!
+//! The manager sees an IPCP through [`IpcProcess`]: names are registered, flows are allocated, and
+//! a request that cannot be met is refused with a reason. SDUs are moved by the [`DataPlane`], a
+//! thread with one engine that takes [`Command`]s and gives [`Event`]s. Three kinds of app run on
+//! that engine:
+//!
+//! - the app of an IPCP, which the thread makes from an [`IpcpBuilder`] without knowing its kind:
+//!   the shims are in `carina-shims`, the normal IPCP ([`NormalBuilder`]) is here;
+//! - a flow app for each end of a flow: over a ring in shared memory, or over a socket;
+//! - none for a flow whose user is a normal IPCP of this system: the two IPCPs are linked without
+//!   a ring, so that DIFs stack to any depth within one breath.
+#![forbid(unsafe_code)]
+
+mod command;
+mod flow;
+mod ipc_process;
+mod ipcp_app;
+mod mailbox;
+mod normal;
+mod normal_ipcp;
+mod plane;
+mod port_table;
+mod qos;
+mod ring_flow;
+mod socket_flow;
+mod tap;
+
+pub use command::{Command, Event, FlowEnd};
+pub use ipc_process::{FlowRequest, IpcProcess, Refusal};
+pub use ipcp_app::{
+    AppContext, FlowLinks, IpcpBuilder, MemberRequest, N1Links, Request, RequestQueue,
+};
+pub use mailbox::Mailbox;
+pub use normal::NormalBuilder;
+pub use normal_ipcp::NormalIpcp;
+pub use plane::DataPlane;
+pub use port_table::{CloseRequest, FlowOwner, PortEntry, PortTable};
+pub use qos::QosOffered;
+pub use socket_flow::SOCKET_SDU_MAX;
+pub use tap::{Batch, Tap, TapReader, Tapped, Taps};
