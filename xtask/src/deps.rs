@@ -192,8 +192,13 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api carina-sys rustix serde serde_json thiserror",
     ),
     (
+        "carina-measure",
+        "carina-api carina-sys carina-ring carina-client rustix serde serde_json thiserror \
+         plotters",
+    ),
+    (
         "carina-cli",
-        "carina-api carina-sys carina-ring carina-engine carina-client carina-node carina-vm \
+        "carina-measure carina-api carina-sys carina-ring carina-engine carina-client carina-node carina-vm \
          carina-wire carina-cdap carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (

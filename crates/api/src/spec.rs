@@ -50,6 +50,15 @@ impl FlowSpec {
         }
     }
 
+    /// Asks for order and for flow control, not for what is lost on the way: QoS cube 2 of a normal
+    /// DIF.
+    pub const fn flow_controlled() -> Self {
+        Self {
+            in_order: true,
+            ..Self::unreliable()
+        }
+    }
+
     /// Checks the range of every field.
     ///
     /// # Errors

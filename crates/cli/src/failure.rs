@@ -4,6 +4,9 @@ use std::fmt;
 
 use carina_api::control::ClientError;
 use carina_client::Error;
+use carina_measure::figure::FigureError;
+use carina_measure::transport::TransportError;
+use carina_measure::trial::TrialError;
 use carina_node::NodeError;
 use carina_node::config::ConfigError;
 
@@ -96,25 +99,45 @@ pub trait Attempt<T> {
 
 impl<T, E: std::error::Error + 'static> Attempt<T> for Result<T, E> {
     fn attempt(self, what: impl fmt::Display) -> Result<T, Failure> {
-        self.map_err(|error| {
-            let mut text = format!("{what}: {error}");
-            let mut source = error.source();
-            while let Some(inner) = source {
-                let inner_text = inner.to_string();
-                // Many errors already print their source; saying it twice helps nobody.
-                if !text.contains(&inner_text) {
-                    text.push_str(": ");
-                    text.push_str(&inner_text);
-                }
-                source = inner.source();
-            }
-            match stays(&error) {
-                true => Failure::Refused(text),
-                false => Failure::Failed(text),
-            }
-        })
+        self.map_err(|error| Failure::of(format!("{what}: {error}"), &error))
     }
 }
+
+impl Failure {
+    /// The failure with this text, to which the sources of the error are added. It is a refusal
+    /// when the error, or one of its sources, is a refusal that stays.
+    fn of(mut text: String, error: &(dyn std::error::Error + 'static)) -> Failure {
+        let mut is_final = stays(error);
+        let mut source = error.source();
+        while let Some(inner) = source {
+            let inner_text = inner.to_string();
+            // Many errors already print their source.
+            if !text.contains(&inner_text) {
+                text.push_str(": ");
+                text.push_str(&inner_text);
+            }
+            is_final |= stays(inner);
+            source = inner.source();
+        }
+        match is_final {
+            true => Failure::Refused(text),
+            false => Failure::Failed(text),
+        }
+    }
+}
+
+/// Errors of libraries that say by themselves what was attempted.
+macro_rules! failures {
+    ($($error:ty),*) => {$(
+        impl From<$error> for Failure {
+            fn from(error: $error) -> Failure {
+                Failure::of(error.to_string(), &error)
+            }
+        }
+    )*};
+}
+
+failures!(TransportError, TrialError, FigureError);
 
 /// Whether an error is a node's refusal for a reason that stays, or a configuration that says what
 /// no node can do.

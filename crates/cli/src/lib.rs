@@ -5,20 +5,16 @@
 #![forbid(unsafe_code)]
 
 mod bench;
-mod carriage;
 mod commands;
 mod dissect;
 mod failure;
+mod flow_spec;
 pub mod fuzz;
 mod import;
 mod interrupt;
 mod lab;
-mod measure;
-mod reach;
 mod report;
-mod spec;
 mod splice;
-mod trial;
 
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -57,7 +53,7 @@ pub struct Shared {
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
     /// Wait so long for a node that is still starting, a DIF to join, a name to become known
-    #[arg(long, global = true, value_name = "TIME", value_parser = measure::duration::parse_ns)]
+    #[arg(long, global = true, value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
     pub wait: Option<u64>,
 }
 

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use carina_api::{AppName, DifName};
 use carina_client::{Error, FlowSpec, Node, Registration};
+use carina_measure::results::{Metric, OURS, Results, Samples, machine};
+use carina_measure::table::{Table, short};
 use carina_sys::{Epoll, Interest, raise_nofile_limit};
 
 use super::household::Household;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
-use crate::report::rows::{Metric, OURS, Results, Samples, machine};
-use crate::report::table::{Table, short};
 use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina bench flows`.

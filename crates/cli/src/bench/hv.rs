@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 
+use carina_measure::results::{Metric, Results, machine};
+use carina_measure::trial::job::Direction;
+
 use super::lab::{Lab, Network};
 use super::plan::{Case, Pin, Plan};
 use crate::failure::Failure;
-use crate::report::rows::{Metric, Results, machine};
-use crate::trial::job::Direction;
 
 /// The cases and who sends.
 pub const CASES: [Case; 3] = [

@@ -9,6 +9,10 @@ use std::time::Duration;
 use carina_api::control::VmCreate;
 use carina_api::{AppName, DifName, LocalName};
 use carina_client::FlowSpec;
+use carina_measure::results::OURS;
+use carina_measure::trial::client::TrialClient;
+use carina_measure::trial::job::Message;
+use carina_measure::trial::target::Target;
 use carina_vm::{Backend, Boot, Cache, Image, Kernel, Machine, Model, Nic, Running};
 
 use super::guest_network::ip;
@@ -17,10 +21,6 @@ use super::placement::Aside;
 use super::plan::{Means, System};
 use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::report::progress;
-use crate::report::rows::OURS;
-use crate::trial::client::TrialClient;
-use crate::trial::control::Route;
-use crate::trial::job::Message;
 
 /// Name of the VM.
 const VM: &str = "bench";
@@ -186,15 +186,15 @@ impl Lab {
         let peer = AppName::new("carina.bench.guest").attempt("naming the peer")?;
         let ready = prepare_guest(&vm, &mut household, &peer);
         let aside = aside.filter(|aside| aside.give(&vm));
-        let route = Route {
+        let target = Target {
             node: household.node()?,
             local: AppName::new("carina.bench").attempt("naming the bench")?,
             remote: peer.clone(),
             dif: None,
             spec: FlowSpec::reliable(),
-            patience: Duration::ZERO,
+            wait: Duration::ZERO,
         };
-        let opened = ready.and_then(|()| TrialClient::open(route));
+        let opened = ready.and_then(|()| Ok(TrialClient::open(target)?));
         let mut client = opened.map_err(|failure| explain(&failure, &vm, &household))?;
         progress(format!(
             "the VM's application {peer} is registered and reached"

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use carina_api::AppName;
 use carina_client::FlowSpec;
+use carina_measure::results::{Metric, OURS, Results, machine};
+use carina_measure::trial::client::TrialClient;
+use carina_measure::trial::job::Direction;
+use carina_measure::trial::target::Target;
 
 use super::household::Household;
 use super::plan::{Means, Pin, Plan, System};
 use crate::failure::{Attempt, Failure};
 use crate::report::progress;
-use crate::report::rows::{Metric, OURS, Results, machine};
-use crate::trial::client::TrialClient;
-use crate::trial::control::Route;
-use crate::trial::job::Direction;
 
 /// SDU sizes in bytes.
 pub const SIZES: [u64; 5] = [64, 512, 1500, 4000, 65_536];
@@ -45,15 +45,15 @@ pub fn run(options: &LocalOptions) -> Result<Results, Failure> {
     let mut household = Household::start("bench-local")?;
     let peer = AppName::new("carina.bench.peer").attempt("naming the peer")?;
     household.start_peer(&peer)?;
-    let route = Route {
+    let target = Target {
         node: household.node()?,
         local: AppName::new("carina.bench").attempt("naming the bench")?,
         remote: peer,
         dif: None,
         spec: FlowSpec::reliable(),
-        patience: Duration::ZERO,
+        wait: Duration::ZERO,
     };
-    let mut client = TrialClient::open(route)?;
+    let mut client = TrialClient::open(target)?;
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let file = |name: &str| household.path().join(name);
     let means = [

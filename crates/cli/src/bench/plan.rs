@@ -3,14 +3,15 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use crate::carriage::bare::BareCarriage;
-use crate::carriage::udp::UDP_SDU_MAX;
+use carina_measure::results::{Metric, Samples};
+use carina_measure::traffic::{Arrivals, Sizes};
+use carina_measure::transport::bare::BareTransport;
+use carina_measure::transport::udp::UDP_SDU_MAX;
+use carina_measure::trial::client::{Trial, TrialClient};
+use carina_measure::trial::job::{Direction, Job, Via};
+
 use crate::failure::Failure;
-use crate::measure::traffic::{Arrivals, Sizes};
 use crate::report::progress;
-use crate::report::rows::{Metric, Samples};
-use crate::trial::client::{Trial, TrialClient};
-use crate::trial::job::{Direction, Job, Via};
 
 /// A system of a bench: its name in the results and what carries its SDUs.
 #[derive(Debug, Clone)]
@@ -162,7 +163,7 @@ impl System {
             Means::Tcp(server) => Via::Tcp { server: *server },
             Means::Unix(path) => Via::Unix { path: path.clone() },
             Means::Bare(path) => {
-                BareCarriage::create(path)?;
+                BareTransport::create(path)?;
                 Via::Bare { path: path.clone() }
             }
         })

@@ -1,10 +1,10 @@
 //! `carina app`: the registered applications.
 
+use carina_measure::table::Table;
 use clap::Subcommand;
 
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
-use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
 /// Show registered applications

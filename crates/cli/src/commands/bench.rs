@@ -3,6 +3,9 @@
 use std::path::PathBuf;
 
 use carina_api::AppName;
+use carina_measure::duration::parse_ns;
+use carina_measure::results::{Metric, Results};
+use carina_measure::traffic::bytes;
 use clap::Subcommand;
 
 use crate::Shared;
@@ -14,9 +17,6 @@ use crate::bench::paper::order::Order;
 use crate::bench::paper::{self, Case, PaperOptions};
 use crate::bench::plan::Pin;
 use crate::failure::{Outcome, usage};
-use crate::measure::duration::parse_ns;
-use crate::measure::traffic::bytes;
-use crate::report::rows::{Metric, Results};
 use crate::report::{print_json, print_line};
 
 /// Measure Carina beside other systems

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use carina_api::{AppName, DifName};
+use carina_measure::trial::server::{Event, Scope, serve};
 
 use crate::Shared;
+use crate::bench::guest_network::set_address;
 use crate::failure::{Attempt, Outcome};
-use crate::trial::server::{Scope, serve};
+use crate::report::progress;
 
 /// The other side of `carina bench`. It opens whatever sockets its client asks for: not for
 /// anything but a bench.
@@ -29,10 +31,16 @@ pub struct BenchPeerArgs {
 pub fn run(shared: &Shared, args: BenchPeerArgs) -> Outcome {
     let registered = shared.node()?.register(&args.name, args.dif.as_ref());
     let registration = registered.attempt(format!("registering {}", args.name))?;
-    serve(
+    Ok(serve(
         registration,
         !args.stay,
-        Scope::Bench,
-        Arc::new(|_: crate::trial::server::Note<'_>| {}),
-    )
+        Scope::Bench(|driver, address| {
+            set_address(driver, address).map_err(|failure| failure.to_string().into())
+        }),
+        Arc::new(|event: Event<'_>| {
+            if let Event::Failed(error) = event {
+                progress(format!("carina: a client failed: {error}"));
+            }
+        }),
+    )?)
 }

@@ -8,12 +8,12 @@ use std::sync::mpsc::{Receiver, channel};
 
 use carina_api::{AppName, DifName};
 use carina_client::{Allocation, Error, Flow, FlowRequest, Node, Registration};
+use carina_measure::trial::target::may_succeed_later;
 use carina_netdev::StopSignal;
 use carina_sys::{Epoll, EventFd, Interest, monotonic_ns};
 use serde_json::{Value, json};
 
 use crate::failure::{Attempt, Failure, Outcome, usage};
-use crate::reach::may_pass;
 use crate::report::{print_json, print_line};
 use crate::splice::{self, Counts, Desk, Ended, Ending};
 use crate::{LOOK_AGAIN, Shared};
@@ -265,7 +265,9 @@ impl<'a> Bridge<'a> {
         match answer {
             Ok(flow) => self.splice(token, &comer, flow)?,
             Err(Error::NodeGone) => return Err(Error::NodeGone).attempt("allocating a flow"),
-            Err(Error::Refused(body)) if may_pass(&body) && monotonic_ns() < comer.until => {
+            Err(Error::Refused(body))
+                if may_succeed_later(&body) && monotonic_ns() < comer.until =>
+            {
                 self.waiting.push(comer);
                 return Ok(());
             }

@@ -41,7 +41,7 @@ pub struct CaptureArgs {
     #[arg(long, short, value_name = "PACKETS")]
     count: Option<u64>,
     /// End after this time
-    #[arg(long = "for", value_name = "TIME", value_parser = crate::measure::duration::parse_ns)]
+    #[arg(long = "for", value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
     hold: Option<u64>,
 }
 

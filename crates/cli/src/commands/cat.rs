@@ -4,13 +4,13 @@ use std::io::{ErrorKind, Read};
 
 use carina_api::{AppName, DifName};
 use carina_client::{Error, Flow, FlowReceiver, FlowSender};
+use carina_measure::traffic::{SDU_MAX, bytes};
+use carina_measure::trial::target::Target;
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
-use crate::measure::traffic::{SDU_MAX, bytes};
-use crate::reach::{self, Wanted};
+use crate::flow_spec::{SPEC_HELP, SpecArg};
 use crate::report::{print_bytes, progress};
-use crate::spec::{SPEC_HELP, SpecArg};
 
 /// Carry standard input to a flow and the flow to standard output, both ways at once
 #[derive(Debug, clap::Args)]
@@ -93,13 +93,15 @@ impl Counted {
 fn open(shared: &Shared, args: &CatArgs) -> Result<Flow, Failure> {
     let node = shared.node()?;
     if !args.listen {
-        let wanted = Wanted {
-            local: &args.local,
-            remote: &args.name,
-            dif: args.dif.as_ref(),
-            spec: &args.spec.0,
+        let target = Target {
+            node,
+            local: args.local.clone(),
+            remote: args.name.clone(),
+            dif: args.dif.clone(),
+            spec: args.spec.0,
+            wait: shared.patience(),
         };
-        return reach::allocate(&node, wanted, shared.patience());
+        return Ok(target.allocate()?);
     }
     let registered = node.register(&args.name, args.dif.as_ref());
     let mut registration = registered.attempt(format!("registering {}", args.name))?;

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use carina_measure::duration::parse_ns;
+use carina_measure::figure::draw;
+
 use crate::Shared;
 use crate::bench::hv::{self, HvOptions};
 use crate::bench::lab::{Lab, SYSTEMS, enter_network};
 use crate::commands::bench::show;
 use crate::commands::ping::ECHO_SERVER;
 use crate::failure::{Attempt, Outcome, failed};
-use crate::measure::duration::parse_ns;
-use crate::report::figure::draw;
 use crate::report::progress;
 
 /// Boot a VM without using its network cards, ping it, and draw the paper's figure 4a

@@ -9,12 +9,12 @@ mod show;
 
 use carina_api::control::LinkState;
 use carina_api::{DifName, LocalName};
+use carina_measure::table::Table;
 use clap::Subcommand;
 
 use super::ipcp::kind_word;
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
-use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
 /// Make, join, leave and show distributed IPC facilities

@@ -2,11 +2,11 @@
 
 use carina_api::PortId;
 use carina_api::control::FlowState;
+use carina_measure::table::Table;
 use clap::Subcommand;
 
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
-use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
 /// Show and close flows

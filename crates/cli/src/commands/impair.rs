@@ -1,13 +1,13 @@
 //! `carina impair`: joins two interfaces and impairs what passes.
 
+use carina_measure::duration::parse_ns;
+use carina_measure::traffic::{Rate, share};
 use carina_netdev::FaultPlan;
 use clap::Args;
 
 use super::wire_bridge::{self, Pace};
 use crate::Shared;
 use crate::failure::{Outcome, usage};
-use crate::measure::duration::parse_ns;
-use crate::measure::traffic::{Rate, share};
 
 /// Join two Ethernet interfaces and lose, delay, reorder or duplicate what passes
 #[derive(Debug, Args)]

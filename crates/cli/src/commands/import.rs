@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use carina_measure::table::Table;
 use clap::Subcommand;
 use serde_json::json;
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::import::{self, Draft};
-use crate::report::table::Table;
 use crate::report::{print_json, print_line, progress};
 
 /// Make a configuration of the files of another stack

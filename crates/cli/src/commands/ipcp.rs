@@ -4,11 +4,11 @@ use carina_api::control::{
     ArpDialect, Framing, HvSide, IpcpCreate, IpcpType, LinkState, PeerAddress,
 };
 use carina_api::{DifName, LocalName};
+use carina_measure::table::Table;
 use clap::{Subcommand, ValueEnum};
 
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
-use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
 /// Make, destroy and list IPC processes

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use carina_api::LocalName;
+use carina_measure::table::Table;
 use clap::Subcommand;
 
 use crate::Shared;
@@ -14,7 +15,6 @@ use crate::lab::{
     Guest, LabDir, Labs, Options, Plan, Record, Topology, Wrong, enter, remove_strays, shell_words,
     status, svg, take_down, up,
 };
-use crate::report::table::Table;
 use crate::report::{print_bytes, print_json, print_line, progress};
 
 /// Make networks of systems on this machine from a file: namespaces, VMs, links, DIFs

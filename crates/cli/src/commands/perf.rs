@@ -4,21 +4,22 @@ use std::sync::Arc;
 
 use carina_api::{AppName, DifName};
 use carina_client::FlowSpec;
+use carina_measure::duration::parse_ns;
+use carina_measure::sequence::Tally;
+use carina_measure::summary::Summary;
+use carina_measure::table::{Table, short, size};
+use carina_measure::traffic::{Arrivals, Rate, Sizes, Sweep};
+use carina_measure::trial::client::{Trial, TrialClient};
+use carina_measure::trial::job::{Direction, Job, SideReport, Via};
+use carina_measure::trial::server::{Event, Scope, serve};
+use carina_measure::trial::target::Target;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
-use crate::measure::duration::parse_ns;
-use crate::measure::sequence::Tally;
-use crate::measure::summary::Summary;
-use crate::measure::traffic::{Arrivals, Rate, Sizes, Sweep};
-use crate::report::table::{Table, short, size};
+use crate::flow_spec::{SPEC_HELP, SpecArg};
 use crate::report::{print_json, print_line, progress};
-use crate::spec::{SPEC_HELP, SpecArg};
-use crate::trial::client::{Trial, TrialClient};
-use crate::trial::control::Route;
-use crate::trial::job::{Direction, Job, Seen, Via};
-use crate::trial::server::{Note, Scope, serve};
 
 /// The name of the server when none is given; that of RINAperf.
 pub const PERF_SERVER: &str = "rina.apps.perf";
@@ -64,7 +65,7 @@ pub struct PerfArgs {
     #[arg(long, short)]
     rate: Option<Rate>,
     /// How SDUs are spread in time when there is a rate
-    #[arg(long, value_enum, default_value = "constant")]
+    #[arg(long, default_value = "constant", value_parser = arrivals())]
     arrivals: Arrivals,
     /// Every SDU is answered before the next is sent; round-trip times
     #[arg(long, conflicts_with = "reverse")]
@@ -115,32 +116,41 @@ fn listen(shared: &Shared, args: &PerfArgs) -> Outcome {
         true => print_json(&json!({ "registered": args.name }))?,
         false => print_line(format!("perf server {} waits for clients", args.name))?,
     }
-    let listener = move |note: Note<'_>| {
-        // Whoever reads the output may leave; the clients are served all the same.
+    let listener = move |event: Event<'_>| {
+        if let Event::Failed(_) = event {
+            return progress(format!("carina: {}", event_text(&event)));
+        }
+        // Clients are served even when standard output is closed.
         let _ = if json {
-            print_json(&note_json(&note))
+            print_json(&event_json(&event))
         } else {
-            print_line(note_text(&note))
+            print_line(event_text(&event))
         };
     };
-    serve(registration, args.once, Scope::Flows, Arc::new(listener))
+    Ok(serve(
+        registration,
+        args.once,
+        Scope::Flows,
+        Arc::new(listener),
+    )?)
 }
 
-fn note_text(note: &Note<'_>) -> String {
-    match note {
-        Note::Begin(job) => {
+fn event_text(event: &Event<'_>) -> String {
+    match event {
+        Event::Begin(job) => {
             format!(
                 "job: {} of {}",
                 direction_word(job.direction),
                 sizes_text(&job.sizes)
             )
         }
-        Note::Interval(seen) => interval_text(seen),
-        Note::End(job, seen) => end_text(job, seen),
+        Event::Interval(seen) => interval_text(seen),
+        Event::End(job, seen) => end_text(job, seen),
+        Event::Failed(error) => format!("a client failed: {error}"),
     }
 }
 
-fn end_text(job: &Job, seen: &Seen) -> String {
+fn end_text(job: &Job, seen: &SideReport) -> String {
     let cpu = short(seen.cpu_ns as f64 / 1e6);
     match job.direction {
         Direction::Reverse => {
@@ -175,15 +185,16 @@ fn end_text(job: &Job, seen: &Seen) -> String {
     }
 }
 
-fn note_json(note: &Note<'_>) -> Value {
-    match note {
-        Note::Begin(job) => json!({ "begin": job }),
-        Note::Interval(seen) => json!({ "interval": seen }),
-        Note::End(_, seen) => json!({ "end": seen, "goodput_mbps": seen.goodput_mbps() }),
+fn event_json(event: &Event<'_>) -> Value {
+    match event {
+        Event::Begin(job) => json!({ "begin": job }),
+        Event::Interval(seen) => json!({ "interval": seen }),
+        Event::End(_, seen) => json!({ "end": seen, "goodput_mbps": seen.goodput_mbps() }),
+        Event::Failed(error) => json!({ "failed": error.to_string() }),
     }
 }
 
-fn interval_text(seen: &Seen) -> String {
+fn interval_text(seen: &SideReport) -> String {
     let seconds = seen.elapsed_ns as f64 / 1e9;
     let mbps = seen.received_bytes as f64 * 8e-6 / seconds.max(1e-9);
     let rate = seen.received as f64 / seconds.max(1e-9);
@@ -219,23 +230,23 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
     if args.count == Some(0) && args.duration.is_none() {
         return Err(usage("--count 0 without --duration would never end"));
     }
-    let route = Route {
+    let target = Target {
         node: shared.node()?,
         local: args.local.clone(),
         remote: args.name.clone(),
         dif: args.dif.clone(),
         spec: args.spec.0,
-        patience: shared.patience(),
+        wait: shared.patience(),
     };
     let mut client = match &args.control_dif {
-        None => TrialClient::open(route)?,
+        None => TrialClient::open(target)?,
         Some(dif) => {
-            let control = Route {
+            let control = Target {
                 dif: Some(dif.clone()),
                 spec: FlowSpec::reliable(),
-                ..route.clone()
+                ..target.clone()
             };
-            TrialClient::open_apart(&control, route)?
+            TrialClient::open_apart(&control, target)?
         }
     };
     let sizes = match &args.sweep {
@@ -291,6 +302,11 @@ fn job(args: &PerfArgs, sizes: Sizes, via: Via) -> Job {
     }
 }
 
+/// Parses the value of --arrivals.
+fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
+    PossibleValuesParser::new(Arrivals::WORDS).try_map(|word| word.parse::<Arrivals>())
+}
+
 /// Fails when a flow stalled, or a reliable one did not deliver everything whole.
 fn judge(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Result<(), Failure> {
     let told = || results.iter().map(|(_, trial)| trial);
@@ -314,12 +330,12 @@ fn lost(trial: &Trial) -> Option<u64> {
 
 fn results_json(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Value {
     let one = |(sizes, trial): &(Sizes, Trial)| {
-        let receiver = trial.receiver_told().then(|| trial.receiver());
+        let receiver = trial.receiver_reported().then(|| trial.receiver());
         let all = trial.unreported.is_none();
         json!({
             "sizes": sizes,
-            "goodput_mbps": receiver.map(Seen::goodput_mbps),
-            "msgs_per_s": receiver.map(Seen::sdus_per_s),
+            "goodput_mbps": receiver.map(SideReport::goodput_mbps),
+            "msgs_per_s": receiver.map(SideReport::sdus_per_s),
             "lost": lost(trial),
             "tally": receiver.and_then(|seen| seen.tally),
             "rtt_us": trial.receiver().rtt_us,
@@ -397,13 +413,13 @@ fn echo_row(sizes: Sizes, trial: &Trial) -> [String; 7] {
 }
 
 fn one_way_row(sizes: Sizes, trial: &Trial) -> [String; 9] {
-    let receiver = trial.receiver_told().then(|| trial.receiver());
-    let seen = |pick: &dyn Fn(&Seen) -> String| receiver.map_or_else(unknown, pick);
+    let receiver = trial.receiver_reported().then(|| trial.receiver());
+    let seen = |pick: &dyn Fn(&SideReport) -> String| receiver.map_or_else(unknown, pick);
     let tally = |pick: fn(&Tally) -> u64| {
         let tally = receiver.and_then(|seen| seen.tally.as_ref());
         tally.map_or_else(unknown, |tally| pick(tally).to_string())
     };
-    let sent = match trial.sender_told() {
+    let sent = match trial.sender_reported() {
         true => trial.sender().sent.to_string(),
         false => unknown(),
     };

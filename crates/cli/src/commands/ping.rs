@@ -4,22 +4,22 @@ use std::time::{Duration, Instant};
 
 use carina_api::{AppName, DifName};
 use carina_client::{Error, Flow};
+use carina_measure::duration::parse_ns;
+use carina_measure::summary::Summary;
+use carina_measure::table::short;
+use carina_measure::traffic::{SDU_MAX, bytes};
+use carina_measure::transport::flow::FlowTransport;
+use carina_measure::transport::{Arrival, Transport};
+use carina_measure::trial::payload::Payload;
+use carina_measure::trial::target::Target;
 use carina_sys::monotonic_ns;
 use serde::Serialize;
 
 use crate::Shared;
-use crate::carriage::flow::FlowCarriage;
-use crate::carriage::{Arrival, Carriage};
 use crate::failure::{Attempt, Failure, Outcome, failed};
+use crate::flow_spec::{SPEC_HELP, SpecArg};
 use crate::interrupt::Interrupt;
-use crate::measure::duration::parse_ns;
-use crate::measure::summary::Summary;
-use crate::measure::traffic::{SDU_MAX, bytes};
-use crate::reach::{self, Wanted};
-use crate::report::table::short;
 use crate::report::{print_json, print_line, progress};
-use crate::spec::{SPEC_HELP, SpecArg};
-use crate::trial::payload::Payload;
 
 /// The name of the echo server when none is given; that of rina-echo-time.
 pub const ECHO_SERVER: &str = "rina.apps.echotime";
@@ -98,14 +98,15 @@ pub fn run(shared: &Shared, args: PingArgs) -> Outcome {
 }
 
 fn ask(shared: &Shared, args: &PingArgs) -> Outcome {
-    let spec = args.spec.0;
-    let wanted = Wanted {
-        local: &args.local,
-        remote: &args.name,
-        dif: args.dif.as_ref(),
-        spec: &spec,
+    let target = Target {
+        node: shared.node()?,
+        local: args.local.clone(),
+        remote: args.name.clone(),
+        dif: args.dif.clone(),
+        spec: args.spec.0,
+        wait: shared.patience(),
     };
-    let flow = reach::allocate(&shared.node()?, wanted, shared.patience())?;
+    let flow = target.allocate()?;
     let dif = flow.info().dif.clone();
     if !shared.json && !args.quiet {
         print_line(format!(
@@ -167,7 +168,7 @@ fn exchange(
     tell: &mut dyn FnMut(u64, f64) -> Outcome,
 ) -> Result<PingResult, Failure> {
     let size = args.size as usize;
-    let mut carriage = FlowCarriage::new(flow);
+    let mut transport = FlowTransport::new(flow);
     let mut payload = Payload::new(size, true);
     let mut buffer = vec![0; size.max(64)];
     let mut times = Vec::new();
@@ -185,11 +186,11 @@ fn exchange(
     while args.count == 0 || result.sent < args.count {
         let seq = result.sent;
         let before = monotonic_ns();
-        if !send(&mut carriage, payload.sdu(seq, size), &stop)? {
+        if !send(&mut transport, payload.sdu(seq, size), &stop)? {
             break;
         }
         result.sent += 1;
-        match answer(&mut carriage, &mut buffer, args, &mut payload, seq, &stop)? {
+        match answer(&mut transport, &mut buffer, args, &mut payload, seq, &stop)? {
             Arrival::Sdu(len) => {
                 let rtt_us = (monotonic_ns() - before) as f64 / 1e3;
                 let whole = len == size && payload.matches(&buffer[..len], seq);
@@ -229,8 +230,8 @@ fn exchange(
 }
 
 /// Sends an SDU; false when a signal came while there was no room for it.
-fn send(carriage: &mut FlowCarriage, sdu: &[u8], stop: &Interrupt) -> Result<bool, Failure> {
-    while !carriage.send_until(sdu, Instant::now() + LOOK)? {
+fn send(transport: &mut FlowTransport, sdu: &[u8], stop: &Interrupt) -> Result<bool, Failure> {
+    while !transport.send_until(sdu, Instant::now() + LOOK)? {
         if stop.is_there().attempt("waiting for signals")? {
             return Ok(false);
         }
@@ -241,7 +242,7 @@ fn send(carriage: &mut FlowCarriage, sdu: &[u8], stop: &Interrupt) -> Result<boo
 /// Waits for the answer to an SDU. On an unreliable flow late answers to earlier ones are passed
 /// over, and so is padding: a short SDU may come back longer than it was.
 fn answer(
-    carriage: &mut FlowCarriage,
+    transport: &mut FlowTransport,
     buffer: &mut [u8],
     args: &PingArgs,
     payload: &mut Payload,
@@ -252,7 +253,7 @@ fn answer(
     let deadline = monotonic_ns().saturating_add(args.timeout);
     loop {
         let left = Duration::from_nanos(deadline.saturating_sub(monotonic_ns()));
-        match carriage.recv(buffer, left.min(LOOK))? {
+        match transport.recv(buffer, left.min(LOOK))? {
             Arrival::Sdu(len) if !args.spec.is_reliable() => {
                 if len >= size && payload.matches(&buffer[..size], seq) {
                     return Ok(Arrival::Sdu(size));

@@ -7,13 +7,13 @@ use std::str::FromStr;
 
 use carina_api::DifName;
 use carina_api::control::{Dialect, RibWrite};
+use carina_measure::table::Table;
 use clap::Subcommand;
 use serde_json::Value;
 
 use crate::Shared;
 use crate::commands::rib::fields_text;
 use crate::failure::{Attempt, Outcome};
-use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
 /// List and change the policies of normal DIFs

@@ -18,7 +18,7 @@ pub struct RegisterArgs {
     #[arg(long)]
     dif: Option<DifName>,
     /// Give the name back after this time
-    #[arg(long = "for", value_name = "TIME", value_parser = crate::measure::duration::parse_ns)]
+    #[arg(long = "for", value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
     hold: Option<u64>,
 }
 

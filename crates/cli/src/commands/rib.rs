@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use carina_api::control::RibObject;
+use carina_measure::table::Table;
 use clap::Subcommand;
 use serde_json::Value;
 
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
-use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
 /// Read the resource information base of members of normal DIFs

@@ -5,12 +5,12 @@ mod screen;
 use std::time::{Duration, Instant};
 
 use carina_engine::counters::{Kind, Snapshot, Value, read};
+use carina_measure::duration::parse_ns;
+use carina_measure::table::{Table, short};
 use serde::Serialize;
 
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
-use crate::measure::duration::parse_ns;
-use crate::report::table::{Table, short};
 use crate::report::{print_json, print_line};
 
 /// Show live rates of IPCPs, flows and channels

@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use carina_api::LocalName;
 use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo};
+use carina_measure::duration::parse_ns;
+use carina_measure::table::Table;
 use carina_vm::{Boot, Cache, Image, Machine};
 use clap::Subcommand;
 
@@ -14,8 +16,6 @@ use super::lab::exec_in_guest;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::lab::Guest;
-use crate::measure::duration::parse_ns;
-use crate::report::table::Table;
 use crate::report::{print_bytes, print_json, print_line, progress};
 
 /// Run virtual machines attached to this node

@@ -3,14 +3,14 @@
 
 use std::os::fd::AsFd;
 
+use carina_measure::duration::parse_ns;
+use carina_measure::table::Table;
 use carina_netdev::{Bridge, BridgeCounts, Change, FaultPlan, StopSignal};
 use carina_sys::monotonic_ns;
 use serde_json::{Value, json};
 
 use crate::Shared;
 use crate::failure::{Attempt, Outcome, usage};
-use crate::measure::duration::parse_ns;
-use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
 /// How long to run and how often to tell.

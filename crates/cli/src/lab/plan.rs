@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
+use carina_measure::table::Table;
 use serde::Serialize;
 
 use super::namespace;
 use super::topology::{Link, LinkEnd, Topology, hv_dif};
-use crate::report::table::Table;
 
 /// The steps that make a lab.
 #[derive(Debug, Serialize)]

@@ -1,6 +1,7 @@
 //! What a running lab is doing.
 
 use carina_api::control::{IpcpInfo, LinkState, MemberState};
+use carina_measure::table::Table;
 use serde::Serialize;
 
 use super::guest::Guest;
@@ -9,7 +10,6 @@ use super::state::{LabDir, Record};
 use super::topology::Topology;
 use crate::commands::ipcp::kind_word;
 use crate::failure::{Attempt, Failure};
-use crate::report::table::Table;
 
 /// The whole lab.
 #[derive(Debug, Serialize)]

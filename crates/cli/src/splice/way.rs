@@ -4,9 +4,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use carina_client::{Error, FlowReceiver, FlowSender, PortId};
+use carina_measure::traffic::SDU_MAX;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-use crate::measure::traffic::SDU_MAX;
 
 /// What has passed in one direction.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

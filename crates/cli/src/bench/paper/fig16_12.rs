@@ -12,15 +12,15 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::DifRole;
 use carina_client::{Flow, FlowSpec, Node};
+use carina_measure::results::{Metric, Row};
+use carina_measure::summary::{Summary, regression};
+use carina_measure::table::{Table, short};
 
 use super::figures::{self, Point, Spread, Words};
 use super::place::{Place, app_name, dif_name, wire};
 use super::{CaseFound, PaperOptions};
 use crate::failure::{Attempt, Failure, failed};
-use crate::measure::summary::{Summary, regression};
 use crate::report::progress;
-use crate::report::rows::{Metric, Row};
-use crate::report::table::{Table, short};
 
 /// Name of the case.
 pub const CASE: &str = "fig16.12";
@@ -261,7 +261,7 @@ fn fit(rows: &[Row]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::rows::Samples;
+    use carina_measure::results::Samples;
 
     #[test]
     fn systems_are_as_far_as_the_picture_says() {

@@ -15,16 +15,16 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use carina_api::control::DifRole;
 use carina_client::FlowSpec;
+use carina_measure::results::{Metric, Results, Row};
+use carina_measure::table::{Table, short, size};
 
 use super::order::{Means, System, Way};
 use super::place::{Place, dif_name, wire};
 use super::verdict::{Verdict, ratios};
-use super::{CaseFound, PaperOptions, flow_controlled, order, sizes_or};
+use super::{CaseFound, PaperOptions, order, sizes_or};
 use crate::bench::placement::{Halves, Host};
 use crate::failure::Failure;
 use crate::report::progress;
-use crate::report::rows::{Metric, Results, Row};
-use crate::report::table::{Table, short, size};
 
 /// Name of the case.
 pub const CASE: &str = "fig16.14";
@@ -95,8 +95,8 @@ fn systems() -> Result<Vec<System>, Failure> {
         flow("e0", unreliable),
         flow("n1", unreliable),
         flow("n2", unreliable),
-        flow("n1", flow_controlled()),
-        flow("n2", flow_controlled()),
+        flow("n1", FlowSpec::flow_controlled()),
+        flow("n2", FlowSpec::flow_controlled()),
         Ok(Means::Udp { server, client }),
         Ok(Means::Tcp(server)),
     ];
@@ -212,7 +212,7 @@ pub fn verdicts(results: &Results) -> Vec<Verdict> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::rows::Samples;
+    use carina_measure::results::Samples;
 
     #[test]
     fn a_dif_costs_what_one_more_adds() {

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::DifRole;
 use carina_client::{Flow, FlowSpec, Node};
+use carina_measure::results::{Metric, Row};
 
 use super::figures::{self, Bar, Spread, Words};
 use super::place::{Place, app_name, dif_name, wire};
 use super::{CaseFound, PaperOptions};
 use crate::failure::{Attempt, Failure, failed};
 use crate::report::progress;
-use crate::report::rows::{Metric, Row};
 
 /// Name of the case.
 pub const CASE: &str = "fig16.15";

@@ -9,15 +9,15 @@
 
 use carina_api::control::DifRole;
 use carina_client::FlowSpec;
+use carina_measure::results::{OURS, Results};
 
 use super::guest::{Guest, Kit, cards};
 use super::order::{Means, System, Way};
 use super::place::{Place, dif_name, wire};
 use super::verdict::{Verdict, ratios};
-use super::{CaseFound, PaperOptions, flow_controlled, order, sizes_or};
+use super::{CaseFound, PaperOptions, order, sizes_or};
 use crate::failure::Failure;
 use crate::report::progress;
-use crate::report::rows::{OURS, Results};
 
 /// The systems in the order of the tables.
 pub const SYSTEMS: [&str; 5] = [
@@ -155,7 +155,7 @@ pub fn run(options: &PaperOptions, hosts: Hosts) -> Result<CaseFound, Failure> {
     };
     let mut order = order(options, PEER, net(FlowSpec::reliable())?)?;
     order.systems = vec![
-        flow(OURS, flow_controlled())?,
+        flow(OURS, FlowSpec::flow_controlled())?,
         flow("carina-reliable", FlowSpec::reliable())?,
     ];
     order.systems.extend(cards(1, 2));

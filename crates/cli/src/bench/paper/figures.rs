@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
+use carina_measure::figure::COLOURS;
+use carina_measure::results::Row;
+use carina_measure::summary::regression;
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
 use crate::failure::{Failure, failed};
-use crate::measure::summary::regression;
-use crate::report::figure::COLOURS;
-use crate::report::rows::Row;
 
 /// What is written at a figure.
 pub struct Words<'a> {

@@ -10,6 +10,7 @@ use std::path::Path;
 
 use carina_api::control::DifRole;
 use carina_client::FlowSpec;
+use carina_measure::results::{Metric, OURS, Row};
 
 use super::figures::{self, Bar, Spread, Words};
 use super::order::{Means, System, Way};
@@ -17,7 +18,6 @@ use super::place::{Place, dif_name, wire};
 use super::{CaseFound, PaperOptions, order, sizes_or};
 use crate::failure::{Failure, failed};
 use crate::report::progress;
-use crate::report::rows::{Metric, OURS, Row};
 
 /// Name of the case.
 pub const CASE: &str = "impaired";

@@ -18,12 +18,11 @@ pub mod verdict;
 
 use std::path::{Path, PathBuf};
 
-use carina_client::FlowSpec;
+use carina_measure::results::{Metric, Results, Samples, machine};
+use carina_measure::trial::job::Direction;
 
 use crate::failure::Failure;
 use crate::report::progress;
-use crate::report::rows::{Metric, Results, Samples, machine};
-use crate::trial::job::Direction;
 use fig4::Hosts;
 use order::{Finding, Order};
 use verdict::Verdict;
@@ -234,14 +233,6 @@ impl CaseFound {
             }
             put(Metric::CpuNsPerSdu, trial.cpu_ns_per_sdu());
         }
-    }
-}
-
-/// Flow control without retransmission: QoS cube 2 of a normal DIF.
-pub fn flow_controlled() -> FlowSpec {
-    FlowSpec {
-        in_order: true,
-        ..FlowSpec::unreliable()
     }
 }
 

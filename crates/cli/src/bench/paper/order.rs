@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use carina_api::{AppName, DifName};
 use carina_client::{FlowSpec, Node};
+use carina_measure::traffic::{Arrivals, Sizes};
+use carina_measure::trial::client::{Trial, TrialClient};
+use carina_measure::trial::job::{Direction, Job, Via};
+use carina_measure::trial::target::Target;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::measure::traffic::{Arrivals, Sizes};
-use crate::trial::client::{Trial, TrialClient};
-use crate::trial::control::Route;
-use crate::trial::job::{Direction, Job, Via};
 
 /// A flow: in which DIF, and what is asked of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,7 +95,7 @@ impl Order {
         node: &Node,
         tell: &mut dyn FnMut(&Finding) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        let mut client = TrialClient::open(self.route(node, &self.control))?;
+        let mut client = TrialClient::open(self.target(node, &self.control))?;
         for sdu in &self.sizes {
             for system in self.systems.iter().filter(|system| *sdu <= system.sdu_max) {
                 let outcome = self.measure(node, &mut client, system, *sdu);
@@ -109,7 +109,7 @@ impl Order {
                 })?;
                 if broken {
                     // Its two ends may be in different states of the conversation.
-                    client = TrialClient::open(self.route(node, &self.control))?;
+                    client = TrialClient::open(self.target(node, &self.control))?;
                 }
             }
         }
@@ -125,7 +125,7 @@ impl Order {
     ) -> Result<Trial, Failure> {
         let via = match &system.means {
             Means::Flow(way) => {
-                client.carry_over(Some(self.route(node, way)));
+                client.carry_over(Some(self.target(node, way)));
                 Via::Flow {
                     ticket: client.ticket(),
                 }
@@ -150,17 +150,17 @@ impl Order {
             interval_ns: 0,
             pin: None,
         };
-        client.run(&job, &mut |_| {})
+        Ok(client.run(&job, &mut |_| {})?)
     }
 
-    fn route(&self, node: &Node, way: &Way) -> Route {
-        Route {
+    fn target(&self, node: &Node, way: &Way) -> Target {
+        Target {
             node: node.clone(),
             local: AppName::new("carina.bench").expect("the name is short plain text"),
             remote: self.peer.clone(),
             dif: Some(way.dif.clone()),
             spec: way.spec,
-            patience: Duration::ZERO,
+            wait: Duration::ZERO,
         }
     }
 }

@@ -3,12 +3,14 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use carina_measure::figure;
+use carina_measure::results::{Metric, Results, Row};
+use carina_measure::table::{Table, short, size};
+
 use super::{Case, Found};
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
-use crate::report::rows::{Metric, Results, Row};
-use crate::report::table::{Table, short, size};
-use crate::report::{figure, print_line};
+use crate::report::print_line;
 
 /// Prints everything, as JSON or as text, and writes files when there is a directory for them.
 ///

@@ -1,8 +1,7 @@
 //! Goals, and whether a measurement has met them.
 
+use carina_measure::results::{Metric, Results};
 use serde::Serialize;
-
-use crate::report::rows::{Metric, Results};
 
 /// A goal beside what was measured.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -3,10 +3,9 @@
 
 use carina_api::DifName;
 use carina_api::control::{IpcpInfo, N1Info, N1State, RibObject};
+use carina_measure::table::Table;
 use serde::Serialize;
 use serde_json::Value;
-
-use crate::report::table::Table;
 
 /// An N-1 flow of a member, or an N-1 DIF of it in which there is none.
 #[derive(Debug, PartialEq, Eq, Serialize)]

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use carina_api::DifName;
 use carina_api::control::RibObject;
+use carina_measure::table::Table;
 use serde::Serialize;
 
 use super::show::ago_text;
 use crate::Shared;
 use crate::failure::{Attempt, Outcome};
-use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
 /// Options of `carina dif map`.

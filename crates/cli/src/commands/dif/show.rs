@@ -5,13 +5,13 @@ use std::fmt::Write;
 
 use carina_api::control::{Client, ClientError, RibObject};
 use carina_api::{DifName, ErrorCode};
+use carina_measure::table::Table;
 use serde_json::{Map, Value};
 
 use super::below;
 use crate::Shared;
 use crate::commands::rib::objects_table;
 use crate::failure::{Attempt, Failure, Outcome};
-use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
 /// Options of `carina dif show`.

@@ -8,12 +8,12 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use carina_api::control::{Client, ClientError, RibObject, RibWrite};
+use carina_measure::table::Table;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused};
-use crate::report::table::Table;
 use crate::report::{print_json, print_line};
 
 /// A member, and what became of the write.

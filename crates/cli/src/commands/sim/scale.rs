@@ -3,14 +3,14 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use carina_measure::results::machine;
+use carina_measure::table::{Table, short};
 use carina_sim::scale::{Arrangement, Progress, Report, Size, measure};
 use serde::Serialize;
 
 use super::figure;
 use crate::Shared;
 use crate::failure::{Outcome, failed, usage};
-use crate::report::rows::machine;
-use crate::report::table::{Table, short};
 use crate::report::{print_json, print_line, progress};
 
 /// Options of `carina sim scale`.

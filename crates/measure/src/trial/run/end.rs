@@ -14,24 +14,24 @@ use std::time::{Duration, Instant};
 
 use carina_sys::monotonic_ns;
 
-use crate::carriage::{Arrival, Carriage, FOR_EVER};
-use crate::failure::{Failure, failed};
+use crate::transport::{Arrival, FOR_EVER, Transport};
+use crate::trial::error::TrialError;
 use crate::trial::job::{Ending, Job};
 
 /// A flow on which nothing has moved for so long after the end time has stalled.
 pub const STALL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 3000 });
 /// How long after the end time SDUs that still come are waited for.
 pub const DRAIN: Duration = Duration::from_millis(if cfg!(test) { 1000 } else { 10_000 });
-/// A receiver of a lossy carriage takes such a silence for the end.
+/// A receiver of a lossy transport takes such a silence for the end.
 pub const LOSSY_SILENCE: Duration = Duration::from_millis(500);
-/// A lossy carriage that has been silent for so long when the end time comes has stalled.
+/// A lossy transport that has been silent for so long when the end time comes has stalled.
 const LULL: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 1000 });
 /// A silence of this length does not count as time of receiving when the end follows it.
 const LOSSY_PAUSE: Duration = Duration::from_millis(20);
 /// How many times the mean gap between SDUs is still no silence.
 const GAPS_MAX: f64 = 10.0;
 /// A receiver gives up when the first SDU does not come in this time.
-const FIRST_SDU_PATIENCE: Duration = Duration::from_secs(5);
+const FIRST_SDU_WAIT: Duration = Duration::from_secs(5);
 
 /// What follows an SDU.
 pub enum Next {
@@ -48,7 +48,7 @@ pub struct Limits {
     pub end: Option<Instant>,
     /// The same on the monotonic clock in nanoseconds; far away where there is none.
     pub end_ns: u64,
-    /// Silence on a lossy carriage that is the end.
+    /// Silence on a lossy transport that is the end.
     silence: Duration,
 }
 
@@ -85,36 +85,40 @@ impl Limits {
 
     /// Sends one SDU; says whether it went before the end time.
     #[inline]
-    pub fn send<C: Carriage>(&self, carriage: &mut C, sdu: &[u8]) -> Result<bool, Failure> {
+    pub fn send<C: Transport>(&self, transport: &mut C, sdu: &[u8]) -> Result<bool, TrialError> {
         match self.end {
-            Some(end) => carriage.send_until(sdu, end),
-            None => carriage.send(sdu).map(|()| true),
+            Some(end) => Ok(transport.send_until(sdu, end)?),
+            None => Ok(transport.send(sdu).map(|()| true)?),
         }
     }
 
     /// Waits for the next SDU or the end.
     #[inline]
-    pub fn next<C: Carriage>(&self, carriage: &mut C, buffer: &mut [u8]) -> Result<Next, Failure> {
-        let limit = match (carriage.is_lossy(), self.end) {
+    pub fn next<C: Transport>(
+        &self,
+        transport: &mut C,
+        buffer: &mut [u8],
+    ) -> Result<Next, TrialError> {
+        let limit = match (transport.is_lossy(), self.end) {
             (true, _) => LOSSY_PAUSE,
             (false, Some(_)) => STALL,
             (false, None) => FOR_EVER,
         };
-        match carriage.recv(buffer, limit)? {
+        match transport.recv(buffer, limit)? {
             Arrival::Sdu(len) => Ok(Next::Sdu(len)),
             Arrival::End => Ok(Next::End(Instant::now(), Ending::Finished)),
-            Arrival::Idle if carriage.is_lossy() => self.hush(carriage, buffer, limit),
-            Arrival::Idle => self.stall(carriage, buffer, limit),
+            Arrival::Idle if transport.is_lossy() => self.hush(transport, buffer, limit),
+            Arrival::Idle => self.stall(transport, buffer, limit),
         }
     }
 
-    /// Nothing came over a carriage that loses nothing for `waited`.
-    fn stall<C: Carriage>(
+    /// Nothing came over a transport that loses nothing for `waited`.
+    fn stall<C: Transport>(
         &self,
-        carriage: &mut C,
+        transport: &mut C,
         buffer: &mut [u8],
         waited: Duration,
-    ) -> Result<Next, Failure> {
+    ) -> Result<Next, TrialError> {
         let mut limit = waited;
         loop {
             let now = Instant::now();
@@ -125,7 +129,7 @@ impl Limits {
                     return Ok(Next::End(since.max(end), Ending::Stalled));
                 }
             }
-            match carriage.recv(buffer, limit)? {
+            match transport.recv(buffer, limit)? {
                 Arrival::Sdu(len) => return Ok(Next::Sdu(len)),
                 Arrival::End => return Ok(Next::End(Instant::now(), Ending::Finished)),
                 Arrival::Idle => {}
@@ -133,18 +137,18 @@ impl Limits {
         }
     }
 
-    /// Nothing came over a lossy carriage for `waited`. The word of the end may be lost or come
+    /// Nothing came over a lossy transport for `waited`. The word of the end may be lost or come
     /// late: the end then was when silence began, unless that was long before the end time.
-    fn hush<C: Carriage>(
+    fn hush<C: Transport>(
         &self,
-        carriage: &mut C,
+        transport: &mut C,
         buffer: &mut [u8],
         waited: Duration,
-    ) -> Result<Next, Failure> {
+    ) -> Result<Next, TrialError> {
         let now = Instant::now();
         let began = now.checked_sub(waited).unwrap_or(now);
         let until = self.end.unwrap_or(now).max(now) + self.silence;
-        match carriage.recv(buffer, until.saturating_duration_since(now))? {
+        match transport.recv(buffer, until.saturating_duration_since(now))? {
             Arrival::Sdu(len) => Ok(Next::Sdu(len)),
             Arrival::End => Ok(Next::End(began, Ending::Finished)),
             Arrival::Idle => Ok(match self.end {
@@ -159,23 +163,24 @@ impl Limits {
     /// Waits for the first SDU.
     ///
     /// # Errors
-    /// The carriage broke, or nothing came at all over one that loses nothing and has no end time.
-    pub fn first<C: Carriage>(&self, carriage: &mut C, buffer: &mut [u8]) -> Result<Next, Failure> {
+    /// The transport broke, or nothing came at all over one that loses nothing and has no end time.
+    pub fn first<C: Transport>(
+        &self,
+        transport: &mut C,
+        buffer: &mut [u8],
+    ) -> Result<Next, TrialError> {
         let now = Instant::now();
-        let patience = match self.end {
+        let wait = match self.end {
             Some(end) => (end + STALL).saturating_duration_since(now),
             None => Duration::ZERO,
         };
-        match carriage.recv(buffer, patience.max(FIRST_SDU_PATIENCE))? {
+        match transport.recv(buffer, wait.max(FIRST_SDU_WAIT))? {
             Arrival::Sdu(len) => Ok(Next::Sdu(len)),
             Arrival::End => Ok(Next::End(now, Ending::Finished)),
-            Arrival::Idle if carriage.is_lossy() || self.end.is_some() => {
+            Arrival::Idle if transport.is_lossy() || self.end.is_some() => {
                 Ok(Next::End(now, Ending::Stalled))
             }
-            Arrival::Idle => Err(failed(format!(
-                "no SDU came within {} s of the start",
-                FIRST_SDU_PATIENCE.as_secs()
-            ))),
+            Arrival::Idle => Err(TrialError::NothingCame(FIRST_SDU_WAIT)),
         }
     }
 }

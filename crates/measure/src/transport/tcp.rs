@@ -4,8 +4,8 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use super::{Arrival, Carriage};
-use crate::failure::{Attempt, Failure, failed};
+use super::error::{Attempt, TransportError};
+use super::{Arrival, Transport};
 
 const LENGTH_BYTES: usize = 4;
 /// Bytes asked of the kernel at once; a stream reader that asks for single messages is slower.
@@ -13,7 +13,7 @@ const READ_BYTES: usize = 256 << 10;
 
 /// A TCP connection without Nagle's delay.
 #[derive(Debug)]
-pub struct TcpCarriage {
+pub struct TcpTransport {
     stream: TcpStream,
     input: Vec<u8>,
     start: usize,
@@ -21,12 +21,12 @@ pub struct TcpCarriage {
     limit: Duration,
 }
 
-impl TcpCarriage {
+impl TcpTransport {
     /// Carries SDUs over a connection.
     ///
     /// # Errors
     /// The connection is gone.
-    pub fn new(stream: TcpStream) -> Result<Self, Failure> {
+    pub fn new(stream: TcpStream) -> Result<Self, TransportError> {
         stream.set_nodelay(true).attempt("setting TCP_NODELAY")?;
         let limit = Duration::from_secs(1);
         stream
@@ -43,7 +43,7 @@ impl TcpCarriage {
     }
 
     /// Reads until `want` bytes are buffered; `Ok(Some(_))` says why they are not.
-    fn fill(&mut self, want: usize, limit: Duration) -> Result<Option<Arrival>, Failure> {
+    fn fill(&mut self, want: usize, limit: Duration) -> Result<Option<Arrival>, TransportError> {
         if limit != self.limit {
             self.stream
                 .set_read_timeout(Some(limit))
@@ -59,7 +59,7 @@ impl TcpCarriage {
             }
             match self.stream.read(&mut self.input[self.end..]) {
                 Ok(0) if self.start == self.end => return Ok(Some(Arrival::End)),
-                Ok(0) => return Err(failed("the TCP connection ended within an SDU")),
+                Ok(0) => return Err(TransportError::CutShort),
                 Ok(len) => self.end += len,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     return Ok(Some(Arrival::Idle));
@@ -72,9 +72,12 @@ impl TcpCarriage {
     }
 }
 
-impl Carriage for TcpCarriage {
-    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
-        let length = u32::try_from(sdu.len()).attempt("an SDU on TCP")?;
+impl Transport for TcpTransport {
+    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError> {
+        let length = u32::try_from(sdu.len()).map_err(|_| TransportError::SduTooLarge {
+            bytes: sdu.len(),
+            fits: u32::MAX as usize,
+        })?;
         let head = length.to_le_bytes();
         // One call for both: two would be two segments.
         let mut sent = loop {
@@ -98,7 +101,7 @@ impl Carriage for TcpCarriage {
             .attempt("sending on TCP")
     }
 
-    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError> {
         if let Some(none) = self.fill(LENGTH_BYTES, limit)? {
             return Ok(none);
         }
@@ -106,10 +109,10 @@ impl Carriage for TcpCarriage {
         length.copy_from_slice(&self.input[self.start..self.start + LENGTH_BYTES]);
         let len = u32::from_le_bytes(length) as usize;
         if len > buffer.len() {
-            let fits = buffer.len();
-            return Err(failed(format!(
-                "an SDU of {len} bytes where at most {fits} fit"
-            )));
+            return Err(TransportError::SduTooLarge {
+                bytes: len,
+                fits: buffer.len(),
+            });
         }
         if let Some(none) = self.fill(LENGTH_BYTES + len, limit)? {
             return Ok(none);
@@ -123,7 +126,7 @@ impl Carriage for TcpCarriage {
         Ok(Arrival::Sdu(len))
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
+    fn finish(&mut self) -> Result<(), TransportError> {
         self.stream
             .shutdown(Shutdown::Write)
             .attempt("finishing TCP")

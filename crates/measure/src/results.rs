@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::table::{Table, short, size};
-use crate::measure::summary::Summary;
+use crate::summary::Summary;
 
 /// What is measured. The name is the name in JSON.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

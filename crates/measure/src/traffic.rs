@@ -1,9 +1,56 @@
 //! The shape of generated traffic: how large SDUs are and when they leave.
 
-use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
-use super::random::Random;
+use serde::{Deserialize, Serialize};
+
+use crate::random::Random;
+
+/// A text that is not the traffic parameter it should be; a message says what would be one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseError {
+    /// No distribution of SDU sizes.
+    #[error("`{0}` is not an SDU size: give 1400, uniform:64..1500 or exponential:500")]
+    Sizes(String),
+    /// The bounds of a distribution are in the wrong order.
+    #[error("the lower bound {low} is above the upper one, {high}")]
+    Bounds {
+        /// The lower bound in bytes.
+        low: u64,
+        /// The upper bound in bytes.
+        high: u64,
+    },
+    /// SDUs of so many bytes are beyond [`SDU_MAX`].
+    #[error("SDUs of {0} bytes; the largest have {SDU_MAX}")]
+    TooLarge(u64),
+    /// A part of a text is wrong.
+    #[error("`{text}`: {reason}")]
+    In {
+        /// The whole text.
+        text: String,
+        /// What is wrong in it.
+        reason: Box<ParseError>,
+    },
+    /// No number of bytes.
+    #[error("`{0}` is not a size in bytes from 0 to {SDU_MAX} (k and M work)")]
+    Bytes(String),
+    /// No range of sizes.
+    #[error("`{0}` is not a sweep: give FROM..TO:STEP, for example 0..4000:250")]
+    Sweep(String),
+    /// No distribution of gaps between SDUs.
+    #[error("`{0}` is not a distribution of arrivals: give constant or poisson")]
+    Arrivals(String),
+    /// No share.
+    #[error("{0:?} is not a share: give for example 1% or 0.01")]
+    Share(String),
+    /// A share below 0 or above 100 %.
+    #[error("{0} is not between 0 and 100 %")]
+    ShareRange(String),
+    /// No rate.
+    #[error("`{0}` is not a rate: give for example 500pps, 10kpps or 100Mbit")]
+    Rate(String),
+}
 
 /// The largest SDU the tools generate, in bytes.
 pub const SDU_MAX: u64 = 64 << 20;
@@ -56,21 +103,17 @@ impl Sizes {
     ///
     /// # Errors
     /// Bounds the wrong way round, or SDUs larger than `SDU_MAX`.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), ParseError> {
         let (low, high) = match *self {
             Self::Fixed(size) => (size, size),
             Self::Uniform { low, high } => (low, high),
             Self::Exponential { mean } => (mean, mean.saturating_mul(10)),
         };
         if low > high {
-            return Err(format!(
-                "the lower bound {low} is above the upper one, {high}"
-            ));
+            return Err(ParseError::Bounds { low, high });
         }
         if high > SDU_MAX {
-            return Err(format!(
-                "SDUs of {high} bytes; the most there is is {SDU_MAX}"
-            ));
+            return Err(ParseError::TooLarge(high));
         }
         Ok(())
     }
@@ -86,38 +129,37 @@ impl Sizes {
 }
 
 impl FromStr for Sizes {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, ParseError> {
         let sizes = match text.split_once(':') {
             None => Self::Fixed(bytes(text)?),
             Some(("fixed", size)) => Self::Fixed(bytes(size)?),
             Some(("uniform", range)) => {
-                let (low, high) = range.split_once("..").ok_or_else(|| wrong_sizes(text))?;
+                let (low, high) = range
+                    .split_once("..")
+                    .ok_or_else(|| ParseError::Sizes(text.to_owned()))?;
                 Self::Uniform {
                     low: bytes(low)?,
                     high: bytes(high)?,
                 }
             }
             Some(("exponential", mean)) => Self::Exponential { mean: bytes(mean)? },
-            Some(_) => return Err(wrong_sizes(text)),
+            Some(_) => return Err(ParseError::Sizes(text.to_owned())),
         };
-        sizes
-            .check()
-            .map_err(|reason| format!("`{text}`: {reason}"))?;
+        sizes.check().map_err(|reason| ParseError::In {
+            text: text.to_owned(),
+            reason: Box::new(reason),
+        })?;
         Ok(sizes)
     }
-}
-
-fn wrong_sizes(text: &str) -> String {
-    format!("`{text}` is no SDU size: give 1400, uniform:64..1500 or exponential:500")
 }
 
 /// Reads a number of bytes with an optional `k` or `M` (1024 and 1024²).
 ///
 /// # Errors
 /// Anything else, or more than `SDU_MAX`.
-pub fn bytes(text: &str) -> Result<u64, String> {
+pub fn bytes(text: &str) -> Result<u64, ParseError> {
     let (number, scale) = match text.strip_suffix(['k', 'K']) {
         Some(number) => (number, 1 << 10),
         None => text
@@ -130,7 +172,7 @@ pub fn bytes(text: &str) -> Result<u64, String> {
         .and_then(|value| value.checked_mul(scale));
     value
         .filter(|value| *value <= SDU_MAX)
-        .ok_or_else(|| format!("`{text}` is no size in bytes from 0 to {SDU_MAX} (k and M work)"))
+        .ok_or_else(|| ParseError::Bytes(text.to_owned()))
 }
 
 /// A range of SDU sizes to go through: `0..4000:250`.
@@ -138,10 +180,10 @@ pub fn bytes(text: &str) -> Result<u64, String> {
 pub struct Sweep(pub Vec<u64>);
 
 impl FromStr for Sweep {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no sweep: give FROM..TO:STEP, for example 0..4000:250");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = || ParseError::Sweep(text.to_owned());
         let (from, rest) = text.split_once("..").ok_or_else(wrong)?;
         let (to, step) = rest.split_once(':').ok_or_else(wrong)?;
         let (from, to, step) = (bytes(from)?, bytes(to)?, bytes(step)?);
@@ -153,7 +195,7 @@ impl FromStr for Sweep {
 }
 
 /// When SDUs leave, given a rate in SDUs per second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Arrivals {
     /// At equal distances.
@@ -163,6 +205,9 @@ pub enum Arrivals {
 }
 
 impl Arrivals {
+    /// The words of [`Arrivals::from_str`].
+    pub const WORDS: [&str; 2] = ["constant", "poisson"];
+
     /// The gap before the next SDU, in nanoseconds, for a mean gap in nanoseconds.
     pub fn gap_ns(self, mean_ns: f64, random: &mut Random) -> f64 {
         match self {
@@ -172,19 +217,31 @@ impl Arrivals {
     }
 }
 
+impl FromStr for Arrivals {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match text {
+            "constant" => Ok(Self::Constant),
+            "poisson" => Ok(Self::Poisson),
+            _ => Err(ParseError::Arrivals(text.to_owned())),
+        }
+    }
+}
+
 /// Reads a share: `1%` or `0.01`.
 ///
 /// # Errors
 /// A text that is no number, or one beyond 100 %.
-pub fn share(text: &str) -> Result<f64, String> {
-    let wrong = || format!("{text:?} is no share; 1% or 0.01 are");
+pub fn share(text: &str) -> Result<f64, ParseError> {
+    let wrong = || ParseError::Share(text.to_owned());
     let value = match text.strip_suffix('%') {
         Some(percent) => percent.trim().parse::<f64>().map_err(|_| wrong())? / 100.0,
         None => text.parse().map_err(|_| wrong())?,
     };
     match (0.0..=1.0).contains(&value) {
         true => Ok(value),
-        false => Err(format!("{text} is not between 0 and 100 %")),
+        false => Err(ParseError::ShareRange(text.to_owned())),
     }
 }
 
@@ -209,10 +266,10 @@ impl Rate {
 }
 
 impl FromStr for Rate {
-    type Err = String;
+    type Err = ParseError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no rate: give for example 500pps, 10kpps or 100Mbit");
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let wrong = || ParseError::Rate(text.to_owned());
         let (head, bits) = match text.strip_suffix("bit") {
             Some(head) => (head, true),
             None => (text.strip_suffix("pps").ok_or_else(wrong)?, false),

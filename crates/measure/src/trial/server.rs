@@ -11,16 +11,16 @@ use carina_sys::{accept_seqpacket, listen_seqpacket};
 
 use super::client::on_own_thread;
 use super::control::Control;
-use super::job::{Direction, Job, Message, Seen, VERSION, Via};
+use super::error::TrialError;
+use super::job::{Direction, Job, Message, SideReport, VERSION, Via};
 use super::run;
-use crate::carriage::Carriage;
-use crate::carriage::bare::BareCarriage;
-use crate::carriage::flow::FlowCarriage;
-use crate::carriage::tcp::TcpCarriage;
-use crate::carriage::udp::UdpCarriage;
-use crate::carriage::unix::UnixCarriage;
-use crate::failure::{Attempt, Failure, failed};
-use crate::report::progress;
+use crate::transport::Transport;
+use crate::transport::bare::BareTransport;
+use crate::transport::error::Attempt;
+use crate::transport::flow::FlowTransport;
+use crate::transport::tcp::TcpTransport;
+use crate::transport::udp::UdpTransport;
+use crate::transport::unix::UnixTransport;
 
 /// How long a client may take between two steps of a job.
 const STEP: Duration = Duration::from_secs(20);
@@ -29,32 +29,38 @@ const BETWEEN_JOBS: Duration = Duration::from_secs(24 * 3600);
 /// Data flows that may wait for their job; more are refused.
 const WAITING_FLOWS_MAX: usize = 64;
 
-/// What the server tells of a job while it runs.
-pub enum Note<'a> {
+/// What a server reports while it serves.
+pub enum Event<'a> {
     /// A job begins.
     Begin(&'a Job),
     /// An interval of it has passed.
-    Interval(&'a Seen),
+    Interval(&'a SideReport),
     /// It has ended.
-    End(&'a Job, &'a Seen),
+    End(&'a Job, &'a SideReport),
+    /// A client's flow failed; other clients are served on.
+    Failed(&'a TrialError),
 }
 
-/// What hears of the notes of all jobs.
-pub type Listener = dyn Fn(Note<'_>) + Send + Sync;
+/// Receives the events of all jobs, from the threads that do them.
+pub type Listener = dyn Fn(Event<'_>) + Send + Sync;
 
 /// What clients may ask for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub enum Scope {
     /// Jobs over flows.
     Flows,
     /// Everything that a bench needs: sockets, files and addresses of this system. Only for a
     /// server that its own bench has started.
-    Bench,
+    Bench(SetAddress),
 }
+
+/// Gives the network card with a certain driver an address, as in `set("e1000", "10.77.1.2/24")`.
+pub type SetAddress =
+    fn(driver: &str, address: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// Data flows that have arrived and wait for the job with their ticket.
 #[derive(Default)]
-struct Desk {
+struct WaitingFlows {
     flows: Mutex<BTreeMap<u64, Flow>>,
     arrived: Condvar,
 }
@@ -69,8 +75,8 @@ pub fn serve(
     once: bool,
     scope: Scope,
     listener: Arc<Listener>,
-) -> Result<(), Failure> {
-    let desk = Arc::new(Desk::default());
+) -> Result<(), TrialError> {
+    let waiting = Arc::new(WaitingFlows::default());
     let done = Arc::new(std::sync::atomic::AtomicBool::new(false));
     loop {
         if once && done.load(std::sync::atomic::Ordering::Acquire) {
@@ -83,16 +89,16 @@ pub fn serve(
         let Some(request) = request else { continue };
         let flow = match registration.accept_request(&request) {
             Ok(flow) => flow,
-            // The client gave up between asking and being accepted: its loss.
+            // The client gave up before it was accepted.
             Err(carina_client::Error::Refused(_)) => continue,
-            Err(error) => return Err(error).attempt("accepting a flow"),
+            Err(error) => return Ok(Err(error).attempt("accepting a flow")?),
         };
-        let (desk, listener, done) = (desk.clone(), listener.clone(), done.clone());
+        let (waiting, listener, done) = (waiting.clone(), listener.clone(), done.clone());
         std::thread::spawn(move || {
-            let was_control = match attend(flow, &desk, scope, &*listener) {
+            let was_control = match serve_flow(flow, &waiting, scope, &*listener) {
                 Ok(was_control) => was_control,
-                Err(failure) => {
-                    progress(format!("carina: a client failed: {failure}"));
+                Err(error) => {
+                    listener(Event::Failed(&error));
                     true
                 }
             };
@@ -101,65 +107,72 @@ pub fn serve(
     }
 }
 
-/// Finds out what a flow is for and serves it; says whether it was a control channel.
-fn attend(flow: Flow, desk: &Desk, scope: Scope, listener: &Listener) -> Result<bool, Failure> {
+/// Reads what a flow is for and serves it; returns whether it was a control channel.
+fn serve_flow(
+    flow: Flow,
+    waiting: &WaitingFlows,
+    scope: Scope,
+    listener: &Listener,
+) -> Result<bool, TrialError> {
     let mut control = Control::new(flow);
-    match control.hear(STEP)? {
+    match control.receive(STEP)? {
         Some(Message::Control { version: VERSION }) => {
-            converse(&mut control, desk, scope, listener)?;
+            serve_control(&mut control, waiting, scope, listener)?;
             Ok(true)
         }
         Some(Message::Control { version }) => {
             let reason = format!("version {version} of perf was asked; this is version {VERSION}");
-            control.say(&Message::Refused(reason))?;
+            control.send(&Message::Refused(reason))?;
             Ok(true)
         }
-        Some(Message::Data { ticket }) => desk.put(ticket, control.into_flow()).map(|()| false),
-        Some(other) => Err(failed(format!("a flow began with {other:?}"))),
+        Some(Message::Data { ticket }) => waiting.put(ticket, control.into_flow()).map(|()| false),
+        Some(other) => Err(TrialError::OutOfTurn(Box::new(other))),
         None => Ok(false),
     }
 }
 
-fn converse(
+fn serve_control(
     control: &mut Control,
-    desk: &Desk,
+    waiting: &WaitingFlows,
     scope: Scope,
     listener: &Listener,
-) -> Result<(), Failure> {
-    while let Some(message) = control.hear(BETWEEN_JOBS)? {
+) -> Result<(), TrialError> {
+    while let Some(message) = control.receive(BETWEEN_JOBS)? {
         let outcome = match message {
-            Message::Job(job) if scope == Scope::Flows && !matches!(job.via, Via::Flow { .. }) => {
-                Err(failed("this server measures flows only"))
+            Message::Job(job)
+                if matches!(scope, Scope::Flows) && !matches!(job.via, Via::Flow { .. }) =>
+            {
+                Err(TrialError::FlowsOnly)
             }
-            Message::Network { .. } if scope == Scope::Flows => {
-                Err(failed("this server sets no addresses"))
-            }
-            Message::Job(job) => perform(control, &job, desk, listener).map(Message::Report),
-            Message::Network { driver, address } => {
-                crate::bench::guest_network::set_address(&driver, &address).map(|()| Message::Done)
-            }
-            other => Err(failed(format!("out of turn: {other:?}"))),
+            Message::Job(job) => perform(control, &job, waiting, listener).map(Message::Report),
+            Message::Network { driver, address } => match scope {
+                Scope::Flows => Err(TrialError::NoAddresses),
+                Scope::Bench(set_address) => set_address(&driver, &address)
+                    .map(|()| Message::Done)
+                    .map_err(TrialError::Address),
+            },
+            other => Err(TrialError::OutOfTurn(Box::new(other))),
         };
-        let answer = outcome.unwrap_or_else(|failure| Message::Refused(failure.to_string()));
-        control.say(&answer)?;
+        let answer = outcome.unwrap_or_else(|error| Message::Refused(error.to_string()));
+        control.send(&answer)?;
     }
     Ok(())
 }
 
-/// The server's end of a carriage before the client has connected.
+/// The server's end of a transport before the client has connected.
 enum Opening {
     Flow(u64),
     Udp(UdpSocket),
     Tcp(TcpListener),
     Unix(OwnedFd),
-    Bare(BareCarriage),
+    Bare(BareTransport),
 }
 
-fn open(via: &Via) -> Result<(Opening, Option<SocketAddr>), Failure> {
+fn open(via: &Via) -> Result<(Opening, Option<SocketAddr>), TrialError> {
     Ok(match via {
         Via::Flow { ticket } => (Opening::Flow(*ticket), None),
         Via::Udp { server, .. } => {
-            let (socket, local) = UdpCarriage::bind(*server)?;
+            let (socket, local) = UdpTransport::bind(*server)?;
             (Opening::Udp(socket), Some(local))
         }
         Via::Tcp { server } => {
@@ -175,86 +188,84 @@ fn open(via: &Via) -> Result<(Opening, Option<SocketAddr>), Failure> {
             let listener = listen_seqpacket(path).attempt("listening on a Unix socket")?;
             (Opening::Unix(listener), None)
         }
-        Via::Bare { path } => (Opening::Bare(BareCarriage::open(path, false)?), None),
+        Via::Bare { path } => (Opening::Bare(BareTransport::open(path, false)?), None),
     })
 }
 
 fn perform(
     control: &mut Control,
     job: &Job,
-    desk: &Desk,
+    waiting: &WaitingFlows,
     listener: &Listener,
-) -> Result<Seen, Failure> {
-    job.sizes.check().map_err(failed)?;
+) -> Result<SideReport, TrialError> {
+    job.sizes.check()?;
     let (opening, at) = open(&job.via)?;
-    control.say(&Message::Opened(at))?;
-    let client = match control.hear(STEP)? {
+    control.send(&Message::Opened(at))?;
+    let client = match control.receive(STEP)? {
         Some(Message::Connected(client)) => client,
-        Some(other) => return Err(failed(format!("out of turn: {other:?}"))),
-        None => return Err(failed("the client left before it connected")),
+        Some(other) => return Err(TrialError::OutOfTurn(Box::new(other))),
+        None => return Err(TrialError::ClientLeft),
     };
     match opening {
         Opening::Flow(ticket) => {
-            let flow = desk.take(ticket, STEP)?;
-            carry(control, FlowCarriage::new(flow), job, listener)
+            let flow = waiting.take(ticket, STEP)?;
+            run_job(control, FlowTransport::new(flow), job, listener)
         }
         Opening::Udp(socket) => {
-            let mut client = client.ok_or_else(|| failed("the client did not say its address"))?;
+            let mut client = client.ok_or(TrialError::NoAddress)?;
             let through = match job.via {
                 Via::Udp { through, .. } => through,
                 _ => None,
             };
             client.set_ip(through.unwrap_or(client.ip()));
-            let mut carriage = UdpCarriage::connect(socket, client)?;
+            let mut transport = UdpTransport::connect(socket, client)?;
             if through.is_some() {
-                carriage = carriage.call()?;
+                transport = transport.call()?;
             }
-            carry(control, carriage, job, listener)
+            run_job(control, transport, job, listener)
         }
         Opening::Tcp(tcp) => {
             let (stream, _) = tcp.accept().attempt("accepting TCP")?;
-            carry(control, TcpCarriage::new(stream)?, job, listener)
+            run_job(control, TcpTransport::new(stream)?, job, listener)
         }
         Opening::Unix(unix) => {
             let socket = accept_seqpacket(&unix).attempt("accepting a Unix socket")?;
-            carry(control, UnixCarriage::new(socket)?, job, listener)
+            run_job(control, UnixTransport::new(socket)?, job, listener)
         }
-        Opening::Bare(bare) => carry(control, bare, job, listener),
+        Opening::Bare(bare) => run_job(control, bare, job, listener),
     }
 }
 
-fn carry<C: Carriage + Send>(
+fn run_job<C: Transport + Send>(
     control: &mut Control,
-    mut carriage: C,
+    mut transport: C,
     job: &Job,
     listener: &Listener,
-) -> Result<Seen, Failure> {
-    control.say(&Message::Go)?;
-    listener(Note::Begin(job));
-    let mut tell = |seen: &Seen| listener(Note::Interval(seen));
+) -> Result<SideReport, TrialError> {
+    control.send(&Message::Go)?;
+    listener(Event::Begin(job));
+    let mut on_interval = |seen: &SideReport| listener(Event::Interval(seen));
     let seen = on_own_thread(job.pin.map(|pin| pin[1]), || match job.direction {
-        Direction::Forward => run::receive(&mut carriage, job, &mut tell),
-        Direction::Reverse => run::send(&mut carriage, job),
-        Direction::Echo => run::reflect(&mut carriage, job),
+        Direction::Forward => run::receive(&mut transport, job, &mut on_interval),
+        Direction::Reverse => run::send(&mut transport, job),
+        Direction::Echo => run::reflect(&mut transport, job),
     })?;
-    listener(Note::End(job, &seen));
+    listener(Event::End(job, &seen));
     Ok(seen)
 }
 
-impl Desk {
-    fn put(&self, ticket: u64, flow: Flow) -> Result<(), Failure> {
+impl WaitingFlows {
+    fn put(&self, ticket: u64, flow: Flow) -> Result<(), TrialError> {
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
         if flows.len() >= WAITING_FLOWS_MAX {
-            return Err(failed(format!(
-                "{WAITING_FLOWS_MAX} data flows already wait for a job"
-            )));
+            return Err(TrialError::WaitingFlows(WAITING_FLOWS_MAX));
         }
         flows.insert(ticket, flow);
         self.arrived.notify_all();
         Ok(())
     }
 
-    fn take(&self, ticket: u64, limit: Duration) -> Result<Flow, Failure> {
+    fn take(&self, ticket: u64, limit: Duration) -> Result<Flow, TrialError> {
         let deadline = Instant::now() + limit;
         let mut flows = self.flows.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
@@ -263,7 +274,7 @@ impl Desk {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return Err(failed("the client's data flow did not arrive"));
+                return Err(TrialError::NoDataFlow);
             }
             let waited = self.arrived.wait_timeout(flows, left);
             flows = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -1,11 +1,16 @@
 //! Durations on the command line: `250us`, `10ms`, `1.5s`, `2m`; a bare number is seconds.
 
+/// A text that is not a duration.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a duration: give for example 250us, 10ms, 1.5s or 2m")]
+pub struct DurationError(String);
+
 /// Reads a duration, in nanoseconds.
 ///
 /// # Errors
 /// A text that is not a non-negative number with one of the units `ns`, `us`, `ms`, `s`, `m`.
-pub fn parse_ns(text: &str) -> Result<u64, String> {
-    let wrong = || format!("`{text}` is not a duration: give for example 250us, 10ms, 1.5s or 2m");
+pub fn parse_ns(text: &str) -> Result<u64, DurationError> {
+    let wrong = || DurationError(text.to_owned());
     let split = text
         .find(|c: char| c.is_ascii_alphabetic())
         .unwrap_or(text.len());
@@ -40,7 +45,10 @@ mod tests {
     #[test]
     fn nonsense_is_refused_with_an_example() {
         for text in ["", "ten", "-1s", "5h", "NaN", "1e300s"] {
-            assert!(parse_ns(text).is_err_and(|e| e.contains("10ms")), "{text}");
+            assert!(
+                parse_ns(text).is_err_and(|e| e.to_string().contains("10ms")),
+                "{text}"
+            );
         }
     }
 }

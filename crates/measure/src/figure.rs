@@ -1,14 +1,13 @@
 //! The goodput figure: a line with confidence bars for each system and direction.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use plotters::coord::Shift;
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
-use super::rows::{Metric, Results, Row};
-use crate::failure::{Failure, failed};
-use crate::measure::summary::regression;
+use crate::results::{Metric, Results, Row};
+use crate::summary::regression;
 
 /// Draws goodput over SDU size for sizes up to `sdu_max` bytes as an SVG file.
 ///
@@ -17,34 +16,58 @@ use crate::measure::summary::regression;
 ///
 /// # Errors
 /// Results without goodput rows, or a file that cannot be written.
-pub fn draw(results: &Results, sdu_max: u64, title: &str, path: &Path) -> Result<(), Failure> {
+pub fn draw(results: &Results, sdu_max: u64, title: &str, path: &Path) -> Result<(), FigureError> {
     let wanted = |row: &&Row| row.metric == Metric::GoodputMbps && row.sdu <= sdu_max;
     let rows: Vec<&Row> = results.rows.iter().filter(wanted).collect();
     let top = rows.iter().map(|r| r.mean + r.ci95).fold(0.0, f64::max);
     if rows.is_empty() || top <= 0.0 {
-        return Err(failed(
-            "no goodput was measured, so there is nothing to draw",
-        ));
+        return Err(FigureError::NoGoodput);
     }
     let area = SVGBackend::new(path, (960, 600)).into_drawing_area();
     draw_on(&area, &rows, (sdu_max as f64, top), title)
-        .and_then(|()| area.present().map_err(|e| e.to_string()))
-        .map_err(|reason| failed(format!("drawing {}: {reason}", path.display())))
+        .and_then(|()| area.present())
+        .map_err(|source| FigureError::Draw {
+            path: path.to_owned(),
+            source,
+        })
 }
+
+/// Why a figure was not drawn.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FigureError {
+    /// The results hold no goodput at the sizes of the figure.
+    #[error("no goodput was measured, so there is nothing to draw")]
+    NoGoodput,
+    /// The file could not be written.
+    #[error("drawing {}: {source}", path.display())]
+    Draw {
+        /// The file.
+        path: PathBuf,
+        /// What the drawing library said.
+        source: DrawError,
+    },
+}
+
+/// An error of the drawing library.
+type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type Chart<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
 
-fn draw_on(area: &Area<'_>, rows: &[&Row], limit: (f64, f64), title: &str) -> Result<(), String> {
-    let text = |e: DrawingAreaErrorKind<std::io::Error>| e.to_string();
-    area.fill(&WHITE).map_err(text)?;
+fn draw_on(
+    area: &Area<'_>,
+    rows: &[&Row],
+    limit: (f64, f64),
+    title: &str,
+) -> Result<(), DrawError> {
+    area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 20))
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(72)
-        .build_cartesian_2d(0.0..limit.0 * 1.02, 0.0..limit.1 * 1.08)
-        .map_err(text)?;
+        .build_cartesian_2d(0.0..limit.0 * 1.02, 0.0..limit.1 * 1.08)?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
@@ -52,8 +75,7 @@ fn draw_on(area: &Area<'_>, rows: &[&Row], limit: (f64, f64), title: &str) -> Re
         .y_desc("goodput, Mbit/s")
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&|y| format!("{y:.0}"))
-        .draw()
-        .map_err(text)?;
+        .draw()?;
     let mut lines: Vec<(&str, &str)> = rows
         .iter()
         .map(|r| (r.system.as_str(), r.case.as_str()))
@@ -66,7 +88,7 @@ fn draw_on(area: &Area<'_>, rows: &[&Row], limit: (f64, f64), title: &str) -> Re
             .copied()
             .filter(|r| r.system == system && r.case == case)
             .collect();
-        draw_line(&mut chart, &points, index, &format!("{system}, {case}")).map_err(text)?;
+        draw_line(&mut chart, &points, index, &format!("{system}, {case}"))?;
     }
     chart
         .configure_series_labels()
@@ -74,7 +96,6 @@ fn draw_on(area: &Area<'_>, rows: &[&Row], limit: (f64, f64), title: &str) -> Re
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK)
         .draw()
-        .map_err(text)
 }
 
 /// Colours that remain apart for colour-blind readers (Okabe and Ito, 2008).
@@ -93,7 +114,7 @@ fn draw_line(
     rows: &[&Row],
     index: usize,
     label: &str,
-) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+) -> Result<(), DrawError> {
     let colour = COLOURS[index % COLOURS.len()];
     let mut points: Vec<(f64, f64)> = rows.iter().map(|r| (r.sdu as f64, r.mean)).collect();
     points.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -127,7 +148,7 @@ fn draw_line(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::rows::Samples;
+    use crate::results::Samples;
 
     #[test]
     fn figure_names_every_line_and_is_svg() {

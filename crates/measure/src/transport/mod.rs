@@ -1,9 +1,10 @@
 //! What carries SDUs in a measurement: a flow, or one of the systems it is compared with.
 //!
-//! Every carriage moves whole messages and is driven by the same loops, so that the systems of a
+//! Every transport moves whole messages and is driven by the same loops, so that the systems of a
 //! bench differ in nothing else.
 
 pub mod bare;
+pub(crate) mod error;
 pub mod flow;
 pub mod tcp;
 pub mod udp;
@@ -11,13 +12,13 @@ pub mod unix;
 
 use std::time::{Duration, Instant};
 
-use crate::failure::Failure;
+pub use self::error::TransportError;
 
-/// A limit that is none. A carriage that loses nothing says by itself when it breaks, and need not
-/// look at the clock for each SDU.
+/// A limit that stands for no limit. A reliable transport reports by itself when it breaks, and
+/// need not look at the clock for each SDU.
 pub const FOR_EVER: Duration = Duration::from_secs(3600);
 
-/// What [`Carriage::recv`] found.
+/// What [`Transport::recv`] found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Arrival {
     /// An SDU of this many bytes is in the buffer.
@@ -29,34 +30,34 @@ pub enum Arrival {
 }
 
 /// Two directions of whole messages between two processes.
-pub trait Carriage {
+pub trait Transport {
     /// Sends one SDU; waits while there is no room.
     ///
     /// # Errors
     /// The other side has gone, or the SDU is too large.
-    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure>;
+    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError>;
 
-    /// Sends as [`Carriage::send`] does, but waits no longer than `until` where the carriage can
+    /// Sends as [`Transport::send`] does, but waits no longer than `until` where the transport can
     /// stall; says whether the SDU was sent.
     ///
     /// # Errors
-    /// As for [`Carriage::send`].
+    /// As for [`Transport::send`].
     #[inline]
-    fn send_until(&mut self, sdu: &[u8], _until: Instant) -> Result<bool, Failure> {
+    fn send_until(&mut self, sdu: &[u8], _until: Instant) -> Result<bool, TransportError> {
         self.send(sdu).map(|()| true)
     }
 
     /// Receives one SDU; waits up to `limit` for it.
     ///
     /// # Errors
-    /// The carriage broke, or the SDU is larger than the buffer.
-    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure>;
+    /// The transport broke, or the SDU is larger than the buffer.
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError>;
 
     /// Says that no more SDUs come from this side; the other side sees [`Arrival::End`].
     ///
     /// # Errors
     /// The other side has gone.
-    fn finish(&mut self) -> Result<(), Failure>;
+    fn finish(&mut self) -> Result<(), TransportError>;
 
     /// Whether SDUs may be lost on the way, so that a missing answer is no fault.
     fn is_lossy(&self) -> bool {

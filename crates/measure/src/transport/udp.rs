@@ -1,16 +1,16 @@
-//! SDUs as UDP datagrams: they may be lost, and the end is said by a special datagram.
+//! SDUs as UDP datagrams: they may be lost, and a special datagram marks the end.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
-use super::{Arrival, Carriage};
-use crate::failure::{Attempt, Failure, failed};
+use super::error::{Attempt, TransportError};
+use super::{Arrival, Transport};
 
 /// The largest payload of a UDP datagram over IPv4.
 pub const UDP_SDU_MAX: u64 = 65_507;
 
-/// Says that no more comes. Its length is no multiple of anything the benches send.
+/// Says that no more comes. No bench sends SDUs of its length.
 const END: &[u8] = b"carina bench: no more SDUs";
 /// The first datagram of a side that cannot be reached before it has sent.
 const CALL: &[u8] = b"carina bench: here I am";
@@ -18,24 +18,24 @@ const CALL: &[u8] = b"carina bench: here I am";
 const CALL_AGAIN: Duration = Duration::from_millis(200);
 /// How often it is sent at most.
 const CALLS: u32 = 50;
-/// How often the end is said, since each can be lost.
+/// How often the end is repeated, since each datagram can be lost.
 const END_REPEATS: usize = 2;
 /// Time between them, in which a queue that was full can empty.
 const END_GAP: Duration = Duration::from_millis(25);
 
 /// A connected UDP socket.
 #[derive(Debug)]
-pub struct UdpCarriage {
+pub struct UdpTransport {
     socket: UdpSocket,
     limit: Duration,
 }
 
-impl UdpCarriage {
+impl UdpTransport {
     /// Binds a socket of the given address, any port, and returns it with its address.
     ///
     /// # Errors
     /// The address is not of this system.
-    pub fn bind(address: IpAddr) -> Result<(UdpSocket, SocketAddr), Failure> {
+    pub fn bind(address: IpAddr) -> Result<(UdpSocket, SocketAddr), TransportError> {
         let socket = UdpSocket::bind((address, 0)).attempt(format!("binding UDP to {address}"))?;
         let local = socket
             .local_addr()
@@ -47,7 +47,7 @@ impl UdpCarriage {
     ///
     /// # Errors
     /// There is no route.
-    pub fn connect(socket: UdpSocket, to: SocketAddr) -> Result<Self, Failure> {
+    pub fn connect(socket: UdpSocket, to: SocketAddr) -> Result<Self, TransportError> {
         socket
             .connect(to)
             .attempt(format!("connecting UDP to {to}"))?;
@@ -62,7 +62,7 @@ impl UdpCarriage {
     ///
     /// # Errors
     /// There is no route, or no answer.
-    pub fn call(mut self) -> Result<Self, Failure> {
+    pub fn call(mut self) -> Result<Self, TransportError> {
         let mut datagram = [0; CALL.len()];
         for _ in 0..CALLS {
             self.socket.send(CALL).attempt("sending a first datagram")?;
@@ -70,15 +70,15 @@ impl UdpCarriage {
                 return Ok(self);
             }
         }
-        Err(failed("the other side does not answer first datagrams"))
+        Err(TransportError::NoAnswer)
     }
 
-    /// Waits for the first datagram of a side that [`UdpCarriage::call`]s, connects to it and
+    /// Waits for the first datagram of a side that [`UdpTransport::call`]s, connects to it and
     /// answers.
     ///
     /// # Errors
     /// None comes.
-    pub fn await_call(socket: UdpSocket) -> Result<Self, Failure> {
+    pub fn await_call(socket: UdpSocket) -> Result<Self, TransportError> {
         socket
             .set_read_timeout(Some(CALL_AGAIN * CALLS))
             .attempt("setting a UDP timeout")?;
@@ -88,14 +88,14 @@ impl UdpCarriage {
                 .recv_from(&mut datagram)
                 .attempt("waiting for the other side's first datagram")?;
             if &datagram[..len] == CALL {
-                let carriage = Self::connect(socket, from)?;
-                carriage.socket.send(CALL).attempt("answering a call")?;
-                return Ok(carriage);
+                let transport = Self::connect(socket, from)?;
+                transport.socket.send(CALL).attempt("answering a call")?;
+                return Ok(transport);
             }
         }
     }
 
-    fn take(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Taken, Failure> {
+    fn take(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Taken, TransportError> {
         if limit != self.limit {
             self.socket
                 .set_read_timeout(Some(limit))
@@ -123,9 +123,9 @@ enum Taken {
     Idle,
 }
 
-impl Carriage for UdpCarriage {
+impl Transport for UdpTransport {
     #[inline]
-    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
+    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError> {
         loop {
             match self.socket.send(sdu) {
                 Ok(_) => return Ok(()),
@@ -138,20 +138,20 @@ impl Carriage for UdpCarriage {
     }
 
     #[inline]
-    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError> {
         loop {
             return Ok(match self.take(buffer, limit)? {
                 Taken::Sdu(len) => Arrival::Sdu(len),
                 Taken::End => Arrival::End,
                 Taken::Idle => Arrival::Idle,
-                // One that was repeated before its answer came.
+                // A call that was repeated before its answer arrived.
                 Taken::Call => continue,
             });
         }
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
-        // The other side may have left already, which is what was to be said.
+    fn finish(&mut self) -> Result<(), TransportError> {
+        // An error means that the other side has left already: it needs no end.
         let _ = self.socket.send(END);
         for _ in 0..END_REPEATS {
             std::thread::sleep(END_GAP);

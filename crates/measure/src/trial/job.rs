@@ -5,11 +5,11 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::measure::sequence::Tally;
-use crate::measure::summary::Summary;
-use crate::measure::traffic::{Arrivals, Rate, Sizes};
+use crate::sequence::Tally;
+use crate::summary::Summary;
+use crate::traffic::{Arrivals, Rate, Sizes};
 
-/// Who sends to whom.
+/// The direction in which SDUs go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Direction {
@@ -60,7 +60,7 @@ pub enum Via {
 /// One measurement.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// Who sends to whom.
+    /// The direction in which SDUs go.
     pub direction: Direction,
     /// What carries the SDUs.
     pub via: Via,
@@ -88,22 +88,22 @@ pub struct Job {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ending {
-    /// In good order: the sender said that it had finished, and the receiver heard it.
+    /// The sender finished, and the receiver saw the end.
     #[default]
     Finished,
-    /// A sender: the flow had taken nothing for some time when the end time came. On a slow way
-    /// that is only a long queue; the receiver knows.
+    /// A sender: the flow had taken nothing for some time when the end time came. On a slow path
+    /// that is only a long queue; the receiver's ending decides.
     HeldBack,
-    /// A receiver: the end time had passed, and neither an SDU nor the end came any more.
+    /// A receiver: after the end time neither an SDU nor the end came any more.
     Stalled,
     /// A receiver: SDUs still came one by one long after the end time.
     Late,
 }
 
-/// What one side saw. The sender's and the receiver's fields are both there; what does not apply
-/// is zero.
+/// What one side saw. Both the sender's and the receiver's fields are present; those that do not
+/// apply are zero.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Seen {
+pub struct SideReport {
     /// SDUs sent.
     pub sent: u64,
     /// Bytes in them.
@@ -129,7 +129,7 @@ pub struct Seen {
     pub ending: Ending,
 }
 
-impl Seen {
+impl SideReport {
     /// Bits of SDU content received per second, in 10⁶; 0 when nothing was timed.
     pub fn goodput_mbps(&self) -> f64 {
         if self.elapsed_ns == 0 {
@@ -163,14 +163,14 @@ pub enum Message {
     },
     /// The client asks for a measurement.
     Job(Job),
-    /// The server waits for the carriage; the address where there is one.
+    /// The server waits for the transport; the address where there is one.
     Opened(Option<SocketAddr>),
-    /// The client has its end of the carriage; its address where there is one.
+    /// The client has its end of the transport; its address where there is one.
     Connected(Option<SocketAddr>),
     /// The server has its end as well.
     Go,
     /// What the server saw.
-    Report(Seen),
+    Report(SideReport),
     /// The server could not do what was asked.
     Refused(String),
     /// The client asks the server to set an address of the NIC with the given driver.

@@ -4,18 +4,18 @@ use std::time::{Duration, Instant};
 
 use carina_client::{Error, Flow, FlowReceiver, FlowSender};
 
-use super::{Arrival, Carriage, FOR_EVER};
-use crate::failure::{Attempt, Failure, failed};
+use super::error::{Attempt, TransportError};
+use super::{Arrival, FOR_EVER, Transport};
 
 /// A flow whose sending half can be finished on its own.
 #[derive(Debug)]
-pub struct FlowCarriage {
+pub struct FlowTransport {
     sender: Option<FlowSender>,
     receiver: FlowReceiver,
     is_lossy: bool,
 }
 
-impl FlowCarriage {
+impl FlowTransport {
     /// Carries SDUs over `flow`.
     pub fn new(flow: Flow) -> Self {
         let is_lossy = flow.info().spec.max_loss > 0;
@@ -28,26 +28,26 @@ impl FlowCarriage {
     }
 
     #[inline]
-    fn sender(&mut self) -> Result<&mut FlowSender, Failure> {
+    fn sender(&mut self) -> Result<&mut FlowSender, TransportError> {
         let sender = self.sender.as_mut();
-        sender.ok_or_else(|| failed("sending after the end"))
+        sender.ok_or(TransportError::Finished)
     }
 }
 
-impl Carriage for FlowCarriage {
+impl Transport for FlowTransport {
     #[inline]
-    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
+    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError> {
         self.sender()?.send(sdu).attempt("sending on the flow")
     }
 
     #[inline]
-    fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, Failure> {
+    fn send_until(&mut self, sdu: &[u8], until: Instant) -> Result<bool, TransportError> {
         let sent = self.sender()?.send_until(sdu, until);
         sent.attempt("sending on the flow")
     }
 
     #[inline]
-    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError> {
         if limit >= FOR_EVER {
             return match self.receiver.recv(buffer) {
                 Ok(len) => Ok(Arrival::Sdu(len)),
@@ -61,7 +61,7 @@ impl Carriage for FlowCarriage {
         }
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
+    fn finish(&mut self) -> Result<(), TransportError> {
         // Dropping the sending half closes its ring; the peer drains what is queued first.
         self.sender = None;
         Ok(())
@@ -72,7 +72,7 @@ impl Carriage for FlowCarriage {
     }
 }
 
-fn ended(error: Error) -> Result<Arrival, Failure> {
+fn ended(error: Error) -> Result<Arrival, TransportError> {
     match error {
         Error::Closed => Ok(Arrival::End),
         other => Err(other).attempt("receiving on the flow"),

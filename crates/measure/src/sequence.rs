@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How far back a late SDU is still told apart from a duplicate.
+/// How far back a late SDU is still distinguished from a duplicate.
 const WINDOW: u64 = 65_536;
 
 /// Remembers the last `WINDOW` sequence numbers and counts what went wrong.
@@ -24,14 +24,20 @@ pub struct Tally {
     pub reordered: u64,
 }
 
-impl SequenceTracker {
-    /// Expects sequence number 0 first.
-    pub fn new() -> Self {
+impl Default for SequenceTracker {
+    fn default() -> Self {
         Self {
             next: 0,
             seen: vec![0; (WINDOW / 64) as usize],
             tally: Tally::default(),
         }
+    }
+}
+
+impl SequenceTracker {
+    /// Expects sequence number 0 first.
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Takes the sequence number of an arrived SDU.
@@ -110,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn late_and_repeated_sdus_are_told_apart() {
+    fn late_and_repeated_sdus_are_distinguished() {
         let expected = Tally {
             distinct: 5,
             duplicates: 2,

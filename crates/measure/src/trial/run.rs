@@ -1,4 +1,4 @@
-//! The loops that send, receive and echo. They are the same for every carriage.
+//! The loops that send, receive and echo. They are the same for every transport.
 
 mod end;
 
@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use carina_sys::{CpuClock, ask_for_short_slices, cpu_time_ns, monotonic_ns};
 
 use self::end::{LOSSY_SILENCE, Limits, Next, STALL};
-use super::job::{Ending, Job, Seen};
+use super::error::TrialError;
+use super::job::{Ending, Job, SideReport};
 use super::payload::{NUMBERED_BYTES_MIN, Payload, number};
-use crate::carriage::{Arrival, Carriage, FOR_EVER};
-use crate::failure::{Failure, failed};
-use crate::measure::random::Random;
-use crate::measure::sequence::SequenceTracker;
-use crate::measure::summary::Summary;
+use crate::random::Random;
+use crate::sequence::SequenceTracker;
+use crate::summary::Summary;
+use crate::transport::{Arrival, FOR_EVER, Transport};
 
 pub use self::end::DRAIN;
 
@@ -22,13 +22,13 @@ const HELD_BACK: Duration = Duration::from_secs(1);
 /// SDUs between two looks at the clock, at most: so many that the looks cost nothing, few enough
 /// that a flow which slows down has its end time.
 const LOOK_EVERY_MAX: u32 = 256;
-/// How long an echo client waits for an answer on a lossy carriage before it counts a loss.
+/// How long an echo client waits for an answer on a lossy transport before it counts a loss.
 const LOSSY_ANSWER: Duration = Duration::from_millis(250);
 /// Answers kept for percentiles; later ones replace a random earlier one.
 const RTT_SAMPLES_MAX: usize = 1 << 20;
 
-/// What a receiver tells of the last interval: SDUs and bytes so far, and the time so far.
-pub type Tell<'a> = &'a mut dyn FnMut(&Seen);
+/// Called when an interval of the job is over, with SDUs, bytes and time so far.
+pub type OnInterval<'a> = &'a mut dyn FnMut(&SideReport);
 
 /// Looks at the clock only as often as it takes to see a millisecond pass: a look costs as much
 /// as a short SDU.
@@ -107,11 +107,11 @@ impl Pace {
     }
 }
 
-/// Sends the SDUs of a job and finishes the carriage.
+/// Sends the SDUs of a job and finishes the transport.
 ///
 /// # Errors
-/// The carriage broke.
-pub fn send<C: Carriage>(carriage: &mut C, job: &Job) -> Result<Seen, Failure> {
+/// The transport broke.
+pub fn send<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport, TrialError> {
     let mut payload = Payload::new(job.sizes.max(), job.verify);
     let mut random = Random::new(job.seed);
     let cpu = cpu_time_ns(CpuClock::Process);
@@ -119,7 +119,7 @@ pub fn send<C: Carriage>(carriage: &mut C, job: &Job) -> Result<Seen, Failure> {
     let start = monotonic_ns();
     let mut pace = Pace::new(job, start);
     let mut ticker = Ticker::new(start);
-    let mut seen = Seen::default();
+    let mut seen = SideReport::default();
     let mut sent_at = start;
     while pace.wait(job, &mut random, &limits) {
         if let Some(now) = ticker.tick() {
@@ -129,7 +129,7 @@ pub fn send<C: Carriage>(carriage: &mut C, job: &Job) -> Result<Seen, Failure> {
             }
         }
         let size = job.sizes.draw(&mut random);
-        if !limits.send(carriage, payload.sdu(seen.sent, size))? {
+        if !limits.send(transport, payload.sdu(seen.sent, size))? {
             let waited = monotonic_ns().saturating_sub(sent_at);
             if waited >= HELD_BACK.as_nanos() as u64 {
                 seen.ending = Ending::HeldBack;
@@ -142,27 +142,31 @@ pub fn send<C: Carriage>(carriage: &mut C, job: &Job) -> Result<Seen, Failure> {
             break;
         }
     }
-    carriage.finish()?;
+    transport.finish()?;
     seen.elapsed_ns = monotonic_ns() - start;
     seen.cpu_ns = cpu_time_ns(CpuClock::Process) - cpu;
     Ok(seen)
 }
 
-/// Receives the SDUs of a job until the sender has finished, or until it is no longer waited for.
+/// Receives the SDUs of a job until the sender has finished or the time to wait for it is over.
 ///
 /// # Errors
-/// The carriage broke, or nothing came at all over one that loses nothing and has no end time.
-pub fn receive<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Result<Seen, Failure> {
+/// The transport broke, or nothing came at all over one that loses nothing and has no end time.
+pub fn receive<C: Transport>(
+    transport: &mut C,
+    job: &Job,
+    on_interval: OnInterval<'_>,
+) -> Result<SideReport, TrialError> {
     let mut buffer = vec![0; job.sizes.max().max(64)];
     let checker = Payload::new(0, job.verify);
     let mut tracker = SequenceTracker::new();
     let cpu = cpu_time_ns(CpuClock::Process);
     let limits = Limits::of(job);
-    let mut seen = Seen::default();
+    let mut seen = SideReport::default();
     let mut numbered = false;
-    let mut arrived = match limits.first(carriage, &mut buffer)? {
+    let mut arrived = match limits.first(transport, &mut buffer)? {
         Next::Sdu(len) => len,
-        Next::End(_, ending) => return Ok(Seen { ending, ..seen }),
+        Next::End(_, ending) => return Ok(SideReport { ending, ..seen }),
     };
     let (start, start_ns) = (Instant::now(), monotonic_ns());
     let first_bytes = arrived as u64;
@@ -180,13 +184,13 @@ pub fn receive<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Resu
         seen.received += 1;
         seen.received_bytes += arrived as u64;
         if let Some(now_ns) = ticker.tick() {
-            reports.make(&mut seen, now_ns - start_ns, tell);
+            reports.make(&mut seen, now_ns - start_ns, on_interval);
             if limits.is_late(now_ns) {
                 seen.ending = Ending::Late;
                 break Instant::now();
             }
         }
-        match limits.next(carriage, &mut buffer)? {
+        match limits.next(transport, &mut buffer)? {
             Next::Sdu(len) => arrived = len,
             Next::End(at, ending) => {
                 seen.ending = ending;
@@ -201,7 +205,7 @@ pub fn receive<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Resu
     Ok(seen)
 }
 
-/// What is told of intervals while a measurement runs; times in nanoseconds.
+/// When interval reports of a measurement are due, in nanoseconds from its start.
 struct Reports {
     every_ns: u64,
     next_ns: u64,
@@ -215,13 +219,13 @@ impl Reports {
         }
     }
 
-    /// Tells of the last interval if it is over.
+    /// Reports the last interval if it is over.
     #[inline]
-    fn make(&mut self, seen: &mut Seen, elapsed_ns: u64, tell: Tell<'_>) {
+    fn make(&mut self, seen: &mut SideReport, elapsed_ns: u64, on_interval: OnInterval<'_>) {
         if self.every_ns > 0 && elapsed_ns >= self.next_ns {
             self.next_ns += self.every_ns;
             seen.elapsed_ns = elapsed_ns;
-            tell(seen);
+            on_interval(seen);
         }
     }
 }
@@ -232,8 +236,12 @@ const SLICE_NS: u64 = 100_000;
 /// Sends each SDU and waits for it to come back, one at a time.
 ///
 /// # Errors
-/// The carriage broke, or an answer is not what was sent.
-pub fn ping<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Result<Seen, Failure> {
+/// The transport broke, or an answer is not what was sent.
+pub fn ping<C: Transport>(
+    transport: &mut C,
+    job: &Job,
+    on_interval: OnInterval<'_>,
+) -> Result<SideReport, TrialError> {
     // Whatever carries the SDUs: what is timed is the round trip, not the wait for a processor.
     let _ = ask_for_short_slices(SLICE_NS);
     let mut payload = Payload::new(job.sizes.max(), job.verify);
@@ -241,7 +249,7 @@ pub fn ping<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Result<
     let mut buffer = vec![0; job.sizes.max().max(64)];
     let mut random = Random::new(job.seed);
     let mut times_us = Vec::new();
-    let mut seen = Seen::default();
+    let mut seen = SideReport::default();
     let cpu = cpu_time_ns(CpuClock::Process);
     let limits = Limits::of(job);
     let start = monotonic_ns();
@@ -253,14 +261,14 @@ pub fn ping<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Result<
             before = monotonic_ns();
         }
         let size = job.sizes.draw(&mut random);
-        if !limits.send(carriage, payload.sdu(seen.sent, size))? {
+        if !limits.send(transport, payload.sdu(seen.sent, size))? {
             seen.ending = Ending::Stalled;
             break;
         }
         let asked = seen.sent;
         seen.sent += 1;
         seen.sent_bytes += size as u64;
-        let answer = answer(carriage, &mut buffer, (asked, size), &limits)?;
+        let answer = answer(transport, &mut buffer, (asked, size), &limits)?;
         // The clock is read once per round: the end of one is the beginning of the next.
         let now = monotonic_ns();
         match answer {
@@ -278,13 +286,13 @@ pub fn ping<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Result<
             }
         }
         before = now;
-        reports.make(&mut seen, now - start, tell);
+        reports.make(&mut seen, now - start, on_interval);
         let late = job.duration_ns > 0 && now - start >= job.duration_ns;
         if late || seen.sent == job.count {
             break;
         }
     }
-    carriage.finish()?;
+    transport.finish()?;
     seen.elapsed_ns = monotonic_ns() - start;
     seen.timed_bytes = seen.received_bytes;
     seen.cpu_ns = cpu_time_ns(CpuClock::Process) - cpu;
@@ -292,28 +300,28 @@ pub fn ping<C: Carriage>(carriage: &mut C, job: &Job, tell: Tell<'_>) -> Result<
     Ok(seen)
 }
 
-/// What came of a question.
+/// The outcome of one round of an echo.
 enum Answer {
     /// The SDU, of this length.
     Sdu(usize),
-    /// It was lost, as it may be on a lossy carriage.
+    /// It was lost, as it may be on a lossy transport.
     Lost,
     /// It did not come, and the end time is over.
     Stalled,
 }
 
 /// Waits for the answer to SDU `asked` of `size` bytes.
-fn answer<C: Carriage>(
-    carriage: &mut C,
+fn answer<C: Transport>(
+    transport: &mut C,
     buffer: &mut [u8],
     (asked, size): (u64, usize),
     limits: &Limits,
-) -> Result<Answer, Failure> {
-    let is_lossy = carriage.is_lossy();
+) -> Result<Answer, TrialError> {
+    let is_lossy = transport.is_lossy();
     loop {
         let next = match is_lossy {
-            false => limits.next(carriage, buffer)?,
-            true => match carriage.recv(buffer, LOSSY_ANSWER)? {
+            false => limits.next(transport, buffer)?,
+            true => match transport.recv(buffer, LOSSY_ANSWER)? {
                 Arrival::Sdu(len) => Next::Sdu(len),
                 Arrival::End => Next::End(Instant::now(), Ending::Finished),
                 Arrival::Idle => return Ok(Answer::Lost),
@@ -327,10 +335,13 @@ fn answer<C: Carriage>(
                     && number(&buffer[..len]) != Some(asked) => {}
             Next::Sdu(len) if len == size => return Ok(Answer::Sdu(len)),
             Next::Sdu(len) => {
-                return Err(failed(format!("sent {size} bytes, the answer has {len}")));
+                return Err(TrialError::AnswerLength {
+                    sent: size,
+                    received: len,
+                });
             }
             Next::End(_, Ending::Finished) => {
-                return Err(failed("the server closed before it answered"));
+                return Err(TrialError::ClosedEarly);
             }
             Next::End(..) => return Ok(Answer::Stalled),
         }
@@ -349,30 +360,30 @@ fn keep(times: &mut Vec<f64>, time: f64, nth: u64, random: &mut Random) {
     }
 }
 
-/// Sends every SDU back until the client has finished, or is no longer waited for.
+/// Sends every SDU back until the client has finished or has been silent for too long.
 ///
 /// # Errors
-/// The carriage broke.
-pub fn reflect<C: Carriage>(carriage: &mut C, job: &Job) -> Result<Seen, Failure> {
+/// The transport broke.
+pub fn reflect<C: Transport>(transport: &mut C, job: &Job) -> Result<SideReport, TrialError> {
     // Whatever carries the SDUs: what is timed is the round trip, not the wait for a processor.
     let _ = ask_for_short_slices(SLICE_NS);
     let mut buffer = vec![0; job.sizes.max().max(64)];
-    let mut seen = Seen::default();
+    let mut seen = SideReport::default();
     let cpu = cpu_time_ns(CpuClock::Process);
-    // The client stops waiting a little after the end time; only then its silence is the end.
+    // The client may be silent until a little after the end time; a longer silence is the end.
     let limits = Limits::of(job);
-    let limit = match (carriage.is_lossy(), limits.end) {
+    let limit = match (transport.is_lossy(), limits.end) {
         (true, _) => 4 * LOSSY_SILENCE,
         (false, Some(_)) => 2 * STALL,
         (false, None) => FOR_EVER,
     };
     let start = monotonic_ns();
     loop {
-        match carriage.recv(&mut buffer, limit)? {
+        match transport.recv(&mut buffer, limit)? {
             Arrival::Sdu(len) => {
                 seen.received += 1;
                 seen.received_bytes += len as u64;
-                if !limits.send(carriage, &buffer[..len])? {
+                if !limits.send(transport, &buffer[..len])? {
                     seen.ending = Ending::HeldBack;
                     break;
                 }
@@ -380,7 +391,7 @@ pub fn reflect<C: Carriage>(carriage: &mut C, job: &Job) -> Result<Seen, Failure
                 seen.sent_bytes += len as u64;
             }
             Arrival::Idle if limits.end.is_some() && !limits.is_over(monotonic_ns()) => {}
-            Arrival::Idle if carriage.is_lossy() => break,
+            Arrival::Idle if transport.is_lossy() => break,
             Arrival::Idle => {
                 seen.ending = Ending::Stalled;
                 break;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use carina_ring::bare::{BareArrival, BareReceiver, BareSender, bare_region_bytes};
 
-use super::{Arrival, Carriage};
-use crate::failure::{Attempt, Failure, failed};
+use super::error::{Attempt, TransportError};
+use super::{Arrival, Transport};
 
 /// Bytes of each ring: as many as a flow has by default, so that caches see the same.
 const CAPACITY: usize = 1 << 20;
@@ -17,39 +17,39 @@ const SPINS: u32 = 4096;
 /// The longest pause before a look at an empty ring, in spins.
 const PAUSE_SPINS_MAX: u32 = 127;
 /// A peer that takes nothing for so long has died.
-const PEER_PATIENCE: Duration = Duration::from_secs(20);
+const PEER_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Two bare rings, one in each direction. Both ends spin.
 #[derive(Debug)]
-pub struct BareCarriage {
+pub struct BareTransport {
     sender: BareSender,
     receiver: BareReceiver,
     pause: u32,
 }
 
-impl BareCarriage {
+impl BareTransport {
     /// Makes the memory at `path`, zeroed.
     ///
     /// # Errors
     /// What the system says of the file.
-    pub fn create(path: &Path) -> Result<(), Failure> {
+    pub fn create(path: &Path) -> Result<(), TransportError> {
         let mut options = OpenOptions::new();
         let options = options.write(true).create(true).truncate(true);
-        let file = options.open(path).attempt(path.display())?;
+        let file = options.open(path).attempt(path.display().to_string())?;
         file.set_len(2 * bare_region_bytes(CAPACITY) as u64)
-            .attempt(path.display())
+            .attempt(path.display().to_string())
     }
 
     /// Maps the memory; one side is the first end, the other is not.
     ///
     /// # Errors
     /// What the system says of the file or the mapping.
-    pub fn open(path: &Path, first: bool) -> Result<Self, Failure> {
+    pub fn open(path: &Path, first: bool) -> Result<Self, TransportError> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .open(path)
-            .attempt(path.display())?;
+            .attempt(path.display().to_string())?;
         let other = bare_region_bytes(CAPACITY) as u64;
         let (out, back) = if first { (0, other) } else { (other, 0) };
         Ok(Self {
@@ -60,7 +60,7 @@ impl BareCarriage {
     }
 }
 
-impl BareCarriage {
+impl BareTransport {
     /// Pauses longer while pauses find more than one message, and not at all in an echo.
     #[inline]
     fn adapt(&mut self) {
@@ -71,9 +71,9 @@ impl BareCarriage {
     }
 }
 
-impl Carriage for BareCarriage {
+impl Transport for BareTransport {
     #[inline]
-    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
+    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError> {
         if self.sender.try_send(sdu) {
             return Ok(());
         }
@@ -85,18 +85,18 @@ impl Carriage for BareCarriage {
                 }
                 std::hint::spin_loop();
             }
-            if start.elapsed() > PEER_PATIENCE {
-                return Err(failed("the peer of the bare ring takes nothing"));
+            if start.elapsed() > PEER_TIMEOUT {
+                return Err(TransportError::PeerStopped);
             }
         }
     }
 
     #[inline]
-    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError> {
         let mut start = None;
         if self.receiver.known_bytes() == 0 {
-            // In step with the sender every message would cost a cache line's way from CPU to CPU.
-            // Where messages come in a stream, a pause lets some gather.
+            // A receiver in step with the sender moves a cache line between CPUs for each message.
+            // A pause lets some messages of a stream gather.
             for _ in 0..self.pause {
                 std::hint::spin_loop();
             }
@@ -118,7 +118,7 @@ impl Carriage for BareCarriage {
         }
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
+    fn finish(&mut self) -> Result<(), TransportError> {
         self.sender.close();
         Ok(())
     }

@@ -1,13 +1,14 @@
-//! The loops over every carriage that needs no node.
+//! The loops over every transport that needs no node.
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
 use super::*;
-use crate::carriage::bare::BareCarriage;
-use crate::carriage::tcp::TcpCarriage;
-use crate::carriage::udp::UdpCarriage;
-use crate::carriage::unix::UnixCarriage;
-use crate::measure::traffic::{Arrivals, Rate};
+use crate::traffic::{Arrivals, Rate};
+use crate::transport::TransportError;
+use crate::transport::bare::BareTransport;
+use crate::transport::tcp::TcpTransport;
+use crate::transport::udp::UdpTransport;
+use crate::transport::unix::UnixTransport;
 use crate::trial::job::{Direction, Via};
 
 fn job(sizes: &str, count: u64) -> Job {
@@ -26,7 +27,7 @@ fn job(sizes: &str, count: u64) -> Job {
     }
 }
 
-fn one_way<C: Carriage + Send>(mut from: C, mut to: C, job: &Job) -> (Seen, Seen) {
+fn one_way<C: Transport + Send>(mut from: C, mut to: C, job: &Job) -> (SideReport, SideReport) {
     std::thread::scope(|scope| {
         let sender = scope.spawn(move || send(&mut from, job).unwrap());
         let received = receive(&mut to, job, &mut |_| {}).unwrap();
@@ -34,7 +35,7 @@ fn one_way<C: Carriage + Send>(mut from: C, mut to: C, job: &Job) -> (Seen, Seen
     })
 }
 
-fn echo<C: Carriage + Send>(mut from: C, mut to: C, job: &Job) -> Seen {
+fn echo<C: Transport + Send>(mut from: C, mut to: C, job: &Job) -> SideReport {
     std::thread::scope(|scope| {
         let server = scope.spawn(move || reflect(&mut to, job).unwrap());
         let seen = ping(&mut from, job, &mut |_| {}).unwrap();
@@ -44,43 +45,46 @@ fn echo<C: Carriage + Send>(mut from: C, mut to: C, job: &Job) -> Seen {
     })
 }
 
-fn unix() -> (UnixCarriage, UnixCarriage) {
+fn unix() -> (UnixTransport, UnixTransport) {
     let (a, b) = carina_sys::socketpair_seqpacket().unwrap();
-    (UnixCarriage::new(a).unwrap(), UnixCarriage::new(b).unwrap())
+    (
+        UnixTransport::new(a).unwrap(),
+        UnixTransport::new(b).unwrap(),
+    )
 }
 
-fn tcp() -> (TcpCarriage, TcpCarriage) {
+fn tcp() -> (TcpTransport, TcpTransport) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (server, _) = listener.accept().unwrap();
     (
-        TcpCarriage::new(client).unwrap(),
-        TcpCarriage::new(server).unwrap(),
+        TcpTransport::new(client).unwrap(),
+        TcpTransport::new(server).unwrap(),
     )
 }
 
-fn udp() -> (UdpCarriage, UdpCarriage) {
+fn udp() -> (UdpTransport, UdpTransport) {
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let (a, at_a) = UdpCarriage::bind(loopback).unwrap();
-    let (b, at_b) = UdpCarriage::bind(loopback).unwrap();
+    let (a, at_a) = UdpTransport::bind(loopback).unwrap();
+    let (b, at_b) = UdpTransport::bind(loopback).unwrap();
     (
-        UdpCarriage::connect(a, at_b).unwrap(),
-        UdpCarriage::connect(b, at_a).unwrap(),
+        UdpTransport::connect(a, at_b).unwrap(),
+        UdpTransport::connect(b, at_a).unwrap(),
     )
 }
 
-fn bare(name: &str) -> (BareCarriage, BareCarriage) {
+fn bare(name: &str) -> (BareTransport, BareTransport) {
     let path = std::env::temp_dir().join(format!("carina-bare-{name}-{}", std::process::id()));
-    BareCarriage::create(&path).unwrap();
+    BareTransport::create(&path).unwrap();
     let ends = (
-        BareCarriage::open(&path, true).unwrap(),
-        BareCarriage::open(&path, false).unwrap(),
+        BareTransport::open(&path, true).unwrap(),
+        BareTransport::open(&path, false).unwrap(),
     );
     std::fs::remove_file(&path).unwrap();
     ends
 }
 
-fn assert_all_arrived(seen: &(Seen, Seen)) {
+fn assert_all_arrived(seen: &(SideReport, SideReport)) {
     let (sent, received) = seen;
     assert_eq!(
         (received.received, received.received_bytes),
@@ -92,7 +96,7 @@ fn assert_all_arrived(seen: &(Seen, Seen)) {
 }
 
 #[test]
-fn sure_carriages_deliver_every_sdu_whole() {
+fn sure_transports_deliver_every_sdu_whole() {
     let job = job("uniform:1..9000", 3000);
     let (a, b) = unix();
     assert_all_arrived(&one_way(a, b, &job));
@@ -142,23 +146,23 @@ fn sender_that_sends_nothing_leaves_an_empty_report() {
     let (mut a, mut b) = unix();
     a.finish().unwrap();
     let seen = receive(&mut b, &job("64", 1), &mut |_| {}).unwrap();
-    assert_eq!(seen, Seen::default());
+    assert_eq!(seen, SideReport::default());
     assert_eq!((seen.goodput_mbps(), seen.sdus_per_s()), (0.0, 0.0));
 }
 
-/// A carriage that takes and gives some SDUs, and then nothing any more.
+/// A transport that takes and gives some SDUs, and then nothing any more.
 struct Stuck {
     takes: u64,
     gives: u64,
     is_lossy: bool,
 }
 
-impl Carriage for Stuck {
-    fn send(&mut self, _sdu: &[u8]) -> Result<(), Failure> {
+impl Transport for Stuck {
+    fn send(&mut self, _sdu: &[u8]) -> Result<(), TransportError> {
         panic!("where there is an end time, nobody waits without it");
     }
 
-    fn send_until(&mut self, _sdu: &[u8], until: Instant) -> Result<bool, Failure> {
+    fn send_until(&mut self, _sdu: &[u8], until: Instant) -> Result<bool, TransportError> {
         if self.takes == 0 {
             std::thread::sleep(until.saturating_duration_since(Instant::now()));
             return Ok(false);
@@ -167,7 +171,7 @@ impl Carriage for Stuck {
         Ok(true)
     }
 
-    fn recv(&mut self, _buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+    fn recv(&mut self, _buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError> {
         assert!(
             limit < FOR_EVER,
             "where there is an end time, nobody waits for ever"
@@ -180,7 +184,7 @@ impl Carriage for Stuck {
         Ok(Arrival::Sdu(8))
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
+    fn finish(&mut self) -> Result<(), TransportError> {
         Ok(())
     }
 
@@ -189,40 +193,40 @@ impl Carriage for Stuck {
     }
 }
 
-/// A job with an end time, over a carriage that stalls after `takes` and `gives` SDUs.
+/// A job with an end time, over a transport that stalls after `takes` and `gives` SDUs.
 fn stuck(takes: u64, gives: u64, is_lossy: bool) -> (Job, Stuck) {
     let mut job = job("8", 0);
     job.verify = false;
     job.duration_ns = 100_000_000;
-    let carriage = Stuck {
+    let transport = Stuck {
         takes,
         gives,
         is_lossy,
     };
-    (job, carriage)
+    (job, transport)
 }
 
 #[test]
-fn sender_on_a_stalled_carriage_has_its_end_time() {
+fn sender_on_a_stalled_transport_has_its_end_time() {
     for is_lossy in [false, true] {
-        let (mut job, mut carriage) = stuck(5, 0, is_lossy);
-        let seen = send(&mut carriage, &job).unwrap();
+        let (mut job, mut transport) = stuck(5, 0, is_lossy);
+        let seen = send(&mut transport, &job).unwrap();
         assert_eq!((seen.sent, seen.ending), (5, Ending::Finished));
         // Held back for longer than a second it says so.
         job.duration_ns = 1_200_000_000;
-        carriage.takes = 5;
-        let seen = send(&mut carriage, &job).unwrap();
+        transport.takes = 5;
+        let seen = send(&mut transport, &job).unwrap();
         assert_eq!((seen.sent, seen.ending), (5, Ending::HeldBack));
     }
 }
 
 #[test]
-fn receiver_of_a_stalled_carriage_reports_what_arrived() {
+fn receiver_of_a_stalled_transport_reports_what_arrived() {
     for (gives, is_lossy) in [(7, false), (0, false), (7, true)] {
-        let (mut job, mut carriage) = stuck(0, gives, is_lossy);
+        let (mut job, mut transport) = stuck(0, gives, is_lossy);
         // So long that the silence before the end time cannot be that of a lost word of the end.
         job.duration_ns = 1_000_000_000;
-        let seen = receive(&mut carriage, &job, &mut |_| {}).unwrap();
+        let seen = receive(&mut transport, &job, &mut |_| {}).unwrap();
         assert_eq!((seen.received, seen.ending), (gives, Ending::Stalled));
     }
 }
@@ -230,15 +234,19 @@ fn receiver_of_a_stalled_carriage_reports_what_arrived() {
 #[test]
 fn receiver_waits_for_slow_sdus_only_so_long() {
     struct Slow;
-    impl Carriage for Slow {
-        fn send(&mut self, _sdu: &[u8]) -> Result<(), Failure> {
+    impl Transport for Slow {
+        fn send(&mut self, _sdu: &[u8]) -> Result<(), TransportError> {
             Ok(())
         }
-        fn recv(&mut self, _buffer: &mut [u8], _limit: Duration) -> Result<Arrival, Failure> {
+        fn recv(
+            &mut self,
+            _buffer: &mut [u8],
+            _limit: Duration,
+        ) -> Result<Arrival, TransportError> {
             std::thread::sleep(Duration::from_millis(20));
             Ok(Arrival::Sdu(8))
         }
-        fn finish(&mut self) -> Result<(), Failure> {
+        fn finish(&mut self) -> Result<(), TransportError> {
             Ok(())
         }
     }
@@ -249,14 +257,14 @@ fn receiver_waits_for_slow_sdus_only_so_long() {
 }
 
 #[test]
-fn echo_over_a_stalled_carriage_has_its_end_time() {
+fn echo_over_a_stalled_transport_has_its_end_time() {
     // No answer, and no room for the question.
     for (takes, gives, rounds) in [(9, 3, 3), (4, 4, 4)] {
-        let (job, mut carriage) = stuck(takes, gives, false);
-        let seen = ping(&mut carriage, &job, &mut |_| {}).unwrap();
+        let (job, mut transport) = stuck(takes, gives, false);
+        let seen = ping(&mut transport, &job, &mut |_| {}).unwrap();
         assert_eq!((seen.received, seen.ending), (rounds, Ending::Stalled));
-        let (job, mut carriage) = stuck(gives, takes, false);
-        let seen = reflect(&mut carriage, &job).unwrap();
+        let (job, mut transport) = stuck(gives, takes, false);
+        let seen = reflect(&mut transport, &job).unwrap();
         assert_eq!(seen.sent, rounds);
         assert_ne!(seen.ending, Ending::Finished);
     }
@@ -264,8 +272,8 @@ fn echo_over_a_stalled_carriage_has_its_end_time() {
 
 #[test]
 fn pace_slower_than_the_end_time_does_not_pass_it() {
-    let (mut job, mut carriage) = stuck(u64::MAX, 0, false);
+    let (mut job, mut transport) = stuck(u64::MAX, 0, false);
     job.rate = Some(Rate::Sdus(0.001));
     // The second SDU would be due after a quarter of an hour.
-    assert_eq!(send(&mut carriage, &job).unwrap().sent, 1);
+    assert_eq!(send(&mut transport, &job).unwrap().sent, 1);
 }

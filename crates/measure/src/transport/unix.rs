@@ -7,32 +7,32 @@ use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
-use super::{Arrival, Carriage};
-use crate::failure::{Attempt, Failure};
+use super::error::{Attempt, TransportError};
+use super::{Arrival, Transport};
 
 /// A connected socket.
 #[derive(Debug)]
-pub struct UnixCarriage {
+pub struct UnixTransport {
     socket: OwnedFd,
     limit: Duration,
 }
 
-impl UnixCarriage {
+impl UnixTransport {
     /// Carries SDUs over a connected socket.
     ///
     /// # Errors
     /// The kernel will not make it a blocking one.
-    pub fn new(socket: OwnedFd) -> Result<Self, Failure> {
+    pub fn new(socket: OwnedFd) -> Result<Self, TransportError> {
         rustix::io::ioctl_fionbio(&socket, false).attempt("making a Unix socket blocking")?;
-        let mut carriage = Self {
+        let mut transport = Self {
             socket,
             limit: Duration::ZERO,
         };
-        carriage.set_limit(Duration::from_secs(1))?;
-        Ok(carriage)
+        transport.set_limit(Duration::from_secs(1))?;
+        Ok(transport)
     }
 
-    fn set_limit(&mut self, limit: Duration) -> Result<(), Failure> {
+    fn set_limit(&mut self, limit: Duration) -> Result<(), TransportError> {
         // A receive timeout in place of poll: one system call per message, as a program would.
         set_socket_timeout(&self.socket, Timeout::Recv, Some(limit))
             .attempt("setting a timeout")?;
@@ -41,9 +41,9 @@ impl UnixCarriage {
     }
 }
 
-impl Carriage for UnixCarriage {
+impl Transport for UnixTransport {
     #[inline]
-    fn send(&mut self, sdu: &[u8]) -> Result<(), Failure> {
+    fn send(&mut self, sdu: &[u8]) -> Result<(), TransportError> {
         loop {
             match send(&self.socket, sdu, SendFlags::NOSIGNAL) {
                 Ok(_) => return Ok(()),
@@ -54,7 +54,7 @@ impl Carriage for UnixCarriage {
     }
 
     #[inline]
-    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, Failure> {
+    fn recv(&mut self, buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError> {
         if limit != self.limit {
             self.set_limit(limit)?;
         }
@@ -70,7 +70,7 @@ impl Carriage for UnixCarriage {
         }
     }
 
-    fn finish(&mut self) -> Result<(), Failure> {
+    fn finish(&mut self) -> Result<(), TransportError> {
         shutdown(&self.socket, Shutdown::Write).attempt("finishing a Unix socket")
     }
 }

@@ -1,8 +1,4 @@
-//! What a command shows: tables for people, JSON for programs, figures for both.
-
-pub mod figure;
-pub mod rows;
-pub mod table;
+//! What a command prints: lines for people, JSON for programs, progress on standard error.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -36,7 +32,7 @@ pub fn print_bytes(bytes: &[u8]) -> Outcome {
     printed(output.write_all(bytes).and_then(|()| output.flush()))
 }
 
-/// What became of writing to standard output: a reader that went away ends a command quietly.
+/// The outcome of a write to standard output: a closed pipe ends a command without a message.
 ///
 /// # Errors
 /// [`Failure::Unread`], or what else there was.
@@ -49,6 +45,6 @@ pub fn printed(result: io::Result<()>) -> Outcome {
 
 /// Prints a progress line on standard error, where it does not disturb `--json`.
 pub fn progress(text: impl Display) {
-    // A closed standard error leaves nobody to tell.
+    // With standard error closed there is nowhere to report this.
     let _ = writeln!(io::stderr(), "{text}");
 }

@@ -3,63 +3,106 @@
 use std::str::FromStr;
 
 use carina_client::FlowSpec;
+use carina_measure::duration::{DurationError, parse_ns};
+use carina_measure::traffic::{ParseError, Rate, share};
 
-use crate::bench::paper::flow_controlled;
-use crate::measure::duration::parse_ns;
-use crate::measure::traffic::{Rate, share};
-
-/// What is asked of a flow: one of three by name, and fields that differ from it.
+/// A flow specification: one of three by name, and fields that differ from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpecArg(pub FlowSpec);
 
 /// The help of an option that takes one.
 pub const SPEC_HELP: &str = "\
 What is asked of the flow: `reliable` (every SDU, once, whole and in order), `unreliable` \
-(whatever there is) or `flow-controlled` (in order, and the receiver is not overrun; what is lost \
-on the way stays lost). Behind it fields that differ: max_sdu_gap=COUNT, max_loss=SHARE, \
+(no requirement) or `flow-controlled` (in order, and the receiver is not overrun; lost SDUs are \
+not sent again). Fields that differ follow: max_sdu_gap=COUNT, max_loss=SHARE, \
 max_delay=TIME, max_jitter=TIME, avg_bandwidth=RATE, in_order=true|false, as in \
-`unreliable,max_sdu_gap=2,max_loss=1%`. A shim over a network offers none that is reliable";
+`unreliable,max_sdu_gap=2,max_loss=1%`. A shim over a network offers no reliable flow";
+
+/// A text that is not a flow specification.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// It begins with none of the three names.
+    #[error("{0:?} is none of reliable, unreliable and flow-controlled")]
+    Name(String),
+    /// A part has no `=`.
+    #[error("{0:?} must be FIELD=VALUE")]
+    NotAField(String),
+    /// A field is wrong.
+    #[error("{field}: {reason}")]
+    In {
+        /// Its name.
+        field: String,
+        /// What is wrong with it.
+        reason: Box<SpecError>,
+    },
+    /// No field has the name.
+    #[error(
+        "there is no such field; there are max_sdu_gap, max_loss, max_delay, max_jitter, \
+         avg_bandwidth and in_order"
+    )]
+    UnknownField,
+    /// No number of SDUs.
+    #[error("{0:?} is neither a number of SDUs nor `any`")]
+    Gap(String),
+    /// A rate in SDUs per second where bits per second are needed.
+    #[error("bits per second are expected, as 10Mbit")]
+    NotBits,
+    /// Neither of the two words.
+    #[error("{0:?} is neither true nor false")]
+    NotABool(String),
+    /// A time beyond what the field holds.
+    #[error("{0} is not between 1us and 4294s")]
+    TimeRange(String),
+    /// No duration.
+    #[error(transparent)]
+    Duration(#[from] DurationError),
+    /// No rate, or no share.
+    #[error(transparent)]
+    Traffic(#[from] ParseError),
+}
 
 impl SpecArg {
-    /// Nothing may be missing, and what comes is in order.
+    /// Whether every SDU arrives, in order.
     pub fn is_reliable(&self) -> bool {
         self.0.max_loss == 0 && self.0.max_sdu_gap == 0 && self.0.in_order
     }
 }
 
 impl FromStr for SpecArg {
-    type Err = String;
+    type Err = SpecError;
 
-    fn from_str(text: &str) -> Result<SpecArg, String> {
+    fn from_str(text: &str) -> Result<SpecArg, SpecError> {
         let mut parts = text.split(',');
         let mut spec = match parts.next().unwrap_or_default() {
             "reliable" => FlowSpec::reliable(),
             "unreliable" => FlowSpec::unreliable(),
-            "flow-controlled" => flow_controlled(),
+            "flow-controlled" => FlowSpec::flow_controlled(),
             other => {
-                return Err(format!(
-                    "{other:?} is none of reliable, unreliable and flow-controlled"
-                ));
+                return Err(SpecError::Name(other.to_owned()));
             }
         };
         for part in parts {
             let (field, value) = part
                 .split_once('=')
-                .ok_or_else(|| format!("{part:?} must be FIELD=VALUE"))?;
-            set(&mut spec, field, value).map_err(|what| format!("{field}: {what}"))?;
+                .ok_or_else(|| SpecError::NotAField(part.to_owned()))?;
+            set(&mut spec, field, value).map_err(|reason| SpecError::In {
+                field: field.to_owned(),
+                reason: Box::new(reason),
+            })?;
         }
         Ok(SpecArg(spec))
     }
 }
 
-fn set(spec: &mut FlowSpec, field: &str, value: &str) -> Result<(), String> {
+fn set(spec: &mut FlowSpec, field: &str, value: &str) -> Result<(), SpecError> {
     match field {
         "max_sdu_gap" => {
             spec.max_sdu_gap = match value {
                 "any" => u64::MAX,
                 count => count
                     .parse()
-                    .map_err(|_| format!("{value:?} is neither a number of SDUs nor `any`"))?,
+                    .map_err(|_| SpecError::Gap(value.to_owned()))?,
             }
         }
         "max_loss" => spec.max_loss = (share(value)? * 10_000.0).round() as u16,
@@ -68,30 +111,24 @@ fn set(spec: &mut FlowSpec, field: &str, value: &str) -> Result<(), String> {
         "avg_bandwidth" => {
             spec.avg_bandwidth_bps = match value.parse()? {
                 Rate::Bits(bps) => bps as u64,
-                Rate::Sdus(_) => return Err("bits per second are expected, as 10Mbit".to_owned()),
+                Rate::Sdus(_) => return Err(SpecError::NotBits),
             }
         }
         "in_order" => {
             spec.in_order = value
                 .parse()
-                .map_err(|_| format!("{value:?} is neither true nor false"))?;
+                .map_err(|_| SpecError::NotABool(value.to_owned()))?;
         }
-        _ => {
-            return Err(
-                "there is no such field; there are max_sdu_gap, max_loss, max_delay, max_jitter, \
-                 avg_bandwidth and in_order"
-                    .to_owned(),
-            );
-        }
+        _ => return Err(SpecError::UnknownField),
     }
     Ok(())
 }
 
 /// A duration in microseconds; 0 would be no requirement.
-fn micros(text: &str) -> Result<u32, String> {
+fn micros(text: &str) -> Result<u32, SpecError> {
     let us = parse_ns(text)?.div_ceil(1000);
     match u32::try_from(us) {
-        Ok(0) | Err(_) => Err(format!("{text} is not between 1us and 4294s")),
+        Ok(0) | Err(_) => Err(SpecError::TimeRange(text.to_owned())),
         Ok(us) => Ok(us),
     }
 }
@@ -100,7 +137,7 @@ fn micros(text: &str) -> Result<u32, String> {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<FlowSpec, String> {
+    fn parse(text: &str) -> Result<FlowSpec, SpecError> {
         text.parse::<SpecArg>().map(|arg| arg.0)
     }
 
@@ -108,7 +145,7 @@ mod tests {
     fn names_stand_for_what_they_say_and_fields_differ() {
         assert_eq!(parse("reliable"), Ok(FlowSpec::reliable()));
         assert_eq!(parse("unreliable"), Ok(FlowSpec::unreliable()));
-        assert_eq!(parse("flow-controlled"), Ok(flow_controlled()));
+        assert_eq!(parse("flow-controlled"), Ok(FlowSpec::flow_controlled()));
         let text = "unreliable,max_sdu_gap=2,max_loss=1%,max_delay=50ms,max_jitter=250us,\
                     avg_bandwidth=10Mbit,in_order=true";
         let expected = FlowSpec {
@@ -134,7 +171,7 @@ mod tests {
             ("reliable,in_order=false", false),
             ("flow-controlled", false),
         ] {
-            let arg: Result<SpecArg, String> = text.parse();
+            let arg: Result<SpecArg, SpecError> = text.parse();
             assert_eq!(arg.map(|arg| arg.is_reliable()), Ok(is_reliable), "{text}");
         }
     }
@@ -154,7 +191,7 @@ mod tests {
             ("reliable,in_order=perhaps", "neither true nor false"),
         ] {
             let error = parse(text).expect_err(text);
-            assert!(error.contains(words), "{text}: {error}");
+            assert!(error.to_string().contains(words), "{text}: {error}");
         }
     }
 }

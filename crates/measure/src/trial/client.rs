@@ -1,0 +1,340 @@
+//! The client of a measurement: asks a server for jobs and does its own half.
+
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use carina_sys::{connect_seqpacket, pin_to_cpu};
+use serde::{Deserialize, Serialize};
+
+use super::control::Control;
+use super::error::TrialError;
+use super::job::{Direction, Ending, Job, Message, SideReport, VERSION, Via};
+use super::run::{self, DRAIN};
+use super::target::Target;
+use crate::transport::Transport;
+use crate::transport::bare::BareTransport;
+use crate::transport::error::Attempt;
+use crate::transport::flow::FlowTransport;
+use crate::transport::tcp::TcpTransport;
+use crate::transport::udp::UdpTransport;
+use crate::transport::unix::UnixTransport;
+
+/// How long the server may take to answer, beyond the time that the job itself takes.
+const ANSWER_WAIT: Duration = Duration::from_secs(20);
+/// How long the server's report may take once the server has finished: the control channel may
+/// have stalled as well.
+const REPORT_WAIT: Duration = Duration::from_secs(2);
+
+/// What both sides saw of one job.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trial {
+    /// What was asked.
+    pub direction: Direction,
+    /// What the client saw.
+    pub client: SideReport,
+    /// What the server saw; empty where it did not report.
+    pub server: SideReport,
+    /// Why there is no report of the server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreported: Option<String>,
+}
+
+impl Trial {
+    /// The side that sent.
+    pub fn sender(&self) -> &SideReport {
+        if self.direction == Direction::Reverse {
+            &self.server
+        } else {
+            &self.client
+        }
+    }
+
+    /// The side that received and counted; the client of an echo, which got the answers.
+    pub fn receiver(&self) -> &SideReport {
+        if self.direction == Direction::Forward {
+            &self.server
+        } else {
+            &self.client
+        }
+    }
+
+    /// Whether the side that sent has reported what it saw.
+    pub fn sender_reported(&self) -> bool {
+        self.direction != Direction::Reverse || self.unreported.is_none()
+    }
+
+    /// Whether the side that received has reported what it saw.
+    pub fn receiver_reported(&self) -> bool {
+        self.direction != Direction::Forward || self.unreported.is_none()
+    }
+
+    /// In words, that the flow did not bring everything in the time given; `None` when it did.
+    pub fn stall(&self) -> Option<String> {
+        let stall = match self.receiver().ending {
+            Ending::Stalled => {
+                Some("the flow stalled: nothing came any more after the end time".to_owned())
+            }
+            Ending::Late => Some(format!(
+                "the flow is slow: not everything had come {} s after the end time",
+                DRAIN.as_secs()
+            )),
+            Ending::Finished | Ending::HeldBack => None,
+        };
+        let held_back = "the flow stalled: nothing could be sent when the end time came";
+        match (&self.unreported, stall) {
+            (None, stall) => stall,
+            (Some(why), Some(stall)) => Some(format!("{stall}; {why}")),
+            (Some(why), None) if self.sender().ending == Ending::HeldBack => {
+                Some(format!("{held_back}; {why}"))
+            }
+            (Some(why), None) => Some(why.clone()),
+        }
+    }
+
+    /// SDUs sent and never received, duplicates not counted as received.
+    pub fn lost(&self) -> u64 {
+        let receiver = self.receiver();
+        let duplicates = receiver.tally.map_or(0, |tally| tally.duplicates);
+        self.sender()
+            .sent
+            .saturating_sub(receiver.received - duplicates)
+    }
+
+    /// CPU time of both processes per SDU received, in nanoseconds.
+    pub fn cpu_ns_per_sdu(&self) -> f64 {
+        (self.client.cpu_ns + self.server.cpu_ns) as f64 / self.receiver().received.max(1) as f64
+    }
+}
+
+/// A client with its control channel.
+#[derive(Debug)]
+pub struct TrialClient {
+    control: Control,
+    target: Target,
+    /// Target of the flows that carry SDUs, where it is not that of the control channel.
+    carried_over: Option<Target>,
+    next_ticket: u64,
+}
+
+impl TrialClient {
+    /// Opens the control channel to the server.
+    ///
+    /// # Errors
+    /// The node refuses the flow.
+    pub fn open(target: Target) -> Result<Self, TrialError> {
+        let control = target.clone();
+        Self::open_apart(&control, target)
+    }
+
+    /// Opens the control channel to `control`, the flows of jobs to `target`.
+    ///
+    /// # Errors
+    /// The node refuses the flow.
+    pub fn open_apart(control: &Target, target: Target) -> Result<Self, TrialError> {
+        let mut control = Control::new(control.allocate()?);
+        control.send(&Message::Control { version: VERSION })?;
+        // Unlikely to be the ticket of another client of the same server.
+        let next_ticket = (u64::from(std::process::id()) << 32) ^ carina_sys::monotonic_ns();
+        Ok(Self {
+            control,
+            target,
+            carried_over: None,
+            next_ticket,
+        })
+    }
+
+    /// A ticket for `Via::Flow`.
+    pub fn ticket(&mut self) -> u64 {
+        self.next_ticket = self.next_ticket.wrapping_add(1);
+        self.next_ticket
+    }
+
+    /// Sets the target of the flows that carry SDUs; `None` for that of the control channel.
+    pub fn carry_over(&mut self, target: Option<Target>) {
+        self.carried_over = target;
+    }
+
+    /// Asks the server for anything but a job and waits for `Done`.
+    ///
+    /// # Errors
+    /// The server refuses or has gone.
+    pub fn ask(&mut self, message: &Message) -> Result<(), TrialError> {
+        self.control.send(message)?;
+        match self.receive(ANSWER_WAIT)? {
+            Message::Done => Ok(()),
+            other => Err(unexpected(other)),
+        }
+    }
+
+    /// Does one job; a stall of a transport that loses nothing is an error.
+    ///
+    /// # Errors
+    /// As for [`TrialClient::measure`], and a flow that stalled.
+    pub fn run(
+        &mut self,
+        job: &Job,
+        on_interval: &mut (dyn FnMut(&SideReport) + Send),
+    ) -> Result<Trial, TrialError> {
+        let trial = self.measure(job, on_interval)?;
+        let may_lose = matches!(job.via, Via::Udp { .. });
+        match trial.stall() {
+            Some(stall) if trial.unreported.is_some() || !may_lose => {
+                Err(TrialError::Stalled(stall))
+            }
+            _ => Ok(trial),
+        }
+    }
+
+    /// Does one job. `on_interval` is called for each interval when the client receives. A flow
+    /// that stalled is not an error: the trial holds what arrived by the end time, see
+    /// [`Trial::stall`]. After a trial without the server's report the client cannot do further
+    /// jobs.
+    ///
+    /// # Errors
+    /// The server refuses, the transport breaks, or either side has gone.
+    pub fn measure(
+        &mut self,
+        job: &Job,
+        on_interval: &mut (dyn FnMut(&SideReport) + Send),
+    ) -> Result<Trial, TrialError> {
+        self.control.send(&Message::Job(job.clone()))?;
+        let at = match self.receive(ANSWER_WAIT)? {
+            Message::Opened(at) => at,
+            other => return Err(unexpected(other)),
+        };
+        let client = match &job.via {
+            Via::Flow { ticket } => {
+                let target = self.carried_over.as_ref().unwrap_or(&self.target);
+                let mut control = Control::new(target.allocate()?);
+                control.send(&Message::Data { ticket: *ticket })?;
+                self.begin(
+                    FlowTransport::new(control.into_flow()),
+                    None,
+                    job,
+                    on_interval,
+                )?
+            }
+            Via::Udp {
+                client,
+                through: Some(_),
+                ..
+            } => {
+                let (socket, local) = UdpTransport::bind(*client)?;
+                self.control.send(&Message::Connected(Some(local)))?;
+                let transport = UdpTransport::await_call(socket)?;
+                self.go(transport, job, on_interval)?
+            }
+            Via::Udp { client, .. } => {
+                let (socket, local) = UdpTransport::bind(*client)?;
+                let transport = UdpTransport::connect(socket, address(at)?)?;
+                self.begin(transport, Some(local), job, on_interval)?
+            }
+            Via::Tcp { .. } => {
+                let stream = TcpStream::connect(address(at)?).attempt("connecting TCP")?;
+                self.begin(TcpTransport::new(stream)?, None, job, on_interval)?
+            }
+            Via::Unix { path } => {
+                let socket = connect_seqpacket(path).attempt("connecting a Unix socket")?;
+                self.begin(UnixTransport::new(socket)?, None, job, on_interval)?
+            }
+            Via::Bare { path } => {
+                self.begin(BareTransport::open(path, true)?, None, job, on_interval)?
+            }
+        };
+        let (server, unreported) = self.report(job, &client)?;
+        Ok(Trial {
+            direction: job.direction,
+            client,
+            server,
+            unreported,
+        })
+    }
+
+    /// Waits for the server's report, no longer than it can take.
+    fn report(
+        &mut self,
+        job: &Job,
+        client: &SideReport,
+    ) -> Result<(SideReport, Option<String>), TrialError> {
+        let limit = match (client.ending, job.direction) {
+            (Ending::Finished, _) => ANSWER_WAIT,
+            // The server waits for what is under way, and for no longer than this.
+            (_, Direction::Forward) => DRAIN + REPORT_WAIT,
+            _ => REPORT_WAIT,
+        };
+        match self.control.receive_within(limit)? {
+            None => {
+                let why = format!("the server reported nothing within {} s", limit.as_secs());
+                Ok((SideReport::default(), Some(why)))
+            }
+            Some(received) => match answer_of(received)? {
+                Message::Report(seen) => Ok((seen, None)),
+                other => Err(unexpected(other)),
+            },
+        }
+    }
+
+    fn begin<C: Transport + Send>(
+        &mut self,
+        transport: C,
+        local: Option<SocketAddr>,
+        job: &Job,
+        on_interval: &mut (dyn FnMut(&SideReport) + Send),
+    ) -> Result<SideReport, TrialError> {
+        self.control.send(&Message::Connected(local))?;
+        self.go(transport, job, on_interval)
+    }
+
+    fn go<C: Transport + Send>(
+        &mut self,
+        mut transport: C,
+        job: &Job,
+        on_interval: &mut (dyn FnMut(&SideReport) + Send),
+    ) -> Result<SideReport, TrialError> {
+        match self.receive(ANSWER_WAIT)? {
+            Message::Go => {}
+            other => return Err(unexpected(other)),
+        }
+        on_own_thread(job.pin.map(|pin| pin[0]), || match job.direction {
+            Direction::Forward => run::send(&mut transport, job),
+            Direction::Reverse => run::receive(&mut transport, job, on_interval),
+            Direction::Echo => run::ping(&mut transport, job, on_interval),
+        })
+    }
+
+    fn receive(&mut self, limit: Duration) -> Result<Message, TrialError> {
+        answer_of(self.control.receive(limit)?)
+    }
+}
+
+/// The server's answer, unless it refused or closed the channel.
+fn answer_of(received: Option<Message>) -> Result<Message, TrialError> {
+    match received {
+        Some(Message::Refused(reason)) => Err(TrialError::Refused(reason)),
+        Some(message) => Ok(message),
+        None => Err(TrialError::ServerClosed),
+    }
+}
+
+/// Runs a loop on a thread of its own, so that pinning it leaves nothing behind.
+pub fn on_own_thread<T: Send>(
+    cpu: Option<usize>,
+    work: impl FnOnce() -> Result<T, TrialError> + Send,
+) -> Result<T, TrialError> {
+    let Some(cpu) = cpu else { return work() };
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            pin_to_cpu(cpu).map_err(|source| TrialError::Pin { cpu, source })?;
+            work()
+        });
+        thread.join().unwrap_or_else(|_| Err(TrialError::Panicked))
+    })
+}
+
+fn address(at: Option<SocketAddr>) -> Result<SocketAddr, TrialError> {
+    at.ok_or(TrialError::NoAddress)
+}
+
+fn unexpected(message: Message) -> TrialError {
+    TrialError::OutOfTurn(Box::new(message))
+}

@@ -1,0 +1,75 @@
+//! The control channel of a measurement: messages in JSON over a flow.
+
+use std::time::Duration;
+
+use carina_client::{Error, Flow};
+
+use super::error::TrialError;
+use super::job::Message;
+use crate::transport::error::Attempt;
+
+/// The largest control message in bytes.
+const MESSAGE_BYTES_MAX: usize = 64 << 10;
+
+/// One end of a control channel.
+#[derive(Debug)]
+pub struct Control {
+    flow: Flow,
+}
+
+impl Control {
+    /// A control channel over `flow`.
+    pub fn new(flow: Flow) -> Self {
+        Self { flow }
+    }
+
+    /// Sends a message to the other side.
+    ///
+    /// # Errors
+    /// The other side has gone.
+    pub fn send(&mut self, message: &Message) -> Result<(), TrialError> {
+        let text = serde_json::to_vec(message).map_err(|source| TrialError::Json {
+            action: "writing",
+            source,
+        })?;
+        Ok(self.flow.send(&text).attempt("sending a control message")?)
+    }
+
+    /// Waits up to `limit` for a message; `None` when the other side has closed the channel.
+    ///
+    /// # Errors
+    /// Silence for longer than `limit`, or a message that makes no sense.
+    pub fn receive(&mut self, limit: Duration) -> Result<Option<Message>, TrialError> {
+        let received = self.receive_within(limit)?;
+        received.ok_or(TrialError::Silent(limit))
+    }
+
+    /// As [`Control::receive`], but gives `None` when nothing came within `limit`.
+    ///
+    /// # Errors
+    /// A message that makes no sense.
+    pub fn receive_within(
+        &mut self,
+        limit: Duration,
+    ) -> Result<Option<Option<Message>>, TrialError> {
+        let mut buffer = vec![0; MESSAGE_BYTES_MAX];
+        match self.flow.recv_timeout(&mut buffer, limit) {
+            Ok(Some(len)) => {
+                let message = serde_json::from_slice(&buffer[..len]);
+                let message = message.map_err(|source| TrialError::Json {
+                    action: "reading",
+                    source,
+                })?;
+                Ok(Some(Some(message)))
+            }
+            Ok(None) => Ok(None),
+            Err(Error::Closed) => Ok(Some(None)),
+            Err(error) => Ok(Err(error).attempt("receiving a control message")?),
+        }
+    }
+
+    /// The flow, which carries the SDUs of a job from now on.
+    pub fn into_flow(self) -> Flow {
+        self.flow
+    }
+}
