@@ -8,6 +8,9 @@
 mod deps;
 mod licence;
 mod loc;
+mod modules;
+mod prose;
+mod rust;
 mod source;
 mod test;
 mod tidy;
@@ -25,6 +28,24 @@ fn main() -> ExitCode {
         "loc" => {
             // A reader that has seen enough, such as `head`, is no failure.
             let _ = std::io::stdout().write_all(loc::report(&root).as_bytes());
+            return ExitCode::SUCCESS;
+        }
+        "cycles" => {
+            for cycle in modules::cycles(&source::all(&root)) {
+                println!("{}: {}", cycle.home, cycle.modules.join(", "));
+                for reason in cycle.because {
+                    println!("    {reason}");
+                }
+            }
+            return ExitCode::SUCCESS;
+        }
+        "unfinished" => {
+            for place in tidy::unfinished(&source::all(&root))
+                .into_values()
+                .flatten()
+            {
+                println!("{place}");
+            }
             return ExitCode::SUCCESS;
         }
         "test" => return test::run(&root),
@@ -53,7 +74,9 @@ fn root() -> PathBuf {
 }
 
 const USAGE: &str = "cargo xtask CHORE, where CHORE is one of
-  tidy  file length, names, columns, marks of unfinished work, links, unsafe
-  deps  who may depend on what, licences, duplicate versions
-  loc   lines of code of each side of VMPI-LL
-  test  every test, and `N passed, N failed`";
+  tidy        file length, names, prose, columns, links, unsafe, cycles between modules
+  deps        allowed dependencies, licences, duplicate versions
+  loc         lines of code of each side of VMPI-LL
+  cycles      modules that need one another in a circle, at every level
+  unfinished  places that break a rule of `tidy` that is not kept everywhere yet
+  test        every test, and `N passed, N failed`";

@@ -1,13 +1,20 @@
 //! Style that the compiler, rustfmt and clippy do not check.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
+use crate::modules::{self, Cycle};
+use crate::prose::{self, Rule};
 use crate::source::{self, Source};
 
 /// Returns one line for each breach; long files are only mentioned.
 pub fn check(root: &Path) -> Vec<String> {
     let mut breaches = Vec::new();
-    for source in source::all(root) {
+    let sources = source::all(root);
+    breaches.extend(cycles(&modules::cycles(&sources), CYCLES));
+    breaches.extend(over(&unfinished(&sources), UNFINISHED));
+    breaches.extend(unreached(&sources));
+    for source in sources {
         for (line, breach) in breaches_of(&source, root) {
             let place = source.path.display();
             breaches.push(match line {
@@ -21,6 +28,129 @@ pub fn check(root: &Path) -> Vec<String> {
                 "{}: {length} lines; more than {SOFT_LINES}",
                 source.path.display()
             );
+        }
+    }
+    breaches
+}
+
+/// Every breach of the rules that are not kept everywhere yet, with its place.
+pub fn unfinished(sources: &[Source]) -> BTreeMap<Rule, Vec<String>> {
+    let mut found: BTreeMap<Rule, Vec<String>> = BTreeMap::new();
+    for source in sources {
+        for (rule, line, breach) in prose::breaches(source) {
+            let place = source.path.display();
+            let all = found.entry(rule).or_default();
+            all.push(format!("{place}:{line}: {breach}"));
+        }
+    }
+    found
+}
+
+/// How many breaches of a rule are left. A number only falls, and a rule at 0 goes from the list.
+const UNFINISHED: &[(Rule, usize)] = &[(Rule::TestName, 148), (Rule::Riddle, 789)];
+
+fn over(found: &BTreeMap<Rule, Vec<String>>, allowed: &[(Rule, usize)]) -> Vec<String> {
+    let mut breaches = Vec::new();
+    for (rule, places) in found {
+        let allowed = allowed.iter().find(|(of, _)| of == rule);
+        let allowed = allowed.map_or(0, |(_, allowed)| *allowed);
+        if places.len() > allowed {
+            breaches.extend(places.iter().cloned());
+        }
+        if places.len() > allowed && allowed > 0 {
+            let count = places.len();
+            breaches.push(format!(
+                "{rule:?}: {count} places, no more than {allowed} are left to do"
+            ));
+        }
+    }
+    breaches
+}
+
+/// Modules of crates that still need one another in a circle: crate, and the modules. A cycle that
+/// is gone goes from the list.
+const CYCLES: &[(&str, &str)] = &[
+    ("crates/cdap", "message rules"),
+    ("crates/cli", "commands import lab"),
+    ("crates/client", "flow ipc link piece recv send sleeper"),
+    ("crates/dataplane", "command ipcp_app"),
+    ("crates/efcp", "connection receiver sender"),
+    ("crates/ipcp", "api config policy security"),
+    (
+        "crates/ipcp",
+        "fuzz interop ipcp irati layer layer_management rlite",
+    ),
+    (
+        "crates/node",
+        "apps config conns core ends flows ipcps members queries rib vms",
+    ),
+    (
+        "crates/routing",
+        "compute link_state parameters policy static_routes",
+    ),
+    ("crates/sim", "traffic world"),
+    ("crates/sys", "mapping memory"),
+];
+
+fn cycles(found: &[Cycle], listed: &[(&str, &str)]) -> Vec<String> {
+    let mut breaches = Vec::new();
+    let is_listed = |home: &str, module: &str| {
+        let rows = listed.iter().filter(|(of, _)| *of == home);
+        rows.flat_map(|(_, modules)| modules.split(' '))
+            .any(|name| name == module)
+    };
+    for cycle in found.iter().filter(|cycle| cycle.is_top()) {
+        let home = &cycle.home;
+        if !cycle.modules.iter().all(|module| is_listed(home, module)) {
+            let names = cycle.modules.join(", ");
+            breaches.push(format!("{home}: {names} need one another in a circle"));
+            breaches.extend(cycle.because.iter().map(|reason| format!("    {reason}")));
+        }
+    }
+    for (home, modules) in listed {
+        for module in modules.split(' ') {
+            let is_left = |cycle: &Cycle| {
+                cycle.home == *home && cycle.modules.iter().any(|name| name == module)
+            };
+            if !found.iter().any(is_left) {
+                breaches.push(format!(
+                    "{home}: {module} is in no cycle any more: take it off CYCLES in \
+                     xtask/src/tidy.rs"
+                ));
+            }
+        }
+    }
+    breaches
+}
+
+/// Files of tests that no test program has: with `autotests = false` each is a module of
+/// `tests/main.rs`, or has a `[[test]]`.
+fn unreached(sources: &[Source]) -> Vec<String> {
+    let mut breaches = Vec::new();
+    let text = |path: &Path| {
+        let found = sources.iter().find(|source| source.path == path);
+        found.map_or("", |source| source.text.as_str())
+    };
+    for source in sources {
+        let tests = source.path.parent().unwrap_or(Path::new(""));
+        let stem = source
+            .path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy();
+        if !tests.ends_with("tests") || source.extension() != "rs" || stem == "main" {
+            continue;
+        }
+        let manifest = text(&tests.with_file_name("Cargo.toml"));
+        let is_module = text(&tests.join("main.rs"))
+            .lines()
+            .any(|line| line.trim_end_matches(';').rsplit(' ').next() == Some(&stem));
+        let is_target = manifest.contains(&format!("path = \"tests/{stem}.rs\""));
+        if manifest.contains("autotests = false") && !is_module && !is_target {
+            let place = source.path.display();
+            breaches.push(format!(
+                "{place}: no test program has it: add it to tests/main.rs"
+            ));
         }
     }
     breaches
@@ -217,6 +347,51 @@ mod tests {
             .into_iter()
             .map(|(line, breach)| format!("{line} {breach}"))
             .collect()
+    }
+
+    #[test]
+    fn cycle_is_a_breach_until_listed_and_so_is_a_stale_row() {
+        let cycle = Cycle {
+            home: "crates/x".to_owned(),
+            modules: ["a", "b"].map(String::from).to_vec(),
+            because: vec!["a needs b".to_owned()],
+        };
+        let found = [cycle];
+        assert_eq!(cycles(&found, &[]).len(), 2);
+        assert_eq!(cycles(&found, &[("crates/x", "a")]).len(), 2);
+        assert_eq!(cycles(&found, &[("crates/x", "a b")]), [""; 0]);
+        assert_eq!(cycles(&found, &[("crates/x", "a b c")]).len(), 1);
+        assert_eq!(cycles(&[], &[("crates/y", "a")]).len(), 1);
+    }
+
+    #[test]
+    fn unfinished_rule_may_not_be_broken_more_often() {
+        let found = BTreeMap::from([(Rule::Riddle, vec!["a".to_owned(), "b".to_owned()])]);
+        assert_eq!(over(&found, &[(Rule::Riddle, 2)]), [""; 0]);
+        assert_eq!(over(&found, &[(Rule::Riddle, 1)]).len(), 3);
+        assert_eq!(over(&found, &[]).len(), 2);
+    }
+
+    #[test]
+    fn file_of_tests_that_no_program_has_is_a_breach() {
+        let file = |path: &str, text: &str| Source {
+            path: path.into(),
+            text: text.to_owned(),
+        };
+        let manifest = "autotests = false\npath = \"tests/own.rs\"\n";
+        let sources = [
+            file("crates/x/Cargo.toml", manifest),
+            file("crates/x/tests/main.rs", "mod a;\npub mod b;\n"),
+            file("crates/x/tests/a.rs", ""),
+            file("crates/x/tests/b.rs", ""),
+            file("crates/x/tests/c.rs", ""),
+            file("crates/x/tests/own.rs", ""),
+            file("crates/y/Cargo.toml", ""),
+            file("crates/y/tests/c.rs", ""),
+        ];
+        let found = unreached(&sources);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].contains("x/tests/c.rs"), "{found:?}");
     }
 
     #[test]
