@@ -149,21 +149,24 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-wire carina-sys carina-ring rustix thiserror",
     ),
     ("carina-cdap", "prost"),
-    ("carina-efcp", "carina-wire"),
-    ("carina-routing", ""),
+    ("carina-efcp", "carina-time carina-wire"),
+    ("carina-routing", "carina-time"),
     (
         "carina-ipcp",
-        "carina-wire carina-cdap carina-efcp carina-routing prost serde",
+        "carina-time carina-wire carina-cdap carina-efcp carina-routing prost serde",
     ),
-    ("carina-policy-example", "carina-efcp carina-ipcp"),
+    (
+        "carina-policy-example",
+        "carina-time carina-efcp carina-ipcp",
+    ),
     (
         "carina-protect",
-        "carina-wire carina-ipcp aws-lc-rs crc32fast lz4_flex thiserror",
+        "carina-time carina-wire carina-ipcp aws-lc-rs crc32fast lz4_flex thiserror",
     ),
     ("carina-netdev", "carina-sys rustix libc thiserror"),
     (
         "carina-sim",
-        "carina-wire carina-ipcp carina-protect serde serde_json",
+        "carina-time carina-wire carina-ipcp carina-protect serde serde_json",
     ),
     (
         "carina-engine",
@@ -203,7 +206,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-fuzz",
-        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-node carina-cdap \
+        "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
          carina-shims carina-cli libfuzzer-sys tempfile",
     ),

@@ -25,10 +25,11 @@
 use alloc::collections::VecDeque;
 use core::fmt;
 
+use crate::error::RuleError;
 use crate::message::Message;
 use crate::opcode::{Flag, Opcode};
 use crate::pending::{Lost, Pending, Request};
-use crate::rules::{RuleError, Rules};
+use crate::rules::Rules;
 
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -15,6 +15,7 @@
 extern crate alloc;
 
 mod connection;
+mod error;
 mod message;
 mod opcode;
 mod pending;
@@ -23,8 +24,9 @@ mod rules;
 mod value;
 
 pub use connection::{Connection, Limits, Receipt, State, Violation};
-pub use message::{Auth, CdapError, Message, Party};
+pub use error::{CdapError, RuleError};
+pub use message::{Auth, Message, Party};
 pub use opcode::{Flag, Opcode};
 pub use pending::Lost;
-pub use rules::{RuleError, Rules};
+pub use rules::Rules;
 pub use value::Value;

@@ -2,10 +2,8 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use crate::opcode::{Flag, Opcode};
-use crate::rules::{RuleError, Rules};
 use crate::value::Value;
 
 /// A CDAP message. Fields that a message does not have are 0 or empty.
@@ -105,18 +103,6 @@ impl Message {
         }
     }
 
-    /// A request for a connection in the native dialect.
-    #[must_use]
-    pub fn connect(src: Party, dst: Party) -> Message {
-        Message {
-            src,
-            dst,
-            abstract_syntax: Rules::NATIVE.abstract_syntax,
-            version: Rules::NATIVE.version,
-            ..Message::new(Opcode::Connect)
-        }
-    }
-
     /// The answer to this request: same invoke id, class, name and instance; the parties of a
     /// connection change places.
     #[must_use]
@@ -148,20 +134,6 @@ impl Message {
         self.reason = reason.into();
         self
     }
-
-    /// The message in the native dialect.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
-        Rules::NATIVE.encode(self)
-    }
-
-    /// Reads a message of the native dialect.
-    ///
-    /// # Errors
-    /// Why the bytes are no such message.
-    pub fn decode(bytes: &[u8]) -> Result<Message, CdapError> {
-        Rules::NATIVE.decode(bytes)
-    }
 }
 
 impl Party {
@@ -180,55 +152,3 @@ impl Party {
         *self == Party::default()
     }
 }
-
-/// Why bytes are no message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum CdapError {
-    /// Longer than [`Rules::bytes_max`].
-    TooLong,
-    /// No protobuf of the schema, or text that is not UTF-8.
-    Malformed,
-    /// The opcode is missing or unknown.
-    Opcode,
-    /// The flag is unknown.
-    Flag,
-    /// A text, a filter or a list is longer than allowed.
-    TextTooLong,
-    /// The object value is of several kinds at once.
-    Value,
-    /// It breaks a rule of the dialect.
-    Rule(RuleError),
-}
-
-impl CdapError {
-    /// A word for counters.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            CdapError::TooLong => "too-long",
-            CdapError::Malformed => "malformed",
-            CdapError::Opcode => "opcode",
-            CdapError::Flag => "flag",
-            CdapError::TextTooLong => "text-too-long",
-            CdapError::Value => "value",
-            CdapError::Rule(_) => "rule",
-        }
-    }
-}
-
-impl fmt::Display for CdapError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            CdapError::TooLong => f.write_str("the CDAP message is too long"),
-            CdapError::Malformed => f.write_str("the CDAP message is malformed"),
-            CdapError::Opcode => f.write_str("the CDAP opcode is missing or unknown"),
-            CdapError::Flag => f.write_str("the CDAP flag is unknown"),
-            CdapError::TextTooLong => f.write_str("a field of the CDAP message is too long"),
-            CdapError::Value => f.write_str("the CDAP object value is of several kinds"),
-            CdapError::Rule(rule) => rule.fmt(f),
-        }
-    }
-}
-
-impl core::error::Error for CdapError {}

@@ -2,11 +2,11 @@
 
 use alloc::string::String;
 use alloc::vec::Vec;
-use core::fmt;
 
 use prost::Message as _;
 
-use crate::message::{Auth, CdapError, Message, Party};
+use crate::error::{CdapError, RuleError};
+use crate::message::{Auth, Message, Party};
 use crate::opcode::{Flag, Opcode};
 use crate::proto::{AuthValue, CdapMessage};
 use crate::value::Value;
@@ -308,41 +308,30 @@ fn from_proto(proto: CdapMessage) -> Result<Message, CdapError> {
     })
 }
 
-/// The rule that a message breaks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum RuleError {
-    /// Abstract syntax or version: another one in M_CONNECT, or any elsewhere.
-    Version,
-    /// A party's name is missing in M_CONNECT, or is there elsewhere.
-    Party,
-    /// The object's class or name is missing, or is there where there is no object.
-    Object,
-    /// The value is missing, or is there where there is none.
-    Value,
-    /// The invoke id is missing or negative.
-    InvokeId,
-    /// The flag does not go with the opcode.
-    Flag,
-    /// A request has a result.
-    Result,
-    /// Scope or filter where there is nothing to select, or a negative scope.
-    Scope,
-}
+impl Message {
+    /// A request for a connection in the native dialect.
+    #[must_use]
+    pub fn connect(src: Party, dst: Party) -> Message {
+        Message {
+            src,
+            dst,
+            abstract_syntax: Rules::NATIVE.abstract_syntax,
+            version: Rules::NATIVE.version,
+            ..Message::new(Opcode::Connect)
+        }
+    }
 
-impl fmt::Display for RuleError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            RuleError::Version => "wrong abstract syntax or version in a CDAP message",
-            RuleError::Party => "wrong presence of names in a CDAP message",
-            RuleError::Object => "wrong presence of class or object name in a CDAP message",
-            RuleError::Value => "wrong presence of a value in a CDAP message",
-            RuleError::InvokeId => "missing or negative invoke id in a CDAP message",
-            RuleError::Flag => "wrong flag in a CDAP message",
-            RuleError::Result => "result in a CDAP request",
-            RuleError::Scope => "wrong scope or filter in a CDAP message",
-        })
+    /// The message in the native dialect.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        Rules::NATIVE.encode(self)
+    }
+
+    /// Reads a message of the native dialect.
+    ///
+    /// # Errors
+    /// Why the bytes are no such message.
+    pub fn decode(bytes: &[u8]) -> Result<Message, CdapError> {
+        Rules::NATIVE.decode(bytes)
     }
 }
-
-impl core::error::Error for RuleError {}

@@ -10,15 +10,14 @@ use carina_wire::dif::{Control, Pci, PduType};
 
 use crate::config::{ConnectionConfig, RateControl};
 use crate::congestion::CongestionControl;
+use crate::control_numbers::ControlNumbers;
 use crate::counters::{Counters, Discard};
+use crate::event::{ConnEvent, FailReason};
 use crate::profile::EfcpProfile;
-use crate::receiver::{NEVER, Receiver};
+use crate::receiver::{Delivered, NEVER, Receiver};
 use crate::rtt::RttEstimator;
 use crate::sender::Sender;
 use crate::seq::{self, Random};
-
-pub use crate::receiver::Delivered;
-pub(crate) use control::ControlNumbers;
 
 /// A PDU to send: what its PCI must say, and its user-data field.
 #[derive(Debug)]
@@ -64,45 +63,6 @@ pub struct Received {
     pub is_deliverable: bool,
     /// [`Connection::poll_transmit`] may have something before the end of the burst.
     pub is_sendable: bool,
-}
-
-/// What happened to a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ConnEvent {
-    /// It is over, and not in order.
-    Failed(FailReason),
-    /// Sequence numbers run out: a new connection should take over.
-    Rollover,
-    /// After [`Connection::finish`]: all was acknowledged, or sent when nothing is acknowledged.
-    Drained,
-    /// Nothing came for 2Δt: the next PDU must begin a run.
-    PeerInactive,
-}
-
-/// Why a connection failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FailReason {
-    /// No progress for R although PDUs were sent again.
-    NoProgress,
-    /// The other side began a new run although the old one has holes.
-    RunBroken,
-    /// No sequence number is left.
-    Exhausted,
-    /// There was no buffer for what had been acknowledged.
-    NoBuffer,
-}
-
-impl FailReason {
-    /// In words for people.
-    #[must_use]
-    pub fn text(self) -> &'static str {
-        match self {
-            FailReason::NoProgress => "the other side has acknowledged nothing for too long",
-            FailReason::RunBroken => "the other side lost its state before all had arrived",
-            FailReason::Exhausted => "sequence numbers are used up",
-            FailReason::NoBuffer => "no buffer for what had arrived",
-        }
-    }
 }
 
 /// One end of one EFCP connection. See the crate for the order of calls.

@@ -24,8 +24,8 @@ use carina_wire::Payload;
 use carina_wire::dif::{Ack, Sack, Window};
 
 use crate::config::{AckPolicy, ConnectionConfig, RateControl, WindowControl};
-use crate::connection::FailReason;
 use crate::counters::Counters;
+use crate::event::FailReason;
 use crate::profile::{EfcpProfile, Stall};
 use ranges::Ranges;
 

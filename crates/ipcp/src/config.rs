@@ -9,7 +9,6 @@ use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 use serde::{Deserialize, Serialize};
 
 use crate::api::Scalar;
-use crate::policy::component;
 
 /// What one IPCP is told at its birth.
 #[derive(Clone, Debug, PartialEq)]
@@ -403,4 +402,38 @@ fn default_r() -> u32 {
 
 fn default_loss() -> u16 {
     10_000
+}
+
+/// Names of the components that have policies.
+pub mod component {
+    /// How much a sender keeps in flight.
+    pub const CONGESTION_CONTROL: &str = "congestion-control";
+    /// What a sender believes of the round-trip time.
+    pub const RTT_ESTIMATION: &str = "rtt-estimation";
+    /// Which PDU an N-1 flow carries next.
+    pub const RMT_SCHEDULING: &str = "rmt-scheduling";
+    /// What happens to a PDU that meets a long queue.
+    pub const RMT_QUEUE: &str = "rmt-queue";
+    /// Which of several next hops a PDU takes.
+    pub const FORWARDING: &str = "forwarding";
+    /// How forwarding tables come about.
+    pub const ROUTING: &str = "routing";
+    /// Who gets which address.
+    pub const ADDRESS_ASSIGNMENT: &str = "address-assignment";
+    /// Where an application is.
+    pub const DIRECTORY: &str = "directory";
+    /// Which cube serves a flow specification.
+    pub const QOS_SELECTION: &str = "qos-selection";
+    /// Who a neighbour proves to be.
+    pub const AUTHENTICATION: &str = "authentication";
+    /// Who may join and who may allocate flows.
+    pub const ACCESS_CONTROL: &str = "access-control";
+    /// What protects PDUs on an N-1 flow.
+    pub const SDU_PROTECTION: &str = "sdu-protection";
+    /// A checksum in the PCI of each PDU, where the dialect has room for one.
+    pub const PCI_CHECKSUM: &str = "pci-checksum";
+    /// How SDUs become user-data fields.
+    pub const DELIMITING: &str = "delimiting";
+    /// How an IPCP joins.
+    pub const ENROLLMENT: &str = "enrollment";
 }

@@ -14,6 +14,7 @@ use crate::data_transfer::{Counters, DataPath};
 use crate::layer::{self, LayerManagement};
 use crate::policy::Catalogue;
 use crate::security::Toolbox;
+use crate::trace::Tracer;
 
 /// An IPC process: one member of one normal DIF, as a machine without I/O.
 ///
@@ -28,7 +29,7 @@ use crate::security::Toolbox;
 ///   end_of_burst                                             once
 ///   poll_n1 / peek_transmit / take_transmit (or block_n1), poll_deliver, poll_room, poll_event
 ///                                                            until they give nothing
-///   settle                                                   before the memory of payloads that
+///   release_burst                                            before the memory of payloads that
 ///                                                            came in is given back
 ///   poll_timeout                                             when to come back
 /// ```
@@ -145,6 +146,12 @@ impl<P: Payload> Ipcp<P> {
     /// Shows every PDU from here on to somebody, or to nobody any more.
     pub fn set_watch(&mut self, watch: Option<Watch<P>>) {
         self.transfer.set_watch(watch);
+    }
+
+    /// Reports control events to `tracer` from here on.
+    pub fn set_tracer(&mut self, tracer: Tracer) {
+        self.transfer.set_tracer(tracer.clone());
+        self.management.set_tracer(tracer);
     }
 
     /// The next N-1 flow that has PDUs to send and is not blocked. Whoever asks takes at least one

@@ -14,6 +14,7 @@ use crate::layer_management::{self, Management};
 use crate::policy::{Catalogue, component};
 use crate::rlite::{self, Rlite};
 use crate::security::Toolbox;
+use crate::trace::Tracer;
 
 /// Layer management of one IPC process: enrollment, neighbours, directory, routing, flow
 /// allocation, and the RIB that shows all of it.
@@ -57,6 +58,9 @@ pub trait LayerManagement {
     /// The address of this member; `None` when it is none.
     #[must_use]
     fn address(&self) -> Option<Address>;
+
+    /// Reports control events to `tracer` from here on.
+    fn set_tracer(&mut self, _tracer: Tracer) {}
 }
 
 /// The policies that a DIF of this dialect can be configured with, by component; the first of a

@@ -39,6 +39,7 @@ pub mod policy;
 mod rib_view;
 pub mod rlite;
 pub mod security;
+pub mod trace;
 
 pub use api::{Command, Delivery, Event, FlowKey, N1Dif, N1Port, N1Properties, Passage, Watch};
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
@@ -46,3 +47,4 @@ pub use data_transfer::{Counters, DataPath, DropReason};
 pub use ipcp::Ipcp;
 pub use layer::LayerManagement;
 pub use policy::Catalogue;
+pub use trace::{TraceEvent, TraceSink, Tracer};

@@ -4,10 +4,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use crate::alternates::{Alternates, Touched};
+use crate::api::Route;
 use crate::database::Database;
 use crate::graph::{Change, Graph, Node};
 use crate::message::Address;
-use crate::policy::Route;
 use crate::tree::{FAR, NextHops, Tree};
 
 /// What is computed for each destination.

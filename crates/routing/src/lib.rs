@@ -26,6 +26,7 @@ extern crate alloc;
 extern crate std;
 
 mod alternates;
+mod api;
 pub mod compute;
 pub mod database;
 mod flood;
@@ -40,5 +41,5 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+pub use api::{Delta, Route, Routing, State};
 pub use message::{Address, Digest, FlowState, Message, OriginDigest, Summary};
-pub use policy::{Delta, Route, Routing, State};

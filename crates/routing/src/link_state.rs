@@ -11,12 +11,12 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::api::{Delta, PendingDelta, Route, Routing, State, replace, take_delta};
 use crate::compute::Computation;
 use crate::database::{Database, MergeOutcome};
 use crate::flood::Peers;
 use crate::message::{Address, FlowState, Message, Summary};
 use crate::parameters::Parameters;
-use crate::policy::{Delta, PendingDelta, Route, Routing, State, replace, take_delta};
 
 /// Link-state routing: every member tells all others of its links, and each computes shortest ways.
 pub struct LinkState {

@@ -1,12 +1,13 @@
-//! Parameters of the policy `link-state`.
+//! Parameters of routing policies: how they are read, and those of `link-state`.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
+use core::str::FromStr;
 
 use crate::compute::Paths;
 use crate::database::Limits;
-use crate::policy::{check_names, value};
+use crate::message::Address;
 
 /// Parameters with defaults and meaning.
 pub const PARAMETERS: &[(&str, &str, &str)] = &[
@@ -119,4 +120,47 @@ fn bounded(
     Err(format!(
         "routing: {name} = {number} is not from {min} to {max}"
     ))
+}
+
+/// Reads the parameter `name`, or its default from `table`.
+///
+/// # Errors
+/// The value does not parse.
+pub(crate) fn value<T: FromStr>(
+    params: &BTreeMap<String, String>,
+    table: &[(&str, &str, &str)],
+    name: &str,
+) -> Result<T, String> {
+    let row = table.iter().find(|row| row.0 == name);
+    let (_, default, meaning) = row.expect("only parameters in the table are asked for");
+    let text = params.get(name).map_or(*default, String::as_str);
+    let parsed = text.trim().parse();
+    parsed.map_err(|_| format!("routing: parameter {name} is {text:?}; it must be: {meaning}"))
+}
+
+/// # Errors
+/// A parameter that is not in `table`.
+pub(crate) fn check_names(
+    params: &BTreeMap<String, String>,
+    table: &[(&str, &str, &str)],
+) -> Result<(), String> {
+    let unknown = params
+        .keys()
+        .find(|name| !table.iter().any(|row| row.0 == *name));
+    match unknown {
+        Some(name) => Err(format!("routing: there is no parameter `{name}`")),
+        None => Ok(()),
+    }
+}
+
+/// # Errors
+/// The text is no address.
+pub(crate) fn address(text: &str) -> Result<Address, String> {
+    match text.parse() {
+        Ok(0) | Err(_) => Err(format!(
+            "routing: `{}` is no address of a member",
+            text.to_string().escape_default()
+        )),
+        Ok(address) => Ok(address),
+    }
 }

@@ -1,100 +1,14 @@
-//! The seam between an IPCP and its routing policy, and the policies by name.
+//! The routing policies by name.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
-use core::str::FromStr;
 
+use crate::api::Routing;
 use crate::link_state::LinkState;
-use crate::message::{Address, FlowState, Message};
 use crate::static_routes::StaticRoutes;
-
-/// How PDUs for one member leave this one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Route {
-    /// Where they go.
-    pub dst: Address,
-    /// Neighbours that they may be given to, in ascending order; never empty. Several have equal
-    /// cost.
-    pub next: Vec<Address>,
-    /// Neighbours to give them to when all of `next` are gone, best first. None of them sends the
-    /// PDU back here when one link has failed; see docs/routing.md for the failure of a member.
-    pub alternates: Vec<Address>,
-    /// Cost of the way; 0 when the policy knows of no cost.
-    pub cost: u64,
-}
-
-/// What has changed in the table.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Delta {
-    /// Routes that are new or different, by address.
-    pub changed: Vec<Route>,
-    /// Members that cannot be reached any more.
-    pub removed: Vec<Address>,
-}
-
-/// What a policy shows to people.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
-    /// All objects, tombstones included.
-    pub links: Vec<FlowState>,
-    /// Counters by name: messages, objects by fate, computations.
-    pub counters: Vec<(&'static str, u64)>,
-}
-
-/// A routing policy of one member. Times are nanoseconds of any clock that does not go back.
-///
-/// After each `handle_*`, drain [`poll_message`](Routing::poll_message) and
-/// [`poll_routes`](Routing::poll_routes) and read [`poll_timeout`](Routing::poll_timeout) again.
-pub trait Routing: Send {
-    /// This member's address and name. Called before anything else; later on when the address
-    /// changes, which withdraws what was reported under the old one.
-    fn set_own(&mut self, now: u64, address: Address, name: &str);
-
-    /// There is a link to this neighbour, or its cost has changed. Several N-1 flows to one
-    /// neighbour are one link. A cost of 0 counts as 1.
-    fn handle_link_up(&mut self, now: u64, neighbour: Address, cost: u32);
-
-    /// The link to this neighbour is gone.
-    fn handle_link_down(&mut self, now: u64, neighbour: Address);
-
-    /// A message of a neighbour.
-    fn handle_message(&mut self, now: u64, from: Address, message: Message);
-
-    /// Withdraws everything that this member reports; it is about to leave the DIF. Drain
-    /// `poll_message` and send before the N-1 flows go.
-    fn handle_leave(&mut self, now: u64);
-
-    /// To be called at the time that `poll_timeout` gave, or later.
-    fn handle_timeout(&mut self, now: u64);
-
-    /// When `handle_timeout` is due; may lie in the past. May change after every `handle_*`.
-    #[must_use]
-    fn poll_timeout(&self) -> Option<u64>;
-
-    /// The next message, and the neighbour that it is for; neighbours take turns. Objects are
-    /// batched, and what is not taken yet is replaced by newer versions.
-    #[must_use]
-    fn poll_message(&mut self, now: u64) -> Option<(Address, Message)>;
-
-    /// What has changed in the table since the last call; `None` when nothing has.
-    #[must_use]
-    fn poll_routes(&mut self) -> Option<Delta>;
-
-    /// The whole table by destination. It holds no route to this member itself.
-    fn table(&self) -> &BTreeMap<Address, Route>;
-
-    /// Changes parameters while the DIF runs; those not named return to their defaults.
-    ///
-    /// # Errors
-    /// An unknown parameter or a value that is no good; then nothing has changed.
-    fn set_params(&mut self, now: u64, params: &BTreeMap<String, String>) -> Result<(), String>;
-
-    /// What people may want to see.
-    fn show(&self, now: u64) -> State;
-}
 
 /// A policy for the catalogue: its name, and its parameters with defaults and meaning.
 pub type Entry = (
@@ -124,88 +38,5 @@ pub fn make(name: &str, params: &BTreeMap<String, String>) -> Result<Box<dyn Rou
                 known.join(", ")
             ))
         }
-    }
-}
-
-/// Reads the parameter `name`, or its default from `table`.
-///
-/// # Errors
-/// The value does not parse.
-pub(crate) fn value<T: FromStr>(
-    params: &BTreeMap<String, String>,
-    table: &[(&str, &str, &str)],
-    name: &str,
-) -> Result<T, String> {
-    let row = table.iter().find(|row| row.0 == name);
-    let (_, default, meaning) = row.expect("only parameters in the table are asked for");
-    let text = params.get(name).map_or(*default, String::as_str);
-    let parsed = text.trim().parse();
-    parsed.map_err(|_| format!("routing: parameter {name} is {text:?}; it must be: {meaning}"))
-}
-
-/// # Errors
-/// A parameter that is not in `table`.
-pub(crate) fn check_names(
-    params: &BTreeMap<String, String>,
-    table: &[(&str, &str, &str)],
-) -> Result<(), String> {
-    let unknown = params
-        .keys()
-        .find(|name| !table.iter().any(|row| row.0 == *name));
-    match unknown {
-        Some(name) => Err(format!("routing: there is no parameter `{name}`")),
-        None => Ok(()),
-    }
-}
-
-/// Brings `table` to `wanted`, noting what changes.
-pub(crate) fn replace(
-    table: &mut BTreeMap<Address, Route>,
-    wanted: BTreeMap<Address, Route>,
-    delta: &mut PendingDelta,
-) {
-    for dst in table.keys() {
-        if !wanted.contains_key(dst) {
-            delta.insert(*dst);
-        }
-    }
-    for (dst, route) in &wanted {
-        if table.get(dst) != Some(route) {
-            delta.insert(*dst);
-        }
-    }
-    *table = wanted;
-}
-
-/// Destinations whose routes have changed since somebody asked.
-pub(crate) type PendingDelta = alloc::collections::BTreeSet<Address>;
-
-/// The answer of [`Routing::poll_routes`].
-pub(crate) fn take_delta(
-    table: &BTreeMap<Address, Route>,
-    pending: &mut PendingDelta,
-) -> Option<Delta> {
-    if pending.is_empty() {
-        return None;
-    }
-    let mut delta = Delta::default();
-    for dst in core::mem::take(pending) {
-        match table.get(&dst) {
-            Some(route) => delta.changed.push(route.clone()),
-            None => delta.removed.push(dst),
-        }
-    }
-    Some(delta)
-}
-
-/// # Errors
-/// The text is no address.
-pub(crate) fn address(text: &str) -> Result<Address, String> {
-    match text.parse() {
-        Ok(0) | Err(_) => Err(format!(
-            "routing: `{}` is no address of a member",
-            text.to_string().escape_default()
-        )),
-        Ok(address) => Ok(address),
     }
 }

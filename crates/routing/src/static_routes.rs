@@ -5,10 +5,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::api::{Delta, PendingDelta, Route, Routing, State, replace, take_delta};
 use crate::message::{Address, Message};
-use crate::policy::{
-    Delta, PendingDelta, Route, Routing, State, address, check_names, replace, take_delta, value,
-};
+use crate::parameters::{address, check_names, value};
 
 /// Parameters with defaults and meaning.
 pub const PARAMETERS: &[(&str, &str, &str)] = &[(

@@ -10,93 +10,10 @@ use carina_wire::dif::{Control, PduType, Window};
 
 use super::{Connection, Transmit};
 use crate::config::RateControl;
+use crate::control_numbers::{JUMP, Place};
 use crate::counters::Discard;
-use crate::profile::{EfcpProfile, Stall};
+use crate::profile::Stall;
 use crate::seq;
-
-/// What is known of the numbers of the other side's control PDUs.
-#[derive(Debug)]
-pub(crate) struct ControlNumbers {
-    bits: u8,
-    /// What numbers are less by on the wire: here they begin with 1, there perhaps with 0.
-    less: u64,
-    /// Both sides begin anew with each run of data.
-    restarts: bool,
-    /// Number of the next control PDU of this side.
-    next: u64,
-    /// Highest number received; 0 for none.
-    last: u64,
-    /// A number far ahead that is believed when one close above it comes.
-    candidate: Option<u64>,
-}
-
-/// How far numbers may jump without doubt.
-const JUMP: u64 = 4096;
-
-/// How far back a number may be and still be late; further back, the other side begins anew.
-const LATE: u64 = 64;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
-    Newest { missing: u64 },
-    Old { is_far: bool },
-    Jump,
-}
-
-impl ControlNumbers {
-    pub(super) fn new(bits: u8, profile: &EfcpProfile) -> ControlNumbers {
-        ControlNumbers {
-            bits,
-            less: u64::from(profile.control_first == 0),
-            restarts: profile.control_restarts,
-            next: 1,
-            last: 0,
-            candidate: None,
-        }
-    }
-
-    /// A run of this side begins: the other side's control PDUs may begin anew.
-    pub(crate) fn on_own_run(&mut self) {
-        if self.restarts {
-            (self.last, self.candidate) = (0, None);
-        }
-    }
-
-    /// A run of the other side has begun.
-    fn on_other_run(&mut self) {
-        if self.restarts {
-            self.next = 1;
-        }
-    }
-
-    fn to_wire(&self, number: u64) -> u64 {
-        seq::truncate(number.saturating_sub(self.less), self.bits)
-    }
-
-    fn place(&mut self, wire: u64) -> Place {
-        let wire = wire.wrapping_add(self.less);
-        let Some(number) = seq::extend(wire, self.last, self.bits) else {
-            return Place::Old { is_far: true };
-        };
-        if number <= self.last {
-            let is_far = self.last - number > LATE;
-            return Place::Old { is_far };
-        }
-        let ahead = number - self.last;
-        if ahead > JUMP {
-            let is_confirmed = self
-                .candidate
-                .is_some_and(|candidate| number > candidate && number - candidate <= JUMP);
-            self.candidate = Some(number);
-            if !is_confirmed {
-                return Place::Jump;
-            }
-        }
-        self.candidate = None;
-        self.last = number;
-        Place::Newest { missing: ahead - 1 }
-    }
-}
 
 impl<P: Payload> Connection<P> {
     pub(super) fn on_control(&mut self, now: u64, control: &Control) -> Result<(), Discard> {

@@ -10,7 +10,7 @@ use super::{
     Delimiting, FIRST, FLAG_FIRST, FLAG_LAST, FLAG_NO_LENGTH, KIND, LAST, ORDERED, ORDERED_HEADER,
     SCATTERED, SCATTERED_HEADER, SEVERAL, WHOLE,
 };
-use crate::connection::Delivered;
+use crate::receiver::Delivered;
 
 /// What an assembler is told at its birth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use carina_wire::Payload;
 
 use super::Sender;
-use crate::connection::ControlNumbers;
+use crate::control_numbers::ControlNumbers;
 use crate::counters::Counters;
 use crate::profile::FirstNumber;
 use crate::receiver::NEVER;

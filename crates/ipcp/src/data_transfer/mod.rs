@@ -56,6 +56,7 @@ use carina_wire::dif::{CepId, Dialect};
 use crate::api::{Delivery, FlowKey, N1Port, Watch};
 use crate::config::{DifConfig, QosCube};
 use crate::policy::Catalogue;
+use crate::trace::Tracer;
 use cep_ids::{CepIdTable, is_channel};
 use efcp_instance::EfcpInstance;
 use flow_io::{FlowIo, FlowIoTable};
@@ -90,6 +91,7 @@ pub struct DataPath<P: Payload> {
     /// Flows whose memory may be the burst's.
     unkept: Vec<FlowKey>,
     seed: u64,
+    tracer: Tracer,
 }
 
 /// Connections by their CEP-ids.
@@ -164,6 +166,7 @@ impl<P: Payload> DataPath<P> {
             dirty: Vec::new(),
             unkept: Vec::new(),
             seed: seed ^ 0x5eed_0f5e_90ce_5eed,
+            tracer: Tracer::default(),
         }
     }
 
@@ -177,6 +180,11 @@ impl<P: Payload> DataPath<P> {
     /// when it is chosen for its N-1 flow, which may still be busy.
     pub fn set_watch(&mut self, watch: Option<Watch<P>>) {
         self.rmt.watch = watch;
+    }
+
+    /// Reports control events to `tracer` from here on.
+    pub fn set_tracer(&mut self, tracer: Tracer) {
+        self.tracer = tracer;
     }
 
     /// Something waits for management.

@@ -6,10 +6,10 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
+use crate::api::Route;
 use crate::compute::{Computation, Paths};
 use crate::database::{Database, Limits};
 use crate::message::{Address, FlowState};
-use crate::policy::Route;
 
 const LIMITS: Limits = Limits {
     objects: 1 << 20,

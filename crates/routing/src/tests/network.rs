@@ -6,8 +6,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use crate::api::Routing;
 use crate::message::{Address, Message};
-use crate::policy::{Routing, make};
+use crate::policy::make;
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1000 * MILLI;

@@ -20,7 +20,7 @@
 //! alone, and 0 before. There is no hop limit: see [`HOP_LIMIT`].
 
 use super::field::{Reader, Writer, cut, fits};
-use super::syntax::{Decoded, FieldError, PciError, RelayHeader, check_fields};
+use super::header::{Decoded, FieldError, PciError, RelayHeader, check_fields};
 use super::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, Sack, Widths, Window,
 };

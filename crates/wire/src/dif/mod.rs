@@ -5,14 +5,15 @@
 
 mod checksum;
 mod field;
+mod header;
 mod irati;
 mod native;
 mod pci;
 mod rlite;
 mod syntax;
 
+pub use header::{Decoded, FieldError, PciError, RelayHeader};
 pub use pci::{Ack, Control, Pci, PduType, SACK_RANGES_MAX, Sack, Window};
-pub use syntax::{Decoded, FieldError, PciError, RelayHeader};
 
 use core::fmt;
 

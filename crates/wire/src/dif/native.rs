@@ -13,7 +13,7 @@
 //! Fields without a number have the DIF's widths.
 
 use super::field::{Reader, Writer, fits};
-use super::syntax::{Decoded, FieldError, PciError, RelayHeader, check_fields};
+use super::header::{Decoded, FieldError, PciError, RelayHeader, check_fields};
 use super::{
     Ack, Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, SACK_RANGES_MAX, Sack,
     Widths, Window,

@@ -1,0 +1,230 @@
+//! Control events of an IPCP, for the log of its driver.
+//!
+//! A [`TraceSink`] receives a [`TraceEvent`] at each step of the control side: an enrollment
+//! begins, a neighbour is lost, a connection stalls, a PDU is discarded for a new reason. Nothing
+//! is reported per PDU. Events carry borrowed data and are built only when a sink is set; words
+//! are made where they are shown.
+
+use alloc::sync::Arc;
+use core::fmt;
+
+use carina_time::Instant;
+use carina_wire::dif::{Address, CepId};
+
+use crate::api::{FlowKey, N1Port};
+
+/// Receives the control events of an IPCP.
+pub trait TraceSink: Send + Sync {
+    /// Takes one event, which happened at `now`. Must not block: it runs on the thread that drives
+    /// the IPCP.
+    fn on_event(&self, now: Instant, event: &TraceEvent<'_>);
+}
+
+/// Where an IPCP reports its control events; [`Tracer::default`] reports nothing.
+#[derive(Clone, Default)]
+pub struct Tracer(Option<Arc<dyn TraceSink>>);
+
+impl Tracer {
+    /// A tracer that reports to `sink`.
+    #[must_use]
+    pub fn new(sink: Arc<dyn TraceSink>) -> Tracer {
+        Tracer(Some(sink))
+    }
+
+    /// True when events are reported.
+    #[inline]
+    #[must_use]
+    pub fn is_on(&self) -> bool {
+        self.0.is_some()
+    }
+
+    /// Reports the event that `make` builds; `make` is not called when tracing is off.
+    #[inline]
+    pub fn emit<'a>(&self, now: Instant, make: impl FnOnce() -> TraceEvent<'a>) {
+        if let Some(sink) = &self.0 {
+            sink.on_event(now, &make());
+        }
+    }
+}
+
+impl fmt::Debug for Tracer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tracer").field(&self.is_on()).finish()
+    }
+}
+
+/// One step of the control side of an IPCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum TraceEvent<'a> {
+    /// An N-1 flow came up.
+    N1Added {
+        /// The flow.
+        n1: N1Port,
+        /// The N-1 DIF.
+        dif: &'a str,
+        /// The name at its other end; empty when unknown.
+        remote: &'a str,
+    },
+    /// An N-1 flow ended.
+    N1Lost {
+        /// The flow.
+        n1: N1Port,
+    },
+    /// An N-1 flow took no PDU within the time allowed although PDUs wait for it.
+    N1Blocked {
+        /// The flow.
+        n1: N1Port,
+    },
+    /// A connection was made; it may not know its other end yet.
+    ConnectionOpened {
+        /// Its local CEP-id.
+        cep: CepId,
+        /// The flow that owns it; `None` for a management channel.
+        flow: Option<FlowKey>,
+        /// The QoS cube.
+        cube: &'a str,
+    },
+    /// A connection knows its other end.
+    ConnectionEstablished {
+        /// Its local CEP-id.
+        cep: CepId,
+        /// Address of the other end.
+        remote: Address,
+        /// CEP-id of the other end.
+        remote_cep: CepId,
+    },
+    /// A connection was removed.
+    ConnectionClosed {
+        /// Its local CEP-id.
+        cep: CepId,
+    },
+    /// A connection failed.
+    ConnectionFailed {
+        /// Its local CEP-id.
+        cep: CepId,
+        /// Why.
+        reason: &'a str,
+    },
+    /// The other end keeps the window of a connection closed, and nothing is outstanding.
+    ConnectionStalled {
+        /// Its local CEP-id.
+        cep: CepId,
+    },
+    /// The window of a stalled connection opened.
+    ConnectionResumed {
+        /// Its local CEP-id.
+        cep: CepId,
+    },
+    /// The retransmission timer of a connection expired.
+    RetransmissionTimeout {
+        /// Its local CEP-id.
+        cep: CepId,
+        /// Expiries in a row, this one included.
+        in_a_row: u32,
+    },
+    /// A PDU or an SDU was discarded for a reason for the first time since the IPCP was made.
+    FirstDrop {
+        /// The reason, as the counters name it.
+        reason: &'a str,
+    },
+    /// A policy was changed while the DIF runs.
+    PolicyChanged {
+        /// The component.
+        component: &'a str,
+        /// The policy in force from here on.
+        policy: &'a str,
+    },
+    /// An enrollment, or a connection of two members, began.
+    EnrollmentStarted {
+        /// The N-1 flow that it uses.
+        n1: N1Port,
+        /// This IPCP is the initiator.
+        is_initiator: bool,
+    },
+    /// This IPCP is a member of the DIF from here on.
+    Enrolled {
+        /// Its address.
+        address: Address,
+    },
+    /// An enrollment, or a connection of two members, failed.
+    EnrollmentFailed {
+        /// The N-1 flow that it used.
+        n1: N1Port,
+        /// Why.
+        reason: &'a str,
+    },
+    /// This IPCP left the DIF.
+    Left {
+        /// Why.
+        reason: &'a str,
+    },
+    /// A member became a neighbour.
+    NeighbourAdded {
+        /// Its name.
+        name: &'a str,
+        /// Its address.
+        address: Address,
+        /// The N-1 flow to it.
+        n1: N1Port,
+    },
+    /// A neighbour is lost: no N-1 flow to it is left.
+    NeighbourLost {
+        /// Its name.
+        name: &'a str,
+        /// Why.
+        reason: &'a str,
+    },
+    /// Two living IPCPs have one name.
+    NameConflict {
+        /// The name.
+        name: &'a str,
+    },
+    /// An application name was registered here.
+    NameRegistered {
+        /// The name.
+        name: &'a str,
+    },
+    /// The registration of an application name was withdrawn here.
+    NameUnregistered {
+        /// The name.
+        name: &'a str,
+    },
+    /// The directory forwarding table has no entry for a name that a flow was requested to.
+    NameUnknown {
+        /// The name.
+        name: &'a str,
+    },
+    /// A flow was requested, here or by another member.
+    FlowRequested {
+        /// The flow.
+        flow: FlowKey,
+        /// Name of the application at this end.
+        local: &'a str,
+        /// Name of the application at the other end.
+        remote: &'a str,
+        /// This IPCP is the initiator.
+        is_initiator: bool,
+    },
+    /// A flow was allocated.
+    FlowAllocated {
+        /// The flow.
+        flow: FlowKey,
+        /// The QoS cube that serves it.
+        cube: &'a str,
+    },
+    /// A flow allocation was refused.
+    FlowRefused {
+        /// The flow.
+        flow: FlowKey,
+        /// Why.
+        reason: &'a str,
+    },
+    /// A flow ended.
+    FlowEnded {
+        /// The flow.
+        flow: FlowKey,
+        /// Why; empty for an ordinary end.
+        reason: &'a str,
+    },
+}

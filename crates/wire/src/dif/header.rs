@@ -1,0 +1,180 @@
+//! A header as it was decoded, the part of it that a relay reads, and why it is refused.
+
+use core::fmt;
+
+use super::field::fits;
+use super::{Address, CepId, Pci, PduType, QosId, Widths};
+
+/// PCI of a PDU that came, with what goes with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Decoded {
+    /// The header. Sequence numbers are as on the wire: truncated to [`Syntax::seq_bits`].
+    pub pci: Pci,
+    /// Relays that the PDU may still pass; 255 also for more, and where the dialect has no limit.
+    pub hop_limit: u8,
+    /// Length of the header in bytes. The user data begin here, or what a control or rendezvous
+    /// PDU says: [`Syntax::decode_control`].
+    pub header_bytes: usize,
+    /// Length of the PDU in bytes; what comes after is padding of the N-1 flow's medium.
+    pub pdu_bytes: usize,
+}
+
+/// What a relay needs of a PDU: all of it lies at fixed places within [`Syntax::base_bytes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RelayHeader {
+    /// What it is.
+    pub kind: PduType,
+    /// Where it goes.
+    pub dst: Address,
+    /// Where it comes from.
+    pub src: Address,
+    /// QoS cube of the connection.
+    pub qos: QosId,
+    /// CEP-id at the destination.
+    pub dst_cep: CepId,
+    /// CEP-id at the source.
+    pub src_cep: CepId,
+    /// Relays that the PDU may still pass; 255 also for more, and where the dialect has no limit.
+    pub hop_limit: u8,
+    /// A relay before met congestion.
+    pub ecn: bool,
+    /// Length of the PDU in bytes, header included, as the header says; not yet compared with what
+    /// came.
+    pub pdu_bytes: usize,
+}
+
+impl RelayHeader {
+    /// With what the rest of the header says. Only data PDUs have a sequence number.
+    pub(super) fn decoded(&self, drf: bool, seq: u64, header_bytes: usize) -> Decoded {
+        Decoded {
+            pci: Pci {
+                kind: self.kind,
+                dst: self.dst,
+                src: self.src,
+                qos: self.qos,
+                dst_cep: self.dst_cep,
+                src_cep: self.src_cep,
+                drf,
+                ecn: self.ecn,
+                seq: if self.kind == PduType::Data { seq } else { 0 },
+            },
+            hop_limit: self.hop_limit,
+            header_bytes,
+            pdu_bytes: self.pdu_bytes,
+        }
+    }
+}
+
+/// Why bytes are no PDU of this DIF.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum PciError {
+    /// They end before the header does.
+    Short,
+    /// The version is unknown.
+    Version,
+    /// The PDU type is unknown.
+    Type,
+    /// The PDU type has a name in this dialect, but no implementation sends it.
+    ReservedType(&'static str),
+    /// Reserved bits are set, or an acknowledgement has no place for what it announces.
+    Reserved,
+    /// A CEP-id or a QoS-id is larger than any that can be in use.
+    Range,
+    /// The length is smaller than the header, larger than what came, or a control PDU has user
+    /// data.
+    Length,
+    /// The DIF's widths are none: see [`Syntax::check`].
+    Widths,
+}
+
+/// Why a header cannot be written: the value does not fit the DIF's field.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum FieldError {
+    /// An address.
+    Address,
+    /// A CEP-id.
+    Cep,
+    /// A QoS-id.
+    Qos,
+    /// The length of the PDU.
+    Length,
+    /// A rate.
+    Rate,
+    /// A time frame of a rate.
+    Frame,
+    /// A control part is missing or is there although the PDU type has none, a control PDU has
+    /// user data, or a management or control PDU has a sequence number in its [`Pci`].
+    Kind,
+    /// The DIF's widths are none: see [`Syntax::check`].
+    Widths,
+}
+
+impl PciError {
+    /// A word for counters.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            PciError::Short => "short",
+            PciError::Version => "version",
+            PciError::Type => "type",
+            PciError::ReservedType(_) => "reserved-type",
+            PciError::Reserved => "reserved",
+            PciError::Range => "range",
+            PciError::Length => "length",
+            PciError::Widths => "widths",
+        }
+    }
+}
+
+impl fmt::Display for PciError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            PciError::ReservedType(name) => {
+                return write!(f, "PDUs of the reserved type {name} are not understood");
+            }
+            PciError::Range => "a CEP-id or QoS-id is larger than any in use",
+            PciError::Short => "the PDU ends within its header",
+            PciError::Version => "the version of the PCI is unknown",
+            PciError::Type => "the PDU type is unknown",
+            PciError::Reserved => "reserved bits are set",
+            PciError::Length => "the PDU length does not fit the PDU",
+            PciError::Widths => "the field widths are impossible",
+        })
+    }
+}
+
+impl core::error::Error for PciError {}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FieldError::Address => "the address does not fit its field",
+            FieldError::Cep => "the CEP-id does not fit its field",
+            FieldError::Qos => "the QoS-id does not fit its field",
+            FieldError::Length => "the PDU is too long for its length field",
+            FieldError::Rate => "the rate does not fit its field",
+            FieldError::Frame => "the time frame does not fit its field",
+            FieldError::Kind => "the PDU type does not go with what is in the PDU",
+            FieldError::Widths => "the field widths are impossible",
+        })
+    }
+}
+
+impl core::error::Error for FieldError {}
+
+/// Checks that addresses, CEP-ids and QoS-id fit the widths.
+#[inline(always)]
+pub(super) fn check_fields(w: Widths, pci: &Pci) -> Result<(), FieldError> {
+    if !fits(pci.dst.0 | pci.src.0, w.address) {
+        return Err(FieldError::Address);
+    }
+    if !fits(u64::from(pci.dst_cep.0 | pci.src_cep.0), w.cep) {
+        return Err(FieldError::Cep);
+    }
+    if !fits(u64::from(pci.qos.0), w.qos) {
+        return Err(FieldError::Qos);
+    }
+    Ok(())
+}
