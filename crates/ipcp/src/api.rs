@@ -1,10 +1,12 @@
 //! What goes into an IPCP and what comes out of it, besides SDUs and PDUs.
 
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_wire::FlowSpec;
 use carina_wire::dif::Address;
+
+pub use crate::scalar::Scalar;
 
 /// A flow that this IPCP gives to an application or to an IPCP above. A small index, reused after
 /// [`Event::Closed`] or [`Command::Deallocate`].
@@ -163,35 +165,6 @@ pub struct RibObject {
     pub class: String,
     /// Its fields in order.
     pub fields: Vec<(String, Scalar)>,
-}
-
-/// A field of an object.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Scalar {
-    /// A whole number.
-    Uint(u64),
-    /// A whole number with sign.
-    Int(i64),
-    /// Text.
-    Text(String),
-    /// Yes or no.
-    Bool(bool),
-    /// Several texts.
-    List(Vec<String>),
-}
-
-impl Scalar {
-    /// As a parameter of a policy has it.
-    #[must_use]
-    pub fn to_text(&self) -> String {
-        match self {
-            Scalar::Text(text) => text.clone(),
-            Scalar::Uint(number) => number.to_string(),
-            Scalar::Int(number) => number.to_string(),
-            Scalar::Bool(flag) => flag.to_string(),
-            Scalar::List(list) => list.join(","),
-        }
-    }
 }
 
 /// What happened.

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 use serde::{Deserialize, Serialize};
 
-use crate::api::Scalar;
+use crate::scalar::Scalar;
 
 /// What one IPCP is told at its birth.
 #[derive(Clone, Debug, PartialEq)]

@@ -38,6 +38,7 @@ pub mod layer_management;
 pub mod policy;
 mod rib_view;
 pub mod rlite;
+mod scalar;
 pub mod security;
 pub mod trace;
 
