@@ -4,14 +4,14 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::flows::{Codec, Flows, Role, State};
+use super::flow_allocator::{Codec, FlowAllocator, Role, State};
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Owner};
 
 /// How long the answer to a request that was given up is waited for, in answering times.
-const GIVEN_UP_TIMES: u64 = 4;
+const ABANDONED_TIMES: u64 = 4;
 
-impl<C: Codec> Flows<C> {
+impl<C: Codec> FlowAllocator<C> {
     /// The application here ends a flow; what it wrote goes out first when `reason` is empty. A
     /// reliable flow fails by itself when that does not happen. Another may wait for ever for its
     /// window, since whoever never had the answer to its request says nothing: it waits for R.
@@ -27,15 +27,15 @@ impl<C: Codec> Flows<C> {
         };
         match &flow.state {
             State::Open if reason.is_empty() => {
-                let is_sure = flow.cube.retransmission;
-                let until = (!is_sure).then(|| now.saturating_add(flow.patience()));
-                flow.state = State::Finishing { until };
-                self.reckon(key);
+                let is_reliable = flow.cube.retransmission;
+                let until = (!is_reliable).then(|| now.saturating_add(flow.retransmission_time()));
+                flow.state = State::Draining { until };
+                self.update_deadline(key);
                 dt.finish(now, key);
             }
             State::Open => self.end(now, key, dt),
-            State::Finishing { .. } | State::GivenUp { .. } => {}
-            State::Deciding { .. } => {
+            State::Draining { .. } | State::Abandoned { .. } => {}
+            State::Pending { .. } => {
                 let why = match reason {
                     "" => "the application does not want it",
                     why => why,
@@ -46,14 +46,14 @@ impl<C: Codec> Flows<C> {
                 self.remove(now, key);
                 dt.close(now, Owner::Flow(key));
             }
-            State::Asking { .. } => self.give_up(now, key, dt),
+            State::Requesting { .. } => self.abandon_request(now, key, dt),
         }
     }
 
     /// Everything that the application wrote is through.
     pub(crate) fn drained(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
         let flow = self.flows.get(&key);
-        if flow.is_some_and(|flow| matches!(flow.state, State::Finishing { .. })) {
+        if flow.is_some_and(|flow| matches!(flow.state, State::Draining { .. })) {
             self.end(now, key, dt);
         }
     }
@@ -66,7 +66,7 @@ impl<C: Codec> Flows<C> {
         reason: &str,
         dt: &mut dyn DataTransfer,
     ) {
-        self.tell_end(now, key, reason);
+        self.send_end(now, key, reason);
         self.close(now, key, false, reason.to_string(), dt);
     }
 
@@ -81,7 +81,7 @@ impl<C: Codec> Flows<C> {
         key: FlowKey,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
-        let until = now + self.habits().linger;
+        let until = now + self.profile().linger;
         let flow = self.flows.get_mut(&key).ok_or("end-of-no-flow")?;
         if flow.address != from {
             return Err("end-of-another");
@@ -89,14 +89,14 @@ impl<C: Codec> Flows<C> {
         match flow.state {
             State::Open => {
                 flow.state = State::Lingering { until };
-                self.reckon(key);
+                self.update_deadline(key);
             }
-            State::Finishing { .. } | State::GivenUp { .. } => {
+            State::Draining { .. } | State::Abandoned { .. } => {
                 self.remove(now, key);
                 dt.close(now, Owner::Flow(key));
             }
             State::Lingering { .. } => {}
-            State::Asking { .. } | State::Deciding { .. } => {
+            State::Requesting { .. } | State::Pending { .. } => {
                 let reason = format!("{} ended it", flow.member);
                 self.close(now, key, false, reason, dt);
             }
@@ -105,7 +105,7 @@ impl<C: Codec> Flows<C> {
     }
 
     /// Which members can be reached has changed.
-    pub(crate) fn set_reach(&mut self, now: u64, can_reach: &dyn Fn(u64) -> bool) {
+    pub(crate) fn set_reachability(&mut self, now: u64, can_reach: &dyn Fn(u64) -> bool) {
         let mut moved = Vec::new();
         for (key, flow) in &mut self.flows {
             let is_lost = !can_reach(flow.address);
@@ -115,14 +115,14 @@ impl<C: Codec> Flows<C> {
             }
         }
         for key in moved {
-            self.reckon(key);
+            self.update_deadline(key);
         }
     }
 
     /// Does what is due.
     pub(crate) fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        self.repeat(now);
-        while let Some(key) = self.overdue(now) {
+        self.send_repeats(now);
+        while let Some(key) = self.pop_overdue(now) {
             let Some(flow) = self.flows.get(&key) else {
                 continue;
             };
@@ -132,7 +132,7 @@ impl<C: Codec> Flows<C> {
                 continue;
             }
             match &flow.state {
-                State::Asking { .. } => {
+                State::Requesting { .. } => {
                     let reason = format!(
                         "{} did not answer: {:?} may be unknown there, or a message was lost",
                         flow.member, flow.remote
@@ -141,12 +141,12 @@ impl<C: Codec> Flows<C> {
                         flow: key,
                         result: Err(reason),
                     });
-                    self.give_up(now, key, dt);
+                    self.abandon_request(now, key, dt);
                 }
-                State::GivenUp { .. } => {
+                State::Abandoned { .. } => {
                     self.remove(now, key);
                 }
-                State::Deciding { .. } => {
+                State::Pending { .. } => {
                     let reason = "the application took too long to decide".to_string();
                     self.events.push_back(Event::Closed {
                         flow: key,
@@ -158,10 +158,10 @@ impl<C: Codec> Flows<C> {
                 State::Lingering { .. } => {
                     self.close(now, key, true, String::new(), dt);
                 }
-                State::Finishing { until } if until.is_some_and(|until| until <= now) => {
+                State::Draining { until } if until.is_some_and(|until| until <= now) => {
                     self.end(now, key, dt);
                 }
-                State::Open | State::Finishing { .. } => {}
+                State::Open | State::Draining { .. } => {}
             }
         }
     }
@@ -177,45 +177,45 @@ impl<C: Codec> Flows<C> {
         let keys: Vec<FlowKey> = self.flows.keys().copied().collect();
         for key in keys {
             if tells {
-                self.tell_end(now, key, reason);
+                self.send_end(now, key, reason);
             }
             self.close(now, key, false, reason.to_string(), dt);
         }
-        self.repeat_nothing();
+        self.cancel_repeats();
     }
 
     /// Nobody here waits for the answer any more. The port-id stays taken until it has come.
-    fn give_up(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
-        self.tell_end(now, key, "");
-        let until = now + self.habits().answer * GIVEN_UP_TIMES;
+    fn abandon_request(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
+        self.send_end(now, key, "");
+        let until = now + self.profile().answer * ABANDONED_TIMES;
         if let Some(flow) = self.flows.get_mut(&key) {
-            flow.state = State::GivenUp { until };
+            flow.state = State::Abandoned { until };
             dt.close(now, Owner::Flow(key));
-            self.reckon(key);
+            self.update_deadline(key);
         }
     }
 
     /// Ends this side of a flow and tells the other.
     pub(super) fn end(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
-        self.tell_end(now, key, "");
+        self.send_end(now, key, "");
         if self.remove(now, key).is_some() {
             dt.close(now, Owner::Flow(key));
         }
     }
 
     /// Tells the other side that a flow ends, if it may believe in it and has not said so itself.
-    fn tell_end(&mut self, now: u64, key: FlowKey, reason: &str) {
+    fn send_end(&mut self, now: u64, key: FlowKey, reason: &str) {
         let Some(flow) = self.flows.get(&key) else {
             return;
         };
         let address = flow.address;
         let is_answered = flow.remote_port != 0 || flow.remote_cep.0 != 0;
         let message = match &flow.state {
-            State::Open | State::Finishing { .. } => Some(self.codec.end(flow)),
+            State::Open | State::Draining { .. } => Some(self.codec.end(flow)),
             // An answer has come to what was given up.
-            State::GivenUp { .. } if is_answered => Some(self.codec.end(flow)),
-            State::Asking { .. } | State::GivenUp { .. } => self.codec.abandon(flow),
-            State::Deciding { request, .. } => {
+            State::Abandoned { .. } if is_answered => Some(self.codec.end(flow)),
+            State::Requesting { .. } | State::Abandoned { .. } => self.codec.abandon(flow),
+            State::Pending { request, .. } => {
                 let mut message = self.codec.refuse(request, reason);
                 message.invoke_id = flow.invoke_id;
                 return self.send(address, message);
@@ -225,12 +225,12 @@ impl<C: Codec> Flows<C> {
         let Some(mut message) = message else {
             return;
         };
-        let is_caller = flow.role == Role::Caller;
-        if self.habits().ends_are_numbered {
+        let is_caller = flow.role == Role::Initiator;
+        if self.profile().ends_are_numbered {
             message.invoke_id = self.invoke_id();
         }
         if is_caller {
-            self.send_again(now, address, &message);
+            self.schedule_repeats(now, address, &message);
         }
         self.send(address, message);
     }
@@ -249,8 +249,8 @@ impl<C: Codec> Flows<C> {
         };
         dt.close(now, Owner::Flow(key));
         match flow.state {
-            State::GivenUp { .. } | State::Finishing { .. } => {}
-            State::Asking { .. } => self.events.push_back(Event::Allocated {
+            State::Abandoned { .. } | State::Draining { .. } => {}
+            State::Requesting { .. } => self.events.push_back(Event::Allocated {
                 flow: key,
                 result: Err(reason),
             }),

@@ -25,7 +25,7 @@ pub(crate) struct Limits {
 
 /// What became of an entry that somebody told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum MergeOutcome {
     /// It counts: to be told to the other neighbours.
     New,
     /// It was here already.
@@ -53,7 +53,7 @@ pub(crate) struct Directory<H> {
     /// Ends: with which sequence number, and until when they are remembered.
     ended: BTreeMap<(String, H), (u64, u64)>,
     /// What applications were told to be reachable.
-    told: BTreeSet<String>,
+    reported: BTreeSet<String>,
     /// Applications whose holders changed.
     touched: BTreeSet<String>,
 }
@@ -68,7 +68,7 @@ impl<H: Ord + Clone> Directory<H> {
             count: 0,
             registered: BTreeMap::new(),
             ended: BTreeMap::new(),
-            told: BTreeSet::new(),
+            reported: BTreeSet::new(),
             touched: BTreeSet::new(),
         }
     }
@@ -111,17 +111,17 @@ impl<H: Ord + Clone> Directory<H> {
     }
 
     /// Somebody's word that `holder` has `app`.
-    pub(crate) fn insert(&mut self, now: u64, app: &str, holder: H, seq: u64) -> Verdict {
+    pub(crate) fn insert(&mut self, now: u64, app: &str, holder: H, seq: u64) -> MergeOutcome {
         if holder == self.own {
             return match self.registered.get_mut(app) {
-                Some(own) if seq <= *own => Verdict::Same,
+                Some(own) if seq <= *own => MergeOutcome::Same,
                 Some(own) => {
                     *own = seq.saturating_add(1);
-                    Verdict::Corrected
+                    MergeOutcome::Corrected
                 }
                 None => {
                     self.end(now, (app.to_string(), holder), seq);
-                    Verdict::Corrected
+                    MergeOutcome::Corrected
                 }
             };
         }
@@ -130,29 +130,29 @@ impl<H: Ord + Clone> Directory<H> {
             return match seq.cmp(held) {
                 core::cmp::Ordering::Greater => {
                     *held = seq;
-                    Verdict::New
+                    MergeOutcome::New
                 }
-                core::cmp::Ordering::Equal => Verdict::Same,
-                core::cmp::Ordering::Less => Verdict::Old,
+                core::cmp::Ordering::Equal => MergeOutcome::Same,
+                core::cmp::Ordering::Less => MergeOutcome::Old,
             };
         }
         let key = (app.to_string(), holder);
         let is_ended = |(end, until): &(u64, u64)| seq <= *end && now < *until;
         if self.ended.get(&key).is_some_and(is_ended) {
-            return Verdict::Old;
+            return MergeOutcome::Old;
         }
         if self.count >= self.limits.entries {
-            return Verdict::Full;
+            return MergeOutcome::Full;
         }
         self.ended.remove(&key);
         self.touched.insert(app.to_string());
         self.count += 1;
         self.entries.entry(key.0).or_default().insert(key.1, seq);
-        Verdict::New
+        MergeOutcome::New
     }
 
     /// Forgets that an entry ended: its holder itself says that it is there.
-    pub(crate) fn forgive(&mut self, app: &str, holder: &H) {
+    pub(crate) fn forget_end(&mut self, app: &str, holder: &H) {
         if *holder != self.own {
             self.ended.remove(&(app.to_string(), holder.clone()));
         }
@@ -246,7 +246,7 @@ impl<H: Ord + Clone> Directory<H> {
     pub(crate) fn touch_all(&mut self) {
         self.touched.extend(self.entries.keys().cloned());
         self.touched.extend(self.registered.keys().cloned());
-        self.touched.extend(self.told.iter().cloned());
+        self.touched.extend(self.reported.iter().cloned());
     }
 
     /// What has become reachable or unreachable since it was asked last. `is_there` says whether a
@@ -255,9 +255,9 @@ impl<H: Ord + Clone> Directory<H> {
         let mut events = Vec::new();
         for name in core::mem::take(&mut self.touched) {
             let is_reachable = self.holders(&name).iter().any(is_there);
-            if is_reachable && self.told.insert(name.clone()) {
+            if is_reachable && self.reported.insert(name.clone()) {
                 events.push(Event::Reachable { name });
-            } else if !is_reachable && self.told.remove(&name) {
+            } else if !is_reachable && self.reported.remove(&name) {
                 events.push(Event::Unreachable { name });
             }
         }

@@ -10,7 +10,7 @@ use carina_wire::dif::CepId;
 use super::MS;
 use crate::config::QosCube;
 
-/// Writes the messages about flows of one dialect. Invoke ids are filled in by [`Flows`].
+/// Writes the messages about flows of one dialect. Invoke ids are filled in by [`FlowAllocator`].
 pub(crate) trait Codec {
     /// What is kept of a request so that it can be answered.
     type Request: Clone + Debug;
@@ -34,7 +34,7 @@ pub(crate) trait Codec {
 
 /// What a dialect lays down.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Habits {
+pub(crate) struct FlowAllocatorProfile {
     /// First port-id; they are the lowest free ones from there on.
     pub(crate) first_port: u32,
     /// First invoke id.
@@ -50,7 +50,7 @@ pub(crate) struct Habits {
     /// After which times, in nanoseconds, the caller of a flow says again that it has ended,
     /// because nobody answers that; all shorter than `rest`. The called side must not: where the
     /// name of the flow is the caller's port-id, the caller may use that for another one.
-    pub(crate) ends_again: &'static [u64],
+    pub(crate) end_repeats: &'static [u64],
     /// How long a port-id rests, so that a late word about the old flow is not taken for one about
     /// the new.
     pub(crate) rest: u64,
@@ -61,8 +61,8 @@ pub(crate) struct Habits {
 /// Which end of a flow this member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    Caller,
-    Called,
+    Initiator,
+    Responder,
 }
 
 /// A flow of this member.
@@ -95,22 +95,22 @@ pub(crate) struct Flow<R> {
 #[derive(Clone, Debug)]
 pub(crate) enum State<R> {
     /// The other member has been asked.
-    Asking { until: u64 },
+    Requesting { until: u64 },
     /// Whoever wanted it does not any more; its answer may still come.
-    GivenUp { until: u64 },
+    Abandoned { until: u64 },
     /// The application here decides.
-    Deciding { request: R, until: u64 },
+    Pending { request: R, until: u64 },
     /// It carries data.
     Open,
     /// The application has ended it; what it wrote is on its way, for so long at most.
-    Finishing { until: Option<u64> },
+    Draining { until: Option<u64> },
     /// The other side has ended it; what it wrote may still be on its way.
     Lingering { until: u64 },
 }
 
 /// A flow that an application here wants.
 #[derive(Clone, Debug)]
-pub(crate) struct Wish {
+pub(crate) struct Allocation {
     pub(crate) local: String,
     pub(crate) remote: String,
     pub(crate) spec: FlowSpec,
@@ -154,17 +154,20 @@ impl<R> Flow<R> {
     /// The other member has been asked and has not answered, whether anybody still wants to know
     /// or not.
     pub(crate) fn is_unanswered(&self) -> bool {
-        matches!(self.state, State::Asking { .. } | State::GivenUp { .. })
+        matches!(
+            self.state,
+            State::Requesting { .. } | State::Abandoned { .. }
+        )
     }
 
     /// When something has to happen to it without a word from anybody.
     pub(super) fn due(&self) -> Option<u64> {
         let state = match &self.state {
-            State::Asking { until }
-            | State::GivenUp { until }
-            | State::Deciding { until, .. }
+            State::Requesting { until }
+            | State::Abandoned { until }
+            | State::Pending { until, .. }
             | State::Lingering { until } => Some(*until),
-            State::Finishing { until } => *until,
+            State::Draining { until } => *until,
             State::Open => None,
         };
         [state, self.lost_at()].into_iter().flatten().min()
@@ -172,11 +175,11 @@ impl<R> Flow<R> {
 
     /// When the flow is over because the other member cannot be reached: after R of delta-t.
     pub(super) fn lost_at(&self) -> Option<u64> {
-        Some(self.unreachable?.saturating_add(self.patience()))
+        Some(self.unreachable?.saturating_add(self.retransmission_time()))
     }
 
     /// R of delta-t in nanoseconds.
-    pub(super) fn patience(&self) -> u64 {
+    pub(super) fn retransmission_time(&self) -> u64 {
         u64::from(self.cube.retransmit_ms) * MS
     }
 }

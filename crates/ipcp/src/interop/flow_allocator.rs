@@ -31,19 +31,21 @@ use alloc::string::{String, ToString};
 use carina_cdap::Message;
 use carina_wire::dif::{Address, CepId};
 
-pub(crate) use super::flow::{Accepted, Codec, Flow, Habits, Offer, Outgoing, Role, State, Wish};
+pub(crate) use super::flow::{
+    Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer, Outgoing, Role, State,
+};
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
 
 /// All flows of one member. The key of a flow is its port-id.
 #[derive(Debug)]
-pub(crate) struct Flows<C: Codec> {
+pub(crate) struct FlowAllocator<C: Codec> {
     pub(crate) codec: C,
-    habits: Habits,
+    profile: FlowAllocatorProfile,
     pub(super) flows: BTreeMap<FlowKey, Flow<C::Request>>,
     asked: BTreeMap<i32, FlowKey>,
     /// Flows of others by their address and port-id.
-    called: BTreeMap<(u64, u32), FlowKey>,
+    by_initiator: BTreeMap<(u64, u32), FlowKey>,
     deadlines: BTreeSet<(u64, FlowKey)>,
     due_of: BTreeMap<FlowKey, u64>,
     free: BTreeSet<u32>,
@@ -53,40 +55,40 @@ pub(crate) struct Flows<C: Codec> {
     reuses_invoke_ids: bool,
     outbox: VecDeque<Outgoing>,
     /// Ends that are told again: when, and a number for those of one time.
-    again: BTreeMap<(u64, u64), Outgoing>,
-    next_again: u64,
+    repeats: BTreeMap<(u64, u64), Outgoing>,
+    next_repeat: u64,
     pub(super) events: VecDeque<Event>,
 }
 
 /// A second request for the same flow within this time is the first one again, duplicated below.
 const DUPLICATE_NS: u64 = 5_000 * super::MS;
 
-impl<C: Codec> Flows<C> {
+impl<C: Codec> FlowAllocator<C> {
     /// No flows.
-    pub(crate) fn new(codec: C, habits: Habits) -> Flows<C> {
-        Flows {
+    pub(crate) fn new(codec: C, profile: FlowAllocatorProfile) -> FlowAllocator<C> {
+        FlowAllocator {
             codec,
-            habits,
+            profile,
             flows: BTreeMap::new(),
             asked: BTreeMap::new(),
-            called: BTreeMap::new(),
+            by_initiator: BTreeMap::new(),
             deadlines: BTreeSet::new(),
             due_of: BTreeMap::new(),
             free: BTreeSet::new(),
             resting: VecDeque::new(),
-            next_port: habits.first_port,
-            next_invoke_id: habits.first_invoke_id,
+            next_port: profile.first_port,
+            next_invoke_id: profile.first_invoke_id,
             reuses_invoke_ids: false,
             outbox: VecDeque::new(),
-            again: BTreeMap::new(),
-            next_again: 0,
+            repeats: BTreeMap::new(),
+            next_repeat: 0,
             events: VecDeque::new(),
         }
     }
 
     /// Invoke ids are the smallest that no unanswered request has, instead of ever new ones.
     #[must_use]
-    pub(crate) fn reusing_invoke_ids(mut self) -> Flows<C> {
+    pub(crate) fn reusing_invoke_ids(mut self) -> FlowAllocator<C> {
         self.reuses_invoke_ids = true;
         self
     }
@@ -101,11 +103,11 @@ impl<C: Codec> Flows<C> {
         self.events.pop_front()
     }
 
-    /// When [`Flows::handle_timeout`] is due.
+    /// When [`FlowAllocator::handle_timeout`] is due.
     pub(crate) fn due(&self) -> Option<u64> {
         let flow = self.deadlines.first().map(|(at, _)| *at);
-        let again = self.again.first_key_value().map(|((at, _), _)| *at);
-        flow.into_iter().chain(again).min()
+        let repeats = self.repeats.first_key_value().map(|((at, _), _)| *at);
+        flow.into_iter().chain(repeats).min()
     }
 
     /// A flow by its key.
@@ -119,8 +121,8 @@ impl<C: Codec> Flows<C> {
     }
 
     /// The flow that another member asked for, by its address and port-id.
-    pub(crate) fn called_by(&self, address: u64, remote_port: u32) -> Option<FlowKey> {
-        self.called.get(&(address, remote_port)).copied()
+    pub(crate) fn requested_by(&self, address: u64, remote_port: u32) -> Option<FlowKey> {
+        self.by_initiator.get(&(address, remote_port)).copied()
     }
 
     /// Asks the member that holds an application for a flow to it. [`Event::Allocated`] follows.
@@ -130,7 +132,7 @@ impl<C: Codec> Flows<C> {
     pub(crate) fn allocate(
         &mut self,
         now: u64,
-        wish: Wish,
+        allocation: Allocation,
         dt: &mut dyn DataTransfer,
     ) -> Result<FlowKey, String> {
         let Some(key) = self.free_key(now) else {
@@ -138,8 +140,8 @@ impl<C: Codec> Flows<C> {
         };
         let open = Open {
             owner: Owner::Flow(key),
-            cube: wish.cube.clone(),
-            msg_boundaries: wish.spec.msg_boundaries,
+            cube: allocation.cube.clone(),
+            msg_boundaries: allocation.spec.msg_boundaries,
             pinned: None,
         };
         let local_cep = match dt.open(now, open) {
@@ -150,20 +152,20 @@ impl<C: Codec> Flows<C> {
             }
         };
         let flow = Flow {
-            role: Role::Caller,
-            local: wish.local,
-            remote: wish.remote,
-            spec: wish.spec,
-            cube: wish.cube,
+            role: Role::Initiator,
+            local: allocation.local,
+            remote: allocation.remote,
+            spec: allocation.spec,
+            cube: allocation.cube,
             port: key.0,
             remote_port: 0,
             local_cep,
             remote_cep: CepId(0),
-            member: wish.member,
-            address: wish.address,
+            member: allocation.member,
+            address: allocation.address,
             invoke_id: self.invoke_id(),
-            state: State::Asking {
-                until: now + self.habits.answer,
+            state: State::Requesting {
+                until: now + self.profile.answer,
             },
             since: now,
             unreachable: None,
@@ -173,7 +175,7 @@ impl<C: Codec> Flows<C> {
         self.asked.insert(flow.invoke_id, key);
         self.send(flow.address, message);
         self.flows.insert(key, flow);
-        self.reckon(key);
+        self.update_deadline(key);
         Ok(key)
     }
 
@@ -187,12 +189,12 @@ impl<C: Codec> Flows<C> {
         offer: Offer<C::Request>,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
-        if let Some(old) = self.called_by(offer.address, offer.remote_port) {
+        if let Some(old) = self.requested_by(offer.address, offer.remote_port) {
             let is_again = self.flows.get(&old).is_some_and(|flow| {
                 flow.invoke_id == offer.invoke_id && now < flow.since + DUPLICATE_NS
             });
             if is_again {
-                return Err("flow-asked-again");
+                return Err("flow-request-duplicated");
             }
             let reason = format!("{} uses the port-id for a new flow", offer.member);
             self.close(now, old, false, reason, dt);
@@ -208,9 +210,10 @@ impl<C: Codec> Flows<C> {
             remote: remote.clone(),
             spec: offer.spec,
         });
-        self.called.insert((offer.address, offer.remote_port), key);
+        self.by_initiator
+            .insert((offer.address, offer.remote_port), key);
         let flow = Flow {
-            role: Role::Called,
+            role: Role::Responder,
             local: offer.local,
             remote: offer.remote,
             spec: offer.spec,
@@ -222,15 +225,15 @@ impl<C: Codec> Flows<C> {
             member: offer.member,
             address: offer.address,
             invoke_id: offer.invoke_id,
-            state: State::Deciding {
+            state: State::Pending {
                 request: offer.request,
-                until: now + self.habits.decision,
+                until: now + self.profile.decision,
             },
             since: now,
             unreachable: None,
         };
         self.flows.insert(key, flow);
-        self.reckon(key);
+        self.update_deadline(key);
         Ok(())
     }
 
@@ -242,7 +245,7 @@ impl<C: Codec> Flows<C> {
     }
 
     /// A request of this member was passed on to another than it was meant for, which answers it
-    /// instead. To be said before [`Flows::answer`].
+    /// instead. To be said before [`FlowAllocator::answer`].
     pub(crate) fn answered_by(&mut self, key: FlowKey, address: u64, member: &str) {
         if let Some(flow) = self.flows.get_mut(&key)
             && flow.is_unanswered()
@@ -264,13 +267,13 @@ impl<C: Codec> Flows<C> {
         answer: Result<Accepted, String>,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
-        let key = *self.asked.get(&invoke_id).ok_or("answer-unasked")?;
-        let flow = self.flows.get_mut(&key).ok_or("answer-unasked")?;
+        let key = *self.asked.get(&invoke_id).ok_or("response-unsolicited")?;
+        let flow = self.flows.get_mut(&key).ok_or("response-unsolicited")?;
         if flow.address != from {
-            return Err("answer-of-another");
+            return Err("response-of-another");
         }
         self.asked.remove(&invoke_id);
-        let is_wanted = matches!(flow.state, State::Asking { .. });
+        let is_wanted = matches!(flow.state, State::Requesting { .. });
         match answer {
             Ok(accepted) => {
                 flow.remote_port = accepted.remote_port;
@@ -281,7 +284,7 @@ impl<C: Codec> Flows<C> {
                     let result = Ok(());
                     self.events
                         .push_back(Event::Allocated { flow: key, result });
-                    self.reckon(key);
+                    self.update_deadline(key);
                 } else {
                     self.end(now, key, dt);
                 }
@@ -308,7 +311,7 @@ impl<C: Codec> Flows<C> {
         let Some(flow) = self.flows.get_mut(&key) else {
             return;
         };
-        let State::Deciding { request, .. } = &flow.state else {
+        let State::Pending { request, .. } = &flow.state else {
             return;
         };
         let request = request.clone();
@@ -343,12 +346,12 @@ impl<C: Codec> Flows<C> {
         };
         message.invoke_id = invoke_id;
         self.send(address, message);
-        self.reckon(key);
+        self.update_deadline(key);
     }
 
     /// The member at `address` believes in a flow to here that nobody has, and is told its end.
-    pub(crate) fn disown(&mut self, address: u64, mut end: Message) {
-        if self.habits.ends_are_numbered {
+    pub(crate) fn send_stray_end(&mut self, address: u64, mut end: Message) {
+        if self.profile.ends_are_numbered {
             end.invoke_id = self.invoke_id();
         }
         self.send(address, end);
@@ -365,39 +368,39 @@ impl<C: Codec> Flows<C> {
     }
 
     /// Tells again later what is sent now.
-    pub(super) fn send_again(&mut self, now: u64, address: u64, message: &Message) {
-        for pause in self.habits.ends_again {
+    pub(super) fn schedule_repeats(&mut self, now: u64, address: u64, message: &Message) {
+        for pause in self.profile.end_repeats {
             let message = message.clone();
-            let key = (now.saturating_add(*pause), self.next_again);
-            self.next_again += 1;
-            self.again.insert(key, Outgoing { address, message });
+            let key = (now.saturating_add(*pause), self.next_repeat);
+            self.next_repeat += 1;
+            self.repeats.insert(key, Outgoing { address, message });
         }
     }
 
     /// Sends what is due to be told again.
-    pub(super) fn repeat(&mut self, now: u64) {
-        while let Some(entry) = self.again.first_entry().filter(|it| it.key().0 <= now) {
+    pub(super) fn send_repeats(&mut self, now: u64) {
+        while let Some(entry) = self.repeats.first_entry().filter(|it| it.key().0 <= now) {
             self.outbox.push_back(entry.remove());
         }
     }
 
     /// Nobody is told anything again: this IPCP is no member any more.
-    pub(super) fn repeat_nothing(&mut self) {
-        self.again.clear();
+    pub(super) fn cancel_repeats(&mut self) {
+        self.repeats.clear();
     }
 
-    pub(super) fn habits(&self) -> &Habits {
-        &self.habits
+    pub(super) fn profile(&self) -> &FlowAllocatorProfile {
+        &self.profile
     }
 
     /// A fresh invoke id.
     pub(super) fn invoke_id(&mut self) -> i32 {
         if self.reuses_invoke_ids {
-            self.next_invoke_id = self.habits.first_invoke_id;
+            self.next_invoke_id = self.profile.first_invoke_id;
         }
         loop {
             let id = self.next_invoke_id;
-            self.next_invoke_id = id.checked_add(1).unwrap_or(self.habits.first_invoke_id);
+            self.next_invoke_id = id.checked_add(1).unwrap_or(self.profile.first_invoke_id);
             if !self.asked.contains_key(&id) {
                 return id;
             }
@@ -409,7 +412,7 @@ impl<C: Codec> Flows<C> {
         while let Some((_, port)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
             self.free.insert(port);
         }
-        if self.flows.len() >= self.habits.flows {
+        if self.flows.len() >= self.profile.flows {
             return None;
         }
         let port = self.free.pop_first().unwrap_or_else(|| {
@@ -422,23 +425,23 @@ impl<C: Codec> Flows<C> {
     pub(super) fn remove(&mut self, now: u64, key: FlowKey) -> Option<Flow<C::Request>> {
         let flow = self.flows.remove(&key)?;
         match flow.role {
-            Role::Caller => {
+            Role::Initiator => {
                 // Once answered, the invoke id may be that of a newer flow's request.
                 if self.asked.get(&flow.invoke_id) == Some(&key) {
                     self.asked.remove(&flow.invoke_id);
                 }
             }
-            Role::Called => {
-                self.called.remove(&(flow.address, flow.remote_port));
+            Role::Responder => {
+                self.by_initiator.remove(&(flow.address, flow.remote_port));
             }
         }
-        self.resting.push_back((now + self.habits.rest, key.0));
-        self.reckon(key);
+        self.resting.push_back((now + self.profile.rest, key.0));
+        self.update_deadline(key);
         Some(flow)
     }
 
     /// Flows whose deadline is over, each with its deadline taken off.
-    pub(super) fn overdue(&mut self, now: u64) -> Option<FlowKey> {
+    pub(super) fn pop_overdue(&mut self, now: u64) -> Option<FlowKey> {
         let (at, key) = *self.deadlines.first()?;
         if at > now {
             return None;
@@ -449,7 +452,7 @@ impl<C: Codec> Flows<C> {
     }
 
     /// Works the deadline of a flow out anew.
-    pub(super) fn reckon(&mut self, key: FlowKey) {
+    pub(super) fn update_deadline(&mut self, key: FlowKey) {
         if let Some(at) = self.due_of.remove(&key) {
             self.deadlines.remove(&(at, key));
         }

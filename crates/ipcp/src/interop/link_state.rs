@@ -18,7 +18,7 @@ pub(crate) type Key = (String, String);
 
 /// One version of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Report {
+pub(crate) struct LinkReport {
     /// Cost of sending over the link.
     pub(crate) cost: u32,
     /// Higher for a later version.
@@ -29,12 +29,12 @@ pub(crate) struct Report {
     pub(crate) age: u64,
 }
 
-impl Report {
+impl LinkReport {
     /// Whether this version counts and not `other`. One number can have two versions: an author
     /// that begins anew goes on from the version that it is told first. The worse one counts then,
     /// so that it reaches the author in the end, who makes a later one.
-    fn outranks(&self, other: &Report) -> bool {
-        let rank = |report: &Report| (report.seq, !report.is_up, report.cost);
+    fn outranks(&self, other: &LinkReport) -> bool {
+        let rank = |report: &LinkReport| (report.seq, !report.is_up, report.cost);
         rank(self) > rank(other)
     }
 }
@@ -46,20 +46,20 @@ pub(crate) struct Limits {
     pub(crate) entries: usize,
     /// An entry of this age in nanoseconds is forgotten.
     pub(crate) age_max: u64,
-    /// An own entry of this age is renewed by [`Links::refresh`].
+    /// An own entry of this age is renewed by [`LinkState::refresh`].
     pub(crate) renew: u64,
     /// How long an entry that is down is kept, so that a late copy of what it ended is known.
     pub(crate) hold: u64,
     /// A version with a lower sequence number counts all the same when it was made this much later
     /// than the one that is held: its author has begun anew. 0 for never.
-    pub(crate) reborn: u64,
+    pub(crate) restart: u64,
     /// A link of others counts only when both ends report it.
     pub(crate) needs_both: bool,
 }
 
 /// What became of a version that somebody told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum MergeOutcome {
     /// It counts: to be told to the other neighbours.
     New,
     /// It was here already.
@@ -75,14 +75,14 @@ pub(crate) enum Verdict {
 
 #[derive(Clone, Copy, Debug)]
 struct Entry {
-    report: Report,
+    report: LinkReport,
     /// When `report.age` was true.
     at: u64,
 }
 
 /// All entries.
 #[derive(Debug)]
-pub(crate) struct Links {
+pub(crate) struct LinkState {
     own: String,
     limits: Limits,
     entries: BTreeMap<Key, Entry>,
@@ -91,7 +91,7 @@ pub(crate) struct Links {
 
 /// A destination and how it is reached.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reach {
+pub(crate) struct ReachableMember {
     /// Name of the member.
     pub(crate) name: String,
     /// Sum of the costs on the way.
@@ -100,10 +100,10 @@ pub(crate) struct Reach {
     pub(crate) route: api::Route,
 }
 
-impl Links {
+impl LinkState {
     /// No entries; `own` is this member's IPCP name.
-    pub(crate) fn new(own: &str, limits: Limits) -> Links {
-        Links {
+    pub(crate) fn new(own: &str, limits: Limits) -> LinkState {
+        LinkState {
             own: own.to_string(),
             limits,
             entries: BTreeMap::new(),
@@ -134,7 +134,7 @@ impl Links {
         if old_cost == cost {
             return false;
         }
-        let report = Report {
+        let report = LinkReport {
             cost: cost.or(old_cost).unwrap_or(1),
             seq: old.map_or(1, |old| old.seq.saturating_add(1)),
             is_up: cost.is_some(),
@@ -145,55 +145,55 @@ impl Links {
     }
 
     /// Somebody's word.
-    pub(crate) fn insert(&mut self, now: u64, key: Key, report: Report) -> Verdict {
+    pub(crate) fn insert(&mut self, now: u64, key: Key, report: LinkReport) -> MergeOutcome {
         if key.0 == self.own {
             return self.correct(now, key, report);
         }
         if let Some(held) = self.get(now, &key) {
             let is_later = report.outranks(&held);
-            let is_reborn = report.seq < held.seq
-                && self.limits.reborn > 0
-                && report.age.saturating_add(self.limits.reborn) < held.age;
-            if !is_later && !is_reborn {
+            let has_restarted = report.seq < held.seq
+                && self.limits.restart > 0
+                && report.age.saturating_add(self.limits.restart) < held.age;
+            if !is_later && !has_restarted {
                 return match held.outranks(&report) {
-                    true => Verdict::Old,
-                    false => Verdict::Same,
+                    true => MergeOutcome::Old,
+                    false => MergeOutcome::Same,
                 };
             }
         } else if report.age >= self.limits.age_max {
             // Forgotten as soon as it is here.
-            return Verdict::Old;
+            return MergeOutcome::Old;
         } else if self.entries.len() >= self.limits.entries {
-            return Verdict::Full;
+            return MergeOutcome::Full;
         }
         self.put(now, key, report);
-        Verdict::New
+        MergeOutcome::New
     }
 
     /// Another's word about a link of this member.
-    fn correct(&mut self, now: u64, key: Key, report: Report) -> Verdict {
+    fn correct(&mut self, now: u64, key: Key, report: LinkReport) -> MergeOutcome {
         let held = self.get(now, &key);
         let (is_up, cost) = held.map_or((false, 1), |held| (held.is_up, held.cost));
         match held {
-            Some(held) if report.seq < held.seq => return Verdict::Old,
+            Some(held) if report.seq < held.seq => return MergeOutcome::Old,
             Some(held)
                 if report.seq == held.seq && (report.is_up, report.cost) == (is_up, cost) =>
             {
-                return Verdict::Same;
+                return MergeOutcome::Same;
             }
             // That there is no link is known already.
-            None if !report.is_up => return Verdict::Same,
-            None if self.entries.len() >= self.limits.entries => return Verdict::Full,
+            None if !report.is_up => return MergeOutcome::Same,
+            None if self.entries.len() >= self.limits.entries => return MergeOutcome::Full,
             _ => {}
         }
-        let report = Report {
+        let report = LinkReport {
             cost,
             seq: report.seq.saturating_add(1),
             is_up,
             age: 0,
         };
         self.put(now, key, report);
-        Verdict::Corrected
+        MergeOutcome::Corrected
     }
 
     /// Somebody says that an entry ends with this sequence number. Returns whether it did: to be
@@ -203,7 +203,7 @@ impl Links {
         let Some(held) = held.filter(|held| seq >= held.seq && key.0 != self.own) else {
             return false;
         };
-        let report = Report {
+        let report = LinkReport {
             seq,
             is_up: false,
             age: 0,
@@ -214,7 +214,7 @@ impl Links {
     }
 
     /// Forgets that an entry ended: its author itself says that it is there.
-    pub(crate) fn forgive(&mut self, key: &Key) {
+    pub(crate) fn forget_end(&mut self, key: &Key) {
         if self
             .entries
             .get(key)
@@ -271,19 +271,19 @@ impl Links {
     }
 
     /// The version of an entry that counts, with its present age.
-    pub(crate) fn get(&self, now: u64, key: &Key) -> Option<Report> {
+    pub(crate) fn get(&self, now: u64, key: &Key) -> Option<LinkReport> {
         self.entries.get(key).map(|entry| entry.now(now))
     }
 
     /// All entries, those that are down too.
-    pub(crate) fn iter(&self, now: u64) -> impl Iterator<Item = (&Key, Report)> + '_ {
+    pub(crate) fn iter(&self, now: u64) -> impl Iterator<Item = (&Key, LinkReport)> + '_ {
         self.entries
             .iter()
             .map(move |(key, entry)| (key, entry.now(now)))
     }
 
     /// Own entries, those that are down too.
-    pub(crate) fn own(&self, now: u64) -> impl Iterator<Item = (&Key, Report)> + '_ {
+    pub(crate) fn own(&self, now: u64) -> impl Iterator<Item = (&Key, LinkReport)> + '_ {
         self.iter(now).filter(|(key, _)| key.0 == self.own)
     }
 
@@ -297,7 +297,7 @@ impl Links {
         &self,
         paths: Paths,
         address_of: &dyn Fn(&str) -> Option<u64>,
-    ) -> Vec<Reach> {
+    ) -> Vec<ReachableMember> {
         let up = self.entries.iter().filter(|(_, entry)| entry.report.is_up);
         let costs: BTreeMap<(&str, &str), u32> = up
             .map(|((from, to), entry)| ((from.as_str(), to.as_str()), entry.report.cost))
@@ -336,7 +336,7 @@ impl Links {
         let routes = computation.routes();
         let reached = routes.iter().filter_map(|(at, route)| {
             let next: Vec<Address> = all(&route.next);
-            Some(Reach {
+            Some(ReachableMember {
                 name: names[usize::try_from(*at).ok()?.checked_sub(1)?].to_string(),
                 cost: route.cost,
                 route: api::Route {
@@ -351,9 +351,9 @@ impl Links {
             .collect()
     }
 
-    fn put(&mut self, now: u64, key: Key, report: Report) {
+    fn put(&mut self, now: u64, key: Key, report: LinkReport) {
         let old = self.entries.insert(key, Entry { report, at: now });
-        let usable = |report: &Report| report.is_up.then_some(report.cost);
+        let usable = |report: &LinkReport| report.is_up.then_some(report.cost);
         let before = old.and_then(|old| usable(&old.report));
         self.is_changed |= before != usable(&report);
     }
@@ -364,8 +364,8 @@ impl Entry {
         self.report.age.saturating_add(now.saturating_sub(self.at))
     }
 
-    fn now(&self, now: u64) -> Report {
-        Report {
+    fn now(&self, now: u64) -> LinkReport {
+        LinkReport {
             age: self.age(now),
             ..self.report
         }

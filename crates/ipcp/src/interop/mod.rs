@@ -13,15 +13,14 @@
 //!
 //! Each component says what its caller has to send or to tell; nothing here writes a message.
 
+pub(crate) mod deallocation;
 pub(crate) mod directory;
-pub(crate) mod ending;
 mod flow;
-pub(crate) mod flows;
+pub(crate) mod flow_allocator;
 pub(crate) mod fuzz;
-pub(crate) mod journal;
-pub(crate) mod links;
+pub(crate) mod link_state;
 pub(crate) mod names;
-pub(crate) mod show;
+pub(crate) mod rib_view;
 
 /// Milliseconds in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;

@@ -4,17 +4,17 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::flows::{Flow, Role, State};
-use super::journal::Journal;
-use super::links::{Key, Reach, Report};
+use super::flow_allocator::{Flow, Role, State};
+use super::link_state::{Key, LinkReport, ReachableMember};
 use crate::api::{RibObject, Scalar};
 use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
+use crate::event_log::EventLog;
 use crate::rib_view::{self, agreed, depth_below, escape, flag, in_scope, text, uint};
 
-/// Collects objects; [`Shown::within`] gives those that were asked for.
+/// Collects objects; [`RibView::within`] gives those that were asked for.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct RibView {
     objects: Vec<RibObject>,
 }
 
@@ -31,10 +31,10 @@ pub(crate) struct Neighbour {
     pub(crate) heard: u64,
 }
 
-impl Shown {
+impl RibView {
     /// Only the root.
-    pub(crate) fn new() -> Shown {
-        let mut shown = Shown::default();
+    pub(crate) fn new() -> RibView {
+        let mut shown = RibView::default();
         shown.add("/", "rib", Vec::new());
         shown
     }
@@ -133,7 +133,7 @@ impl Shown {
 
     /// A link as one of its ends reports it. `addresses` are those of the two ends; 0 when one is
     /// not known.
-    pub(crate) fn link(&mut self, key: &Key, addresses: (u64, u64), report: &Report) {
+    pub(crate) fn link(&mut self, key: &Key, addresses: (u64, u64), report: &LinkReport) {
         let (from, to) = addresses;
         let fields = alloc::vec![
             text("name", &key.0),
@@ -149,7 +149,7 @@ impl Shown {
     }
 
     /// A route.
-    pub(crate) fn route(&mut self, reach: &Reach) {
+    pub(crate) fn route(&mut self, reach: &ReachableMember) {
         let list = |addresses: &[carina_wire::dif::Address]| {
             Scalar::List(addresses.iter().map(|at| at.0.to_string()).collect())
         };
@@ -166,16 +166,16 @@ impl Shown {
     /// A flow.
     pub(crate) fn flow<R>(&mut self, flow: &Flow<R>) {
         let state = match flow.state {
-            State::Asking { .. } => "asking",
-            State::GivenUp { .. } => "given-up",
-            State::Deciding { .. } => "deciding",
+            State::Requesting { .. } => "requesting",
+            State::Abandoned { .. } => "abandoned",
+            State::Pending { .. } => "pending",
             State::Open => "open",
-            State::Finishing { .. } => "finishing",
+            State::Draining { .. } => "draining",
             State::Lingering { .. } => "lingering",
         };
         let role = match flow.role {
-            Role::Caller => "caller",
-            Role::Called => "called",
+            Role::Initiator => "initiator",
+            Role::Responder => "responder",
         };
         let fields = alloc::vec![
             text("local", &flow.local),
@@ -193,8 +193,8 @@ impl Shown {
     }
 
     /// What was counted.
-    pub(crate) fn counters(&mut self, journal: &Journal) {
-        let counters = journal.counters().iter();
+    pub(crate) fn counters(&mut self, log: &EventLog) {
+        let counters = log.counters().iter();
         let fields = counters.map(|(name, count)| uint(name, *count)).collect();
         self.add("/counters", "counters", fields);
     }

@@ -8,7 +8,7 @@ use carina_routing::compute::Paths;
 
 use super::MS;
 use super::directory::{self, Directory};
-use super::links::{Key, Limits, Links, Report, Verdict};
+use super::link_state::{Key, Limits, LinkReport, LinkState, MergeOutcome};
 use crate::api::Event;
 
 const S: u64 = 1_000 * MS;
@@ -18,7 +18,7 @@ const LIMITS: Limits = Limits {
     age_max: 900 * S,
     renew: 270 * S,
     hold: 5 * S,
-    reborn: 30 * S,
+    restart: 30 * S,
     needs_both: true,
 };
 
@@ -26,8 +26,8 @@ fn key(from: &str, to: &str) -> Key {
     (from.to_string(), to.to_string())
 }
 
-fn up(seq: u64, age: u64) -> Report {
-    Report {
+fn up(seq: u64, age: u64) -> LinkReport {
+    LinkReport {
         cost: 1,
         seq,
         is_up: true,
@@ -36,7 +36,7 @@ fn up(seq: u64, age: u64) -> Report {
 }
 
 /// The next hops to each member, all of whose addresses are the codes of their one-letter names.
-fn routes(links: &Links, has_alternates: bool) -> BTreeMap<String, (Vec<u64>, Vec<u64>)> {
+fn routes(links: &LinkState, has_alternates: bool) -> BTreeMap<String, (Vec<u64>, Vec<u64>)> {
     let paths = Paths {
         max: 4,
         has_alternates,
@@ -57,67 +57,91 @@ fn routes(links: &Links, has_alternates: bool) -> BTreeMap<String, (Vec<u64>, Ve
 
 #[test]
 fn versions_age_and_are_replaced_by_later_ones() {
-    let mut links = Links::new("a", LIMITS);
+    let mut links = LinkState::new("a", LIMITS);
     let ab = key("b", "c");
-    assert_eq!(links.insert(0, ab.clone(), up(5, 10 * S)), Verdict::New);
+    assert_eq!(
+        links.insert(0, ab.clone(), up(5, 10 * S)),
+        MergeOutcome::New
+    );
     assert_eq!(links.get(7 * S, &ab).map(|it| it.age), Some(17 * S));
-    assert_eq!(links.insert(7 * S, ab.clone(), up(5, 0)), Verdict::Same);
-    assert_eq!(links.insert(7 * S, ab.clone(), up(4, 20 * S)), Verdict::Old);
-    assert_eq!(links.insert(7 * S, ab.clone(), up(6, 0)), Verdict::New);
+    assert_eq!(
+        links.insert(7 * S, ab.clone(), up(5, 0)),
+        MergeOutcome::Same
+    );
+    assert_eq!(
+        links.insert(7 * S, ab.clone(), up(4, 20 * S)),
+        MergeOutcome::Old
+    );
+    assert_eq!(links.insert(7 * S, ab.clone(), up(6, 0)), MergeOutcome::New);
     // One that was made much later, by an author that counts from 1 again.
-    assert_eq!(links.insert(30 * S, ab.clone(), up(1, 0)), Verdict::Old);
-    assert_eq!(links.insert(38 * S, ab.clone(), up(1, 0)), Verdict::New);
+    assert_eq!(
+        links.insert(30 * S, ab.clone(), up(1, 0)),
+        MergeOutcome::Old
+    );
+    assert_eq!(
+        links.insert(38 * S, ab.clone(), up(1, 0)),
+        MergeOutcome::New
+    );
     assert!(links.expire(937 * S).is_empty());
     assert_eq!(links.expire(938 * S), [ab]);
     // What is too old already is not taken.
     let old = links.insert(0, key("x", "y"), up(1, 900 * S));
-    assert_eq!(old, Verdict::Old);
+    assert_eq!(old, MergeOutcome::Old);
 }
 
 #[test]
 fn of_two_versions_with_one_number_the_worse_counts_until_the_author_makes_another() {
-    let [mut author, mut near, mut far] = ["b", "x", "y"].map(|own| Links::new(own, LIMITS));
+    let [mut author, mut near, mut far] = ["b", "x", "y"].map(|own| LinkState::new(own, LIMITS));
     let bc = key("b", "c");
-    let down = Report {
+    let down = LinkReport {
         is_up: false,
         ..up(4, 0)
     };
     // b said 4 before it began anew, and says it again since it was told 3.
-    assert_eq!(far.insert(0, bc.clone(), down), Verdict::New);
+    assert_eq!(far.insert(0, bc.clone(), down), MergeOutcome::New);
     assert!(author.report(0, "c", Some(1)));
-    assert_eq!(author.insert(0, bc.clone(), up(3, 0)), Verdict::Corrected);
-    assert_eq!(near.insert(0, bc.clone(), up(4, 0)), Verdict::New);
-    assert_eq!(far.insert(0, bc.clone(), up(4, 0)), Verdict::Old);
-    assert_eq!(near.insert(0, bc.clone(), down), Verdict::New);
-    assert_eq!(near.insert(0, bc.clone(), down), Verdict::Same);
-    assert_eq!(author.insert(0, bc.clone(), down), Verdict::Corrected);
+    assert_eq!(
+        author.insert(0, bc.clone(), up(3, 0)),
+        MergeOutcome::Corrected
+    );
+    assert_eq!(near.insert(0, bc.clone(), up(4, 0)), MergeOutcome::New);
+    assert_eq!(far.insert(0, bc.clone(), up(4, 0)), MergeOutcome::Old);
+    assert_eq!(near.insert(0, bc.clone(), down), MergeOutcome::New);
+    assert_eq!(near.insert(0, bc.clone(), down), MergeOutcome::Same);
+    assert_eq!(author.insert(0, bc.clone(), down), MergeOutcome::Corrected);
     assert_eq!(author.get(0, &bc), Some(up(5, 0)));
-    let dear = Report {
+    let dear = LinkReport {
         cost: 7,
         ..up(5, 0)
     };
-    assert_eq!(near.insert(0, bc.clone(), up(5, 0)), Verdict::New);
-    assert_eq!(near.insert(0, bc.clone(), dear), Verdict::New);
-    assert_eq!(near.insert(0, bc, up(5, 0)), Verdict::Old);
+    assert_eq!(near.insert(0, bc.clone(), up(5, 0)), MergeOutcome::New);
+    assert_eq!(near.insert(0, bc.clone(), dear), MergeOutcome::New);
+    assert_eq!(near.insert(0, bc, up(5, 0)), MergeOutcome::Old);
 }
 
 #[test]
 fn own_entries_are_the_authors() {
-    let mut links = Links::new("a", LIMITS);
+    let mut links = LinkState::new("a", LIMITS);
     assert!(links.report(0, "b", Some(1)));
     assert!(!links.report(S, "b", Some(1)));
     assert!(links.report(S, "b", Some(2)));
     let ab = key("a", "b");
     assert_eq!(links.get(S, &ab).map(|it| (it.seq, it.cost)), Some((2, 2)));
     // Of an earlier life, or a lie: what is said next counts more.
-    assert_eq!(links.insert(S, ab.clone(), up(9, 0)), Verdict::Corrected);
+    assert_eq!(
+        links.insert(S, ab.clone(), up(9, 0)),
+        MergeOutcome::Corrected
+    );
     assert_eq!(links.get(S, &ab).map(|it| (it.seq, it.cost)), Some((10, 2)));
-    assert_eq!(links.insert(S, ab.clone(), up(9, 0)), Verdict::Old);
+    assert_eq!(links.insert(S, ab.clone(), up(9, 0)), MergeOutcome::Old);
     // A link that there is not.
     let ax = key("a", "x");
-    assert_eq!(links.insert(S, ax.clone(), up(3, 0)), Verdict::Corrected);
-    let told = links.get(S, &ax).expect("the word that it is down");
-    assert!(!told.is_up && told.seq == 4);
+    assert_eq!(
+        links.insert(S, ax.clone(), up(3, 0)),
+        MergeOutcome::Corrected
+    );
+    let reported = links.get(S, &ax).expect("the word that it is down");
+    assert!(!reported.is_up && reported.seq == 4);
     assert!(!links.withdraw(S, &ab, 99), "only its author ends it");
     assert!(links.refresh(200 * S).is_empty());
     assert_eq!(links.refresh(271 * S), core::slice::from_ref(&ab));
@@ -133,38 +157,38 @@ fn own_entries_are_the_authors() {
 
 #[test]
 fn what_ended_does_not_come_back_with_a_late_copy() {
-    let mut links = Links::new("a", LIMITS);
+    let mut links = LinkState::new("a", LIMITS);
     let bc = key("b", "c");
     links.insert(0, bc.clone(), up(3, 0));
     assert!(!links.withdraw(S, &bc, 2), "of an earlier version");
     assert!(links.withdraw(S, &bc, 3));
     assert!(!links.withdraw(S, &bc, 3), "no news");
-    assert_eq!(links.insert(2 * S, bc.clone(), up(3, 0)), Verdict::Old);
-    assert_eq!(links.insert(2 * S, bc.clone(), up(2, 0)), Verdict::Old);
-    let mut forgiven = Links::new("a", LIMITS);
+    assert_eq!(links.insert(2 * S, bc.clone(), up(3, 0)), MergeOutcome::Old);
+    assert_eq!(links.insert(2 * S, bc.clone(), up(2, 0)), MergeOutcome::Old);
+    let mut forgiven = LinkState::new("a", LIMITS);
     forgiven.insert(0, bc.clone(), up(3, 0));
     forgiven.withdraw(S, &bc, 3);
-    forgiven.forgive(&bc);
-    assert_eq!(forgiven.insert(S, bc.clone(), up(1, 0)), Verdict::New);
+    forgiven.forget_end(&bc);
+    assert_eq!(forgiven.insert(S, bc.clone(), up(1, 0)), MergeOutcome::New);
     assert!(links.expire(7 * S).is_empty(), "it was down");
-    assert_eq!(links.insert(7 * S, bc, up(1, 0)), Verdict::New);
+    assert_eq!(links.insert(7 * S, bc, up(1, 0)), MergeOutcome::New);
 }
 
 #[test]
 fn tables_are_full_at_their_bounds() {
-    let mut links = Links::new("a", LIMITS);
+    let mut links = LinkState::new("a", LIMITS);
     for n in 0..100 {
         let verdict = links.insert(0, key("b", &n.to_string()), up(1, 0));
-        assert_eq!(verdict, Verdict::New);
+        assert_eq!(verdict, MergeOutcome::New);
     }
-    assert_eq!(links.insert(0, key("b", "x"), up(1, 0)), Verdict::Full);
-    assert_eq!(links.insert(0, key("a", "x"), up(1, 0)), Verdict::Full);
+    assert_eq!(links.insert(0, key("b", "x"), up(1, 0)), MergeOutcome::Full);
+    assert_eq!(links.insert(0, key("a", "x"), up(1, 0)), MergeOutcome::Full);
     assert!(links.report(0, "b", Some(1)), "an own one always fits");
 }
 
 #[test]
 fn routes_need_both_ends_except_ones_own() {
-    let mut links = Links::new("a", LIMITS);
+    let mut links = LinkState::new("a", LIMITS);
     links.report(0, "b", Some(1));
     links.insert(0, key("b", "c"), up(1, 0));
     assert_eq!(routes(&links, false).into_keys().collect::<String>(), "b");
@@ -176,7 +200,7 @@ fn routes_need_both_ends_except_ones_own() {
     assert!(links.take_changed());
     assert_eq!(routes(&links, false).len(), 1);
     // Under the other rule one end is enough.
-    let mut half = Links::new(
+    let mut half = LinkState::new(
         "a",
         Limits {
             needs_both: false,
@@ -190,7 +214,7 @@ fn routes_need_both_ends_except_ones_own() {
 
 #[test]
 fn equal_paths_share_and_alternates_are_loop_free() {
-    let mut links = Links::new("a", LIMITS);
+    let mut links = LinkState::new("a", LIMITS);
     links.report(0, "b", Some(1));
     links.report(0, "c", Some(1));
     for (from, to) in [
@@ -235,7 +259,7 @@ fn applications_are_where_somebody_holds_them() {
     let holder = |name: &str| name.to_string();
     assert_eq!(directory.register("x"), Some(1));
     assert_eq!(directory.register("x"), None);
-    let new = directory::Verdict::New;
+    let new = directory::MergeOutcome::New;
     assert_eq!(directory.insert(0, "x", holder("b"), 1), new);
     assert_eq!(directory.insert(0, "y", holder("b"), 1), new);
     assert_eq!(directory.holders("x"), ["a", "b"]);
@@ -248,19 +272,19 @@ fn applications_are_where_somebody_holds_them() {
     assert_eq!(changes(&mut directory, &["a"]), [("y".to_string(), false)]);
     // Versions.
     let verdict = directory.insert(0, "y", holder("b"), 1);
-    assert_eq!(verdict, directory::Verdict::Same);
+    assert_eq!(verdict, directory::MergeOutcome::Same);
     assert_eq!(directory.insert(0, "y", holder("b"), 4), new);
     let verdict = directory.insert(0, "y", holder("b"), 3);
-    assert_eq!(verdict, directory::Verdict::Old);
+    assert_eq!(verdict, directory::MergeOutcome::Old);
     assert!(!directory.withdraw(0, "y", &holder("b"), 3));
     assert!(directory.withdraw(0, "y", &holder("b"), 4));
     let verdict = directory.insert(S, "y", holder("b"), 4);
-    assert_eq!(verdict, directory::Verdict::Old, "a late copy");
+    assert_eq!(verdict, directory::MergeOutcome::Old, "a late copy");
     assert_eq!(directory.insert(6 * S, "y", holder("b"), 1), new);
     // The bound.
     assert_eq!(directory.insert(6 * S, "z", holder("b"), 1), new);
     let verdict = directory.insert(6 * S, "w", holder("b"), 1);
-    assert_eq!(verdict, directory::Verdict::Full);
+    assert_eq!(verdict, directory::MergeOutcome::Full);
     // Of a lost member.
     assert_eq!(directory.lost(&holder("b")).len(), 3);
     assert_eq!(directory.holders("x"), ["a"]);
@@ -276,12 +300,12 @@ fn nobody_else_says_what_is_registered_here() {
     directory.register("x");
     assert_eq!(
         directory.insert(0, "x", 1, 7),
-        directory::Verdict::Corrected
+        directory::MergeOutcome::Corrected
     );
     assert_eq!(directory.seq("x", &1), Some(8));
     assert_eq!(
         directory.insert(0, "y", 1, 7),
-        directory::Verdict::Corrected
+        directory::MergeOutcome::Corrected
     );
     assert_eq!(directory.seq("y", &1), None);
     assert!(!directory.withdraw(0, "x", &1, 99));

@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 
 use super::Irati;
-use super::enrollment::{STEP_NS, context};
+use super::enrollee::{STEP_NS, context};
 use super::n1::{Failure, Stage};
 use super::objects::{self, result};
 use super::values::{self, Text};
@@ -41,7 +41,7 @@ pub(super) enum Authentication {
 }
 
 /// An authentication that has begun, and the text for the other side.
-type Begun = (Box<dyn Authenticator>, Vec<u8>);
+type StartedAuthentication = (Box<dyn Authenticator>, Vec<u8>);
 
 impl Authentication {
     /// # Errors
@@ -73,7 +73,7 @@ impl Authentication {
         toolbox: &mut dyn Toolbox,
         now: u64,
         context: &[u8],
-    ) -> Result<Option<Begun>, String> {
+    ) -> Result<Option<StartedAuthentication>, String> {
         let Authentication::Password(spec) = self else {
             return Ok(None);
         };
@@ -105,16 +105,16 @@ impl Irati {
             return;
         };
         let Authentication::Password(spec) = self.authentication.clone() else {
-            return self.discard(n1, "challenge-unasked");
+            return self.discard(n1, "challenge-unsolicited");
         };
         if !matches!(flow.stage, Stage::Connecting { auth: None }) {
-            return self.discard(n1, "challenge-unasked");
+            return self.discard(n1, "challenge-unsolicited");
         }
         let text = values::read::<Text>(message).map(|value| value.text);
         let Some(text) = text.ok().filter(|text| text.len() <= CHALLENGE_MAX) else {
             return self.discard(n1, "challenge-unreadable");
         };
-        let context = context(&self.dif, &self.own, flow.called());
+        let context = context(&self.dif, &self.own, flow.display_name());
         let mut auth = match self.toolbox.authenticator(&spec, true, &context) {
             Ok(auth) => auth,
             Err(reason) => return self.attempt_failed(now, n1, &reason, Failure::ForGood, dt),
@@ -130,7 +130,7 @@ impl Irati {
                 }
                 let (name, value) = (objects::CHALLENGE_REPLY, Text { text });
                 let reply = objects::request(Opcode::Write, name, name, &value);
-                self.tell(now, n1, &reply, dt);
+                self.send(now, n1, &reply, dt);
             }
             AuthStep::Done { last: None, .. } => self.discard(n1, "challenge-unanswered"),
             AuthStep::Fail(reason) => self.attempt_failed(now, n1, &reason, Failure::ForGood, dt),
@@ -149,7 +149,7 @@ impl Irati {
             return;
         };
         let Stage::Challenging { auth, connect } = &mut flow.stage else {
-            return self.discard(n1, "challenge-unasked");
+            return self.discard(n1, "challenge-unsolicited");
         };
         let connect = connect.clone();
         let text = values::read::<Text>(message).map_or_else(|_| Vec::new(), |value| value.text);
@@ -161,12 +161,12 @@ impl Irati {
                     _ => "the reply leads to another challenge".into(),
                 };
                 let text = format!("{:?} was not admitted: {reason}", connect.src.ap);
-                self.journal.notice("authentication", &text);
-                self.journal.count("admissions-refused");
+                self.log.notice("authentication", &text);
+                self.log.count("admissions-refused");
                 let words = "authentication failed";
                 let answer = connect.answer().with_error(result::REJECTED, words);
-                self.tell(now, n1, &answer, dt);
-                self.part(now, n1, words, false, dt);
+                self.send(now, n1, &answer, dt);
+                self.disconnect(now, n1, words, false, dt);
             }
         }
     }

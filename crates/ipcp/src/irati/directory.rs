@@ -21,7 +21,7 @@ use super::values::{self, DirectoryEntries, DirectoryEntry, Naming};
 use super::{Irati, MS};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::directory::{Limits, Verdict};
+use crate::interop::directory::{Limits, MergeOutcome};
 
 /// Entries in a message.
 const ENTRIES_MAX: usize = 15;
@@ -62,10 +62,10 @@ impl Irati {
     pub(super) fn register(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
         if self.directory.register(name).is_some() {
             let entry = (name.to_string(), self.address);
-            self.tell_entries(now, alloc::vec![entry], None, dt);
+            self.send_entries(now, alloc::vec![entry], None, dt);
         }
         // Entries spread without an answer: nobody says that there is no room.
-        self.journal.tell(Event::Registered {
+        self.log.push(Event::Registered {
             name: name.to_string(),
             result: Ok(()),
         });
@@ -73,26 +73,26 @@ impl Irati {
 
     pub(super) fn unregister(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
         if self.directory.unregister(now, name).is_some() {
-            self.tell_end(now, name, None, dt);
+            self.send_end(now, name, None, dt);
         }
     }
 
     /// Tells all neighbours but one of entries.
-    fn tell_entries(
+    fn send_entries(
         &mut self,
         now: u64,
         entries: Vec<(String, u64)>,
         except: Option<N1Port>,
         dt: &mut dyn DataTransfer,
     ) {
-        for n1 in self.listeners() {
+        for n1 in self.update_recipients() {
             if Some(n1) != except {
-                self.tell_entries_to(now, n1, entries.clone(), dt);
+                self.send_entries_to(now, n1, entries.clone(), dt);
             }
         }
     }
 
-    fn tell_entries_to(
+    fn send_entries_to(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -113,33 +113,33 @@ impl Irati {
             let value = DirectoryEntries { all: part };
             let message =
                 objects::request(Opcode::Create, class::DIRECTORY, objects::DIRECTORY, &value);
-            self.tell(now, n1, &message, dt);
+            self.send(now, n1, &message, dt);
         }
     }
 
     /// Tells all neighbours but one that an entry has ended.
-    fn tell_end(
+    fn send_end(
         &mut self,
         now: u64,
         name: &str,
         except: Option<N1Port>,
         dt: &mut dyn DataTransfer,
     ) {
-        for n1 in self.listeners() {
+        for n1 in self.update_recipients() {
             if Some(n1) != except {
-                self.tell_end_to(now, n1, name, dt);
+                self.send_end_to(now, n1, name, dt);
             }
         }
     }
 
-    fn tell_end_to(&mut self, now: u64, n1: N1Port, name: &str, dt: &mut dyn DataTransfer) {
+    fn send_end_to(&mut self, now: u64, n1: N1Port, name: &str, dt: &mut dyn DataTransfer) {
         let name = objects::directory_entry(&Naming::of(name));
         let message = Message::object(Opcode::Delete, class::DIRECTORY_ENTRY, &name);
-        self.tell(now, n1, &message, dt);
+        self.send(now, n1, &message, dt);
     }
 
     /// All entries, except those of the neighbour itself.
-    pub(super) fn tell_directory(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_directory(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let peer = self.n1s.get(&n1).map_or(0, |flow| flow.peer.address);
         let own = self.directory.registered();
         let own = own.map(|(name, _)| (name.to_string(), self.address));
@@ -147,7 +147,7 @@ impl Irati {
         let others = others.filter(|(_, holder, _)| **holder != peer);
         let others = others.map(|(name, holder, _)| (name.to_string(), *holder));
         let entries = own.chain(others).collect();
-        self.tell_entries_to(now, n1, entries, dt);
+        self.send_entries_to(now, n1, entries, dt);
     }
 
     /// Whether the way to a member leads through this N-1 flow.
@@ -183,21 +183,21 @@ impl Irati {
             }
             let is_kept = self.keep_lost(now, entry.address);
             match self.directory.insert(now, &name, entry.address, 0) {
-                Verdict::New => {
+                MergeOutcome::New => {
                     self.ended.remove(&(name.clone(), entry.address));
                     news.push((name, entry.address));
                 }
-                Verdict::Same if is_kept => news.push((name, entry.address)),
-                Verdict::Same | Verdict::Old => {}
-                Verdict::Corrected => {
-                    self.journal.count("entries-corrected");
-                    self.tell_end(now, &name, None, dt);
+                MergeOutcome::Same if is_kept => news.push((name, entry.address)),
+                MergeOutcome::Same | MergeOutcome::Old => {}
+                MergeOutcome::Corrected => {
+                    self.log.count("entries-corrected");
+                    self.send_end(now, &name, None, dt);
                 }
-                Verdict::Full => self.discard(n1, "directory-full"),
+                MergeOutcome::Full => self.discard(n1, "directory-full"),
             }
         }
         if !news.is_empty() {
-            self.tell_entries(now, news, Some(n1), dt);
+            self.send_entries(now, news, Some(n1), dt);
         }
     }
 
@@ -214,7 +214,7 @@ impl Irati {
             .doubt
             .get_or_insert_with(|| (now + DOUBT_NS, BTreeSet::new()));
         doubt.1.insert(n1);
-        self.journal.count("entries-doubted");
+        self.log.count("entries-doubted");
         true
     }
 
@@ -231,7 +231,7 @@ impl Irati {
         let own = self.directory.registered().find(|(name, _)| is_meant(name));
         if let Some((name, _)) = own {
             let entry = (name.to_string(), self.address);
-            self.tell_entries_to(now, n1, alloc::vec![entry], dt);
+            self.send_entries_to(now, n1, alloc::vec![entry], dt);
         }
         let held: Vec<(String, u64)> = self
             .directory
@@ -248,7 +248,7 @@ impl Irati {
                 };
                 self.ended.insert((name.clone(), holder), ended);
             }
-            self.tell_end(now, &name, Some(n1), dt);
+            self.send_end(now, &name, Some(n1), dt);
         }
     }
 
@@ -262,7 +262,7 @@ impl Irati {
         });
         for (n1, name) in told {
             if self.n1s.get(&n1).is_some_and(super::n1::N1::is_up) {
-                self.tell_end_to(now, n1, &name, dt);
+                self.send_end_to(now, n1, &name, dt);
             }
         }
     }
@@ -276,7 +276,7 @@ impl Irati {
         let is_there = |holder: &u64| *holder == own || routes.contains_key(holder);
         let changes: Vec<Event> = self.directory.changes(&is_there);
         for event in changes {
-            self.journal.tell(event);
+            self.log.push(event);
         }
     }
 }

@@ -64,7 +64,7 @@ impl Irati {
             }),
             ..objects::connect(&self.own, &remote)
         };
-        self.tell(now, n1, &message, dt);
+        self.send(now, n1, &message, dt);
     }
 
     /// M_CONNECT_R, at the IPCP that joins.
@@ -80,7 +80,7 @@ impl Irati {
             return;
         };
         let Stage::Connecting { auth } = &flow.stage else {
-            return self.discard(n1, "unasked");
+            return self.discard(n1, "response-unsolicited");
         };
         if message.result != result::SUCCESS {
             // Whoever challenges would let in: what it refuses afterwards is the reply.
@@ -102,7 +102,7 @@ impl Irati {
             address: src,
         };
         // What it asked itself meanwhile it has given up for this.
-        flow.called = None;
+        flow.pending_connect = None;
         flow.stage = Stage::Starting;
         flow.until = now + STEP_NS;
         let value = self.information(n1, String::new());
@@ -112,7 +112,7 @@ impl Irati {
             objects::ENROLLMENT,
             &value,
         );
-        self.tell(now, n1, &objects::awaited(start), dt);
+        self.send(now, n1, &objects::with_invoke_id(start), dt);
     }
 
     /// What this IPCP says of itself.
@@ -172,7 +172,7 @@ impl Irati {
                 if learned.len() < LEARNED_MAX {
                     learned.push(message.clone());
                 } else {
-                    self.discard(n1, "learned-too-much");
+                    self.discard(n1, "objects-too-many");
                 }
                 true
             }
@@ -213,7 +213,7 @@ impl Irati {
         }
         flow.stage = Stage::Reading { learned, token };
         let read = Message::object(Opcode::Read, class::NEIGHBOURS, objects::NEIGHBOURS);
-        self.tell(now, n1, &objects::awaited(read), dt);
+        self.send(now, n1, &objects::with_invoke_id(read), dt);
     }
 
     /// M_READ_R of the neighbours, at the IPCP that joins. A member that cannot tell is known by
@@ -242,7 +242,7 @@ impl Irati {
             }
             other => {
                 flow.stage = other;
-                self.discard(n1, "unasked");
+                self.discard(n1, "response-unsolicited");
             }
         }
     }
@@ -252,7 +252,7 @@ impl Irati {
             invoke_id: objects::FIRST_ID,
             ..Message::new(Opcode::StopR)
         };
-        self.tell(now, n1, &answer, dt);
+        self.send(now, n1, &answer, dt);
     }
 
     /// M_START of the operation, at the IPCP that joins: it is a member now.
@@ -288,7 +288,7 @@ impl Irati {
             value: Some(values::value(&confirmation)),
             ..message.answer()
         };
-        self.tell(now, n1, &answer, dt);
+        self.send(now, n1, &answer, dt);
         self.become_member(now, dt);
         self.neighbour_up(now, n1, dt);
         for message in learned {
@@ -326,7 +326,7 @@ impl Irati {
         self.discard(n1, "refused");
         if message.invoke_id != 0 {
             let answer = message.answer().with_error(code, reason);
-            self.tell(now, n1, &answer, dt);
+            self.send(now, n1, &answer, dt);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The member's side of an enrollment; [`enrollment`](super::enrollment) draws both.
+//! The member's side of an enrollment; [`enrollee`](super::enrollee) draws both.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -7,14 +7,14 @@ use alloc::string::{String, ToString};
 use carina_cdap::{Message, Opcode};
 use carina_wire::check_name;
 
-use super::enrollment::{STEP_NS, context, refusal};
+use super::enrollee::{STEP_NS, context, refusal};
 use super::n1::{Peer, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Neighbour, Neighbours};
 use super::{Irati, authentication};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
-use crate::layer_management::Deed;
+use crate::layer_management::Operation;
 
 impl Irati {
     /// M_CONNECT, at a member or at an IPCP that is none.
@@ -33,15 +33,15 @@ impl Irati {
             // Both ask at once: of two members, the one with the lower name goes on. One that is
             // no member refuses the other, whose turn this is then.
             if self.own < name {
-                flow.called = Some(message.clone());
+                flow.pending_connect = Some(message.clone());
                 return;
             }
-            self.part(now, n1, "the other side asks", false, dt);
+            self.disconnect(now, n1, "the other side asks", false, dt);
         }
-        if let Err((code, reason)) = self.check_caller(now, n1, message, dt) {
-            self.journal.count("admissions-refused");
+        if let Err((code, reason)) = self.check_initiator(now, n1, message, dt) {
+            self.log.count("admissions-refused");
             let answer = message.answer().with_error(code, &reason);
-            return self.tell(now, n1, &answer, dt);
+            return self.send(now, n1, &answer, dt);
         }
         let challenge = match self.authentication.challenge(
             &mut *self.toolbox,
@@ -50,16 +50,16 @@ impl Irati {
         ) {
             Ok(challenge) => challenge,
             Err(reason) => {
-                self.journal.notice("authentication", &reason);
+                self.log.notice("authentication", &reason);
                 let reason = "this member cannot authenticate anybody";
                 let answer = message.answer().with_error(result::REJECTED, reason);
-                return self.tell(now, n1, &answer, dt);
+                return self.send(now, n1, &answer, dt);
             }
         };
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        flow.retry_never();
+        flow.cancel_retry();
         flow.until = now + STEP_NS;
         flow.peer = Peer {
             name,
@@ -73,7 +73,7 @@ impl Irati {
                     auth,
                     connect: Box::new(message.clone()),
                 };
-                self.tell(now, n1, &authentication::request(text), dt);
+                self.send(now, n1, &authentication::request(text), dt);
             }
         }
     }
@@ -93,11 +93,11 @@ impl Irati {
         let mut answer = connect.answer();
         // Whoever was called by the DIF's name says its own.
         answer.src.ap.clone_from(&self.own);
-        self.tell(now, n1, &answer, dt);
+        self.send(now, n1, &answer, dt);
     }
 
     /// Whether somebody may connect; the result and the reason if not.
-    fn check_caller(
+    fn check_initiator(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -116,7 +116,7 @@ impl Irati {
         if self.expelled.contains(name) {
             return never(format!("{name:?} was told to leave the DIF"));
         }
-        if !self.access.allows(name, Deed::Join) {
+        if !self.access.allows(name, Operation::Join) {
             return never(format!("{name:?} may not join; see policy access-control"));
         }
         let offered = message.auth.as_ref().map_or("", |auth| auth.name.as_str());
@@ -137,7 +137,7 @@ impl Irati {
         if let Some(flow) = self.n1s.get_mut(&suspect) {
             flow.suspect_until.get_or_insert(now + STEP_NS / 2);
         }
-        self.ask_for_life(now, suspect, dt);
+        self.send_keepalive(now, suspect, dt);
         let reason = format!("{name:?} is a neighbour already");
         Err((result::REJECTED, reason))
     }
@@ -166,14 +166,14 @@ impl Irati {
             Ok(address) => address,
             Err(reason) => {
                 let text = format!("{:?} was not admitted: {reason}", peer.name);
-                self.journal.notice("admission", &text);
+                self.log.notice("admission", &text);
                 // An entry that is missing is not made by waiting; an address becomes free.
                 let code = match self.addresses.knows(&peer.name, &peer.instance) {
                     true => result::ERROR,
                     false => result::ACCESS,
                 };
                 self.refuse(now, n1, message, code, &reason, dt);
-                return self.part(now, n1, &reason, false, dt);
+                return self.disconnect(now, n1, &reason, false, dt);
             }
         };
         let token = (self.random() >> 33).to_string();
@@ -199,16 +199,16 @@ impl Irati {
             }),
             ..message.answer()
         };
-        self.tell(now, n1, &answer, dt);
+        self.send(now, n1, &answer, dt);
         if is_new {
-            self.tell_constants(now, n1, dt);
+            self.send_constants(now, n1, dt);
         }
-        self.tell_directory(now, n1, dt);
+        self.send_directory(now, n1, dt);
         let own = self.own_neighbour(n1);
         let own = objects::request(Opcode::Create, class::NEIGHBOURS, objects::NEIGHBOURS, &own);
-        self.tell(now, n1, &own, dt);
+        self.send(now, n1, &own, dt);
         let stop = objects::request(Opcode::Stop, class::ENROLLMENT, objects::ENROLLMENT, &value);
-        self.tell(now, n1, &objects::awaited(stop), dt);
+        self.send(now, n1, &objects::with_invoke_id(stop), dt);
     }
 
     /// This member as a neighbour of whoever is behind an N-1 flow.
@@ -238,18 +238,18 @@ impl Irati {
             return;
         };
         let Stage::Stopping { token } = &flow.stage else {
-            return self.discard(n1, "unasked");
+            return self.discard(n1, "response-unsolicited");
         };
         if message.result != result::SUCCESS {
             let reason = refusal("the end of the enrollment", message);
-            return self.part(now, n1, &reason, true, dt);
+            return self.disconnect(now, n1, &reason, true, dt);
         }
         flow.stage = Stage::Confirming {
             token: token.clone(),
         };
         flow.until = now + STEP_NS;
         let start = Message::object(Opcode::Start, class::STATUS, objects::STATUS);
-        self.tell(now, n1, &objects::awaited(start), dt);
+        self.send(now, n1, &objects::with_invoke_id(start), dt);
     }
 
     /// M_START_R of the operation, at the member.
@@ -264,18 +264,18 @@ impl Irati {
             return;
         };
         let Stage::Confirming { token } = &flow.stage else {
-            return self.discard(n1, "unasked");
+            return self.discard(n1, "response-unsolicited");
         };
         let said = values::read::<Neighbour>(message);
         let is_right = message.result == result::SUCCESS
             && said.is_ok_and(|said| said.ap == flow.peer.name && said.aei == *token);
         if is_right {
-            self.journal.count("enrolled-others");
+            self.log.count("enrolled-others");
             return self.neighbour_up(now, n1, dt);
         }
         let reason = "its name or token at the end of the enrollment is wrong";
         let text = format!("{:?} was not admitted: {reason}", flow.peer.name);
-        self.journal.notice("admission", &text);
-        self.part(now, n1, reason, true, dt);
+        self.log.notice("admission", &text);
+        self.disconnect(now, n1, reason, true, dt);
     }
 }

@@ -252,7 +252,7 @@ impl Policy {
 }
 
 /// What a member needs to write the object of a flow.
-pub(super) struct Sketch<'a> {
+pub(super) struct FlowParameters<'a> {
     /// Applications here and there.
     pub(super) local: &'a str,
     pub(super) remote: &'a str,
@@ -265,7 +265,7 @@ pub(super) struct Sketch<'a> {
 }
 
 impl FlowObject {
-    pub(super) fn new(sketch: &Sketch<'_>) -> FlowObject {
+    pub(super) fn new(sketch: &FlowParameters<'_>) -> FlowObject {
         FlowObject {
             source: Some(Naming::of(sketch.local)),
             destination: Some(Naming::of(sketch.remote)),

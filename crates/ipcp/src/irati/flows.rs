@@ -24,17 +24,19 @@ use carina_cdap::{Message, Opcode};
 use carina_wire::{FlowSpec, check_name};
 
 use super::Irati;
-use super::flow_object::{self, FlowObject, Sketch};
+use super::flow_object::{self, FlowObject, FlowParameters};
 use super::objects::{self, class, result};
 use super::values::{self, AData};
 use crate::api::{FlowKey, N1Port};
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::MS;
-use crate::interop::flows::{Accepted, Codec, Flow, Habits, Offer, Outgoing, Role, Wish};
-use crate::layer_management::Deed;
+use crate::interop::flow_allocator::{
+    Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer, Outgoing, Role,
+};
+use crate::layer_management::Operation;
 
 /// Times and numbers of the flow allocator.
-pub(super) const HABITS: Habits = Habits {
+pub(super) const PROFILE: FlowAllocatorProfile = FlowAllocatorProfile {
     // Port-ids are those of the system; the first N-1 flow has 1.
     first_port: 2,
     first_invoke_id: objects::FIRST_ID,
@@ -42,14 +44,14 @@ pub(super) const HABITS: Habits = Habits {
     answer: 10_000 * MS,
     decision: 120_000 * MS,
     linger: 100 * MS,
-    ends_again: &[1_000 * MS, 4_000 * MS],
+    end_repeats: &[1_000 * MS, 4_000 * MS],
     rest: 10_000 * MS,
     flows: 16_384,
 };
 
 /// Writes the messages about flows.
 #[derive(Debug, Default)]
-pub(super) struct Writer {
+pub(super) struct FlowCodec {
     /// This member's address.
     pub(super) own: u64,
 }
@@ -61,9 +63,9 @@ pub(super) struct Request {
     object: FlowObject,
 }
 
-impl Writer {
+impl FlowCodec {
     fn object(&self, flow: &Flow<Request>, spec: &FlowSpec) -> FlowObject {
-        FlowObject::new(&Sketch {
+        FlowObject::new(&FlowParameters {
             local: &flow.local,
             remote: &flow.remote,
             ports: (flow.port, flow.remote_port),
@@ -77,13 +79,13 @@ impl Writer {
     /// The name of a flow: that of whoever asked for it.
     fn name(&self, flow: &Flow<Request>) -> String {
         match flow.role {
-            Role::Caller => objects::flow(self.own, flow.port),
-            Role::Called => objects::flow(flow.address, flow.remote_port),
+            Role::Initiator => objects::flow(self.own, flow.port),
+            Role::Responder => objects::flow(flow.address, flow.remote_port),
         }
     }
 }
 
-impl Codec for Writer {
+impl Codec for FlowCodec {
     type Request = Request;
 
     fn request(&self, flow: &Flow<Request>) -> Message {
@@ -151,7 +153,7 @@ impl Irati {
                 holders[0]
             ));
         };
-        let wish = Wish {
+        let allocation = Allocation {
             local: local.to_string(),
             remote: remote.to_string(),
             spec,
@@ -159,7 +161,7 @@ impl Irati {
             member: self.name_of(address),
             address,
         };
-        self.flows.allocate(now, wish, dt)
+        self.flows.allocate(now, allocation, dt)
     }
 
     /// The name of the member with an address; its digits when it has not been heard of.
@@ -185,16 +187,16 @@ impl Irati {
                 continue;
             }
             let message = objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
-            self.pass_on(now, None, address, &message, dt);
+            self.forward(now, None, address, &message, dt);
         }
         while let Some(event) = self.flows.poll_event() {
-            self.journal.tell(event);
+            self.log.push(event);
         }
     }
 
     /// Gives a message to the neighbour that leads to a member, but not back to where it came
     /// from.
-    fn pass_on(
+    fn forward(
         &mut self,
         now: u64,
         from: Option<N1Port>,
@@ -210,8 +212,8 @@ impl Irati {
             })
             .or_else(|| self.n1_to(address).filter(|n1| Some(*n1) != from));
         match next {
-            Some(n1) => self.tell(now, n1, message, dt),
-            None => self.journal.count("a-data-without-route"),
+            Some(n1) => self.send(now, n1, message, dt),
+            None => self.log.count("a-data-without-route"),
         }
     }
 
@@ -225,16 +227,16 @@ impl Irati {
         dt: &mut dyn DataTransfer,
     ) {
         if data.dst != self.address {
-            self.journal.count("a-data-passed-on");
-            return self.pass_on(now, from, data.dst, outer, dt);
+            self.log.count("a-data-forwarded");
+            return self.forward(now, from, data.dst, outer, dt);
         }
         let peer = self.name_of(data.src);
         let message = match objects::RULES.decode(&data.message) {
             Ok(message) => message,
-            Err(error) => return self.journal.discard(&peer, error.name()),
+            Err(error) => return self.log.discard(&peer, error.name()),
         };
         let Some(key) = objects::flow_key(&message.name) else {
-            return self.journal.discard(&peer, "a-data-of-no-flow");
+            return self.log.discard(&peer, "a-data-of-no-flow");
         };
         let done = match message.opcode {
             Opcode::Create => self.on_flow_wanted(now, data.src, key, message, dt),
@@ -243,7 +245,7 @@ impl Irati {
             _ => Err("a-data-unsupported"),
         };
         if let Err(what) = done {
-            self.journal.discard(&peer, what);
+            self.log.discard(&peer, what);
         }
     }
 
@@ -293,11 +295,11 @@ impl Irati {
             Ok(()) => self.flows.offer(now, offer, dt),
             Err(_) if self.moved_to(&offer).is_some() => {
                 let holder = self.moved_to(&offer).unwrap_or_default();
-                self.pass_flow_on(now, holder, offer, message, dt);
+                self.forward_request(now, holder, offer, message, dt);
                 Ok(())
             }
             Err(reason) => {
-                self.journal.count("flows-refused");
+                self.log.count("flows-refused");
                 self.flows.refuse(&offer, &reason);
                 Ok(())
             }
@@ -315,7 +317,7 @@ impl Irati {
         if !self.directory.is_registered(local) {
             return Err(format!("{local:?} is not registered at {}", self.own));
         }
-        if !self.access.allows(remote, Deed::Flow { to: local }) {
+        if !self.access.allows(remote, Operation::Flow { to: local }) {
             return Err(format!(
                 "{remote:?} may not call {local:?}; see policy access-control"
             ));
@@ -338,7 +340,7 @@ impl Irati {
             .find(|holder| *holder != offer.address && self.topology.routes.contains_key(holder))
     }
 
-    fn pass_flow_on(
+    fn forward_request(
         &mut self,
         now: u64,
         holder: u64,
@@ -346,7 +348,7 @@ impl Irati {
         message: Message,
         dt: &mut dyn DataTransfer,
     ) {
-        self.journal.count("flows-passed-on");
+        self.log.count("flow-requests-forwarded");
         let mut object = offer.request.object;
         object.hops -= 1;
         object.destination_address = holder;
@@ -361,7 +363,7 @@ impl Irati {
         };
         let outer = objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
         // Back to where it came from is a way here: the request has another destination now.
-        self.pass_on(now, None, holder, &outer, dt);
+        self.forward(now, None, holder, &outer, dt);
     }
 
     fn on_flow_answer(
@@ -376,17 +378,17 @@ impl Irati {
         // Once answered, its invoke id may be that of another request, which this is no answer to.
         let is_asked = key.0 == self.address
             && flow.is_some_and(|flow| {
-                let is_caller = flow.role == Role::Caller && flow.is_unanswered();
-                is_caller && flow.invoke_id == message.invoke_id
+                let is_initiator_role = flow.role == Role::Initiator && flow.is_unanswered();
+                is_initiator_role && flow.invoke_id == message.invoke_id
             });
         if !is_asked {
             // Nobody waits any more, and the other side must not keep its half. An answer that has
             // come twice says nothing new about a flow that is there.
             if key.0 == self.address && flow.is_none() && message.result == result::SUCCESS {
                 let end = Message::object(Opcode::Delete, class::FLOW, &message.name);
-                self.flows.disown(src, end);
+                self.flows.send_stray_end(src, end);
             }
-            return Err("answer-unasked");
+            return Err("response-unsolicited");
         }
         let answer = match message.result {
             result::SUCCESS => {
@@ -425,15 +427,15 @@ impl Irati {
         key: (u64, u32),
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
-        let called = self.flows.called_by(key.0, key.1);
+        let called = self.flows.requested_by(key.0, key.1);
         let caller = (key.0 == self.address).then_some(FlowKey(key.1));
-        let is_caller = |key: &FlowKey| {
+        let is_initiator_role = |key: &FlowKey| {
             let flow = self.flows.get(*key);
-            flow.is_some_and(|flow| flow.role == Role::Caller && flow.address == src)
+            flow.is_some_and(|flow| flow.role == Role::Initiator && flow.address == src)
         };
         // Both ends may be here: the one that said it is gone already.
         let ended = caller
-            .filter(is_caller)
+            .filter(is_initiator_role)
             .or(called.filter(|_| key.0 == src || src == self.address));
         let ended = ended.ok_or("end-of-no-flow")?;
         self.flows.ended(now, src, ended, dt)

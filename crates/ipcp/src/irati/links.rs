@@ -18,7 +18,9 @@ use super::values::{self, FlowState, FlowStates};
 use super::{Irati, MS};
 use crate::api::N1Port;
 use crate::data_transfer::api::{DataTransfer, Route};
-use crate::interop::links::{Key, Limits, Links, Reach, Report, Verdict};
+use crate::interop::link_state::{
+    Key, Limits, LinkReport, LinkState, MergeOutcome, ReachableMember,
+};
 
 /// How often the age of an object grows by one.
 const TICK_NS: u64 = 997 * MS;
@@ -51,22 +53,22 @@ pub(super) fn limits() -> Limits {
         age_max: AGE_MAX * TICK_NS,
         renew: AGE_MAX / 2 * TICK_NS,
         hold: 600_000 * MS,
-        reborn: 0,
+        restart: 0,
         needs_both: true,
     }
 }
 
 /// What is known of links and members.
 pub(super) struct Topology {
-    pub(super) links: Links,
+    pub(super) links: LinkState,
     /// Addresses by name, the present one first.
     pub(super) members: BTreeMap<String, Vec<u64>>,
-    pub(super) reaches: Vec<Reach>,
+    pub(super) reaches: Vec<ReachableMember>,
     /// Next hops by address, and the cost.
     pub(super) routes: BTreeMap<u64, (Vec<u64>, u64)>,
     /// Members that were lost, and when what they told is forgotten.
     pub(super) lost: BTreeMap<u64, u64>,
-    tell_at: Option<u64>,
+    send_at: Option<u64>,
     compute_at: Option<u64>,
     expire_at: u64,
 }
@@ -74,12 +76,12 @@ pub(super) struct Topology {
 impl Topology {
     pub(super) fn new(own: &str) -> Topology {
         Topology {
-            links: Links::new(own, limits()),
+            links: LinkState::new(own, limits()),
             members: BTreeMap::new(),
             reaches: Vec::new(),
             routes: BTreeMap::new(),
             lost: BTreeMap::new(),
-            tell_at: None,
+            send_at: None,
             compute_at: None,
             expire_at: 0,
         }
@@ -87,7 +89,7 @@ impl Topology {
 
     pub(super) fn due(&self) -> Option<u64> {
         let lost = self.lost.values().copied().min();
-        [self.tell_at, self.compute_at, lost, Some(self.expire_at)]
+        [self.send_at, self.compute_at, lost, Some(self.expire_at)]
             .into_iter()
             .flatten()
             .min()
@@ -100,7 +102,7 @@ impl Topology {
 
 impl Irati {
     /// A member of this name has this address.
-    pub(super) fn meet(&mut self, now: u64, name: &str, address: u64) {
+    pub(super) fn learn_address(&mut self, now: u64, name: &str, address: u64) {
         let old = self
             .topology
             .members
@@ -114,7 +116,7 @@ impl Irati {
     pub(super) fn report_link(&mut self, now: u64, neighbour: &str, cost: Option<u32>) {
         if self.topology.links.report(now, neighbour, cost) {
             let key = (self.own.clone(), neighbour.into());
-            self.tell_links(now, &[key], None);
+            self.queue_links(now, &[key], None);
         }
         self.compute_soon(now);
     }
@@ -124,17 +126,17 @@ impl Irati {
     }
 
     /// Entries are to be told to all neighbours but one.
-    fn tell_links(&mut self, now: u64, keys: &[Key], except: Option<N1Port>) {
+    fn queue_links(&mut self, now: u64, keys: &[Key], except: Option<N1Port>) {
         for (n1, flow) in &mut self.n1s {
             if flow.is_up() && Some(*n1) != except {
-                flow.untold.extend(keys.iter().cloned());
+                flow.pending_links.extend(keys.iter().cloned());
             }
         }
-        self.topology.tell_at.get_or_insert(now + PROPAGATION_NS);
+        self.topology.send_at.get_or_insert(now + PROPAGATION_NS);
     }
 
     /// Everything that can be used is to be told to one neighbour.
-    pub(super) fn tell_all_links(&mut self, now: u64, n1: N1Port) {
+    pub(super) fn queue_all_links(&mut self, now: u64, n1: N1Port) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -142,8 +144,8 @@ impl Irati {
         // What the neighbour says itself it knows, except what it may have said before it began
         // anew: then it must make a later version.
         let up = all.filter(|(_, report)| report.is_up);
-        flow.untold.extend(up.map(|(key, _)| key.clone()));
-        self.topology.tell_at.get_or_insert(now + PROPAGATION_NS);
+        flow.pending_links.extend(up.map(|(key, _)| key.clone()));
+        self.topology.send_at.get_or_insert(now + PROPAGATION_NS);
     }
 
     /// Objects of a neighbour.
@@ -177,7 +179,7 @@ impl Irati {
             return self.discard(n1, "link-unsound");
         }
         let is_up = state.is_up && u64::from(state.age) <= AGE_MAX;
-        let report = Report {
+        let report = LinkReport {
             cost: state.cost.max(1),
             seq: state.seq.into(),
             is_up,
@@ -190,52 +192,52 @@ impl Irati {
         };
         let key = (name, neighbour);
         match self.topology.links.insert(now, key.clone(), report) {
-            Verdict::New => {
-                self.told_by(n1, &key);
+            MergeOutcome::New => {
+                self.note_received(n1, &key);
                 if is_up {
                     addresses.sort_unstable();
-                    self.know(&key.0, addresses);
+                    self.note_addresses(&key.0, addresses);
                     if !self.topology.members.contains_key(&key.1) {
-                        self.know(&key.1, neighbour_addresses);
+                        self.note_addresses(&key.1, neighbour_addresses);
                     }
                 }
-                self.tell_links(now, &[key], Some(n1));
+                self.queue_links(now, &[key], Some(n1));
             }
-            Verdict::Same => self.told_by(n1, &key),
-            Verdict::Old => {
+            MergeOutcome::Same => self.note_received(n1, &key),
+            MergeOutcome::Old => {
                 if let Some(flow) = self.n1s.get_mut(&n1) {
-                    flow.untold.insert(key);
-                    self.topology.tell_at.get_or_insert(now + PROPAGATION_NS);
+                    flow.pending_links.insert(key);
+                    self.topology.send_at.get_or_insert(now + PROPAGATION_NS);
                 }
             }
-            Verdict::Corrected => {
-                self.journal.count("links-corrected");
-                self.tell_links(now, &[key], None);
+            MergeOutcome::Corrected => {
+                self.log.count("links-corrected");
+                self.queue_links(now, &[key], None);
             }
-            Verdict::Full => self.discard(n1, "links-full"),
+            MergeOutcome::Full => self.discard(n1, "links-full"),
         }
     }
 
     /// A neighbour has this version itself.
-    fn told_by(&mut self, n1: N1Port, key: &Key) {
+    fn note_received(&mut self, n1: N1Port, key: &Key) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
-            flow.untold.remove(key);
+            flow.pending_links.remove(key);
         }
     }
 
-    fn know(&mut self, name: &str, addresses: Vec<u64>) {
+    fn note_addresses(&mut self, name: &str, addresses: Vec<u64>) {
         let is_own = name == self.own || self.n1_of(name).is_some();
         let taken = self.topology.members.iter().find(|(other, all)| {
             other.as_str() != name && all.iter().any(|address| addresses.contains(address))
         });
         if let Some((other, _)) = taken {
             let text = alloc::format!("members {other:?} and {name:?} have one address");
-            self.journal.notice("address", &text);
+            self.log.notice("address", &text);
         }
         if addresses.contains(&self.address) && name != self.own {
             let text = alloc::format!("member {name:?} has the address of this one");
-            self.journal.notice("address", &text);
-            return self.journal.count("address-disputed");
+            self.log.notice("address", &text);
+            return self.log.count("address-disputed");
         }
         if !is_own {
             self.topology.members.insert(name.into(), addresses);
@@ -252,12 +254,12 @@ impl Irati {
                 self.compute_soon(now);
             }
             if !fresh.is_empty() {
-                self.tell_links(now, &fresh, None);
+                self.queue_links(now, &fresh, None);
             }
         }
-        if self.topology.tell_at.take_if(|at| *at <= now).is_some() {
+        if self.topology.send_at.take_if(|at| *at <= now).is_some() {
             for n1 in self.up() {
-                self.tell_untold(now, n1, dt);
+                self.send_pending_links(now, n1, dt);
             }
         }
         if self.topology.compute_at.take_if(|at| *at <= now).is_some() {
@@ -266,12 +268,12 @@ impl Irati {
         self.forget_lost(now);
     }
 
-    fn tell_untold(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    fn send_pending_links(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        let untold = core::mem::take(&mut flow.untold);
-        let states: Vec<FlowState> = untold
+        let pending_links = core::mem::take(&mut flow.pending_links);
+        let states: Vec<FlowState> = pending_links
             .iter()
             .filter_map(|key| self.flow_state(now, key))
             .collect();
@@ -279,7 +281,7 @@ impl Irati {
         for part in super::parts(states, OBJECTS_MAX, room) {
             let value = FlowStates { all: part };
             let message = objects::request(Opcode::Write, class::LINKS, objects::LINKS, &value);
-            self.tell(now, n1, &message, dt);
+            self.send(now, n1, &message, dt);
         }
     }
 
@@ -341,7 +343,7 @@ impl Irati {
         }
         dt.set_forwarding(&table);
         let (own, routes) = (self.address, &self.topology.routes);
-        self.flows.set_reach(now, &|address| {
+        self.flows.set_reachability(now, &|address| {
             address == own || routes.contains_key(&address)
         });
         self.directory.touch_all();

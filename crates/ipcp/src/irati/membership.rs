@@ -9,7 +9,7 @@ use carina_wire::dif::Address;
 
 use super::links::Topology;
 use super::n1::Peer;
-use super::{EXPELLED_MAX, Irati, REMIND_NS, addresses, objects};
+use super::{EXPELLED_MAX, Irati, REFRESH_NS, addresses, objects};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 
@@ -75,7 +75,7 @@ impl Irati {
     }
 
     /// An attempt has failed: back to the address that this IPCP had before.
-    pub(super) fn unlearn(&mut self, dt: &mut dyn DataTransfer) {
+    pub(super) fn reset_address(&mut self, dt: &mut dyn DataTransfer) {
         if self.is_member {
             return;
         }
@@ -90,20 +90,20 @@ impl Irati {
             return;
         }
         self.is_member = true;
-        self.remind_at = now + REMIND_NS;
+        self.refresh_at = now + REFRESH_NS;
         let address = Address(self.address);
         dt.set_address(address);
         self.directory.set_own(self.address);
         self.directory.touch_all();
         self.flows.codec.own = self.address;
         let config = self.config.clone();
-        self.journal.tell(Event::Enrolled { address, config });
+        self.log.push(Event::Enrolled { address, config });
     }
 
     pub(super) fn bootstrap(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         if self.is_member {
             let text = "this IPCP is a member already";
-            return self.journal.notice("bootstrap", text);
+            return self.log.notice("bootstrap", text);
         }
         if !self.configure(now, dt) {
             return;
@@ -115,9 +115,9 @@ impl Irati {
         };
         match self.assign(&own, self.address) {
             Ok(address) => self.address = address,
-            Err(reason) => return self.journal.tell(Event::Left { reason }),
+            Err(reason) => return self.log.push(Event::Left { reason }),
         }
-        self.is_away = false;
+        self.has_left = false;
         self.become_member(now, dt);
     }
 
@@ -125,7 +125,7 @@ impl Irati {
     pub(super) fn leave(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         if !self.is_member {
             let text = "this IPCP is no member of a DIF";
-            return self.journal.notice("leave", text);
+            return self.log.notice("leave", text);
         }
         let reason = "this member leaves the DIF";
         self.flows.end_all(now, reason, true, dt);
@@ -137,27 +137,27 @@ impl Irati {
         }
         let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
         for n1 in n1s {
-            self.part(now, n1, reason, true, dt);
-            self.rest(n1);
+            self.disconnect(now, n1, reason, true, dt);
+            self.stop_retrying(n1);
         }
-        self.is_away = true;
+        self.has_left = true;
         self.is_member = false;
-        self.sought.clear();
+        self.wanted_n1s.clear();
         self.ended.clear();
         self.topology = Topology::new(&self.own);
         dt.set_forwarding(&[]);
         self.directory.clear();
         let is_there = |_: &u64| false;
         for event in self.directory.changes(&is_there) {
-            self.journal.tell(event);
+            self.log.push(event);
         }
         // Applications are still there, for when it comes back.
         for name in registered {
             self.directory.register(&name);
         }
-        self.unlearn(dt);
+        self.reset_address(dt);
         let reason = "it was told to leave".to_string();
-        self.journal.tell(Event::Left { reason });
+        self.log.push(Event::Left { reason });
     }
 
     /// Ends the neighbourhood with a member, and admits it no more.
@@ -167,16 +167,16 @@ impl Irati {
                 "{member:?} cannot be expelled: it is no neighbour, and in an irati DIF only \
                  neighbours can be released"
             );
-            self.journal.notice("expel", &text);
+            self.log.notice("expel", &text);
             let result = Err(text);
-            return self.journal.tell(Event::Answer { id, result });
+            return self.log.push(Event::Answer { id, result });
         };
         if self.expelled.len() < EXPELLED_MAX {
             self.expelled.insert(member.to_string());
         }
-        self.part(now, n1, "it was expelled", true, dt);
-        self.rest(n1);
+        self.disconnect(now, n1, "it was expelled", true, dt);
+        self.stop_retrying(n1);
         let result = Ok(Vec::new());
-        self.journal.tell(Event::Answer { id, result });
+        self.log.push(Event::Answer { id, result });
     }
 }

@@ -24,10 +24,10 @@ impl Irati {
         dt: &mut dyn DataTransfer,
     ) {
         if !self.n1s.contains_key(&n1) {
-            return self.journal.count("no-n1-flow");
+            return self.log.count("no-n1-flow");
         }
-        if self.n1s[&n1].parting.is_some() {
-            return self.journal.count("parting");
+        if self.n1s[&n1].detaching.is_some() {
+            return self.log.count("n1-detaching");
         }
         let message = match objects::RULES.decode(bytes) {
             Ok(message) => message,
@@ -49,7 +49,7 @@ impl Irati {
     /// The other side ends whatever there was.
     fn on_release(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
         if message.invoke_id != 0 {
-            self.tell(now, n1, &message.answer(), dt);
+            self.send(now, n1, &message.answer(), dt);
         }
         let Some(flow) = self.n1s.get(&n1) else {
             return;
@@ -63,14 +63,14 @@ impl Irati {
                 Some(_) => "it has begun anew",
                 None => "it has released the connection",
             };
-            self.part(now, n1, reason, false, dt);
+            self.disconnect(now, n1, reason, false, dt);
             // It may be an attempt that went wrong at its side only, or it has left the DIF: then
             // it refuses.
             if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.retry_in(now);
             }
         } else {
-            self.part(now, n1, "", false, dt);
+            self.disconnect(now, n1, "", false, dt);
         }
     }
 
@@ -87,7 +87,7 @@ impl Irati {
             Opcode::ReadR if message.name == objects::WATCHDOG => {}
             Opcode::ReadR => self.on_neighbours_read(now, n1, message, dt),
             Opcode::ReleaseR => {}
-            _ => self.discard(n1, "unasked"),
+            _ => self.discard(n1, "response-unsolicited"),
         }
     }
 
@@ -111,7 +111,7 @@ impl Irati {
                 // It takes this one for a neighbour: its own end of the connection is all that is
                 // left of it, because the last M_RELEASE was lost.
                 self.discard(n1, "no-connection");
-                self.tell(now, n1, &Message::new(Opcode::Release), dt);
+                self.send(now, n1, &Message::new(Opcode::Release), dt);
             }
             _ => {
                 let reason = "there is no connection yet";
@@ -152,7 +152,7 @@ impl Irati {
             // neighbour was learned from its enrollment; an answer has no use.
             (Opcode::Create | Opcode::Write, objects::WHATEVERCAST | objects::CUBES)
             | (Opcode::Create | Opcode::Write | Opcode::ReadR, objects::NEIGHBOURS) => {
-                self.journal.count("objects-ignored");
+                self.log.count("objects-ignored");
             }
             _ => {
                 let reason = "this member has no such object, or not this operation on it";
@@ -166,7 +166,7 @@ impl Irati {
         let Ok(theirs) = values::read::<Constants>(message) else {
             return self.discard(n1, "constants-unreadable");
         };
-        self.journal.count("objects-ignored");
+        self.log.count("objects-ignored");
         let own = self.constants();
         let widths = |of: &Constants| {
             [
@@ -184,7 +184,7 @@ impl Irati {
             let text = "a neighbour has other field widths than this member's configuration: \
                         address, CEP-id, QoS-id, sequence number, length, rate, frame, control \
                         sequence number";
-            self.journal.notice("constants", text);
+            self.log.notice("constants", text);
         }
     }
 
@@ -257,7 +257,7 @@ impl Irati {
                     value: Some(value),
                     ..message.answer()
                 };
-                self.tell(now, n1, &answer, dt);
+                self.send(now, n1, &answer, dt);
             }
             None => {
                 let reason = "this member has no such object for you";
@@ -267,13 +267,13 @@ impl Irati {
     }
 
     /// Constants and cubes, for an IPCP that was given an address.
-    pub(super) fn tell_constants(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_constants(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let value = self.constants();
         let message =
             objects::request(Opcode::Create, class::CONSTANTS, objects::CONSTANTS, &value);
-        self.tell(now, n1, &message, dt);
+        self.send(now, n1, &message, dt);
         let value = super::cubes::of(&self.config.cubes);
         let message = objects::request(Opcode::Create, class::CUBES, objects::CUBES, &value);
-        self.tell(now, n1, &message, dt);
+        self.send(now, n1, &message, dt);
     }
 }

@@ -21,11 +21,11 @@
 //! `foreign`. `docs/irati.md` has the protocol.
 
 mod addresses;
-mod admitting;
 mod authentication;
 mod cubes;
 mod directory;
-mod enrollment;
+mod enrollee;
+mod enroller;
 mod flow_object;
 mod flows;
 pub mod fuzz;
@@ -35,7 +35,7 @@ mod messages;
 mod n1;
 mod neighbours;
 mod objects;
-mod show;
+mod rib_view;
 mod values;
 
 use alloc::boxed::Box;
@@ -52,22 +52,22 @@ pub use addresses::{KNOWN_ADDRESSES, KnownAddresses, describe};
 use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig, PolicySpec};
 use crate::data_transfer::api::{DataTransfer, Owner, TransferEvent};
+use crate::event_log::EventLog;
 use crate::interop::MS;
 use crate::interop::directory::Directory;
-use crate::interop::flows::Flows;
-use crate::interop::journal::Journal;
+use crate::interop::flow_allocator::FlowAllocator;
 use crate::layer::LayerManagement;
-use crate::layer_management::{self, AccessControl};
+use crate::layer_management::AccessControl;
 use crate::policy::{Catalogue, component};
 use crate::security::Toolbox;
 use authentication::Authentication;
 pub(crate) use authentication::PASSWORD;
-use flows::Writer;
+use flows::FlowCodec;
 use links::Topology;
-use n1::{N1, Sought};
+use n1::{N1, WantedN1};
 
 /// How often neighbours are told everything again: nothing is repeated when a PDU is lost.
-const REMIND_NS: u64 = 60_000 * MS;
+const REFRESH_NS: u64 = 60_000 * MS;
 /// Members that were told to leave and are remembered for it.
 const EXPELLED_MAX: usize = 256;
 /// Messages of this member to itself in one turn.
@@ -82,8 +82,8 @@ pub struct Irati {
     config: DifConfig,
     toolbox: Box<dyn Toolbox>,
     catalogue: Catalogue,
-    random: layer_management::random::Random,
-    journal: Journal,
+    random: crate::random::Random,
+    log: EventLog,
     addresses: KnownAddresses,
     access: Box<dyn AccessControl>,
     authentication: Authentication,
@@ -93,19 +93,19 @@ pub struct Irati {
     address: u64,
     is_member: bool,
     /// It left the DIF and has not been told to come back.
-    is_away: bool,
+    has_left: bool,
     n1s: BTreeMap<N1Port, N1>,
-    sought: BTreeMap<(String, String), Sought>,
+    wanted_n1s: BTreeMap<(String, String), WantedN1>,
     expelled: BTreeSet<String>,
     /// Neighbours that were missed without ever having answered a question for a sign of life, and
     /// how many times their time was doubled for it.
-    mute: BTreeMap<String, u32>,
+    unresponsive: BTreeMap<String, u32>,
     topology: Topology,
     directory: Directory<u64>,
     ended: directory::AllEnded,
-    flows: Flows<Writer>,
+    flows: FlowAllocator<FlowCodec>,
     own_messages: VecDeque<values::AData>,
-    remind_at: u64,
+    refresh_at: u64,
     /// The earliest deadline, worked out after each call.
     due: Option<u64>,
 }
@@ -144,27 +144,27 @@ impl Irati {
             access: catalogue.make_for(component::ACCESS_CONTROL, &given)?,
             topology: Topology::new(&config.name),
             directory: Directory::new(0, directory::LIMITS),
-            flows: Flows::new(Writer::default(), flows::HABITS).reusing_invoke_ids(),
+            flows: FlowAllocator::new(FlowCodec::default(), flows::PROFILE).reusing_invoke_ids(),
             own: config.name,
             dif: config.dif,
             config: given,
             toolbox,
             catalogue,
-            random: layer_management::random::Random::new(seed),
-            journal: Journal::default(),
+            random: crate::random::Random::new(seed),
+            log: EventLog::default(),
             addresses,
             authentication,
             is_configured: false,
             address: address.unwrap_or_default(),
             is_member: false,
-            is_away: false,
+            has_left: false,
             n1s: BTreeMap::new(),
-            sought: BTreeMap::new(),
+            wanted_n1s: BTreeMap::new(),
             expelled: BTreeSet::new(),
-            mute: BTreeMap::new(),
+            unresponsive: BTreeMap::new(),
             ended: BTreeMap::new(),
             own_messages: VecDeque::new(),
-            remind_at: 0,
+            refresh_at: 0,
             due: None,
         })
     }
@@ -175,11 +175,11 @@ impl Irati {
 
     /// Counts a message of whoever is behind an N-1 flow as discarded.
     fn discard(&mut self, n1: N1Port, what: &'static str) {
-        let peer = match self.n1s.get(&n1).map(N1::called) {
+        let peer = match self.n1s.get(&n1).map(N1::display_name) {
             Some(name) if !name.is_empty() => name.to_string(),
             _ => format!("N-1 flow {}", n1.0),
         };
-        self.journal.discard(&peer, what);
+        self.log.discard(&peer, what);
     }
 
     /// Gives the configuration to data transfer, once. False when it does not like it.
@@ -194,13 +194,13 @@ impl Irati {
                     dt.set_address(Address(self.address));
                 }
             }
-            Err(reason) => self.journal.tell(Event::Left { reason }),
+            Err(reason) => self.log.push(Event::Left { reason }),
         }
         self.is_configured
     }
 
     /// Everything that follows from what has just happened.
-    fn settle(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn process_pending(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         // A conversation of this member with itself ends; what is left waits for the next call.
         for _ in 0..OWN_MAX {
             self.drain_flows(now, dt);
@@ -211,16 +211,16 @@ impl Irati {
             self.on_a_data(now, None, data, &outer, dt);
         }
         self.directory_changes();
-        self.due = self.earliest();
+        self.due = self.next_deadline();
     }
 
-    fn earliest(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<u64> {
         let member = self.is_member.then(|| {
             [
                 self.flows.due(),
                 self.topology.due(),
                 directory::due(&self.ended),
-                Some(self.remind_at),
+                Some(self.refresh_at),
             ]
         });
         let always = [
@@ -232,11 +232,11 @@ impl Irati {
     }
 
     /// Tells neighbours everything again.
-    fn remind(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        self.remind_at = now + self.random.about(REMIND_NS);
+    fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.refresh_at = now + self.random.about(REFRESH_NS);
         for n1 in self.up() {
-            self.tell_all_links(now, n1);
-            self.tell_directory(now, n1, dt);
+            self.queue_all_links(now, n1);
+            self.send_directory(now, n1, dt);
         }
     }
 }
@@ -247,8 +247,8 @@ impl LayerManagement for Irati {
             Command::Bootstrap => self.bootstrap(now, dt),
             Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
-            Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
-            Command::GiveUpN1 { n1, reason } => self.give_up_n1(now, n1, &reason, dt),
+            Command::Enroll { n1 } => self.enroll_through(now, n1, dt),
+            Command::GiveUpN1 { n1, reason } => self.detach_n1(now, n1, &reason, dt),
             // Nobody else reads the RIB.
             Command::N1Difs { .. } => {}
             Command::Leave => self.leave(now, dt),
@@ -261,7 +261,7 @@ impl LayerManagement for Irati {
             }
             Command::Rib { id, member, op } => self.rib_command(now, id, member, op, dt),
         }
-        self.settle(now, dt);
+        self.process_pending(now, dt);
     }
 
     fn allocate(
@@ -273,7 +273,7 @@ impl LayerManagement for Irati {
         dt: &mut dyn DataTransfer,
     ) -> Result<FlowKey, String> {
         let key = self.allocate_flow(now, local, remote, spec, dt);
-        self.settle(now, dt);
+        self.process_pending(now, dt);
         key
     }
 
@@ -297,15 +297,15 @@ impl LayerManagement for Irati {
             // There are no management channels in this dialect.
             TransferEvent::Channel { .. }
             | TransferEvent::Failed { .. }
-            | TransferEvent::Rollover { .. } => self.journal.count("channel-of-nobody"),
+            | TransferEvent::Rollover { .. } => self.log.count("channel-unexpected"),
             TransferEvent::Stuck { n1 } => {
                 let reason = "the N-1 flow takes nothing any more".to_string();
-                self.part(now, n1, &reason, false, dt);
-                self.journal.tell(Event::DropN1 { n1, reason });
+                self.disconnect(now, n1, &reason, false, dt);
+                self.log.push(Event::DropN1 { n1, reason });
             }
-            TransferEvent::Notice { text } => self.journal.tell(Event::Notice { text }),
+            TransferEvent::Notice { text } => self.log.push(Event::Notice { text }),
         }
-        self.settle(now, dt);
+        self.process_pending(now, dt);
     }
 
     fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
@@ -314,11 +314,11 @@ impl LayerManagement for Irati {
             self.flows.handle_timeout(now, dt);
             self.links_timeout(now, dt);
             self.directory_timeout(now, dt);
-            if self.remind_at <= now {
-                self.remind(now, dt);
+            if self.refresh_at <= now {
+                self.refresh(now, dt);
             }
         }
-        self.settle(now, dt);
+        self.process_pending(now, dt);
     }
 
     fn poll_timeout(&self) -> Option<u64> {
@@ -326,7 +326,7 @@ impl LayerManagement for Irati {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.journal.poll()
+        self.log.poll()
     }
 
     fn address(&self) -> Option<Address> {

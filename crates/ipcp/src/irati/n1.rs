@@ -8,14 +8,14 @@ use alloc::vec::Vec;
 use carina_cdap::Message;
 
 use super::MS;
-use super::enrollment::STEP_NS;
+use super::enrollee::STEP_NS;
 use super::objects::result;
 use crate::api::N1Properties;
-use crate::interop::links::Key;
+use crate::interop::link_state::Key;
 use crate::security::Authenticator;
 
 /// Pause before the next attempt.
-pub(super) const AGAIN_NS: u64 = 500 * MS;
+pub(super) const RETRY_SOON_NS: u64 = 500 * MS;
 
 /// An N-1 flow.
 pub(super) struct N1 {
@@ -28,15 +28,15 @@ pub(super) struct N1 {
     /// When this side asks (again).
     pub(super) retry_at: Option<u64>,
     /// The failure was told already, and nothing has changed since.
-    pub(super) is_told: bool,
+    pub(super) failure_reported: bool,
     /// It waits for an attempt through another N-1 flow.
-    pub(super) is_next: bool,
+    pub(super) is_deferred: bool,
     /// M_CONNECT of the other side that came while this one was asking.
-    pub(super) called: Option<Message>,
+    pub(super) pending_connect: Option<Message>,
     /// A neighbour that asks to enroll again must show until then that it is alive as such.
     pub(super) suspect_until: Option<u64>,
     /// Entries of the link-state database that the neighbour is to be told.
-    pub(super) untold: BTreeSet<Key>,
+    pub(super) pending_links: BTreeSet<Key>,
     /// When anything came.
     pub(super) heard: u64,
     pub(super) watch_at: u64,
@@ -45,7 +45,7 @@ pub(super) struct N1 {
     pub(super) has_answered: bool,
     /// It is used no more: when it is given back (`None` when that has happened, and only its end
     /// is waited for), and why.
-    pub(super) parting: Option<(Option<u64>, String)>,
+    pub(super) detaching: Option<(Option<u64>, String)>,
 }
 
 /// Who is at the other end, as far as it is known.
@@ -79,7 +79,7 @@ impl Failure {
     }
 }
 
-/// How far two IPCPs are; see [`enrollment`](super::enrollment) for the order.
+/// How far two IPCPs are; see [`enrollee`](super::enrollee) for the order.
 pub(super) enum Stage {
     Idle,
     /// Joining: M_CONNECT was sent.
@@ -150,7 +150,7 @@ impl Stage {
         )
     }
 
-    fn word(&self) -> &'static str {
+    fn state_name(&self) -> &'static str {
         match self {
             Stage::Idle => "idle",
             Stage::Up => "neighbours",
@@ -162,7 +162,7 @@ impl Stage {
 
 /// N-1 flows that were lost and are asked for again.
 #[derive(Clone, Debug)]
-pub(super) struct Sought {
+pub(super) struct WantedN1 {
     pub(super) at: u64,
     pub(super) pause: u64,
 }
@@ -176,16 +176,16 @@ impl N1 {
             peer: Peer::default(),
             attempts: 0,
             retry_at: None,
-            is_told: false,
-            is_next: false,
-            called: None,
+            failure_reported: false,
+            is_deferred: false,
+            pending_connect: None,
             suspect_until: None,
-            untold: BTreeSet::new(),
+            pending_links: BTreeSet::new(),
             heard: now,
             watch_at: 0,
             missed: 0,
             has_answered: false,
-            parting: None,
+            detaching: None,
         }
     }
 
@@ -193,26 +193,26 @@ impl N1 {
         matches!(self.stage, Stage::Up)
     }
 
-    pub(super) fn word(&self) -> &'static str {
-        self.stage.word()
+    pub(super) fn state_name(&self) -> &'static str {
+        self.stage.state_name()
     }
 
     /// The other side asks: this one does not.
-    pub(super) fn retry_never(&mut self) {
+    pub(super) fn cancel_retry(&mut self) {
         self.retry_at = None;
     }
 
     /// Asks again soon; the side that did not ask for the N-1 flow gives the other a chance first.
     pub(super) fn retry_in(&mut self, now: u64) {
         let pause = match self.props.is_initiator {
-            true => AGAIN_NS,
+            true => RETRY_SOON_NS,
             false => STEP_NS,
         };
         self.retry_at = Some(now + pause);
     }
 
     /// The name by which people know the other end.
-    pub(super) fn called(&self) -> &str {
+    pub(super) fn display_name(&self) -> &str {
         match self.peer.name.as_str() {
             "" => &self.props.remote,
             name => name,
@@ -220,7 +220,7 @@ impl N1 {
     }
 
     pub(super) fn due(&self, watches: bool) -> Option<u64> {
-        if let Some((at, _)) = &self.parting {
+        if let Some((at, _)) = &self.detaching {
             return *at;
         }
         let step = self.stage.step().map(|_| self.until);

@@ -8,8 +8,8 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 use carina_wire::dif::Address;
 
-use super::enrollment::STEP_NS;
-use super::n1::{AGAIN_NS, Failure, N1, Peer, Sought, Stage};
+use super::enrollee::STEP_NS;
+use super::n1::{Failure, N1, Peer, RETRY_SOON_NS, Stage, WantedN1};
 use super::objects::{self, class};
 use super::{Irati, MS};
 use crate::api::{Event, N1Port, N1Properties};
@@ -18,21 +18,21 @@ use crate::data_transfer::api::{DataTransfer, Target};
 /// Attempts to enroll in a row before it counts as failed.
 const ATTEMPTS: u32 = 3;
 /// Pause after a refusal, or after attempts that have failed.
-const LATER_NS: u64 = 30_000 * MS;
+const RETRY_LATER_NS: u64 = 30_000 * MS;
 /// How long what was said at the end has to leave an N-1 flow.
-const LAST_WORDS_NS: u64 = 500 * MS;
+const RELEASE_GRACE_NS: u64 = 500 * MS;
 /// Signs of life that may be missing.
 const MISSED_MAX: u32 = 3;
 /// How many times that number is doubled at most for a neighbour that enrolls again and again and
 /// never gives one: some eight hours with questions every 30 s.
 const DOUBLED_MAX: u32 = 8;
 /// Such neighbours that are remembered.
-const MUTE_MAX: usize = 256;
+const UNRESPONSIVE_MAX: usize = 256;
 /// First and longest pause before a lost N-1 flow is asked for again.
-const SEEK_NS: u64 = 1_000 * MS;
-const SEEK_MAX_NS: u64 = 30_000 * MS;
+const WANTED_FIRST_NS: u64 = 1_000 * MS;
+const WANTED_MAX_NS: u64 = 30_000 * MS;
 /// Lost N-1 flows that are asked for again, at most.
-const SOUGHT_MAX: usize = 256;
+const WANTED_N1S_MAX: usize = 256;
 
 impl Irati {
     pub(super) fn n1_up(
@@ -49,14 +49,14 @@ impl Irati {
             return;
         }
         dt.add_n1(n1, &props);
-        self.sought
+        self.wanted_n1s
             .remove(&(props.dif.clone(), props.remote.clone()));
         // Whoever asked for the flow wants it to be used.
-        self.is_away &= !props.is_initiator;
+        self.has_left &= !props.is_initiator;
         let starts = !self.is_member || props.is_initiator;
         self.n1s.insert(n1, N1::new(now, props));
-        if starts && !self.is_away {
-            self.ask(now, n1, dt);
+        if starts && !self.has_left {
+            self.initiate(now, n1, dt);
         }
     }
 
@@ -72,13 +72,13 @@ impl Irati {
         };
         let reason = format!("the N-1 flow ended: {reason}");
         let is_joining = flow.stage.is_joining() && !self.is_member;
-        self.part(now, n1, &reason, false, dt);
+        self.disconnect(now, n1, &reason, false, dt);
         let Some(gone) = self.n1s.remove(&n1) else {
             return;
         };
         dt.remove_n1(now, n1);
         if is_joining {
-            self.journal.tell(Event::EnrollFailed { n1, reason });
+            self.log.push(Event::EnrollFailed { n1, reason });
         }
         let N1Properties {
             dif,
@@ -86,35 +86,39 @@ impl Irati {
             is_initiator,
             ..
         } = gone.props;
-        let is_wanted = is_initiator && gone.parting.is_none();
-        if is_wanted && !self.is_away && !remote.is_empty() && self.sought.len() < SOUGHT_MAX {
-            let sought = Sought {
-                at: now + SEEK_NS,
-                pause: SEEK_NS,
+        let is_wanted = is_initiator && gone.detaching.is_none();
+        if is_wanted
+            && !self.has_left
+            && !remote.is_empty()
+            && self.wanted_n1s.len() < WANTED_N1S_MAX
+        {
+            let wanted_n1s = WantedN1 {
+                at: now + WANTED_FIRST_NS,
+                pause: WANTED_FIRST_NS,
             };
-            self.sought.insert((dif, remote), sought);
+            self.wanted_n1s.insert((dif, remote), wanted_n1s);
         }
     }
 
     /// Enrolls through this N-1 flow, whatever was before.
-    pub(super) fn enroll_by(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        self.is_away = false;
+    pub(super) fn enroll_through(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        self.has_left = false;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             let text = format!("there is no N-1 flow {}", n1.0);
-            return self.journal.notice("enroll", &text);
+            return self.log.notice("enroll", &text);
         };
-        (flow.attempts, flow.is_told) = (0, false);
+        (flow.attempts, flow.failure_reported) = (0, false);
         if matches!(flow.stage, Stage::Idle) {
-            self.ask(now, n1, dt);
+            self.initiate(now, n1, dt);
         }
     }
 
     /// Starts the exchange, unless the IPCP at the other end is a neighbour already.
-    pub(super) fn ask(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let Some(flow) = self.n1s.get(&n1).filter(|flow| flow.parting.is_none()) else {
+    pub(super) fn initiate(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let Some(flow) = self.n1s.get(&n1).filter(|flow| flow.detaching.is_none()) else {
             return;
         };
-        let remote = flow.called().to_string();
+        let remote = flow.display_name().to_string();
         let is_known = self.n1_of(&remote).is_some();
         // One that joins through two flows at once would be two neighbours for a while.
         let is_busy = !self.is_member
@@ -126,11 +130,11 @@ impl Irati {
             return;
         };
         if is_known || is_busy {
-            flow.retry_at = Some(now + if is_known { LATER_NS } else { STEP_NS });
-            flow.is_next = !is_known;
+            flow.retry_at = Some(now + if is_known { RETRY_LATER_NS } else { STEP_NS });
+            flow.is_deferred = !is_known;
             return;
         }
-        (flow.retry_at, flow.is_next) = (None, false);
+        (flow.retry_at, flow.is_deferred) = (None, false);
         flow.peer = Peer::default();
         if let Err(reason) = dt.carries(n1) {
             return self.give_up(now, n1, &reason, Failure::ForGood);
@@ -158,7 +162,7 @@ impl Irati {
 
     /// N-1 flows whose other ends are to hear of what changes: neighbours, and IPCPs that join and
     /// have been told everything up to now.
-    pub(super) fn listeners(&self) -> Vec<N1Port> {
+    pub(super) fn update_recipients(&self) -> Vec<N1Port> {
         let hears = |stage: &Stage| {
             matches!(
                 stage,
@@ -170,7 +174,7 @@ impl Irati {
     }
 
     /// Sends a message through an N-1 flow.
-    pub(super) fn tell(
+    pub(super) fn send(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -179,7 +183,7 @@ impl Irati {
     ) {
         let bytes = objects::RULES.encode(message);
         if bytes.len() > dt.management_max() {
-            return self.journal.discard(&self.own.clone(), "message-too-long");
+            return self.log.discard(&self.own.clone(), "message-too-long");
         }
         dt.send_management(now, Target::N1(n1), &bytes);
     }
@@ -193,20 +197,20 @@ impl Irati {
         // Whoever was admitted was told the directory before.
         let has_joined = flow.stage.is_joining();
         flow.stage = Stage::Up;
-        (flow.attempts, flow.missed, flow.is_told) = (0, 0, false);
-        (flow.retry_at, flow.called, flow.suspect_until) = (None, None, None);
+        (flow.attempts, flow.missed, flow.failure_reported) = (0, 0, false);
+        (flow.retry_at, flow.pending_connect, flow.suspect_until) = (None, None, None);
         (flow.watch_at, flow.has_answered) = (now + watch.unwrap_or_default(), false);
         let peer = flow.peer.clone();
-        self.journal.tell(Event::NeighbourUp {
+        self.log.push(Event::NeighbourUp {
             name: peer.name.clone(),
             address: Address(peer.address),
             n1,
         });
-        self.meet(now, &peer.name, peer.address);
+        self.learn_address(now, &peer.name, peer.address);
         self.link_changed(now, &peer, dt);
-        self.tell_all_links(now, n1);
+        self.queue_all_links(now, n1);
         if has_joined {
-            self.tell_directory(now, n1, dt);
+            self.send_directory(now, n1, dt);
         }
     }
 
@@ -226,7 +230,7 @@ impl Irati {
 
     /// Whatever was between the two ends of an N-1 flow is over; with `releases` the other side is
     /// told.
-    pub(super) fn part(
+    pub(super) fn disconnect(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -238,22 +242,22 @@ impl Irati {
             return;
         };
         let stage = core::mem::replace(&mut flow.stage, Stage::Idle);
-        flow.untold.clear();
-        (flow.suspect_until, flow.called) = (None, None);
+        flow.pending_links.clear();
+        (flow.suspect_until, flow.pending_connect) = (None, None);
         // Whoever wanted the N-1 flow sees to it that it is not in vain, whatever the other does.
         if flow.props.is_initiator {
-            flow.retry_at.get_or_insert(now + LATER_NS);
+            flow.retry_at.get_or_insert(now + RETRY_LATER_NS);
         }
         let peer = flow.peer.clone();
         if releases && !matches!(stage, Stage::Idle) {
-            self.tell(now, n1, &Message::new(Opcode::Release), dt);
+            self.send(now, n1, &Message::new(Opcode::Release), dt);
         }
         if !matches!(stage, Stage::Up) {
             return;
         }
         self.link_changed(now, &peer, dt);
-        self.journal.count("neighbours-lost");
-        self.journal.tell(Event::NeighbourDown {
+        self.log.count("neighbours-lost");
+        self.log.push(Event::NeighbourDown {
             name: peer.name,
             n1,
             reason: reason.to_string(),
@@ -261,24 +265,24 @@ impl Irati {
     }
 
     /// The order to use an N-1 flow no more: its neighbour is released, then it is given back.
-    pub(super) fn give_up_n1(
+    pub(super) fn detach_n1(
         &mut self,
         now: u64,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
     ) {
-        self.part(now, n1, reason, true, dt);
+        self.disconnect(now, n1, reason, true, dt);
         if let Some(flow) = self.n1s.get_mut(&n1)
-            && flow.parting.is_none()
+            && flow.detaching.is_none()
         {
-            (flow.retry_at, flow.is_next) = (None, false);
-            flow.parting = Some((Some(now + LAST_WORDS_NS), reason.to_string()));
+            (flow.retry_at, flow.is_deferred) = (None, false);
+            flow.detaching = Some((Some(now + RELEASE_GRACE_NS), reason.to_string()));
             // Another that leads there was not needed up to now.
             for flow in self.n1s.values_mut() {
-                flow.retry_at = flow.retry_at.map(|at| at.min(now + AGAIN_NS));
+                flow.retry_at = flow.retry_at.map(|at| at.min(now + RETRY_SOON_NS));
             }
-            self.ask_next(now);
+            self.initiate_deferred(now);
         }
     }
 
@@ -291,38 +295,41 @@ impl Irati {
         failure: Failure,
         dt: &mut dyn DataTransfer,
     ) {
-        let called = self.n1s.get_mut(&n1).and_then(|flow| flow.called.take());
+        let called = self
+            .n1s
+            .get_mut(&n1)
+            .and_then(|flow| flow.pending_connect.take());
         let is_broken = failure == Failure::Broken;
-        self.part(now, n1, reason, is_broken, dt);
-        self.unlearn(dt);
-        self.journal.count("attempts-failed");
+        self.disconnect(now, n1, reason, is_broken, dt);
+        self.reset_address(dt);
+        self.log.count("attempts-failed");
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
         flow.attempts += 1;
         let is_silent = now.saturating_sub(flow.heard) >= u64::from(ATTEMPTS) * STEP_NS;
         if flow.attempts < ATTEMPTS && is_broken {
-            flow.retry_at = Some(now + AGAIN_NS);
+            flow.retry_at = Some(now + RETRY_SOON_NS);
         } else {
             self.give_up(now, n1, reason, failure);
             if is_silent {
                 // Its other end may be gone without a word; a new one would tell.
                 let reason = reason.to_string();
-                self.journal.tell(Event::DropN1 { n1, reason });
+                self.log.push(Event::DropN1 { n1, reason });
             }
         }
         if let Some(message) = called {
             self.on_connect(now, n1, &message, dt);
         }
-        self.ask_next(now);
+        self.initiate_deferred(now);
     }
 
     /// An attempt through another N-1 flow had to wait for the one that has failed: it is its turn,
     /// or who is asked often and refused would keep a member waiting for ever.
-    fn ask_next(&mut self, now: u64) {
+    fn initiate_deferred(&mut self, now: u64) {
         let mut flows = self.n1s.values_mut();
-        if let Some(flow) = flows.find(|flow| flow.is_next) {
-            (flow.is_next, flow.retry_at) = (false, Some(now));
+        if let Some(flow) = flows.find(|flow| flow.is_deferred) {
+            (flow.is_deferred, flow.retry_at) = (false, Some(now));
         }
     }
 
@@ -333,18 +340,18 @@ impl Irati {
             return;
         };
         flow.attempts = 0;
-        flow.retry_at = Some(now + LATER_NS);
-        let is_news = !core::mem::replace(&mut flow.is_told, true);
+        flow.retry_at = Some(now + RETRY_LATER_NS);
+        let is_news = !core::mem::replace(&mut flow.failure_reported, true);
         let reason = reason.to_string();
         if failure == Failure::ForGood && !is_member {
-            self.journal.tell(Event::EnrollRefused { n1, reason });
+            self.log.push(Event::EnrollRefused { n1, reason });
         } else if is_news {
-            self.journal.tell(Event::EnrollFailed { n1, reason });
+            self.log.push(Event::EnrollFailed { n1, reason });
         }
     }
 
     /// Asks no more by itself through this N-1 flow.
-    pub(super) fn rest(&mut self, n1: N1Port) {
+    pub(super) fn stop_retrying(&mut self, n1: N1Port) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.retry_at = None;
         }
@@ -359,8 +366,8 @@ impl Irati {
     pub(super) fn neighbours_due(&self) -> Option<u64> {
         let watches = self.watch_ns().is_some();
         let flows = self.n1s.values().filter_map(|flow| flow.due(watches));
-        let sought = self.sought.values().map(|sought| sought.at);
-        flows.chain(sought).min()
+        let wanted_n1s = self.wanted_n1s.values().map(|wanted_n1s| wanted_n1s.at);
+        flows.chain(wanted_n1s).min()
     }
 
     pub(super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
@@ -375,15 +382,15 @@ impl Irati {
             self.n1_timeout(now, n1, watch, dt);
         }
         let mut wanted = Vec::new();
-        for ((dif, remote), sought) in &mut self.sought {
-            if sought.at <= now {
-                sought.pause = (2 * sought.pause).min(SEEK_MAX_NS);
-                sought.at = now + sought.pause;
+        for ((dif, remote), wanted_n1s) in &mut self.wanted_n1s {
+            if wanted_n1s.at <= now {
+                wanted_n1s.pause = (2 * wanted_n1s.pause).min(WANTED_MAX_NS);
+                wanted_n1s.at = now + wanted_n1s.pause;
                 wanted.push((dif.clone(), remote.clone()));
             }
         }
         for (dif, remote) in wanted {
-            self.journal.tell(Event::NeedN1 { dif, remote });
+            self.log.push(Event::NeedN1 { dif, remote });
         }
     }
 
@@ -391,10 +398,10 @@ impl Irati {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        if let Some((at, reason)) = &mut flow.parting {
+        if let Some((at, reason)) = &mut flow.detaching {
             *at = None;
             let reason = reason.clone();
-            return self.journal.tell(Event::DropN1 { n1, reason });
+            return self.log.push(Event::DropN1 { n1, reason });
         }
         if let Some(step) = flow.stage.step().filter(|_| flow.until <= now) {
             let reason = format!(
@@ -404,22 +411,22 @@ impl Irati {
             if flow.stage.is_joining() {
                 return self.attempt_failed(now, n1, &reason, Failure::Broken, dt);
             }
-            self.journal.count("admissions-failed");
+            self.log.count("admissions-failed");
             let text = format!(
                 "{:?} did not finish its enrollment: {reason}",
-                flow.called()
+                flow.display_name()
             );
-            self.journal.notice("admission", &text);
-            return self.part(now, n1, &reason, true, dt);
+            self.log.notice("admission", &text);
+            return self.disconnect(now, n1, &reason, true, dt);
         }
         if flow.suspect_until.is_some_and(|at| at <= now) {
             let reason = "it has begun anew";
-            return self.part(now, n1, reason, false, dt);
+            return self.disconnect(now, n1, reason, false, dt);
         }
         if flow.retry_at.is_some_and(|at| at <= now) {
             flow.retry_at = None;
-            if matches!(flow.stage, Stage::Idle) && !self.is_away {
-                return self.ask(now, n1, dt);
+            if matches!(flow.stage, Stage::Idle) && !self.has_left {
+                return self.initiate(now, n1, dt);
             }
         }
         let Some(watch) = watch else { return };
@@ -431,39 +438,45 @@ impl Irati {
         }
         flow.watch_at = now + watch;
         flow.missed += 1;
-        let doubled = self.mute.get(&flow.peer.name).copied().unwrap_or_default();
+        let doubled = self
+            .unresponsive
+            .get(&flow.peer.name)
+            .copied()
+            .unwrap_or_default();
         if flow.missed > MISSED_MAX << doubled {
-            return self.miss(now, n1, dt);
+            return self.on_missed_keepalive(now, n1, dt);
         }
-        self.ask_for_life(now, n1, dt);
+        self.send_keepalive(now, n1, dt);
     }
 
     /// A neighbour has been silent for too long. It may have died before it answered the first
     /// question, or be one that lives and answers none: then it will enroll again, and is given
     /// twice the time.
-    fn miss(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    fn on_missed_keepalive(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get(&n1) else {
             return;
         };
         let (name, has_answered) = (flow.peer.name.clone(), flow.has_answered);
-        if !has_answered && (self.mute.len() < MUTE_MAX || self.mute.contains_key(&name)) {
-            let doubled = self.mute.entry(name).or_default();
+        if !has_answered
+            && (self.unresponsive.len() < UNRESPONSIVE_MAX || self.unresponsive.contains_key(&name))
+        {
+            let doubled = self.unresponsive.entry(name).or_default();
             *doubled = (*doubled + 1).min(DOUBLED_MAX);
         }
         let reason = "it gives no sign of life";
-        self.part(now, n1, reason, true, dt);
+        self.disconnect(now, n1, reason, true, dt);
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.retry_in(now);
         }
         // The other end of the flow may be gone without a word.
         let reason = reason.to_string();
-        self.journal.tell(Event::DropN1 { n1, reason });
+        self.log.push(Event::DropN1 { n1, reason });
     }
 
     /// M_READ of what every member answers.
-    pub(super) fn ask_for_life(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_keepalive(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let message = Message::object(Opcode::Read, class::WATCHDOG, objects::WATCHDOG);
-        self.tell(now, n1, &objects::awaited(message), dt);
+        self.send(now, n1, &objects::with_invoke_id(message), dt);
     }
 
     /// Something came from the other end.
@@ -474,7 +487,7 @@ impl Irati {
             if is_watchdog {
                 flow.has_answered = true;
                 flow.suspect_until = None;
-                self.mute.remove(&flow.peer.name);
+                self.unresponsive.remove(&flow.peer.name);
             }
         }
     }

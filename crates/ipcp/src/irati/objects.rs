@@ -105,7 +105,7 @@ pub(super) fn request(
 }
 
 /// A request whose answer is awaited before the next one: its invoke id is always the first.
-pub(super) fn awaited(message: Message) -> Message {
+pub(super) fn with_invoke_id(message: Message) -> Message {
     Message {
         invoke_id: FIRST_ID,
         ..message

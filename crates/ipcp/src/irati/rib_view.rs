@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use super::Irati;
 use crate::api::{Event, RibObject, RibOp};
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::show::{Neighbour, Shown};
+use crate::interop::rib_view::{Neighbour, RibView};
 use crate::policy::component;
 use crate::rib_view::passing;
 
@@ -46,7 +46,7 @@ impl Irati {
                 ))
             }
         };
-        self.journal.tell(Event::Answer { id, result });
+        self.log.push(Event::Answer { id, result });
     }
 
     fn show(
@@ -56,7 +56,7 @@ impl Irati {
         scope: u32,
         dt: &dyn DataTransfer,
     ) -> Result<Vec<RibObject>, String> {
-        let mut shown = Shown::new();
+        let mut shown = RibView::new();
         let member = self.is_member.then_some((self.address, &self.config));
         shown.dif(&self.dif, &self.own, "irati", member, dt.max_pdu());
         self.show_policies(&mut shown);
@@ -81,7 +81,12 @@ impl Irati {
             shown.neighbour(now, neighbour);
         }
         for (n1, flow) in self.n1s.iter().filter(|(_, flow)| !flow.is_up()) {
-            shown.attempt(n1.0, flow.word(), &flow.props.dif, flow.called());
+            shown.attempt(
+                n1.0,
+                flow.state_name(),
+                &flow.props.dif,
+                flow.display_name(),
+            );
         }
         for (name, holders) in self.directory.places() {
             let is_here = self.directory.is_registered(name);
@@ -104,11 +109,11 @@ impl Irati {
         for (_, flow) in self.flows.iter() {
             shown.flow(flow);
         }
-        shown.counters(&self.journal);
+        shown.counters(&self.log);
         shown.within(path, scope, dt)
     }
 
-    fn show_policies(&self, shown: &mut Shown) {
+    fn show_policies(&self, shown: &mut RibView) {
         for component in self.catalogue.components() {
             let spec = self.config.policies.get(component);
             let spec = spec.cloned().unwrap_or_default();

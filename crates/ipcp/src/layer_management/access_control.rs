@@ -9,7 +9,7 @@ use crate::policy::Params;
 
 /// What somebody wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed<'a> {
+pub enum Operation<'a> {
     /// Join the DIF, or become a neighbour.
     Join,
     /// Allocate a flow to this application.
@@ -24,7 +24,7 @@ pub enum Deed<'a> {
 }
 
 /// Why an IPCP is refused that has proved to be another than it says.
-pub(super) fn is_another(name: &str, identity: &str) -> String {
+pub(super) fn identity_mismatch(name: &str, identity: &str) -> String {
     format!(
         "{name} proved to be {identity:?}; a key has to be allowed by the name of the IPCP that \
          has it, {name:?}"
@@ -33,8 +33,9 @@ pub(super) fn is_another(name: &str, identity: &str) -> String {
 
 /// A policy of component `access-control`.
 pub trait AccessControl: Send {
-    /// Tells whether `who` may: the name of an IPCP, or of the calling application for flows.
-    fn allows(&self, who: &str, deed: Deed<'_>) -> bool;
+    /// Tells whether `subject`, the name of an IPCP or for flows of the calling application, may do
+    /// this.
+    fn allows(&self, subject: &str, operation: Operation<'_>) -> bool;
 }
 
 /// Everybody may do everything.
@@ -51,22 +52,22 @@ pub struct List {
 }
 
 impl AccessControl for AllowAll {
-    fn allows(&self, _who: &str, _deed: Deed<'_>) -> bool {
+    fn allows(&self, _subject: &str, _operation: Operation<'_>) -> bool {
         true
     }
 }
 
 impl AccessControl for List {
-    fn allows(&self, who: &str, deed: Deed<'_>) -> bool {
-        let any = |list: &[String]| list.iter().any(|pattern| matches(pattern, who));
-        match deed {
-            Deed::Join => any(&self.join),
-            Deed::Write => any(&self.write),
-            Deed::Expel => any(&self.expel),
-            Deed::Flow { to } => self
+    fn allows(&self, subject: &str, operation: Operation<'_>) -> bool {
+        let any = |list: &[String]| list.iter().any(|pattern| matches(pattern, subject));
+        match operation {
+            Operation::Join => any(&self.join),
+            Operation::Write => any(&self.write),
+            Operation::Expel => any(&self.expel),
+            Operation::Flow { to } => self
                 .flows
                 .iter()
-                .any(|(from, target)| matches(from, who) && matches(target, to)),
+                .any(|(from, target)| matches(from, subject) && matches(target, to)),
         }
     }
 }
@@ -106,12 +107,15 @@ impl List {
 /// Matches a name with a pattern in which `*` stands for any characters. Linear in the product of
 /// the lengths at worst, both bounded by the length of names.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
-    let mut parts = pattern.split('*');
-    let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+    let mut detach_timeout = pattern.split('*');
+    let Some(rest) = detach_timeout
+        .next()
+        .and_then(|first| name.strip_prefix(first))
+    else {
         return false;
     };
-    let parts: Vec<&str> = parts.collect();
-    let Some((last, middle)) = parts.split_last() else {
+    let detach_timeout: Vec<&str> = detach_timeout.collect();
+    let Some((last, middle)) = detach_timeout.split_last() else {
         return rest.is_empty();
     };
     let mut rest = rest;

@@ -8,7 +8,7 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 
-use super::random::Random;
+use crate::random::Random;
 
 /// What a policy may look at.
 #[derive(Debug)]

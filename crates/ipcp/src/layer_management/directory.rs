@@ -14,10 +14,10 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 use carina_wire::check_name;
 
-use super::dialect::{self, MemberValue, Registrants, result};
 use super::policies::DirectoryPolicy;
-use super::registrations::Registering;
-use super::rib::Asker;
+use super::registrations::PendingRegistration;
+use super::rib::Requester;
+use super::schema::{self, MemberValue, Registrants, result};
 use super::{MS, Management};
 use crate::api::Event;
 use crate::data_transfer::api::DataTransfer;
@@ -40,12 +40,12 @@ const CACHE_MAX: usize = 4096;
 /// What this member knows of applications, besides replicated entries.
 #[derive(Debug, Default)]
 pub(super) struct Directory {
-    /// Members have changed since `places` was made: all of it is to be made anew.
+    /// Members have changed since `holders` was made: all of it is to be made anew.
     pub(super) is_stale: bool,
     /// Applications whose places have changed since then.
     touched: BTreeSet<String>,
     /// Members that have each application.
-    places: BTreeMap<String, Vec<String>>,
+    holders: BTreeMap<String, Vec<String>>,
     /// What this member holds as a home: application, member.
     held: BTreeMap<String, BTreeMap<String, Held>>,
     held_count: usize,
@@ -54,9 +54,9 @@ pub(super) struct Directory {
     pub(super) renew_at: Option<u64>,
     /// Since when it says something that no way leads to a member: not while this one has only
     /// just enrolled and routes are still to come.
-    pub(super) settled_at: u64,
+    pub(super) routes_known_at: u64,
     /// Own registrations that homes are being told of.
-    pub(super) registering: BTreeMap<String, Registering>,
+    pub(super) registering: BTreeMap<String, PendingRegistration>,
     /// Own registrations whose applications have heard that they are registered.
     pub(super) answered: BTreeSet<String>,
     /// Own registrations that a home has taken since this IPCP became a member.
@@ -77,8 +77,8 @@ struct Held {
 
 impl Held {
     /// A word of the same life that was said before what is held.
-    fn is_newer_than(self, (incarnation, invoke): (u64, i32)) -> bool {
-        self.told.0 == incarnation && self.told.1 > invoke
+    fn is_newer_than(self, (incarnation, invoke_id): (u64, i32)) -> bool {
+        self.told.0 == incarnation && self.told.1 > invoke_id
     }
 }
 
@@ -122,45 +122,45 @@ impl Management {
     pub(super) fn on_registration(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         name: &str,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
         let DirectoryPolicy::OnDemand { names_max, .. } = self.policies.directory else {
             let reason = "registrations are replicated in this DIF";
-            return self.reject_to(now, asker, message, result::OPERATION, reason, dt);
+            return self.reject_to(now, requester, message, result::OPERATION, reason, dt);
         };
         if check_name(name).is_err() {
             let reason = "that is no name of an application";
-            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
+            return self.reject_to(now, requester, message, result::VALUE, reason, dt);
         }
-        let value = MemberValue::of(&self.store, &asker.name);
+        let value = MemberValue::of(&self.store, &requester.name);
         let told = (
             value.map_or(0, |value| value.incarnation),
             message.invoke_id,
         );
         let holders = self.directory.held.get(name);
-        let held = holders.and_then(|holders| holders.get(&asker.name));
+        let held = holders.and_then(|holders| holders.get(&requester.name));
         if held.is_some_and(|held| held.is_newer_than(told)) {
             // Overtaken on its way, or a copy: what was said last holds.
-            self.journal.count("stale");
+            self.log.count("stale");
         } else if message.opcode == Opcode::Create {
-            if let Err(reason) = self.hold(now, name, &asker.name, told, names_max) {
-                self.journal.count("registrations-refused");
-                return self.reject_to(now, asker, message, result::FULL, &reason, dt);
+            if let Err(reason) = self.hold(now, name, &requester.name, told, names_max) {
+                self.log.count("registrations-refused");
+                return self.reject_to(now, requester, message, result::FULL, &reason, dt);
             }
         } else {
             let directory = &mut self.directory;
             if let Some(holders) = directory.held.get_mut(name) {
-                directory.held_count -= usize::from(holders.remove(&asker.name).is_some());
+                directory.held_count -= usize::from(holders.remove(&requester.name).is_some());
                 if holders.is_empty() {
                     directory.held.remove(name);
                 }
             }
         }
         self.directory.touch(name);
-        self.reply_to(now, asker, &message.answer(), dt);
+        self.respond_to(now, requester, &message.answer(), dt);
     }
 
     /// Holds a registration as its home, anew or for longer.
@@ -205,21 +205,21 @@ impl Management {
     pub(super) fn on_lookup(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         name: &str,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let mut members = self.held_places(name);
+        let mut members = self.held_holders(name);
         if self.registered.contains(name) && !members.contains(&self.own) {
             members.push(self.own.clone());
         }
-        let value = Some(dialect::encode(&Registrants { members }));
-        let answer = dialect::answer(message, value);
-        self.reply_to(now, asker, &answer, dt);
+        let value = Some(schema::encode(&Registrants { members }));
+        let answer = schema::answer(message, value);
+        self.respond_to(now, requester, &answer, dt);
     }
 
-    fn held_places(&self, name: &str) -> Vec<String> {
+    fn held_holders(&self, name: &str) -> Vec<String> {
         let holders = self
             .directory
             .held
@@ -237,8 +237,13 @@ impl Management {
         self.directory_changes();
         match self.policies.directory {
             DirectoryPolicy::Replicated => {
-                let places = self.directory.places.get(name).cloned().unwrap_or_default();
-                Lookup::Known(self.by_distance(places))
+                let holders = self
+                    .directory
+                    .holders
+                    .get(name)
+                    .cloned()
+                    .unwrap_or_default();
+                Lookup::Known(self.by_distance(holders))
             }
             DirectoryPolicy::OnDemand { .. } => {
                 if self.registered.contains(name) {
@@ -249,15 +254,15 @@ impl Management {
                     .cache
                     .get(name)
                     .filter(|(_, until)| *until > now);
-                if let Some((places, _)) = cached {
-                    let places = places.clone();
-                    return Lookup::Known(self.by_distance(places));
+                if let Some((holders, _)) = cached {
+                    let holders = holders.clone();
+                    return Lookup::Known(self.by_distance(holders));
                 }
                 let homes = self.homes(name);
                 if homes.contains(&self.own) {
-                    let places = self.held_places(name);
-                    if !places.is_empty() {
-                        return Lookup::Known(self.by_distance(places));
+                    let holders = self.held_holders(name);
+                    if !holders.is_empty() {
+                        return Lookup::Known(self.by_distance(holders));
                     }
                 }
                 let others: Vec<String> =
@@ -272,7 +277,12 @@ impl Management {
     }
 
     /// A home has answered; returns the members that have the application, nearest first.
-    pub(super) fn looked_up(&mut self, now: u64, name: &str, members: Vec<String>) -> Vec<String> {
+    pub(super) fn cache_holders(
+        &mut self,
+        now: u64,
+        name: &str,
+        members: Vec<String>,
+    ) -> Vec<String> {
         if let DirectoryPolicy::OnDemand { cache_ns, .. } = self.policies.directory
             && !members.is_empty()
             && cache_ns > 0
@@ -289,7 +299,7 @@ impl Management {
     }
 
     /// What was believed of an application's place was wrong.
-    pub(super) fn forget_place(&mut self, name: &str) {
+    pub(super) fn forget_holders(&mut self, name: &str) {
         self.directory.cache.remove(name);
     }
 
@@ -326,7 +336,7 @@ impl Management {
     /// Tells what can be reached now and could not before, and the other way round.
     pub(super) fn directory_changes(&mut self) {
         if core::mem::take(&mut self.directory.is_stale) {
-            let old = self.directory.places.keys().cloned();
+            let old = self.directory.holders.keys().cloned();
             let mut names: BTreeSet<String> = old.collect();
             names.extend(self.registered.iter().cloned());
             names.extend(self.directory.held.keys().cloned());
@@ -334,50 +344,50 @@ impl Management {
             self.directory.touched.append(&mut names);
         }
         for name in core::mem::take(&mut self.directory.touched) {
-            let places = self.places_of(&name);
-            let is_there = !places.is_empty();
+            let holders = self.holders_of(&name);
+            let is_there = !holders.is_empty();
             let before = if is_there {
-                self.directory.places.insert(name.clone(), places)
+                self.directory.holders.insert(name.clone(), holders)
             } else {
-                self.directory.places.remove(&name)
+                self.directory.holders.remove(&name)
             };
             match (before.is_some(), is_there) {
-                (true, false) => self.events.push_back(Event::Unreachable { name }),
-                (false, true) => self.events.push_back(Event::Reachable { name }),
+                (true, false) => self.log.push(Event::Unreachable { name }),
+                (false, true) => self.log.push(Event::Reachable { name }),
                 _ => {}
             }
         }
     }
 
     /// Members that have an application, as far as this one knows without asking.
-    fn places_of(&self, name: &str) -> Vec<String> {
+    fn holders_of(&self, name: &str) -> Vec<String> {
         if self.member.is_none() {
             return Vec::new();
         }
         match self.policies.directory {
-            DirectoryPolicy::Replicated => self.store.places(name).map(str::to_string).collect(),
+            DirectoryPolicy::Replicated => self.store.holders(name).map(str::to_string).collect(),
             DirectoryPolicy::OnDemand { .. } => {
-                let mut places = self.held_places(name);
-                if self.registered.contains(name) && !places.contains(&self.own) {
-                    places.push(self.own.clone());
+                let mut holders = self.held_holders(name);
+                if self.registered.contains(name) && !holders.contains(&self.own) {
+                    holders.push(self.own.clone());
                 }
-                places
+                holders
             }
         }
     }
 
     /// Applications and the members that have them, for the RIB.
-    pub(super) fn places(&self) -> &BTreeMap<String, Vec<String>> {
-        &self.directory.places
+    pub(super) fn holders(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.directory.holders
     }
 
     /// This IPCP is no member any more: it knows nothing of others.
     pub(super) fn forget_directory(&mut self) {
-        self.registrations_wait();
-        let places = core::mem::take(&mut self.directory.places);
+        self.complete_registrations();
+        let holders = core::mem::take(&mut self.directory.holders);
         let answered = core::mem::take(&mut self.directory.answered);
         self.directory = Directory {
-            places,
+            holders,
             answered,
             is_stale: true,
             // Late answers are not taken for those of the next membership.

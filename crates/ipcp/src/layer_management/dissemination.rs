@@ -7,11 +7,11 @@ use alloc::vec::Vec;
 use carina_cdap::Opcode;
 
 use super::Management;
-use super::dialect::{self, Digests, Object};
-use super::namesakes::Verdict;
+use super::entries::{Entry, Kind, MergeOutcome};
+use super::name_conflict::DisputeOutcome;
 use super::neighbours::Stage;
 use super::policies::DirectoryPolicy;
-use super::replicated::{Entry, Fate, Kind};
+use super::schema::{self, Digests, Object};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 
@@ -78,8 +78,8 @@ impl Management {
                 .count()
                 .max(1);
             let (batch, others) = rest.split_at(count);
-            let value = Some(dialect::encode_entries(batch));
-            let message = dialect::request(Opcode::Write, &Object::Entries, value);
+            let value = Some(schema::encode_entries(batch));
+            let message = schema::request(Opcode::Write, &Object::Entries, value);
             self.tell(now, n1, message, false, dt);
             rest = others;
         }
@@ -99,7 +99,7 @@ impl Management {
         bytes: &[u8],
         dt: &mut dyn DataTransfer,
     ) -> bool {
-        let Some(entries) = dialect::decode_entries(bytes) else {
+        let Some(entries) = schema::decode_entries(bytes) else {
             return false;
         };
         let mut accepted = Vec::new();
@@ -108,17 +108,18 @@ impl Management {
         let mut gives_way = false;
         for entry in entries {
             let key = entry.key.clone();
-            let namesake = self.namesake(&entry);
+            let conflicting_member = self.conflicting_member(&entry);
             match self.store.merge(now, entry) {
-                Fate::Accepted => accepted.push(self.store.as_entry(now, &key)),
-                Fate::Known => {}
-                Fate::Outdated => outdated.push(self.store.as_entry(now, &key)),
-                Fate::Disputed => match self.settle_dispute(now, &key, namesake) {
-                    Verdict::Again(entry) => again.push(entry),
-                    Verdict::GiveWay => gives_way = true,
-                    Verdict::Nothing => {}
+                MergeOutcome::Accepted => accepted.push(self.store.as_entry(now, &key)),
+                MergeOutcome::Known => {}
+                MergeOutcome::Outdated => outdated.push(self.store.as_entry(now, &key)),
+                MergeOutcome::Disputed => match self.resolve_dispute(now, &key, conflicting_member)
+                {
+                    DisputeOutcome::Again(entry) => again.push(entry),
+                    DisputeOutcome::CedeName => gives_way = true,
+                    DisputeOutcome::Nothing => {}
                 },
-                Fate::Refused => self.journal.count("entries-refused"),
+                MergeOutcome::Refused => self.log.count("entries-refused"),
             }
         }
         if !outdated.is_empty() {
@@ -130,7 +131,7 @@ impl Management {
             self.entries_changed(now, &accepted, dt);
         }
         if gives_way && self.leaving.is_none() {
-            self.give_way(now, dt);
+            self.cede_name(now, dt);
         }
         true
     }
@@ -155,7 +156,7 @@ impl Management {
                 // Another member may be the home of any name.
                 DirectoryPolicy::OnDemand { .. } => self.directory.is_stale = true,
             }
-            self.follow_addresses(now, dt);
+            self.update_neighbour_addresses(now, dt);
         }
         if self.member.is_none() {
             return;
@@ -167,15 +168,15 @@ impl Management {
             self.drop_expelled_later(now);
         }
         if !members.is_empty() {
-            if self.must_readdress(&members) {
-                self.readdress(now, dt);
+            if self.loses_address_to(&members) {
+                self.take_new_address(now, dt);
             }
-            self.follow_members(now, &members, dt);
+            self.update_flow_peers(now, &members, dt);
         }
     }
 
     /// One of these members has this one's address, and the lower name.
-    pub(super) fn must_readdress(&self, members: &BTreeSet<String>) -> bool {
+    pub(super) fn loses_address_to(&self, members: &BTreeSet<String>) -> bool {
         let own = self.member.as_ref().map(|member| member.address);
         let mut lower = members.iter().take_while(|name| **name < self.own);
         lower.any(|name| own.is_some() && self.address_of(name) == own)
@@ -219,8 +220,8 @@ impl Management {
                 is_answer,
                 digests: some.to_vec(),
             };
-            let value = Some(dialect::encode_digests(message));
-            let message = dialect::request(Opcode::Write, &Object::Digests, value);
+            let value = Some(schema::encode_digests(message));
+            let message = schema::request(Opcode::Write, &Object::Digests, value);
             self.tell(now, n1, message, false, dt);
             if is_end {
                 return;
@@ -238,7 +239,7 @@ impl Management {
         bytes: &[u8],
         dt: &mut dyn DataTransfer,
     ) -> bool {
-        let Some(theirs) = dialect::decode_digests(bytes) else {
+        let Some(theirs) = schema::decode_digests(bytes) else {
             return false;
         };
         let is_spoken_of = |origin: &String| {

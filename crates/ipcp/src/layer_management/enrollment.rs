@@ -17,16 +17,16 @@ use alloc::string::String;
 use carina_cdap::{Message, Opcode};
 
 use super::addresses::{self, View};
-use super::dialect::{self, Enrolling, MemberValue, Object, result};
+use super::entries::Kind;
 use super::neighbours::Stage;
-use super::replicated::Kind;
+use super::schema::{self, EnrollmentRequest, MemberValue, Object, result};
 use super::{Management, Membership};
 use crate::api::{Event, N1Port};
 use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
 
 /// How long an address counts as given although nobody has been seen with it.
-const PROMISE_NS: u64 = 120_000_000_000;
+const RESERVATION_NS: u64 = 120_000_000_000;
 
 /// What an IPCP that joins has learned so far.
 pub(super) struct Joining {
@@ -57,14 +57,14 @@ impl Joining {
 impl Management {
     /// The channel is there: asks for an address.
     pub(super) fn start_joining(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let value = Enrolling {
+        let value = EnrollmentRequest {
             name: self.own.clone(),
-            address: self.former,
+            address: self.former_address,
             dif_id: 0,
             incarnation: self.incarnation,
         };
-        let value = Some(dialect::encode(&value));
-        let message = dialect::request(Opcode::Start, &Object::Enrollment, value);
+        let value = Some(schema::encode(&value));
+        let message = schema::request(Opcode::Start, &Object::Enrollment, value);
         self.tell(now, n1, message, true, dt);
     }
 
@@ -76,7 +76,7 @@ impl Management {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let wanted = dialect::decode::<Enrolling>(dialect::bytes(message));
+        let wanted = schema::decode::<EnrollmentRequest>(schema::bytes(message));
         let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
         let Some((wanted, up)) = wanted.zip(up).filter(|(wanted, up)| wanted.name == up.name)
         else {
@@ -93,7 +93,7 @@ impl Management {
             let reason = "it is a member already";
             return self.reject(now, n1, message, result::OPERATION, reason, dt);
         }
-        if !self.asks_namesake(now, n1, message, &wanted, dt) {
+        if !self.queries_name_holder(now, n1, message, &wanted, dt) {
             self.enroll(now, n1, message, wanted, dt);
         }
     }
@@ -104,7 +104,7 @@ impl Management {
         now: u64,
         n1: N1Port,
         message: &Message,
-        wanted: Enrolling,
+        wanted: EnrollmentRequest,
         dt: &mut dyn DataTransfer,
     ) {
         let until = now + 4 * self.policies.enrollment.step_ns;
@@ -113,23 +113,23 @@ impl Management {
             return self.reject(now, n1, message, result::ERROR, reason, dt);
         };
         let Some(member) = &self.member else { return };
-        let value = Enrolling {
+        let value = EnrollmentRequest {
             address,
             dif_id: member.dif_id,
             ..wanted
         };
-        let answer = dialect::answer(message, Some(dialect::encode(&value)));
+        let answer = schema::answer(message, Some(schema::encode(&value)));
         self.reply(now, n1, &answer, dt);
         if let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) {
             up.stage = Stage::Admitting { address, until };
         }
         self.send_everything(now, n1, dt);
-        let message = dialect::request(Opcode::Stop, &Object::Enrollment, None);
+        let message = schema::request(Opcode::Stop, &Object::Enrollment, None);
         self.tell(now, n1, message, true, dt);
     }
 
     /// An address for `name`: its former one if that is free, else what the policy says.
-    fn assign_address(&mut self, now: u64, name: &str, former: u64) -> Option<u64> {
+    fn assign_address(&mut self, now: u64, name: &str, former_address: u64) -> Option<u64> {
         let member = self.member.as_ref()?;
         let last = addresses::last_address(member.config.widths.address);
         let own = member.address;
@@ -141,7 +141,7 @@ impl Management {
             let owner = taken.get(&address);
             address != 0 && address <= last && owner.is_none_or(|owner| owner == name)
         };
-        let address = [former, known]
+        let address = [former_address, known]
             .into_iter()
             .find(|address| is_free(*address));
         let address = match address {
@@ -155,21 +155,21 @@ impl Management {
                 addresses::assign(&*self.policies.addresses, &view, &mut self.random)?
             }
         };
-        self.promised
-            .insert(address, (String::from(name), now + PROMISE_NS));
+        self.reserved_addresses
+            .insert(address, (String::from(name), now + RESERVATION_NS));
         Some(address)
     }
 
     /// Addresses in use or promised, with their owners.
     fn taken(&mut self, now: u64) -> BTreeMap<u64, String> {
-        self.promised.retain(|_, (_, until)| *until > now);
-        let promised = self
-            .promised
+        self.reserved_addresses.retain(|_, (_, until)| *until > now);
+        let reserved_addresses = self
+            .reserved_addresses
             .iter()
             .map(|(address, (name, _))| (*address, name.clone()));
-        let mut taken: BTreeMap<u64, String> = promised.collect();
+        let mut taken: BTreeMap<u64, String> = reserved_addresses.collect();
         for (origin, _, value) in self.store.all(Kind::Member) {
-            if let Some(value) = dialect::decode::<MemberValue>(value) {
+            if let Some(value) = schema::decode::<MemberValue>(value) {
                 taken.insert(value.address, String::from(origin));
             }
         }
@@ -193,7 +193,7 @@ impl Management {
             let is_passing = message.result != result::REJECTED;
             return self.attempt_failed(now, n1, &reason, is_passing, dt);
         }
-        let value = dialect::decode::<Enrolling>(dialect::bytes(message));
+        let value = schema::decode::<EnrollmentRequest>(schema::bytes(message));
         let Some(value) = value.filter(|value| value.address != 0 && value.dif_id != 0) else {
             let reason = "the answer to M_START of the enrollment is malformed";
             return self.attempt_failed(now, n1, reason, true, dt);
@@ -242,10 +242,10 @@ impl Management {
             return self.attempt_failed(now, n1, &reason, false, dt);
         }
         if let Some(flow) = self.n1s.get_mut(&n1) {
-            flow.is_told = false;
+            flow.failure_reported = false;
         }
         self.neighbour_up(now, n1, dt);
-        self.start_waiting(now, dt);
+        self.schedule_idle_flows(now, dt);
     }
 
     /// M_STOP_R, at the member.
@@ -267,13 +267,13 @@ impl Management {
         }
         up.stage = Stage::Neighbours;
         up.address = address;
-        self.journal.count("enrolled-others");
+        self.log.count("enrolled-others");
         self.neighbour_up(now, n1, dt);
     }
 
     /// Two members have one address and this one gives way, or its address is taken for another
     /// reason: it takes a new one and goes on.
-    pub(super) fn readdress(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn take_new_address(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
         let old = member.address;
         let last = addresses::last_address(member.config.widths.address);
@@ -291,18 +291,18 @@ impl Management {
         if let Some(member) = &mut self.member {
             member.address = address;
         }
-        self.former = address;
-        self.journal.count("readdressed");
+        self.former_address = address;
+        self.log.count("readdressed");
         dt.set_address(carina_wire::dif::Address(address));
         if let Some(routing) = &mut self.routing {
             routing.set_own(now, address, &self.own);
         }
-        self.links_again(now, dt);
+        self.report_all_links(now, dt);
         self.publish_member(now, dt);
         let text = format!(
             "address {old} belongs to another member; this one has address {address} from here on"
         );
-        self.events.push_back(Event::Notice { text });
+        self.log.push(Event::Notice { text });
     }
 
     /// Tells the DIF of this member.
@@ -310,9 +310,9 @@ impl Management {
         let Some(member) = &self.member else { return };
         let value = self.member_value(member.address);
         let own = self.own.clone();
-        match self.store.put(Kind::Member, &own, dialect::encode(&value)) {
+        match self.store.put(Kind::Member, &own, schema::encode(&value)) {
             Ok(entry) => self.flood(now, &[entry], None, dt),
-            Err(reason) => self.notice("member", &reason),
+            Err(reason) => self.log.notice("member", &reason),
         }
     }
 }

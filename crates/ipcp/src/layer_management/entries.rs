@@ -100,7 +100,7 @@ struct Held {
 
 /// What becomes of an entry that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(super) enum MergeOutcome {
     /// It is new, or newer: pass it on.
     Accepted,
     /// It was known.
@@ -125,7 +125,7 @@ pub(super) struct Store {
     /// origins of each application.
     counts: BTreeMap<(String, Kind), usize>,
     digests: BTreeMap<String, u64>,
-    places: BTreeMap<String, BTreeSet<String>>,
+    holders: BTreeMap<String, BTreeSet<String>>,
     /// Other members that entries are known of.
     origins: BTreeMap<String, Origin>,
     /// Live entries of [`Kind::Expelled`], which there are seldom.
@@ -182,7 +182,7 @@ impl Store {
     }
 
     /// Takes an entry of another member.
-    pub(super) fn merge(&mut self, now: u64, entry: Entry) -> Fate {
+    pub(super) fn merge(&mut self, now: u64, entry: Entry) -> MergeOutcome {
         let Entry {
             key,
             seq,
@@ -190,28 +190,28 @@ impl Store {
             age_ns,
         } = entry;
         if seq == 0 || seq > SEQ_MAX {
-            return Fate::Refused;
+            return MergeOutcome::Refused;
         }
         if let Some(held) = self.entries.get(&key) {
             // An own one too: saying it anew, with another number, for each old copy that is still
             // on its way would never end.
             if held.seq > seq {
-                return Fate::Outdated;
+                return MergeOutcome::Outdated;
             }
             if held.seq == seq && (key.origin != self.own || held.value == value) {
                 if value.is_some() && key.origin != self.own {
                     self.note_heard(&key.origin, now.saturating_sub(age_ns));
                 }
-                return Fate::Known;
+                return MergeOutcome::Known;
             }
         }
         if key.origin == self.own {
             self.seq = self.seq.max(seq);
             let is_nothing = value.is_none() && !self.entries.contains_key(&key);
             return if is_nothing {
-                Fate::Known
+                MergeOutcome::Known
             } else {
-                Fate::Disputed
+                MergeOutcome::Disputed
             };
         }
         let is_old = match value {
@@ -222,7 +222,7 @@ impl Store {
             && (self.entries.len() >= ENTRIES_MAX
                 || self.count(key.kind, &key.origin) >= PER_ORIGIN_MAX);
         if is_old || is_full {
-            return Fate::Refused;
+            return MergeOutcome::Refused;
         }
         let then = now.saturating_sub(age_ns);
         if value.is_some() {
@@ -234,7 +234,7 @@ impl Store {
             deleted: then,
         };
         self.set(key, held);
-        Fate::Accepted
+        MergeOutcome::Accepted
     }
 
     /// Says an own entry again, above what others believe of it; with nothing held, a tombstone.
@@ -289,8 +289,8 @@ impl Store {
     }
 
     /// Members that have an application and are visible, by name.
-    pub(super) fn places(&self, application: &str) -> impl Iterator<Item = &str> {
-        let origins = self.places.get(application).into_iter().flatten();
+    pub(super) fn holders(&self, application: &str) -> impl Iterator<Item = &str> {
+        let origins = self.holders.get(application).into_iter().flatten();
         origins
             .map(String::as_str)
             .filter(|origin| self.is_visible(origin))
@@ -298,7 +298,7 @@ impl Store {
 
     /// Applications that any member has, hidden ones included.
     pub(super) fn applications(&self) -> impl Iterator<Item = &str> {
-        self.places.keys().map(String::as_str)
+        self.holders.keys().map(String::as_str)
     }
 
     /// Applications of one member.
@@ -439,7 +439,7 @@ impl Store {
             let digest = self.digests.entry(key.origin.clone()).or_default();
             *digest = digest.wrapping_add(hash(&key, held.seq));
             if key.kind == Kind::Application {
-                let origins = self.places.entry(key.name.clone()).or_default();
+                let origins = self.holders.entry(key.name.clone()).or_default();
                 origins.insert(key.origin.clone());
             }
         }
@@ -479,11 +479,11 @@ impl Store {
             self.digests.remove(&key.origin);
         }
         if key.kind == Kind::Application
-            && let Some(origins) = self.places.get_mut(&key.name)
+            && let Some(origins) = self.holders.get_mut(&key.name)
         {
             origins.remove(&key.origin);
             if origins.is_empty() {
-                self.places.remove(&key.name);
+                self.holders.remove(&key.name);
             }
         }
     }

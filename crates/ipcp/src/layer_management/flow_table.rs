@@ -8,7 +8,7 @@ use carina_cdap::Message;
 use carina_wire::FlowSpec;
 use carina_wire::dif::CepId;
 
-use super::rib::Asker;
+use super::rib::Requester;
 use crate::api::FlowKey;
 use crate::config::QosCube;
 
@@ -28,8 +28,8 @@ const ENDED_MAX: usize = 4096;
 /// Which end of a flow this member has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Role {
-    Caller,
-    Called,
+    Initiator,
+    Responder,
 }
 
 /// A flow of this member.
@@ -53,26 +53,29 @@ pub(super) struct Flow {
     /// Since when the other member cannot be reached.
     pub(super) unreachable: Option<u64>,
     /// A connection that is to replace the present one.
-    pub(super) rolling: Option<Exchange>,
-    pub(super) rolled: Option<(CepId, Message)>,
+    pub(super) renewal: Option<Exchange>,
+    pub(super) last_renewal: Option<(CepId, Message)>,
 }
 
 /// How far a flow is.
 #[derive(Debug)]
 pub(super) enum State {
     /// Nobody knows yet where the application is.
-    Looking,
+    Resolving,
     /// The other member has been asked; these may be asked after it.
-    Asking {
+    Requesting {
         exchange: Exchange,
         others: Vec<String>,
     },
     /// The application here decides.
-    Deciding { asker: Asker, request: Message },
+    Pending {
+        requester: Requester,
+        request: Message,
+    },
     /// It carries data. The answer is kept for whoever asks again.
     Open { answer: Option<Message> },
     /// The application has ended it; what it wrote is on its way.
-    Finishing,
+    Draining,
     /// The other side has ended it; what it wrote may still be on its way.
     Lingering {
         until: u64,
@@ -101,11 +104,11 @@ pub(super) struct Flows {
     /// Flows that may have a deadline: few of many.
     timed: BTreeSet<FlowKey>,
     /// Ends that the other member has not acknowledged yet, by invoke id.
-    pub(super) endings: BTreeMap<i32, Exchange>,
+    pub(super) pending_deletes: BTreeMap<i32, Exchange>,
     /// What was refused lately: the answer, and until when it is kept.
     pub(super) refusals: BTreeMap<String, (Message, u64)>,
     /// Called flows that have ended.
-    pub(super) ended: Ended,
+    pub(super) ended: EndedFlows,
     resting: VecDeque<FlowKey>,
     next: u32,
 }
@@ -113,12 +116,12 @@ pub(super) struct Flows {
 /// Names of called flows that have ended, the latest of them: a copy of a request that comes when
 /// all is over must not open the flow again. The names hold random numbers; none is used twice.
 #[derive(Debug, Default)]
-pub(super) struct Ended {
+pub(super) struct EndedFlows {
     names: BTreeSet<String>,
     in_order: VecDeque<String>,
 }
 
-impl Ended {
+impl EndedFlows {
     pub(super) fn insert(&mut self, name: String) {
         if !self.names.insert(name.clone()) {
             return;
@@ -162,7 +165,7 @@ impl Flows {
         self.by_name.remove(&(flow.name.clone(), flow.role));
         self.timed.remove(&key);
         self.resting.push_back(key);
-        if flow.role == Role::Called {
+        if flow.role == Role::Responder {
             self.ended.insert(flow.name.clone());
         }
         Some(flow)
@@ -193,11 +196,11 @@ impl Flows {
     }
 
     /// Forgets about flows that have no deadline any more.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn process_pending(&mut self) {
         let flows = &self.flows;
         self.timed.retain(|key| {
             flows.get(key).is_some_and(|flow| {
-                let waits = matches!(flow.state, State::Looking | State::Asking { .. });
+                let waits = matches!(flow.state, State::Resolving | State::Requesting { .. });
                 waits || flow.due().is_some()
             })
         });
@@ -208,20 +211,20 @@ impl Flows {
             .timed
             .iter()
             .filter_map(|key| self.flows.get(key)?.due());
-        let endings = self.endings.values().map(Exchange::due);
-        timed.chain(endings).min()
+        let pending_deletes = self.pending_deletes.values().map(Exchange::due);
+        timed.chain(pending_deletes).min()
     }
 }
 
 impl Flow {
     fn due(&self) -> Option<u64> {
         let state = match &self.state {
-            State::Asking { exchange, .. } => Some(exchange.due()),
+            State::Requesting { exchange, .. } => Some(exchange.due()),
             State::Lingering { until, .. } => Some(*until),
             _ => None,
         };
-        let rolling = self.rolling.as_ref().map(Exchange::due);
-        [state, rolling, self.lost_at()].into_iter().flatten().min()
+        let renewal = self.renewal.as_ref().map(Exchange::due);
+        [state, renewal, self.lost_at()].into_iter().flatten().min()
     }
 
     /// When the flow is over because the other member cannot be reached: after R of delta-t. A
@@ -229,7 +232,7 @@ impl Flow {
     /// asked as long as any other that is silent.
     pub(super) fn lost_at(&self) -> Option<u64> {
         match &self.state {
-            State::Asking { exchange, .. } if !exchange.is_pending => None,
+            State::Requesting { exchange, .. } if !exchange.is_pending => None,
             _ => Some(self.unreachable? + u64::from(self.cube.retransmit_ms) * 1_000_000),
         }
     }

@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 
 use carina_cdap::Message;
 
-use super::dialect;
+use super::schema;
 
 /// Values of the exchange that makes neighbours, of enrollment, of replicated entries, of flows
 /// and of the RIB.
@@ -23,56 +23,56 @@ pub fn reads_enrollment(bytes: &[u8]) -> bool {
         0 => {
             let message = Message::decode(bytes).ok();
             message
-                .and_then(|message| dialect::greeting(&message))
+                .and_then(|message| schema::greeting(&message))
                 .is_some()
         }
         1 => {
             let object = core::str::from_utf8(bytes)
                 .ok()
-                .and_then(dialect::Object::parse);
-            let path = object.as_ref().map(dialect::Object::path);
-            let again = path.as_deref().and_then(dialect::Object::parse);
+                .and_then(schema::Object::parse);
+            let path = object.as_ref().map(schema::Object::path);
+            let again = path.as_deref().and_then(schema::Object::parse);
             assert_eq!(again, object);
             object.is_some()
         }
         2 => {
-            let config = dialect::decode_dif(bytes);
-            let again = config.as_ref().map(dialect::encode_dif);
-            assert_eq!(again.and_then(|again| dialect::decode_dif(&again)), config);
+            let config = schema::decode_dif(bytes);
+            let again = config.as_ref().map(schema::encode_dif);
+            assert_eq!(again.and_then(|again| schema::decode_dif(&again)), config);
             config.is_some()
         }
         3 => {
-            let entries = dialect::decode_entries(bytes);
-            let again = entries.as_deref().map(dialect::encode_entries);
+            let entries = schema::decode_entries(bytes);
+            let again = entries.as_deref().map(schema::encode_entries);
             assert_eq!(
-                again.and_then(|again| dialect::decode_entries(&again)),
+                again.and_then(|again| schema::decode_entries(&again)),
                 entries
             );
             entries.is_some()
         }
         4 => {
-            let digests = dialect::decode_digests(bytes);
-            let again = digests.clone().map(dialect::encode_digests);
+            let digests = schema::decode_digests(bytes);
+            let again = digests.clone().map(schema::encode_digests);
             assert_eq!(
-                again.and_then(|again| dialect::decode_digests(&again)),
+                again.and_then(|again| schema::decode_digests(&again)),
                 digests
             );
             digests.is_some()
         }
         5 => {
-            let objects = dialect::decode_objects(bytes);
-            let again = objects.as_deref().map(dialect::encode_objects);
+            let objects = schema::decode_objects(bytes);
+            let again = objects.as_deref().map(schema::encode_objects);
             assert_eq!(
-                again.and_then(|again| dialect::decode_objects(&again)),
+                again.and_then(|again| schema::decode_objects(&again)),
                 objects
             );
             objects.is_some()
         }
         _ => {
-            let flow = dialect::decode::<dialect::FlowObject>(bytes);
+            let flow = schema::decode::<schema::FlowObject>(bytes);
             let spec = flow.and_then(|flow| flow.spec?.read());
             if let Some(spec) = spec {
-                assert_eq!(dialect::SpecValue::from(spec).read(), Some(spec));
+                assert_eq!(schema::SpecValue::from(spec).read(), Some(spec));
             }
             spec.is_some()
         }
@@ -86,10 +86,10 @@ pub fn link_state(bytes: &[u8]) {
 
 /// True when the bytes are such a message.
 pub fn reads_link_state(bytes: &[u8]) -> bool {
-    let Some(message) = dialect::decode_routing(bytes) else {
+    let Some(message) = schema::decode_routing(bytes) else {
         return false;
     };
-    let again = dialect::decode_routing(&dialect::encode_routing(&message));
+    let again = schema::decode_routing(&schema::encode_routing(&message));
     assert_eq!(again.as_ref(), Some(&message));
     let Ok(mut routing) = carina_routing::policy::make("", &BTreeMap::new()) else {
         return false;

@@ -4,8 +4,8 @@ use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
 
-use super::dialect::{self, Object};
 use super::neighbours::Stage;
+use super::schema::{self, Object};
 use super::{MS, Management};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
@@ -44,10 +44,10 @@ impl Management {
             up.ask_at = now + interval;
             // The first look is one interval after the last sign: three questions go unanswered.
             if up.missed > MISSED_MAX {
-                self.journal.count("keepalive-lost");
+                self.log.count("keepalive-lost");
                 self.neighbour_lost(now, n1, "no sign of life", dt);
             } else if is_silent {
-                let message = dialect::request(Opcode::Read, &Object::KeepAlive, None);
+                let message = schema::request(Opcode::Read, &Object::KeepAlive, None);
                 self.tell(now, n1, message, true, dt);
             }
         }

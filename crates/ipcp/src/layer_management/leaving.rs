@@ -5,30 +5,30 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
 
-use super::access::Deed;
-use super::dialect::{self, Object, result};
-use super::namesakes::Namesakes;
-use super::queries::What;
-use super::replicated::{Kind, Store};
-use super::rib::Asker;
+use super::access_control::Operation;
+use super::entries::{Kind, Store};
+use super::name_conflict::NameConflict;
+use super::queries::Purpose;
+use super::rib::Requester;
+use super::schema::{self, Object, result};
 use super::{MS, Management};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 
 /// How long the last messages have to leave.
-const FAREWELL_NS: u64 = 500 * MS;
+const LEAVE_GRACE_NS: u64 = 500 * MS;
 
 /// How long a member that was told to leave may not come back.
-pub(super) const BAN_NS: u64 = 300_000 * MS;
+pub(super) const EXPULSION_NS: u64 = 300_000 * MS;
 
 /// A departure that is under way.
 #[derive(Debug)]
-pub(super) struct Leaving {
+pub(super) struct Departure {
     at: u64,
     reason: String,
 }
 
-impl Leaving {
+impl Departure {
     pub(super) fn due(&self) -> u64 {
         self.at
     }
@@ -39,7 +39,7 @@ impl Management {
     pub(super) fn leave(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.leaving.is_some() {
             for n1 in self.n1s.keys().copied().collect::<Vec<_>>() {
-                self.attempt_ended(now, n1, reason, dt);
+                self.cancel_enrollment(now, n1, reason, dt);
             }
             return;
         }
@@ -55,8 +55,8 @@ impl Management {
 
     /// Ends flows and links in order, and this membership when all have had time to hear of it.
     pub(super) fn depart(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
-        self.leaving = Some(Leaving {
-            at: now + FAREWELL_NS,
+        self.leaving = Some(Departure {
+            at: now + LEAVE_GRACE_NS,
             reason: reason.to_string(),
         });
         self.end_all_flows(now, reason, true, dt);
@@ -70,50 +70,50 @@ impl Management {
     }
 
     /// An attempt to join ends because this IPCP is told to leave.
-    fn attempt_ended(&mut self, now: u64, n1: N1Port, reason: &str, dt: &mut dyn DataTransfer) {
+    fn cancel_enrollment(&mut self, now: u64, n1: N1Port, reason: &str, dt: &mut dyn DataTransfer) {
         let flow = self.n1s.get(&n1);
-        if flow.is_some_and(|flow| flow.asking.is_some()) || self.is_joining(n1) {
+        if flow.is_some_and(|flow| flow.initiator.is_some()) || self.is_joining(n1) {
             self.attempt_failed(now, n1, reason, false, dt);
         }
     }
 
     pub(super) fn leaving_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         if let Some(leaving) = self.leaving.take_if(|leaving| leaving.at <= now) {
-            self.forget_membership(now, &leaving.reason, dt);
-            self.is_away = true;
+            self.end_membership(now, &leaving.reason, dt);
+            self.has_left = true;
             let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
             for n1 in n1s {
                 let reason = leaving.reason.clone();
-                self.events.push_back(Event::DropN1 { n1, reason });
+                self.log.push(Event::DropN1 { n1, reason });
             }
         }
     }
 
     /// This IPCP is no member from here on.
-    pub(super) fn forget_membership(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn end_membership(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
         self.end_all_flows(now, reason, false, dt);
         let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
         for n1 in n1s {
-            self.stop_asking(now, n1, dt);
+            self.cancel_initiator(now, n1, dt);
             self.up_ended(now, n1, reason, dt);
             if let Some(flow) = self.n1s.get_mut(&n1) {
-                flow.answering = None;
+                flow.responder = None;
             }
         }
         self.member = None;
         // Whoever did not hear of it must not take the next membership for this one.
         self.incarnation = self.random.nonce();
-        self.namesakes = Namesakes::default();
+        self.name_conflict = NameConflict::default();
         self.routing = None;
         self.lost.clear();
-        self.promised.clear();
+        self.reserved_addresses.clear();
         self.store = Store::new(&self.own, self.incarnation);
         self.forget_directory();
         self.queries = super::Queries::default();
         self.own_messages.clear();
         dt.set_forwarding(&[]);
         dt.set_address(carina_wire::dif::Address::NONE);
-        self.events.push_back(Event::Left {
+        self.log.push(Event::Left {
             reason: reason.to_string(),
         });
     }
@@ -121,45 +121,45 @@ impl Management {
     /// The order to make a member leave.
     pub(super) fn expel(&mut self, now: u64, id: u64, member: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.address_of(member).is_none() {
-            return self.not_expelled(id, &alloc::format!("no member {member:?} can be seen"));
+            return self.expel_failed(id, &alloc::format!("no member {member:?} can be seen"));
         }
-        if !self.policies.access.allows(&self.own, Deed::Expel) {
+        if !self.policies.access.allows(&self.own, Operation::Expel) {
             let text = "this member may not make others leave; see policy access-control";
-            return self.not_expelled(id, text);
+            return self.expel_failed(id, text);
         }
         if member == self.own {
             let result = Ok(Vec::new());
-            self.events.push_back(Event::Answer { id, result });
+            self.log.push(Event::Answer { id, result });
             return self.leave(now, "it was told to leave", dt);
         }
-        let until = (now + BAN_NS).to_be_bytes().to_vec();
+        let until = (now + EXPULSION_NS).to_be_bytes().to_vec();
         match self.store.put(Kind::Expelled, member, until) {
             Ok(entry) => self.flood(now, &[entry], None, dt),
-            Err(reason) => return self.not_expelled(id, &reason),
+            Err(reason) => return self.expel_failed(id, &reason),
         }
         let object = Object::Member(Some(member.to_string()));
-        let message = dialect::request(Opcode::Stop, &object, None);
+        let message = schema::request(Opcode::Stop, &object, None);
         self.query(
             now,
             alloc::vec![member.to_string()],
             message,
-            What::Expel { id },
+            Purpose::Expel { id },
             dt,
         );
         self.drop_expelled_later(now);
     }
 
     /// A member was not made to leave: who ordered it hears why, and whoever reads the log.
-    pub(super) fn not_expelled(&mut self, id: u64, reason: &str) {
-        self.notice("expel", reason);
+    pub(super) fn expel_failed(&mut self, id: u64, reason: &str) {
+        self.log.notice("expel", reason);
         let result = Err(reason.to_string());
-        self.events.push_back(Event::Answer { id, result });
+        self.log.push(Event::Answer { id, result });
     }
 
     /// Neighbours that were expelled are dropped after the order had time to reach them.
     pub(super) fn drop_expelled_later(&mut self, now: u64) {
         if self.store.all(Kind::Expelled).next().is_some() {
-            self.refresh_at = self.refresh_at.min(now + 4 * FAREWELL_NS);
+            self.refresh_at = self.refresh_at.min(now + 4 * LEAVE_GRACE_NS);
         }
     }
 
@@ -167,21 +167,25 @@ impl Management {
     pub(super) fn on_expel(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         name: &str,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
         if name != self.own {
             let reason = "that member is not this one";
-            return self.reject_to(now, asker, message, result::OBJECT, reason, dt);
+            return self.reject_to(now, requester, message, result::OBJECT, reason, dt);
         }
-        if !self.policies.access.allows(&asker.name, Deed::Expel) {
+        if !self
+            .policies
+            .access
+            .allows(&requester.name, Operation::Expel)
+        {
             let reason = "it may not make members leave; see policy access-control";
-            return self.reject_to(now, asker, message, result::ACCESS, reason, dt);
+            return self.reject_to(now, requester, message, result::ACCESS, reason, dt);
         }
-        self.reply_to(now, asker, &message.answer(), dt);
-        let reason = alloc::format!("{} told it to leave", asker.name);
+        self.respond_to(now, requester, &message.answer(), dt);
+        let reason = alloc::format!("{} told it to leave", requester.name);
         self.leave(now, &reason, dt);
     }
 
@@ -198,7 +202,7 @@ impl Management {
     }
 
     /// Members that this one has expelled long ago may come back.
-    pub(super) fn end_bans(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn lift_expulsions(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let over: Vec<String> = self
             .store
             .all(Kind::Expelled)

@@ -8,9 +8,9 @@ use carina_cdap::Opcode;
 use carina_wire::dif::Address;
 
 use super::Management;
-use super::dialect::{self, MemberValue, Object};
+use super::entries::Kind;
 use super::neighbours::Stage;
-use super::replicated::Kind;
+use super::schema::{self, MemberValue, Object};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::data_transfer::api::{DataTransfer, Route};
 
@@ -18,11 +18,11 @@ use crate::data_transfer::api::{DataTransfer, Route};
 const REFRESH_SOON_NS: u64 = 100_000_000;
 
 /// First pause before the N-1 flow to a lost neighbour is asked for.
-const SEEK_FIRST_NS: u64 = 1_000_000_000;
+const RECONNECT_FIRST_NS: u64 = 1_000_000_000;
 
 /// A neighbour to which this side had an N-1 flow.
 #[derive(Debug)]
-pub(super) struct Lost {
+pub(super) struct LostNeighbour {
     at: u64,
     pause: u64,
     /// How many N-1 flows this side had.
@@ -45,7 +45,7 @@ impl Management {
             self.lost.remove(&key);
         }
         self.link_changed(now, address, dt);
-        self.events.push_back(Event::NeighbourUp {
+        self.log.push(Event::NeighbourUp {
             name,
             address: Address(address),
             n1,
@@ -68,8 +68,7 @@ impl Management {
         self.drain_routing(now, dt);
         dt.move_waiting(now, n1);
         let (name, reason) = (name.to_string(), reason.to_string());
-        self.events
-            .push_back(Event::NeighbourDown { name, n1, reason });
+        self.log.push(Event::NeighbourDown { name, n1, reason });
     }
 
     /// Tells data transfer and routing which N-1 flows lead to a neighbour now.
@@ -90,14 +89,14 @@ impl Management {
     }
 
     /// This member has a new address: its links are reported again.
-    pub(super) fn links_again(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn report_all_links(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         for address in self.neighbours().into_keys() {
             self.link_changed(now, address, dt);
         }
     }
 
     /// Neighbours whose addresses have changed.
-    pub(super) fn follow_addresses(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn update_neighbour_addresses(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let mut moved: Vec<(u64, u64)> = Vec::new();
         for flow in self.n1s.values_mut() {
             let Some(up) = &mut flow.up else { continue };
@@ -138,8 +137,8 @@ impl Management {
             let Some(n1) = neighbours.get(&to).and_then(|n1s| n1s.first()) else {
                 continue;
             };
-            let value = Some(dialect::encode_routing(&message));
-            let message = dialect::request(Opcode::Write, &Object::Routing, value);
+            let value = Some(schema::encode_routing(&message));
+            let message = schema::request(Opcode::Write, &Object::Routing, value);
             self.tell(now, *n1, message, false, dt);
         }
         if let Some(delta) = delta {
@@ -191,7 +190,7 @@ impl Management {
             .store
             .visible(Kind::Member)
             .filter_map(|(origin, _, value)| {
-                let value = dialect::decode::<MemberValue>(value)?;
+                let value = schema::decode::<MemberValue>(value)?;
                 Some((value.address, origin.to_string()))
             });
         others.collect()
@@ -199,7 +198,7 @@ impl Management {
 
     /// A message of the routing policy of the neighbour over `n1`.
     pub(super) fn on_routing(&mut self, now: u64, n1: N1Port, bytes: &[u8]) -> bool {
-        let Some(message) = dialect::decode_routing(bytes) else {
+        let Some(message) = schema::decode_routing(bytes) else {
             return false;
         };
         let from = self.neighbour(n1).map(|up| up.address);
@@ -210,13 +209,16 @@ impl Management {
     }
 
     /// Notes that an N-1 flow to a neighbour is wanted again.
-    pub(super) fn seek(&mut self, now: u64, dif: String, remote: String) {
+    pub(super) fn schedule_reconnect(&mut self, now: u64, dif: String, remote: String) {
         if self.policies.enrollment.reconnects {
-            let at = now + self.random.about(SEEK_FIRST_NS);
+            let at = now + self.random.about(RECONNECT_FIRST_NS);
             let key = (dif, remote);
             let wanted = self.n1s_to(&key) + 1;
-            let pause = SEEK_FIRST_NS;
-            let lost = self.lost.entry(key).or_insert(Lost { at, pause, wanted });
+            let pause = RECONNECT_FIRST_NS;
+            let lost = self
+                .lost
+                .entry(key)
+                .or_insert(LostNeighbour { at, pause, wanted });
             lost.wanted = lost.wanted.max(wanted);
         }
     }
@@ -252,7 +254,7 @@ impl Management {
             lost.at = now + self.random.about(lost.pause);
             if there < lost.wanted {
                 let (dif, remote) = key;
-                self.events.push_back(Event::NeedN1 { dif, remote });
+                self.log.push(Event::NeedN1 { dif, remote });
             }
         }
     }
@@ -265,10 +267,10 @@ impl Management {
         if self
             .n1s
             .get(&n1)
-            .is_some_and(|flow| flow.asking.is_none() && flow.answering.is_none())
+            .is_some_and(|flow| flow.initiator.is_none() && flow.responder.is_none())
         {
-            self.journal.count("channel-rollover");
-            self.ask(now, n1, dt);
+            self.log.count("channel-rollover");
+            self.initiate(now, n1, dt);
         }
     }
 
@@ -277,26 +279,26 @@ impl Management {
         let own = self.member.as_ref().map(|member| member.address);
         let table = self.routing.as_ref().map(|routing| routing.table());
         let is_reachable = |value: &[u8]| {
-            let value = dialect::decode::<MemberValue>(value);
+            let value = schema::decode::<MemberValue>(value);
             value.is_some_and(|MemberValue { address, .. }| {
                 own == Some(address) || table.is_some_and(|table| table.contains_key(&address))
             })
         };
         self.directory.is_stale |= self.store.refresh(now, is_reachable);
         self.check_reachability(now, dt);
-        self.end_bans(now, dt);
-        if self.is_outranked() {
-            self.readdress(now, dt);
+        self.lift_expulsions(now, dt);
+        if self.has_lost_address() {
+            self.take_new_address(now, dt);
         }
     }
 
     /// A visible member has this one's address, and the lower name.
-    fn is_outranked(&self) -> bool {
+    fn has_lost_address(&self) -> bool {
         let Some(own) = self.member.as_ref().map(|member| member.address) else {
             return false;
         };
         self.store.members_before().any(|value| {
-            dialect::decode::<MemberValue>(value).is_some_and(|value| value.address == own)
+            schema::decode::<MemberValue>(value).is_some_and(|value| value.address == own)
         })
     }
 }

@@ -20,31 +20,29 @@
 //! Each file has one component: its state, and what it does to the others. Nothing here knows the
 //! payload type, a clock or a socket. `docs/management.md` has the protocol.
 
-mod access;
+mod access_control;
 mod addresses;
-mod dialect;
 mod directory;
+mod dissemination;
 mod enrollment;
+mod entries;
 mod flow_allocator;
-mod flows;
+mod flow_table;
 pub mod fuzz;
-mod journal;
 mod keepalive;
 mod leaving;
 mod link_state;
-mod namesakes;
+mod name_conflict;
 mod neighbours;
 mod policies;
 mod policy_change;
 mod qos;
 mod queries;
-pub(crate) mod random;
-mod reading;
+mod read_responses;
 mod registrations;
-mod replicated;
-mod replication;
 mod rib;
-mod view;
+mod rib_view;
+mod schema;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -55,7 +53,7 @@ use carina_routing::Routing;
 use carina_wire::dif::Address;
 use carina_wire::{FlowSpec, check_name};
 
-pub use access::{AccessControl, AllowAll, Deed, List};
+pub use access_control::{AccessControl, AllowAll, List, Operation};
 pub use addresses::{AddressAssignment, Blocks, Draw, Sequential, View};
 pub use policies::{DirectoryPolicy, EnrollmentPolicy, describe};
 pub use qos::{BestFit, FirstFit, QosSelection};
@@ -63,20 +61,20 @@ pub use qos::{BestFit, FirstFit, QosSelection};
 use crate::api::{Command, Event, FlowKey, N1Dif, N1Port};
 use crate::config::{Config, DifConfig};
 use crate::data_transfer::api::{DataTransfer, Owner, Target, TransferEvent};
+use crate::event_log::EventLog;
 use crate::layer::LayerManagement;
 use crate::policy::{Catalogue, component};
+use crate::random::Random;
 use crate::security::Toolbox;
 use directory::Directory;
-use flows::Flows;
-use journal::Journal;
-use leaving::Leaving;
-use link_state::Lost;
-use namesakes::Namesakes;
+use entries::{REFRESH_NS, Store};
+use flow_table::Flows;
+use leaving::Departure;
+use link_state::LostNeighbour;
+use name_conflict::NameConflict;
 use neighbours::N1;
 use policies::Policies;
 use queries::Queries;
-use random::Random;
-use replicated::{REFRESH_NS, Store};
 
 /// Milliseconds in nanoseconds.
 const MS: u64 = 1_000_000;
@@ -84,7 +82,7 @@ const MS: u64 = 1_000_000;
 /// How often neighbours compare what they hold.
 const COMPARE_NS: u64 = 30_000 * MS;
 /// After so long a new member has heard of the ways that there are.
-const SETTLE_NS: u64 = 10_000 * MS;
+const ROUTES_KNOWN_NS: u64 = 10_000 * MS;
 
 /// Management of one IPC process.
 ///
@@ -97,17 +95,16 @@ pub struct Management {
     catalogue: Catalogue,
     random: Random,
     incarnation: u64,
-    namesakes: Namesakes,
-    events: VecDeque<Event>,
-    journal: Journal,
+    name_conflict: NameConflict,
+    log: EventLog,
     policies: Policies,
     /// What is there while this IPCP is a member.
     member: Option<Membership>,
     /// Address of an earlier membership of this DIF.
-    former: u64,
-    leaving: Option<Leaving>,
+    former_address: u64,
+    leaving: Option<Departure>,
     /// It left the DIF and has not been told to come back.
-    is_away: bool,
+    has_left: bool,
     n1s: BTreeMap<N1Port, N1>,
     /// As whoever binds this IPCP told.
     n1_difs: Vec<N1Dif>,
@@ -116,11 +113,11 @@ pub struct Management {
     last_invoke: i32,
     store: Store,
     /// Addresses that were given out, and until when they count although their owner is unknown.
-    promised: BTreeMap<u64, (String, u64)>,
+    reserved_addresses: BTreeMap<u64, (String, u64)>,
     routing: Option<Box<dyn Routing>>,
     /// The routing policy has given no routes yet; those in force may be another's.
     is_routing_new: bool,
-    lost: BTreeMap<(String, String), Lost>,
+    lost: BTreeMap<(String, String), LostNeighbour>,
     registered: BTreeSet<String>,
     directory: Directory,
     flows: Flows,
@@ -168,21 +165,20 @@ impl Management {
             toolbox,
             catalogue,
             incarnation,
-            namesakes: Namesakes::default(),
-            events: VecDeque::new(),
-            journal: Journal::default(),
+            name_conflict: NameConflict::default(),
+            log: EventLog::default(),
             policies,
             member: None,
-            former: 0,
+            former_address: 0,
             leaving: None,
-            is_away: false,
+            has_left: false,
             n1s: BTreeMap::new(),
             n1_difs: Vec::new(),
             channels: BTreeMap::new(),
             last_channel: 0,
             last_invoke: (random.next() >> 34) as i32,
             random,
-            promised: BTreeMap::new(),
+            reserved_addresses: BTreeMap::new(),
             routing: None,
             is_routing_new: true,
             lost: BTreeMap::new(),
@@ -199,8 +195,8 @@ impl Management {
 
     /// Everything that follows from what has just happened: messages to this member itself,
     /// messages and routes of the routing policy, changes of the replicated state.
-    fn settle(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        self.tell_backlog(now, dt);
+    fn process_pending(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.register_backlog(now, dt);
         // Each round answers the messages of the one before; a conversation of this member with
         // itself ends, and what is left waits for the next call.
         for _ in 0..64 {
@@ -208,19 +204,19 @@ impl Management {
             let Some(message) = self.own_messages.pop_front() else {
                 break;
             };
-            self.on_own(now, &message, dt);
+            self.on_own_message(now, &message, dt);
         }
         self.directory_changes();
-        self.flows.settle();
-        self.due = self.earliest();
+        self.flows.process_pending();
+        self.due = self.next_deadline();
     }
 
     /// The earliest deadline of any component.
-    fn earliest(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<u64> {
         let always = [
             self.neighbours_due(),
             self.reconnect_due(),
-            self.leaving.as_ref().map(Leaving::due),
+            self.leaving.as_ref().map(Departure::due),
             // A conversation of this member with itself goes on at once.
             (!self.own_messages.is_empty()).then_some(0),
         ];
@@ -253,14 +249,15 @@ impl Management {
     }
 
     /// A fresh invoke id.
-    fn invoke(&mut self) -> i32 {
+    fn invoke_id(&mut self) -> i32 {
         self.last_invoke = self.last_invoke.checked_add(1).unwrap_or(1);
         self.last_invoke
     }
 
     fn bootstrap(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         if self.member.is_some() {
-            self.notice("bootstrap", "this IPCP is a member already");
+            self.log
+                .notice("bootstrap", "this IPCP is a member already");
             return;
         }
         let mut config = self.given.clone().unwrap_or_default();
@@ -280,10 +277,10 @@ impl Management {
         };
         let configured = dt.configure(now, &membership.config);
         if let Err(reason) = configured.and_then(|()| self.become_member(now, membership, dt)) {
-            self.events.push_back(Event::Left { reason });
+            self.log.push(Event::Left { reason });
             return;
         }
-        self.start_waiting(now, dt);
+        self.schedule_idle_flows(now, dt);
     }
 
     /// Takes up membership; data transfer is configured already.
@@ -302,14 +299,14 @@ impl Management {
         self.is_routing_new = true;
         let address = Address(membership.address);
         dt.set_address(address);
-        self.former = membership.address;
+        self.former_address = membership.address;
         self.directory.is_stale = true;
-        self.directory.settled_at = now + SETTLE_NS;
+        self.directory.routes_known_at = now + ROUTES_KNOWN_NS;
         let config = membership.config.clone();
         self.member = Some(membership);
         self.refresh_at = now + REFRESH_NS;
         self.compare_at = now + self.random.about(COMPARE_NS);
-        self.events.push_back(Event::Enrolled { address, config });
+        self.log.push(Event::Enrolled { address, config });
         self.publish_member(now, dt);
         self.publish_registrations(now, dt);
         Ok(())
@@ -322,8 +319,8 @@ impl LayerManagement for Management {
             Command::Bootstrap => self.bootstrap(now, dt),
             Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
-            Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
-            Command::GiveUpN1 { n1, reason } => self.give_up_n1(now, n1, &reason, dt),
+            Command::Enroll { n1 } => self.enroll_through(now, n1, dt),
+            Command::GiveUpN1 { n1, reason } => self.detach_n1(now, n1, &reason, dt),
             Command::N1Difs { difs } => self.n1_difs = difs,
             Command::Leave => self.leave(now, "it was told to leave", dt),
             Command::Expel { id, member } => self.expel(now, id, &member, dt),
@@ -333,7 +330,7 @@ impl LayerManagement for Management {
             Command::Deallocate { flow, reason } => self.deallocate(now, flow, reason, dt),
             Command::Rib { id, member, op } => self.rib_command(now, id, member, op, dt),
         }
-        self.settle(now, dt);
+        self.process_pending(now, dt);
     }
 
     fn allocate(
@@ -345,14 +342,14 @@ impl LayerManagement for Management {
         dt: &mut dyn DataTransfer,
     ) -> Result<FlowKey, String> {
         let key = self.allocate_flow(now, local, remote, spec, dt);
-        self.settle(now, dt);
+        self.process_pending(now, dt);
         key
     }
 
     fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
         match event {
             TransferEvent::Management { n1, src, message } => {
-                self.on_plain(now, n1, src, &message, dt);
+                self.on_management_pdu(now, n1, src, &message, dt);
             }
             TransferEvent::Channel { channel, message } => {
                 self.on_channel(now, channel, &message, dt);
@@ -376,7 +373,7 @@ impl LayerManagement for Management {
             TransferEvent::Rollover {
                 owner: Owner::Flow(flow),
             } => {
-                self.flow_rollover(now, flow, dt);
+                self.renew_connection(now, flow, dt);
             }
             TransferEvent::Rollover {
                 owner: Owner::Channel(channel),
@@ -384,9 +381,9 @@ impl LayerManagement for Management {
                 self.channel_rollover(now, channel, dt);
             }
             TransferEvent::Stuck { n1 } => self.n1_stuck(now, n1, dt),
-            TransferEvent::Notice { text } => self.events.push_back(Event::Notice { text }),
+            TransferEvent::Notice { text } => self.log.push(Event::Notice { text }),
         }
-        self.settle(now, dt);
+        self.process_pending(now, dt);
     }
 
     fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
@@ -412,7 +409,7 @@ impl LayerManagement for Management {
                 self.compare_all(now, dt);
             }
         }
-        self.settle(now, dt);
+        self.process_pending(now, dt);
     }
 
     fn poll_timeout(&self) -> Option<u64> {
@@ -420,7 +417,7 @@ impl LayerManagement for Management {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        self.log.poll()
     }
 
     fn address(&self) -> Option<Address> {

@@ -23,10 +23,10 @@ use alloc::string::String;
 
 use carina_cdap::{Message, Opcode};
 
-use super::dialect::{self, Enrolling, MemberValue, Object, result};
-use super::queries::What;
-use super::replicated::{Entry, Key, Kind};
-use super::rib::Asker;
+use super::entries::{Entry, Key, Kind};
+use super::queries::Purpose;
+use super::rib::Requester;
+use super::schema::{self, EnrollmentRequest, MemberValue, Object, result};
 use super::{MS, Management};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
@@ -37,55 +37,55 @@ const ANSWER_NS: u64 = 1_000 * MS;
 
 /// What an IPCP knows of others of its name.
 #[derive(Debug, Default)]
-pub(super) struct Namesakes {
+pub(super) struct NameConflict {
     /// Of how many before it this one knew when it became a member.
     pub(super) generation: u64,
     /// Incarnation of the one whose entry was found last.
-    pub(super) rival: u64,
+    pub(super) conflicting_incarnation: u64,
 }
 
 /// An IPCP that waits to be admitted while the member of its name is asked.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Waiting {
+pub(super) struct PendingEnrollment {
     n1: N1Port,
     channel: u32,
     start: Message,
-    wanted: Enrolling,
+    wanted: EnrollmentRequest,
 }
 
-impl Waiting {
+impl PendingEnrollment {
     /// The question to the member of the name.
     pub(super) fn question(&self) -> Message {
         let object = Object::Member(Some(self.wanted.name.clone()));
-        dialect::request(Opcode::Start, &object, None)
+        schema::request(Opcode::Start, &object, None)
     }
 }
 
 /// What follows from an entry of this member that it did not make.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum DisputeOutcome {
     /// This member says what is right.
     Again(Entry),
     /// Another member has the name and was there first.
-    GiveWay,
+    CedeName,
     /// Nothing.
     Nothing,
 }
 
 impl Management {
     /// How long the member of a name is waited for.
-    pub(super) fn namesake_ns(&self) -> u64 {
+    pub(super) fn name_query_ns(&self) -> u64 {
         ANSWER_NS.min(self.policies.enrollment.step_ns / 2)
     }
 
     /// Asks the member that has the name of an IPCP that joins, when there may be one. False when
     /// there is none to ask.
-    pub(super) fn asks_namesake(
+    pub(super) fn queries_name_holder(
         &mut self,
         now: u64,
         n1: N1Port,
         start: &Message,
-        wanted: &Enrolling,
+        wanted: &EnrollmentRequest,
         dt: &mut dyn DataTransfer,
     ) -> bool {
         let name = &wanted.name;
@@ -98,24 +98,24 @@ impl Management {
         let Some(up) = up.filter(|_| is_there) else {
             return false;
         };
-        let waiting = Waiting {
+        let waiting = PendingEnrollment {
             n1,
             channel: up.channel,
             start: start.clone(),
             wanted: wanted.clone(),
         };
-        self.journal.count("namesakes-asked");
+        self.log.count("name-conflict-queries");
         let (message, member) = (waiting.question(), name.clone());
-        let what = What::Namesake(Box::new(waiting));
+        let what = Purpose::NameHolder(Box::new(waiting));
         self.query(now, alloc::vec![member], message, what, dt);
         true
     }
 
     /// M_START of a member: somebody of its name wants to join elsewhere.
-    pub(super) fn on_namesake(
+    pub(super) fn on_name_query(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         name: &str,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -124,25 +124,25 @@ impl Management {
         let answer = match member.filter(|_| name == self.own) {
             Some(member) => {
                 let value = self.member_value(member.address);
-                dialect::answer(message, Some(dialect::encode(&value)))
+                schema::answer(message, Some(schema::encode(&value)))
             }
             None => {
                 let reason = "that member is not this one";
                 message.answer().with_error(result::OBJECT, reason)
             }
         };
-        self.reply_to(now, asker, &answer, dt);
+        self.respond_to(now, requester, &answer, dt);
     }
 
     /// The member of the name has answered with `incarnation`, or nobody has.
-    pub(super) fn namesake_said(
+    pub(super) fn on_name_answer(
         &mut self,
         now: u64,
-        waiting: Waiting,
+        waiting: PendingEnrollment,
         incarnation: Option<u64>,
         dt: &mut dyn DataTransfer,
     ) {
-        let Waiting {
+        let PendingEnrollment {
             n1,
             channel,
             start,
@@ -150,82 +150,83 @@ impl Management {
         } = waiting;
         let up = self.n1s.get(&n1).and_then(|flow| flow.up.as_ref());
         if up.is_none_or(|up| up.channel != channel) {
-            return self.journal.count("stale");
+            return self.log.count("stale");
         }
         if incarnation.is_none_or(|other| other == wanted.incarnation) {
             return self.enroll(now, n1, &start, wanted, dt);
         }
         let name = &wanted.name;
         let reason = taken(name);
-        self.notice(name, &format!("{name:?} was refused: {reason}"));
-        self.journal.count("namesakes-refused");
+        self.log
+            .notice(name, &format!("{name:?} was refused: {reason}"));
+        self.log.count("name-conflict-refusals");
         let answer = start.answer().with_error(result::REJECTED, &reason);
         self.reply(now, n1, &answer, dt);
     }
 
     /// The member entry of this name by another incarnation, if this is one.
-    pub(super) fn namesake(&self, entry: &Entry) -> Option<MemberValue> {
+    pub(super) fn conflicting_member(&self, entry: &Entry) -> Option<MemberValue> {
         let Key { origin, kind, .. } = &entry.key;
         if *kind != Kind::Member || *origin != self.own {
             return None;
         }
-        let value = dialect::decode::<MemberValue>(entry.value.as_ref()?)?;
+        let value = schema::decode::<MemberValue>(entry.value.as_ref()?)?;
         (value.incarnation != self.incarnation).then_some(value)
     }
 
-    /// An entry of this member came that it did not make; `namesake` is its value when it is the
-    /// member entry of another incarnation.
-    pub(super) fn settle_dispute(
+    /// Resolves an entry of this member that it did not make. `conflicting_member` is the
+    /// value when it is the member entry of another incarnation.
+    pub(super) fn resolve_dispute(
         &mut self,
         now: u64,
         key: &Key,
-        namesake: Option<MemberValue>,
-    ) -> Verdict {
+        conflicting_member: Option<MemberValue>,
+    ) -> DisputeOutcome {
         let Some(address) = self.member.as_ref().map(|member| member.address) else {
             // An IPCP that is no member has nothing to say about itself.
-            if let Some(former) = namesake {
-                let generation = former.generation.saturating_add(1);
-                self.namesakes.generation = self.namesakes.generation.max(generation);
+            if let Some(former_address) = conflicting_member {
+                let generation = former_address.generation.saturating_add(1);
+                self.name_conflict.generation = self.name_conflict.generation.max(generation);
             }
-            return Verdict::Nothing;
+            return DisputeOutcome::Nothing;
         };
         if self.leaving.is_some() {
-            return Verdict::Nothing;
+            return DisputeOutcome::Nothing;
         }
-        self.journal.count("entries-disputed");
-        let Some(other) = namesake else {
-            return Verdict::Again(self.store.reissue(now, key));
+        self.log.count("entries-disputed");
+        let Some(other) = conflicting_member else {
+            return DisputeOutcome::Again(self.store.reissue(now, key));
         };
         if self.has_precedence(&other) {
-            return Verdict::GiveWay;
+            return DisputeOutcome::CedeName;
         }
-        self.namesakes.rival = other.incarnation;
-        let value = dialect::encode(&self.member_value(address));
+        self.name_conflict.conflicting_incarnation = other.incarnation;
+        let value = schema::encode(&self.member_value(address));
         match self.store.put(key.kind, &key.name, value) {
-            Ok(entry) => Verdict::Again(entry),
-            Err(_) => Verdict::Nothing,
+            Ok(entry) => DisputeOutcome::Again(entry),
+            Err(_) => DisputeOutcome::Nothing,
         }
     }
 
     /// Another incarnation lives and was a member first.
     fn has_precedence(&mut self, other: &MemberValue) -> bool {
-        if other.rival != self.incarnation {
+        if other.conflicting_incarnation != self.incarnation {
             // It has not heard of this one: it may be dead.
             return false;
         }
-        self.journal.count("namesakes-met");
-        let own = (self.namesakes.generation, self.incarnation);
+        self.log.count("name-conflicts");
+        let own = (self.name_conflict.generation, self.incarnation);
         if (other.generation, other.incarnation) < own {
             return true;
         }
         let text = format!("another member has the name {:?}; it leaves", self.own);
-        self.notice("namesake", &text);
+        self.log.notice("namesake", &text);
         false
     }
 
     /// Leaves, since the name is another's. What the DIF knows under it is that one's: nothing is
     /// taken back.
-    pub(super) fn give_way(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn cede_name(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let reason = taken(&self.own);
         self.depart(now, &reason, dt);
     }
@@ -235,8 +236,8 @@ impl Management {
         MemberValue {
             address,
             incarnation: self.incarnation,
-            generation: self.namesakes.generation,
-            rival: self.namesakes.rival,
+            generation: self.name_conflict.generation,
+            conflicting_incarnation: self.name_conflict.conflicting_incarnation,
         }
     }
 }

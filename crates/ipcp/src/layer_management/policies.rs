@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 
 use carina_routing::Routing;
 
-use super::access::{AllowAll, BoxedAccess, List};
+use super::access_control::{AllowAll, BoxedAccess, List};
 use super::addresses::{Blocks, BoxedAssignment, Draw, Sequential};
+use super::entries::ENTRIES_MAX;
 use super::qos::{BestFit, BoxedSelection, FirstFit};
-use super::replicated::ENTRIES_MAX;
 use crate::policy::{Catalogue, Descriptor, Param, component};
 
 /// How registrations are found.

@@ -7,9 +7,9 @@ use alloc::string::{String, ToString};
 use carina_cdap::Message;
 use carina_routing::Routing;
 
-use super::access::Deed;
-use super::dialect::{self, result};
-use super::rib::Asker;
+use super::access_control::Operation;
+use super::rib::Requester;
+use super::schema::{self, result};
 use super::{Management, policies};
 use crate::api::Scalar;
 use crate::config::PolicySpec;
@@ -21,23 +21,28 @@ impl Management {
     pub(super) fn on_policy_write(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         name: &str,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        if asker.name != self.own && !self.policies.access.allows(&asker.name, Deed::Write) {
+        if requester.name != self.own
+            && !self
+                .policies
+                .access
+                .allows(&requester.name, Operation::Write)
+        {
             let reason = "it may not write here; see policy access-control";
-            return self.reject_to(now, asker, message, result::ACCESS, reason, dt);
+            return self.reject_to(now, requester, message, result::ACCESS, reason, dt);
         }
-        let objects = dialect::decode_objects(dialect::bytes(message)).unwrap_or_default();
+        let objects = schema::decode_objects(schema::bytes(message)).unwrap_or_default();
         let Some(object) = objects.first() else {
             let reason = "the value is no object";
-            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
+            return self.reject_to(now, requester, message, result::VALUE, reason, dt);
         };
         match self.set_policy(now, name, &object.fields, dt) {
-            Ok(()) => self.reply_to(now, asker, &message.answer(), dt),
-            Err(reason) => self.reject_to(now, asker, message, result::ERROR, &reason, dt),
+            Ok(()) => self.respond_to(now, requester, &message.answer(), dt),
+            Err(reason) => self.reject_to(now, requester, message, result::ERROR, &reason, dt),
         }
     }
 
@@ -88,7 +93,7 @@ impl Management {
         } else {
             dt.set_policy(now, name, &spec)?;
         }
-        self.journal.count("policies-changed");
+        self.log.count("policies-changed");
         if let Some(member) = &mut self.member {
             member.config = config;
         }
@@ -108,7 +113,7 @@ impl Management {
         }
         self.routing = Some(routing);
         self.is_routing_new = true;
-        self.links_again(now, dt);
+        self.report_all_links(now, dt);
         Ok(())
     }
 }

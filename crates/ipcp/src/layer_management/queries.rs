@@ -12,11 +12,11 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
 
-use super::dialect::{self, MemberValue, Object, Part, Registrants, result};
-use super::namesakes::Waiting;
-use super::reading::Reader;
-use super::registrations::Word;
-use super::rib::Asker;
+use super::name_conflict::PendingEnrollment;
+use super::read_responses::Reader;
+use super::registrations::HomeAnswer;
+use super::rib::Requester;
+use super::schema::{self, MemberValue, Object, Part, Registrants, result};
 use super::{MS, Management};
 use crate::api::{Event, FlowKey, RibObject, RibOp};
 use crate::data_transfer::api::DataTransfer;
@@ -42,7 +42,7 @@ pub(super) const ANSWER_MAX: usize = 4 << 20;
 
 /// Why a question was asked.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum What {
+pub(super) enum Purpose {
     /// For a person or a tool.
     Rib { id: u64 },
     /// Where the application of a flow is.
@@ -54,7 +54,7 @@ pub(super) enum What {
     /// To make a member leave.
     Expel { id: u64 },
     /// Whether the member lives that has the name of an IPCP that joins.
-    Namesake(Box<Waiting>),
+    NameHolder(Box<PendingEnrollment>),
 }
 
 /// Questions and answers under way.
@@ -66,7 +66,7 @@ pub(super) struct Queries {
 
 #[derive(Debug)]
 struct Query {
-    what: What,
+    what: Purpose,
     /// Who is asked, and who is next.
     member: String,
     others: Vec<String>,
@@ -75,7 +75,7 @@ struct Query {
     repeat_at: u64,
     repeat_ns: u64,
     give_up_at: u64,
-    parts: BTreeMap<u32, Vec<u8>>,
+    detach_timeout: BTreeMap<u32, Vec<u8>>,
     total: u32,
 }
 
@@ -95,15 +95,15 @@ impl Queries {
     }
 
     /// A flow does not wait to hear where its application is any more.
-    pub(super) fn forget_lookup(&mut self, of: FlowKey) {
+    pub(super) fn cancel_lookup(&mut self, of: FlowKey) {
         self.asked
-            .retain(|_, query| !matches!(query.what, What::Lookup { flow, .. } if flow == of));
+            .retain(|_, query| !matches!(query.what, Purpose::Lookup { flow, .. } if flow == of));
     }
 
     /// What homes are being told of a name is not repeated any more.
-    pub(super) fn forget_registration(&mut self, of: &str) {
+    pub(super) fn cancel_registration(&mut self, of: &str) {
         self.asked.retain(|_, query| match &query.what {
-            What::Registration { name, .. } | What::Withdrawal { name } => name != of,
+            Purpose::Registration { name, .. } | Purpose::Withdrawal { name } => name != of,
             _ => true,
         });
     }
@@ -116,7 +116,7 @@ impl Management {
         now: u64,
         mut members: Vec<String>,
         mut message: Message,
-        what: What,
+        what: Purpose,
         dt: &mut dyn DataTransfer,
     ) {
         let is_full = self.queries.asked.len() >= QUERIES_MAX;
@@ -137,11 +137,11 @@ impl Management {
             };
             return self.query_failed(now, what, reason, dt);
         };
-        message.invoke_id = self.invoke();
+        message.invoke_id = self.invoke_id();
         self.send_to(now, address, message.encode(), dt);
         // Who joins waits for this one: it is asked often, and not for long.
         let (repeat_ns, patience) = match what {
-            What::Namesake(_) => (self.namesake_ns() / 8, self.namesake_ns()),
+            Purpose::NameHolder(_) => (self.name_query_ns() / 8, self.name_query_ns()),
             _ => (REPEAT_NS, GIVE_UP_NS),
         };
         let query = Query {
@@ -152,31 +152,31 @@ impl Management {
             repeat_at: now + repeat_ns,
             repeat_ns,
             give_up_at: now + patience,
-            parts: BTreeMap::new(),
+            detach_timeout: BTreeMap::new(),
             total: 0,
             message,
         };
         self.queries.asked.insert(query.message.invoke_id, query);
     }
 
-    fn query_failed(&mut self, now: u64, what: What, reason: &str, dt: &mut dyn DataTransfer) {
+    fn query_failed(&mut self, now: u64, what: Purpose, reason: &str, dt: &mut dyn DataTransfer) {
         match what {
-            What::Rib { id } => {
+            Purpose::Rib { id } => {
                 let result = Err(reason.to_string());
-                self.events.push_back(Event::Answer { id, result });
+                self.log.push(Event::Answer { id, result });
             }
-            What::Lookup { flow, name } => {
+            Purpose::Lookup { flow, name } => {
                 let reason = format!("nobody could say where {name:?} is: {reason}");
-                self.flow_places(now, flow, Err(reason), dt);
+                self.flow_located(now, flow, Err(reason), dt);
             }
             // The renewal tries again.
-            What::Registration { name, round } => {
-                self.journal.count("registrations-unanswered");
-                self.home_said(&name, round, Word::Nothing);
+            Purpose::Registration { name, round } => {
+                self.log.count("registrations-unanswered");
+                self.home_answered(&name, round, HomeAnswer::Nothing);
             }
-            What::Withdrawal { .. } => self.journal.count("registrations-unanswered"),
-            What::Expel { id } => self.not_expelled(id, reason),
-            What::Namesake(waiting) => self.namesake_said(now, *waiting, None, dt),
+            Purpose::Withdrawal { .. } => self.log.count("registrations-unanswered"),
+            Purpose::Expel { id } => self.expel_failed(id, reason),
+            Purpose::NameHolder(waiting) => self.on_name_answer(now, *waiting, None, dt),
         }
     }
 
@@ -186,17 +186,17 @@ impl Management {
             .asked
             .iter()
             .filter(|(_, query)| query.repeat_at.min(query.give_up_at) <= now)
-            .map(|(invoke, _)| *invoke)
+            .map(|(invoke_id, _)| *invoke_id)
             .collect();
-        for invoke in due {
-            let Some(query) = self.queries.asked.get_mut(&invoke) else {
+        for invoke_id in due {
+            let Some(query) = self.queries.asked.get_mut(&invoke_id) else {
                 continue;
             };
             if query.give_up_at <= now {
-                let Some(query) = self.queries.asked.remove(&invoke) else {
+                let Some(query) = self.queries.asked.remove(&invoke_id) else {
                     continue;
                 };
-                self.stop_reading(now, &query, dt);
+                self.cancel_read(now, &query, dt);
                 if query.others.is_empty() {
                     let reason = format!("{} does not answer", query.member);
                     self.query_failed(now, query.what, &reason, dt);
@@ -204,12 +204,12 @@ impl Management {
                     self.query(now, query.others, query.message, query.what, dt);
                 }
             } else {
-                if !matches!(query.what, What::Namesake(_)) {
+                if !matches!(query.what, Purpose::NameHolder(_)) {
                     query.repeat_ns = (query.repeat_ns * 2).min(REPEAT_MAX_NS);
                 }
                 query.repeat_at = now + query.repeat_ns;
                 let (address, message) = (query.address, query.message.encode());
-                self.journal.count("repeated");
+                self.log.count("repeated");
                 self.send_to(now, address, message, dt);
             }
         }
@@ -221,7 +221,7 @@ impl Management {
     }
 
     /// Whoever is still at it need send no more parts.
-    fn stop_reading(&mut self, now: u64, query: &Query, dt: &mut dyn DataTransfer) {
+    fn cancel_read(&mut self, now: u64, query: &Query, dt: &mut dyn DataTransfer) {
         if query.message.opcode == Opcode::Read {
             let mut cancel = Message::new(Opcode::CancelRead);
             cancel.invoke_id = query.message.invoke_id;
@@ -233,7 +233,7 @@ impl Management {
     pub(super) fn on_query_answer(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
@@ -241,19 +241,19 @@ impl Management {
             return;
         }
         let Some(query) = self.queries.asked.get_mut(&message.invoke_id) else {
-            return self.journal.count("stale");
+            return self.log.count("stale");
         };
         let is_fit =
-            query.address == asker.address && message.opcode == query.message.opcode.response();
+            query.address == requester.address && message.opcode == query.message.opcode.response();
         if !is_fit {
-            return self.discard(&asker.name, "unasked-answer");
+            return self.log.discard(&requester.name, "response-unsolicited");
         }
         if message.result != 0 {
             let reason = format!("{}: {}", query.member, message.reason);
             let query = self.queries.asked.remove(&message.invoke_id);
             return match query.map(|query| query.what) {
-                Some(What::Registration { name, round }) if message.result == result::FULL => {
-                    self.home_said(&name, round, Word::Full(message.reason.clone()));
+                Some(Purpose::Registration { name, round }) if message.result == result::FULL => {
+                    self.home_answered(&name, round, HomeAnswer::Full(message.reason.clone()));
                 }
                 Some(what) => self.query_failed(now, what, &reason, dt),
                 None => {}
@@ -261,46 +261,48 @@ impl Management {
         }
         let bytes = match message.opcode {
             Opcode::ReadR => {
-                let Some(whole) = query.take_part(now, dialect::bytes(message)) else {
+                let Some(whole) = query.add_part(now, schema::bytes(message)) else {
                     return;
                 };
                 whole
             }
-            _ => dialect::bytes(message).to_vec(),
+            _ => schema::bytes(message).to_vec(),
         };
         let Some(query) = self.queries.asked.remove(&message.invoke_id) else {
             return;
         };
         match query.what {
-            What::Rib { id } => {
+            Purpose::Rib { id } => {
                 let result = match message.opcode {
-                    Opcode::ReadR => dialect::decode_objects(&bytes)
+                    Opcode::ReadR => schema::decode_objects(&bytes)
                         .ok_or_else(|| format!("the answer of {} is malformed", query.member)),
                     _ => Ok(Vec::new()),
                 };
-                self.events.push_back(Event::Answer { id, result });
+                self.log.push(Event::Answer { id, result });
             }
-            What::Lookup { flow, name } => {
-                let Some(value) = dialect::decode::<Registrants>(&bytes) else {
-                    return self.discard(&asker.name, "malformed-value");
+            Purpose::Lookup { flow, name } => {
+                let Some(value) = schema::decode::<Registrants>(&bytes) else {
+                    return self.log.discard(&requester.name, "malformed-value");
                 };
                 if value.members.is_empty() && !query.others.is_empty() {
-                    let what = What::Lookup { flow, name };
+                    let what = Purpose::Lookup { flow, name };
                     return self.query(now, query.others, query.message, what, dt);
                 }
-                let members = self.looked_up(now, &name, value.members);
-                self.flow_places(now, flow, Ok(members), dt);
+                let members = self.cache_holders(now, &name, value.members);
+                self.flow_located(now, flow, Ok(members), dt);
             }
-            What::Expel { id } => {
+            Purpose::Expel { id } => {
                 let result = Ok(Vec::new());
-                self.events.push_back(Event::Answer { id, result });
+                self.log.push(Event::Answer { id, result });
             }
-            What::Registration { name, round } => self.home_said(&name, round, Word::Taken),
-            What::Withdrawal { .. } => {}
-            What::Namesake(waiting) => {
-                let value = dialect::decode::<MemberValue>(&bytes);
+            Purpose::Registration { name, round } => {
+                self.home_answered(&name, round, HomeAnswer::Taken)
+            }
+            Purpose::Withdrawal { .. } => {}
+            Purpose::NameHolder(waiting) => {
+                let value = schema::decode::<MemberValue>(&bytes);
                 let incarnation = value.map(|value| value.incarnation);
-                self.namesake_said(now, *waiting, incarnation, dt);
+                self.on_name_answer(now, *waiting, incarnation, dt);
             }
         }
     }
@@ -321,7 +323,7 @@ impl Management {
         let remote = member.filter(|name| *name != self.own && Some(name) != own_address.as_ref());
         let Some(remote) = remote else {
             let result = self.local_op(now, op, dt);
-            self.events.push_back(Event::Answer { id, result });
+            self.log.push(Event::Answer { id, result });
             return;
         };
         let name = match remote.parse::<u64>() {
@@ -336,7 +338,7 @@ impl Management {
             let result = Err(format!(
                 "no member {remote:?} can be seen, or no such object"
             ));
-            self.events.push_back(Event::Answer { id, result });
+            self.log.push(Event::Answer { id, result });
             return;
         };
         let message = match op {
@@ -350,10 +352,10 @@ impl Management {
                         "the filter has {} bytes; at most {FILTER_BYTES_MAX} go in a message",
                         filter.len()
                     ));
-                    self.events.push_back(Event::Answer { id, result });
+                    self.log.push(Event::Answer { id, result });
                     return;
                 }
-                let mut message = dialect::request(Opcode::Read, &object, None);
+                let mut message = schema::request(Opcode::Read, &object, None);
                 message.name = path;
                 message.scope = i32::try_from(scope).unwrap_or(i32::MAX);
                 message.filter = filter.into_bytes();
@@ -366,11 +368,11 @@ impl Management {
                     class,
                     fields,
                 }];
-                let value = Some(dialect::encode_objects(&written));
-                dialect::request(Opcode::Write, &object, value)
+                let value = Some(schema::encode_objects(&written));
+                schema::request(Opcode::Write, &object, value)
             }
         };
-        self.query(now, alloc::vec![name], message, What::Rib { id }, dt);
+        self.query(now, alloc::vec![name], message, Purpose::Rib { id }, dt);
     }
 
     fn local_op(
@@ -398,21 +400,21 @@ impl Management {
 
 impl Query {
     /// Adds a part; the whole when it was the last that was missing.
-    fn take_part(&mut self, now: u64, bytes: &[u8]) -> Option<Vec<u8>> {
-        let part: Part = dialect::decode(bytes)?;
+    fn add_part(&mut self, now: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+        let part: Part = schema::decode(bytes)?;
         let is_good = part.index < part.total && part.total as usize <= ANSWER_MAX / 64;
         if !is_good {
             return None;
         }
         if part.total != self.total {
-            self.parts.clear();
+            self.detach_timeout.clear();
             self.total = part.total;
         }
-        self.parts.insert(part.index, part.bytes);
+        self.detach_timeout.insert(part.index, part.bytes);
         // Parts come: nobody has to ask again yet.
         self.repeat_at = now + REPEAT_NS;
         self.give_up_at = now + GIVE_UP_NS;
-        (self.parts.len() as u64 == u64::from(self.total))
-            .then(|| self.parts.values().flatten().copied().collect())
+        (self.detach_timeout.len() as u64 == u64::from(self.total))
+            .then(|| self.detach_timeout.values().flatten().copied().collect())
     }
 }

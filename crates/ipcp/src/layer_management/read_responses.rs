@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Flag, Message, Value};
 
-use super::dialect::{self, Part, result};
 use super::queries::ANSWER_MAX;
-use super::rib::Asker;
+use super::rib::Requester;
+use super::schema::{self, Part, result};
 use super::{MS, Management};
 use crate::api::RibObject;
 use crate::data_transfer::api::DataTransfer;
@@ -31,7 +31,7 @@ const PART_OVERHEAD: usize = 160;
 pub(super) struct Reader {
     address: u64,
     answer: Message,
-    parts: Vec<Vec<u8>>,
+    detach_timeout: Vec<Vec<u8>>,
     next: usize,
     at: u64,
     pub(super) until: u64,
@@ -39,7 +39,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn due(&self) -> u64 {
-        if self.next < self.parts.len() {
+        if self.next < self.detach_timeout.len() {
             self.at
         } else {
             self.until
@@ -52,14 +52,14 @@ impl Management {
     pub(super) fn on_read(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let key = (asker.name.clone(), message.invoke_id);
+        let key = (requester.name.clone(), message.invoke_id);
         if let Some(reader) = self.queries.readers.get_mut(&key) {
             // The same question again: the same answer, once the present round is over.
-            if reader.next >= reader.parts.len() {
+            if reader.next >= reader.detach_timeout.len() {
                 reader.next = 0;
                 self.send_parts(now, &key, dt);
             }
@@ -68,26 +68,26 @@ impl Management {
         let objects = match self.select(now, message, dt) {
             Ok(objects) => objects,
             Err(reason) => {
-                return self.reject_to(now, asker, message, result::OBJECT, &reason, dt);
+                return self.reject_to(now, requester, message, result::OBJECT, &reason, dt);
             }
         };
-        let bytes = dialect::encode_objects(&objects);
+        let bytes = schema::encode_objects(&objects);
         if bytes.len() > ANSWER_MAX || self.queries.readers.len() >= READERS_MAX {
             let reason = "the answer is too long or too many ask at once; read a smaller part";
-            return self.reject_to(now, asker, message, result::ERROR, reason, dt);
+            return self.reject_to(now, requester, message, result::ERROR, reason, dt);
         }
         let size = dt
             .management_max()
             .saturating_sub(PART_OVERHEAD + message.name.len())
             .max(64);
-        let mut parts: Vec<Vec<u8>> = bytes.chunks(size).map(<[u8]>::to_vec).collect();
-        if parts.is_empty() {
-            parts.push(Vec::new());
+        let mut detach_timeout: Vec<Vec<u8>> = bytes.chunks(size).map(<[u8]>::to_vec).collect();
+        if detach_timeout.is_empty() {
+            detach_timeout.push(Vec::new());
         }
         let reader = Reader {
-            address: asker.address,
+            address: requester.address,
             answer: message.answer(),
-            parts,
+            detach_timeout,
             next: 0,
             at: now,
             until: now + KEEP_NS,
@@ -103,17 +103,17 @@ impl Management {
         if reader.at > now && reader.next > 0 {
             return;
         }
-        let total = reader.parts.len();
+        let total = reader.detach_timeout.len();
         let end = (reader.next + PARTS_AT_ONCE).min(total);
         let mut messages = Vec::new();
         for index in reader.next..end {
             let part = Part {
                 index: index as u32,
                 total: total as u32,
-                bytes: reader.parts[index].clone(),
+                bytes: reader.detach_timeout[index].clone(),
             };
             let mut answer = reader.answer.clone();
-            answer.value = Some(Value::Bytes(dialect::encode(&part)));
+            answer.value = Some(Value::Bytes(schema::encode(&part)));
             if index + 1 < total {
                 answer.flag = Flag::ReadIncomplete;
             }
@@ -131,14 +131,14 @@ impl Management {
     pub(super) fn on_cancel(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
         self.queries
             .readers
-            .remove(&(asker.name.clone(), message.invoke_id));
-        self.reply_to(now, asker, &message.answer(), dt);
+            .remove(&(requester.name.clone(), message.invoke_id));
+        self.respond_to(now, requester, &message.answer(), dt);
     }
 
     /// The objects that an M_READ means.

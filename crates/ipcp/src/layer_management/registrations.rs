@@ -24,17 +24,17 @@ use carina_cdap::Opcode;
 use carina_wire::check_name;
 
 use super::Management;
-use super::dialect::{self, Object};
 use super::directory::{HOMES, RENEW_NS};
+use super::entries::{Kind, PER_ORIGIN_MAX, too_many_here};
 use super::policies::DirectoryPolicy;
-use super::queries::What;
-use super::replicated::{Kind, PER_ORIGIN_MAX, too_many_here};
+use super::queries::Purpose;
+use super::schema::{self, Object};
 use crate::api::Event;
 use crate::data_transfer::api::DataTransfer;
 
 /// A registration that homes are being told of.
 #[derive(Debug)]
-pub(super) struct Registering {
+pub(super) struct PendingRegistration {
     /// Which telling this is; answers to another do not count.
     round: u64,
     /// Homes that have not answered.
@@ -47,7 +47,7 @@ pub(super) struct Registering {
 
 /// What a home says to a registration.
 #[derive(Debug)]
-pub(super) enum Word {
+pub(super) enum HomeAnswer {
     /// It holds it.
     Taken,
     /// It has no room.
@@ -76,16 +76,16 @@ impl Management {
             }
         };
         if is_decided {
-            self.registration_done(&name);
+            self.report_registered(&name);
         }
     }
 
     /// Its application hears once that it is registered.
-    fn registration_done(&mut self, name: &str) {
+    fn report_registered(&mut self, name: &str) {
         if !self.directory.answered.insert(name.to_string()) {
             return;
         }
-        self.events.push_back(Event::Registered {
+        self.log.push(Event::Registered {
             name: name.to_string(),
             result: Ok(()),
         });
@@ -96,11 +96,11 @@ impl Management {
         self.registered.remove(name);
         self.directory.answered.remove(name);
         self.directory.touch(name);
-        self.journal.count("registrations-refused");
-        self.events.push_back(Event::Notice {
+        self.log.count("registrations-refused");
+        self.log.push(Event::Notice {
             text: format!("{name:?} cannot be registered: {reason}"),
         });
-        self.events.push_back(Event::Registered {
+        self.log.push(Event::Registered {
             name: name.to_string(),
             result: Err(reason.to_string()),
         });
@@ -123,11 +123,11 @@ impl Management {
                 self.directory.taken.remove(name);
                 self.directory.backlog.remove(name);
                 // A home that is told again of what has ended would believe it.
-                self.queries.forget_registration(name);
+                self.queries.cancel_registration(name);
                 for home in self.homes(name) {
                     let object = Object::Application(Some(name.to_string()));
-                    let message = dialect::request(Opcode::Delete, &object, None);
-                    let what = What::Withdrawal {
+                    let message = schema::request(Opcode::Delete, &object, None);
+                    let what = Purpose::Withdrawal {
                         name: name.to_string(),
                     };
                     self.query(now, alloc::vec![home], message, what, dt);
@@ -161,7 +161,7 @@ impl Management {
                 }
             }
             DirectoryPolicy::OnDemand { .. } if self.queries.has_room_for(HOMES) => {
-                self.tell_homes(now, name, dt);
+                self.register_at_homes(now, name, dt);
             }
             DirectoryPolicy::OnDemand { .. } => {
                 self.directory.backlog.insert(name.to_string());
@@ -170,12 +170,12 @@ impl Management {
         true
     }
 
-    fn tell_homes(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
+    fn register_at_homes(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
         let homes = self.homes(name);
-        self.queries.forget_registration(name);
+        self.queries.cancel_registration(name);
         self.directory.round += 1;
         let round = self.directory.round;
-        let registering = Registering {
+        let registering = PendingRegistration {
             round,
             open: homes.len(),
             is_taken: false,
@@ -184,28 +184,28 @@ impl Management {
         let telling = &mut self.directory.registering;
         telling.insert(name.to_string(), registering);
         if homes.is_empty() {
-            return self.home_said(name, round, Word::Nothing);
+            return self.home_answered(name, round, HomeAnswer::Nothing);
         }
         // It need not wait for members to which no way leads: they are told when one does.
-        let is_away = |home: &String| {
+        let has_left = |home: &String| {
             let address = self.address_of(home);
             address.and_then(|address| self.distance(address)).is_none()
         };
-        let is_settled = now >= self.directory.settled_at;
-        if is_settled && homes.iter().all(is_away) && self.directory.taken.insert(name.to_string())
+        let is_settled = now >= self.directory.routes_known_at;
+        if is_settled && homes.iter().all(has_left) && self.directory.taken.insert(name.to_string())
         {
-            self.registration_done(name);
+            self.report_registered(name);
             let text = format!(
                 "no way leads to {}, who would know where {name:?} is: others may not find it \
                  before one does",
                 homes.join(" and ")
             );
-            self.notice("registration", &text);
+            self.log.notice("registration", &text);
         }
         for home in homes {
             let object = Object::Application(Some(name.to_string()));
-            let message = dialect::request(Opcode::Create, &object, None);
-            let what = What::Registration {
+            let message = schema::request(Opcode::Create, &object, None);
+            let what = Purpose::Registration {
                 name: name.to_string(),
                 round,
             };
@@ -214,23 +214,23 @@ impl Management {
     }
 
     /// A home has answered a registration, or will not.
-    pub(super) fn home_said(&mut self, name: &str, round: u64, word: Word) {
+    pub(super) fn home_answered(&mut self, name: &str, round: u64, answer: HomeAnswer) {
         let telling = self.directory.registering.get_mut(name);
         let Some(telling) = telling.filter(|telling| telling.round == round) else {
             return;
         };
         telling.open = telling.open.saturating_sub(1);
         let is_last = telling.open == 0;
-        match word {
-            Word::Taken => {
+        match answer {
+            HomeAnswer::Taken => {
                 telling.is_taken = true;
                 // The other home may be gone and never answer.
                 if self.directory.taken.insert(name.to_string()) {
-                    self.registration_done(name);
+                    self.report_registered(name);
                 }
             }
-            Word::Nothing => telling.is_taken = true,
-            Word::Full(reason) => telling.refusal = reason,
+            HomeAnswer::Nothing => telling.is_taken = true,
+            HomeAnswer::Full(reason) => telling.refusal = reason,
         }
         if !is_last {
             return;
@@ -243,11 +243,11 @@ impl Management {
             // Nobody has answered, and the renewal tells again.
             true if is_first => {
                 self.directory.taken.insert(name.to_string());
-                self.registration_done(name);
+                self.report_registered(name);
             }
             true => {}
             false if is_first => self.registration_refused(name, &told.refusal),
-            false => self.notice(
+            false => self.log.notice(
                 "registration",
                 &format!(
                     "the homes of {name:?} are full, it is told again: {}",
@@ -258,21 +258,21 @@ impl Management {
     }
 
     /// Tells the homes of those registrations that there was no room for among the questions.
-    pub(super) fn tell_backlog(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn register_backlog(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         while !self.directory.backlog.is_empty() && self.queries.has_room_for(HOMES) {
             if let Some(name) = self.directory.backlog.pop_first()
                 && self.registered.contains(&name)
             {
-                self.tell_homes(now, &name, dt);
+                self.register_at_homes(now, &name, dt);
             }
         }
     }
 
     /// This IPCP is no member any more: what waits for an answer is registered, and told to the
     /// next members.
-    pub(super) fn registrations_wait(&mut self) {
+    pub(super) fn complete_registrations(&mut self) {
         for name in self.registered.clone() {
-            self.registration_done(&name);
+            self.report_registered(&name);
         }
     }
 }

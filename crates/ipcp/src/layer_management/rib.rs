@@ -11,14 +11,14 @@ use carina_cdap::{Message, Opcode, Receipt};
 use carina_wire::dif::Address;
 
 use super::Management;
-use super::dialect::{self, Object, result};
 use super::neighbours::Stage;
+use super::schema::{self, Object, result};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 
 /// Who asks, when it is no neighbour on a channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Asker {
+pub(super) struct Requester {
     pub(super) name: String,
     pub(super) address: u64,
 }
@@ -38,7 +38,7 @@ impl Management {
         };
         match up.cdap.send_request(now, &mut message, wants_answer) {
             Ok(()) => dt.write_channel(now, up.channel, message.encode()),
-            Err(_) => self.journal.count("requests-withheld"),
+            Err(_) => self.log.count("requests-withheld"),
         }
     }
 
@@ -58,7 +58,7 @@ impl Management {
         };
         match up.cdap.send_answer(now, answer) {
             Ok(()) => dt.write_channel(now, up.channel, answer.encode()),
-            Err(_) => self.journal.count("answers-withheld"),
+            Err(_) => self.log.count("responses-withheld"),
         }
     }
 
@@ -73,7 +73,7 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         let peer = self.peer_name(n1);
-        self.discard(&peer, name_of(code));
+        self.log.discard(&peer, name_of(code));
         let answer = message.answer().with_error(code, reason);
         self.reply(now, n1, &answer, dt);
     }
@@ -87,13 +87,13 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         let Some(n1) = self.channels.get(&channel).copied() else {
-            self.journal.count("stale");
+            self.log.count("stale");
             return;
         };
         let peer = self.peer_name(n1);
         let message = match Message::decode(bytes) {
             Ok(message) => message,
-            Err(error) => return self.discard(&peer, error.name()),
+            Err(error) => return self.log.discard(&peer, error.name()),
         };
         let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
             return;
@@ -103,8 +103,8 @@ impl Management {
         match up.cdap.receive(now, &message) {
             Ok(Receipt::Request) => self.on_request(now, n1, &message, dt),
             Ok(Receipt::Answer { .. }) => self.on_answer(now, n1, &message, dt),
-            Ok(_) => self.journal.count("stale"),
-            Err(_) => self.discard(&peer, "cdap-state"),
+            Ok(_) => self.log.count("stale"),
+            Err(_) => self.log.discard(&peer, "cdap-state"),
         }
     }
 
@@ -117,7 +117,7 @@ impl Management {
             Ok(object) => object,
             Err((code, reason)) => return self.reject(now, n1, message, code, &reason, dt),
         };
-        let value = dialect::bytes(message);
+        let value = schema::bytes(message);
         let is_good = match (message.opcode, &object) {
             (Opcode::Read, Object::KeepAlive) => true,
             (Opcode::Write, Object::Entries) => self.on_entries(now, n1, value, dt),
@@ -130,7 +130,7 @@ impl Management {
                 return self.on_enrollment_stop(now, n1, message, dt);
             }
             _ => {
-                let reason = no_operation(message, &object);
+                let reason = unsupported_operation(message, &object);
                 return self.reject(now, n1, message, result::OPERATION, &reason, dt);
             }
         };
@@ -151,7 +151,7 @@ impl Management {
             (Opcode::StopR, Some(Object::Enrollment)) => {
                 self.on_enrollment_stopped(now, n1, message, dt);
             }
-            _ if message.result != 0 => self.journal.count("answers-negative"),
+            _ if message.result != 0 => self.log.count("responses-negative"),
             _ => {}
         }
     }
@@ -164,11 +164,11 @@ impl Management {
             let key = (flow.props.dif.clone(), flow.props.remote.clone());
             self.lost.remove(&key);
         }
-        self.released(now, n1, dt);
+        self.neighbour_left(now, n1, dt);
     }
 
     /// A plain message of a member that came over `n1`.
-    pub(super) fn on_routed(
+    pub(super) fn on_member_pdu(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -178,72 +178,82 @@ impl Management {
     ) {
         let peer = format!("address {src}");
         if self.member.is_none() || self.neighbour(n1).is_none() {
-            return self.discard(&format!("N-1 flow {}", n1.0), "not-connected");
+            return self
+                .log
+                .discard(&format!("N-1 flow {}", n1.0), "not-connected");
         }
         let Some(name) = self.members_by_address().get(&src.0).cloned() else {
-            return self.discard(&peer, "unknown-member");
+            return self.log.discard(&peer, "unknown-member");
         };
-        let asker = Asker {
+        let requester = Requester {
             name,
             address: src.0,
         };
-        self.on_member(now, &asker, message, dt);
+        self.on_member(now, &requester, message, dt);
     }
 
     /// A message of this member to itself.
-    pub(super) fn on_own(&mut self, now: u64, bytes: &[u8], dt: &mut dyn DataTransfer) {
+    pub(super) fn on_own_message(&mut self, now: u64, bytes: &[u8], dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
-        let asker = Asker {
+        let requester = Requester {
             name: self.own.clone(),
             address: member.address,
         };
         match Message::decode(bytes) {
-            Ok(message) => self.on_member(now, &asker, message, dt),
-            Err(error) => self.discard("this member", error.name()),
+            Ok(message) => self.on_member(now, &requester, message, dt),
+            Err(error) => self.log.discard("this member", error.name()),
         }
     }
 
     /// What any member may do.
-    fn on_member(&mut self, now: u64, asker: &Asker, message: Message, dt: &mut dyn DataTransfer) {
+    fn on_member(
+        &mut self,
+        now: u64,
+        requester: &Requester,
+        message: Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         if message.opcode.is_response() {
-            return self.on_member_answer(now, asker, &message, dt);
+            return self.on_member_answer(now, requester, &message, dt);
         }
         if message.opcode == Opcode::CancelRead {
-            return self.on_cancel(now, asker, &message, dt);
+            return self.on_cancel(now, requester, &message, dt);
         }
         let object = match check_object(&message) {
             Ok(object) => object,
-            Err((code, reason)) => return self.reject_to(now, asker, &message, code, &reason, dt),
+            Err((code, reason)) => {
+                return self.reject_to(now, requester, &message, code, &reason, dt);
+            }
         };
         match (message.opcode, object) {
             (Opcode::Create, Object::Flow(Some(name))) => {
-                self.on_flow_wanted(now, asker, &name, &message, dt);
+                self.on_flow_request(now, requester, &name, &message, dt);
             }
             (Opcode::Delete, Object::Flow(Some(name))) => {
-                self.on_flow_deleted(now, asker, &name, &message, dt);
+                self.on_flow_delete(now, requester, &name, &message, dt);
             }
             (Opcode::Write, Object::Flow(Some(name))) => {
-                self.on_flow_rolling(now, asker, &name, &message, dt);
+                self.on_renewal_request(now, requester, &name, &message, dt);
             }
             (Opcode::Create | Opcode::Delete, Object::Application(Some(name))) => {
-                self.on_registration(now, asker, &name, &message, dt);
+                self.on_registration(now, requester, &name, &message, dt);
             }
             (Opcode::Start, Object::Application(Some(name))) => {
-                self.on_lookup(now, asker, &name, &message, dt);
+                self.on_lookup(now, requester, &name, &message, dt);
             }
             (Opcode::Start, Object::Member(Some(name))) => {
-                self.on_namesake(now, asker, &name, &message, dt);
+                self.on_name_query(now, requester, &name, &message, dt);
             }
             (Opcode::Stop, Object::Member(Some(name))) => {
-                self.on_expel(now, asker, &name, &message, dt);
+                self.on_expel(now, requester, &name, &message, dt);
             }
-            (Opcode::Read, _) => self.on_read(now, asker, &message, dt),
+            (Opcode::Read, _) => self.on_read(now, requester, &message, dt),
             (Opcode::Write, Object::Policy(Some(name))) => {
-                self.on_policy_write(now, asker, &name, &message, dt);
+                self.on_policy_write(now, requester, &name, &message, dt);
             }
             (_, object) => {
-                let reason = no_operation(&message, &object);
-                self.reject_to(now, asker, &message, result::OPERATION, &reason, dt);
+                let reason = unsupported_operation(&message, &object);
+                self.reject_to(now, requester, &message, result::OPERATION, &reason, dt);
             }
         }
     }
@@ -251,28 +261,28 @@ impl Management {
     fn on_member_answer(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
         let is_flow = matches!(Object::parse(&message.name), Some(Object::Flow(_)));
         if is_flow && message.opcode != Opcode::ReadR {
-            self.on_flow_answer(now, asker, message, dt);
+            self.on_flow_answer(now, requester, message, dt);
         } else {
-            self.on_query_answer(now, asker, message, dt);
+            self.on_query_answer(now, requester, message, dt);
         }
     }
 
     /// Answers a member.
-    pub(super) fn reply_to(
+    pub(super) fn respond_to(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         answer: &Message,
         dt: &mut dyn DataTransfer,
     ) {
         if answer.invoke_id != 0 {
-            self.send_to(now, asker.address, answer.encode(), dt);
+            self.send_to(now, requester.address, answer.encode(), dt);
         }
     }
 
@@ -280,15 +290,15 @@ impl Management {
     pub(super) fn reject_to(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         message: &Message,
         code: i32,
         reason: &str,
         dt: &mut dyn DataTransfer,
     ) {
-        self.discard(&asker.name, name_of(code));
+        self.log.discard(&requester.name, name_of(code));
         let answer = message.answer().with_error(code, reason);
-        self.reply_to(now, asker, &answer, dt);
+        self.respond_to(now, requester, &answer, dt);
     }
 
     fn peer_name(&self, n1: N1Port) -> String {
@@ -297,7 +307,7 @@ impl Management {
     }
 
     /// The neighbour over `n1` left: no other attempt is made from here.
-    fn released(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    fn neighbour_left(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let was_joining = self
             .n1s
             .get(&n1)
@@ -330,7 +340,7 @@ fn check_object(message: &Message) -> Result<Object, (i32, String)> {
     Ok(object)
 }
 
-fn no_operation(message: &Message, object: &Object) -> String {
+fn unsupported_operation(message: &Message, object: &Object) -> String {
     format!("{} is not for {}", message.opcode.name(), object.path())
 }
 

@@ -4,10 +4,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-use super::dialect::{self, MemberValue, Object, class, flow_path, link_path, route_path};
-use super::flows::{Role, State};
+use super::entries::Kind;
+use super::flow_table::{Role, State};
 use super::neighbours::{Stage, Up};
-use super::replicated::Kind;
+use super::schema::{self, MemberValue, Object, class, flow_path, link_path, route_path};
 use super::{MS, Management};
 use crate::api::{RibObject, Scalar};
 use crate::config::QosCube;
@@ -73,7 +73,7 @@ impl Management {
         }
         if wants("/counters") {
             // Counters of both halves are one object.
-            let counters = self.journal.counters().iter();
+            let counters = self.log.counters().iter();
             let own = counters.map(|(name, count)| uint(name, *count));
             let fields = own.chain(counted.into_iter().flat_map(|object| object.fields));
             all.push(new(&Object::Counters, fields.collect()));
@@ -141,7 +141,7 @@ impl Management {
     fn show_members(&self, all: &mut Vec<RibObject>) {
         all.push(new(&Object::Member(None), Vec::new()));
         for (origin, _, value) in self.store.all(Kind::Member) {
-            let Some(value) = dialect::decode::<MemberValue>(value) else {
+            let Some(value) = schema::decode::<MemberValue>(value) else {
                 continue;
             };
             let fields = alloc::vec![
@@ -202,7 +202,7 @@ impl Management {
             .iter()
             .filter(|(n1, _)| self.neighbour(**n1).is_none());
         for (n1, flow) in others {
-            let state = match (&flow.up, &flow.asking, &flow.answering) {
+            let state = match (&flow.up, &flow.initiator, &flow.responder) {
                 (
                     Some(Up {
                         stage: Stage::Joining(_),
@@ -212,8 +212,8 @@ impl Management {
                     _,
                 ) => "joining",
                 (Some(_), _, _) => "admitting",
-                (None, Some(_), _) => "asking",
-                (None, None, Some(_)) => "answering",
+                (None, Some(_), _) => "connecting",
+                (None, None, Some(_)) => "accepting",
                 (None, None, None) => "idle",
             };
             let fields = alloc::vec![
@@ -230,7 +230,7 @@ impl Management {
 
     fn show_directory(&self, all: &mut Vec<RibObject>) {
         all.push(new(&Object::Application(None), Vec::new()));
-        for (name, members) in self.places() {
+        for (name, members) in self.holders() {
             let fields = alloc::vec![
                 ("members".to_string(), Scalar::List(members.clone())),
                 flag("is_here", self.own_applications().contains(name)),
@@ -286,16 +286,16 @@ impl Management {
         all.push(new(&Object::Flow(None), Vec::new()));
         for (key, flow) in &self.flows.flows {
             let state = match flow.state {
-                State::Looking => "looking",
-                State::Asking { .. } => "asking",
-                State::Deciding { .. } => "deciding",
+                State::Resolving => "resolving",
+                State::Requesting { .. } => "requesting",
+                State::Pending { .. } => "pending",
                 State::Open { .. } => "open",
-                State::Finishing => "finishing",
+                State::Draining => "draining",
                 State::Lingering { .. } => "lingering",
             };
             let role = match flow.role {
-                Role::Caller => "caller",
-                Role::Called => "called",
+                Role::Initiator => "initiator",
+                Role::Responder => "responder",
             };
             let fields = alloc::vec![
                 text("local", &flow.local),

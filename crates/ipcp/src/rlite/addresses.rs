@@ -12,8 +12,8 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 use carina_wire::dif::Address;
 
+use super::dissemination::LOWER_DIFS_MAX;
 use super::objects::{class, name};
-use super::spreading::LOWER_DIFS_MAX;
 use super::values::{AddressEntries, AddressEntry, ENTRIES_MAX, is_name, value, value_of};
 use super::{MEMBERS_MAX, Member, Rlite};
 use crate::api::N1Port;
@@ -33,14 +33,14 @@ const OUTDATED_MAX: usize = 4;
 impl Rlite {
     /// The address that an IPCP keeps: its own when it is known here or nobody else has it. `asked`
     /// is what it says; 1 is what an IPCP says that has none.
-    pub(super) fn keeps_address(&self, name: &str, asked: u64) -> Option<u64> {
+    pub(super) fn retained_address(&self, name: &str, asked: u64) -> Option<u64> {
         let known = self.members.get(name).map(|member| member.address);
         if known.is_some_and(|address| !self.is_taken(address, name)) {
             return known;
         }
         let is_free = asked != 0 && asked <= self.last_address() && !self.is_taken(asked, name);
         let may_keep = asked != super::ADDRESS_OF_NEW || !self.policies.assigns();
-        let is_promised = self.given_out.contains_key(&asked);
+        let is_promised = self.allocated_addresses.contains_key(&asked);
         (is_free && may_keep && !is_promised).then_some(asked)
     }
 
@@ -94,9 +94,9 @@ impl Rlite {
         let members = self.members.values().map(|member| member.address);
         let taken: BTreeSet<u64> = members
             .chain(own)
-            .chain(self.given_out.keys().copied())
+            .chain(self.allocated_addresses.keys().copied())
             .collect();
-        let end = 4 * (self.given_out.len() as u64 + 1);
+        let end = 4 * (self.allocated_addresses.len() as u64 + 1);
         let last = self.last_address();
         for round in 0..64_u64 {
             // A range in which nothing is free grows.
@@ -110,36 +110,43 @@ impl Rlite {
     }
 
     /// Asks all neighbours whether an address is free. False when there is none to ask.
-    pub(super) fn ask_about(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) -> bool {
+    pub(super) fn propose_address(
+        &mut self,
+        now: u64,
+        address: u64,
+        dt: &mut dyn DataTransfer,
+    ) -> bool {
         let own = self.own.clone();
-        self.give_out(address, &own);
-        let message = wanted(Opcode::Create, &own, address);
-        self.tell_neighbours(now, None, &message, dt) > 0
+        self.record_allocation(address, &own);
+        let message = address_request(Opcode::Create, &own, address);
+        self.send_to_neighbours(now, None, &message, dt) > 0
     }
 
     /// Remembers who gave an address out. Returns whether that is news.
-    fn give_out(&mut self, address: u64, requestor: &str) -> bool {
+    fn record_allocation(&mut self, address: u64, requestor: &str) -> bool {
         if self
-            .given_out
+            .allocated_addresses
             .get(&address)
             .is_some_and(|by| by == requestor)
         {
             return false;
         }
-        if self.given_out.len() >= MEMBERS_MAX {
+        if self.allocated_addresses.len() >= MEMBERS_MAX {
             let members = self.members.values().map(|member| member.address);
             let used: BTreeSet<u64> = members.chain(self.own_address()).collect();
-            self.given_out.retain(|address, _| used.contains(address));
-            if self.given_out.len() >= MEMBERS_MAX {
+            self.allocated_addresses
+                .retain(|address, _| used.contains(address));
+            if self.allocated_addresses.len() >= MEMBERS_MAX {
                 return false;
             }
         }
-        self.given_out.insert(address, requestor.to_string());
+        self.allocated_addresses
+            .insert(address, requestor.to_string());
         true
     }
 
     /// `aareq`: a member wants to give an address out, or somebody objects to it.
-    pub(super) fn on_address_wanted(
+    pub(super) fn on_address_request(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -149,33 +156,33 @@ impl Rlite {
         let entry = value_of::<AddressEntry>(message);
         let Some((requestor, address)) = entry.and_then(parts) else {
             let peer = self.peer_name(n1);
-            return self.journal.discard(&peer, "address-malformed");
+            return self.log.discard(&peer, "address-malformed");
         };
         if message.opcode == Opcode::Create {
-            let given = self.given_out.get(&address);
+            let given = self.allocated_addresses.get(&address);
             let is_conflict = given.is_some_and(|by| *by != requestor)
                 || given.is_none() && self.is_taken(address, "");
             if requestor == self.own {
                 // It has come round.
             } else if is_conflict {
-                let objection = wanted(Opcode::Delete, &requestor, address);
-                self.say(now, n1, objection, dt);
-            } else if self.give_out(address, &requestor) {
-                let onward = wanted(Opcode::Create, &requestor, address);
-                self.tell_neighbours(now, Some(n1), &onward, dt);
+                let objection = address_request(Opcode::Delete, &requestor, address);
+                self.send_request(now, n1, objection, dt);
+            } else if self.record_allocation(address, &requestor) {
+                let onward = address_request(Opcode::Create, &requestor, address);
+                self.send_to_neighbours(now, Some(n1), &onward, dt);
             }
-        } else if self.given_out.get(&address) == Some(&requestor) {
+        } else if self.allocated_addresses.get(&address) == Some(&requestor) {
             if requestor == self.own {
                 // An address that is in use stays.
                 if !self.is_taken(address, "") {
-                    self.given_out.remove(&address);
-                    self.journal.count("addresses-objected");
-                    self.objected(now, address, dt);
+                    self.allocated_addresses.remove(&address);
+                    self.log.count("addresses-objected");
+                    self.on_objection(now, address, dt);
                 }
             } else {
-                self.given_out.remove(&address);
-                let onward = wanted(Opcode::Delete, &requestor, address);
-                self.tell_neighbours(now, Some(n1), &onward, dt);
+                self.allocated_addresses.remove(&address);
+                let onward = address_request(Opcode::Delete, &requestor, address);
+                self.send_to_neighbours(now, Some(n1), &onward, dt);
             }
         }
     }
@@ -190,28 +197,30 @@ impl Rlite {
     ) {
         let peer = self.peer_name(n1);
         let Some(AddressEntries { entries }) = value_of(message) else {
-            return self.journal.discard(&peer, "addresses-malformed");
+            return self.log.discard(&peer, "addresses-malformed");
         };
         if entries.len() > ENTRIES_MAX || message.opcode != Opcode::Create {
-            return self.journal.discard(&peer, "addresses-malformed");
+            return self.log.discard(&peer, "addresses-malformed");
         }
         let mut news = Vec::new();
         for entry in entries {
             let Some((requestor, address)) = parts(entry.clone()) else {
-                self.journal.discard(&peer, "address-malformed");
+                self.log.discard(&peer, "address-malformed");
                 continue;
             };
             // What is known of an address stands: who was first is not in the entry.
-            if !self.given_out.contains_key(&address) && self.give_out(address, &requestor) {
+            if !self.allocated_addresses.contains_key(&address)
+                && self.record_allocation(address, &requestor)
+            {
                 news.push(entry);
             }
         }
         let onward = self.neighbours_but(Some(n1));
-        self.tell_addresses(now, &news, &onward, dt);
+        self.send_addresses(now, &news, &onward, dt);
     }
 
     /// Entries of the table of allocations to some neighbours.
-    pub(super) fn tell_addresses(
+    pub(super) fn send_addresses(
         &mut self,
         now: u64,
         entries: &[AddressEntry],
@@ -224,12 +233,12 @@ impl Rlite {
                 entries: entries.to_vec(),
             })
         };
-        self.spread(now, &message, entries, &list, to, dt);
+        self.disseminate(now, &message, entries, &list, to, dt);
     }
 
     /// The whole table of allocations.
     pub(super) fn all_addresses(&self) -> Vec<AddressEntry> {
-        let all = self.given_out.iter();
+        let all = self.allocated_addresses.iter();
         all.map(|(address, requestor)| AddressEntry {
             requestor: Some(requestor.clone()),
             address: Some(*address),
@@ -252,13 +261,13 @@ impl Rlite {
             return known.learn(told.lower_difs, by == Some(name));
         }
         if by.is_some_and(|by| self.is_outdated(now, name, told.address, by)) {
-            self.journal.count("members-outdated");
+            self.log.count("members-outdated");
             return false;
         }
         if !self.members.contains_key(name) && self.members.len() >= MEMBERS_MAX {
-            self.make_room(now);
+            self.evict_unreferenced(now);
             if self.members.len() >= MEMBERS_MAX {
-                self.journal.count("members-too-many");
+                self.log.count("members-too-many");
                 return false;
             }
         }
@@ -323,7 +332,7 @@ impl Rlite {
     }
 
     /// Forgets members of which no lower flow tells.
-    fn make_room(&mut self, now: u64) {
+    fn evict_unreferenced(&mut self, now: u64) {
         let mut seen = BTreeSet::new();
         for ((from, to), _) in self.links.iter(now) {
             seen.insert(from.clone());
@@ -347,25 +356,25 @@ impl Rlite {
             return;
         };
         let text = format!("{other} has address {own} too: this member takes another");
-        self.journal.notice("conflict", &text);
+        self.log.notice("conflict", &text);
         if let Some(address) = self.draw_address() {
             let requestor = self.own.clone();
-            self.give_out(address, &requestor);
+            self.record_allocation(address, &requestor);
             self.change_address(now, address, dt);
             let entry = AddressEntry {
                 requestor: Some(requestor),
                 address: Some(address),
             };
             let all = self.neighbours_but(None);
-            self.tell_addresses(now, &[entry], &all, dt);
+            self.send_addresses(now, &[entry], &all, dt);
         }
     }
 
     /// This member has another address from here on, and says so.
     pub(super) fn change_address(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) {
-        self.journal.count("addresses-changed");
+        self.log.count("addresses-changed");
         self.take_address(address, dt);
-        self.tell_own_record(now, dt);
+        self.send_own_record(now, dt);
     }
 }
 
@@ -387,7 +396,7 @@ impl Member {
 }
 
 /// A message about an address that somebody wants to give out.
-fn wanted(opcode: Opcode, requestor: &str, address: u64) -> Message {
+fn address_request(opcode: Opcode, requestor: &str, address: u64) -> Message {
     let entry = AddressEntry {
         requestor: Some(requestor.to_string()),
         address: Some(address),

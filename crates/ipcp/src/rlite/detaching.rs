@@ -13,7 +13,7 @@ use crate::interop::MS;
 
 impl Rlite {
     /// A neighbour says nothing, or its N-1 flow does not work: the binder is to make another.
-    pub(super) fn lose_neighbour(
+    pub(super) fn drop_neighbour(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -28,8 +28,8 @@ impl Rlite {
         flow.at = None;
         let props = flow.props.clone();
         let reason = reason.to_string();
-        self.journal.tell(Event::DropN1 { n1, reason });
-        self.seek(now, &props);
+        self.log.push(Event::DropN1 { n1, reason });
+        self.want_n1(now, &props);
     }
 
     /// M_RELEASE: the other side does not want this member as neighbour. rlite has no answer to it.
@@ -41,19 +41,19 @@ impl Rlite {
         flow.cdap = connection();
         flow.stage = Stage::Leaving;
         // What it sent last has time to arrive.
-        flow.at = Some(now + LAST_WORDS_NS);
+        flow.at = Some(now + RELEASE_GRACE_NS);
     }
 
     /// Every N-1 flow of a member that leaves: the neighbour is released, then the flow given back.
     pub(super) fn release_all(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
         let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
         for n1 in n1s {
-            self.give_up_n1(now, n1, reason, dt);
+            self.detach_n1(now, n1, reason, dt);
         }
     }
 
     /// The neighbour behind an N-1 flow is released, then the flow given back.
-    pub(super) fn give_up_n1(
+    pub(super) fn detach_n1(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -64,15 +64,15 @@ impl Rlite {
             return;
         };
         if flow.neighbour().is_some() {
-            self.say(now, n1, Message::new(Opcode::Release), dt);
+            self.send_request(now, n1, Message::new(Opcode::Release), dt);
         }
         self.neighbour_down(now, n1, reason, dt);
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.stage = Stage::Leaving;
-            flow.at = Some(now + LAST_WORDS_NS);
+            flow.at = Some(now + RELEASE_GRACE_NS);
         }
     }
 }
 
 /// How long what was said at the end has to leave the N-1 flow.
-const LAST_WORDS_NS: u64 = 500 * MS;
+const RELEASE_GRACE_NS: u64 = 500 * MS;

@@ -14,7 +14,7 @@ use super::{RULES, Rlite};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::MS;
-use crate::interop::links::{Key, Report};
+use crate::interop::link_state::{Key, LinkReport};
 use crate::interop::names::Name;
 
 /// N-1 DIFs of a member that are told and kept.
@@ -43,7 +43,7 @@ impl Rlite {
     }
 
     /// A message to every neighbour except the one behind `but`. Returns how many there are.
-    pub(super) fn tell_neighbours(
+    pub(super) fn send_to_neighbours(
         &mut self,
         now: u64,
         but: Option<N1Port>,
@@ -52,13 +52,13 @@ impl Rlite {
     ) -> usize {
         let to = self.neighbours_but(but);
         for n1 in &to {
-            self.say(now, *n1, message.clone(), dt);
+            self.send_request(now, *n1, message.clone(), dt);
         }
         to.len()
     }
 
     /// Entries in slices of at most ten, and of what fits in a PDU.
-    pub(super) fn spread<T>(
+    pub(super) fn disseminate<T>(
         &mut self,
         now: u64,
         message: &Message,
@@ -83,10 +83,10 @@ impl Rlite {
                 whole.value = Some(list(&rest[..count]));
             }
             if RULES.encode(&whole).len() > bytes_max {
-                self.journal.count("entries-too-long");
+                self.log.count("entries-too-long");
             } else {
                 for n1 in to {
-                    self.say(now, *n1, whole.clone(), dt);
+                    self.send_request(now, *n1, whole.clone(), dt);
                 }
             }
             rest = &rest[count..];
@@ -104,12 +104,12 @@ impl Rlite {
         if self.links.report(now, neighbour, cost) {
             let key = (self.own.clone(), neighbour.to_string());
             let to = self.neighbours_but(None);
-            self.tell_links(now, &[key], &to, dt);
+            self.send_links(now, &[key], &to, dt);
         }
     }
 
     /// Lower flows by key: M_CREATE for those that are there, M_DELETE for those that are not.
-    pub(super) fn tell_links(
+    pub(super) fn send_links(
         &mut self,
         now: u64,
         keys: &[Key],
@@ -118,7 +118,7 @@ impl Rlite {
     ) {
         let known = |key: &Key| Some((key.clone(), self.links.get(now, key)?));
         let step = self.policies.age_step();
-        let all: Vec<(Key, Report)> = keys.iter().filter_map(known).collect();
+        let all: Vec<(Key, LinkReport)> = keys.iter().filter_map(known).collect();
         for (opcode, is_up) in [(Opcode::Create, true), (Opcode::Delete, false)] {
             let entries = all.iter().filter(|(_, report)| report.is_up == is_up);
             let entries: Vec<LowerFlow> = entries.map(|entry| lower_flow(entry, step)).collect();
@@ -128,12 +128,12 @@ impl Rlite {
                     entries: entries.to_vec(),
                 })
             };
-            self.spread(now, &message, &entries, &list, to, dt);
+            self.disseminate(now, &message, &entries, &list, to, dt);
         }
     }
 
     /// Members' records by name.
-    pub(super) fn tell_members(
+    pub(super) fn send_members(
         &mut self,
         now: u64,
         opcode: Opcode,
@@ -147,11 +147,11 @@ impl Rlite {
                 entries: entries.to_vec(),
             })
         };
-        self.spread(now, &message, entries, &list, to, dt);
+        self.disseminate(now, &message, entries, &list, to, dt);
     }
 
     /// Registrations.
-    pub(super) fn tell_directory(
+    pub(super) fn send_directory(
         &mut self,
         now: u64,
         opcode: Opcode,
@@ -165,11 +165,11 @@ impl Rlite {
                 entries: entries.to_vec(),
             })
         };
-        self.spread(now, &message, entries, &list, to, dt);
+        self.disseminate(now, &message, entries, &list, to, dt);
     }
 
     /// Everything that is known, to one neighbour. What is about itself it knows.
-    pub(super) fn tell_everything(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_full_rib(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(peer) = self.n1s[&n1].neighbour().map(String::from) else {
             return;
         };
@@ -178,11 +178,11 @@ impl Rlite {
         let others =
             others.map(|(name, member)| candidate(name, member.address, member.lower_difs.clone()));
         let records: Vec<Candidate> = self.own_record().into_iter().chain(others).collect();
-        self.tell_members(now, Opcode::Create, &records, &to, dt);
+        self.send_members(now, Opcode::Create, &records, &to, dt);
         let links = self.links.iter(now);
         let links = links.filter(|((from, _), report)| *from != peer && report.is_up);
         let links: Vec<Key> = links.map(|(key, _)| key.clone()).collect();
-        self.tell_links(now, &links, &to, dt);
+        self.send_links(now, &links, &to, dt);
         let own = self.own_registrations();
         let others = self
             .directory
@@ -190,9 +190,9 @@ impl Rlite {
             .filter(|(_, holder, _)| **holder != peer);
         let others = others.map(|(app, holder, seq)| directory_entry(app, holder, seq));
         let entries: Vec<DirectoryEntry> = own.into_iter().chain(others).collect();
-        self.tell_directory(now, Opcode::Create, &entries, &to, dt);
+        self.send_directory(now, Opcode::Create, &entries, &to, dt);
         let addresses = self.all_addresses();
-        self.tell_addresses(now, &addresses, &to, dt);
+        self.send_addresses(now, &addresses, &to, dt);
     }
 
     /// What this member says of itself, again: for whoever missed it, and so that it does not age.
@@ -201,10 +201,10 @@ impl Rlite {
         let to = self.neighbours_but(None);
         let own = self.links.own(now).filter(|(_, report)| report.is_up);
         let own: Vec<Key> = own.map(|(key, _)| key.clone()).collect();
-        self.tell_links(now, &own, &to, dt);
+        self.send_links(now, &own, &to, dt);
         let entries = self.own_registrations();
-        self.tell_directory(now, Opcode::Create, &entries, &to, dt);
-        self.tell_own_record(now, dt);
+        self.send_directory(now, Opcode::Create, &entries, &to, dt);
+        self.send_own_record(now, dt);
         self.rounds = self.rounds.wrapping_add(1);
         if !self.rounds.is_multiple_of(ROUNDS_PER_TURN) {
             return;
@@ -212,15 +212,15 @@ impl Rlite {
         let turn = self.rounds / ROUNDS_PER_TURN;
         let half = to.len().div_ceil(2);
         for n1 in to.iter().cycle().skip(turn % 2 * half).take(half) {
-            self.tell_everything(now, *n1, dt);
+            self.send_full_rib(now, *n1, dt);
         }
     }
 
     /// This member's own record to all neighbours.
-    pub(super) fn tell_own_record(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_own_record(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let record: Vec<Candidate> = self.own_record().into_iter().collect();
         let to = self.neighbours_but(None);
-        self.tell_members(now, Opcode::Create, &record, &to, dt);
+        self.send_members(now, Opcode::Create, &record, &to, dt);
     }
 
     fn own_record(&self) -> Option<Candidate> {
@@ -240,7 +240,7 @@ impl Rlite {
     }
 }
 
-fn lower_flow((key, report): &(Key, Report), step: u64) -> LowerFlow {
+fn lower_flow((key, report): &(Key, LinkReport), step: u64) -> LowerFlow {
     let age = (report.age - report.age % step) / (1_000 * MS);
     LowerFlow {
         local: Some(key.0.clone()),

@@ -24,7 +24,7 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode, Party};
 
 use super::neighbours::{STEP_NS, Stage, connection};
-use super::objects::{Told, class, component_of, name};
+use super::objects::{PolicyObject, class, component_of, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{ADDRESS_OF_NEW, RULES, Rlite};
 use crate::api::N1Port;
@@ -33,7 +33,7 @@ use crate::data_transfer::api::DataTransfer;
 use crate::interop::names::Name;
 
 /// What an enrollee has been told so far.
-pub(super) struct Learned {
+pub(super) struct EnrolleeState {
     address: u64,
     config: DifConfig,
     policies: super::Policies,
@@ -42,7 +42,7 @@ pub(super) struct Learned {
 impl Rlite {
     /// M_CONNECT: the first message of an attempt.
     pub(super) fn connect(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        if self.is_away {
+        if self.has_left {
             return;
         }
         let own = self.own.clone();
@@ -52,7 +52,7 @@ impl Rlite {
         if matches!(flow.stage, Stage::Up | Stage::Leaving) {
             return;
         }
-        if let Err(reason) = self.prepare(now, dt) {
+        if let Err(reason) = self.configure_early(now, dt) {
             return self.attempt_failed_for_good(now, n1, &reason, dt);
         }
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -71,7 +71,7 @@ impl Rlite {
             version: RULES.version,
             ..Message::connect(Party::from(Name::of(&own)), Party::from(Name::of(&remote)))
         };
-        self.say(now, n1, message, dt);
+        self.send_request(now, n1, message, dt);
     }
 
     /// Layout and checksum of PDUs are told to nobody: an IPCP that was given other ones than usual
@@ -79,12 +79,12 @@ impl Rlite {
     ///
     /// # Errors
     /// Data transfer does not take them.
-    fn prepare(&mut self, now: u64, dt: &mut dyn DataTransfer) -> Result<(), String> {
-        if self.member.is_some() || self.is_prepared || self.given.is_none() {
+    fn configure_early(&mut self, now: u64, dt: &mut dyn DataTransfer) -> Result<(), String> {
+        if self.member.is_some() || self.is_configured || self.given.is_none() {
             return Ok(());
         }
         dt.configure(now, &self.template())?;
-        self.is_prepared = true;
+        self.is_configured = true;
         Ok(())
     }
 
@@ -97,7 +97,7 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         if !matches!(self.n1s[&n1].stage, Stage::Connecting) {
-            return self.journal.count("stale");
+            return self.log.count("stale");
         }
         if message.result != 0 {
             let reason = refusal("M_CONNECT", message);
@@ -137,7 +137,7 @@ impl Rlite {
             Message::object(Opcode::Start, class::ENROLLMENT, name::ENROLLMENT)
                 .with_value(value(&info))
         };
-        self.say(now, n1, request, dt);
+        self.send_request(now, n1, request, dt);
     }
 
     /// M_START_R of an enrollment.
@@ -149,7 +149,7 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         let Stage::Starting { address: asked } = self.n1s[&n1].stage else {
-            return self.journal.count("stale");
+            return self.log.count("stale");
         };
         if message.result != 0 {
             let reason = refusal("the enrollment", message);
@@ -172,7 +172,7 @@ impl Rlite {
         let policies = self.policies.clone();
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.at = Some(now + STEP_NS);
-            flow.stage = Stage::Joining(Box::new(Learned {
+            flow.stage = Stage::Joining(Box::new(EnrolleeState {
                 address,
                 config,
                 policies,
@@ -204,26 +204,27 @@ impl Rlite {
 
     /// M_WRITE: the enroller tells a policy or a parameter. One that this side does not have is
     /// noticed, and the enrollment goes on.
-    pub(super) fn on_told(&mut self, n1: N1Port, message: &Message) {
+    pub(super) fn on_policy_write(&mut self, n1: N1Port, message: &Message) {
         let peer = self.peer_name(n1);
         let told = component_of(&message.name);
         let text = message.value.as_ref().and_then(|value| value.as_text());
         let (Some((component, what)), Some(text)) = (told, text) else {
-            return self.journal.discard(&peer, "object");
+            return self.log.discard(&peer, "object");
         };
-        let Some(Stage::Joining(learned)) = self.n1s.get_mut(&n1).map(|flow| &mut flow.stage)
-        else {
-            return self.journal.discard(&peer, "policy-of-no-enroller");
+        let Some(Stage::Joining(state)) = self.n1s.get_mut(&n1).map(|flow| &mut flow.stage) else {
+            return self.log.discard(&peer, "policy-of-no-enroller");
         };
         let followed = match what {
-            Told::Policy => learned.policies.set_policy(component, text),
-            Told::Parameter => learned
-                .policies
-                .set_parameter(component, &message.class, text),
+            PolicyObject::Policy => state.policies.set_policy(component, text),
+            PolicyObject::Parameter => {
+                state
+                    .policies
+                    .set_parameter(component, &message.class, text)
+            }
         };
         if let Err(reason) = followed {
             let text = format!("{peer} tells a policy that is not followed: {reason}");
-            self.journal.notice("policy", &text);
+            self.log.notice("policy", &text);
         }
     }
 
@@ -239,34 +240,34 @@ impl Rlite {
             return;
         };
         if !matches!(flow.stage, Stage::Joining(_)) {
-            return self.journal.count("stale");
+            return self.log.count("stale");
         }
-        let Stage::Joining(learned) = core::mem::replace(&mut flow.stage, Stage::Idle) else {
+        let Stage::Joining(state) = core::mem::replace(&mut flow.stage, Stage::Idle) else {
             return;
         };
-        let Learned {
+        let EnrolleeState {
             address,
             config,
             policies,
-        } = *learned;
+        } = *state;
         if self.member.is_none() {
             if let Err(reason) = dt.configure(now, &config) {
                 let reason = format!("the DIF's configuration does not work here: {reason}");
                 let answer = message.answer().with_error(-1, &reason);
-                self.reply(now, n1, answer, dt);
+                self.send_response(now, n1, answer, dt);
                 return self.attempt_failed_for_good(now, n1, &reason, dt);
             }
             self.policies = policies;
             self.become_member(now, address, config, dt);
-            self.reply(now, n1, message.answer(), dt);
+            self.send_response(now, n1, message.answer(), dt);
         } else {
             if self.own_address() != Some(address) {
                 self.change_address(now, address, dt);
             }
-            self.reply(now, n1, message.answer(), dt);
+            self.send_response(now, n1, message.answer(), dt);
         }
         self.neighbour_up(now, n1, dt);
-        self.start_waiting(now, dt);
+        self.connect_idle_flows(now, dt);
     }
 
     /// M_START_R of a further N-1 flow.
@@ -278,7 +279,7 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         if !matches!(self.n1s[&n1].stage, Stage::Adding) {
-            return self.journal.count("stale");
+            return self.log.count("stale");
         }
         if message.result != 0 {
             let reason = refusal("the N-1 flow", message);
@@ -302,7 +303,7 @@ impl Rlite {
     /// Remembers who is behind an N-1 flow.
     pub(super) fn note_lower_difs(difs: Vec<String>) -> Vec<String> {
         let good = difs.into_iter().filter(|dif| is_name(dif));
-        good.take(super::spreading::LOWER_DIFS_MAX).collect()
+        good.take(super::dissemination::LOWER_DIFS_MAX).collect()
     }
 }
 

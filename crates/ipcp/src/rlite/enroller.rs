@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode, Party, Value};
 
-use super::neighbours::{N1, PATIENCE_NS, STEP_NS, Stage, connection};
+use super::dissemination::candidate;
+use super::neighbours::{INITIATOR_WAIT_NS, N1, STEP_NS, Stage, connection};
 use super::objects::{class, name};
-use super::spreading::candidate;
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{Member, Rlite};
 use crate::api::N1Port;
@@ -47,45 +47,45 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         let name = Name::from(message.src.clone()).to_string();
-        if !self.gives_way(n1, &name) {
-            return self.journal.count("connects-crossed");
+        if !self.yields_collision(n1, &name) {
+            return self.log.count("connects-crossed");
         }
         if self.is_duplicate(now, n1, message.invoke_id) {
-            return self.journal.count("connects-duplicated");
+            return self.log.count("connects-duplicated");
         }
         let is_repeated = self
             .n1s
             .get(&n1)
-            .is_some_and(|flow| matches!(flow.stage, Stage::Answering) && flow.peer == name);
+            .is_some_and(|flow| matches!(flow.stage, Stage::Accepting) && flow.peer == name);
         if !is_repeated {
             self.neighbour_down(now, n1, "it connects anew", dt);
         }
-        let refused = self.check_caller(n1, &name);
+        let refused = self.check_initiator(n1, &name);
         let own = self.own.clone();
-        let waits = self.member.is_none() && !self.is_away;
+        let waits = self.member.is_none() && !self.has_left;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
         flow.cdap = connection();
         flow.connect = Some((message.invoke_id, now));
         if flow.cdap.receive(now, message).is_err() {
-            return self.journal.discard(&name, "cdap-state");
+            return self.log.discard(&name, "cdap-state");
         }
         let mut answer = message.answer();
         answer.src = Party::from(Name::of(&own));
         if let Err(reason) = refused {
             flow.stage = Stage::Idle;
             // An IPCP that is no member asks the other side in its turn.
-            flow.at = waits.then_some(now + PATIENCE_NS);
+            flow.at = waits.then_some(now + INITIATOR_WAIT_NS);
             let answer = answer.with_error(-1, &reason);
-            self.reply(now, n1, answer, dt);
+            self.send_response(now, n1, answer, dt);
             let text = format!("M_CONNECT of {name:?} was refused: {reason}");
-            return self.journal.notice("connect", &text);
+            return self.log.notice("connect", &text);
         }
         flow.peer = name;
-        flow.stage = Stage::Answering;
+        flow.stage = Stage::Accepting;
         flow.at = Some(now + STEP_NS);
-        self.reply(now, n1, answer, dt);
+        self.send_response(now, n1, answer, dt);
     }
 
     /// Whether this is the M_CONNECT that was answered a moment ago, duplicated below. One that
@@ -105,19 +105,19 @@ impl Rlite {
     /// Both sides have sent M_CONNECT at once: whether this one drops its own attempt. The one with
     /// the lower name goes on: nothing else is known to both alike, neither who asked for the N-1
     /// flow nor who is a member. One that is none refuses then, and soon asks in its turn.
-    fn gives_way(&self, n1: N1Port, name: &str) -> bool {
+    fn yields_collision(&self, n1: N1Port, name: &str) -> bool {
         let Some(flow) = self.n1s.get(&n1) else {
             return false;
         };
-        let is_asking = matches!(
+        let is_initiating = matches!(
             flow.stage,
             Stage::Connecting | Stage::Starting { .. } | Stage::Joining(_) | Stage::Adding
         );
-        !is_asking || name < self.own.as_str()
+        !is_initiating || name < self.own.as_str()
     }
 
     /// Whether an IPCP of this name may connect over an N-1 flow.
-    fn check_caller(&self, n1: N1Port, name: &str) -> Result<(), String> {
+    fn check_initiator(&self, n1: N1Port, name: &str) -> Result<(), String> {
         if self.member.is_none() {
             return Err(format!("{} is no member of DIF {:?}", self.own, self.dif));
         }
@@ -138,7 +138,7 @@ impl Rlite {
 
     /// A further N-1 flow of a neighbour that begins without M_CONNECT: who is behind it is what
     /// the N-1 DIF says.
-    pub(super) fn take_as_connected(&mut self, now: u64, n1: N1Port) {
+    pub(super) fn accept_without_connect(&mut self, now: u64, n1: N1Port) {
         let Some(flow) = self.n1s.get(&n1) else {
             return;
         };
@@ -155,20 +155,20 @@ impl Rlite {
         connect.version = super::RULES.version;
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.peer = remote;
-            flow.stage = Stage::Answering;
+            flow.stage = Stage::Accepting;
             flow.at = Some(now + STEP_NS);
             let taken = flow.cdap.receive(now, &connect);
             let answered = taken.and_then(|_| flow.cdap.send_answer(now, &connect.answer()));
             if answered.is_err() {
-                self.journal.count("cdap-state");
+                self.log.count("cdap-state");
             }
         }
     }
 
     /// Who has connected over an N-1 flow and may say now what it wants.
-    fn caller(&self, n1: N1Port) -> Option<String> {
+    fn connected_peer(&self, n1: N1Port) -> Option<String> {
         let flow = self.n1s.get(&n1)?;
-        matches!(flow.stage, Stage::Answering).then(|| flow.peer.clone())
+        matches!(flow.stage, Stage::Accepting).then(|| flow.peer.clone())
     }
 
     /// M_START of an enrollment.
@@ -179,8 +179,8 @@ impl Rlite {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(peer) = self.caller(n1) else {
-            return self.journal.count("stale");
+        let Some(peer) = self.connected_peer(n1) else {
+            return self.log.count("stale");
         };
         let Some(info) = value_of::<EnrollmentInfo>(message) else {
             return self.refuse_start(now, n1, message, "M_START has no enrollment value", dt);
@@ -192,7 +192,7 @@ impl Rlite {
             proposed: asked,
             proposals: 0,
         };
-        if let Some(address) = self.keeps_address(&peer, asked) {
+        if let Some(address) = self.retained_address(&peer, asked) {
             assignment.proposed = address;
             return self.admit(now, n1, assignment, dt);
         }
@@ -214,7 +214,7 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         let answer = request.answer().with_error(-1, reason);
-        self.reply(now, n1, answer, dt);
+        self.send_response(now, n1, answer, dt);
         self.attempt_failed(now, n1, reason, dt);
     }
 
@@ -234,7 +234,7 @@ impl Rlite {
             return self.refuse_start(now, n1, &request, reason, dt);
         };
         assignment.proposed = address;
-        if self.ask_about(now, address, dt) {
+        if self.propose_address(now, address, dt) {
             let until = now + self.policies.nack_wait();
             if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.stage = Stage::Assigning(Box::new(assignment));
@@ -257,7 +257,7 @@ impl Rlite {
     }
 
     /// A member objects to an address that this one proposed.
-    pub(super) fn objected(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn on_objection(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) {
         let is_it =
             |flow: &N1| matches!(&flow.stage, Stage::Assigning(it) if it.proposed == address);
         let concerned = self.n1s.iter().filter(|(_, flow)| is_it(flow));
@@ -300,23 +300,23 @@ impl Rlite {
             lower_difs: Rlite::note_lower_difs(info.lower_difs),
         };
         self.set_member(now, &peer, member, None);
-        self.reply(now, n1, request.answer().with_value(value(&answer)), dt);
-        for (component, policy) in self.policies.told_policies() {
+        self.send_response(now, n1, request.answer().with_value(value(&answer)), dt);
+        for (component, policy) in self.policies.announced_policies() {
             let object = format!("/mgmt/{component}/policy");
             let message = Message::object(Opcode::Write, class::POLICY, &object);
-            self.say(now, n1, message.with_value(Value::Text(policy)), dt);
+            self.send_request(now, n1, message.with_value(Value::Text(policy)), dt);
         }
-        for (component, parameter, text) in self.policies.told_parameters() {
+        for (component, parameter, text) in self.policies.announced_parameters() {
             let object = format!("/mgmt/{component}/params");
             let message = Message::object(Opcode::Write, &parameter, &object);
-            self.say(now, n1, message.with_value(Value::Text(text)), dt);
+            self.send_request(now, n1, message.with_value(Value::Text(text)), dt);
         }
         let stop = EnrollmentInfo {
             start_early: Some(true),
             ..EnrollmentInfo::default()
         };
         let message = Message::object(Opcode::Stop, class::ENROLLMENT, name::ENROLLMENT);
-        self.say(now, n1, message.with_value(value(&stop)), dt);
+        self.send_request(now, n1, message.with_value(value(&stop)), dt);
     }
 
     /// M_STOP_R: the other side is a member now.
@@ -328,7 +328,7 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         if !matches!(self.n1s[&n1].stage, Stage::Stopping) {
-            return self.journal.count("stale");
+            return self.log.count("stale");
         }
         if message.result != 0 {
             let reason = format!("it gave up: {}", message.reason);
@@ -340,7 +340,7 @@ impl Rlite {
     /// The other side has said that it is a member, or acts as one.
     pub(super) fn enrollee_is_up(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let message = Message::object(Opcode::Start, class::STATUS, name::STATUS);
-        self.say(now, n1, message, dt);
+        self.send_request(now, n1, message, dt);
         // What it said in an earlier life would stand against what it says in this one.
         let peer = self.n1s[&n1].peer.clone();
         if !self.is_neighbour(&peer) {
@@ -350,7 +350,7 @@ impl Rlite {
         if let Some(member) = self.members.get(&peer) {
             let record = candidate(&peer, member.address, member.lower_difs.clone());
             let others = self.neighbours_but(None);
-            self.tell_members(now, Opcode::Create, &[record], &others, dt);
+            self.send_members(now, Opcode::Create, &[record], &others, dt);
         }
         self.neighbour_up(now, n1, dt);
     }
@@ -363,14 +363,14 @@ impl Rlite {
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(peer) = self.caller(n1) else {
-            return self.journal.count("stale");
+        let Some(peer) = self.connected_peer(n1) else {
+            return self.log.count("stale");
         };
         if !self.is_neighbour(&peer) {
             let reason = format!("{peer} has to enroll: it is no neighbour of {}", self.own);
             return self.refuse_start(now, n1, message, &reason, dt);
         }
-        self.reply(now, n1, message.answer(), dt);
+        self.send_response(now, n1, message.answer(), dt);
         self.neighbour_up(now, n1, dt);
     }
 }

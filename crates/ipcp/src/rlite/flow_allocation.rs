@@ -24,20 +24,22 @@ use super::{RULES, Rlite};
 use crate::api::FlowKey;
 use crate::data_transfer::api::{DataTransfer, Target};
 use crate::interop::MS;
-use crate::interop::flows::{Accepted, Codec, Flow, Habits, Offer, Wish};
+use crate::interop::flow_allocator::{
+    Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer,
+};
 use crate::interop::names::Name;
 
 /// What rlite lays down. Its port-ids and CEP-ids are the lowest free ones of a system, of which
 /// the N-1 flow has the first; invoke ids of A-DATA are of one counter. It has no time for the
 /// answer: ours is longer than a slow application there may need to be asked.
-pub(super) const HABITS: Habits = Habits {
+pub(super) const PROFILE: FlowAllocatorProfile = FlowAllocatorProfile {
     first_port: 1,
     first_invoke_id: 3,
     ends_are_numbered: true,
     answer: 10_000 * MS,
     decision: 120_000 * MS,
     linger: 100 * MS,
-    ends_again: &[],
+    end_repeats: &[],
     rest: 4_000 * MS,
     flows: 16_384,
 };
@@ -128,7 +130,7 @@ impl Rlite {
         check_name(remote).map_err(|error| error.to_string())?;
         let cube = select(&member.config.cubes, &spec)?;
         let (holder, address) = self.choose_holder(remote)?;
-        let wish = Wish {
+        let allocation = Allocation {
             local: local.to_string(),
             remote: remote.to_string(),
             spec,
@@ -136,7 +138,7 @@ impl Rlite {
             member: holder,
             address,
         };
-        self.flows.allocate(now, wish, dt)
+        self.flows.allocate(now, allocation, dt)
     }
 
     /// Which member that holds an application is asked: this one, or any that can be reached.
@@ -190,7 +192,7 @@ impl Rlite {
     pub(super) fn on_own(&mut self, now: u64, bytes: &[u8], dt: &mut dyn DataTransfer) {
         match RULES.decode(bytes) {
             Ok(message) => self.on_a_data(now, None, &message, dt),
-            Err(error) => self.journal.count(error.name()),
+            Err(error) => self.log.count(error.name()),
         }
     }
 
@@ -203,7 +205,7 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         let Some(own) = self.own_address() else {
-            return self.journal.count("a-data-before-enrollment");
+            return self.log.count("a-data-before-enrollment");
         };
         let data = value_of::<AData>(message).filter(|_| message.opcode == Opcode::Write);
         let addresses = data.as_ref().and_then(|data| {
@@ -213,22 +215,22 @@ impl Rlite {
         let (Some((source, destination)), Some(inner)) =
             (addresses, data.and_then(|data| data.message))
         else {
-            return self.journal.discard("a member", "a-data-malformed");
+            return self.log.discard("a member", "a-data-malformed");
         };
         let sender = format!("address {source}");
         if src.unwrap_or(own) != source {
-            return self.journal.discard(&sender, "a-data-forged");
+            return self.log.discard(&sender, "a-data-forged");
         }
         if destination != own {
-            return self.journal.discard(&sender, "a-data-of-another");
+            return self.log.discard(&sender, "a-data-of-another");
         }
         let inner = match RULES.decode(&inner) {
             Ok(inner) => inner,
-            Err(error) => return self.journal.discard(&sender, error.name()),
+            Err(error) => return self.log.discard(&sender, error.name()),
         };
         let done = self.on_flow_message(now, source, &inner, dt);
         if let Err(what) = done {
-            self.journal.discard(&sender, what);
+            self.log.discard(&sender, what);
         }
     }
 
@@ -298,7 +300,7 @@ impl Rlite {
             request,
         };
         if let Some(reason) = refusal {
-            self.journal.count("flows-refused");
+            self.log.count("flows-refused");
             self.flows.refuse(&offer, &reason);
             return Ok(());
         }
@@ -330,12 +332,12 @@ impl Rlite {
             .answer(now, source, message.invoke_id, answer, dt);
         // Nobody waits any more, and the other side must not keep its half. An answer that has come
         // twice says nothing new about a flow that is there.
-        if let Some(port) = accepted.filter(|_| done == Err("answer-unasked"))
+        if let Some(port) = accepted.filter(|_| done == Err("response-unsolicited"))
             && !self.flows.leads_to(source, port)
         {
             let object = flow_name(u64::from(port));
             let end = Message::object(Opcode::Delete, class::FLOW, &object);
-            self.flows.disown(source, end);
+            self.flows.send_stray_end(source, end);
         }
         done
     }

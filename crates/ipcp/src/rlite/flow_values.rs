@@ -52,14 +52,14 @@ pub(super) fn select(cubes: &[QosCube], spec: &FlowSpec) -> Result<QosCube, Stri
 
 /// A specification as rlite writes it.
 pub(super) fn qos_spec(spec: &FlowSpec) -> QosSpec {
-    let wish = |value: u32| (value != 0).then_some(value);
+    let allocation = |value: u32| (value != 0).then_some(value);
     QosSpec {
         avg_bandwidth: Some(spec.avg_bandwidth_bps),
         partial_delivery: Some(!spec.msg_boundaries),
         in_order: Some(spec.in_order),
         max_sdu_gap: Some(i32::try_from(spec.max_sdu_gap).unwrap_or(-1)),
-        delay: wish(spec.max_delay_us),
-        jitter: wish(spec.max_jitter_us),
+        delay: allocation(spec.max_delay_us),
+        jitter: allocation(spec.max_jitter_us),
         ..QosSpec::default()
     }
 }

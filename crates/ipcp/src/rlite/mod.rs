@@ -20,20 +20,20 @@
 //! and is begun anew, and every 30 s each member tells again what it says of itself.
 
 mod addresses;
-mod enrollment;
+mod detaching;
+mod dissemination;
+mod enrollee;
+mod enroller;
 mod flow_allocation;
 mod flow_values;
 pub mod fuzz;
-mod joining;
 mod neighbours;
 mod objects;
-mod parting;
 mod policies;
+mod rib_access;
+mod rib_updates;
 mod routes;
 mod session;
-mod spreading;
-mod tables;
-mod tools;
 mod values;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,16 +47,16 @@ use carina_wire::{FlowSpec, check_name};
 use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig};
 use crate::data_transfer::api::{DataTransfer, Owner, TransferEvent};
+use crate::event_log::EventLog;
 use crate::interop::MS;
 use crate::interop::directory::{self, Directory};
-use crate::interop::flows::Flows;
-use crate::interop::journal::Journal;
-use crate::interop::links::{self, Links, Reach};
+use crate::interop::flow_allocator::FlowAllocator;
+use crate::interop::link_state::{self, LinkState, ReachableMember};
 use crate::layer::LayerManagement;
-use crate::layer_management::random::Random;
 use crate::policy::Catalogue;
+use crate::random::Random;
 use flow_allocation::RliteFlows;
-use neighbours::{N1, Seek};
+use neighbours::{N1, WantedN1};
 use policies::Policies;
 pub(crate) use policies::describe;
 
@@ -88,35 +88,35 @@ pub(crate) struct Rlite {
     dif: String,
     given: Option<DifConfig>,
     /// Data transfer has it, though this IPCP is no member yet.
-    is_prepared: bool,
+    is_configured: bool,
     random: Random,
-    journal: Journal,
+    log: EventLog,
     policies: Policies,
     member: Option<Membership>,
     n1s: BTreeMap<N1Port, N1>,
     /// N-1 flows that were there and are wanted again, by N-1 DIF and name.
-    seeks: BTreeMap<(String, String), Seek>,
+    wanted_n1s: BTreeMap<(String, String), WantedN1>,
     /// It left the DIF and has not been told to come back.
-    is_away: bool,
-    links: Links,
+    has_left: bool,
+    links: LinkState,
     /// Members by name: the address book of the DIF, without this one.
     members: BTreeMap<String, Member>,
     /// Addresses of these that were replaced lately, and when.
     outdated: BTreeMap<String, Vec<(u64, u64)>>,
     /// Addresses that were given out, and who did. See `addresses`.
-    given_out: BTreeMap<u64, String>,
+    allocated_addresses: BTreeMap<u64, String>,
     directory: Directory<String>,
-    flows: Flows<RliteFlows>,
+    flows: FlowAllocator<RliteFlows>,
     /// Messages of this member to itself.
     own_messages: VecDeque<Vec<u8>>,
     /// Routes as data transfer has them.
-    routes: Vec<Reach>,
+    routes: Vec<ReachableMember>,
     /// Addresses that they lead to.
     reachable: BTreeSet<u64>,
     are_routes_stale: bool,
     routes_at: u64,
     /// N-1 flows of neighbours as data transfer has them.
-    reached: BTreeMap<u64, Vec<N1Port>>,
+    neighbour_ports: BTreeMap<u64, Vec<N1Port>>,
     housekeeping_at: u64,
     /// Refreshments so far.
     rounds: usize,
@@ -156,29 +156,29 @@ impl Rlite {
             hold: HOLD_NS,
         };
         Ok(Rlite {
-            links: Links::new(&config.name, link_limits(&policies)),
+            links: LinkState::new(&config.name, link_limits(&policies)),
             directory: Directory::new(config.name.clone(), limits),
-            flows: Flows::new(RliteFlows::new(&config.name), flow_allocation::HABITS),
+            flows: FlowAllocator::new(RliteFlows::new(&config.name), flow_allocation::PROFILE),
             own: config.name,
             dif: config.dif,
             given: config.dif_config,
-            is_prepared: false,
+            is_configured: false,
             random: Random::new(seed),
-            journal: Journal::default(),
+            log: EventLog::default(),
             policies,
             member: None,
             n1s: BTreeMap::new(),
-            seeks: BTreeMap::new(),
-            is_away: false,
+            wanted_n1s: BTreeMap::new(),
+            has_left: false,
             members: BTreeMap::new(),
             outdated: BTreeMap::new(),
-            given_out: BTreeMap::new(),
+            allocated_addresses: BTreeMap::new(),
             own_messages: VecDeque::new(),
             routes: Vec::new(),
             reachable: BTreeSet::new(),
             are_routes_stale: false,
             routes_at: 0,
-            reached: BTreeMap::new(),
+            neighbour_ports: BTreeMap::new(),
             housekeeping_at: 0,
             rounds: 0,
             refresh_at: 0,
@@ -198,17 +198,17 @@ impl Rlite {
 
     fn bootstrap(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         if self.member.is_some() {
-            self.journal
+            self.log
                 .notice("bootstrap", "this IPCP is a member already");
             return;
         }
         let config = self.template();
         if let Err(reason) = dt.configure(now, &config) {
-            self.journal.tell(Event::Left { reason });
+            self.log.push(Event::Left { reason });
             return;
         }
         self.become_member(now, ADDRESS_OF_NEW, config, dt);
-        self.start_waiting(now, dt);
+        self.connect_idle_flows(now, dt);
     }
 
     /// Takes up membership; data transfer is configured already.
@@ -229,7 +229,7 @@ impl Rlite {
             config: config.clone(),
         });
         let address = Address(address);
-        self.journal.tell(Event::Enrolled { address, config });
+        self.log.push(Event::Enrolled { address, config });
     }
 
     /// This member has this address from here on.
@@ -256,9 +256,9 @@ impl Rlite {
 
     /// Everything that follows from what has just happened: messages about flows, messages to this
     /// member itself, routes, what can be reached.
-    fn settle(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        self.renew_reached(now, dt);
-        self.renew_routes(now, dt);
+    fn process_pending(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.update_neighbours(now, dt);
+        self.update_routes(now, dt);
         // Each round answers the messages of the one before; a conversation of this member with
         // itself ends, and what is left waits for the next call.
         for _ in 0..64 {
@@ -269,17 +269,17 @@ impl Rlite {
             self.on_own(now, &message, dt);
         }
         while let Some(event) = self.flows.poll_event() {
-            self.journal.tell(event);
+            self.log.push(event);
         }
         self.directory_changes();
-        self.due = self.earliest();
+        self.due = self.next_deadline();
     }
 
     /// The earliest deadline of any component.
-    fn earliest(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<u64> {
         let always = [
             self.neighbours_due(),
-            self.seeks_due(),
+            self.wanted_n1s_due(),
             // A conversation of this member with itself goes on at once.
             (!self.own_messages.is_empty()).then_some(0),
             self.are_routes_stale.then_some(self.routes_at),
@@ -295,10 +295,10 @@ impl Rlite {
     }
 
     /// Every 10 s: what is too old is forgotten, and addresses are compared.
-    fn keep_house(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn housekeeping(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         for (from, to) in self.links.expire(now) {
             let text = alloc::format!("the lower flow of {from} to {to} was not renewed");
-            self.journal.notice("aged", &text);
+            self.log.notice("aged", &text);
         }
         self.forget_requests(now);
         self.resolve_conflict(now, dt);
@@ -306,14 +306,14 @@ impl Rlite {
 }
 
 /// Bounds of the lower flows under these policies.
-fn link_limits(policies: &Policies) -> links::Limits {
+fn link_limits(policies: &Policies) -> link_state::Limits {
     let age_max = policies.age_max();
-    links::Limits {
+    link_state::Limits {
         entries: ENTRIES_MAX,
         age_max,
         renew: age_max / 10 * 3,
         hold: HOLD_NS,
-        reborn: 30_000 * MS,
+        restart: 30_000 * MS,
         needs_both: true,
     }
 }
@@ -324,8 +324,8 @@ impl LayerManagement for Rlite {
             Command::Bootstrap => self.bootstrap(now, dt),
             Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
-            Command::Enroll { n1 } => self.enroll_by(now, n1, dt),
-            Command::GiveUpN1 { n1, reason } => self.give_up_n1(now, n1, &reason, dt),
+            Command::Enroll { n1 } => self.enroll_through(now, n1, dt),
+            Command::GiveUpN1 { n1, reason } => self.detach_n1(now, n1, &reason, dt),
             // Nobody else reads the RIB.
             Command::N1Difs { .. } => {}
             Command::Leave => self.leave(now, "it was told to leave", dt),
@@ -338,7 +338,7 @@ impl LayerManagement for Rlite {
             }
             Command::Rib { id, member, op } => self.rib_command(now, id, member, op, dt),
         }
-        self.settle(now, dt);
+        self.process_pending(now, dt);
     }
 
     fn allocate(
@@ -350,7 +350,7 @@ impl LayerManagement for Rlite {
         dt: &mut dyn DataTransfer,
     ) -> Result<FlowKey, String> {
         let key = self.allocate_flow(now, local, remote, spec, dt);
-        self.settle(now, dt);
+        self.process_pending(now, dt);
         key
     }
 
@@ -363,7 +363,7 @@ impl LayerManagement for Rlite {
                 owner: Owner::Flow(flow),
                 reason,
             } => {
-                self.journal.count("flows-failed");
+                self.log.count("flows-failed");
                 self.flows.failed(now, flow, &reason, dt);
             }
             // Sequence numbers end, and rlite has no way to go on with another connection.
@@ -375,9 +375,9 @@ impl LayerManagement for Rlite {
             }
             TransferEvent::Drained { flow } => self.flows.drained(now, flow, dt),
             TransferEvent::Stuck { n1 } => {
-                self.lose_neighbour(now, n1, "the N-1 flow takes no PDUs", dt);
+                self.drop_neighbour(now, n1, "the N-1 flow takes no PDUs", dt);
             }
-            TransferEvent::Notice { text } => self.journal.tell(Event::Notice { text }),
+            TransferEvent::Notice { text } => self.log.push(Event::Notice { text }),
             // This dialect has no management channels.
             TransferEvent::Channel { .. }
             | TransferEvent::Failed {
@@ -386,27 +386,27 @@ impl LayerManagement for Rlite {
             }
             | TransferEvent::Rollover {
                 owner: Owner::Channel(_),
-            } => self.journal.count("channel-of-nobody"),
+            } => self.log.count("channel-unexpected"),
         }
-        self.settle(now, dt);
+        self.process_pending(now, dt);
     }
 
     fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         self.neighbours_timeout(now, dt);
-        self.seeks_timeout(now);
+        self.wanted_n1s_timeout(now);
         if self.member.is_some() {
             self.flows.handle_timeout(now, dt);
             if self.housekeeping_at <= now {
                 self.housekeeping_at = now + HOUSEKEEPING_NS;
                 self.forget_outdated(now);
-                self.keep_house(now, dt);
+                self.housekeeping(now, dt);
             }
             if self.refresh_at <= now {
                 self.refresh_at = now + REFRESH_NS;
                 self.refresh(now, dt);
             }
         }
-        self.settle(now, dt);
+        self.process_pending(now, dt);
     }
 
     fn poll_timeout(&self) -> Option<u64> {
@@ -414,7 +414,7 @@ impl LayerManagement for Rlite {
     }
 
     fn poll_event(&mut self) -> Option<Event> {
-        self.journal.poll()
+        self.log.poll()
     }
 
     fn address(&self) -> Option<Address> {

@@ -36,8 +36,8 @@ use alloc::vec::Vec;
 use carina_cdap::{Connection, Limits, Message, Opcode};
 use carina_wire::dif::Address;
 
-use super::enrollment::Assignment;
-use super::joining::Learned;
+use super::enrollee::EnrolleeState;
+use super::enroller::Assignment;
 use super::objects::{class, name};
 use super::{ADDRESS_OF_NEW, Member, RULES, Rlite};
 use crate::api::{Event, N1Port, N1Properties};
@@ -45,7 +45,7 @@ use crate::data_transfer::api::DataTransfer;
 use crate::interop::MS;
 
 /// rlite says nothing to PDUs that it does not understand.
-const NOBODY_ANSWERS: &str = "no answer to M_CONNECT: nobody is there, or its PDUs have other \
+const NO_ANSWER: &str = "no answer to M_CONNECT: nobody is there, or its PDUs have other \
      field widths (`widths`) or another checksum (policy of `pci-checksum`) than those that this \
      IPCP was given";
 
@@ -60,14 +60,14 @@ const UNANSWERED_MAX: u32 = 3;
 
 /// How long a side that did not ask for the N-1 flow waits for the other side's M_CONNECT before
 /// it sends its own.
-pub(super) const PATIENCE_NS: u64 = 500 * MS;
+pub(super) const INITIATOR_WAIT_NS: u64 = 500 * MS;
 
 /// Pauses before an attempt is repeated.
 const RETRY_FIRST_NS: u64 = 2_000 * MS;
 const RETRY_MAX_NS: u64 = 30_000 * MS;
 
 /// N-1 flows that are wanted again at most.
-const SEEKS_MAX: usize = 256;
+const WANTED_N1S_MAX: usize = 256;
 
 /// An N-1 flow.
 pub(super) struct N1 {
@@ -88,7 +88,7 @@ pub(super) struct N1 {
     pub(super) heard: u64,
     retry_ns: u64,
     /// That attempts fail has been told.
-    is_told: bool,
+    failure_reported: bool,
 }
 
 /// How far an N-1 flow is.
@@ -99,8 +99,8 @@ pub(super) enum Stage {
         address: u64,
     },
     Adding,
-    Joining(Box<Learned>),
-    Answering,
+    Joining(Box<EnrolleeState>),
+    Accepting,
     Assigning(Box<Assignment>),
     Stopping,
     Up,
@@ -109,7 +109,7 @@ pub(super) enum Stage {
 }
 
 /// An N-1 flow that is wanted again.
-pub(super) struct Seek {
+pub(super) struct WantedN1 {
     at: u64,
     pause: u64,
 }
@@ -128,7 +128,7 @@ impl N1 {
             unanswered: 0,
             heard: 0,
             retry_ns: RETRY_FIRST_NS,
-            is_told: false,
+            failure_reported: false,
         }
     }
 
@@ -141,9 +141,9 @@ impl N1 {
     pub(super) fn stage_name(&self) -> &'static str {
         match self.stage {
             Stage::Idle => "idle",
-            Stage::Connecting => "asking",
+            Stage::Connecting => "connecting",
             Stage::Starting { .. } | Stage::Joining(_) | Stage::Adding => "joining",
-            Stage::Answering => "answering",
+            Stage::Accepting => "accepting",
             Stage::Assigning(_) | Stage::Stopping => "admitting",
             Stage::Up => "up",
             Stage::Leaving => "leaving",
@@ -176,14 +176,14 @@ impl Rlite {
             dt.set_address(Address(ADDRESS_OF_NEW));
         }
         dt.add_n1(n1, &props);
-        self.seeks
+        self.wanted_n1s
             .remove(&(props.dif.clone(), props.remote.clone()));
         let is_initiator = props.is_initiator;
         self.n1s.insert(n1, N1::new(props));
         if is_initiator {
             self.connect(now, n1, dt);
-        } else if self.member.is_none() && !self.is_away {
-            self.wait(n1, now + PATIENCE_NS);
+        } else if self.member.is_none() && !self.has_left {
+            self.wait(n1, now + INITIATOR_WAIT_NS);
         }
     }
 
@@ -202,26 +202,26 @@ impl Rlite {
         let is_wanted = !matches!(flow.stage, Stage::Leaving);
         if is_attempt && self.member.is_none() {
             let reason = reason.clone();
-            self.journal.tell(Event::EnrollFailed { n1, reason });
+            self.log.push(Event::EnrollFailed { n1, reason });
         }
         self.neighbour_down(now, n1, &reason, dt);
         if let Some(gone) = self.n1s.remove(&n1)
             && is_wanted
         {
-            self.seek(now, &gone.props);
+            self.want_n1(now, &gone.props);
         }
         dt.remove_n1(now, n1);
     }
 
     /// The order to enroll through this flow.
-    pub(super) fn enroll_by(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        self.is_away = false;
+    pub(super) fn enroll_through(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        self.has_left = false;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             let reason = "there is no such N-1 flow".to_string();
-            self.journal.tell(Event::EnrollFailed { n1, reason });
+            self.log.push(Event::EnrollFailed { n1, reason });
             return;
         };
-        flow.is_told = false;
+        flow.failure_reported = false;
         flow.retry_ns = RETRY_FIRST_NS;
         // An attempt that is under way goes on.
         if matches!(flow.stage, Stage::Idle) {
@@ -230,7 +230,7 @@ impl Rlite {
     }
 
     /// Attempts on all N-1 flows that this side asked for: it is a member now.
-    pub(super) fn start_waiting(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn connect_idle_flows(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let idle = |flow: &N1| matches!(flow.stage, Stage::Idle) && flow.props.is_initiator;
         let waiting = self.n1s.iter().filter(|(_, flow)| idle(flow));
         let waiting: Vec<N1Port> = waiting.map(|(n1, _)| *n1).collect();
@@ -277,21 +277,21 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         self.neighbour_down(now, n1, reason, dt);
-        self.journal.count("enrollments-failed");
+        self.log.count("enrollments-failed");
         let is_member = self.member.is_some();
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        let was_answering = matches!(
+        let was_accepting = matches!(
             flow.stage,
-            Stage::Answering | Stage::Assigning(_) | Stage::Stopping
+            Stage::Accepting | Stage::Assigning(_) | Stage::Stopping
         );
         flow.stage = Stage::Idle;
         flow.cdap = connection();
         flow.at = None;
-        if was_answering {
+        if was_accepting {
             let text = format!("{} was not enrolled: {reason}", flow.peer);
-            self.journal.notice("enroll", &text);
+            self.log.notice("enroll", &text);
             if !flow.props.is_initiator {
                 // Whoever asked for the N-1 flow sees to it that it leads to a neighbour.
                 return;
@@ -299,14 +299,14 @@ impl Rlite {
         } else if is_member {
             let remote = flow.props.remote.clone();
             let text = format!("no neighbour at {remote:?}: {reason}");
-            self.journal.notice(&remote, &text);
+            self.log.notice(&remote, &text);
         } else if is_final {
-            flow.is_told = true;
+            flow.failure_reported = true;
             let reason = reason.to_string();
-            self.journal.tell(Event::EnrollRefused { n1, reason });
-        } else if !core::mem::replace(&mut flow.is_told, true) {
+            self.log.push(Event::EnrollRefused { n1, reason });
+        } else if !core::mem::replace(&mut flow.failure_reported, true) {
             let reason = reason.to_string();
-            self.journal.tell(Event::EnrollFailed { n1, reason });
+            self.log.push(Event::EnrollFailed { n1, reason });
         }
         let pause = self.random.about(flow.retry_ns);
         flow.retry_ns = (flow.retry_ns * 2).min(RETRY_MAX_NS);
@@ -323,7 +323,7 @@ impl Rlite {
         flow.at = Some(now + interval);
         flow.missed = 0;
         flow.retry_ns = RETRY_FIRST_NS;
-        flow.is_told = false;
+        flow.failure_reported = false;
         let (peer, cost, src) = (flow.peer.clone(), flow.props.cost, flow.src);
         if self.address_of(&peer).is_none() && self.check_free(src) {
             // Until it has told its record.
@@ -334,17 +334,17 @@ impl Rlite {
             self.set_member(now, &peer, member, None);
         }
         let address = Address(self.address_of(&peer).unwrap_or_default());
-        self.journal.tell(Event::NeighbourUp {
+        self.log.push(Event::NeighbourUp {
             name: peer.clone(),
             address,
             n1,
         });
         // Data transfer knows the neighbour before anything is sent to its address.
-        self.renew_reached(now, dt);
+        self.update_neighbours(now, dt);
         self.report_link(now, &peer, Some(cost), dt);
         let flows = self.n1s.values();
         if flows.filter(|flow| flow.neighbour() == Some(&peer)).count() == 1 {
-            self.tell_everything(now, n1, dt);
+            self.send_full_rib(now, n1, dt);
         }
     }
 
@@ -366,7 +366,7 @@ impl Rlite {
         flow.cdap = connection();
         flow.at = None;
         let peer = flow.peer.clone();
-        self.journal.tell(Event::NeighbourDown {
+        self.log.push(Event::NeighbourDown {
             name: peer.clone(),
             n1,
             reason: reason.to_string(),
@@ -417,59 +417,59 @@ impl Rlite {
             Stage::Idle => self.connect(now, n1, dt),
             Stage::Up if flow.missed >= MISSED_MAX => {
                 let reason = "it answered none of the last three keep-alives";
-                self.lose_neighbour(now, n1, reason, dt);
+                self.drop_neighbour(now, n1, reason, dt);
             }
             Stage::Up => {
                 flow.missed += 1;
                 flow.at = Some(now + interval);
                 let message = Message::object(Opcode::Read, class::KEEPALIVE, name::KEEPALIVE);
-                self.say(now, n1, message, dt);
+                self.send_request(now, n1, message, dt);
             }
             Stage::Leaving => {
                 let reason = "the two at its ends have parted".to_string();
-                self.journal.tell(Event::DropN1 { n1, reason });
+                self.log.push(Event::DropN1 { n1, reason });
             }
             Stage::Assigning(_) => self.assignment_timeout(now, n1, dt),
             Stage::Connecting => {
                 flow.unanswered += 1;
                 if flow.unanswered >= UNANSWERED_MAX && flow.props.is_initiator {
                     // Its other end may be gone, and nobody say so.
-                    self.lose_neighbour(now, n1, "nobody answers at its other end", dt);
+                    self.drop_neighbour(now, n1, "nobody answers at its other end", dt);
                 } else {
-                    self.attempt_failed(now, n1, NOBODY_ANSWERS, dt);
+                    self.attempt_failed(now, n1, NO_ANSWER, dt);
                 }
             }
             Stage::Starting { .. } | Stage::Adding => {
                 self.attempt_failed(now, n1, "no answer to M_START", dt);
             }
             Stage::Joining(_) => self.attempt_failed(now, n1, "no M_STOP came", dt),
-            Stage::Answering => self.attempt_failed(now, n1, "no M_START came", dt),
+            Stage::Accepting => self.attempt_failed(now, n1, "no M_START came", dt),
             Stage::Stopping => self.attempt_failed(now, n1, "no answer to M_STOP", dt),
         }
     }
 
     /// An N-1 flow that this side asked for is gone: the binder is asked for another.
-    pub(super) fn seek(&mut self, now: u64, props: &N1Properties) {
-        let is_wanted = props.is_initiator && !self.is_away && !props.remote.is_empty();
-        if is_wanted && self.seeks.len() < SEEKS_MAX {
+    pub(super) fn want_n1(&mut self, now: u64, props: &N1Properties) {
+        let is_wanted = props.is_initiator && !self.has_left && !props.remote.is_empty();
+        if is_wanted && self.wanted_n1s.len() < WANTED_N1S_MAX {
             let key = (props.dif.clone(), props.remote.clone());
-            self.seeks.entry(key).or_insert(Seek {
+            self.wanted_n1s.entry(key).or_insert(WantedN1 {
                 at: now + RETRY_FIRST_NS,
                 pause: RETRY_FIRST_NS,
             });
         }
     }
 
-    pub(super) fn seeks_due(&self) -> Option<u64> {
-        self.seeks.values().map(|seek| seek.at).min()
+    pub(super) fn wanted_n1s_due(&self) -> Option<u64> {
+        self.wanted_n1s.values().map(|seek| seek.at).min()
     }
 
-    pub(super) fn seeks_timeout(&mut self, now: u64) {
-        for ((dif, remote), seek) in &mut self.seeks {
+    pub(super) fn wanted_n1s_timeout(&mut self, now: u64) {
+        for ((dif, remote), seek) in &mut self.wanted_n1s {
             if seek.at <= now {
                 seek.pause = (seek.pause * 2).min(RETRY_MAX_NS);
                 seek.at = now + self.random.about(seek.pause);
-                self.journal.tell(Event::NeedN1 {
+                self.log.push(Event::NeedN1 {
                     dif: dif.clone(),
                     remote: remote.clone(),
                 });

@@ -32,18 +32,18 @@ pub(super) mod class {
 
 /// A component whose policy or parameters an enroller tells, from the name of the object that it
 /// writes: `/mgmt/COMPONENT/policy` or `/mgmt/COMPONENT/params`.
-pub(super) fn component_of(name: &str) -> Option<(&str, Told)> {
+pub(super) fn component_of(name: &str) -> Option<(&str, PolicyObject)> {
     let (component, what) = name.strip_prefix("/mgmt/")?.split_once('/')?;
     match what {
-        "policy" => Some((component, Told::Policy)),
-        "params" => Some((component, Told::Parameter)),
+        "policy" => Some((component, PolicyObject::Policy)),
+        "params" => Some((component, PolicyObject::Parameter)),
         _ => None,
     }
 }
 
 /// What is told of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum PolicyObject {
     Policy,
     Parameter,
 }

@@ -168,7 +168,7 @@ impl Policies {
     }
 
     /// What an enroller tells: component and policy of each.
-    pub(super) fn told_policies(&self) -> Vec<(&'static str, String)> {
+    pub(super) fn announced_policies(&self) -> Vec<(&'static str, String)> {
         let all = COMPONENTS.iter().filter_map(|component| {
             let spec = self.chosen.get(component.theirs)?;
             Some((component.theirs, spec.name.clone()))
@@ -177,7 +177,7 @@ impl Policies {
     }
 
     /// What an enroller tells further: component, parameter and value of those that are set.
-    pub(super) fn told_parameters(&self) -> Vec<(&'static str, String, String)> {
+    pub(super) fn announced_parameters(&self) -> Vec<(&'static str, String, String)> {
         let of = |component: &Component| {
             let spec = self.chosen.get(component.theirs)?;
             let params = spec.params.iter();

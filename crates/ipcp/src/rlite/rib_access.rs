@@ -8,20 +8,20 @@ use alloc::vec::Vec;
 use carina_cdap::Opcode;
 use carina_wire::dif::Address;
 
-use super::spreading::directory_entry;
+use super::dissemination::directory_entry;
 use super::{ADDRESS_OF_NEW, Rlite};
 use crate::api::{Event, RibObject, RibOp, Scalar};
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::show::{Neighbour, Shown};
+use crate::interop::rib_view::{Neighbour, RibView};
 use crate::rib_view::passing;
 
 impl Rlite {
     /// Leaves the DIF: flows end, registrations and lower flows are taken back, neighbours are
     /// released.
     pub(super) fn leave(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
-        self.is_away = true;
-        self.seeks.clear();
+        self.has_left = true;
+        self.wanted_n1s.clear();
         if self.member.is_none() {
             return;
         }
@@ -37,7 +37,7 @@ impl Rlite {
             .iter()
             .map(|(app, seq)| directory_entry(app, &self.own, *seq))
             .collect();
-        self.tell_directory(now, Opcode::Delete, &entries, &to, dt);
+        self.send_directory(now, Opcode::Delete, &entries, &to, dt);
         self.release_all(now, reason, dt);
         // It forgets everything but what is registered here, whose next versions are later ones.
         self.directory.clear();
@@ -46,15 +46,15 @@ impl Rlite {
             self.directory.register(&app);
         }
         self.members.clear();
-        self.given_out.clear();
+        self.allocated_addresses.clear();
         let own = self.own.clone();
         self.links.clear(&own);
         self.member = None;
         self.are_routes_stale = true;
-        self.renew_reached(now, dt);
+        self.update_neighbours(now, dt);
         dt.set_address(Address(ADDRESS_OF_NEW));
         let reason = reason.to_string();
-        self.journal.tell(Event::Left { reason });
+        self.log.push(Event::Left { reason });
     }
 
     /// rlite has no message that makes another member leave.
@@ -62,9 +62,9 @@ impl Rlite {
         let text = format!(
             "{member:?} cannot be told to leave: members of an rlite DIF have no such message"
         );
-        self.journal.notice("expel", &text);
+        self.log.notice("expel", &text);
         let result = Err(text);
-        self.journal.tell(Event::Answer { id, result });
+        self.log.push(Event::Answer { id, result });
     }
 
     /// Reads or writes this member's RIB.
@@ -97,7 +97,7 @@ impl Rlite {
                 member.unwrap_or_default()
             ))
         };
-        self.journal.tell(Event::Answer { id, result });
+        self.log.push(Event::Answer { id, result });
     }
 
     /// The objects at `path` and down to `scope` levels below it.
@@ -111,7 +111,7 @@ impl Rlite {
         scope: u32,
         dt: &dyn DataTransfer,
     ) -> Result<Vec<RibObject>, String> {
-        let mut shown = Shown::new();
+        let mut shown = RibView::new();
         let member = self.member.as_ref();
         let member = member.map(|member| (member.address, &member.config));
         shown.dif(&self.dif, &self.own, "rlite", member, dt.max_pdu());
@@ -154,11 +154,11 @@ impl Rlite {
         for (_, flow) in self.flows.iter() {
             shown.flow(flow);
         }
-        shown.counters(&self.journal);
+        shown.counters(&self.log);
         shown.within(path, scope, dt)
     }
 
-    fn show_neighbours(&self, now: u64, shown: &mut Shown) {
+    fn show_neighbours(&self, now: u64, shown: &mut RibView) {
         let mut neighbours: BTreeMap<&str, Neighbour> = BTreeMap::new();
         for (n1, flow) in &self.n1s {
             let Some(name) = flow.neighbour() else {

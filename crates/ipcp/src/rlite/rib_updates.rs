@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 use carina_wire::check_name;
 
+use super::dissemination::directory_entry;
 use super::neighbours::Stage;
 use super::objects::{class, name};
-use super::spreading::directory_entry;
 use super::values::{
     Candidate, Candidates, DirectoryEntries, DirectoryEntry, ENTRIES_MAX, LowerFlow, LowerFlows,
     is_name, value_of,
@@ -18,7 +18,7 @@ use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::MS;
 use crate::interop::directory;
-use crate::interop::links::{Key, Report, Verdict};
+use crate::interop::link_state::{Key, LinkReport, MergeOutcome};
 use crate::interop::names::Name;
 
 impl Rlite {
@@ -36,7 +36,7 @@ impl Rlite {
         }
         if self.n1s[&n1].neighbour().is_none() {
             let peer = self.peer_name(n1);
-            return self.journal.discard(&peer, "entries-of-no-neighbour");
+            return self.log.discard(&peer, "entries-of-no-neighbour");
         }
         match (message.name.as_str(), message.class.as_str()) {
             (name::ROUTING, class::ROUTING) => self.on_links(now, n1, message, dt),
@@ -44,11 +44,11 @@ impl Rlite {
             (name::DIRECTORY, class::DIRECTORY) => self.on_directory(now, n1, message, dt),
             (name::ADDRESSES, class::ADDRESSES) => self.on_addresses(now, n1, message, dt),
             (name::ADDRESSES, class::ADDRESS_WANTED) => {
-                self.on_address_wanted(now, n1, message, dt);
+                self.on_address_request(now, n1, message, dt);
             }
             _ => {
                 let peer = self.peer_name(n1);
-                self.journal.discard(&peer, "object");
+                self.log.discard(&peer, "object");
             }
         }
     }
@@ -58,12 +58,12 @@ impl Rlite {
         let list = value_of::<LowerFlows>(message);
         let Some(LowerFlows { entries }) = list.filter(|list| list.entries.len() <= ENTRIES_MAX)
         else {
-            return self.journal.discard(&peer, "lower-flows-malformed");
+            return self.log.discard(&peer, "lower-flows-malformed");
         };
         let (mut news, mut corrected) = (Vec::new(), Vec::new());
         for entry in entries {
             let Some((key, mut report)) = link_of(entry) else {
-                self.journal.discard(&peer, "lower-flow-malformed");
+                self.log.discard(&peer, "lower-flow-malformed");
                 continue;
             };
             let is_end = message.opcode == Opcode::Delete;
@@ -75,19 +75,19 @@ impl Rlite {
                 continue;
             }
             if key.0 == peer {
-                self.links.forgive(&key);
+                self.links.forget_end(&key);
             }
             match self.links.insert(now, key.clone(), report) {
-                Verdict::New => news.push(key),
-                Verdict::Corrected => corrected.push(key),
-                Verdict::Full => self.journal.discard(&peer, "lower-flows-too-many"),
-                Verdict::Same | Verdict::Old => {}
+                MergeOutcome::New => news.push(key),
+                MergeOutcome::Corrected => corrected.push(key),
+                MergeOutcome::Full => self.log.discard(&peer, "lower-flows-too-many"),
+                MergeOutcome::Same | MergeOutcome::Old => {}
             }
         }
         let onward = self.neighbours_but(Some(n1));
-        self.tell_links(now, &news, &onward, dt);
+        self.send_links(now, &news, &onward, dt);
         let all = self.neighbours_but(None);
-        self.tell_links(now, &corrected, &all, dt);
+        self.send_links(now, &corrected, &all, dt);
     }
 
     fn on_members(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
@@ -95,12 +95,12 @@ impl Rlite {
         let list = value_of::<Candidates>(message);
         let Some(Candidates { entries }) = list.filter(|list| list.entries.len() <= ENTRIES_MAX)
         else {
-            return self.journal.discard(&peer, "members-malformed");
+            return self.log.discard(&peer, "members-malformed");
         };
         let mut news: Vec<Candidate> = Vec::new();
         for entry in entries {
             let Some((name, member)) = member_of(entry.clone()) else {
-                self.journal.discard(&peer, "member-malformed");
+                self.log.discard(&peer, "member-malformed");
                 continue;
             };
             // Each member speaks for itself, as far as it can be heard.
@@ -116,7 +116,7 @@ impl Rlite {
             }
         }
         let onward = self.neighbours_but(Some(n1));
-        self.tell_members(now, message.opcode, &news, &onward, dt);
+        self.send_members(now, message.opcode, &news, &onward, dt);
     }
 
     fn on_directory(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
@@ -124,13 +124,13 @@ impl Rlite {
         let list = value_of::<DirectoryEntries>(message);
         let list = list.filter(|list| list.entries.len() <= ENTRIES_MAX);
         let Some(DirectoryEntries { entries }) = list else {
-            return self.journal.discard(&peer, "directory-malformed");
+            return self.log.discard(&peer, "directory-malformed");
         };
         let mut news: Vec<DirectoryEntry> = Vec::new();
         let mut corrected: Vec<String> = Vec::new();
         for entry in entries {
             let Some((app, holder, seq)) = registration_of(entry.clone()) else {
-                self.journal.discard(&peer, "directory-entry-malformed");
+                self.log.discard(&peer, "directory-entry-malformed");
                 continue;
             };
             if message.opcode == Opcode::Delete {
@@ -140,24 +140,24 @@ impl Rlite {
                 continue;
             }
             if holder == peer {
-                self.directory.forgive(&app, &holder);
+                self.directory.forget_end(&app, &holder);
             }
             match self.directory.insert(now, &app, holder, seq) {
-                directory::Verdict::New => news.push(entry),
-                directory::Verdict::Corrected => corrected.push(app),
-                directory::Verdict::Full => self.journal.discard(&peer, "directory-full"),
-                directory::Verdict::Same | directory::Verdict::Old => {}
+                directory::MergeOutcome::New => news.push(entry),
+                directory::MergeOutcome::Corrected => corrected.push(app),
+                directory::MergeOutcome::Full => self.log.discard(&peer, "directory-full"),
+                directory::MergeOutcome::Same | directory::MergeOutcome::Old => {}
             }
         }
         let onward = self.neighbours_but(Some(n1));
-        self.tell_directory(now, message.opcode, &news, &onward, dt);
+        self.send_directory(now, message.opcode, &news, &onward, dt);
         for app in corrected {
-            self.tell_registration(now, &app, dt);
+            self.send_registration(now, &app, dt);
         }
     }
 
     /// An application of this system as it is, to all: registered or not.
-    fn tell_registration(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
+    fn send_registration(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
         let all = self.neighbours_but(None);
         let own = self.own.clone();
         let (opcode, seq) = match self.directory.seq(app, &own) {
@@ -165,24 +165,24 @@ impl Rlite {
             None => (Opcode::Delete, directory::ANY_VERSION),
         };
         let entry = directory_entry(app, &own, seq);
-        self.tell_directory(now, opcode, &[entry], &all, dt);
+        self.send_directory(now, opcode, &[entry], &all, dt);
     }
 
     /// An application of this system can be reached.
     pub(super) fn register(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
         if let Err(error) = check_name(app) {
-            self.journal.notice("register", &error.to_string());
-            return self.journal.tell(Event::Registered {
+            self.log.notice("register", &error.to_string());
+            return self.log.push(Event::Registered {
                 name: app.to_string(),
                 result: Err(error.to_string()),
             });
         }
         let is_new = self.directory.register(app).is_some();
         if is_new && self.member.is_some() {
-            self.tell_registration(now, app, dt);
+            self.send_registration(now, app, dt);
         }
         // Entries spread without an answer: nobody says that there is no room.
-        self.journal.tell(Event::Registered {
+        self.log.push(Event::Registered {
             name: app.to_string(),
             result: Ok(()),
         });
@@ -195,18 +195,18 @@ impl Rlite {
         };
         let all = self.neighbours_but(None);
         let entry = directory_entry(app, &self.own, seq);
-        self.tell_directory(now, Opcode::Delete, &[entry], &all, dt);
+        self.send_directory(now, Opcode::Delete, &[entry], &all, dt);
     }
 }
 
 /// A lower flow, if it can be one.
-fn link_of(entry: LowerFlow) -> Option<(Key, Report)> {
+fn link_of(entry: LowerFlow) -> Option<(Key, LinkReport)> {
     let local = entry.local.filter(|name| is_name(name))?;
     let remote = entry.remote.filter(|name| is_name(name))?;
     if local == remote {
         return None;
     }
-    let report = Report {
+    let report = LinkReport {
         cost: entry.cost.unwrap_or(1).max(1),
         seq: entry.seq.unwrap_or_default(),
         is_up: entry.state.unwrap_or(true),

@@ -38,12 +38,12 @@ impl Rlite {
             address.is_some_and(|at| Some(at) == own_address || self.reachable.contains(&at))
         };
         for event in self.directory.changes(&is_there) {
-            self.journal.tell(event);
+            self.log.push(event);
         }
     }
 
     /// Tells data transfer which N-1 flows lead to which neighbour, where that has changed.
-    pub(super) fn renew_reached(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn update_neighbours(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let mut reached: BTreeMap<u64, Vec<(u32, N1Port)>> = BTreeMap::new();
         for (n1, flow) in &self.n1s {
             let Some(address) = flow.neighbour().and_then(|name| self.address_of(name)) else {
@@ -62,26 +62,26 @@ impl Rlite {
                 (address, ports.into_iter().map(|(_, n1)| n1).collect())
             })
             .collect();
-        if reached == self.reached {
+        if reached == self.neighbour_ports {
             return;
         }
-        for address in self.reached.keys() {
+        for address in self.neighbour_ports.keys() {
             if !reached.contains_key(address) {
                 dt.set_neighbour(now, Address(*address), &[]);
             }
         }
         for (address, ports) in &reached {
-            if self.reached.get(address) != Some(ports) {
+            if self.neighbour_ports.get(address) != Some(ports) {
                 dt.set_neighbour(now, Address(*address), ports);
             }
         }
-        self.reached = reached;
+        self.neighbour_ports = reached;
         self.are_routes_stale = true;
     }
 
     /// Computes routes anew when links or addresses have changed and the last time was a while
     /// ago.
-    pub(super) fn renew_routes(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn update_routes(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         self.are_routes_stale |= self.links.take_changed();
         if !self.are_routes_stale || now < self.routes_at {
             return;
@@ -108,7 +108,7 @@ impl Rlite {
             self.reachable = table.iter().map(|route| route.dst.0).collect();
             let (own, reachable) = (self.own_address(), &self.reachable);
             let can_reach = |address| own == Some(address) || reachable.contains(&address);
-            self.flows.set_reach(now, &can_reach);
+            self.flows.set_reachability(now, &can_reach);
             self.directory.touch_all();
         }
     }

@@ -15,7 +15,7 @@ use crate::data_transfer::api::{DataTransfer, Target};
 impl Rlite {
     /// Sends a request to the neighbour behind an N-1 flow. It has an invoke id also when it wants
     /// no answer.
-    pub(super) fn say(
+    pub(super) fn send_request(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -28,12 +28,12 @@ impl Rlite {
         message.version = RULES.version;
         match flow.cdap.send_request(now, &mut message, true) {
             Ok(()) => dt.send_management(now, Target::N1(n1), &RULES.encode(&message)),
-            Err(_) => self.journal.count("requests-withheld"),
+            Err(_) => self.log.count("requests-withheld"),
         }
     }
 
     /// Answers a request that came over an N-1 flow.
-    pub(super) fn reply(
+    pub(super) fn send_response(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -46,7 +46,7 @@ impl Rlite {
         answer.version = RULES.version;
         match flow.cdap.send_answer(now, &answer) {
             Ok(()) => dt.send_management(now, Target::N1(n1), &RULES.encode(&answer)),
-            Err(_) => self.journal.count("answers-withheld"),
+            Err(_) => self.log.count("responses-withheld"),
         }
     }
 
@@ -73,14 +73,14 @@ impl Rlite {
             Ok(message) => message,
             Err(error) => {
                 let peer = self.peer_name(n1);
-                return self.journal.discard(&peer, error.name());
+                return self.log.discard(&peer, error.name());
             }
         };
         if message.class == class::A_DATA && message.name == name::A_DATA {
             let flow = self.n1s.get(&n1);
             if flow.is_none_or(|flow| flow.neighbour().is_none()) {
                 let peer = self.peer_name(n1);
-                return self.journal.discard(&peer, "a-data-of-no-neighbour");
+                return self.log.discard(&peer, "a-data-of-no-neighbour");
             }
             self.on_a_data(now, Some(src), &message, dt);
         } else {
@@ -98,10 +98,10 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
-            return self.journal.count("n1-unknown");
+            return self.log.count("n1-unknown");
         };
         if matches!(flow.stage, Stage::Leaving) {
-            return self.journal.count("after-the-end");
+            return self.log.count("after-release");
         }
         flow.heard = now;
         flow.missed = 0;
@@ -111,7 +111,7 @@ impl Rlite {
             return self.on_connect(now, n1, message, dt);
         }
         if message.name == name::LOWER_FLOW && flow.cdap.state() == Cdap::None {
-            self.take_as_connected(now, n1);
+            self.accept_without_connect(now, n1);
         }
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
@@ -122,10 +122,10 @@ impl Rlite {
             }
             Ok(Receipt::Request) => self.on_request(now, n1, message, dt),
             Ok(Receipt::Answer { .. }) => self.on_answer(now, n1, message, dt),
-            Ok(_) => self.journal.count("stale"),
+            Ok(_) => self.log.count("stale"),
             Err(_) => {
                 let peer = self.peer_name(n1);
-                self.journal.discard(&peer, "cdap-state");
+                self.log.discard(&peer, "cdap-state");
             }
         }
     }
@@ -136,15 +136,15 @@ impl Rlite {
             (Opcode::Stop, name::ENROLLMENT) => self.on_stop(now, n1, message, dt),
             (Opcode::Start, name::LOWER_FLOW) => self.on_lower_flow(now, n1, message, dt),
             (Opcode::Start, name::STATUS) => {}
-            (Opcode::Read, name::KEEPALIVE) => self.reply(now, n1, message.answer(), dt),
-            (Opcode::Write, _) => self.on_told(n1, message),
+            (Opcode::Read, name::KEEPALIVE) => self.send_response(now, n1, message.answer(), dt),
+            (Opcode::Write, _) => self.on_policy_write(n1, message),
             (Opcode::Create | Opcode::Delete, _) => self.on_entries(now, n1, message, dt),
             _ => {
                 let peer = self.peer_name(n1);
-                self.journal.discard(&peer, "object");
+                self.log.discard(&peer, "object");
                 let reason = format!("{} has no such object", self.own);
                 let answer = message.answer().with_error(-1, &reason);
-                self.reply(now, n1, answer, dt);
+                self.send_response(now, n1, answer, dt);
             }
         }
     }
@@ -156,7 +156,7 @@ impl Rlite {
             (Opcode::StartR, name::LOWER_FLOW) => self.on_added(now, n1, message, dt),
             (Opcode::StopR, name::ENROLLMENT) => self.on_stopped(now, n1, message, dt),
             (Opcode::ReadR, name::KEEPALIVE) => {}
-            _ => self.journal.count("answers-unused"),
+            _ => self.log.count("responses-unused"),
         }
     }
 }

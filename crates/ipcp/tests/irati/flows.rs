@@ -57,7 +57,7 @@ fn flows_go_over_relays() {
     net.run(SECOND);
     let (mine, theirs) = open(&mut net, "e", "a", "app", FlowSpec::reliable());
     exchange(&mut net, ("e", mine), ("a", theirs), 60);
-    assert!(net.count("c", "a-data-passed-on") >= 2);
+    assert!(net.count("c", "a-data-forwarded") >= 2);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_flow_that_ends_leaves_the_request_for_another_alone() {
     accept(&mut net);
     net.run(SECOND);
     assert_eq!(net.allocated("b", second), Some(Ok(())));
-    assert_eq!(net.count("b", "answer-unasked"), 0);
+    assert_eq!(net.count("b", "response-unsolicited"), 0);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn a_request_follows_an_application_that_has_moved() {
     net.wires[1].loss = 0;
     let (mine, theirs) = open(&mut net, "c", "b", "app", FlowSpec::reliable());
     exchange(&mut net, ("c", mine), ("b", theirs), 5);
-    assert_eq!(net.count("a", "flows-passed-on"), 1);
+    assert_eq!(net.count("a", "flow-requests-forwarded"), 1);
 }
 
 #[test]

@@ -118,7 +118,7 @@ fn nonsense_is_counted_under_what_is_wrong_with_it() {
         ..Message::new(Opcode::StopR)
     };
     net.inject(0, 1, pdu(17, &answer));
-    assert_eq!(net.count("a", "unasked"), 1);
+    assert_eq!(net.count("a", "response-unsolicited"), 1);
     works_still(&mut net);
 }
 

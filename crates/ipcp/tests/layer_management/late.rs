@@ -93,7 +93,7 @@ fn a_connection_that_is_renewed_is_not_renewed_again_by_a_late_copy() {
     let theirs = net.offered("a");
     // Until the next renewal; returns what b has sent.
     let renew = |net: &mut Net| {
-        let before = net.count("b", "flows-rolled");
+        let before = net.count("b", "connections-renewed");
         net.take_sent(0, 0);
         for n in 0..2_000_u32 {
             for _ in 0..BURST {
@@ -101,7 +101,7 @@ fn a_connection_that_is_renewed_is_not_renewed_again_by_a_late_copy() {
             }
             net.run(10 * MS);
             assert_eq!(net.read("a", theirs), n.to_be_bytes().repeat(BURST));
-            if net.count("b", "flows-rolled") > before {
+            if net.count("b", "connections-renewed") > before {
                 net.run(SECOND);
                 return net.take_sent(0, 0);
             }

@@ -10,7 +10,7 @@ mod hostile;
 mod late;
 mod leaving;
 mod meeting;
-mod namesakes;
+mod name_conflict;
 mod partition;
 mod registrations;
 mod tools;

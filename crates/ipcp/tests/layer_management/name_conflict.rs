@@ -70,7 +70,7 @@ fn name_of_a_living_member_is_refused_and_nobody_is_disturbed() {
         "{refusals:?}"
     );
     assert!(net.notices("d").iter().any(|text| text.contains(TAKEN)));
-    assert_eq!(net.count("d", "namesakes-asked"), 1);
+    assert_eq!(net.count("d", "name-conflict-queries"), 1);
     for name in ["a", "b", "c", "d"] {
         assert_eq!(net.count(name, "entries-disputed"), 0, "{name}");
     }
@@ -91,7 +91,7 @@ fn nobody_is_asked_about_a_name_that_is_new_or_given_back() {
     net.run(SECOND);
     assert!(net.is_member("other"));
     for name in ["a", "b"] {
-        assert_eq!(net.count(name, "namesakes-asked"), 0, "{name}");
+        assert_eq!(net.count(name, "name-conflict-queries"), 0, "{name}");
     }
 }
 

@@ -311,7 +311,7 @@ fn flows_are_of_whom_they_say() {
     // The same again is the same, duplicated on the way.
     inject_a_data(&mut net, &a_data(&flow_request("b"), b, a), b);
     assert_eq!(offers(&net), 1);
-    assert_eq!(net.count("a", "flow-asked-again"), 1);
+    assert_eq!(net.count("a", "flow-request-duplicated"), 1);
     // Answers to nothing, ends of nothing.
     let answer = Message {
         opcode: Opcode::CreateR,
@@ -320,7 +320,7 @@ fn flows_are_of_whom_they_say() {
     inject_a_data(&mut net, &a_data(&answer, b, a), b);
     let end = Message::object(Opcode::Delete, "flow", "/mgmt/flowalloc/flows/4000");
     inject_a_data(&mut net, &a_data(&end, b, a), b);
-    assert_eq!(net.count("a", "answer-unasked"), 1);
+    assert_eq!(net.count("a", "response-unsolicited"), 1);
     assert_eq!(net.count("a", "end-of-no-flow"), 1);
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use alloc::vec;
 
-fn copy(from: &Store, to: &mut Store, now: u64) -> Vec<Fate> {
+fn copy(from: &Store, to: &mut Store, now: u64) -> Vec<MergeOutcome> {
     from.export(now)
         .into_iter()
         .map(|entry| to.merge(now, entry))
@@ -14,11 +14,11 @@ fn copy(from: &Store, to: &mut Store, now: u64) -> Vec<Fate> {
 fn newer_versions_win_and_tombstones_stay() {
     let (mut a, mut b) = (Store::new("a", 0), Store::new("b", 0));
     let old = a.put(Kind::Application, "x", vec![1]).unwrap();
-    assert_eq!(b.merge(0, old.clone()), Fate::Accepted);
-    assert_eq!(b.merge(0, old.clone()), Fate::Known);
+    assert_eq!(b.merge(0, old.clone()), MergeOutcome::Accepted);
+    assert_eq!(b.merge(0, old.clone()), MergeOutcome::Known);
     let gone = a.delete(0, Kind::Application, "x").unwrap();
-    assert_eq!(b.merge(0, gone), Fate::Accepted);
-    assert_eq!(b.merge(0, old), Fate::Outdated);
+    assert_eq!(b.merge(0, gone), MergeOutcome::Accepted);
+    assert_eq!(b.merge(0, old), MergeOutcome::Outdated);
     assert_eq!(b.visible(Kind::Application).count(), 0);
     assert_eq!(a.digests(), b.digests());
 }
@@ -34,9 +34,9 @@ fn restarted_member_supersedes_its_old_entries() {
     a.put(Kind::Application, "y", vec![2]).unwrap();
     for entry in b.export_of(0, "a") {
         let key = entry.key.clone();
-        assert_eq!(a.merge(0, entry), Fate::Disputed);
+        assert_eq!(a.merge(0, entry), MergeOutcome::Disputed);
         let again = a.reissue(0, &key);
-        assert_eq!(b.merge(0, again), Fate::Accepted);
+        assert_eq!(b.merge(0, again), MergeOutcome::Accepted);
     }
     let seen: Vec<_> = b.visible(Kind::Application).collect();
     assert_eq!(seen, [("a", "y", &[2][..])]);
@@ -77,7 +77,10 @@ fn entries_of_silent_members_hide_and_are_forgotten_everywhere() {
     c.refresh(FORGET_NS + SECOND, |_| false);
     assert_eq!(c.entries.len(), 0);
     // B has not looked yet; what it still has does not come back.
-    assert_eq!(copy(&b, &mut c, FORGET_NS + SECOND), [Fate::Refused]);
+    assert_eq!(
+        copy(&b, &mut c, FORGET_NS + SECOND),
+        [MergeOutcome::Refused]
+    );
 }
 
 #[test]

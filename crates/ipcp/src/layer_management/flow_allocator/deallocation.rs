@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 
 use super::super::Management;
-use super::super::dialect::{self, FlowEnd, Object, result};
-use super::super::flows::{self, Role, State};
-use super::super::replicated::FORGET_NS;
-use super::super::rib::Asker;
+use super::super::entries::FORGET_NS;
+use super::super::flow_table::{self, Role, State};
+use super::super::rib::Requester;
+use super::super::schema::{self, FlowEnd, Object, result};
 use super::{LINGER_NS, exchange};
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Owner};
@@ -28,11 +28,11 @@ impl Management {
         };
         match &flow.state {
             State::Open { .. } if reason.is_empty() => {
-                flow.state = State::Finishing;
+                flow.state = State::Draining;
                 dt.finish(now, key);
             }
-            State::Finishing => {}
-            State::Deciding { .. } => {
+            State::Draining => {}
+            State::Pending { .. } => {
                 let why = if reason.is_empty() {
                     "the application does not want it"
                 } else {
@@ -41,13 +41,13 @@ impl Management {
                 let why = why.to_string();
                 self.respond(now, key, Err(why), dt);
             }
-            State::Looking | State::Lingering { .. } => {
+            State::Resolving | State::Lingering { .. } => {
                 // Its key will be that of another flow.
-                self.queries.forget_lookup(key);
+                self.queries.cancel_lookup(key);
                 self.flows.remove(key);
                 dt.close(now, Owner::Flow(key));
             }
-            State::Asking { .. } | State::Open { .. } => {
+            State::Requesting { .. } | State::Open { .. } => {
                 self.end_flow(now, key, false, &reason, dt)
             }
         }
@@ -61,7 +61,7 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         let flow = self.flows.flows.get(&key);
-        if flow.is_some_and(|flow| matches!(flow.state, State::Finishing)) {
+        if flow.is_some_and(|flow| matches!(flow.state, State::Draining)) {
             self.end_flow(now, key, true, "", dt);
         }
     }
@@ -80,12 +80,12 @@ impl Management {
         };
         dt.close(now, Owner::Flow(key));
         if flow.address != 0 {
-            self.end_remote(now, flow.address, &flow.name, is_graceful, reason, dt);
+            self.send_delete(now, flow.address, &flow.name, is_graceful, reason, dt);
         }
     }
 
     /// M_DELETE, repeated until it is answered or the other side must have noticed by itself.
-    pub(super) fn end_remote(
+    pub(super) fn send_delete(
         &mut self,
         now: u64,
         address: u64,
@@ -100,38 +100,38 @@ impl Management {
             incarnation: self.incarnation,
         };
         let object = Object::Flow(Some(name.to_string()));
-        let mut message = dialect::request(Opcode::Delete, &object, Some(dialect::encode(&value)));
-        message.invoke_id = self.invoke();
+        let mut message = schema::request(Opcode::Delete, &object, Some(schema::encode(&value)));
+        message.invoke_id = self.invoke_id();
         self.send_to(now, address, message.encode(), dt);
         let mut exchange = exchange(now, address, message);
         // As long as the other member remembers this one: a flow without retransmission, or one
         // that is idle, does not fail by itself when it is cut off.
         exchange.give_up_at = now + FORGET_NS;
-        if self.flows.endings.len() < flows::FLOWS_MAX {
+        if self.flows.pending_deletes.len() < flow_table::FLOWS_MAX {
             self.flows
-                .endings
+                .pending_deletes
                 .insert(exchange.message.invoke_id, exchange);
         }
     }
 
     /// M_DELETE: the other side has ended the flow.
-    pub(in super::super) fn on_flow_deleted(
+    pub(in super::super) fn on_flow_delete(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         name: &str,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let end = dialect::decode::<FlowEnd>(dialect::bytes(message));
+        let end = schema::decode::<FlowEnd>(schema::bytes(message));
         let Some(end) = end else {
             let reason = "the end of the flow is malformed";
-            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
+            return self.reject_to(now, requester, message, result::VALUE, reason, dt);
         };
-        self.reply_to(now, asker, &message.answer(), dt);
-        self.end_before_request(asker, name);
-        let own = asker.name == self.own;
-        for role in [Role::Caller, Role::Called] {
+        self.respond_to(now, requester, &message.answer(), dt);
+        self.note_early_delete(requester, name);
+        let own = requester.name == self.own;
+        for role in [Role::Initiator, Role::Responder] {
             let Some(key) = self.flows.find(name, role) else {
                 continue;
             };
@@ -139,35 +139,42 @@ impl Management {
                 continue;
             };
             // Both ends may be here: the one that said it is gone already.
-            let is_other = flow.member == asker.name && (!own || flow.address == asker.address);
+            let is_other =
+                flow.member == requester.name && (!own || flow.address == requester.address);
             let is_ended = matches!(flow.state, State::Lingering { .. });
             if is_other && !is_ended {
-                self.ended_by_peer(now, key, &end, dt);
+                self.on_peer_deallocation(now, key, &end, dt);
             }
         }
     }
 
     /// The end of a flow may overtake the request for it, or the last copy of that: nobody must be
     /// asked any more, whose answer would find nobody.
-    fn end_before_request(&mut self, asker: &Asker, name: &str) {
+    fn note_early_delete(&mut self, requester: &Requester, name: &str) {
         let caller = name.split_once('-').map(|(address, _)| address);
-        let is_callers = caller.and_then(|address| address.parse().ok()) == Some(asker.address);
-        if is_callers && self.flows.find(name, Role::Called).is_none() {
+        let is_callers = caller.and_then(|address| address.parse().ok()) == Some(requester.address);
+        if is_callers && self.flows.find(name, Role::Responder).is_none() {
             self.flows.ended.insert(name.to_string());
         }
     }
 
-    fn ended_by_peer(&mut self, now: u64, key: FlowKey, end: &FlowEnd, dt: &mut dyn DataTransfer) {
+    fn on_peer_deallocation(
+        &mut self,
+        now: u64,
+        key: FlowKey,
+        end: &FlowEnd,
+        dt: &mut dyn DataTransfer,
+    ) {
         let Some(flow) = self.flows.flows.get_mut(&key) else {
             return;
         };
         let (is_graceful, reason) = (end.is_graceful, end.reason.clone());
         match flow.state {
-            State::Asking { .. } | State::Looking => {
+            State::Requesting { .. } | State::Resolving => {
                 let reason = format!("{} ended it: {reason}", flow.member);
                 self.allocation_failed(now, key, reason, dt);
             }
-            State::Finishing => {
+            State::Draining => {
                 self.flows.remove(key);
                 dt.close(now, Owner::Flow(key));
             }
@@ -197,13 +204,13 @@ impl Management {
             return;
         };
         dt.close(now, Owner::Flow(key));
-        if matches!(flow.state, State::Looking | State::Asking { .. }) {
-            self.events.push_back(Event::Allocated {
+        if matches!(flow.state, State::Resolving | State::Requesting { .. }) {
+            self.log.push(Event::Allocated {
                 flow: key,
                 result: Err(reason),
             });
-        } else if !matches!(flow.state, State::Finishing) {
-            self.events.push_back(Event::Closed {
+        } else if !matches!(flow.state, State::Draining) {
+            self.log.push(Event::Closed {
                 flow: key,
                 is_graceful,
                 reason,
@@ -222,10 +229,10 @@ impl Management {
         let Some(flow) = self.flows.flows.get(&key) else {
             return;
         };
-        self.journal.count("flows-failed");
+        self.log.count("flows-failed");
         let (address, name) = (flow.address, flow.name.clone());
         self.close_flow(now, key, false, reason.to_string(), dt);
-        self.end_remote(now, address, &name, false, reason, dt);
+        self.send_delete(now, address, &name, false, reason, dt);
     }
 
     /// All flows end: this IPCP is no member any more.
@@ -244,11 +251,11 @@ impl Management {
             let (address, name) = (flow.address, flow.name.clone());
             self.close_flow(now, key, false, reason.to_string(), dt);
             if tells && address != 0 {
-                self.end_remote(now, address, &name, false, reason, dt);
+                self.send_delete(now, address, &name, false, reason, dt);
             }
         }
         if !tells {
-            self.flows.endings.clear();
+            self.flows.pending_deletes.clear();
             self.flows.refusals.clear();
         }
     }

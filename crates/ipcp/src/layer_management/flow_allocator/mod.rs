@@ -16,9 +16,9 @@
 //! Requests are repeated with the same invoke id until they are answered; the name of a flow (the
 //! caller's address and a nonce) makes them idempotent.
 
-mod called;
-mod ending;
-mod rolling;
+mod deallocation;
+mod renewal;
+mod responder;
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -29,11 +29,11 @@ use carina_cdap::{Message, Opcode};
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
 
-use super::dialect::{self, FlowObject, MemberValue, Object, SpecValue, result};
 use super::directory::Lookup;
-use super::flows::{Exchange, Flow, Role, State};
-use super::queries::What;
-use super::rib::Asker;
+use super::flow_table::{Exchange, Flow, Role, State};
+use super::queries::Purpose;
+use super::rib::Requester;
+use super::schema::{self, FlowObject, MemberValue, Object, SpecValue, result};
 use super::{MS, Management, qos};
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
@@ -76,7 +76,7 @@ impl Management {
         let cube = qos::select(&*self.policies.selection, &member.config.cubes, &spec)?.clone();
         let name = format!("{}-{:016x}", member.address, self.random.nonce());
         let flow = Flow {
-            role: Role::Caller,
+            role: Role::Initiator,
             local: local.to_string(),
             remote: remote.to_string(),
             spec,
@@ -87,10 +87,10 @@ impl Management {
             incarnation: 0,
             local_cep: CepId(0),
             remote_cep: CepId(0),
-            state: State::Looking,
+            state: State::Resolving,
             unreachable: None,
-            rolling: None,
-            rolled: None,
+            renewal: None,
+            last_renewal: None,
         };
         let cube = flow.cube.clone();
         let Some(key) = self.flows.insert(flow) else {
@@ -114,11 +114,11 @@ impl Management {
             }
         }
         match self.lookup(now, remote) {
-            Lookup::Known(members) => self.flow_places(now, key, Ok(members), dt),
+            Lookup::Known(members) => self.flow_located(now, key, Ok(members), dt),
             Lookup::Ask(homes) => {
                 let object = Object::Application(Some(remote.to_string()));
-                let message = dialect::request(Opcode::Start, &object, None);
-                let what = What::Lookup {
+                let message = schema::request(Opcode::Start, &object, None);
+                let what = Purpose::Lookup {
                     flow: key,
                     name: remote.to_string(),
                 };
@@ -129,7 +129,7 @@ impl Management {
     }
 
     /// It is known where the application of a flow is, or not.
-    pub(super) fn flow_places(
+    pub(super) fn flow_located(
         &mut self,
         now: u64,
         key: FlowKey,
@@ -139,7 +139,7 @@ impl Management {
         let Some(flow) = self.flows.flows.get(&key) else {
             return;
         };
-        if !matches!(flow.state, State::Looking) {
+        if !matches!(flow.state, State::Resolving) {
             return;
         }
         let remote = flow.remote.clone();
@@ -150,14 +150,14 @@ impl Management {
             }
             Ok(mut members) => {
                 members.truncate(CANDIDATES_MAX);
-                self.ask_for_flow(now, key, members, "no member with it can be reached", dt);
+                self.request_flow(now, key, members, "no member with it can be reached", dt);
             }
             Err(reason) => self.allocation_failed(now, key, reason, dt),
         }
     }
 
     /// Asks the first of `members` for a flow; `reason` is what the one before said.
-    fn ask_for_flow(
+    fn request_flow(
         &mut self,
         now: u64,
         key: FlowKey,
@@ -177,7 +177,7 @@ impl Management {
         let Some((member, address)) = next else {
             return self.allocation_failed(now, key, reason.to_string(), dt);
         };
-        let invoke = self.invoke();
+        let invoke_id = self.invoke_id();
         let source_address = self.member.as_ref().map_or(0, |member| member.address);
         let is_reachable = self.distance(address).is_some();
         let (incarnation, own) = (self.incarnation, self.own.clone());
@@ -196,13 +196,13 @@ impl Management {
             member: own,
         };
         let object = Object::Flow(Some(flow.name.clone()));
-        let mut message = dialect::request(Opcode::Create, &object, Some(dialect::encode(&value)));
-        message.invoke_id = invoke;
+        let mut message = schema::request(Opcode::Create, &object, Some(schema::encode(&value)));
+        message.invoke_id = invoke_id;
         flow.member = member;
         flow.address = address;
         flow.unreachable = (!is_reachable).then_some(now);
         let bytes = message.encode();
-        flow.state = State::Asking {
+        flow.state = State::Requesting {
             exchange: exchange(now, address, message),
             others: members,
         };
@@ -217,9 +217,9 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         if self.flows.remove(key).is_some() {
-            self.journal.count("flows-refused");
+            self.log.count("flows-refused");
             dt.close(now, Owner::Flow(key));
-            self.events.push_back(Event::Allocated {
+            self.log.push(Event::Allocated {
                 flow: key,
                 result: Err(reason),
             });
@@ -230,33 +230,40 @@ impl Management {
     pub(super) fn on_flow_answer(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
         if message.opcode == Opcode::DeleteR {
-            return self.flow_end_known(asker, message.invoke_id);
+            return self.on_delete_response(requester, message.invoke_id);
         }
         let Some(Object::Flow(Some(name))) = Object::parse(&message.name) else {
             return;
         };
         if message.opcode == Opcode::WriteR {
-            return self.on_flow_rolled(now, asker, &name, message, dt);
+            return self.on_renewal_response(now, requester, &name, message, dt);
         }
-        let key = self.flows.find(&name, Role::Caller);
+        let key = self.flows.find(&name, Role::Initiator);
         let flow = key.and_then(|key| Some((key, self.flows.flows.get_mut(&key)?)));
-        let Some((key, flow)) = flow.filter(|(_, flow)| flow.member == asker.name) else {
+        let Some((key, flow)) = flow.filter(|(_, flow)| flow.member == requester.name) else {
             // The flow was given up: the other side must not keep its half.
             if message.result == 0 {
-                self.end_remote(now, asker.address, &name, false, "nobody waits for it", dt);
+                self.send_delete(
+                    now,
+                    requester.address,
+                    &name,
+                    false,
+                    "nobody waits for it",
+                    dt,
+                );
             }
             return;
         };
-        let State::Asking { exchange, others } = &mut flow.state else {
+        let State::Requesting { exchange, others } = &mut flow.state else {
             return;
         };
         if exchange.message.invoke_id != message.invoke_id {
-            return self.journal.count("stale");
+            return self.log.count("stale");
         }
         if message.result == result::PENDING {
             if !core::mem::replace(&mut exchange.is_pending, true) {
@@ -269,32 +276,32 @@ impl Management {
             let reason = format!("{}: {}", flow.member, message.reason);
             if message.result == result::NOT_HERE {
                 let remote = flow.remote.clone();
-                self.forget_place(&remote);
-                return self.ask_for_flow(now, key, others, &reason, dt);
+                self.forget_holders(&remote);
+                return self.request_flow(now, key, others, &reason, dt);
             }
             return self.allocation_failed(now, key, reason, dt);
         }
-        let value = dialect::decode::<FlowObject>(dialect::bytes(message));
+        let value = schema::decode::<FlowObject>(schema::bytes(message));
         let Some(value) = value.filter(|value| value.destination_cep != 0) else {
-            let reason = format!("the answer of {} is malformed", asker.name);
-            self.end_remote(now, asker.address, &name, false, &reason, dt);
+            let reason = format!("the answer of {} is malformed", requester.name);
+            self.send_delete(now, requester.address, &name, false, &reason, dt);
             return self.allocation_failed(now, key, reason, dt);
         };
         flow.remote_cep = CepId(value.destination_cep);
         flow.incarnation = value.incarnation;
         flow.state = State::Open { answer: None };
         dt.connect(now, flow.local_cep, Address(flow.address), flow.remote_cep);
-        self.events.push_back(Event::Allocated {
+        self.log.push(Event::Allocated {
             flow: key,
             result: Ok(()),
         });
     }
 
     /// The other side knows of a flow's end.
-    fn flow_end_known(&mut self, asker: &Asker, invoke: i32) {
-        let ending = self.flows.endings.get(&invoke);
-        if ending.is_some_and(|ending| ending.address == asker.address) {
-            self.flows.endings.remove(&invoke);
+    fn on_delete_response(&mut self, requester: &Requester, invoke_id: i32) {
+        let ending = self.flows.pending_deletes.get(&invoke_id);
+        if ending.is_some_and(|ending| ending.address == requester.address) {
+            self.flows.pending_deletes.remove(&invoke_id);
         }
     }
 
@@ -306,7 +313,7 @@ impl Management {
             self.flow_timeout(now, key, dt);
         }
         let mut repeated = Vec::new();
-        self.flows.endings.retain(|_, ending| {
+        self.flows.pending_deletes.retain(|_, ending| {
             if ending.give_up_at <= now {
                 return false;
             }
@@ -314,7 +321,7 @@ impl Management {
             true
         });
         for (address, bytes) in repeated {
-            self.journal.count("repeated");
+            self.log.count("repeated");
             self.send_to(now, address, bytes, dt);
         }
         self.flows.refusals.retain(|_, (_, until)| *until > now);
@@ -326,14 +333,14 @@ impl Management {
         };
         if flow.lost_at().is_some_and(|at| at <= now) {
             let reason = format!("member {} cannot be reached", flow.member);
-            self.journal.count("flows-failed");
+            self.log.count("flows-failed");
             let (address, name) = (flow.address, flow.name.clone());
             self.close_flow(now, key, false, reason.clone(), dt);
             // The way back may be there, or be there again: then it hears of it.
-            return self.end_remote(now, address, &name, false, &reason, dt);
+            return self.send_delete(now, address, &name, false, &reason, dt);
         }
         match &mut flow.state {
-            State::Asking { exchange, others } if exchange.give_up_at <= now => {
+            State::Requesting { exchange, others } if exchange.give_up_at <= now => {
                 let others = core::mem::take(others);
                 let reason = match flow.unreachable {
                     None => format!("{} does not answer", flow.member),
@@ -341,13 +348,13 @@ impl Management {
                 };
                 let (address, name) = (flow.address, flow.name.clone());
                 // It may have answered all the same.
-                self.end_remote(now, address, &name, false, &reason, dt);
-                self.ask_for_flow(now, key, others, &reason, dt);
+                self.send_delete(now, address, &name, false, &reason, dt);
+                self.request_flow(now, key, others, &reason, dt);
                 return;
             }
-            State::Asking { exchange, .. } => {
+            State::Requesting { exchange, .. } => {
                 if let Some((address, bytes)) = exchange.repeat(now) {
-                    self.journal.count("repeated");
+                    self.log.count("repeated");
                     self.send_to(now, address, bytes, dt);
                 }
                 return;
@@ -362,10 +369,10 @@ impl Management {
             }
             _ => {}
         }
-        if let Some(rolling) = &mut flow.rolling {
-            let next = rolling.repeat(now);
-            if rolling.give_up_at <= now {
-                flow.rolling = None;
+        if let Some(renewal) = &mut flow.renewal {
+            let next = renewal.repeat(now);
+            if renewal.give_up_at <= now {
+                flow.renewal = None;
             } else if let Some((address, bytes)) = next {
                 self.send_to(now, address, bytes, dt);
             }
@@ -386,7 +393,7 @@ impl Management {
             if let Some(flow) = self.flows.flows.get_mut(&key) {
                 if is_reachable
                     && flow.unreachable.is_some()
-                    && let State::Asking { exchange, .. } = &mut flow.state
+                    && let State::Requesting { exchange, .. } = &mut flow.state
                 {
                     // What was sent without a route has not arrived.
                     exchange.repeat_at = now;
@@ -405,7 +412,7 @@ impl Management {
 
     /// Members have changed: flows to one that restarted fail, flows to one with another address
     /// go on with it.
-    pub(super) fn follow_members(
+    pub(super) fn update_flow_peers(
         &mut self,
         now: u64,
         members: &BTreeSet<String>,
@@ -420,7 +427,7 @@ impl Management {
             let Some(flow) = self.flows.flows.get_mut(&key) else {
                 continue;
             };
-            let has_ended = matches!(flow.state, State::Looking | State::Lingering { .. });
+            let has_ended = matches!(flow.state, State::Resolving | State::Lingering { .. });
             if has_ended || flow.member == self.own {
                 continue;
             }
@@ -431,13 +438,13 @@ impl Management {
             let is_known = flow.incarnation != 0;
             if is_known && value.incarnation != flow.incarnation {
                 let reason = format!("member {} has restarted", flow.member);
-                self.journal.count("flows-failed");
+                self.log.count("flows-failed");
                 self.close_flow(now, key, false, reason, dt);
             } else if value.address != flow.address {
                 flow.address = value.address;
                 match &mut flow.state {
-                    State::Asking { exchange, .. } => exchange.address = value.address,
-                    State::Deciding { asker, .. } => asker.address = value.address,
+                    State::Requesting { exchange, .. } => exchange.address = value.address,
+                    State::Pending { requester, .. } => requester.address = value.address,
                     _ => dt.connect(now, flow.local_cep, Address(flow.address), flow.remote_cep),
                 }
             }

@@ -4,9 +4,9 @@ use carina_cdap::{Message, Opcode};
 use carina_wire::dif::{Address, CepId};
 
 use super::super::Management;
-use super::super::dialect::{self, Object, Rolling, result};
-use super::super::flows::{Exchange, Role, State};
-use super::super::rib::Asker;
+use super::super::flow_table::{Exchange, Role, State};
+use super::super::rib::Requester;
+use super::super::schema::{self, ConnectionRenewal, Object, result};
 use super::exchange;
 use crate::api::FlowKey;
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
@@ -14,7 +14,7 @@ use crate::data_transfer::api::{DataTransfer, Open, Owner};
 impl Management {
     /// Sequence numbers run out. The caller's member makes the new connection; the called one asks
     /// for it.
-    pub(in super::super) fn flow_rollover(
+    pub(in super::super) fn renew_connection(
         &mut self,
         now: u64,
         key: FlowKey,
@@ -23,12 +23,12 @@ impl Management {
         let Some(flow) = self.flows.flows.get(&key) else {
             return;
         };
-        if flow.rolling.is_some() || !matches!(flow.state, State::Open { .. } | State::Finishing) {
+        if flow.renewal.is_some() || !matches!(flow.state, State::Open { .. } | State::Draining) {
             return;
         }
         let new_cep = match flow.role {
-            Role::Called => CepId(0),
-            Role::Caller => {
+            Role::Responder => CepId(0),
+            Role::Initiator => {
                 let open = Open {
                     owner: Owner::Flow(key),
                     cube: flow.cube.clone(),
@@ -42,64 +42,64 @@ impl Management {
             }
         };
         let address = self.member.as_ref().map_or(0, |member| member.address);
-        let invoke = self.invoke();
+        let invoke_id = self.invoke_id();
         let Some(flow) = self.flows.flows.get_mut(&key) else {
             return;
         };
-        let value = Rolling {
+        let value = ConnectionRenewal {
             old_cep: flow.local_cep.0,
             new_cep: new_cep.0,
             address,
         };
         let object = Object::Flow(Some(flow.name.clone()));
-        let mut message = dialect::request(Opcode::Write, &object, Some(dialect::encode(&value)));
-        message.invoke_id = invoke;
+        let mut message = schema::request(Opcode::Write, &object, Some(schema::encode(&value)));
+        message.invoke_id = invoke_id;
         let (to, bytes) = (flow.address, message.encode());
-        flow.rolling = Some(exchange(now, to, message));
+        flow.renewal = Some(exchange(now, to, message));
         self.flows.touch(key);
-        self.journal.count("flows-rolled");
+        self.log.count("connections-renewed");
         self.send_to(now, to, bytes, dt);
     }
 
     /// M_WRITE of a flow: the other side has a new connection for it, or wants one.
-    pub(in super::super) fn on_flow_rolling(
+    pub(in super::super) fn on_renewal_request(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         name: &str,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(value) = dialect::decode::<Rolling>(dialect::bytes(message)) else {
+        let Some(value) = schema::decode::<ConnectionRenewal>(schema::bytes(message)) else {
             let reason = "the connection is malformed";
-            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
+            return self.reject_to(now, requester, message, result::VALUE, reason, dt);
         };
         let role = if value.new_cep == 0 {
-            Role::Caller
+            Role::Initiator
         } else {
-            Role::Called
+            Role::Responder
         };
         let key = self.flows.find(name, role);
         let flow = key.and_then(|key| Some((key, self.flows.flows.get_mut(&key)?)));
-        let Some((key, flow)) = flow.filter(|(_, flow)| flow.member == asker.name) else {
+        let Some((key, flow)) = flow.filter(|(_, flow)| flow.member == requester.name) else {
             let reason = "there is no such flow";
-            return self.reject_to(now, asker, message, result::OBJECT, reason, dt);
+            return self.reject_to(now, requester, message, result::OBJECT, reason, dt);
         };
-        if role == Role::Caller {
-            self.reply_to(now, asker, &message.answer(), dt);
-            return self.flow_rollover(now, key, dt);
+        if role == Role::Initiator {
+            self.respond_to(now, requester, &message.answer(), dt);
+            return self.renew_connection(now, key, dt);
         }
         if let Some((_, answer)) = flow
-            .rolled
+            .last_renewal
             .as_ref()
             .filter(|(cep, _)| *cep == CepId(value.new_cep))
         {
             let answer = answer.clone();
-            return self.reply_to(now, asker, &answer, dt);
+            return self.respond_to(now, requester, &answer, dt);
         }
         // One that was told again and comes after the next has nothing to replace any more.
         if flow.remote_cep != CepId(value.old_cep) {
-            return self.journal.count("stale");
+            return self.log.count("stale");
         }
         let open = Open {
             owner: Owner::Flow(key),
@@ -112,48 +112,49 @@ impl Management {
                 let remote = CepId(value.new_cep);
                 dt.connect(now, cep, Address(flow.address), remote);
                 dt.switch_to(now, key, cep);
-                let value = Rolling {
+                let value = ConnectionRenewal {
                     old_cep: flow.local_cep.0,
                     new_cep: cep.0,
                     address: 0,
                 };
-                let answer = dialect::answer(message, Some(dialect::encode(&value)));
-                flow.rolled = Some((remote, answer.clone()));
+                let answer = schema::answer(message, Some(schema::encode(&value)));
+                flow.last_renewal = Some((remote, answer.clone()));
                 (flow.local_cep, flow.remote_cep) = (cep, remote);
-                flow.rolling = None;
-                self.reply_to(now, asker, &answer, dt);
+                flow.renewal = None;
+                self.respond_to(now, requester, &answer, dt);
             }
-            Err(reason) => self.reject_to(now, asker, message, result::ERROR, &reason, dt),
+            Err(reason) => self.reject_to(now, requester, message, result::ERROR, &reason, dt),
         }
     }
 
     /// M_WRITE_R of a flow.
-    pub(super) fn on_flow_rolled(
+    pub(super) fn on_renewal_response(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         name: &str,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        for role in [Role::Caller, Role::Called] {
+        for role in [Role::Initiator, Role::Responder] {
             let Some(key) = self.flows.find(name, role) else {
                 continue;
             };
             let Some(flow) = self.flows.flows.get_mut(&key) else {
                 continue;
             };
-            let is_ours = |rolling: &mut Exchange| {
-                rolling.message.invoke_id == message.invoke_id && rolling.address == asker.address
+            let is_ours = |renewal: &mut Exchange| {
+                renewal.message.invoke_id == message.invoke_id
+                    && renewal.address == requester.address
             };
-            let Some(rolling) = flow.rolling.take_if(is_ours) else {
+            let Some(renewal) = flow.renewal.take_if(is_ours) else {
                 continue;
             };
-            if role == Role::Called {
+            if role == Role::Responder {
                 return;
             }
-            let mine = dialect::decode::<Rolling>(dialect::bytes(&rolling.message));
-            let theirs = dialect::decode::<Rolling>(dialect::bytes(message));
+            let mine = schema::decode::<ConnectionRenewal>(schema::bytes(&renewal.message));
+            let theirs = schema::decode::<ConnectionRenewal>(schema::bytes(message));
             let (Some(mine), Some(theirs)) = (mine, theirs.filter(|value| value.new_cep != 0))
             else {
                 let reason = "the connection could not be renewed";

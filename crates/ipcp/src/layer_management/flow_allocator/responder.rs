@@ -8,39 +8,39 @@ use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
 
 use super::super::Management;
-use super::super::access::Deed;
-use super::super::dialect::{self, FlowObject, result};
-use super::super::flows::{Flow, Role, State};
-use super::super::rib::Asker;
+use super::super::access_control::Operation;
+use super::super::flow_table::{Flow, Role, State};
+use super::super::rib::Requester;
+use super::super::schema::{self, FlowObject, result};
 use super::REFUSED_NS;
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
 
 impl Management {
     /// M_CREATE at the called member.
-    pub(in super::super) fn on_flow_wanted(
+    pub(in super::super) fn on_flow_request(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         name: &str,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        if let Some(key) = self.flows.find(name, Role::Called) {
-            return self.on_flow_wanted_again(now, asker, key, message, dt);
+        if let Some(key) = self.flows.find(name, Role::Responder) {
+            return self.on_repeated_flow_request(now, requester, key, message, dt);
         }
         if let Some((answer, _)) = self.flows.refusals.get(name) {
             let answer = answer.clone();
-            return self.reply_to(now, asker, &answer, dt);
+            return self.respond_to(now, requester, &answer, dt);
         }
         if self.flows.ended.contains(name) {
-            self.journal.count("stale");
+            self.log.count("stale");
             let ended = message
                 .answer()
                 .with_error(result::ERROR, "the flow has ended");
-            return self.reply_to(now, asker, &ended, dt);
+            return self.respond_to(now, requester, &ended, dt);
         }
-        let wanted = dialect::decode::<FlowObject>(dialect::bytes(message));
+        let wanted = schema::decode::<FlowObject>(schema::bytes(message));
         let spec = wanted
             .as_ref()
             .and_then(|wanted| wanted.spec.as_ref()?.read());
@@ -48,8 +48,8 @@ impl Management {
             let own_name = name
                 .split_once('-')
                 .and_then(|(address, _)| address.parse().ok());
-            wanted.source_address == asker.address
-                && own_name == Some(asker.address)
+            wanted.source_address == requester.address
+                && own_name == Some(requester.address)
                 && wanted.source_cep != 0
                 && message.invoke_id != 0
                 && check_name(&wanted.source).is_ok()
@@ -57,15 +57,15 @@ impl Management {
         };
         let Some((wanted, spec)) = wanted.filter(is_sound).zip(spec) else {
             let reason = "the flow is malformed";
-            return self.reject_to(now, asker, message, result::VALUE, reason, dt);
+            return self.reject_to(now, requester, message, result::VALUE, reason, dt);
         };
-        match self.admit_flow(asker, name, message, wanted, spec) {
+        match self.check_flow_request(requester, name, message, wanted, spec) {
             Ok((key, local, remote)) => {
                 let pending = message
                     .answer()
                     .with_error(result::PENDING, "the application decides");
-                self.reply_to(now, asker, &pending, dt);
-                self.events.push_back(Event::Incoming {
+                self.respond_to(now, requester, &pending, dt);
+                self.log.push(Event::Incoming {
                     flow: key,
                     local,
                     remote,
@@ -73,18 +73,18 @@ impl Management {
                 });
             }
             Err((code, reason)) => {
-                self.journal.count("flows-refused");
+                self.log.count("flows-refused");
                 let answer = message.answer().with_error(code, &reason);
                 self.flows
                     .refused(now, name, answer.clone(), now + REFUSED_NS);
-                self.reply_to(now, asker, &answer, dt);
+                self.respond_to(now, requester, &answer, dt);
             }
         }
     }
 
-    fn admit_flow(
+    fn check_flow_request(
         &mut self,
-        asker: &Asker,
+        requester: &Requester,
         name: &str,
         message: &Message,
         wanted: FlowObject,
@@ -102,7 +102,7 @@ impl Management {
         if !self
             .policies
             .access
-            .allows(&source, Deed::Flow { to: &destination })
+            .allows(&source, Operation::Flow { to: &destination })
         {
             let reason =
                 format!("{source:?} may not call {destination:?}; see policy access-control");
@@ -120,24 +120,24 @@ impl Management {
             ));
         };
         let flow = Flow {
-            role: Role::Called,
+            role: Role::Responder,
             local: destination.clone(),
             remote: source.clone(),
             spec,
             cube,
             name: name.to_string(),
-            member: asker.name.clone(),
-            address: asker.address,
+            member: requester.name.clone(),
+            address: requester.address,
             incarnation: wanted.incarnation,
             local_cep: CepId(0),
             remote_cep: CepId(wanted.source_cep),
-            state: State::Deciding {
-                asker: asker.clone(),
+            state: State::Pending {
+                requester: requester.clone(),
                 request: message.clone(),
             },
             unreachable: None,
-            rolling: None,
-            rolled: None,
+            renewal: None,
+            last_renewal: None,
         };
         match self.flows.insert(flow) {
             Some(key) => Ok((key, destination, source)),
@@ -148,10 +148,10 @@ impl Management {
         }
     }
 
-    fn on_flow_wanted_again(
+    fn on_repeated_flow_request(
         &mut self,
         now: u64,
-        asker: &Asker,
+        requester: &Requester,
         key: FlowKey,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -160,12 +160,12 @@ impl Management {
             .flows
             .flows
             .get(&key)
-            .filter(|flow| flow.member == asker.name)
+            .filter(|flow| flow.member == requester.name)
         else {
-            return self.discard(&asker.name, "flow-of-another");
+            return self.log.discard(&requester.name, "flow-of-another");
         };
         let answer = match &flow.state {
-            State::Deciding { .. } => message
+            State::Pending { .. } => message
                 .answer()
                 .with_error(result::PENDING, "the application decides"),
             State::Open {
@@ -175,7 +175,7 @@ impl Management {
                 .answer()
                 .with_error(result::ERROR, "the flow has ended"),
         };
-        self.reply_to(now, asker, &answer, dt);
+        self.respond_to(now, requester, &answer, dt);
     }
 
     /// The application has decided.
@@ -189,10 +189,10 @@ impl Management {
         let Some(flow) = self.flows.flows.get(&key) else {
             return;
         };
-        let State::Deciding { asker, request } = &flow.state else {
+        let State::Pending { requester, request } = &flow.state else {
             return;
         };
-        let (asker, request) = (asker.clone(), request.clone());
+        let (requester, request) = (requester.clone(), request.clone());
         let opened = answer.and_then(|()| {
             dt.open(
                 now,
@@ -205,7 +205,7 @@ impl Management {
             )
             .inspect_err(|reason| {
                 let reason = format!("no connection: {reason}");
-                self.events.push_back(Event::Closed {
+                self.log.push(Event::Closed {
                     flow: key,
                     is_graceful: false,
                     reason,
@@ -222,7 +222,7 @@ impl Management {
                     member: self.own.clone(),
                     ..FlowObject::default()
                 };
-                let answer = dialect::answer(&request, Some(dialect::encode(&value)));
+                let answer = schema::answer(&request, Some(schema::encode(&value)));
                 dt.connect(now, cep, Address(flow.address), flow.remote_cep);
                 if let Some(flow) = self.flows.flows.get_mut(&key) {
                     flow.local_cep = cep;
@@ -230,7 +230,7 @@ impl Management {
                         answer: Some(answer.clone()),
                     };
                 }
-                self.reply_to(now, &asker, &answer, dt);
+                self.respond_to(now, &requester, &answer, dt);
             }
             Err(reason) => {
                 let answer = request.answer().with_error(result::ERROR, &reason);
@@ -238,7 +238,7 @@ impl Management {
                     self.flows
                         .refused(now, &flow.name, answer.clone(), now + REFUSED_NS);
                 }
-                self.reply_to(now, &asker, &answer, dt);
+                self.respond_to(now, &requester, &answer, dt);
             }
         }
     }

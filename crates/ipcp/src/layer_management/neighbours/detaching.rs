@@ -17,17 +17,17 @@ use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 
 /// How long the last message has to leave, and its answer to come.
-const GOODBYE_NS: u64 = 500 * MS;
+const DETACH_GRACE_NS: u64 = 500 * MS;
 
 /// An N-1 flow that is given up.
 #[derive(Debug)]
-pub(super) struct Parting {
+pub(super) struct Detaching {
     /// When it is given back; `None` when that has happened, and only its end is waited for.
     at: Option<u64>,
     reason: String,
 }
 
-impl Parting {
+impl Detaching {
     pub(super) fn due(&self) -> Option<u64> {
         self.at
     }
@@ -35,29 +35,29 @@ impl Parting {
 
 impl Management {
     /// The order to use an N-1 flow no more.
-    pub(in super::super) fn give_up_n1(
+    pub(in super::super) fn detach_n1(
         &mut self,
         now: u64,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
     ) {
-        self.stop_asking(now, n1, dt);
+        self.cancel_initiator(now, n1, dt);
         let neighbour = self.neighbour(n1);
         let neighbour = neighbour.map(|up| (up.name.clone(), up.address));
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        if flow.parting.is_some() {
+        if flow.detaching.is_some() {
             return;
         }
-        (flow.answering, flow.retry_at, flow.is_waiting) = (None, None, false);
+        (flow.responder, flow.retry_at, flow.is_deferred) = (None, None, false);
         let at = match flow.up {
-            Some(_) => now + GOODBYE_NS,
+            Some(_) => now + DETACH_GRACE_NS,
             None => now,
         };
         let reason = reason.to_string();
-        flow.parting = Some(Parting {
+        flow.detaching = Some(Detaching {
             at: Some(at),
             reason,
         });
@@ -68,21 +68,26 @@ impl Management {
             self.neighbour_down(now, n1, &name, address, reason, dt);
         }
         self.tell(now, n1, Message::new(Opcode::Release), true, dt);
-        self.journal.count("n1-given-up");
+        self.log.count("n1-detached");
     }
 
     /// Lets an N-1 flow go whose time is over; true while or when it is given up.
-    pub(super) fn parts(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) -> bool {
+    pub(super) fn detach_timeout(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        dt: &mut dyn DataTransfer,
+    ) -> bool {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return false;
         };
-        let Some(parting) = &mut flow.parting else {
+        let Some(detaching) = &mut flow.detaching else {
             return false;
         };
-        if parting.at.take_if(|at| *at <= now).is_some() {
-            let reason = parting.reason.clone();
+        if detaching.at.take_if(|at| *at <= now).is_some() {
+            let reason = detaching.reason.clone();
             self.up_ended(now, n1, &reason, dt);
-            self.events.push_back(Event::DropN1 { n1, reason });
+            self.log.push(Event::DropN1 { n1, reason });
         }
         true
     }

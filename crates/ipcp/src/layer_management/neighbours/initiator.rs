@@ -1,6 +1,6 @@
-//! The asking side of the exchange that makes neighbours.
+//! The initiator of the exchange that makes neighbours.
 
-mod proof;
+mod authentication;
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -10,10 +10,10 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 use carina_wire::dif::{Address, CepId};
 
-use super::super::dialect::{self, ChannelEnd, Greeting, Object, Piece, result};
 use super::super::enrollment::Joining;
+use super::super::schema::{self, ChannelEnd, Greeting, Object, Piece, result};
 use super::super::{Management, qos};
-use super::{Proof, REPEAT_FIRST_NS, REPEAT_MAX_NS, Stage, Up, is_none};
+use super::{AuthState, REPEAT_FIRST_NS, REPEAT_MAX_NS, Stage, Up, is_none};
 use crate::api::{Event, N1Port};
 use crate::config::DifConfig;
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
@@ -23,11 +23,11 @@ use crate::policy::component;
 const CONFIG_MAX: u32 = 65_536;
 
 /// An attempt of this side.
-pub(in super::super) struct Asking {
+pub(in super::super) struct Initiator {
     nonce: u64,
-    answer_nonce: u64,
+    responder_nonce: u64,
     connect: Message,
-    invoke: i32,
+    invoke_id: i32,
     state: State,
     /// The message that is repeated until its answer comes.
     last: Vec<u8>,
@@ -36,7 +36,7 @@ pub(in super::super) struct Asking {
     give_up_at: u64,
     /// Number of the last message of this side.
     step: u32,
-    proof: Proof,
+    auth_state: AuthState,
     peer: Greeting,
     /// The DIF's configuration, as far as it has come; decoded when whole.
     pieces: Vec<u8>,
@@ -50,7 +50,7 @@ enum State {
     Opening { channel: u32, cep: CepId },
 }
 
-impl Asking {
+impl Initiator {
     pub(super) fn due(&self) -> u64 {
         self.repeat_at.min(self.give_up_at)
     }
@@ -71,24 +71,24 @@ impl Asking {
 
     fn is_answer(&self, greeting: &Greeting) -> bool {
         let answers = greeting.nonce == self.nonce;
-        answers && (self.answer_nonce == 0 || greeting.answer_nonce == self.answer_nonce)
+        answers && (self.responder_nonce == 0 || greeting.responder_nonce == self.responder_nonce)
     }
 }
 
 impl Management {
     /// Begins an attempt over `n1`.
-    pub(in super::super) fn ask(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(in super::super) fn initiate(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         if self.leaving.is_some() || self.has_other_attempt(n1) {
             // One enrollment at a time; its end wakes the others.
             if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.retry_at = None;
-                flow.is_waiting = true;
+                flow.is_deferred = true;
             }
             return;
         }
-        self.stop_asking(now, n1, dt);
+        self.cancel_initiator(now, n1, dt);
         let nonce = self.random.nonce();
-        let invoke = self.invoke();
+        let invoke_id = self.invoke_id();
         let mechanism = self
             .authentication()
             .map_or_else(String::new, |spec| spec.name);
@@ -97,20 +97,20 @@ impl Management {
             mechanism,
             ..self.greeting(n1)
         };
-        let connect = dialect::connect(&greeting, invoke);
-        let last = self.send_plain(now, n1, &connect, dt);
-        let asking = Asking {
+        let connect = schema::connect(&greeting, invoke_id);
+        let last = self.send_to_peer(now, n1, &connect, dt);
+        let initiator = Initiator {
             nonce,
-            answer_nonce: 0,
+            responder_nonce: 0,
             connect,
-            invoke,
+            invoke_id,
             state: State::Connecting,
             last,
             repeat_at: now + REPEAT_FIRST_NS,
             repeat_ns: REPEAT_FIRST_NS,
             give_up_at: now + self.policies.enrollment.step_ns,
             step: 0,
-            proof: Proof::none(),
+            auth_state: AuthState::none(),
             peer: Greeting::default(),
             pieces: Vec::new(),
             config: None,
@@ -119,21 +119,20 @@ impl Management {
             return;
         };
         flow.retry_at = None;
-        (flow.asked_at, flow.is_waiting) = (now, false);
-        flow.asking = Some(asking);
+        (flow.last_attempt_at, flow.is_deferred) = (now, false);
+        flow.initiator = Some(initiator);
     }
 
     /// An IPCP that is no member joins through one N-1 flow at a time.
     fn has_other_attempt(&self, n1: N1Port) -> bool {
         self.member.is_none()
-            && self
-                .n1s
-                .iter()
-                .any(|(other, flow)| *other != n1 && (flow.asking.is_some() || flow.up.is_some()))
+            && self.n1s.iter().any(|(other, flow)| {
+                *other != n1 && (flow.initiator.is_some() || flow.up.is_some())
+            })
     }
 
     /// Ends this side's attempt without a word.
-    pub(in super::super) fn stop_asking(
+    pub(in super::super) fn cancel_initiator(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -142,10 +141,10 @@ impl Management {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        if let Some(Asking {
+        if let Some(Initiator {
             state: State::Opening { channel, .. },
             ..
-        }) = flow.asking.take()
+        }) = flow.initiator.take()
         {
             dt.close(now, Owner::Channel(channel));
         }
@@ -160,80 +159,85 @@ impl Management {
         is_passing: bool,
         dt: &mut dyn DataTransfer,
     ) {
-        self.stop_asking(now, n1, dt);
+        self.cancel_initiator(now, n1, dt);
         self.up_ended(now, n1, reason, dt);
-        self.journal.count("connect-failed");
+        self.log.count("connect-failed");
         let is_member = self.member.is_some();
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
         flow.is_refused = !is_passing;
-        let is_news = !core::mem::replace(&mut flow.is_told, true);
+        let is_news = !core::mem::replace(&mut flow.failure_reported, true);
         if is_member {
             let remote = flow.props.remote.clone();
-            self.notice(&remote, &format!("no neighbour at {remote:?}: {reason}"));
+            self.log
+                .notice(&remote, &format!("no neighbour at {remote:?}: {reason}"));
         } else if !is_passing {
             let reason = reason.to_string();
-            self.events.push_back(Event::EnrollRefused { n1, reason });
+            self.log.push(Event::EnrollRefused { n1, reason });
         } else if is_news {
             let reason = reason.to_string();
-            self.events.push_back(Event::EnrollFailed { n1, reason });
+            self.log.push(Event::EnrollFailed { n1, reason });
         }
         if is_passing {
             self.retry_later(now, n1);
         } else if is_member {
-            self.retry_rarely(now, n1);
+            self.retry_after_longest_pause(now, n1);
         }
         if !is_member {
             // The flows that waited for this one have their turn.
             for (other, flow) in &mut self.n1s {
-                let is_idle = flow.retry_at.is_none() && !flow.is_told;
-                if *other != n1 && (is_idle || flow.is_waiting) {
+                let is_idle = flow.retry_at.is_none() && !flow.failure_reported;
+                if *other != n1 && (is_idle || flow.is_deferred) {
                     flow.retry_at = Some(now);
                 }
             }
         }
     }
 
-    pub(super) fn asking_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn initiator_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        let Some(asking) = &mut flow.asking else {
+        let Some(initiator) = &mut flow.initiator else {
             return;
         };
-        if asking.give_up_at <= now {
-            let reason = format!("no answer to {}", asking.step_name());
-            flow.unheard += 1;
+        if initiator.give_up_at <= now {
+            let reason = format!("no answer to {}", initiator.step_name());
+            flow.unanswered_attempts += 1;
             self.attempt_failed(now, n1, &reason, true, dt);
-        } else if asking.repeat_at <= now {
-            asking.repeat_ns = (asking.repeat_ns * 2).min(REPEAT_MAX_NS);
-            asking.repeat_at = now + asking.repeat_ns;
-            let last = asking.last.clone();
-            self.journal.count("repeated");
+        } else if initiator.repeat_at <= now {
+            initiator.repeat_ns = (initiator.repeat_ns * 2).min(REPEAT_MAX_NS);
+            initiator.repeat_at = now + initiator.repeat_ns;
+            let last = initiator.last.clone();
+            self.log.count("repeated");
             dt.send_management(now, crate::data_transfer::api::Target::N1(n1), &last);
         }
     }
 
     /// The next message of the attempt; it is repeated until it is answered.
-    fn go_on(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
-        let last = self.send_plain(now, n1, message, dt);
+    fn send_step(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+        let last = self.send_to_peer(now, n1, message, dt);
         let step_ns = self.policies.enrollment.step_ns;
-        let Some(asking) = self.n1s.get_mut(&n1).and_then(|flow| flow.asking.as_mut()) else {
+        let Some(initiator) = self
+            .n1s
+            .get_mut(&n1)
+            .and_then(|flow| flow.initiator.as_mut())
+        else {
             return;
         };
-        asking.last = last;
-        asking.repeat_ns = REPEAT_FIRST_NS;
-        asking.repeat_at = now + REPEAT_FIRST_NS;
-        asking.give_up_at = now + step_ns;
+        initiator.last = last;
+        initiator.repeat_ns = REPEAT_FIRST_NS;
+        initiator.repeat_at = now + REPEAT_FIRST_NS;
+        initiator.give_up_at = now + step_ns;
     }
 
-    fn asking(&mut self, n1: N1Port) -> Option<&mut Asking> {
-        self.n1s.get_mut(&n1)?.asking.as_mut()
+    fn initiator(&mut self, n1: N1Port) -> Option<&mut Initiator> {
+        self.n1s.get_mut(&n1)?.initiator.as_mut()
     }
 
     /// M_CONNECT_R.
-    pub(super) fn on_connect_answer(
+    pub(super) fn on_connect_response(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -241,35 +245,36 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         let peer = format!("N-1 flow {}", n1.0);
-        let Some(greeting) = dialect::greeting(message) else {
-            return self.discard(&peer, "malformed-greeting");
+        let Some(greeting) = schema::greeting(message) else {
+            return self.log.discard(&peer, "malformed-greeting");
         };
-        let Some(asking) = self.asking(n1) else {
-            self.journal.count("stale");
+        let Some(initiator) = self.initiator(n1) else {
+            self.log.count("stale");
             return;
         };
-        let is_first = matches!(asking.state, State::Connecting | State::Authenticating);
-        if !asking.is_answer(&greeting) || !is_first || message.invoke_id != asking.invoke {
-            self.journal.count("stale");
+        let is_first = matches!(initiator.state, State::Connecting | State::Authenticating);
+        if !initiator.is_answer(&greeting) || !is_first || message.invoke_id != initiator.invoke_id
+        {
+            self.log.count("stale");
             return;
         }
         if message.result != 0 {
             return self.on_connect_refused(now, n1, message, &greeting, dt);
         }
-        if let Err(reason) = self.finish_proof(now, n1, &greeting) {
+        if let Err(reason) = self.finish_authentication(now, n1, &greeting) {
             return self.attempt_failed(now, n1, &reason, false, dt);
         }
         let is_member = self.member.is_some();
-        let Some(asking) = self.asking(n1) else {
+        let Some(initiator) = self.initiator(n1) else {
             return;
         };
-        asking.answer_nonce = greeting.answer_nonce;
-        asking.peer = greeting;
+        initiator.responder_nonce = greeting.responder_nonce;
+        initiator.peer = greeting;
         if is_member {
             self.open_channel(now, n1, dt);
         } else {
-            asking.state = State::Reading;
-            self.want_piece(now, n1, 0, dt);
+            initiator.state = State::Reading;
+            self.read_configuration(now, n1, 0, dt);
         }
     }
 
@@ -281,32 +286,32 @@ impl Management {
         greeting: &Greeting,
         dt: &mut dyn DataTransfer,
     ) {
-        if message.result == result::OTHER_DIF && self.yields_to(greeting) {
-            return self.join_other(now, n1, dt);
+        if message.result == result::OTHER_DIF && self.joins_other_dif(greeting) {
+            return self.join_other_dif(now, n1, dt);
         }
         let reason = format!("{} refused: {}", greeting.name, message.reason);
         let is_passing = message.result == result::LATER;
         if let Some(flow) = self.n1s.get_mut(&n1) {
-            flow.is_promising = greeting.dif_id != 0;
+            flow.peer_is_member = greeting.dif_id != 0;
         }
         self.attempt_failed(now, n1, &reason, is_passing, dt);
     }
 
-    fn want_piece(&mut self, now: u64, n1: N1Port, offset: u32, dt: &mut dyn DataTransfer) {
-        let invoke = self.invoke();
-        let mut message = dialect::request(Opcode::Read, &Object::Enrollment, None);
-        message.invoke_id = invoke;
+    fn read_configuration(&mut self, now: u64, n1: N1Port, offset: u32, dt: &mut dyn DataTransfer) {
+        let invoke_id = self.invoke_id();
+        let mut message = schema::request(Opcode::Read, &Object::Enrollment, None);
+        message.invoke_id = invoke_id;
         message.instance = i64::from(offset);
-        let Some(asking) = self.asking(n1) else {
+        let Some(initiator) = self.initiator(n1) else {
             return;
         };
-        message.filter = asking.answer_nonce.to_be_bytes().to_vec();
-        asking.invoke = invoke;
-        self.go_on(now, n1, &message, dt);
+        message.filter = initiator.responder_nonce.to_be_bytes().to_vec();
+        initiator.invoke_id = invoke_id;
+        self.send_step(now, n1, &message, dt);
     }
 
     /// A piece of the DIF's configuration.
-    pub(super) fn on_piece(
+    pub(super) fn on_configuration_piece(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -314,32 +319,32 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         let peer = format!("N-1 flow {}", n1.0);
-        let Some(piece) = dialect::decode::<Piece>(dialect::bytes(message)) else {
-            return self.discard(&peer, "malformed-value");
+        let Some(piece) = schema::decode::<Piece>(schema::bytes(message)) else {
+            return self.log.discard(&peer, "malformed-value");
         };
-        let Some(asking) = self.asking(n1) else {
+        let Some(initiator) = self.initiator(n1) else {
             return;
         };
         let is_wanted =
-            matches!(asking.state, State::Reading) && message.invoke_id == asking.invoke;
-        if !is_wanted || piece.offset as usize != asking.pieces.len() {
-            self.journal.count("stale");
+            matches!(initiator.state, State::Reading) && message.invoke_id == initiator.invoke_id;
+        if !is_wanted || piece.offset as usize != initiator.pieces.len() {
+            self.log.count("stale");
             return;
         }
         if piece.total > CONFIG_MAX || piece.bytes.is_empty() {
             return self.attempt_failed(now, n1, "the DIF's configuration is malformed", true, dt);
         }
-        asking.pieces.extend_from_slice(&piece.bytes);
-        let have = asking.pieces.len() as u64;
+        initiator.pieces.extend_from_slice(&piece.bytes);
+        let have = initiator.pieces.len() as u64;
         if have < u64::from(piece.total) {
-            let offset = asking.pieces.len() as u32;
-            return self.want_piece(now, n1, offset, dt);
+            let offset = initiator.pieces.len() as u32;
+            return self.read_configuration(now, n1, offset, dt);
         }
-        let pieces = core::mem::take(&mut asking.pieces);
-        match self.take_configuration(now, &pieces, dt) {
+        let pieces = core::mem::take(&mut initiator.pieces);
+        match self.apply_configuration(now, &pieces, dt) {
             Ok(config) => {
-                if let Some(asking) = self.asking(n1) {
-                    asking.config = Some(config);
+                if let Some(initiator) = self.initiator(n1) {
+                    initiator.config = Some(config);
                 }
                 self.open_channel(now, n1, dt);
             }
@@ -350,13 +355,13 @@ impl Management {
         }
     }
 
-    fn take_configuration(
+    fn apply_configuration(
         &mut self,
         now: u64,
         bytes: &[u8],
         dt: &mut dyn DataTransfer,
     ) -> Result<DifConfig, String> {
-        let mut config = dialect::decode_dif(bytes).ok_or("it is malformed")?;
+        let mut config = schema::decode_dif(bytes).ok_or("it is malformed")?;
         // Credentials are each member's own.
         if let Some(spec) = self
             .given
@@ -385,51 +390,51 @@ impl Management {
             Ok(cep) => cep,
             Err(reason) => return self.attempt_failed(now, n1, &reason, true, dt),
         };
-        let invoke = self.invoke();
-        let Some(asking) = self.asking(n1) else {
+        let invoke_id = self.invoke_id();
+        let Some(initiator) = self.initiator(n1) else {
             return;
         };
-        asking.state = State::Opening { channel, cep };
-        asking.invoke = invoke;
+        initiator.state = State::Opening { channel, cep };
+        initiator.invoke_id = invoke_id;
         let end = ChannelEnd {
-            nonce: asking.nonce,
-            answer_nonce: asking.answer_nonce,
+            nonce: initiator.nonce,
+            responder_nonce: initiator.responder_nonce,
             cep: cep.0,
         };
-        let value = Some(dialect::encode(&end));
-        let mut message = dialect::request(Opcode::Start, &Object::Channel, value);
-        message.invoke_id = invoke;
-        self.go_on(now, n1, &message, dt);
+        let value = Some(schema::encode(&end));
+        let mut message = schema::request(Opcode::Start, &Object::Channel, value);
+        message.invoke_id = invoke_id;
+        self.send_step(now, n1, &message, dt);
     }
 
     /// M_START_R of the channel.
-    pub(super) fn on_channel_answer(
+    pub(super) fn on_channel_response(
         &mut self,
         now: u64,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(asking) = self.asking(n1) else {
+        let Some(initiator) = self.initiator(n1) else {
             return;
         };
-        let State::Opening { channel, cep } = asking.state else {
+        let State::Opening { channel, cep } = initiator.state else {
             return;
         };
-        if message.invoke_id != asking.invoke {
-            self.journal.count("stale");
+        if message.invoke_id != initiator.invoke_id {
+            self.log.count("stale");
             return;
         }
         if message.result != 0 {
-            let reason = format!("{} refused: {}", asking.peer.name, message.reason);
+            let reason = format!("{} refused: {}", initiator.peer.name, message.reason);
             return self.attempt_failed(now, n1, &reason, false, dt);
         }
-        let Some(end) = dialect::decode::<ChannelEnd>(dialect::bytes(message)) else {
+        let Some(end) = schema::decode::<ChannelEnd>(schema::bytes(message)) else {
             return self.attempt_failed(now, n1, "the management channel is malformed", true, dt);
         };
-        let is_exposed = asking.peer.is_exposed;
-        let secret = asking.proof.secret;
-        let joined = asking.config.clone();
+        let is_exposed = initiator.peer.is_exposed;
+        let secret = initiator.auth_state.secret;
+        let joined = initiator.config.clone();
         let of_dif = self.member.as_ref().map(|member| member.config.clone());
         let Some(config) = joined.or(of_dif) else {
             return;
@@ -439,30 +444,30 @@ impl Management {
             Ok(protection) => protection,
             Err(reason) => return self.attempt_failed(now, n1, &reason, false, dt),
         };
-        let Some(asking) = self.n1s.get_mut(&n1).and_then(|flow| flow.asking.take()) else {
+        let Some(initiator) = self.n1s.get_mut(&n1).and_then(|flow| flow.initiator.take()) else {
             return;
         };
         dt.connect(now, cep, Address::NONE, CepId(end.cep));
-        self.asked_is_up(now, n1, channel, Box::new(asking), dt);
+        self.initiator_channel_up(now, n1, channel, Box::new(initiator), dt);
         dt.set_sdu_protection(n1, protection);
     }
 
-    fn asked_is_up(
+    fn initiator_channel_up(
         &mut self,
         now: u64,
         n1: N1Port,
         channel: u32,
-        asking: Box<Asking>,
+        initiator: Box<Initiator>,
         dt: &mut dyn DataTransfer,
     ) {
-        let Asking {
+        let Initiator {
             nonce,
-            answer_nonce,
+            responder_nonce,
             connect,
             peer,
             config,
             ..
-        } = *asking;
+        } = *initiator;
         let until = now + self.policies.enrollment.step_ns;
         let joins = self.member.is_none();
         let stage = match config {
@@ -475,7 +480,7 @@ impl Management {
             incarnation: peer.incarnation,
             channel,
             cdap: Management::cdap(now, &connect, true),
-            nonces: (nonce, answer_nonce),
+            nonces: (nonce, responder_nonce),
             reply: Vec::new(),
             stage,
             heard: now,

@@ -1,7 +1,7 @@
 //! N-1 flows, and how the IPCPs at their ends become neighbours.
 //!
 //! ```text
-//!  asking side                                             answering side (a member)
+//!  initiator                                             responder (a member)
 //!    M_CONNECT {nonce}                        ---------->
 //!                                             <----------  M_WRITE authentication {both nonces}
 //!    M_WRITE authentication {token}           ---------->        as often as the policy wants
@@ -13,16 +13,16 @@
 //!    ======================= management channel, protected =======================
 //! ```
 //!
-//! All of this are plain management PDUs, in lock-step: the asking side repeats its last message
-//! until the next one comes, the answering side repeats its answer when it is asked again. Nonces
+//! All of this are plain management PDUs, in lock-step: the initiator repeats its last message
+//! until the next one comes, the responder repeats its answer when it is asked again. Nonces
 //! tell an attempt from any other. When both sides ask at once, an IPCP that is no member goes on
 //! and a member yields to it; of two members the one with the lower name goes on.
 
-mod answering;
-mod asking;
-mod parting;
-mod terms;
-mod timing;
+mod detaching;
+mod initiator;
+mod negotiation;
+mod responder;
+mod timers;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -33,17 +33,17 @@ use alloc::vec::Vec;
 use carina_cdap::{Connection, Limits, Message, Opcode, Rules};
 use carina_wire::dif::Address;
 
-use super::dialect::Object;
 use super::enrollment::Joining;
+use super::schema::Object;
 use super::{MS, Management};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::data_transfer::api::{DataTransfer, Owner, Target};
 use crate::security::Authenticator;
 
-pub(super) use answering::Answering;
-pub(super) use asking::Asking;
-use parting::Parting;
-use terms::{is_none, too_small};
+use detaching::Detaching;
+pub(super) use initiator::Initiator;
+use negotiation::{is_none, too_small};
+pub(super) use responder::Responder;
 
 /// First pause before a message is repeated.
 const REPEAT_FIRST_NS: u64 = 250 * MS;
@@ -64,28 +64,28 @@ const MAX_PDU_MAX: usize = 65_535;
 /// An N-1 flow.
 pub(super) struct N1 {
     pub(super) props: N1Properties,
-    pub(super) asking: Option<Asking>,
-    pub(super) answering: Option<Answering>,
+    pub(super) initiator: Option<Initiator>,
+    pub(super) responder: Option<Responder>,
     pub(super) up: Option<Up>,
     /// When this side asks (again).
     retry_at: Option<u64>,
     retry_ns: u64,
     /// A failed enrollment was told already, and nothing has changed since.
-    pub(super) is_told: bool,
+    pub(super) failure_reported: bool,
     /// The other end has refused for good.
     is_refused: bool,
     /// The other end has shown that it is a member.
-    is_promising: bool,
+    peer_is_member: bool,
     /// When this side asked last.
-    asked_at: u64,
+    last_attempt_at: u64,
     /// It has its turn when the attempt over another flow is over.
-    is_waiting: bool,
+    is_deferred: bool,
     /// Attempts in a row of which nothing was heard.
-    unheard: u32,
+    unanswered_attempts: u32,
     /// The neighbour was lost then, and nothing was heard since.
     lost_at: Option<u64>,
     /// This side has said goodbye, and lets the flow go when the time is over.
-    parting: Option<Parting>,
+    detaching: Option<Detaching>,
 }
 
 /// A management channel to the IPCP at the other end.
@@ -97,7 +97,7 @@ pub(super) struct Up {
     pub(super) cdap: Connection,
     /// Nonces of the attempt that made it.
     nonces: (u64, u64),
-    /// What the answering side said last, to say it again.
+    /// What the responder said last, to say it again.
     reply: Vec<u8>,
     pub(super) stage: Stage,
     /// When something came last.
@@ -117,14 +117,14 @@ pub(super) enum Stage {
 }
 
 /// What this side and the other need to go from authentication to a channel.
-pub(super) struct Proof {
+pub(super) struct AuthState {
     pub(super) auth: Option<Box<dyn Authenticator>>,
     pub(super) secret: Option<[u8; 32]>,
 }
 
-impl Proof {
-    fn none() -> Proof {
-        Proof {
+impl AuthState {
+    fn none() -> AuthState {
+        AuthState {
             auth: None,
             secret: None,
         }
@@ -143,29 +143,29 @@ impl Management {
             self.n1_down(now, n1, "it came up again", dt);
         }
         dt.add_n1(n1, &props);
-        self.is_away = false;
+        self.has_left = false;
         let starts = self.member.is_none() || props.is_initiator;
         self.n1s.insert(
             n1,
             N1 {
                 props,
-                asking: None,
-                answering: None,
+                initiator: None,
+                responder: None,
                 up: None,
                 retry_at: None,
                 retry_ns: RETRY_FIRST_NS,
-                is_told: false,
+                failure_reported: false,
                 is_refused: false,
-                is_promising: false,
-                asked_at: 0,
-                is_waiting: false,
-                unheard: 0,
+                peer_is_member: false,
+                last_attempt_at: 0,
+                is_deferred: false,
+                unanswered_attempts: 0,
                 lost_at: None,
-                parting: None,
+                detaching: None,
             },
         );
         if starts && self.leaving.is_none() {
-            self.ask(now, n1, dt);
+            self.initiate(now, n1, dt);
         }
     }
 
@@ -180,49 +180,49 @@ impl Management {
             return;
         }
         let reason = format!("the N-1 flow ended: {reason}");
-        let was_asking = self.n1s[&n1].asking.is_some() || self.is_joining(n1);
+        let was_asking = self.n1s[&n1].initiator.is_some() || self.is_joining(n1);
         if was_asking && self.member.is_none() {
-            self.events.push_back(Event::EnrollFailed {
+            self.log.push(Event::EnrollFailed {
                 n1,
                 reason: reason.clone(),
             });
         }
-        self.stop_asking(now, n1, dt);
+        self.cancel_initiator(now, n1, dt);
         self.up_ended(now, n1, &reason, dt);
         let Some(gone) = self.n1s.remove(&n1) else {
             return;
         };
         dt.remove_n1(now, n1);
-        let is_given_up = gone.is_refused || gone.parting.is_some();
-        let is_wanted = gone.props.is_initiator && !is_given_up && !self.is_away;
+        let is_given_up = gone.is_refused || gone.detaching.is_some();
+        let is_wanted = gone.props.is_initiator && !is_given_up && !self.has_left;
         if is_wanted && !gone.props.remote.is_empty() {
-            self.seek(now, gone.props.dif, gone.props.remote);
+            self.schedule_reconnect(now, gone.props.dif, gone.props.remote);
         }
-        self.start_waiting(now, dt);
+        self.schedule_idle_flows(now, dt);
     }
 
     /// The order to enroll through this flow.
-    pub(super) fn enroll_by(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn enroll_through(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             let reason = "there is no such N-1 flow".to_string();
-            self.events.push_back(Event::EnrollFailed { n1, reason });
+            self.log.push(Event::EnrollFailed { n1, reason });
             return;
         };
-        flow.is_told = false;
+        flow.failure_reported = false;
         flow.is_refused = false;
         flow.retry_ns = RETRY_FIRST_NS;
-        self.is_away = false;
-        if flow.asking.is_none() && flow.up.is_none() {
-            self.ask(now, n1, dt);
+        self.has_left = false;
+        if flow.initiator.is_none() && flow.up.is_none() {
+            self.initiate(now, n1, dt);
         }
     }
 
     /// N-1 flows that wait until this IPCP is a member, or for another chance to become one.
-    pub(super) fn start_waiting(&mut self, now: u64, _dt: &mut dyn DataTransfer) {
+    pub(super) fn schedule_idle_flows(&mut self, now: u64, _dt: &mut dyn DataTransfer) {
         let is_member = self.member.is_some();
         for flow in self.n1s.values_mut() {
-            let is_busy = flow.asking.is_some() || flow.up.is_some() || flow.answering.is_some();
-            let is_idle = !is_busy && flow.parting.is_none();
+            let is_busy = flow.initiator.is_some() || flow.up.is_some() || flow.responder.is_some();
+            let is_idle = !is_busy && flow.detaching.is_none();
             if is_idle && (flow.props.is_initiator || !is_member) && self.leaving.is_none() {
                 flow.retry_at = Some(flow.retry_at.unwrap_or(now).min(now + 50 * MS));
             }
@@ -230,7 +230,7 @@ impl Management {
     }
 
     /// A PDU of the neighbour at the other end, or of a member through it.
-    pub(super) fn on_plain(
+    pub(super) fn on_management_pdu(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -241,34 +241,40 @@ impl Management {
         let peer = format!("N-1 flow {}", n1.0);
         let message = match Message::decode(bytes) {
             Ok(message) => message,
-            Err(error) => return self.discard(&peer, error.name()),
+            Err(error) => return self.log.discard(&peer, error.name()),
         };
         let Some(flow) = self.n1s.get_mut(&n1) else {
-            return self.discard(&peer, "unknown-n1");
+            return self.log.discard(&peer, "unknown-n1");
         };
-        (flow.unheard, flow.lost_at) = (0, None);
-        if flow.parting.is_some() {
-            return self.journal.count("parting");
+        (flow.unanswered_attempts, flow.lost_at) = (0, None);
+        if flow.detaching.is_some() {
+            return self.log.count("n1-detaching");
         }
         match (message.opcode, Object::parse(&message.name)) {
             (Opcode::Connect, _) => self.on_connect(now, n1, &message, dt),
-            (Opcode::ConnectR, _) => self.on_connect_answer(now, n1, &message, dt),
-            (Opcode::Release, _) => self.on_plain_release(now, n1),
+            (Opcode::ConnectR, _) => self.on_connect_response(now, n1, &message, dt),
+            (Opcode::Release, _) => self.on_attempt_release(now, n1),
             (Opcode::Write, Some(Object::Authentication)) => {
                 self.on_authentication(now, n1, &message, dt);
             }
-            (Opcode::Read, Some(Object::Enrollment)) => self.on_piece_wanted(now, n1, &message, dt),
-            (Opcode::ReadR, Some(Object::Enrollment)) => self.on_piece(now, n1, &message, dt),
-            (Opcode::Start, Some(Object::Channel)) => self.on_channel_wanted(now, n1, &message, dt),
-            (Opcode::StartR, Some(Object::Channel)) => {
-                self.on_channel_answer(now, n1, &message, dt);
+            (Opcode::Read, Some(Object::Enrollment)) => {
+                self.on_configuration_read(now, n1, &message, dt)
             }
-            _ => self.on_routed(now, n1, src, message, dt),
+            (Opcode::ReadR, Some(Object::Enrollment)) => {
+                self.on_configuration_piece(now, n1, &message, dt)
+            }
+            (Opcode::Start, Some(Object::Channel)) => {
+                self.on_channel_request(now, n1, &message, dt)
+            }
+            (Opcode::StartR, Some(Object::Channel)) => {
+                self.on_channel_response(now, n1, &message, dt);
+            }
+            _ => self.on_member_pdu(now, n1, src, message, dt),
         }
     }
 
     /// Sends a plain message to the other end.
-    fn send_plain(
+    fn send_to_peer(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -300,7 +306,7 @@ impl Management {
         };
         flow.retry_at = None;
         flow.retry_ns = RETRY_FIRST_NS;
-        (flow.unheard, flow.lost_at) = (0, None);
+        (flow.unanswered_attempts, flow.lost_at) = (0, None);
         let is_member = matches!(up.stage, Stage::Neighbours);
         flow.up = Some(up);
         if is_member && is_same {
@@ -321,7 +327,7 @@ impl Management {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        let is_parting = flow.parting.is_some();
+        let is_parting = flow.detaching.is_some();
         let Some(up) = flow.up.take() else { return };
         self.channels.remove(&up.channel);
         dt.close(now, Owner::Channel(up.channel));
@@ -353,23 +359,23 @@ impl Management {
     }
 
     /// Nothing is heard over an N-1 flow: it is given back, for it may lead nowhere.
-    fn give_back(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        self.stop_asking(now, n1, dt);
+    fn return_n1(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+        self.cancel_initiator(now, n1, dt);
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        (flow.unheard, flow.lost_at, flow.retry_at) = (0, None, None);
-        self.journal.count("n1-silent");
+        (flow.unanswered_attempts, flow.lost_at, flow.retry_at) = (0, None, None);
+        self.log.count("n1-silent");
         let reason = "nothing is heard from its other end".to_string();
-        self.events.push_back(Event::DropN1 { n1, reason });
+        self.log.push(Event::DropN1 { n1, reason });
     }
 
     /// An N-1 flow took nothing for too long: it is given back.
     pub(super) fn n1_stuck(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let reason = "it took nothing although PDUs wait".to_string();
-        self.journal.count("n1-stuck");
+        self.log.count("n1-stuck");
         self.up_ended(now, n1, &reason, dt);
-        self.events.push_back(Event::DropN1 { n1, reason });
+        self.log.push(Event::DropN1 { n1, reason });
     }
 
     /// The connections that CDAP allows: made when the exchange above is over.
@@ -415,7 +421,7 @@ impl Management {
 
     /// The neighbour over `n1`, when it is one.
     pub(super) fn neighbour(&self, n1: N1Port) -> Option<&Up> {
-        let flow = self.n1s.get(&n1).filter(|flow| flow.parting.is_none())?;
+        let flow = self.n1s.get(&n1).filter(|flow| flow.detaching.is_none())?;
         let up = flow.up.as_ref()?;
         matches!(up.stage, Stage::Neighbours).then_some(up)
     }

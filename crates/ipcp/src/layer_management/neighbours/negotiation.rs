@@ -6,8 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::super::Management;
-use super::super::dialect::{self, Greeting};
-use super::super::replicated::Kind;
+use super::super::entries::Kind;
+use super::super::schema::{self, Greeting};
 use crate::api::N1Port;
 use crate::config::PolicySpec;
 use crate::policy::component;
@@ -18,7 +18,7 @@ impl Management {
     pub(super) fn greeting(&self, n1: N1Port) -> Greeting {
         let props = &self.n1s[&n1].props;
         let mut greeting = Greeting {
-            syntax: dialect::SYNTAX,
+            syntax: schema::SYNTAX,
             dif: self.dif.clone(),
             name: self.own.clone(),
             incarnation: self.incarnation,

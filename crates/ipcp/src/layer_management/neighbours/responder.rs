@@ -1,6 +1,6 @@
-//! The answering side of the exchange that makes neighbours.
+//! The responder of the exchange that makes neighbours.
 
-mod proof;
+mod authentication;
 
 use alloc::format;
 use alloc::string::String;
@@ -9,26 +9,26 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 use carina_wire::dif::{Address, CepId};
 
-use super::super::access::Deed;
-use super::super::dialect::{self, ChannelEnd, Greeting, Object, Piece, result};
-use super::super::leaving::BAN_NS;
-use super::super::replicated::Kind;
+use super::super::access_control::Operation;
+use super::super::entries::Kind;
+use super::super::leaving::EXPULSION_NS;
+use super::super::schema::{self, ChannelEnd, Greeting, Object, Piece, result};
 use super::super::{MS, Management, qos};
-use super::{Asking, MAX_PDU_MAX, PROTECTION_RESERVE, Proof, Stage, Up, too_small};
+use super::{AuthState, Initiator, MAX_PDU_MAX, PROTECTION_RESERVE, Stage, Up, too_small};
 use crate::api::N1Port;
 use crate::data_transfer::api::{DataTransfer, Open, Owner, Target};
 use crate::policy::component;
 
 /// An attempt of the other side.
-pub(in super::super) struct Answering {
+pub(in super::super) struct Responder {
     peer: Greeting,
     nonce: u64,
-    answer_nonce: u64,
+    responder_nonce: u64,
     connect: Message,
     /// Number of the last message of this side.
     step: u32,
     last: Vec<u8>,
-    proof: Proof,
+    auth_state: AuthState,
     is_accepted: bool,
     pub(super) until: u64,
 }
@@ -50,18 +50,18 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         let peer = format!("N-1 flow {}", n1.0);
-        let Some(greeting) = dialect::greeting(message) else {
-            return self.discard(&peer, "malformed-greeting");
+        let Some(greeting) = schema::greeting(message) else {
+            return self.log.discard(&peer, "malformed-greeting");
         };
         let flow = &self.n1s[&n1];
-        if let Some(answering) = flow
-            .answering
+        if let Some(responder) = flow
+            .responder
             .as_ref()
             .filter(|it| it.nonce == greeting.nonce)
         {
             // M_CONNECT again: the answer was lost, or is on its way.
-            let last = answering.last.clone();
-            if answering.step == 1 || answering.is_accepted {
+            let last = responder.last.clone();
+            if responder.step == 1 || responder.is_accepted {
                 dt.send_management(now, Target::N1(n1), &last);
             }
             return;
@@ -71,50 +71,50 @@ impl Management {
             .as_ref()
             .is_some_and(|up| up.nonces.0 == greeting.nonce)
         {
-            self.journal.count("stale");
+            self.log.count("stale");
             return;
         }
-        if self.goes_first(now, n1, &greeting, dt) {
+        if self.wins_collision(now, n1, &greeting, dt) {
             return;
         }
         if let Err((code, reason)) = self.admit(now, n1, &greeting, dt) {
-            if code == result::OTHER_DIF && self.yields_to(&greeting) {
-                return self.join_other(now, n1, dt);
+            if code == result::OTHER_DIF && self.joins_other_dif(&greeting) {
+                return self.join_other_dif(now, n1, dt);
             }
             return self.refuse(now, n1, message, &greeting, code, &reason, dt);
         }
-        self.begin_answer(now, n1, message, greeting, dt);
+        self.begin_response(now, n1, message, greeting, dt);
     }
 
     /// Both sides ask at once: true when this side's attempt goes on instead of the other's.
-    fn goes_first(
+    fn wins_collision(
         &mut self,
         now: u64,
         n1: N1Port,
         greeting: &Greeting,
         dt: &mut dyn DataTransfer,
     ) -> bool {
-        let asking = self.n1s[&n1].asking.as_ref().map(Asking::nonce);
-        let is_asking = asking.is_some();
+        let initiator = self.n1s[&n1].initiator.as_ref().map(Initiator::nonce);
+        let is_asking = initiator.is_some();
         let is_other_member = greeting.dif_id != 0;
         if self.member.is_none() {
             // Only a member can answer. One that asks shows that it is there now.
             if let Some(flow) = self.n1s.get_mut(&n1) {
-                flow.is_promising = is_other_member;
+                flow.peer_is_member = is_other_member;
             }
             if is_other_member && !is_asking && self.leaving.is_none() {
-                self.ask(now, n1, dt);
+                self.initiate(now, n1, dt);
             }
             return is_other_member;
         }
         if !is_asking {
             return false;
         }
-        let is_first = (&self.own, asking) < (&greeting.name, Some(greeting.nonce));
+        let is_first = (&self.own, initiator) < (&greeting.name, Some(greeting.nonce));
         if is_other_member && is_first {
             return true;
         }
-        self.stop_asking(now, n1, dt);
+        self.cancel_initiator(now, n1, dt);
         false
     }
 
@@ -127,11 +127,11 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) -> Result<(), Refusal> {
         let rejected = |reason: String| Err((result::REJECTED, reason));
-        if greeting.syntax != dialect::SYNTAX {
+        if greeting.syntax != schema::SYNTAX {
             return rejected(format!(
                 "version {} of management is spoken there, version {} here",
                 greeting.syntax,
-                dialect::SYNTAX
+                schema::SYNTAX
             ));
         }
         if greeting.dif != self.dif {
@@ -166,22 +166,22 @@ impl Management {
             ));
         }
         if self.is_expelled(&greeting.name) {
-            let minutes = BAN_NS / (60_000 * MS);
+            let minutes = EXPULSION_NS / (60_000 * MS);
             let reason = format!(
                 "{:?} was expelled; the name is admitted again {minutes} minutes after that",
                 greeting.name
             );
             return Err((result::ACCESS, reason));
         }
-        if !self.policies.access.allows(&greeting.name, Deed::Join) {
-            self.journal.count("access-denied");
+        if !self.policies.access.allows(&greeting.name, Operation::Join) {
+            self.log.count("access-denied");
             let reason = format!(
                 "{:?} may not join; see policy access-control",
                 greeting.name
             );
             return Err((result::ACCESS, reason));
         }
-        self.settle_max_pdu(now, n1, greeting, dt);
+        self.derive_max_pdu(now, n1, greeting, dt);
         let max_pdu = self
             .member
             .as_ref()
@@ -194,7 +194,7 @@ impl Management {
     }
 
     /// A DIF whose longest PDU was left open takes what the first N-1 flow carries.
-    fn settle_max_pdu(
+    fn derive_max_pdu(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -221,7 +221,7 @@ impl Management {
         let reserve = if is_protected { PROTECTION_RESERVE } else { 0 };
         member.config.max_pdu = has.saturating_sub(reserve).min(MAX_PDU_MAX) as u32;
         if let Err(reason) = dt.configure(now, &member.config) {
-            self.notice("max_pdu", &reason);
+            self.log.notice("max_pdu", &reason);
         }
     }
 
@@ -239,9 +239,9 @@ impl Management {
         reason: &str,
         dt: &mut dyn DataTransfer,
     ) {
-        self.journal.count("connect-refused");
+        self.log.count("connect-refused");
         if code != result::LATER {
-            self.notice(
+            self.log.notice(
                 &greeting.name,
                 &format!("{:?} was refused: {reason}", greeting.name),
             );
@@ -252,17 +252,17 @@ impl Management {
             ..self.greeting(n1)
         };
         let own = Greeting {
-            answer_nonce: greeting.answer_nonce,
+            responder_nonce: greeting.responder_nonce,
             ..own
         };
-        let answer = dialect::connect_answer(connect, &own).with_error(code, reason);
-        self.send_plain(now, n1, &answer, dt);
+        let answer = schema::connect_answer(connect, &own).with_error(code, reason);
+        self.send_to_peer(now, n1, &answer, dt);
         if let Some(flow) = self.n1s.get_mut(&n1) {
-            flow.answering = None;
+            flow.responder = None;
         }
     }
 
-    fn begin_answer(
+    fn begin_response(
         &mut self,
         now: u64,
         n1: N1Port,
@@ -270,7 +270,7 @@ impl Management {
         greeting: Greeting,
         dt: &mut dyn DataTransfer,
     ) {
-        let answer_nonce = self.random.nonce();
+        let responder_nonce = self.random.nonce();
         let spec = self.authentication();
         if let Some(spec) = &spec
             && !greeting.mechanism.is_empty()
@@ -282,44 +282,45 @@ impl Management {
             );
             return self.refuse(now, n1, connect, &greeting, result::REJECTED, &reason, dt);
         }
-        let mut answering = Answering {
+        let mut responder = Responder {
             nonce: greeting.nonce,
-            answer_nonce,
+            responder_nonce,
             connect: connect.clone(),
             step: 1,
             last: Vec::new(),
-            proof: Proof::none(),
+            auth_state: AuthState::none(),
             is_accepted: false,
             until: now + 2 * self.policies.enrollment.step_ns,
             peer: greeting,
         };
         if let Some(spec) = spec {
-            let (peer, own) = (answering.peer.name.clone(), self.own.clone());
-            let nonces = (answering.nonce, answer_nonce);
+            let (peer, own) = (responder.peer.name.clone(), self.own.clone());
+            let nonces = (responder.nonce, responder_nonce);
             match self.authenticator(&spec, false, (&peer, &own), nonces) {
-                Ok(auth) => answering.proof.auth = Some(auth),
+                Ok(auth) => responder.auth_state.auth = Some(auth),
                 Err(reason) => {
-                    self.notice("authentication", &format!("authentication: {reason}"));
-                    let peer = answering.peer;
+                    self.log
+                        .notice("authentication", &format!("authentication: {reason}"));
+                    let peer = responder.peer;
                     let reason = "authentication is not possible at this member now";
                     return self.refuse(now, n1, connect, &peer, result::LATER, reason, dt);
                 }
             }
             let own = Greeting {
                 nonce: nonces.0,
-                answer_nonce,
+                responder_nonce,
                 step: 1,
                 mechanism: spec.name,
                 ..self.greeting(n1)
             };
-            let value = Some(dialect::encode(&own));
-            let message = dialect::request(Opcode::Write, &Object::Authentication, value);
-            answering.last = self.send_plain(now, n1, &message, dt);
+            let value = Some(schema::encode(&own));
+            let message = schema::request(Opcode::Write, &Object::Authentication, value);
+            responder.last = self.send_to_peer(now, n1, &message, dt);
             if let Some(flow) = self.n1s.get_mut(&n1) {
-                flow.answering = Some(answering);
+                flow.responder = Some(responder);
             }
         } else {
-            self.accept(now, n1, answering, None, dt);
+            self.accept(now, n1, responder, None, dt);
         }
     }
 
@@ -328,40 +329,40 @@ impl Management {
         &mut self,
         now: u64,
         n1: N1Port,
-        mut answering: Answering,
+        mut responder: Responder,
         token: Option<Vec<u8>>,
         dt: &mut dyn DataTransfer,
     ) {
         let own = Greeting {
-            nonce: answering.nonce,
-            answer_nonce: answering.answer_nonce,
-            step: answering.step,
+            nonce: responder.nonce,
+            responder_nonce: responder.responder_nonce,
+            step: responder.step,
             token,
             ..self.greeting(n1)
         };
-        let message = dialect::connect_answer(&answering.connect, &own);
-        answering.last = self.send_plain(now, n1, &message, dt);
-        answering.is_accepted = true;
-        answering.until = now + 4 * self.policies.enrollment.step_ns;
+        let message = schema::connect_answer(&responder.connect, &own);
+        responder.last = self.send_to_peer(now, n1, &message, dt);
+        responder.is_accepted = true;
+        responder.until = now + 4 * self.policies.enrollment.step_ns;
         if let Some(flow) = self.n1s.get_mut(&n1) {
-            flow.answering = Some(answering);
+            flow.responder = Some(responder);
         }
     }
 
     /// The other side asks for a piece of the DIF's configuration.
-    pub(super) fn on_piece_wanted(
+    pub(super) fn on_configuration_read(
         &mut self,
         now: u64,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let answering = self.n1s[&n1].answering.as_ref();
-        let is_known = answering.is_some_and(|answering| {
-            answering.is_accepted && message.filter == answering.answer_nonce.to_be_bytes()
+        let responder = self.n1s[&n1].responder.as_ref();
+        let is_known = responder.is_some_and(|responder| {
+            responder.is_accepted && message.filter == responder.responder_nonce.to_be_bytes()
         });
         let Some(member) = self.member.as_ref().filter(|_| is_known) else {
-            self.journal.count("not-connected");
+            self.log.count("not-connected");
             return;
         };
         let mut config = member.config.clone();
@@ -369,10 +370,12 @@ impl Management {
             // Parameters of an authentication may be secrets.
             spec.params.clear();
         }
-        let whole = dialect::encode_dif(&config);
+        let whole = schema::encode_dif(&config);
         let offset = usize::try_from(message.instance).unwrap_or(usize::MAX);
         if message.invoke_id == 0 || offset >= whole.len() {
-            return self.discard(&format!("N-1 flow {}", n1.0), "malformed-value");
+            return self
+                .log
+                .discard(&format!("N-1 flow {}", n1.0), "malformed-value");
         }
         let end = (offset + PIECE_MAX).min(whole.len());
         let piece = Piece {
@@ -380,22 +383,24 @@ impl Management {
             total: whole.len() as u32,
             bytes: whole[offset..end].to_vec(),
         };
-        let answer = dialect::answer(message, Some(dialect::encode(&piece)));
-        self.send_plain(now, n1, &answer, dt);
+        let answer = schema::answer(message, Some(schema::encode(&piece)));
+        self.send_to_peer(now, n1, &answer, dt);
     }
 
     /// M_START of the channel.
-    pub(super) fn on_channel_wanted(
+    pub(super) fn on_channel_request(
         &mut self,
         now: u64,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(end) = dialect::decode::<ChannelEnd>(dialect::bytes(message)) else {
-            return self.discard(&format!("N-1 flow {}", n1.0), "malformed-value");
+        let Some(end) = schema::decode::<ChannelEnd>(schema::bytes(message)) else {
+            return self
+                .log
+                .discard(&format!("N-1 flow {}", n1.0), "malformed-value");
         };
-        let nonces = (end.nonce, end.answer_nonce);
+        let nonces = (end.nonce, end.responder_nonce);
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -403,33 +408,35 @@ impl Management {
             let reply = up.reply.clone();
             return dt.send_management(now, Target::N1(n1), &reply);
         }
-        let accepted = |answering: &mut Answering| {
-            answering.is_accepted && (answering.nonce, answering.answer_nonce) == nonces
+        let accepted = |responder: &mut Responder| {
+            responder.is_accepted && (responder.nonce, responder.responder_nonce) == nonces
         };
-        let Some(answering) = flow.answering.take_if(accepted) else {
-            self.journal.count("not-connected");
+        let Some(responder) = flow.responder.take_if(accepted) else {
+            self.log.count("not-connected");
             return;
         };
-        if let Err(reason) = self.answered_is_up(now, n1, message, CepId(end.cep), answering, dt) {
+        if let Err(reason) =
+            self.responder_channel_up(now, n1, message, CepId(end.cep), responder, dt)
+        {
             let answer = message.answer().with_error(result::REJECTED, &reason);
-            self.notice(&reason, &reason);
-            self.send_plain(now, n1, &answer, dt);
+            self.log.notice(&reason, &reason);
+            self.send_to_peer(now, n1, &answer, dt);
         }
     }
 
-    fn answered_is_up(
+    fn responder_channel_up(
         &mut self,
         now: u64,
         n1: N1Port,
         message: &Message,
         remote: CepId,
-        answering: Answering,
+        responder: Responder,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), String> {
         let config = self.member.as_ref().map(|member| member.config.clone());
         let config = config.ok_or("this IPCP is no member any more")?;
-        let is_exposed = answering.peer.is_exposed || self.n1s[&n1].props.is_exposed;
-        let secret = answering.proof.secret;
+        let is_exposed = responder.peer.is_exposed || self.n1s[&n1].props.is_exposed;
+        let secret = responder.auth_state.secret;
         let protection = self.sdu_protection(n1, is_exposed, false, secret.as_ref(), &config)?;
         let channel = self.new_channel();
         let open = Open {
@@ -440,20 +447,20 @@ impl Management {
         };
         let cep = dt.open(now, open)?;
         dt.connect(now, cep, Address::NONE, remote);
-        let Answering {
+        let Responder {
             nonce,
-            answer_nonce,
+            responder_nonce,
             connect,
             peer,
             ..
-        } = answering;
+        } = responder;
         let value = ChannelEnd {
             nonce,
-            answer_nonce,
+            responder_nonce,
             cep: cep.0,
         };
-        let answer = dialect::answer(message, Some(dialect::encode(&value)));
-        let reply = self.send_plain(now, n1, &answer, dt);
+        let answer = schema::answer(message, Some(schema::encode(&value)));
+        let reply = self.send_to_peer(now, n1, &answer, dt);
         let until = now + 4 * self.policies.enrollment.step_ns;
         let stage = match peer.dif_id {
             0 => Stage::Admitting { address: 0, until },
@@ -465,7 +472,7 @@ impl Management {
             incarnation: peer.incarnation,
             channel,
             cdap: Management::cdap(now, &connect, false),
-            nonces: (nonce, answer_nonce),
+            nonces: (nonce, responder_nonce),
             reply,
             stage,
             heard: now,
@@ -480,19 +487,24 @@ impl Management {
     /// True when a member was told to leave and the time is not over.
     pub(in super::super) fn is_expelled(&self, name: &str) -> bool {
         self.store.all(Kind::Expelled).any(|(origin, member, _)| {
-            member == name && self.policies.access.allows(origin, Deed::Expel)
+            member == name && self.policies.access.allows(origin, Operation::Expel)
         })
     }
 
     /// Of two DIFs with one name, one that has a single member gives way to the other.
-    pub(in super::super) fn yields_to(&self, other: &Greeting) -> bool {
+    pub(in super::super) fn joins_other_dif(&self, other: &Greeting) -> bool {
         let is_alone = self.members_known() == 1 && other.dif_id != 0;
         is_alone && (other.members > 1 || self.own > other.name)
     }
 
     /// Gives up a DIF that has no other member, to join the one at the other end of `n1`.
-    pub(in super::super) fn join_other(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        self.forget_membership(now, "there is a DIF of this name already; joining it", dt);
-        self.enroll_by(now, n1, dt);
+    pub(in super::super) fn join_other_dif(
+        &mut self,
+        now: u64,
+        n1: N1Port,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.end_membership(now, "there is a DIF of this name already; joining it", dt);
+        self.enroll_through(now, n1, dt);
     }
 }

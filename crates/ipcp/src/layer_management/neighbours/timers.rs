@@ -4,7 +4,7 @@ use alloc::format;
 use alloc::vec::Vec;
 
 use super::super::{MS, Management};
-use super::{Asking, N1, Stage};
+use super::{Initiator, N1, Stage};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 
@@ -26,7 +26,7 @@ impl Management {
 
     /// As above, after a refusal that was meant for good: what was refused may have been damaged on
     /// its way, since nothing is protected yet.
-    pub(super) fn retry_rarely(&mut self, now: u64, n1: N1Port) {
+    pub(super) fn retry_after_longest_pause(&mut self, now: u64, n1: N1Port) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.retry_ns = self.policies.enrollment.retry_max_ns;
         }
@@ -35,18 +35,18 @@ impl Management {
 
     pub(in super::super) fn neighbours_due(&self) -> Option<u64> {
         let due = |flow: &N1| {
-            if let Some(parting) = &flow.parting {
-                return parting.due();
+            if let Some(detaching) = &flow.detaching {
+                return detaching.due();
             }
-            let asking = flow.asking.as_ref().map(Asking::due);
-            let answering = flow.answering.as_ref().map(|answering| answering.until);
+            let initiator = flow.initiator.as_ref().map(Initiator::due);
+            let responder = flow.responder.as_ref().map(|responder| responder.until);
             let up = flow.up.as_ref().and_then(|up| match &up.stage {
                 Stage::Joining(joining) => Some(joining.until),
                 Stage::Admitting { until, .. } => Some(*until),
                 Stage::Neighbours => up.cdap.poll_timeout(),
             });
             let abandoned = flow.lost_at.map(|at| at + ABANDONED_NS);
-            [flow.retry_at, asking, answering, up, abandoned]
+            [flow.retry_at, initiator, responder, up, abandoned]
                 .into_iter()
                 .flatten()
                 .min()
@@ -55,23 +55,23 @@ impl Management {
     }
 
     pub(in super::super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        for n1 in self.turns() {
-            if self.parts(now, n1, dt) {
+        for n1 in self.attempt_order() {
+            if self.detach_timeout(now, n1, dt) {
                 continue;
             }
-            self.asking_timeout(now, n1, dt);
+            self.initiator_timeout(now, n1, dt);
             self.up_timeout(now, n1, dt);
             let Some(flow) = self.n1s.get_mut(&n1) else {
                 continue;
             };
             if flow
-                .answering
+                .responder
                 .as_ref()
-                .is_some_and(|answering| answering.until <= now)
+                .is_some_and(|responder| responder.until <= now)
             {
-                flow.answering = None;
-                let is_idle = flow.up.is_none() && flow.asking.is_none();
-                self.journal.count("connect-abandoned");
+                flow.responder = None;
+                let is_idle = flow.up.is_none() && flow.initiator.is_none();
+                self.log.count("connect-abandoned");
                 // This side may have given up its own attempt for the other's.
                 if is_idle {
                     self.retry_later(now, n1);
@@ -81,22 +81,22 @@ impl Management {
                 continue;
             };
             let is_abandoned = flow.lost_at.is_some_and(|at| at + ABANDONED_NS <= now);
-            if is_abandoned || flow.unheard >= UNHEARD_MAX {
-                self.give_back(now, n1, dt);
+            if is_abandoned || flow.unanswered_attempts >= UNANSWERED_ATTEMPTS_MAX {
+                self.return_n1(now, n1, dt);
             } else if flow.retry_at.is_some_and(|at| at <= now) {
-                self.ask(now, n1, dt);
+                self.initiate(now, n1, dt);
             }
         }
     }
 
     /// N-1 flows in the order in which they may ask: an IPCP that joins asks over one at a time,
     /// and none may wait for ever.
-    fn turns(&self) -> Vec<N1Port> {
+    fn attempt_order(&self) -> Vec<N1Port> {
         let mut n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
         if self.member.is_none() {
             n1s.sort_by_key(|n1| {
                 let flow = &self.n1s[n1];
-                (!flow.is_promising, flow.asked_at)
+                (!flow.peer_is_member, flow.last_attempt_at)
             });
         }
         n1s
@@ -123,7 +123,7 @@ impl Management {
 
 /// Attempts of which nothing is heard before an N-1 flow is given back: its other end may have
 /// started anew without anybody noticing below.
-const UNHEARD_MAX: u32 = 2;
+const UNANSWERED_ATTEMPTS_MAX: u32 = 2;
 
 /// How long the other side has to ask again over an N-1 flow that it asked for.
 const ABANDONED_NS: u64 = 60_000 * MS;

@@ -19,9 +19,9 @@ pub(super) use names::{Object, class, flow_path, link_path, route_path};
 pub(super) use objects::{decode_objects, encode_objects};
 pub(super) use routes::{decode_routing, encode_routing};
 pub(super) use values::{
-    ChannelEnd, Digests, Enrolling, FlowEnd, FlowObject, Greeting, MemberValue, Part, Piece,
-    Registrants, Rolling, SpecValue, decode, decode_digests, decode_entries, encode,
-    encode_digests, encode_entries,
+    ChannelEnd, ConnectionRenewal, Digests, EnrollmentRequest, FlowEnd, FlowObject, Greeting,
+    MemberValue, Part, Piece, Registrants, SpecValue, decode, decode_digests, decode_entries,
+    encode, encode_digests, encode_entries,
 };
 
 /// Version of everything in this module.

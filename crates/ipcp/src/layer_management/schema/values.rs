@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use carina_wire::{FlowSpec, check_name};
 use prost::Message;
 
-use super::super::replicated::{Entry, Key, Kind, Store};
+use super::super::entries::{Entry, Key, Kind, Store};
 
 /// What two IPCPs say of themselves while they connect.
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -17,13 +17,13 @@ pub(crate) struct Greeting {
     /// Version of this dialect.
     #[prost(uint32, tag = "1")]
     pub(crate) syntax: u32,
-    /// Chosen by the asking side for this attempt.
+    /// Chosen by the initiator for this attempt.
     #[prost(fixed64, tag = "2")]
     pub(crate) nonce: u64,
-    /// Chosen by the answering side; 0 in M_CONNECT.
+    /// Chosen by the responder; 0 in M_CONNECT.
     #[prost(fixed64, tag = "3")]
-    pub(crate) answer_nonce: u64,
-    /// Number of the message in the exchange: even ones are the asking side's.
+    pub(crate) responder_nonce: u64,
+    /// Number of the message in the exchange: even ones are the initiator's.
     #[prost(uint32, tag = "4")]
     pub(crate) step: u32,
     /// Name of the DIF.
@@ -82,7 +82,7 @@ pub(crate) struct ChannelEnd {
     #[prost(fixed64, tag = "1")]
     pub(crate) nonce: u64,
     #[prost(fixed64, tag = "2")]
-    pub(crate) answer_nonce: u64,
+    pub(crate) responder_nonce: u64,
     /// CEP-id of this end.
     #[prost(uint32, tag = "3")]
     pub(crate) cep: u32,
@@ -90,7 +90,7 @@ pub(crate) struct ChannelEnd {
 
 /// Joining.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct Enrolling {
+pub(crate) struct EnrollmentRequest {
     /// Name of the IPCP that joins.
     #[prost(string, tag = "1")]
     pub(crate) name: String,
@@ -119,7 +119,7 @@ pub(crate) struct MemberValue {
     pub(crate) generation: u64,
     /// Another incarnation that this one has heard of, 0 for none.
     #[prost(fixed64, tag = "4")]
-    pub(crate) rival: u64,
+    pub(crate) conflicting_incarnation: u64,
 }
 
 impl MemberValue {
@@ -249,7 +249,7 @@ pub(crate) struct FlowEnd {
 
 /// New ends of a flow's connection.
 #[derive(Clone, PartialEq, Eq, Message)]
-pub(crate) struct Rolling {
+pub(crate) struct ConnectionRenewal {
     /// CEP-id that it replaces, at the writer's side.
     #[prost(uint32, tag = "1")]
     pub(crate) old_cep: u32,

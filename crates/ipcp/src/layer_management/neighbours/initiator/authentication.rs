@@ -1,4 +1,4 @@
-//! The asking side proves who it is, as the answering side wants it.
+//! The initiator proves who it is, as the responder wants it.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -10,39 +10,39 @@ use crate::api::N1Port;
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
 use crate::layer_management::Management;
-use crate::layer_management::access::is_another;
-use crate::layer_management::dialect::{self, Greeting, Object};
-use crate::layer_management::neighbours::Proof;
+use crate::layer_management::access_control::identity_mismatch;
+use crate::layer_management::neighbours::AuthState;
+use crate::layer_management::schema::{self, Greeting, Object};
 use crate::security::AuthStep;
 
 impl Management {
-    /// An authentication message of the answering side.
-    pub(in super::super) fn on_proof_wanted(
+    /// An authentication message of the responder.
+    pub(in super::super) fn on_authentication_request(
         &mut self,
         now: u64,
         n1: N1Port,
         greeting: Greeting,
         dt: &mut dyn DataTransfer,
     ) {
-        let Some(asking) = self.asking(n1) else {
+        let Some(initiator) = self.initiator(n1) else {
             return;
         };
-        let is_next = asking.is_answer(&greeting) && greeting.step == asking.step + 1;
-        if !is_next || !matches!(asking.state, State::Connecting | State::Authenticating) {
-            self.journal.count("stale");
+        let is_next = initiator.is_answer(&greeting) && greeting.step == initiator.step + 1;
+        if !is_next || !matches!(initiator.state, State::Connecting | State::Authenticating) {
+            self.log.count("stale");
             return;
         }
-        let is_first = asking.step == 0;
-        asking.state = State::Authenticating;
-        asking.answer_nonce = greeting.answer_nonce;
-        asking.step += 2;
-        if is_first && let Err(reason) = self.begin_proof(n1, &greeting) {
+        let is_first = initiator.step == 0;
+        initiator.state = State::Authenticating;
+        initiator.responder_nonce = greeting.responder_nonce;
+        initiator.step += 2;
+        if is_first && let Err(reason) = self.begin_authentication(n1, &greeting) {
             return self.attempt_failed(now, n1, &reason, false, dt);
         }
-        let Some(asking) = self.asking(n1) else {
+        let Some(initiator) = self.initiator(n1) else {
             return;
         };
-        let Some(auth) = &mut asking.proof.auth else {
+        let Some(auth) = &mut initiator.auth_state.auth else {
             return;
         };
         let token = match auth.step(now, greeting.token.as_deref()) {
@@ -53,36 +53,36 @@ impl Management {
                 identity,
             } => {
                 if !identity.is_empty() && identity != greeting.name {
-                    let reason = is_another(&greeting.name, &identity);
+                    let reason = identity_mismatch(&greeting.name, &identity);
                     return self.attempt_failed(now, n1, &reason, false, dt);
                 }
-                asking.proof = Proof { auth: None, secret };
+                initiator.auth_state = AuthState { auth: None, secret };
                 last
             }
             AuthStep::Fail(text) => {
                 let reason = format!("authentication failed: {text}");
                 let release = Message::new(Opcode::Release);
-                self.send_plain(now, n1, &release, dt);
+                self.send_to_peer(now, n1, &release, dt);
                 return self.attempt_failed(now, n1, &reason, false, dt);
             }
         };
-        let (nonce, step) = (asking.nonce, asking.step);
-        let answer_nonce = asking.answer_nonce;
+        let (nonce, step) = (initiator.nonce, initiator.step);
+        let responder_nonce = initiator.responder_nonce;
         let reply = Greeting {
             nonce,
-            answer_nonce,
+            responder_nonce,
             step,
             token,
             mechanism: greeting.mechanism,
             ..self.greeting(n1)
         };
-        let value = dialect::encode(&reply);
-        let message = dialect::request(Opcode::Write, &Object::Authentication, Some(value));
-        self.go_on(now, n1, &message, dt);
+        let value = schema::encode(&reply);
+        let message = schema::request(Opcode::Write, &Object::Authentication, Some(value));
+        self.send_step(now, n1, &message, dt);
     }
 
-    /// The answering side has named its policy: the same is used here.
-    fn begin_proof(&mut self, n1: N1Port, greeting: &Greeting) -> Result<(), String> {
+    /// The responder has named its policy: the same is used here.
+    fn begin_authentication(&mut self, n1: N1Port, greeting: &Greeting) -> Result<(), String> {
         let spec = match self.authentication() {
             Some(spec) if spec.name != greeting.mechanism => {
                 return Err(format!(
@@ -97,29 +97,29 @@ impl Management {
             },
         };
         let own = self.own.clone();
-        let Some(asking) = self.asking(n1) else {
+        let Some(initiator) = self.initiator(n1) else {
             return Ok(());
         };
-        let nonces = (asking.nonce, asking.answer_nonce);
+        let nonces = (initiator.nonce, initiator.responder_nonce);
         let auth = self.authenticator(&spec, true, (&own, &greeting.name), nonces)?;
-        if let Some(asking) = self.asking(n1) {
-            asking.proof.auth = Some(auth);
+        if let Some(initiator) = self.initiator(n1) {
+            initiator.auth_state.auth = Some(auth);
         }
         Ok(())
     }
 
     /// The last message of the authentication, when there is one.
-    pub(super) fn finish_proof(
+    pub(super) fn finish_authentication(
         &mut self,
         now: u64,
         n1: N1Port,
         greeting: &Greeting,
     ) -> Result<(), String> {
         let wanted = self.authentication();
-        let Some(asking) = self.asking(n1) else {
+        let Some(initiator) = self.initiator(n1) else {
             return Ok(());
         };
-        if matches!(asking.state, State::Connecting) {
+        if matches!(initiator.state, State::Connecting) {
             return match wanted {
                 None => Ok(()),
                 Some(spec) => Err(format!(
@@ -128,7 +128,7 @@ impl Management {
                 )),
             };
         }
-        let Some(auth) = &mut asking.proof.auth else {
+        let Some(auth) = &mut initiator.auth_state.auth else {
             return Ok(());
         };
         match auth.step(now, greeting.token.as_deref()) {
@@ -137,12 +137,12 @@ impl Management {
                 identity,
                 ..
             } if !identity.is_empty() && identity != greeting.name => {
-                Err(is_another(&greeting.name, &identity))
+                Err(identity_mismatch(&greeting.name, &identity))
             }
             AuthStep::Done {
                 last: None, secret, ..
             } => {
-                asking.proof = Proof { auth: None, secret };
+                initiator.auth_state = AuthState { auth: None, secret };
                 Ok(())
             }
             AuthStep::Fail(text) => Err(format!("authentication failed: {text}")),

@@ -1,16 +1,16 @@
-//! The answering side checks who the other is.
+//! The responder checks who the other is.
 
 use alloc::format;
 
 use carina_cdap::{Message, Opcode};
 
-use super::Answering;
+use super::Responder;
 use crate::api::N1Port;
 use crate::data_transfer::api::{DataTransfer, Target};
 use crate::layer_management::Management;
-use crate::layer_management::access::is_another;
-use crate::layer_management::dialect::{self, Greeting, Object, result};
-use crate::layer_management::neighbours::Proof;
+use crate::layer_management::access_control::identity_mismatch;
+use crate::layer_management::neighbours::AuthState;
+use crate::layer_management::schema::{self, Greeting, Object, result};
 use crate::security::AuthStep;
 
 impl Management {
@@ -23,60 +23,62 @@ impl Management {
         dt: &mut dyn DataTransfer,
     ) {
         let peer = format!("N-1 flow {}", n1.0);
-        let Some(greeting) = dialect::decode::<Greeting>(dialect::bytes(message)) else {
-            return self.discard(&peer, "malformed-greeting");
+        let Some(greeting) = schema::decode::<Greeting>(schema::bytes(message)) else {
+            return self.log.discard(&peer, "malformed-greeting");
         };
         if greeting.step % 2 == 1 {
-            return self.on_proof_wanted(now, n1, greeting, dt);
+            return self.on_authentication_request(now, n1, greeting, dt);
         }
-        let Some(answering) = self
+        let Some(responder) = self
             .n1s
             .get_mut(&n1)
-            .and_then(|flow| flow.answering.as_mut())
+            .and_then(|flow| flow.responder.as_mut())
         else {
-            self.journal.count("stale");
+            self.log.count("stale");
             return;
         };
-        if (greeting.nonce, greeting.answer_nonce) != (answering.nonce, answering.answer_nonce) {
-            self.journal.count("stale");
+        if (greeting.nonce, greeting.responder_nonce)
+            != (responder.nonce, responder.responder_nonce)
+        {
+            self.log.count("stale");
             return;
         }
-        if greeting.step + 1 == answering.step {
-            let last = answering.last.clone();
+        if greeting.step + 1 == responder.step {
+            let last = responder.last.clone();
             dt.send_management(now, Target::N1(n1), &last);
             return;
         }
-        if greeting.step != answering.step + 1 || answering.is_accepted {
-            self.journal.count("stale");
+        if greeting.step != responder.step + 1 || responder.is_accepted {
+            self.log.count("stale");
             return;
         }
-        self.check_proof(now, n1, greeting, dt);
+        self.check_token(now, n1, greeting, dt);
     }
 
-    fn check_proof(&mut self, now: u64, n1: N1Port, greeting: Greeting, dt: &mut dyn DataTransfer) {
-        let Some(mut answering) = self.n1s.get_mut(&n1).and_then(|flow| flow.answering.take())
+    fn check_token(&mut self, now: u64, n1: N1Port, greeting: Greeting, dt: &mut dyn DataTransfer) {
+        let Some(mut responder) = self.n1s.get_mut(&n1).and_then(|flow| flow.responder.take())
         else {
             return;
         };
-        answering.step += 2;
-        let Some(auth) = &mut answering.proof.auth else {
+        responder.step += 2;
+        let Some(auth) = &mut responder.auth_state.auth else {
             return;
         };
         match auth.step(now, greeting.token.as_deref()) {
             AuthStep::Send(token) => {
                 let own = Greeting {
-                    nonce: answering.nonce,
-                    answer_nonce: answering.answer_nonce,
-                    step: answering.step,
+                    nonce: responder.nonce,
+                    responder_nonce: responder.responder_nonce,
+                    step: responder.step,
                     token: Some(token),
                     mechanism: greeting.mechanism,
                     ..self.greeting(n1)
                 };
-                let value = Some(dialect::encode(&own));
-                let message = dialect::request(Opcode::Write, &Object::Authentication, value);
-                answering.last = self.send_plain(now, n1, &message, dt);
+                let value = Some(schema::encode(&own));
+                let message = schema::request(Opcode::Write, &Object::Authentication, value);
+                responder.last = self.send_to_peer(now, n1, &message, dt);
                 if let Some(flow) = self.n1s.get_mut(&n1) {
-                    flow.answering = Some(answering);
+                    flow.responder = Some(responder);
                 }
             }
             AuthStep::Done {
@@ -84,14 +86,14 @@ impl Management {
                 secret,
                 identity,
             } => {
-                if !identity.is_empty() && identity != answering.peer.name {
-                    let reason = is_another(&answering.peer.name, &identity);
-                    return self.deny(now, n1, &answering, &reason, dt);
+                if !identity.is_empty() && identity != responder.peer.name {
+                    let reason = identity_mismatch(&responder.peer.name, &identity);
+                    return self.deny(now, n1, &responder, &reason, dt);
                 }
-                answering.proof = Proof { auth: None, secret };
-                self.accept(now, n1, answering, last, dt);
+                responder.auth_state = AuthState { auth: None, secret };
+                self.accept(now, n1, responder, last, dt);
             }
-            AuthStep::Fail(text) => self.deny(now, n1, &answering, &text, dt),
+            AuthStep::Fail(text) => self.deny(now, n1, &responder, &text, dt),
         }
     }
 
@@ -100,34 +102,35 @@ impl Management {
         &mut self,
         now: u64,
         n1: N1Port,
-        answering: &Answering,
+        responder: &Responder,
         text: &str,
         dt: &mut dyn DataTransfer,
     ) {
-        self.journal.count("authentication-failed");
-        let name = &answering.peer.name;
-        self.notice(name, &format!("authentication of {name:?} failed: {text}"));
+        self.log.count("authentication-failed");
+        let name = &responder.peer.name;
+        self.log
+            .notice(name, &format!("authentication of {name:?} failed: {text}"));
         let peer = Greeting {
-            answer_nonce: answering.answer_nonce,
-            ..answering.peer.clone()
+            responder_nonce: responder.responder_nonce,
+            ..responder.peer.clone()
         };
         let reason = "authentication failed; check the credentials of both IPCPs";
-        let connect = answering.connect.clone();
+        let connect = responder.connect.clone();
         self.refuse(now, n1, &connect, &peer, result::REJECTED, reason, dt);
     }
 
     /// The other side gave up.
-    pub(in super::super) fn on_plain_release(&mut self, now: u64, n1: N1Port) {
+    pub(in super::super) fn on_attempt_release(&mut self, now: u64, n1: N1Port) {
         let _ = now;
         if let Some(flow) = self.n1s.get_mut(&n1)
-            && let Some(answering) = flow.answering.take_if(|answering| !answering.is_accepted)
+            && let Some(responder) = flow.responder.take_if(|responder| !responder.is_accepted)
         {
-            let name = answering.peer.name;
+            let name = responder.peer.name;
             let text = format!(
                 "{name:?} broke the authentication off: this member did not prove \
                  what it should; check the credentials of both IPCPs"
             );
-            self.notice(&name, &text);
+            self.log.notice(&name, &text);
         }
     }
 }
