@@ -75,7 +75,7 @@ struct Query {
     repeat_at: u64,
     repeat_ns: u64,
     give_up_at: u64,
-    detach_timeout: BTreeMap<u32, Vec<u8>>,
+    parts: BTreeMap<u32, Vec<u8>>,
     total: u32,
 }
 
@@ -152,7 +152,7 @@ impl Management {
             repeat_at: now + repeat_ns,
             repeat_ns,
             give_up_at: now + patience,
-            detach_timeout: BTreeMap::new(),
+            parts: BTreeMap::new(),
             total: 0,
             message,
         };
@@ -407,14 +407,14 @@ impl Query {
             return None;
         }
         if part.total != self.total {
-            self.detach_timeout.clear();
+            self.parts.clear();
             self.total = part.total;
         }
-        self.detach_timeout.insert(part.index, part.bytes);
+        self.parts.insert(part.index, part.bytes);
         // Parts come: nobody has to ask again yet.
         self.repeat_at = now + REPEAT_NS;
         self.give_up_at = now + GIVE_UP_NS;
-        (self.detach_timeout.len() as u64 == u64::from(self.total))
-            .then(|| self.detach_timeout.values().flatten().copied().collect())
+        (self.parts.len() as u64 == u64::from(self.total))
+            .then(|| self.parts.values().flatten().copied().collect())
     }
 }

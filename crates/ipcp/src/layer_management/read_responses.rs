@@ -31,7 +31,7 @@ const PART_OVERHEAD: usize = 160;
 pub(super) struct Reader {
     address: u64,
     answer: Message,
-    detach_timeout: Vec<Vec<u8>>,
+    parts: Vec<Vec<u8>>,
     next: usize,
     at: u64,
     pub(super) until: u64,
@@ -39,7 +39,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn due(&self) -> u64 {
-        if self.next < self.detach_timeout.len() {
+        if self.next < self.parts.len() {
             self.at
         } else {
             self.until
@@ -59,7 +59,7 @@ impl Management {
         let key = (requester.name.clone(), message.invoke_id);
         if let Some(reader) = self.queries.readers.get_mut(&key) {
             // The same question again: the same answer, once the present round is over.
-            if reader.next >= reader.detach_timeout.len() {
+            if reader.next >= reader.parts.len() {
                 reader.next = 0;
                 self.send_parts(now, &key, dt);
             }
@@ -80,14 +80,14 @@ impl Management {
             .management_max()
             .saturating_sub(PART_OVERHEAD + message.name.len())
             .max(64);
-        let mut detach_timeout: Vec<Vec<u8>> = bytes.chunks(size).map(<[u8]>::to_vec).collect();
-        if detach_timeout.is_empty() {
-            detach_timeout.push(Vec::new());
+        let mut parts: Vec<Vec<u8>> = bytes.chunks(size).map(<[u8]>::to_vec).collect();
+        if parts.is_empty() {
+            parts.push(Vec::new());
         }
         let reader = Reader {
             address: requester.address,
             answer: message.answer(),
-            detach_timeout,
+            parts,
             next: 0,
             at: now,
             until: now + KEEP_NS,
@@ -103,14 +103,14 @@ impl Management {
         if reader.at > now && reader.next > 0 {
             return;
         }
-        let total = reader.detach_timeout.len();
+        let total = reader.parts.len();
         let end = (reader.next + PARTS_AT_ONCE).min(total);
         let mut messages = Vec::new();
         for index in reader.next..end {
             let part = Part {
                 index: index as u32,
                 total: total as u32,
-                bytes: reader.detach_timeout[index].clone(),
+                bytes: reader.parts[index].clone(),
             };
             let mut answer = reader.answer.clone();
             answer.value = Some(Value::Bytes(schema::encode(&part)));
