@@ -13,8 +13,8 @@ mod sockets;
 mod text;
 
 pub use carina_cli::fuzz::{
-    capture, dissect, import_irati, import_rlite, lab, reads_capture, reads_irati_conf, reads_lab,
-    reads_packets, reads_rlite_ctl,
+    capture, dissect, import_irati, import_rlite, reads_capture, reads_irati_conf, reads_packets,
+    reads_rlite_ctl,
 };
 pub use carina_ipcp::fuzz::ipcp;
 pub use carina_ipcp::irati::fuzz::{irati, reads_irati};
@@ -22,6 +22,7 @@ pub use carina_ipcp::layer_management::fuzz::{
     enrollment, link_state, reads_enrollment, reads_link_state,
 };
 pub use carina_ipcp::rlite::fuzz::{reads_rlite, rlite};
+pub use carina_lab::fuzz::{lab, reads_lab};
 pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use carina_shims::fuzz::{reads_shim_frames, shim_frames};
 pub use efcp::efcp;

@@ -200,15 +200,19 @@ const ALLOWED: &[(&str, &str)] = &[
          plotters",
     ),
     (
+        "carina-lab",
+        "carina-api carina-ipcp carina-node carina-vm rustix serde serde_json strsim thiserror",
+    ),
+    (
         "carina-cli",
-        "carina-measure carina-api carina-sys carina-ring carina-engine carina-client carina-node carina-vm \
+        "carina-measure carina-lab carina-api carina-sys carina-ring carina-engine carina-client carina-node carina-vm \
          carina-wire carina-cdap carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
-         carina-shims carina-cli libfuzzer-sys tempfile",
+         carina-shims carina-lab carina-cli libfuzzer-sys tempfile",
     ),
     ("xtask", "serde_json"),
 ];

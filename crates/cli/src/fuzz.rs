@@ -5,7 +5,6 @@ use carina_wire::pcapng::{Direction, Interface, Item, LinkType, Packet};
 
 use crate::dissect::{AnyReader, Dissector, Layer, Settings};
 use crate::import::{self, Draft};
-use crate::lab::{Plan, Topology, svg};
 
 /// Capture files of both kinds: see [`reads_capture`].
 pub fn capture(data: &[u8]) {
@@ -176,46 +175,4 @@ fn check_notes(draft: &Draft, lines: usize) {
         assert!(note.line <= lines, "{note:?} of {lines} lines");
         assert!(!note.why.is_empty(), "{note:?}");
     }
-}
-
-/// Labs, and topologies of rlite's demonstrator: see [`reads_lab`].
-pub fn lab(data: &[u8]) {
-    reads_lab(data);
-}
-
-/// True for a topology. It can be planned and drawn, and each DIF is above those it stands on; what
-/// is none is named with a place in the text.
-///
-/// # Panics
-/// When that is not so.
-pub fn reads_lab(data: &[u8]) -> bool {
-    let Ok(text) = std::str::from_utf8(data) else {
-        return false;
-    };
-    let topology = match Topology::parse(text) {
-        Ok(topology) => topology,
-        Err(wrong) => {
-            let line = text.lines().nth(wrong.at.line.saturating_sub(1));
-            let columns = line.unwrap_or_default().chars().count() + 1;
-            assert!(
-                (1..=columns).contains(&wrong.at.column),
-                "{wrong} in {line:?}"
-            );
-            return false;
-        }
-    };
-    assert!(!Plan::new("x", &topology).text().is_empty());
-    assert!(svg("x", &topology).contains("</svg>"));
-    for dif in &topology.difs {
-        let lowers = dif.members.iter().flat_map(|member| &member.over);
-        for lower in lowers {
-            let below = topology.difs.iter().find(|other| other.name == *lower);
-            assert!(
-                below.is_none_or(|below| below.level < dif.level),
-                "{} over {lower}",
-                dif.name
-            );
-        }
-    }
-    true
 }

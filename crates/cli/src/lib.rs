@@ -12,7 +12,6 @@ mod flow_spec;
 pub mod fuzz;
 mod import;
 mod interrupt;
-mod lab;
 mod report;
 mod splice;
 

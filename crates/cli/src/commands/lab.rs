@@ -1,21 +1,24 @@
 //! `carina lab`: topologies of systems on one machine.
 
+mod text;
+
 use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use carina_api::LocalName;
+use carina_lab::{
+    DryRun, Guest, LabDir, Labs, Options, Record, Topology, TopologyError, command_in,
+    remove_strays, shell_words, status, svg, take_down, up,
+};
 use carina_measure::table::Table;
 use clap::Subcommand;
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
-use crate::lab::{
-    Guest, LabDir, Labs, Options, Plan, Record, Topology, Wrong, enter, remove_strays, shell_words,
-    status, svg, take_down, up,
-};
 use crate::report::{print_bytes, print_json, print_line, progress};
+use text::{dry_run_text, status_text, topology_text};
 
 /// Make networks of systems on this machine from a file: namespaces, VMs, links, DIFs
 #[derive(Debug, Subcommand)]
@@ -88,7 +91,7 @@ pub enum LabCommand {
     },
 }
 
-/// Where labs are written down.
+/// Where the records of labs are.
 #[derive(Debug, clap::Args)]
 pub struct Place {
     /// Directory of all labs, in memory where there are VMs [default: labs beside the default run
@@ -141,6 +144,15 @@ pub struct ExecArgs {
     command: Vec<String>,
 }
 
+impl From<carina_lab::Error> for Failure {
+    fn from(error: carina_lab::Error) -> Self {
+        match error {
+            carina_lab::Error::WhichLab(_) => usage(error),
+            error => failed(error),
+        }
+    }
+}
+
 impl Place {
     fn labs(self) -> Labs {
         self.labs.map_or_else(Labs::usual, Labs::at)
@@ -185,7 +197,7 @@ fn stem(file: &Path) -> String {
         .collect()
 }
 
-/// The lab that somebody means, who may have given the file that it was made from.
+/// The name of a lab that was given by its name or by its file.
 fn named(name: &str) -> String {
     match name.contains('/') || name.ends_with(".lab") {
         true => stem(Path::new(name)),
@@ -193,13 +205,12 @@ fn named(name: &str) -> String {
     }
 }
 
-/// The same for whoever makes the lab, or asks whether that would work: files that it names are
-/// looked at as well.
+/// Loads a topology and checks the files of credentials that it names.
 fn load_whole(file: &Path) -> Result<Topology, Failure> {
     let topology = load(file)?;
-    topology.check_credentials().map_err(|wrong| {
+    topology.check_credentials().map_err(|error| {
         let file = Some(file.display().to_string());
-        usage(Wrong { file, ..wrong })
+        usage(TopologyError { file, ..error })
     })?;
     Ok(topology)
 }
@@ -217,7 +228,7 @@ fn make(shared: &Shared, args: UpArgs) -> Outcome {
     show_status(shared, &dir, &record)
 }
 
-/// Says what the file asks in vain, and how its lab is made.
+/// How to make the lab of a file. Prints the notes of its topology.
 fn options(
     shared: &Shared,
     file: &Path,
@@ -230,6 +241,7 @@ fn options(
     let text = std::fs::read_to_string(file).attempt(format!("reading {}", file.display()))?;
     let mut options = Options::new(&stem(file), &file.display().to_string(), text)?;
     options.labs = labs;
+    options.progress = |text| progress(text);
     if let Some(patience) = shared.wait {
         options.patience = Duration::from_nanos(patience);
     }
@@ -325,7 +337,7 @@ fn exec(args: ExecArgs) -> Outcome {
         "carina" => record.program.clone(),
         other => PathBuf::from(other),
     };
-    let error = enter(&record, &dir, system, &program)
+    let error = command_in(&record, &dir, system, &program)
         .args(&args.command[1..])
         .exec();
     Err(failed(format!("entering {system}: {error}")))
@@ -349,7 +361,7 @@ fn show_status(shared: &Shared, dir: &LabDir, record: &Record) -> Outcome {
             "lab {}: {}\n\n{}",
             status.name,
             status.state,
-            status.text()
+            status_text(&status)
         )),
     }
 }
@@ -378,7 +390,7 @@ fn show(shared: &Shared, file: &Path, picture: Option<&Path>) -> Outcome {
     let Some(picture) = picture else {
         return match shared.json {
             true => print_json(&topology),
-            false => print_line(topology.text()),
+            false => print_line(topology_text(&topology)),
         };
     };
     let drawn = svg(&stem(file), &topology);
@@ -390,10 +402,10 @@ fn show(shared: &Shared, file: &Path, picture: Option<&Path>) -> Outcome {
 
 fn check(shared: &Shared, file: &Path) -> Outcome {
     let topology = load_whole(file)?;
-    let plan = Plan::new(&stem(file), &topology);
+    let dry_run = DryRun::new(&stem(file), &topology);
     match shared.json {
-        true => print_json(&plan),
-        false => print_line(plan.text()),
+        true => print_json(&dry_run),
+        false => print_line(dry_run_text(&dry_run)),
     }
 }
 

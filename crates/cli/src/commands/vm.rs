@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use carina_api::LocalName;
 use carina_api::control::{Client, ClientError, LinkState, VmCreate, VmInfo};
+use carina_lab::Guest;
 use carina_measure::duration::parse_ns;
 use carina_measure::table::Table;
 use carina_vm::{Boot, Cache, Image, Machine};
@@ -15,7 +16,6 @@ use clap::Subcommand;
 use super::lab::exec_in_guest;
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
-use crate::lab::Guest;
 use crate::report::{print_bytes, print_json, print_line, progress};
 
 /// Run virtual machines attached to this node

@@ -18,7 +18,7 @@ mod text;
 use carina_api::control::{Dialect, DifRole, IpcpCreate};
 use serde_json::{Map, Value};
 
-use crate::lab::words::nearest;
+use carina_lab::nearest;
 
 /// Something that was not carried over, or only in part.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]

@@ -5,7 +5,7 @@ use carina_api::{AppName, DifName, LocalName};
 use serde_json::{Value, json};
 
 use super::{Draft, Member, flavour, rlite_policies, rlite_scheduler};
-use crate::lab::words::nearest;
+use carina_lab::nearest;
 
 /// What a line does, and how it is written.
 struct Verb {

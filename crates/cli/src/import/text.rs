@@ -6,7 +6,7 @@ use carina_api::control::DifRole;
 use serde_json::Value;
 
 use super::{Draft, Member};
-use crate::lab::config::{inline, quoted};
+use carina_lab::{inline, quoted};
 
 /// The text.
 pub(super) fn write(draft: &Draft) -> String {

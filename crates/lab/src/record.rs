@@ -1,4 +1,4 @@
-//! What is written down of a running lab, so that any process can find it and take it down.
+//! The record of a running lab on disk, from which any process can find it and take it down.
 //!
 //! ```text
 //!   LABS/NAME/lab.json        the record
@@ -7,7 +7,7 @@
 //!   LABS/NAME/SYSTEM.toml     its configuration
 //!   LABS/NAME/SYSTEM.log      its standard error
 //!   LABS/NAME/.bin/carina     the program of all systems
-//!   LABS/NAME/SYSTEM.app-N    what its application number N has said
+//!   LABS/NAME/SYSTEM.app-N    the output of its application number N
 //! ```
 
 use std::collections::BTreeMap;
@@ -16,10 +16,10 @@ use std::path::{Path, PathBuf};
 use carina_api::paths::RunDir;
 use serde::{Deserialize, Serialize};
 
-use super::namespace::Ground;
-use super::process::Process;
-use super::topology::Topology;
-use crate::failure::{Attempt, Failure, failed, usage};
+use crate::error::{Attempt, Error, Result};
+use crate::namespace::NamespaceAccess;
+use crate::process::Process;
+use crate::topology::Topology;
 
 /// The directory of all labs of this user.
 #[derive(Debug, Clone)]
@@ -38,7 +38,7 @@ pub struct Record {
     pub maker: Process,
     /// Whether it is complete.
     pub is_up: bool,
-    /// Keeps the user namespace that all is in, where that was needed.
+    /// The process that holds the lab's user namespace open; `None` for root.
     pub keeper: Option<Process>,
     /// Network namespaces, made or about to be made.
     pub namespaces: Vec<String>,
@@ -55,7 +55,7 @@ pub struct AppRecord {
     pub system: String,
     /// Its command.
     pub command: String,
-    /// Its process; none in a VM, where it is not known.
+    /// Its process; `None` in a VM, where it is not known.
     pub process: Option<Process>,
 }
 
@@ -100,7 +100,7 @@ impl Labs {
     ///
     /// # Errors
     /// The directory cannot be read.
-    pub fn list(&self) -> Result<Vec<Record>, Failure> {
+    pub fn list(&self) -> Result<Vec<Record>> {
         let entries = match std::fs::read_dir(&self.0) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.attempt(format!("reading {}", self.0.display()))?,
@@ -114,22 +114,22 @@ impl Labs {
     /// The lab of that name, or the only one.
     ///
     /// # Errors
-    /// There is none, or it is not clear which.
-    pub fn find(&self, name: Option<&str>) -> Result<(LabDir, Record), Failure> {
+    /// There is no such lab, or several are up and `name` is `None`.
+    pub fn find(&self, name: Option<&str>) -> Result<(LabDir, Record)> {
         let records = self.list()?;
-        let names: Vec<&str> = records.iter().map(|record| record.name.as_str()).collect();
-        let there = match names.is_empty() {
-            true => "no lab is up".to_owned(),
-            false => format!("there are: {}", names.join(", ")),
-        };
+        let names = || records.iter().map(|record| record.name.clone()).collect();
         let found = match (name, &records[..]) {
-            (Some(name), all) => all
-                .iter()
-                .find(|record| record.name == name)
-                .ok_or_else(|| failed(format!("no lab is called {name}; {there}")))?,
+            (Some(name), all) => {
+                all.iter()
+                    .find(|record| record.name == name)
+                    .ok_or_else(|| Error::NoSuchLab {
+                        name: name.to_owned(),
+                        labs: names(),
+                    })?
+            }
             (None, [only]) => only,
-            (None, []) => return Err(failed(there)),
-            (None, _) => return Err(usage(format!("name the lab; {there}"))),
+            (None, []) => return Err(Error::NoLab),
+            (None, _) => return Err(Error::WhichLab(names())),
         };
         Ok((self.lab(&found.name), found.clone()))
     }
@@ -151,17 +151,17 @@ impl LabDir {
         self.0.join(format!("{system}.toml"))
     }
 
-    /// What a system's node says.
+    /// The log of a system's node.
     pub fn log(&self, system: &str) -> PathBuf {
         self.0.join(format!("{system}.log"))
     }
 
-    /// What an application says.
+    /// The output of an application.
     pub fn app_log(&self, system: &str, number: usize) -> PathBuf {
         self.0.join(format!("{system}.app-{number}"))
     }
 
-    /// Where `carina` is for the systems.
+    /// The directory with the program `carina` for the systems.
     pub fn programs(&self) -> PathBuf {
         self.0.join(".bin")
     }
@@ -170,7 +170,7 @@ impl LabDir {
     ///
     /// # Errors
     /// It is there already, or cannot be made.
-    pub fn create(&self, text: &str, program: &Path) -> Result<(), Failure> {
+    pub fn create(&self, text: &str, program: &Path) -> Result<()> {
         use std::os::unix::fs::DirBuilderExt;
         let what = || format!("making {}", self.0.display());
         let mut builder = std::fs::DirBuilder::new();
@@ -181,10 +181,7 @@ impl LabDir {
         match builder.recursive(false).create(&self.0) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 let name = self.0.file_name().unwrap_or_default().to_string_lossy();
-                return Err(failed(format!(
-                    "there is a lab {name} already; `carina lab down {name}` takes it down, --name \
-                     gives this one another name"
-                )));
+                return Err(Error::LabExists(name.into_owned()));
             }
             made => made.attempt(what())?,
         }
@@ -196,8 +193,8 @@ impl LabDir {
     /// Reads the record.
     ///
     /// # Errors
-    /// There is none that can be read.
-    pub fn read(&self) -> Result<Record, Failure> {
+    /// It does not exist or cannot be parsed.
+    pub fn read(&self) -> Result<Record> {
         let path = self.0.join("lab.json");
         let text = std::fs::read(&path).attempt(format!("reading {}", path.display()))?;
         serde_json::from_slice(&text).attempt(format!("reading {}", path.display()))
@@ -207,7 +204,7 @@ impl LabDir {
     ///
     /// # Errors
     /// The directory cannot be written.
-    pub fn write(&self, record: &Record) -> Result<(), Failure> {
+    pub fn write(&self, record: &Record) -> Result<()> {
         let path = self.0.join("lab.json");
         let part = self.0.join("lab.json.part");
         let text = serde_json::to_vec_pretty(record).attempt("writing JSON")?;
@@ -220,7 +217,7 @@ impl LabDir {
     ///
     /// # Errors
     /// It cannot be read.
-    pub fn topology(&self) -> Result<Topology, Failure> {
+    pub fn topology(&self) -> Result<Topology> {
         Topology::load(&self.0.join("topology.lab")).attempt("reading the lab's topology")
     }
 
@@ -228,7 +225,7 @@ impl LabDir {
     ///
     /// # Errors
     /// Something in it cannot be removed.
-    pub fn remove(&self) -> Result<(), Failure> {
+    pub fn remove(&self) -> Result<()> {
         match std::fs::remove_dir_all(&self.0) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
             removed => removed.attempt(format!("removing {}", self.0.display())),
@@ -237,11 +234,11 @@ impl LabDir {
 }
 
 impl Record {
-    /// Where its namespaces are.
-    pub fn ground(&self) -> Ground {
+    /// Access to its namespaces.
+    pub fn access(&self) -> NamespaceAccess {
         self.keeper
             .as_ref()
-            .map_or_else(Ground::bare, Ground::kept_by)
+            .map_or_else(NamespaceAccess::of_root, NamespaceAccess::held_by)
     }
 
     /// `up`, `starting`, or `broken` when something that should run does not.

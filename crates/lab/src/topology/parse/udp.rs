@@ -1,12 +1,12 @@
 //! Lines `udp4`: links on which a shim over UDP carries what a DIF above says.
 
 use super::{Draft, DraftLink, form};
-use crate::lab::address::Address;
-use crate::lab::topology::{At, Wrong};
-use crate::lab::words::Word;
+use crate::topology::address::Address;
+use crate::topology::token::Token;
+use crate::topology::{Position, TopologyError};
 
 impl Draft {
-    pub(super) fn udp4(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
+    pub(super) fn udp4(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {
         let [name, rest @ ..] = words else {
             return Err(form(verb));
         };
@@ -18,7 +18,7 @@ impl Draft {
             }
         }
         if link.ends.len() < 2 {
-            return Err(name.wrong(
+            return Err(name.error(
                 "a link has two systems or more; for example udp4 ab a:10.0.0.1/24 b:10.0.0.2/24",
             ));
         }
@@ -27,40 +27,40 @@ impl Draft {
     }
 
     /// Takes `SYSTEM:ADDRESS/PREFIX`.
-    fn take_end(&mut self, link: &mut DraftLink, word: &Word) -> Result<(), Wrong> {
+    fn take_end(&mut self, link: &mut DraftLink, word: &Token) -> Result<(), TopologyError> {
         let Some((system, text)) = word.text.split_once(':') else {
-            return Err(word.wrong(format!(
+            return Err(word.error(format!(
                 "`{0}` has no address; `{0}:10.0.0.1/24` is right",
                 word.text
             )));
         };
-        let address_at = At {
+        let address_at = Position {
             column: word.at.column + system.chars().count() + 1,
             ..word.at
         };
-        let system = self.mention(&Word {
+        let system = self.mention(&Token {
             text: system.to_owned(),
             at: word.at,
         })?;
-        let address_word = Word {
+        let address_word = Token {
             text: text.to_owned(),
             at: address_at,
         };
         let Some(address) = Address::parse(text) else {
-            return Err(address_word.wrong(format!(
+            return Err(address_word.error(format!(
                 "`{text}` is no address of IPv4 with the length of its network, up to 31; \
                  10.0.0.1/24 is right"
             )));
         };
         if link.ends.contains(&system) {
-            return Err(word.wrong(format!("{system} is on this link already")));
+            return Err(word.error(format!("{system} is on this link already")));
         }
         for (other, known) in link.ends.iter().zip(&link.addresses) {
             if known.ip == address.ip {
-                return Err(address_word.wrong(format!("{} is the address of {other}", known.ip)));
+                return Err(address_word.error(format!("{} is the address of {other}", known.ip)));
             }
             if known.prefix != address.prefix || !known.meets(&address) {
-                return Err(address_word.wrong(format!(
+                return Err(address_word.error(format!(
                     "{address} is in another network than {known} of {other}; on one link all are \
                      in one"
                 )));
@@ -72,7 +72,7 @@ impl Draft {
             .filter(|other| other.ends.contains(&system));
         for other in others {
             if let Some(known) = other.addresses.iter().find(|known| known.meets(&address)) {
-                return Err(address_word.wrong(format!(
+                return Err(address_word.error(format!(
                     "{address} is in the network of link {} ({known}), on which {system} is as \
                      well; each link needs one of its own",
                     other.name
@@ -85,12 +85,17 @@ impl Draft {
     }
 }
 
-fn take_option(link: &mut DraftLink, key: &str, value: &Word, word: &Word) -> Result<(), Wrong> {
+fn take_option(
+    link: &mut DraftLink,
+    key: &str,
+    value: &Token,
+    word: &Token,
+) -> Result<(), TopologyError> {
     match key {
         "mtu" => link.mtu = Some(value.number("mtu", 128, 65_535)? as u32),
         _ if link.impairment.take(key, value)? => {}
         _ => {
-            return Err(word.wrong(format!(
+            return Err(word.error(format!(
                 "`{key}` is no option of a link over UDP; there are mtu, rate, delay, jitter, loss, \
                  duplicate, reorder, limit, seed"
             )));

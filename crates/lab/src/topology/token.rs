@@ -1,41 +1,43 @@
-//! A line of a topology file as words with their places, and the values that words stand for.
+//! The tokens of a line of a topology file, and the values that they stand for.
 
-use super::topology::{At, Wrong};
+use std::fmt;
 
-/// A word and where it begins.
+use super::{Position, TopologyError};
+
+/// A token and where it begins.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Word {
-    /// The word, without its quotes.
+pub struct Token {
+    /// The text, without its quotes.
     pub text: String,
     /// Where it begins.
-    pub at: At,
+    pub at: Position,
 }
 
-impl Word {
-    /// What is wrong with this word.
-    pub fn wrong(&self, what: impl Into<String>) -> Wrong {
-        wrong(self.at, what)
+impl Token {
+    /// An error at this token.
+    pub fn error(&self, message: impl fmt::Display) -> TopologyError {
+        error_at(self.at, message)
     }
 
     /// The key and the value of `KEY=VALUE`.
-    pub fn pair(&self) -> Option<(&str, Word)> {
+    pub fn pair(&self) -> Option<(&str, Token)> {
         let (key, value) = self.text.split_once('=')?;
-        let at = At {
+        let at = Position {
             column: self.at.column + key.chars().count() + 1,
             ..self.at
         };
         let text = value.to_owned();
-        Some((key, Word { text, at }))
+        Some((key, Token { text, at }))
     }
 
     /// A number.
     ///
     /// # Errors
-    /// It is none, or out of range.
-    pub fn number(&self, what: &str, least: u64, most: u64) -> Result<u64, Wrong> {
+    /// The text is not a number, or is out of range.
+    pub fn number(&self, what: &str, least: u64, most: u64) -> Result<u64, TopologyError> {
         match self.text.parse() {
             Ok(number) if (least..=most).contains(&number) => Ok(number),
-            _ => Err(self.wrong(format!(
+            _ => Err(self.error(format!(
                 "{what} is `{}`; a number from {least} to {most} is right",
                 self.text
             ))),
@@ -45,8 +47,8 @@ impl Word {
     /// A rate in bits per second: `100Mbps` as rlite has it, `10mbit` as `tc` has it; 0 for none.
     ///
     /// # Errors
-    /// It is none.
-    pub fn rate(&self) -> Result<u64, Wrong> {
+    /// The text is not a rate.
+    pub fn rate(&self) -> Result<u64, TopologyError> {
         let text = self.text.to_ascii_lowercase();
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
         let number = &text[..text.len() - unit.len()];
@@ -59,7 +61,7 @@ impl Word {
         };
         match (number.parse::<f64>(), scale) {
             (Ok(number), Some(scale)) if number * scale <= 1e12 => Ok((number * scale) as u64),
-            _ => Err(self.wrong(format!(
+            _ => Err(self.error(format!(
                 "`{}` is no rate; for example 100Mbps, 1Gbps, or 0Mbps for no limit",
                 self.text
             ))),
@@ -69,8 +71,8 @@ impl Word {
     /// A time in milliseconds; `bare` is the unit of a number without one.
     ///
     /// # Errors
-    /// It is none.
-    pub fn milliseconds(&self, bare: &str) -> Result<f64, Wrong> {
+    /// The text is not a time.
+    pub fn milliseconds(&self, bare: &str) -> Result<f64, TopologyError> {
         let text = &self.text;
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
         let number = &text[..text.len() - unit.len()];
@@ -83,7 +85,7 @@ impl Word {
         };
         match (number.parse::<f64>(), scale) {
             (Ok(number), Some(scale)) if number * scale <= 3.6e6 => Ok(number * scale),
-            _ => Err(self.wrong(format!(
+            _ => Err(self.error(format!(
                 "`{text}` is no time up to an hour; for example 10ms, 250us or 1.5s"
             ))),
         }
@@ -92,12 +94,12 @@ impl Word {
     /// A share from 0 to 1, written as percent.
     ///
     /// # Errors
-    /// It is none.
-    pub fn percent(&self) -> Result<f64, Wrong> {
+    /// The text is not a percentage.
+    pub fn percent(&self) -> Result<f64, TopologyError> {
         let number = self.text.strip_suffix('%').and_then(|n| n.parse().ok());
         match number {
             Some(number) if (0.0..=100.0).contains(&number) => Ok(number / 100.0),
-            _ => Err(self.wrong(format!(
+            _ => Err(self.error(format!(
                 "`{}` is no share; 0% to 100% is right, for example 0.5%",
                 self.text
             ))),
@@ -107,9 +109,9 @@ impl Word {
     /// A name of a system, link or DIF.
     ///
     /// # Errors
-    /// It is none.
-    pub fn name(&self, what: &str) -> Result<String, Wrong> {
-        // Files of a system are called by its name, a dot and what they are.
+    /// The text is not well formed as a name.
+    pub fn name(&self, what: &str) -> Result<String, TopologyError> {
+        // A system's files are named after it, with an extension behind a dot.
         let is_system = matches!(what, "system" | "VM");
         let plain =
             |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-') || c == '.' && !is_system;
@@ -121,7 +123,7 @@ impl Word {
         if is_name {
             return Ok(self.text.clone());
         }
-        Err(self.wrong(format!(
+        Err(self.error(format!(
             "`{}` is no name of a {what}: 1 to {NAME_MAX} letters, digits, {dot}`_` and `-` are \
              possible, the first a letter, a digit or `_`",
             self.text
@@ -129,21 +131,21 @@ impl Word {
     }
 }
 
-/// What is wrong at a place.
-pub fn wrong(at: At, what: impl Into<String>) -> Wrong {
-    Wrong {
+/// An error at a position.
+pub fn error_at(at: Position, message: impl fmt::Display) -> TopologyError {
+    TopologyError {
         file: None,
         at,
-        what: what.into(),
+        message: message.to_string(),
     }
 }
 
-/// Splits a line into words. Double quotes hold a word together; `#` at the start of a word begins
-/// a comment.
+/// Splits a line into tokens. Double quotes hold a token together; `#` at the start of a token
+/// begins a comment.
 ///
 /// # Errors
 /// A quote is not closed.
-pub fn split(line: usize, text: &str) -> Result<Vec<Word>, Wrong> {
+pub fn split(line: usize, text: &str) -> Result<Vec<Token>, TopologyError> {
     let mut words = Vec::new();
     let mut chars = text.chars().enumerate().peekable();
     while let Some(&(index, first)) = chars.peek() {
@@ -154,7 +156,7 @@ pub fn split(line: usize, text: &str) -> Result<Vec<Word>, Wrong> {
         if first == '#' {
             break;
         }
-        let at = At {
+        let at = Position {
             line,
             column: index + 1,
         };
@@ -175,36 +177,23 @@ pub fn split(line: usize, text: &str) -> Result<Vec<Word>, Wrong> {
             chars.next();
         }
         if let Some(column) = quoted {
-            return Err(wrong(At { line, column }, "this quote is not closed"));
+            return Err(error_at(
+                Position { line, column },
+                "this quote is not closed",
+            ));
         }
-        words.push(Word { text: word, at });
+        words.push(Token { text: word, at });
     }
     Ok(words)
 }
 
-/// The entry of a list that a word was probably meant to be.
+/// The entry of a list that a misspelt word probably stands for.
 pub fn nearest<'a>(word: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let closest = among
         .into_iter()
-        .map(|known| (distance(word, known), known));
+        .map(|known| (strsim::levenshtein(word, known), known));
     let (far, known) = closest.min_by_key(|(far, _)| *far)?;
     (far <= 1 + word.chars().count() / 4).then_some(known)
-}
-
-/// Letters to insert, delete or replace to make one word the other.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, a) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in b.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[b.len()]
 }
 
 /// Names become parts of names of IPCPs, which have 64 bytes at most.
@@ -214,20 +203,20 @@ const NAME_MAX: usize = 28;
 mod tests {
     use super::*;
 
-    fn word(text: &str) -> Word {
-        let at = At { line: 1, column: 1 };
+    fn word(text: &str) -> Token {
+        let at = Position { line: 1, column: 1 };
         let text = text.to_owned();
-        Word { text, at }
+        Token { text, at }
     }
 
     #[test]
-    fn words_have_places_and_quotes_hold_them_together() {
+    fn tokens_have_positions_and_quotes_hold_them_together() {
         let words = split(3, "  netem ab \"delay 10ms\" k=\"v w\" # gone").unwrap();
         let texts: Vec<&str> = words.iter().map(|w| w.text.as_str()).collect();
         assert_eq!(texts, ["netem", "ab", "delay 10ms", "k=v w"]);
         assert_eq!(
             words[2].at,
-            At {
+            Position {
                 line: 3,
                 column: 12
             }
@@ -241,7 +230,7 @@ mod tests {
         assert_eq!(word("100Mbps").rate().unwrap(), 100_000_000);
         assert_eq!(word("0Mbps").rate().unwrap(), 0);
         assert_eq!(word("2.5gbit").rate().unwrap(), 2_500_000_000);
-        assert!(word("fast").rate().unwrap_err().what.contains("100Mbps"));
+        assert!(word("fast").rate().unwrap_err().message.contains("100Mbps"));
         assert_eq!(word("1.5s").milliseconds("us").unwrap(), 1500.0);
         assert_eq!(word("20").milliseconds("us").unwrap(), 0.02);
         assert!(word("-1ms").milliseconds("ms").is_err());
@@ -251,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_of_the_finger_is_recognised() {
+    fn misspelt_words_are_recognised() {
         assert_eq!(nearest("sytem", ["system", "eth"]), Some("system"));
         assert_eq!(nearest("frobnicate", ["system", "eth"]), None);
     }

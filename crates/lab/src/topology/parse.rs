@@ -1,4 +1,4 @@
-//! The lines of a topology file, each by itself.
+//! Parses the lines of a topology file, each by itself.
 
 mod links;
 mod settings;
@@ -11,31 +11,31 @@ use serde_json::{Map, Value};
 
 use super::address::Address;
 use super::netem::Impairment;
-use super::topology::{App, At, Member, System, Vm, Wrong};
-use super::words::{Word, nearest, split, wrong};
-pub use settings::put;
+use super::token::{Token, error_at, nearest, split};
+use super::{App, Member, Position, System, TopologyError, Vm};
+pub use settings::{SettingError, put};
 
-/// What the lines say, before it is known whether they fit together.
+/// The parsed lines of a file, with references not yet resolved.
 #[derive(Debug, Default)]
 pub struct Draft {
     /// Systems in order of first mention.
     pub systems: Vec<System>,
-    /// A line `system` was there: what it and the lines `vm` do not name is a mistake.
+    /// A line `system` was read: systems named by no line `system` or `vm` are errors.
     pub is_declared: bool,
-    /// Mentions of systems, for that check.
-    pub mentions: Vec<Word>,
+    /// Every mention of a system, for that check.
+    pub mentions: Vec<Token>,
     pub links: Vec<DraftLink>,
     /// DIFs in order of first mention.
     pub difs: Vec<DraftDif>,
     pub settings: Vec<Setting>,
-    pub apps: Vec<(App, At)>,
+    pub apps: Vec<(App, Position)>,
     pub notes: Vec<String>,
 }
 
 #[derive(Debug)]
 pub struct DraftLink {
     pub name: String,
-    pub at: At,
+    pub at: Position,
     pub ends: Vec<String>,
     /// The addresses of the ends, in their order, of a link of UDP; none of one of Ethernet.
     pub addresses: Vec<Address>,
@@ -49,18 +49,18 @@ pub struct DraftLink {
 #[derive(Debug)]
 pub struct DraftDif {
     pub name: String,
-    pub at: At,
-    /// What it speaks, when a line says so.
+    pub at: Position,
+    /// Its dialect, when a line gives one.
     pub dialect: Option<Dialect>,
     /// Members, and the words that name the DIFs below.
-    pub members: Vec<(Member, Vec<Word>)>,
+    pub members: Vec<(Member, Vec<Token>)>,
 }
 
 /// A line that concerns the configuration of a DIF.
 #[derive(Debug)]
 pub struct Setting {
-    pub dif: Word,
-    pub at: At,
+    pub dif: Token,
+    pub at: Position,
     pub what: Set,
 }
 
@@ -80,7 +80,7 @@ pub enum Set {
     Auth(String),
 }
 
-/// What a line may begin with, and its form.
+/// The verbs that a line may begin with, and the syntax of each.
 const FORMS: [(&str, &str); 12] = [
     ("system", "system NAME.."),
     ("vm", "vm NAME on SYSTEM [memory=MiB] [cpus=N]"),
@@ -113,7 +113,7 @@ const FORMS: [(&str, &str); 12] = [
 ///
 /// # Errors
 /// The first line that is not right by itself.
-pub fn parse(text: &str) -> Result<Draft, Wrong> {
+pub fn parse(text: &str) -> Result<Draft, TopologyError> {
     let mut draft = Draft::default();
     for (index, text) in text.lines().enumerate() {
         let number = index + 1;
@@ -135,16 +135,16 @@ pub fn parse(text: &str) -> Result<Draft, Wrong> {
             "policy" => draft.policy(verb, words)?,
             "set" => draft.set(verb, words)?,
             "cube" => draft.cube(verb, words)?,
-            "app" => return Err(verb.wrong("there is no `:` before the command; app SYSTEM: COMMAND")),
+            "app" => return Err(verb.error("there is no `:` before the command; app SYSTEM: COMMAND")),
             "hostfwd" => draft.notes.push(format!(
                 "line {number}: hostfwd is not needed: `carina lab exec SYSTEM` reaches every system"
             )),
             "appmap" => {
-                return Err(verb.wrong(
+                return Err(verb.error(
                     "applications are found by the DIFs' directories; leave this line out",
                 ));
             }
-            other => return Err(verb.wrong(unknown(other))),
+            other => return Err(verb.error(unknown(other))),
         }
     }
     Ok(draft)
@@ -161,9 +161,9 @@ fn unknown(verb: &str) -> String {
     )
 }
 
-fn form(verb: &Word) -> Wrong {
+fn form(verb: &Token) -> TopologyError {
     let form = FORMS.iter().find(|(name, _)| *name == verb.text);
-    verb.wrong(format!(
+    verb.error(format!(
         "the form is: {}",
         form.map_or("", |(_, form)| form)
     ))
@@ -182,17 +182,17 @@ fn app_line(text: &str) -> Option<usize> {
 
 impl DraftDif {
     /// Takes an option of a line `dif`.
-    fn take(&mut self, option: &Word) -> Result<(), Wrong> {
+    fn take(&mut self, option: &Token) -> Result<(), TopologyError> {
         let Some(("dialect", value)) = option.pair() else {
-            return Err(option.wrong(format!(
+            return Err(option.error(format!(
                 "`{}` is no option of a DIF here; there is dialect=NAME, and for all else lines \
                  `set`",
                 option.text
             )));
         };
-        let dialect: Dialect = value.text.parse().map_err(|what| value.wrong(what))?;
+        let dialect: Dialect = value.text.parse().map_err(|what| value.error(what))?;
         match self.dialect.replace(dialect) {
-            Some(other) if other != dialect => Err(option.wrong(format!(
+            Some(other) if other != dialect => Err(option.error(format!(
                 "DIF {} has dialect {} on a line above; all members speak one",
                 self.name,
                 other.name()
@@ -203,7 +203,7 @@ impl DraftDif {
 }
 
 impl Draft {
-    fn mention(&mut self, word: &Word) -> Result<String, Wrong> {
+    fn mention(&mut self, word: &Token) -> Result<String, TopologyError> {
         let name = word.name("system")?;
         self.mentions.push(word.clone());
         let is_known = self.systems.iter().any(|system| system.name == name);
@@ -217,19 +217,19 @@ impl Draft {
         Ok(name)
     }
 
-    fn system(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
+    fn system(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {
         if words.is_empty() {
             return Err(form(verb));
         }
         if !self.is_declared {
-            // Until now others were known by mention only, and must be declared as well.
+            // Systems mentioned so far must be declared, too.
             self.is_declared = true;
             self.systems.retain(|system| system.vm.is_some());
         }
         for word in words {
             let name = word.name("system")?;
             if self.systems.iter().any(|system| system.name == name) {
-                return Err(word.wrong(format!("there is a system {name} already")));
+                return Err(word.error(format!("there is a system {name} already")));
             }
             self.systems.push(System {
                 name,
@@ -240,17 +240,17 @@ impl Draft {
         Ok(())
     }
 
-    fn vm(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
+    fn vm(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {
         let [name, on, host, options @ ..] = words else {
             return Err(form(verb));
         };
         if on.text != "on" {
-            return Err(on.wrong("`on` is right here: vm NAME on SYSTEM"));
+            return Err(on.error("`on` is right here: vm NAME on SYSTEM"));
         }
         let at = name.at;
         let name = name.name("VM")?;
         if let Some(other) = self.systems.iter().find(|system| system.name == name) {
-            return Err(wrong(
+            return Err(error_at(
                 at,
                 format!(
                     "{name} is a system already, of line {}; a VM comes before its first use",
@@ -272,7 +272,7 @@ impl Draft {
                 }
                 Some(("cpus", value)) => vm.cpus = value.number("cpus", 1, 64)? as u32,
                 _ => {
-                    return Err(word.wrong(format!(
+                    return Err(word.error(format!(
                         "`{}` is no option of a VM; there are memory=MiB and cpus=N",
                         word.text
                     )));
@@ -284,8 +284,8 @@ impl Draft {
         Ok(())
     }
 
-    fn dif(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
-        let (options, words): (Vec<Word>, Vec<Word>) = words
+    fn dif(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {
+        let (options, words): (Vec<Token>, Vec<Token>) = words
             .iter()
             .cloned()
             .partition(|word| word.pair().is_some());
@@ -324,7 +324,7 @@ impl Draft {
             .iter()
             .any(|(known, _)| known.system == member.system)
         {
-            return Err(system.wrong(format!(
+            return Err(system.error(format!(
                 "{} is a member of DIF {dif} already",
                 member.system
             )));
@@ -333,11 +333,11 @@ impl Draft {
         Ok(())
     }
 
-    fn app(&mut self, number: usize, command_at: usize, text: &str) -> Result<(), Wrong> {
+    fn app(&mut self, number: usize, command_at: usize, text: &str) -> Result<(), TopologyError> {
         let head = split(number, &text[..command_at - 1])?;
         let Some((verb, [system, options @ ..])) = head.split_first() else {
-            return Err(wrong(
-                At {
+            return Err(error_at(
+                Position {
                     line: number,
                     column: 1,
                 },
@@ -348,7 +348,7 @@ impl Draft {
         let system = self.mention(system)?;
         let command = text[command_at..].trim().to_owned();
         if command.is_empty() {
-            return Err(verb.wrong("there is no command behind the `:`"));
+            return Err(verb.error("there is no command behind the `:`"));
         }
         let mut app = App {
             system,
@@ -359,7 +359,7 @@ impl Draft {
             match word.pair() {
                 Some(("wait", value)) => app.wait = Some(value.text),
                 _ => {
-                    return Err(word.wrong(format!(
+                    return Err(word.error(format!(
                         "`{}` is no option of an application; there is wait=NAME",
                         word.text
                     )));

@@ -1,17 +1,17 @@
-//! What the links below a DIF mean for it: how long PDUs may be, and whom members can ask.
+//! Fits DIFs to the links below them: the longest PDU, and through which member each one joins.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use carina_api::control::Dialect;
 
-use super::topology::{Dif, Link, Member, Topology, Wrong};
-use super::words::wrong;
+use super::token::error_at;
+use super::{Dif, Link, Member, Topology, TopologyError};
 
 /// Fits the DIFs to the links below them.
 ///
 /// # Errors
 /// A link of UDP that cannot carry what stands on it.
-pub fn settle(topology: &mut Topology) -> Result<(), Wrong> {
+pub fn fit_to_links(topology: &mut Topology) -> Result<(), TopologyError> {
     let longest = topology.links.iter().map(longest_sdu).collect();
     let over_udp = topology.links.iter().filter(|link| link.is_udp());
     let over_udp: BTreeSet<String> = over_udp.map(|link| link.name.clone()).collect();
@@ -28,7 +28,7 @@ fn longest_sdu(link: &Link) -> (String, u32) {
     (link.name.clone(), link.mtu.unwrap_or(MTU) - heads)
 }
 
-/// Names whom a member asks that meets those before it over UDP only.
+/// Sets the admitting member of each member that shares only links of UDP with those before it.
 fn find_admitters(dif: &mut Dif, over_udp: &BTreeSet<String>) {
     for place in 1..dif.members.len() {
         let (before, rest) = dif.members.split_at_mut(place);
@@ -45,15 +45,15 @@ fn find_admitters(dif: &mut Dif, over_udp: &BTreeSet<String>) {
     }
 }
 
-/// DIFs of different stacks do not share a link of UDP, where a datagram does not say whose it is.
-fn check_framing(topology: &Topology, over_udp: &BTreeSet<String>) -> Result<(), Wrong> {
+/// Refuses DIFs of different stacks on one link of UDP: a datagram does not name its DIF.
+fn check_framing(topology: &Topology, over_udp: &BTreeSet<String>) -> Result<(), TopologyError> {
     for link in over_udp {
         let above = topology.difs.iter().filter(|dif| dif.stands_on(link));
         let above: Vec<&Dif> = above.collect();
         if let [first, second, ..] = &above[..]
             && above.iter().any(|dif| dif.dialect != Dialect::Native)
         {
-            return Err(wrong(
+            return Err(error_at(
                 second.at,
                 format!(
                     "{} stands on link {link} as {} does; a link over UDP carries one DIF where that \
@@ -66,8 +66,8 @@ fn check_framing(topology: &Topology, over_udp: &BTreeSet<String>) -> Result<(),
     Ok(())
 }
 
-/// Bounds the PDUs of a DIF that stands on links and on what carries more than those. It would
-/// otherwise take the bound from whatever the first neighbour is reached through.
+/// Bounds the PDUs of a DIF that stands on links and on DIFs that carry longer PDUs. Without a
+/// bound the DIF would take that of the N-1 flow to its first neighbour.
 fn fit_pdus(dif: &mut Dif, longest: &BTreeMap<String, u32>) {
     let lowers = dif.members.iter().flat_map(|member| &member.over);
     let bounds: BTreeSet<Option<u32>> = lowers.map(|name| longest.get(name).copied()).collect();
@@ -75,7 +75,7 @@ fn fit_pdus(dif: &mut Dif, longest: &BTreeMap<String, u32>) {
         return;
     };
     if dif.dialect == Dialect::Irati && dif.config.max_pdu == 0 {
-        // Members of this dialect are not told how long PDUs may be, and have a bound of their own.
+        // Members of this dialect do not learn the bound when they enroll; they have a fixed one.
         if *least < IRATI_PDU {
             dif.config.max_pdu = *least;
         }
@@ -95,5 +95,5 @@ const PROTECTION_BYTES: u32 = 64;
 
 /// The kernel's MTU of an Ethernet interface.
 pub const MTU: u32 = 1500;
-/// What IP, UDP and the shim may put before an SDU.
+/// Bytes of headers that IP, UDP and the shim may add to an SDU.
 pub const UDP_HEADS: u32 = 48;

@@ -1,4 +1,4 @@
-//! Whether the lines of a topology file fit together, and the order in which to make things.
+//! Resolves the references between the lines of a topology file, and orders what is to be made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,23 +6,23 @@ use carina_api::control::Dialect;
 use carina_ipcp::{Catalogue, DifConfig, PolicySpec, QosCube};
 use serde_json::{Map, Value};
 
-use super::below::{self, MTU};
-use super::judge;
-use super::parse::{Draft, DraftDif, DraftLink, Set, Setting, put};
-use super::topology::{At, Dif, Link, LinkEnd, Member, Topology, Wrong, hv_dif};
-use super::words::{nearest, wrong};
+use super::check;
+use super::lower::{self, MTU};
+use super::parse::{Draft, DraftDif, DraftLink, Set, Setting, SettingError, put};
+use super::token::{error_at, nearest};
+use super::{Dif, Link, LinkEnd, Member, Position, Topology, TopologyError, hv_dif};
 
-/// Makes a topology of what the lines say.
+/// Makes a checked topology of the lines of a file.
 ///
 /// # Errors
-/// The first thing that does not fit.
-pub fn arrange(draft: Draft) -> Result<Topology, Wrong> {
+/// The first line that contradicts others or refers to something that is not there.
+pub fn resolve(draft: Draft) -> Result<Topology, TopologyError> {
     check_systems(&draft)?;
     let links = draft
         .links
         .into_iter()
         .enumerate()
-        .map(|(index, link)| arrange_link(index, link))
+        .map(|(index, link)| resolve_link(index, link))
         .collect::<Result<Vec<_>, _>>()?;
     let mut topology = Topology {
         systems: draft.systems,
@@ -35,13 +35,13 @@ pub fn arrange(draft: Draft) -> Result<Topology, Wrong> {
     let mut notes = Vec::new();
     let configs = configure(&draft.difs, draft.settings, &mut notes)?;
     topology.notes.append(&mut notes);
-    topology.difs = stack(draft.difs, configs, topology.shims())?;
-    below::settle(&mut topology)?;
-    topology.difs.iter().try_for_each(judge::check)?;
+    topology.difs = order_difs(draft.difs, configs, topology.shims())?;
+    lower::fit_to_links(&mut topology)?;
+    topology.difs.iter().try_for_each(check::check_dif)?;
     Ok(topology)
 }
 
-fn check_systems(draft: &Draft) -> Result<(), Wrong> {
+fn check_systems(draft: &Draft) -> Result<(), TopologyError> {
     for word in &draft.mentions {
         if draft.systems.iter().any(|system| system.name == word.text) {
             continue;
@@ -49,23 +49,23 @@ fn check_systems(draft: &Draft) -> Result<(), Wrong> {
         let names = draft.systems.iter().map(|system| system.name.as_str());
         let meant = nearest(&word.text, names)
             .map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
-        return Err(word.wrong(format!(
+        return Err(word.error(format!(
             "no line `system` or `vm` names {}{meant}",
             word.text
         )));
     }
     if draft.systems.is_empty() {
-        let at = At { line: 1, column: 1 };
-        return Err(wrong(at, "there is no system; `system a b` makes two"));
+        let at = Position { line: 1, column: 1 };
+        return Err(error_at(at, "there is no system; `system a b` makes two"));
     }
     Ok(())
 }
 
-fn check_machines(topology: &Topology) -> Result<(), Wrong> {
+fn check_machines(topology: &Topology) -> Result<(), TopologyError> {
     for (vm, needs) in topology.machines() {
         let host = topology.system(&needs.host);
         if host.is_none_or(|host| host.vm.is_some()) {
-            return Err(wrong(
+            return Err(error_at(
                 vm.at,
                 format!(
                     "VM {} is attached to {}, a VM; VMs in VMs are not made",
@@ -75,7 +75,7 @@ fn check_machines(topology: &Topology) -> Result<(), Wrong> {
         }
         let on_link = |link: &&Link| link.ends.iter().any(|end| end.system == vm.name);
         if let Some(link) = topology.links.iter().find(on_link) {
-            return Err(wrong(
+            return Err(error_at(
                 link.at,
                 format!(
                     "{} is a VM and has no network card; DIF {} reaches it, and a DIF over that and \
@@ -91,7 +91,7 @@ fn check_machines(topology: &Topology) -> Result<(), Wrong> {
     Ok(())
 }
 
-fn arrange_link(index: usize, draft: DraftLink) -> Result<Link, Wrong> {
+fn resolve_link(index: usize, draft: DraftLink) -> Result<Link, TopologyError> {
     let mtu = draft.mtu.unwrap_or(MTU);
     let interface = interface_name(index, &draft.name);
     let mut ends = Vec::new();
@@ -102,9 +102,9 @@ fn arrange_link(index: usize, draft: DraftLink) -> Result<Link, Wrong> {
                 impairment = impairment.with(*more);
             }
         }
-        let fault = impairment
-            .fault(number, mtu)
-            .map_err(|what| wrong(draft.at, format!("link {} at {system}: {what}", draft.name)))?;
+        let fault = impairment.fault(number, mtu).map_err(|what| {
+            error_at(draft.at, format!("link {} at {system}: {what}", draft.name))
+        })?;
         ends.push(LinkEnd {
             system: system.clone(),
             interface: interface.clone(),
@@ -121,7 +121,7 @@ fn arrange_link(index: usize, draft: DraftLink) -> Result<Link, Wrong> {
     })
 }
 
-/// The link's name where the kernel takes it for an interface.
+/// The link's name if the kernel accepts it as the name of an interface.
 fn interface_name(index: usize, link: &str) -> String {
     let is_taken = matches!(link, "lo" | "all" | "default" | "." | "..");
     match link.len() <= INTERFACE_BYTES_MAX && !is_taken {
@@ -133,21 +133,21 @@ fn interface_name(index: usize, link: &str) -> String {
 /// Configurations of DIFs, by name.
 type Configs = BTreeMap<String, Configured>;
 
-/// What lines say of a DIF, and where.
+/// The configuration of a DIF, and the positions in the file that it comes from.
 #[derive(Default)]
 struct Configured {
     config: DifConfig,
     auth: Option<String>,
-    places: Vec<(Vec<String>, At)>,
+    places: Vec<(Vec<String>, Position)>,
 }
 
 fn configure(
     difs: &[DraftDif],
     settings: Vec<Setting>,
     notes: &mut Vec<String>,
-) -> Result<Configs, Wrong> {
+) -> Result<Configs, TopologyError> {
     let mut configs = Configs::new();
-    let mut tables: BTreeMap<String, (Map<String, Value>, At)> = BTreeMap::new();
+    let mut tables: BTreeMap<String, (Map<String, Value>, Position)> = BTreeMap::new();
     for setting in settings {
         let dif = &setting.dif.text;
         if !difs.iter().any(|known| known.name == *dif) {
@@ -156,7 +156,7 @@ fn configure(
                 .map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
             return Err(setting
                 .dif
-                .wrong(format!("no line `dif` makes a DIF {dif}{meant}")));
+                .error(format!("no line `dif` makes a DIF {dif}{meant}")));
         }
         let at = setting.at;
         let of_dif = configs.entry(dif.clone()).or_default();
@@ -184,15 +184,15 @@ fn configure(
                 let dialect = dialect.and_then(|dif| dif.dialect).unwrap_or_default();
                 let known = match dialect {
                     Dialect::Native => known_policy(component, spec, at, notes)?,
-                    // The node knows those of other dialects.
-                    _ => Some((name_here(dialect, component), spec)),
+                    // The node checks policies of other dialects.
+                    _ => Some((component_name(dialect, component), spec)),
                 };
                 if let Some((component, spec)) = known {
                     place(&["policies", &component]);
                     let before = config.policies.insert(component.clone(), spec.clone());
-                    // A file of rlite's may say the same for one member after the other.
+                    // A file of rlite may repeat a policy for each member.
                     if before.is_some_and(|before| before != spec) {
-                        return Err(wrong(
+                        return Err(error_at(
                             at,
                             format!(
                                 "DIF {dif} has another policy for {component} on a line above, and \
@@ -205,15 +205,15 @@ fn configure(
             Set::Key { path, value } => {
                 of_dif.places.push((path.clone(), at));
                 let (table, last) = tables.entry(dif.clone()).or_insert((Map::new(), at));
-                put(table, &path, value).map_err(|what| wrong(at, what))?;
+                put(table, &path, value).map_err(|what| error_at(at, what))?;
                 *last = at;
-                // Unknown keys and wrong values are found while the place is known.
-                read_config(table).map_err(|what| wrong(at, what))?;
+                // Read at each line, so that an error has the position of its line.
+                read_config(table).map_err(|what| error_at(at, what))?;
             }
         }
     }
     for (dif, (table, at)) in tables {
-        let mut read = read_config(&table).map_err(|what| wrong(at, what))?;
+        let mut read = read_config(&table).map_err(|what| error_at(at, what))?;
         let config = &mut configs.entry(dif).or_default().config;
         read.cubes = std::mem::take(&mut config.cubes);
         read.policies = std::mem::take(&mut config.policies);
@@ -222,29 +222,27 @@ fn configure(
     Ok(configs)
 }
 
-fn read_config(table: &Map<String, Value>) -> Result<DifConfig, String> {
+fn read_config(table: &Map<String, Value>) -> Result<DifConfig, SettingError> {
     if let Some(key) = ["cubes", "policies"]
         .iter()
         .find(|key| table.contains_key(**key))
     {
-        return Err(format!(
-            "`{key}` is not set; there are lines `cube` and `policy`"
-        ));
+        return Err(SettingError::HasLinesOfItsOwn(key));
     }
-    serde_json::from_value(Value::Object(table.clone())).map_err(|error| error.to_string())
+    Ok(serde_json::from_value(Value::Object(table.clone()))?)
 }
 
-fn cube_of(cube: Map<String, Value>, at: At) -> Result<QosCube, Wrong> {
-    serde_json::from_value(Value::Object(cube)).map_err(|error| wrong(at, error.to_string()))
+fn cube_of(cube: Map<String, Value>, at: Position) -> Result<QosCube, TopologyError> {
+    serde_json::from_value(Value::Object(cube)).map_err(|error| error_at(at, error))
 }
 
-/// A policy by the names that it has here, rlite's translated; none when there is no such thing.
+/// A policy under Carina's names, translated from rlite's; `None` when Carina has no such policy.
 fn known_policy(
     component: String,
     spec: PolicySpec,
-    at: At,
+    at: Position,
     notes: &mut Vec<String>,
-) -> Result<Option<(String, PolicySpec)>, Wrong> {
+) -> Result<Option<(String, PolicySpec)>, TopologyError> {
     if RLITE_ONLY.contains(&component.as_str()) {
         notes.push(format!(
             "line {}: `{component} {}` of rlite has no like here; the DIF has its default",
@@ -252,37 +250,37 @@ fn known_policy(
         ));
         return Ok(None);
     }
-    // What protects and authenticates is known to the node only.
+    // The catalogue of the node has these, that of `ipcp` does not.
     if ["authentication", "sdu-protection"].contains(&component.as_str()) {
         return Ok(Some((component, spec)));
     }
     let mut catalogue = Catalogue::standard();
     carina_ipcp::layer_management::describe(&mut catalogue);
     let judged = catalogue.judge(&component, &spec).map(drop);
-    judged.map_err(|what| wrong(at, what))?;
+    judged.map_err(|what| error_at(at, what))?;
     Ok(Some((component, spec)))
 }
 
-/// The name that a component of rlite has here.
-fn name_here(dialect: Dialect, component: String) -> String {
-    let here = match (dialect, component.as_str()) {
+/// Carina's name of a component of rlite.
+fn component_name(dialect: Dialect, component: String) -> String {
+    let name = match (dialect, component.as_str()) {
         (Dialect::Rlite, "addralloc") => "address-assignment",
         (Dialect::Rlite, "dft") => "directory",
         _ => return component,
     };
-    here.to_owned()
+    name.to_owned()
 }
 
-/// Orders DIFs so that each comes after those it stands on, and members so that each finds one
-/// before it.
-fn stack(
+/// Orders DIFs so that each comes after those below it, and members so that each can be admitted by
+/// one before it.
+fn order_difs(
     drafts: Vec<DraftDif>,
     mut configs: Configs,
     mut inside: BTreeMap<String, Vec<String>>,
-) -> Result<Vec<Dif>, Wrong> {
+) -> Result<Vec<Dif>, TopologyError> {
     for draft in &drafts {
         if inside.contains_key(&draft.name) {
-            return Err(wrong(
+            return Err(error_at(
                 draft.at,
                 format!("{} is the name of a link or VM's DIF already", draft.name),
             ));
@@ -307,7 +305,7 @@ fn stack(
                 Some(level) => {
                     levels.insert(draft.name.clone(), level);
                     let configured = configs.remove(&draft.name).unwrap_or_default();
-                    difs.push(arrange_dif(draft, level, configured, &inside)?);
+                    difs.push(resolve_dif(draft, level, configured, &inside)?);
                 }
                 None => later.push(draft),
             }
@@ -315,7 +313,7 @@ fn stack(
         if later.len() == before {
             let stuck = later.first().expect("the loop runs while there are some");
             let all: Vec<&str> = later.iter().map(|draft| draft.name.as_str()).collect();
-            return Err(wrong(
+            return Err(error_at(
                 stuck.at,
                 format!(
                     "these DIFs stand on each other in a circle: {}",
@@ -330,12 +328,12 @@ fn stack(
     Ok(difs)
 }
 
-/// The level of a DIF; none while one below has none.
+/// The level of a DIF; `None` while the level of a DIF below it is not known.
 fn level(
     draft: &DraftDif,
     levels: &BTreeMap<String, usize>,
     inside: &BTreeMap<String, Vec<String>>,
-) -> Result<Option<usize>, Wrong> {
+) -> Result<Option<usize>, TopologyError> {
     let mut highest = Some(0);
     for (member, lowers) in &draft.members {
         let mut seen = BTreeSet::new();
@@ -343,13 +341,13 @@ fn level(
             let Some(systems) = inside.get(&lower.text) else {
                 let meant = nearest(&lower.text, inside.keys().map(String::as_str))
                     .map_or_else(String::new, |meant| format!("; was `{meant}` meant?"));
-                return Err(lower.wrong(format!(
+                return Err(lower.error(format!(
                     "{} is no link, no DIF and no hv.VM{meant}",
                     lower.text
                 )));
             };
             if !systems.contains(&member.system) {
-                return Err(lower.wrong(format!(
+                return Err(lower.error(format!(
                     "{} is not in {}; in it are: {}",
                     member.system,
                     lower.text,
@@ -357,7 +355,7 @@ fn level(
                 )));
             }
             if !seen.insert(&lower.text) {
-                return Err(lower.wrong(format!("{} is given twice", lower.text)));
+                return Err(lower.error(format!("{} is given twice", lower.text)));
             }
             highest = highest.zip(levels.get(&lower.text)).map(|(h, l)| h.max(*l));
         }
@@ -365,12 +363,12 @@ fn level(
     Ok(highest.map(|highest| highest + 1))
 }
 
-fn arrange_dif(
+fn resolve_dif(
     draft: DraftDif,
     level: usize,
     configured: Configured,
     inside: &BTreeMap<String, Vec<String>>,
-) -> Result<Dif, Wrong> {
+) -> Result<Dif, TopologyError> {
     let mut waiting: Vec<Member> = draft
         .members
         .into_iter()
@@ -404,7 +402,7 @@ fn arrange_dif(
         };
         let Some(next) = waiting.iter().position(meets) else {
             let lost = &waiting[0];
-            return Err(wrong(
+            return Err(error_at(
                 lost.at,
                 format!(
                     "{} has no DIF below {} in common with {}; no member could admit it",
@@ -432,7 +430,7 @@ fn arrange_dif(
     })
 }
 
-/// Components of rlite that are none here.
+/// Components of rlite that Carina does not have.
 const RLITE_ONLY: [&str; 6] = [
     "addralloc",
     "dft",
@@ -442,5 +440,5 @@ const RLITE_ONLY: [&str; 6] = [
     "namespace",
 ];
 
-/// What the kernel takes for the name of an interface.
+/// The longest name of an interface (`IFNAMSIZ` less the terminator).
 const INTERFACE_BYTES_MAX: usize = 15;

@@ -1,4 +1,4 @@
-//! The steps that make a lab, one after the other.
+//! The steps of bringing a lab up, in order.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -6,17 +6,16 @@ use std::time::{Duration, Instant};
 use carina_api::control::MemberState;
 
 use super::{LOOK_AGAIN, Running, guest_path};
-use crate::failure::{Attempt, Failure, Outcome, failed};
-use crate::lab::guest::{Guest, Kit, wait_for_link};
-use crate::lab::namespace::{self, keep_ground};
-use crate::lab::process::Process;
-use crate::lab::state::AppRecord;
-use crate::lab::topology::{App, Dif, Vm};
-use crate::report::progress;
+use crate::error::{Attempt, Error, Result};
+use crate::guest::{Guest, GuestImage, wait_for_link};
+use crate::namespace::{self, hold_namespaces};
+use crate::process::Process;
+use crate::record::AppRecord;
+use crate::topology::{App, Dif, Vm};
 
 impl Running {
     /// Makes everything, in order.
-    pub(super) fn build(&mut self) -> Outcome {
+    pub(super) fn build(&mut self) -> Result<()> {
         self.make_namespaces()?;
         self.start_nodes()?;
         self.boot_machines()?;
@@ -24,7 +23,7 @@ impl Running {
             self.make_dif(&dif)?;
         }
         self.wait_for_neighbours();
-        self.wait_for_ways();
+        self.wait_for_reachability();
         for app in self.topology.apps.clone() {
             self.start_app(&app)?;
         }
@@ -32,42 +31,41 @@ impl Running {
         self.dir.write(&self.record)
     }
 
-    fn make_namespaces(&mut self) -> Outcome {
+    fn make_namespaces(&mut self) -> Result<()> {
         if !rustix::process::geteuid().is_root() {
-            self.record.keeper = Some(keep_ground(self.dir.path())?);
+            self.record.keeper = Some(hold_namespaces(self.dir.path())?);
             self.dir.write(&self.record)?;
         }
-        let ground = self.ground();
+        let access = self.access();
         let wanted = namespace::names(&self.record.name, &self.topology);
-        let there = ground.namespaces()?;
+        let there = access.list()?;
         if let Some(name) = wanted.iter().find(|name| there.contains(name)) {
-            return Err(failed(format!(
-                "there is a network namespace {name} that no lab knows; `carina lab down {}` removes \
-                 it",
-                self.record.name
-            )));
+            return Err(Error::StrayNamespace {
+                namespace: name.clone(),
+                lab: self.record.name.clone(),
+            });
         }
         self.record.namespaces = wanted;
         self.dir.write(&self.record)?;
         let links = self.topology.links.len();
-        progress(format!(
+        self.progress(format!(
             "{} network namespaces, {links} links",
             self.record.namespaces.len()
         ));
         for words in namespace::commands(&self.record.name, &self.topology) {
-            ground.ip(&words).map_err(|failure| not_allowed(&failure))?;
+            access.ip(&words).map_err(name_the_right)?;
         }
         self.wait_for_carrier()
     }
 
-    /// The kernel tells programs of the other end of a link some time after it is there.
-    fn wait_for_carrier(&self) -> Outcome {
-        let ground = self.ground();
+    /// Waits for carrier on all links: the kernel reports it some time after both ends are up.
+    fn wait_for_carrier(&self) -> Result<()> {
+        let access = self.access();
         for system in self.topology.namespaces() {
             let namespace = namespace::of_system(&self.record.name, &system.name);
             let words = ["-n", &namespace, "-o", "link", "show"].map(str::to_owned);
             self.wait(&format!("the links of {} to be up", system.name), || {
-                let said = ground.ip(&words)?;
+                let said = access.ip(&words)?;
                 Ok(!said.lines().any(|line| {
                     line.contains("state DOWN") || line.contains("state LOWERLAYERDOWN")
                 }))
@@ -76,9 +74,9 @@ impl Running {
         Ok(())
     }
 
-    fn start_nodes(&mut self) -> Outcome {
+    fn start_nodes(&mut self) -> Result<()> {
         let systems: Vec<String> = self.topology.namespaces().map(|s| s.name.clone()).collect();
-        progress(format!("{} nodes", systems.len()));
+        self.progress(format!("{} nodes", systems.len()));
         for system in &systems {
             let config = self.dir.config(system);
             std::fs::write(&config, self.config_of(system, &[]))
@@ -112,7 +110,7 @@ impl Running {
         Ok(())
     }
 
-    fn boot_machines(&mut self) -> Outcome {
+    fn boot_machines(&mut self) -> Result<()> {
         let machines: Vec<(String, Vm)> = self
             .topology
             .machines()
@@ -121,10 +119,10 @@ impl Running {
         if machines.is_empty() {
             return Ok(());
         }
-        progress(format!("{} VMs: image and boot", machines.len()));
-        let kit = Kit::prepare(&self.options.program)?;
+        self.progress(format!("{} VMs: image and boot", machines.len()));
+        let image = GuestImage::prepare(&self.options.program)?;
         for (name, vm) in &machines {
-            kit.start(&self.dir, name, vm, &self.config_of(name, &[]))?;
+            image.start(&self.dir, name, vm, &self.config_of(name, &[]))?;
         }
         for (name, vm) in &machines {
             // QEMU makes its sockets a moment after it was started.
@@ -136,15 +134,15 @@ impl Running {
             }
             guest?;
             wait_for_link(&self.dir, name, vm)?;
-            progress(format!("VM {name} is attached to {}", vm.host));
+            self.progress(format!("VM {name} is attached to {}", vm.host));
         }
         Ok(())
     }
 
-    /// Makes a DIF: its first member, and then each of the others through those that are there.
-    fn make_dif(&mut self, dif: &Dif) -> Outcome {
+    /// Makes a DIF: its first member, then the others one by one, each through an earlier one.
+    fn make_dif(&mut self, dif: &Dif) -> Result<()> {
         let systems: Vec<&str> = dif.members.iter().map(|m| m.system.as_str()).collect();
-        progress(format!("DIF {}: {}", dif.name, systems.join(", ")));
+        self.progress(format!("DIF {}: {}", dif.name, systems.join(", ")));
         let made = self
             .topology
             .difs
@@ -177,17 +175,17 @@ impl Running {
                     let all = self.ipcps(system)?;
                     let found = all.into_iter().find(|info| info.name.as_str() == ipcp);
                     let member = found.and_then(|info| info.member);
-                    let member = member.ok_or_else(|| failed(format!("{ipcp} is gone")))?;
+                    let member = member.ok_or_else(|| Error::MemberGone(ipcp.clone()))?;
                     last = member.last_error.unwrap_or(member.step);
                     Ok(member.state == MemberState::Enrolled)
                 },
             );
-            enrolled.map_err(|failure| failed(format!("{failure} (last: {last})")))?;
+            enrolled.map_err(|error| error.with(format!(" (last: {last})")))?;
         }
         Ok(())
     }
 
-    fn apply_in_guest(&self, dif: &Dif, system: &str, vm: &Vm, text: &str) -> Outcome {
+    fn apply_in_guest(&self, dif: &Dif, system: &str, vm: &Vm, text: &str) -> Result<()> {
         let guest = Guest::reach(&self.dir, system, vm)?;
         if let Some((_, files)) = dif.auth.as_deref().and_then(|auth| auth.split_once(':')) {
             for file in files.split(',') {
@@ -198,8 +196,8 @@ impl Running {
         guest.apply(text)
     }
 
-    /// Waits until members that have a link to themselves are neighbours. They will be some time:
-    /// that they are not yet is worth a word and no failure.
+    /// Waits until members that share a link with no third are neighbours. A missing neighbour is
+    /// reported and is not an error: enrollment to it goes on.
     fn wait_for_neighbours(&self) {
         let mut missing = Vec::new();
         let deadline = Instant::now() + SETTLE;
@@ -214,7 +212,7 @@ impl Running {
                 }
                 for other in &missing {
                     let name = dif.ipcp(&member.system);
-                    progress(format!(
+                    self.progress(format!(
                         "{name} and {} are no neighbours yet",
                         dif.ipcp(other)
                     ));
@@ -224,9 +222,9 @@ impl Running {
         drop(missing);
     }
 
-    /// Waits until every member of a DIF knows a way to every other one, so that what comes next
-    /// finds a network that works. As with neighbours, what is missing is told.
-    fn wait_for_ways(&self) {
+    /// Waits until every member of a DIF has a route to every other one, so that applications start
+    /// in a network that works. A missing route is reported and is not an error.
+    fn wait_for_reachability(&self) {
         let deadline = Instant::now() + SETTLE;
         for dif in &self.topology.difs {
             for member in &dif.members {
@@ -243,7 +241,7 @@ impl Running {
                 }
                 if !lost.is_empty() {
                     let name = dif.ipcp(&member.system);
-                    progress(format!("{name} knows no way to {} yet", lost.join(", ")));
+                    self.progress(format!("{name} knows no way to {} yet", lost.join(", ")));
                 }
             }
         }
@@ -265,8 +263,8 @@ impl Running {
             .collect()
     }
 
-    fn start_app(&mut self, app: &App) -> Outcome {
-        progress(format!("{}: {}", app.system, app.command));
+    fn start_app(&mut self, app: &App) -> Result<()> {
+        self.progress(format!("{}: {}", app.system, app.command));
         let number = self.record.apps.len();
         let process = match self.machine(&app.system) {
             Some(vm) => {
@@ -302,30 +300,24 @@ impl Running {
         });
         self.dir.write(&self.record)?;
         match &app.wait {
-            Some(name) => self.wait_for_name(&app.system, name).map_err(|failure| {
+            Some(name) => self.wait_for_name(&app.system, name).map_err(|error| {
                 let said = std::fs::read_to_string(self.dir.app_log(&app.system, number));
                 let said = said.unwrap_or_default();
-                failed(format!(
-                    "{failure}\n--- `{}`\n{}",
-                    app.command,
-                    said.trim_end()
-                ))
+                error.with(format!("\n--- `{}`\n{}", app.command, said.trim_end()))
             }),
             None => Ok(()),
         }
     }
 }
 
-fn not_allowed(failure: &Failure) -> Failure {
-    let text = failure.to_string();
+/// Names the missing right where the kernel refused for want of one.
+fn name_the_right(error: Error) -> Error {
+    let text = error.to_string();
     match text.contains("not permitted") || text.contains("denied") {
-        true => failed(format!(
-            "{text}: network namespaces are not allowed here; root in a container needs \
-             CAP_SYS_ADMIN and CAP_NET_ADMIN"
-        )),
-        false => failed(text),
+        true => Error::NamespacesForbidden(text),
+        false => error,
     }
 }
 
-/// How long neighbours are waited for.
+/// How long to wait for neighbours and routes.
 const SETTLE: Duration = Duration::from_secs(10);

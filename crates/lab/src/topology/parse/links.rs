@@ -1,12 +1,12 @@
 //! Lines `eth` and `netem`: links, and what they do to frames.
 
 use super::{Draft, DraftLink, form};
-use crate::lab::netem::Impairment;
-use crate::lab::topology::Wrong;
-use crate::lab::words::{Word, split};
+use crate::topology::TopologyError;
+use crate::topology::netem::Impairment;
+use crate::topology::token::{Token, split};
 
 impl Draft {
-    pub(super) fn eth(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
+    pub(super) fn eth(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {
         let [name, rate, rest @ ..] = words else {
             return Err(form(verb));
         };
@@ -16,7 +16,7 @@ impl Draft {
             let Some((key, value)) = word.pair() else {
                 let system = self.mention(word)?;
                 if link.ends.contains(&system) {
-                    return Err(word.wrong(format!("{system} is on this link already")));
+                    return Err(word.error(format!("{system} is on this link already")));
                 }
                 link.ends.push(system);
                 continue;
@@ -26,7 +26,7 @@ impl Draft {
                 "mtu" => link.mtu = Some(value.number("mtu", 128, 65_535)? as u32),
                 _ if key != "rate" && link.impairment.take(key, &value)? => {}
                 _ => {
-                    return Err(word.wrong(format!(
+                    return Err(word.error(format!(
                         "`{key}` is no option of a link; there are vlan, mtu, delay, jitter, loss, \
                          duplicate, reorder, limit, seed"
                     )));
@@ -34,7 +34,7 @@ impl Draft {
             }
         }
         if link.ends.len() < 2 {
-            return Err(name.wrong("a link has two systems or more"));
+            return Err(name.error("a link has two systems or more"));
         }
         check_vlan(&link, name)?;
         self.links.push(link);
@@ -42,7 +42,7 @@ impl Draft {
     }
 
     /// A link with a name of its own, and nothing else yet.
-    pub(super) fn draft_link(&self, name: &Word) -> Result<DraftLink, Wrong> {
+    pub(super) fn draft_link(&self, name: &Token) -> Result<DraftLink, TopologyError> {
         let link = DraftLink {
             name: name.name("link")?,
             at: name.at,
@@ -54,17 +54,17 @@ impl Draft {
             netem: Vec::new(),
         };
         if self.links.iter().any(|other| other.name == link.name) {
-            return Err(name.wrong(format!("there is a link {} already", link.name)));
+            return Err(name.error(format!("there is a link {} already", link.name)));
         }
         Ok(link)
     }
 
-    pub(super) fn netem(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
+    pub(super) fn netem(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {
         let [name, rest @ ..] = words else {
             return Err(form(verb));
         };
         let Some(link) = self.links.iter_mut().find(|link| link.name == name.text) else {
-            return Err(name.wrong(format!(
+            return Err(name.error(format!(
                 "there is no link {}; a line `eth {0} ...` or `udp4 {0} ...` comes before this one",
                 name.text
             )));
@@ -91,18 +91,18 @@ impl Draft {
 }
 
 /// The shim over Ethernet takes a number as the name of a DIF for a VLAN id.
-fn check_vlan(link: &DraftLink, name: &Word) -> Result<(), Wrong> {
+fn check_vlan(link: &DraftLink, name: &Token) -> Result<(), TopologyError> {
     let Ok(number) = link.name.parse::<u64>() else {
         return Ok(());
     };
     if number == 0 || number > 4094 {
-        return Err(name.wrong(format!(
+        return Err(name.error(format!(
             "a link whose name is a number is the VLAN of that id, and {number} is none; 1 to 4094 \
              are possible, or a name with a letter"
         )));
     }
     match link.vlan {
-        Some(vlan) if u64::from(vlan) != number => Err(name.wrong(format!(
+        Some(vlan) if u64::from(vlan) != number => Err(name.error(format!(
             "the link is VLAN {number} by its name and {vlan} by vlan=; leave one out"
         ))),
         _ => Ok(()),

@@ -1,4 +1,4 @@
-//! The configuration of a system's node, as text, at any stage of the making of a lab.
+//! The TOML configuration of a system's node, with the DIFs that exist so far.
 
 use std::fmt::Write;
 
@@ -6,12 +6,12 @@ use carina_api::control::{Dialect, FaultSpec};
 use carina_ipcp::DifConfig;
 use serde_json::{Map, Value};
 
-use super::address::Address;
-use super::below::UDP_HEADS;
-use super::topology::{Dif, Link, LinkEnd, Topology, hv_dif};
+use crate::topology::Address;
+use crate::topology::UDP_HEADS;
+use crate::topology::{Dif, Link, LinkEnd, Topology, hv_dif};
 
-/// The configuration of the node of a system with the members that it has in `difs`; how files of
-/// credentials are called there is for `auth` to say.
+/// The configuration of the node of a system, with its members of `difs`. `auth` maps credentials
+/// to the files' paths in that system.
 pub fn node_config(
     topology: &Topology,
     system: &str,
@@ -65,7 +65,7 @@ pub fn node_config(
             if dif.dialect != Dialect::Native {
                 let _ = writeln!(text, "dialect = \"{}\"", dif.dialect.name());
             }
-            let config = own_config(dif, place);
+            let config = member_config(dif, place);
             let is_empty = |config: &Value| config.as_object().is_none_or(Map::is_empty);
             if let Some(config) = config.filter(|config| !is_empty(config)) {
                 let _ = writeln!(text, "config = {}", inline(&config));
@@ -75,13 +75,14 @@ pub fn node_config(
     text
 }
 
-/// The configuration that the member at this place has of its own: what is not as usual.
-pub(super) fn own_config(dif: &Dif, place: usize) -> Option<Value> {
+/// The configuration that the member at index `place` states itself: values that differ from the
+/// defaults. `None` for members that receive it when they enroll.
+pub(crate) fn member_config(dif: &Dif, place: usize) -> Option<Value> {
     let has_own = place == 0 || dif.dialect == Dialect::Irati;
     has_own.then(|| settings(&dif.config))
 }
 
-/// The shim of a link of Ethernet.
+/// The shim IPCP of a link of Ethernet.
 fn eth(topology: &Topology, link: &Link, end: &LinkEnd) -> String {
     let mut text = format!(
         "\n[[ipcp]]\nname = {}\ntype = \"eth\"\ndif = {}\ninterface = {}\n",
@@ -92,14 +93,14 @@ fn eth(topology: &Topology, link: &Link, end: &LinkEnd) -> String {
     if let Some(vlan) = link.vlan {
         let _ = writeln!(text, "vlan = {vlan}");
     }
-    // How names are written in ARP: as the DIF above does, unless that is the usual way.
-    if let Some(dialect) = foreign(topology, link) {
+    // The encoding of names in ARP follows the DIF above.
+    if let Some(dialect) = other_dialect(topology, link) {
         let _ = writeln!(text, "arp = \"{}\"", dialect.name());
     }
     text
 }
 
-/// The shim of a link of UDP. Each member of a DIF above has the address of its system.
+/// The shim IPCP of a link of UDP, with the address of each member of the DIFs above.
 fn udp(topology: &Topology, link: &Link, own: Address) -> String {
     let mut text = format!(
         "\n[[ipcp]]\nname = {}\ntype = \"udp\"\ndif = {}\nlisten = \"{}:{UDP_PORT}\"\n",
@@ -110,7 +111,7 @@ fn udp(topology: &Topology, link: &Link, own: Address) -> String {
     if let Some(mtu) = link.mtu {
         let _ = writeln!(text, "sdu_max = {}", mtu - UDP_HEADS);
     }
-    if foreign(topology, link).is_some() {
+    if other_dialect(topology, link).is_some() {
         text.push_str("framing = \"rlite\"\n");
     }
     let mut peers = Vec::new();
@@ -133,14 +134,14 @@ fn udp(topology: &Topology, link: &Link, own: Address) -> String {
     text
 }
 
-/// The dialect of the DIF above a link where it is not the native one.
-fn foreign(topology: &Topology, link: &Link) -> Option<Dialect> {
+/// The dialect of the DIF above a link, unless it is the native one.
+fn other_dialect(topology: &Topology, link: &Link) -> Option<Dialect> {
     let mut above = topology.difs.iter();
     let dialect = above.find(|dif| dif.stands_on(&link.name))?.dialect;
     (dialect != Dialect::Native).then_some(dialect)
 }
 
-/// What a configuration says beyond the defaults; the rest is the dialect's.
+/// The values of a configuration that differ from the defaults.
 fn settings(config: &DifConfig) -> Value {
     let (Ok(mut given), Ok(usual)) = (
         serde_json::to_value(config),
@@ -201,5 +202,5 @@ pub fn quoted(text: &str) -> String {
     Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
-/// Where shims over UDP listen.
+/// The port on which shims over UDP listen.
 const UDP_PORT: u16 = 3359;

@@ -1,4 +1,4 @@
-//! Systems that are virtual machines: boot, commands inside, the guest's node.
+//! Guests: their image, boot, commands inside, and the node inside.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -7,9 +7,9 @@ use carina_api::control::{Client, IpcpInfo, LinkState};
 use carina_vm::shell::{NoAnswer, Shell};
 use carina_vm::{Boot, Cache, Image, Machine, Output, Record};
 
-use super::state::LabDir;
-use super::topology::Vm;
-use crate::failure::{Attempt, Failure, failed};
+use crate::error::{Attempt, Error, Result};
+use crate::record::LabDir;
+use crate::topology::Vm;
 
 /// How long a guest may take to boot; under translation it is slow.
 pub const BOOT: Duration = Duration::from_secs(180);
@@ -21,19 +21,19 @@ pub struct Guest {
     shell: Shell,
 }
 
-/// What all guests of a lab boot.
+/// The kernel and the image that guests boot.
 #[derive(Debug)]
-pub struct Kit {
+pub struct GuestImage {
     cache: Cache,
     boot: Boot,
 }
 
-impl Kit {
+impl GuestImage {
     /// Obtains the kernel and packs the image.
     ///
     /// # Errors
     /// Something is missing.
-    pub fn prepare(program: &Path) -> Result<Self, Failure> {
+    pub fn prepare(program: &Path) -> Result<Self> {
         let cache = Cache::default_location().attempt("opening the cache")?;
         let image = Image::new()
             .program("/bin/carina", program)
@@ -42,17 +42,11 @@ impl Kit {
         Ok(Self { cache, boot })
     }
 
-    /// Starts a machine whose port its host's node has; it goes on by itself.
+    /// Starts a machine for which its host's node has a port. The machine outlives this process.
     ///
     /// # Errors
     /// QEMU does not start.
-    pub fn start(
-        &self,
-        dir: &LabDir,
-        name: &str,
-        vm: &Vm,
-        config: &str,
-    ) -> Result<Record, Failure> {
+    pub fn start(&self, dir: &LabDir, name: &str, vm: &Vm, config: &str) -> Result<Record> {
         let host = dir.run_dir(&vm.host);
         let port = Client::new(host.control_sock())
             .vm(name)
@@ -75,43 +69,42 @@ impl Guest {
     ///
     /// # Errors
     /// Its machine does not run, or does not answer.
-    pub fn reach(dir: &LabDir, name: &str, vm: &Vm) -> Result<Self, Failure> {
+    pub fn reach(dir: &LabDir, name: &str, vm: &Vm) -> Result<Self> {
         Self::reach_machine(&dir.run_dir(&vm.host).vm_dir(), name)
     }
 
-    /// Reaches the guest of a machine that is written down in `directory`, once it has booted.
+    /// Reaches the guest of a machine recorded in `directory`, once it has booted.
     ///
     /// # Errors
-    /// It does not run, or does not answer.
-    pub fn reach_machine(directory: &Path, name: &str) -> Result<Self, Failure> {
+    /// The machine does not run, or does not answer.
+    pub fn reach_machine(directory: &Path, name: &str) -> Result<Self> {
         let machines = carina_vm::list(directory).attempt("listing machines")?;
         let record = machines.into_iter().find(|record| record.name == name);
-        let record =
-            record.ok_or_else(|| failed(format!("no VM {name} started by Carina runs here")))?;
+        let record = record.ok_or_else(|| Error::NoMachine(name.to_owned()))?;
         let shell = Shell::connect(&record.agent).attempt(format!("reaching VM {name}"))?;
         let name = name.to_owned();
         let guest = Self { name, shell };
-        // The first bytes of a connection may be lost; these are sent until they are answered.
+        // The first bytes of a connection may be lost; the request is repeated until an answer.
         guest
             .shell
             .wait_ready(BOOT)
-            .map_err(|answer| guest.explain("waiting for it to answer", answer))?;
+            .map_err(|answer| guest.silent("waiting for it to answer", answer))?;
         Ok(guest)
     }
 
     /// Runs a shell command in it.
     ///
     /// # Errors
-    /// The guest does not answer. That the command fails is no error but its status.
-    pub fn run(&self, command: &str, limit: Duration) -> Result<Output, Failure> {
+    /// The guest does not answer. A command that fails is reported by its status.
+    pub fn run(&self, command: &str, limit: Duration) -> Result<Output> {
         let mut attempts = 0;
         loop {
             let (status, stdout, stderr) = self
                 .shell
                 .run(command, limit)
-                .map_err(|answer| self.explain(&format!("`{command}`"), answer))?;
+                .map_err(|answer| self.silent(format!("`{command}`"), answer))?;
             attempts += 1;
-            // The serial port has lost the text of the command, so that nothing was run.
+            // The serial port lost the text of the command, so nothing was run.
             let is_lost = status == 2 && String::from_utf8_lossy(&stderr).contains(LOST);
             if !is_lost || attempts == ATTEMPTS {
                 return Ok(Output {
@@ -126,25 +119,25 @@ impl Guest {
     /// Runs a shell command in it that must succeed.
     ///
     /// # Errors
-    /// It does not; its words are in the error.
-    pub fn must_run(&self, command: &str) -> Result<Output, Failure> {
+    /// The guest does not answer, or the command fails; its message is in the error.
+    pub fn must_run(&self, command: &str) -> Result<Output> {
         let output = self.run(command, COMMAND)?;
         if output.is_success() {
             return Ok(output);
         }
-        Err(failed(format!(
-            "in VM {}: `{command}` ended with {}: {}",
-            self.name,
-            output.status,
-            output.error_text()
-        )))
+        Err(Error::GuestCommand {
+            vm: self.name.clone(),
+            command: command.to_owned(),
+            status: output.status,
+            said: output.error_text(),
+        })
     }
 
-    /// Writes a text file in it, in commands so short that none outruns the serial port.
+    /// Writes a text file in it, in commands short enough for the serial port's buffer.
     ///
     /// # Errors
     /// The guest does not answer or cannot.
-    pub fn put(&self, path: &str, text: &str) -> Result<(), Failure> {
+    pub fn put(&self, path: &str, text: &str) -> Result<()> {
         self.must_run(&format!(": >'{path}'"))?;
         let mut rest = text;
         while !rest.is_empty() {
@@ -160,11 +153,11 @@ impl Guest {
         Ok(())
     }
 
-    /// Has its node become what a configuration says.
+    /// Applies a configuration to its node.
     ///
     /// # Errors
     /// The node refuses.
-    pub fn apply(&self, config: &str) -> Result<(), Failure> {
+    pub fn apply(&self, config: &str) -> Result<()> {
         self.put("/etc/carina.toml", config)?;
         self.must_run("carina apply /etc/carina.toml").map(drop)
     }
@@ -173,28 +166,26 @@ impl Guest {
     ///
     /// # Errors
     /// The node does not answer.
-    pub fn ipcps(&self) -> Result<Vec<IpcpInfo>, Failure> {
+    pub fn ipcps(&self) -> Result<Vec<IpcpInfo>> {
         let output = self.must_run("carina ipcp list --json")?;
         serde_json::from_slice(&output.stdout)
             .attempt(format!("reading what the node in VM {} says", self.name))
     }
 
-    fn explain(&self, what: &str, answer: NoAnswer) -> Failure {
-        failed(match answer {
-            NoAnswer::Timeout => format!("VM {}: {what}: no answer in time", self.name),
-            NoAnswer::Closed => format!(
-                "VM {}: {what}: it has ended, or another process talks to it",
-                self.name
-            ),
-        })
+    fn silent(&self, what: impl Into<String>, answer: NoAnswer) -> Error {
+        Error::GuestSilent {
+            vm: self.name.clone(),
+            what: what.into(),
+            is_closed: answer == NoAnswer::Closed,
+        }
     }
 }
 
-/// Waits until the node in a guest and that of its host have found each other.
+/// Waits until the node in a guest is attached to that of its host.
 ///
 /// # Errors
-/// They have not after a while.
-pub fn wait_for_link(dir: &LabDir, name: &str, vm: &Vm) -> Result<(), Failure> {
+/// It is not in time.
+pub fn wait_for_link(dir: &LabDir, name: &str, vm: &Vm) -> Result<()> {
     let host = Client::new(dir.run_dir(&vm.host).control_sock());
     let deadline = Instant::now() + BOOT;
     while Instant::now() < deadline {
@@ -206,14 +197,12 @@ pub fn wait_for_link(dir: &LabDir, name: &str, vm: &Vm) -> Result<(), Failure> {
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-    Err(failed(format!(
-        "the node in VM {name} has not attached; see /var/log/carina.log in it"
-    )))
+    Err(Error::GuestNotAttached(name.to_owned()))
 }
 
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
-/// What the guest's shell says of a command that did not reach it.
+/// The guest's shell prints this for a command whose text was lost.
 const LOST: &str = "can't open '/run/agent/";
 const ATTEMPTS: u32 = 5;
 

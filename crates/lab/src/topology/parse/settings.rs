@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::{Draft, Set, Setting, form};
-use crate::lab::topology::Wrong;
-use crate::lab::words::Word;
+use crate::topology::TopologyError;
+use crate::topology::token::Token;
 
 impl Draft {
-    pub(super) fn policy(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
+    pub(super) fn policy(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {
         let [dif, rest @ ..] = words else {
             return Err(form(verb));
         };
-        // rlite's form names the systems first; ours, as a DIF has one policy, does not.
+        // rlite names the systems first; here a policy holds for the whole DIF.
         let is_system = |name: &str| self.systems.iter().any(|system| system.name == name);
         let is_list =
-            |word: &Word| word.text == "*" || word.text.contains(',') || is_system(&word.text);
+            |word: &Token| word.text == "*" || word.text.contains(',') || is_system(&word.text);
         let rest = match rest {
             [nodes, rest @ ..] if rest.len() >= 2 && is_list(nodes) => {
                 if nodes.text != "*" {
                     if let Some(name) = nodes.text.split(',').find(|name| !is_system(name)) {
-                        return Err(nodes.wrong(format!(
+                        return Err(nodes.error(format!(
                             "no line above mentions a system `{name}`; `policy {} * ...` is for all",
                             dif.text
                         )));
@@ -41,7 +41,7 @@ impl Draft {
         let mut params = BTreeMap::new();
         for word in options {
             let Some((key, value)) = word.pair() else {
-                return Err(word.wrong(format!("`{}` is no PARAMETER=VALUE", word.text)));
+                return Err(word.error(format!("`{}` is no PARAMETER=VALUE", word.text)));
             };
             params.insert(key.to_owned(), self.with_ipcps(&dif.text, &value.text));
         }
@@ -67,7 +67,7 @@ impl Draft {
         })
     }
 
-    pub(super) fn set(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
+    pub(super) fn set(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {
         let [dif, options @ ..] = words else {
             return Err(form(verb));
         };
@@ -76,7 +76,7 @@ impl Draft {
         }
         for word in options {
             let Some((key, value)) = word.pair() else {
-                return Err(word.wrong(format!("`{}` is no KEY=VALUE", word.text)));
+                return Err(word.error(format!("`{}` is no KEY=VALUE", word.text)));
             };
             let what = match key {
                 "auth" => Set::Auth(value.text),
@@ -91,7 +91,7 @@ impl Draft {
         Ok(())
     }
 
-    pub(super) fn cube(&mut self, verb: &Word, words: &[Word]) -> Result<(), Wrong> {
+    pub(super) fn cube(&mut self, verb: &Token, words: &[Token]) -> Result<(), TopologyError> {
         let [dif, name, options @ ..] = words else {
             return Err(form(verb));
         };
@@ -99,10 +99,10 @@ impl Draft {
         cube.insert("name".to_owned(), Value::from(name.text.clone()));
         for word in options {
             let Some((key, value)) = word.pair() else {
-                return Err(word.wrong(format!("`{}` is no KEY=VALUE", word.text)));
+                return Err(word.error(format!("`{}` is no KEY=VALUE", word.text)));
             };
             let path: Vec<String> = key.split('.').map(str::to_owned).collect();
-            put(&mut cube, &path, plain(&value.text)).map_err(|what| word.wrong(what))?;
+            put(&mut cube, &path, plain(&value.text)).map_err(|what| word.error(what))?;
         }
         self.settings.push(Setting {
             dif: dif.clone(),
@@ -124,18 +124,39 @@ fn plain(text: &str) -> Value {
     }
 }
 
+/// Why a value cannot be set.
+#[derive(Debug, thiserror::Error)]
+pub enum SettingError {
+    /// An earlier line sets it.
+    #[error("`{0}` is given twice")]
+    Twice(String),
+    /// A plain value stands where the path needs a table.
+    #[error("`{0}` has no keys inside")]
+    NotATable(String),
+    /// Lines of other kinds configure it.
+    #[error("`{0}` is not set; there are lines `cube` and `policy`")]
+    HasLinesOfItsOwn(&'static str),
+    /// The configuration of a DIF has no such key, or the value does not fit.
+    #[error(transparent)]
+    Config(#[from] serde_json::Error),
+}
+
 /// Puts a value into nested tables.
 ///
 /// # Errors
-/// Something on the way is no table, or the value is there.
-pub fn put(table: &mut Map<String, Value>, path: &[String], value: Value) -> Result<(), String> {
+/// A part of the path is not a table, or the value is set already.
+pub fn put(
+    table: &mut Map<String, Value>,
+    path: &[String],
+    value: Value,
+) -> Result<(), SettingError> {
     let Some((key, rest)) = path.split_first() else {
         return Ok(());
     };
     if rest.is_empty() {
         return match table.insert(key.clone(), value) {
             None => Ok(()),
-            Some(_) => Err(format!("`{key}` is given twice")),
+            Some(_) => Err(SettingError::Twice(key.clone())),
         };
     }
     let inner = table
@@ -143,6 +164,6 @@ pub fn put(table: &mut Map<String, Value>, path: &[String], value: Value) -> Res
         .or_insert_with(|| Value::Object(Map::new()));
     match inner {
         Value::Object(inner) => put(inner, rest, value),
-        _ => Err(format!("`{key}` has no keys inside")),
+        _ => Err(SettingError::NotATable(key.clone())),
     }
 }

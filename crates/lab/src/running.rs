@@ -4,9 +4,9 @@
 //!   directory, record --> namespaces, links --> nodes --> VMs --> DIFs by member --> applications
 //! ```
 //!
-//! The record names everything before it is made: whatever happens, `down` finds it.
+//! The record names everything before it is made, so that `down` finds it after a crash.
 
-mod making;
+mod bring_up;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,17 +16,16 @@ use std::time::{Duration, Instant};
 use carina_api::AppName;
 use carina_api::control::{Client, IpcpInfo, RibObject};
 
-use super::config::node_config;
-use super::down::take_down;
-use super::guest::Guest;
-use super::namespace::{self, Ground};
-use super::process::Process;
-use super::state::{AppRecord, LabDir, Labs, Record};
-use super::topology::{Dif, Topology, Vm};
-use crate::failure::{Attempt, Failure, Outcome, failed};
-use crate::report::progress;
+use crate::config::node_config;
+use crate::down::take_down;
+use crate::error::{Attempt, Error, Result};
+use crate::guest::Guest;
+use crate::namespace::{self, NamespaceAccess};
+use crate::process::Process;
+use crate::record::{AppRecord, LabDir, Labs, Record};
+use crate::topology::{Dif, Topology, Vm};
 
-/// How a lab is made.
+/// How to make a lab.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Its name.
@@ -41,8 +40,10 @@ pub struct Options {
     pub patience: Duration,
     /// The `carina` of all systems.
     pub program: PathBuf,
-    /// Leave what is there when something fails, to look at.
+    /// Leave everything in place when something fails, for inspection.
     pub keep_on_failure: bool,
+    /// Called with a line of text at each step.
+    pub progress: fn(&str),
 }
 
 /// A lab that is up. All of it goes when this is dropped, unless it was
@@ -58,28 +59,28 @@ pub struct Running {
     is_detached: bool,
 }
 
-/// Makes the systems of a topology, with progress on standard error.
+/// Makes the systems of a topology.
 ///
 /// # Errors
-/// What could not be made, with the ends of the logs; what was made is gone again.
-pub fn up(topology: &Topology, options: Options) -> Result<Running, Failure> {
+/// What could not be made, with the ends of the logs. What was made before is removed, unless
+/// [`Options::keep_on_failure`] is set.
+pub fn up(topology: &Topology, options: Options) -> Result<Running> {
     let mut lab = Running::begin(topology.clone(), options)?;
     match lab.build() {
         Ok(()) => Ok(lab),
-        Err(failure) => {
-            let failure = failed(format!("{failure}{}", lab.last_words()));
+        Err(error) => {
             lab.is_detached = lab.options.keep_on_failure;
-            Err(failure)
+            Err(error.with(lab.log_tails()))
         }
     }
 }
 
 impl Options {
-    /// The usual ways.
+    /// The defaults: the usual directory, this very program.
     ///
     /// # Errors
-    /// This program is not found.
-    pub fn new(name: &str, file: &str, text: String) -> Result<Self, Failure> {
+    /// The path of this program is not known.
+    pub fn new(name: &str, file: &str, text: String) -> Result<Self> {
         Ok(Self {
             name: name.to_owned(),
             file: file.to_owned(),
@@ -88,20 +89,20 @@ impl Options {
             patience: PATIENCE,
             program: std::env::current_exe().attempt("finding this program")?,
             keep_on_failure: false,
+            progress: |_| {},
         })
     }
 }
 
 impl Running {
-    fn begin(topology: Topology, options: Options) -> Result<Self, Failure> {
+    fn begin(topology: Topology, options: Options) -> Result<Self> {
         let dir = options.labs.lab(&options.name);
         dir.create(&options.text, &options.program)?;
-        let own = Process::numbered(std::process::id().cast_signed());
         let record = Record {
             name: options.name.clone(),
             file: options.file.clone(),
             program: options.program.clone(),
-            maker: own.ok_or_else(|| failed("/proc is not there"))?,
+            maker: Process::own()?,
             is_up: false,
             keeper: None,
             namespaces: Vec::new(),
@@ -122,8 +123,8 @@ impl Running {
     /// Waits until an application is registered in a system.
     ///
     /// # Errors
-    /// It is not after a while.
-    pub fn wait_for_name(&self, system: &str, name: &str) -> Outcome {
+    /// It is not in time.
+    pub fn wait_for_name(&self, system: &str, name: &str) -> Result<()> {
         let name = AppName::new(name).attempt("waiting for an application")?;
         self.wait(&format!("{name} to be registered in {system}"), || {
             let apps: Vec<carina_api::control::AppInfo> = match self.machine(system) {
@@ -142,8 +143,8 @@ impl Running {
     /// that of the lab.
     ///
     /// # Errors
-    /// It cannot be started. That it fails is no error but its status.
-    pub fn exec(&self, system: &str, words: &[&str]) -> Result<Output, Failure> {
+    /// It cannot be started. A program that fails is reported by its status.
+    pub fn exec(&self, system: &str, words: &[&str]) -> Result<Output> {
         use std::os::unix::process::ExitStatusExt;
         if let Some(vm) = self.machine(system) {
             let guest = Guest::reach(&self.dir, system, vm)?;
@@ -156,9 +157,7 @@ impl Running {
                 stderr,
             });
         }
-        let (program, rest) = words
-            .split_first()
-            .ok_or_else(|| failed("no program is given"))?;
+        let (program, rest) = words.split_first().ok_or(Error::NoProgram)?;
         self.command(system, self.program(program))?
             .args(rest)
             .stdin(Stdio::null())
@@ -170,17 +169,13 @@ impl Running {
     /// own, so that an interrupt at the terminal does not reach it.
     ///
     /// # Errors
-    /// The system is a VM, or there is none of that name.
-    pub fn command(
-        &self,
-        system: &str,
-        program: impl AsRef<std::ffi::OsStr>,
-    ) -> Result<Command, Failure> {
+    /// The system is a VM or does not exist.
+    pub fn command(&self, system: &str, program: impl AsRef<std::ffi::OsStr>) -> Result<Command> {
         use std::os::unix::process::CommandExt;
         if self.topology.namespaces().all(|known| known.name != system) {
-            return Err(failed(format!("{system} is no system that is a namespace")));
+            return Err(Error::NotANamespace(system.to_owned()));
         }
-        let mut command = enter(&self.record, &self.dir, system, program);
+        let mut command = command_in(&self.record, &self.dir, system, program);
         command.process_group(0);
         Ok(command)
     }
@@ -194,7 +189,7 @@ impl Running {
     ///
     /// # Errors
     /// The node does not answer.
-    pub fn ipcps(&self, system: &str) -> Result<Vec<IpcpInfo>, Failure> {
+    pub fn ipcps(&self, system: &str) -> Result<Vec<IpcpInfo>> {
         match self.machine(system) {
             Some(vm) => Guest::reach(&self.dir, system, vm)?.ipcps(),
             None => self
@@ -204,11 +199,11 @@ impl Running {
         }
     }
 
-    /// The members that a system's member of a DIF knows and reaches, in the words of its RIB.
+    /// The names of the members that a system's member of a DIF reaches, from its RIB.
     ///
     /// # Errors
     /// The node does not answer.
-    fn reached(&self, system: &str, dif: &str) -> Result<Vec<String>, Failure> {
+    fn reached(&self, system: &str, dif: &str) -> Result<Vec<String>> {
         let what = || format!("reading /members of DIF {dif} in {system}");
         let objects: Vec<RibObject> = match self.machine(system) {
             Some(vm) => {
@@ -241,15 +236,19 @@ impl Running {
         self.record.clone()
     }
 
-    fn ground(&self) -> Ground {
-        self.record.ground()
+    fn progress(&self, text: impl std::fmt::Display) {
+        (self.options.progress)(&text.to_string());
+    }
+
+    fn access(&self) -> NamespaceAccess {
+        self.record.access()
     }
 
     fn machine(&self, system: &str) -> Option<&Vm> {
         self.topology.system(system)?.vm.as_ref()
     }
 
-    /// Our own `carina` for that word.
+    /// The program for a word; `carina` is that of the lab.
     fn program(&self, word: &str) -> PathBuf {
         match word {
             "carina" => self.options.program.clone(),
@@ -270,74 +269,78 @@ impl Running {
         })
     }
 
-    /// Waits until something is so; ends early when a node has ended.
-    fn wait(&self, what: &str, mut ready: impl FnMut() -> Result<bool, Failure>) -> Outcome {
+    /// Waits until `ready` is true; fails early when a node or the last application has ended.
+    fn wait(&self, what: &str, mut ready: impl FnMut() -> Result<bool>) -> Result<()> {
         let deadline = Instant::now() + self.options.patience;
         loop {
-            // Looked at before: who was stopped for long still looks once more.
+            // Read before the check, so that a process that was stopped for long checks once more.
             let is_late = Instant::now() > deadline;
             if ready()? {
                 return Ok(());
             }
             if let Some((system, _)) = self.record.nodes.iter().find(|(_, node)| !node.is_alive()) {
-                return Err(failed(format!("the node of {system} has ended")));
+                return Err(Error::Ended(format!("the node of {system}")));
             }
             let ended = |app: &&AppRecord| app.process.as_ref().is_some_and(|p| !p.is_alive());
             if let Some(app) = self.record.apps.last().filter(ended) {
-                return Err(failed(format!(
-                    "`{}` has ended; waited for {what}",
-                    app.command
-                )));
+                return Err(Error::AppEnded {
+                    command: app.command.clone(),
+                    what: what.to_owned(),
+                });
             }
             if is_late {
                 let limit = self.options.patience;
-                return Err(failed(format!("waited {limit:?} for {what}")));
+                return Err(Error::Timeout {
+                    what: what.to_owned(),
+                    limit,
+                });
             }
             std::thread::sleep(LOOK_AGAIN);
         }
     }
 
-    /// The ends of the logs of nodes that have said something.
-    fn last_words(&self) -> String {
-        let mut words = String::new();
+    /// The last lines of the logs of nodes that are not empty.
+    fn log_tails(&self) -> String {
+        let mut tails = String::new();
         for system in self.record.nodes.keys() {
             let text = std::fs::read_to_string(self.dir.log(system)).unwrap_or_default();
             let lines: Vec<&str> = text.lines().collect();
             if !lines.is_empty() {
                 let from = lines.len().saturating_sub(LOG_LINES);
-                words.push_str(&format!(
+                tails.push_str(&format!(
                     "\n--- end of the log of {system}\n{}",
                     lines[from..].join("\n")
                 ));
             }
         }
-        words
+        tails
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
         if !self.is_detached {
-            if let Err(failure) = take_down(&self.dir, &self.record) {
-                progress(format!("taking lab {} down: {failure}", self.record.name));
+            if let Err(error) = take_down(&self.dir, &self.record) {
+                self.progress(format!("taking lab {} down: {error}", self.record.name));
             }
             for child in &mut self.children {
-                // Ended above; this takes their last trace away.
+                // It has ended; this removes the zombie.
                 let _ = child.wait();
             }
         }
     }
 }
 
-/// A program in the namespace of a system of a lab, with what it needs to find the system's node.
-pub fn enter(
+/// A program in the namespace of a system of a lab, with the environment that leads it to the
+/// system's node.
+pub fn command_in(
     record: &Record,
     dir: &LabDir,
     system: &str,
     program: impl AsRef<std::ffi::OsStr>,
 ) -> Command {
     let namespace = namespace::of_system(&record.name, system);
-    let mut command = record.ground().command_in(&namespace, program);
+    let mut command = record.access().command_in(&namespace, program);
     let mut paths = vec![dir.programs()];
     if let Some(path) = std::env::var_os("PATH") {
         paths.extend(std::env::split_paths(&path));
@@ -352,7 +355,7 @@ pub fn enter(
     command
 }
 
-/// Words as a shell takes them back.
+/// Quotes words for a shell.
 pub fn shell_words(words: &[impl AsRef<str>]) -> String {
     let quoted = words
         .iter()
@@ -360,15 +363,15 @@ pub fn shell_words(words: &[impl AsRef<str>]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// Where a file of credentials lies in a guest.
+/// The path of a file of credentials in a guest.
 fn guest_path(file: &str) -> String {
     let name = file.rsplit('/').next().unwrap_or(file);
     format!("/etc/carina.{name}")
 }
 
-/// How long any one thing may take, unless asked otherwise.
+/// How long one step may take by default.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 const LOG_LINES: usize = 12;
-/// A command in a guest.
+/// How long a command in a guest may take.
 const EXEC: Duration = Duration::from_secs(600);

@@ -42,7 +42,7 @@ impl Serialize for Address {
     }
 }
 
-/// With more there is nobody else in the network.
+/// A longer prefix leaves no room for a second system.
 const PREFIX_MAX: u8 = 31;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Processes that outlive the command that started them.
+//! Processes that may outlive the command that started them.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::failure::{Failure, failed};
+use crate::error::{Error, Result};
 
-/// A process by its number, and by when it started: a later one of that number is another.
+/// A process, identified by its number and its start time: numbers are reused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// The number.
@@ -17,22 +17,31 @@ pub struct Process {
 }
 
 impl Process {
-    /// The process of a child, which may have ended already: its number is its own until somebody
-    /// waits for it.
+    /// The process of a child, which may have ended: its number is not reused before it is waited
+    /// for.
     ///
     /// # Errors
-    /// Somebody has waited for it.
-    pub fn of_child(child: &Child) -> Result<Self, Failure> {
+    /// It was waited for.
+    pub fn of_child(child: &Child) -> Result<Self> {
         i32::try_from(child.id())
             .ok()
             .and_then(|pid| {
                 let (_, started_ticks) = status(pid)?;
                 Some(Self { pid, started_ticks })
             })
-            .ok_or_else(|| failed(format!("there is no process {}", child.id())))
+            .ok_or(Error::NoProcess(child.id()))
     }
 
-    /// The process of a number; none when there is none.
+    /// This process.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted.
+    pub fn own() -> Result<Self> {
+        let pid = std::process::id();
+        Self::numbered(pid.cast_signed()).ok_or(Error::NoProcess(pid))
+    }
+
+    /// The running process with this number.
     pub fn numbered(pid: i32) -> Option<Self> {
         let started_ticks = start_ticks(pid)?;
         Some(Self { pid, started_ticks })
@@ -52,7 +61,7 @@ impl Process {
     }
 }
 
-/// Asks processes to end, and makes those that have not after a while.
+/// Sends SIGTERM to processes, and SIGKILL to those that run on after `grace`.
 pub fn end_all(processes: &[Process], grace: Duration) {
     for process in processes {
         process.signal(Signal::TERM);
@@ -71,13 +80,13 @@ fn wait_for_end(processes: &[Process], limit: Duration) {
     }
 }
 
-/// When a process started, in clock ticks since boot; none if it is gone or a zombie.
+/// The start time of a process in clock ticks since boot; `None` if it is gone or a zombie.
 fn start_ticks(pid: i32) -> Option<u64> {
     let (state, started_ticks) = status(pid)?;
     (!matches!(state, 'Z' | 'X')).then_some(started_ticks)
 }
 
-/// The state of a process, and when it started.
+/// The state and the start time of a process (proc(5)).
 fn status(pid: i32) -> Option<(char, u64)> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field, the command's name, may hold spaces and parentheses.
@@ -96,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_is_known_by_its_start_too() {
+    fn process_is_identified_by_its_start_time_too() {
         let own = i32::try_from(std::process::id()).unwrap();
         let this = Process::numbered(own).unwrap();
         assert!(this.is_alive());
@@ -110,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_that_has_ended_is_known_and_not_alive() {
+    fn child_that_has_ended_is_not_alive() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let process = Process::of_child(&child).unwrap();
         while process.is_alive() {
@@ -123,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_end_when_asked_is_ended() {
+    fn process_that_ignores_sigterm_is_killed() {
         let mut child = std::process::Command::new("sh")
             .args(["-c", "trap '' TERM; echo; while :; do sleep 1; done"])
             .stdout(std::process::Stdio::piped())

@@ -1,9 +1,9 @@
-//! Lines of lab files, and what they become.
+//! Topology files and the configurations of nodes that come of them.
 
 use carina_node::config::Config;
 
 use super::Topology;
-use super::config::node_config;
+use crate::config::node_config;
 
 fn what(text: &str) -> String {
     Topology::parse(text).unwrap_err().to_string()
@@ -28,7 +28,7 @@ app c wait=echo: carina ping --listen echo
 ";
 
 #[test]
-fn difs_are_made_from_below_and_members_find_one_before_them() {
+fn difs_are_ordered_and_members_join_through_earlier_ones() {
     let topology = Topology::parse(CHAIN).unwrap();
     let names: Vec<&str> = topology.systems.iter().map(|s| s.name.as_str()).collect();
     assert_eq!(names, ["a", "b", "c", "v1"]);
@@ -75,7 +75,7 @@ fn configurations_of_nodes_are_understood_by_nodes() {
 }
 
 #[test]
-fn a_file_of_rlite_is_read() {
+fn file_of_rlite_is_read() {
     let text = "\
 eth 110 10Mbps a b
 eth 120 0Mbps b c
@@ -118,7 +118,7 @@ fn pdus_fit_the_narrowest_link() {
 }
 
 #[test]
-fn mistakes_are_shown_with_place_and_remedy() {
+fn errors_have_a_position_and_a_remedy() {
     for (text, place, remedy) in [
         ("", "line 1, column 1", "`system a b`"),
         ("sytem a\n", "line 1, column 1", "was `system` meant?"),
@@ -294,7 +294,7 @@ fn mistakes_are_shown_with_place_and_remedy() {
 }
 
 #[test]
-fn encryption_comes_with_authentication_whose_files_are_looked_at_where_a_lab_is_made() {
+fn credentials_are_read_where_a_lab_is_made() {
     let text = "eth x 0Mbps a b\ndif n a x\ndif n b x\npolicy n sdu-protection aead\n\
                 set n auth=password:/no/file";
     let topology = Topology::parse(text).unwrap();
@@ -304,7 +304,7 @@ fn encryption_comes_with_authentication_whose_files_are_looked_at_where_a_lab_is
 }
 
 #[test]
-fn any_text_is_an_answer() {
+fn any_text_gives_a_topology_or_an_error() {
     let pieces = [
         "system", "a", "eth", "x", "0Mbps", "\"", "=", ":", "#", "\n", "dif", "n", " ", "vlan=",
         "é", "app", "netem", "policy", "*", "cube", "id=1", "on", "vm",
@@ -329,7 +329,7 @@ fn any_text_is_an_answer() {
 }
 
 #[test]
-fn a_dif_speaks_what_its_lines_say_and_so_do_the_links_below_it() {
+fn dif_and_links_below_it_have_the_dialect_of_its_lines() {
     let text = "eth l 0Mbps a b\ndif d a l dialect=irati\ndif d b l\nset d widths.address=4\n\
                 policy d address-assignment known-addresses addresses=d.a=1,d.b=2";
     let topology = Topology::parse(text).unwrap();
@@ -343,12 +343,12 @@ fn a_dif_speaks_what_its_lines_say_and_so_do_the_links_below_it() {
         let made = new.dif_config(None).unwrap().unwrap();
         assert_eq!((made.widths.address, made.max_pdu), (4, 1470));
     }
-    let wrong = |text: &str| Topology::parse(text).unwrap_err().to_string();
-    let two = wrong("eth l 0Mbps a b\ndif d a l dialect=irati\ndif d b l dialect=rlite");
+    let message = |text: &str| Topology::parse(text).unwrap_err().to_string();
+    let two = message("eth l 0Mbps a b\ndif d a l dialect=irati\ndif d b l dialect=rlite");
     assert!(two.contains("has dialect irati on a line above"), "{two}");
-    let none = wrong("eth l 0Mbps a b\ndif d a l dialect=x");
+    let none = message("eth l 0Mbps a b\ndif d a l dialect=x");
     assert!(none.contains("there are native, rlite and irati"), "{none}");
-    let other = wrong("eth l 0Mbps a b\ndif d a l size=1");
+    let other = message("eth l 0Mbps a b\ndif d a l size=1");
     assert!(other.contains("there is dialect=NAME"), "{other}");
 }
 
@@ -376,7 +376,7 @@ fn links_of_udp_give_members_addresses() {
         let row = format!("{{ name = \"{peer}\", address = \"10.0.0.2\" }}");
         assert!(a.contains(&row), "{a}");
     }
-    // Over UDP a DIF's name has no address; over Ethernet somebody answers to it.
+    // Over UDP a DIF's name has no address; over Ethernet a member answers to it.
     assert!(
         b.contains("via = \"n.a\"") && a.contains("via = \"m.b\""),
         "{a}{b}"
@@ -384,15 +384,15 @@ fn links_of_udp_give_members_addresses() {
     assert!(!c.contains("via"), "{c}");
     // PDUs fit the link of UDP, which is the narrower one.
     assert_eq!(topology.difs[0].config.max_pdu, 1352);
-    let plan = super::Plan::new("l", &topology);
+    let dry_run = crate::DryRun::new("l", &topology);
     for command in [
         "ip -n carina-l-a address add 10.0.0.1/24 dev u",
         "ip netns exec carina-l-b carina dif join n --over u,e --ipcp n.b --via n.a",
     ] {
         assert!(
-            plan.commands.iter().any(|c| c == command),
+            dry_run.commands.iter().any(|c| c == command),
             "{:?}",
-            plan.commands
+            dry_run.commands
         );
     }
     let rlite =
@@ -404,7 +404,7 @@ fn links_of_udp_give_members_addresses() {
 }
 
 #[test]
-fn policies_of_rlite_for_one_member_after_the_other_are_one_policy() {
+fn policies_of_rlite_for_each_member_are_one_policy() {
     let text = "eth x 0Mbps a a2\ndif n a x\ndif n a2 x\n\
                 policy n a access-control list write=$a,$a2\n\
                 policy n a2 access-control list write=$a,$a2\n";

@@ -1,12 +1,12 @@
-//! Impairment of a link: `delay=10ms` and the like, and the words of `tc-netem(8)`, both for the
-//! fault layer of the shim. Nothing here needs `netem` in the kernel.
+//! Impairment of a link, given as options such as `delay=10ms` or in the syntax of `tc-netem(8)`.
+//! Both configure the fault layer of the shim; the kernel's `netem` is not used.
 
 use carina_api::control::FaultSpec;
 
-use super::topology::Wrong;
-use super::words::Word;
+use super::TopologyError;
+use super::token::Token;
 
-/// What impairs a link's frames, as far as it is given.
+/// Impairments of a link's frames; `None` where the file gives no value.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Impairment {
     pub loss: Option<f64>,
@@ -20,12 +20,23 @@ pub struct Impairment {
     pub seed: Option<u64>,
 }
 
+/// Why values of an impairment contradict each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ImpairmentError {
+    /// Frames are reordered by being sent without the delay of the others.
+    #[error("reorder needs a delay, which the reordered do not have")]
+    ReorderWithoutDelay,
+    /// Delays cannot be negative.
+    #[error("the jitter is more than the delay")]
+    JitterAboveDelay,
+}
+
 impl Impairment {
     /// Takes one `KEY=VALUE` of a line `eth`; false when the key is not one of these.
     ///
     /// # Errors
     /// The value is not right.
-    pub fn take(&mut self, key: &str, value: &Word) -> Result<bool, Wrong> {
+    pub fn take(&mut self, key: &str, value: &Token) -> Result<bool, TopologyError> {
         match key {
             "delay" => self.delay_ms = Some(value.milliseconds("ms")?),
             "jitter" => self.jitter_ms = Some(value.milliseconds("ms")?),
@@ -40,17 +51,18 @@ impl Impairment {
         Ok(true)
     }
 
-    /// Reads the words of `tc-netem(8)`. What the fault layer does not have is said in `notes`.
+    /// Reads parameters in the syntax of `tc-netem(8)`. Those that the fault layer does not support
+    /// go to `notes`.
     ///
     /// # Errors
-    /// A word is not one of netem's, or a value is not right.
-    pub fn netem(words: &[Word], notes: &mut Vec<String>) -> Result<Self, Wrong> {
+    /// An unknown parameter, or a wrong value.
+    pub fn netem(words: &[Token], notes: &mut Vec<String>) -> Result<Self, TopologyError> {
         let mut this = Self::default();
         let mut words = words.iter().peekable();
         while let Some(word) = words.next() {
             let what = word.text.as_str();
             let mut value = || {
-                let missing = || word.wrong(format!("`{what}` wants a value"));
+                let missing = || word.error(format!("`{what}` wants a value"));
                 words.next().ok_or_else(missing)
             };
             match what {
@@ -68,7 +80,7 @@ impl Impairment {
                     if share.text == "random" {
                         share = words
                             .next()
-                            .ok_or_else(|| word.wrong("`loss random` wants a share"))?;
+                            .ok_or_else(|| word.error("`loss random` wants a share"))?;
                     }
                     this.loss = Some(share.percent()?);
                     if words.next_if(|word| is_value(word, "%")).is_some() {
@@ -103,7 +115,7 @@ impl Impairment {
                     notes.push(lacks(word, "give `reorder` a share"));
                 }
                 _ => {
-                    return Err(word.wrong(format!(
+                    return Err(word.error(format!(
                         "`{what}` is no word of netem that can be carried over; there are delay, loss, \
                          duplicate, reorder, rate, limit, seed, and without effect corrupt, \
                          distribution, ecn, gap"
@@ -128,12 +140,12 @@ impl Impairment {
         }
     }
 
-    /// The fault layer of the end with this number of a link with this MTU; none when nothing is
+    /// The fault layer of end number `end` of a link with this MTU; `None` when nothing is
     /// impaired.
     ///
     /// # Errors
-    /// The values do not fit together.
-    pub fn fault(&self, end: usize, mtu: u32) -> Result<Option<FaultSpec>, String> {
+    /// The values contradict each other.
+    pub fn fault(&self, end: usize, mtu: u32) -> Result<Option<FaultSpec>, ImpairmentError> {
         let fault = FaultSpec {
             loss: self.loss.unwrap_or(0.0),
             duplicate: self.duplicate.unwrap_or(0.0),
@@ -142,14 +154,14 @@ impl Impairment {
             jitter_ms: self.jitter_ms.unwrap_or(0.0),
             rate_bps: self.rate_bps.unwrap_or(0),
             queue_bytes: 0,
-            // Both ends of a link shall not lose the same frames.
+            // The two ends of a link must not lose the same frames.
             seed: self.seed.unwrap_or(1).wrapping_add(end as u64),
         };
         if fault.reorder > 0.0 && fault.delay_ms == 0.0 {
-            return Err("reorder needs a delay, which the reordered do not have".to_owned());
+            return Err(ImpairmentError::ReorderWithoutDelay);
         }
         if fault.jitter_ms > fault.delay_ms {
-            return Err("the jitter is more than the delay".to_owned());
+            return Err(ImpairmentError::JitterAboveDelay);
         }
         let shares = fault.loss + fault.duplicate + fault.reorder;
         if shares == 0.0 && fault.delay_ms == 0.0 && fault.rate_bps == 0 {
@@ -157,7 +169,7 @@ impl Impairment {
         }
         let frames = self.limit_frames.unwrap_or(LIMIT_DEFAULT) as usize;
         let waiting = frames.saturating_mul(mtu as usize);
-        // What is on its way is no queue.
+        // Frames that are delayed do not count as waiting.
         let late_ns = (fault.delay_ms + fault.jitter_ms) * 1e6;
         let rate = match fault.rate_bps {
             0 => UNLIMITED_BPS,
@@ -172,11 +184,11 @@ impl Impairment {
     }
 }
 
-fn is_value(word: &Word, end: &str) -> bool {
+fn is_value(word: &Token, end: &str) -> bool {
     word.text.starts_with(|c: char| c.is_ascii_digit()) && word.text.ends_with(end)
 }
 
-fn lacks(word: &Word, what: &str) -> String {
+fn lacks(word: &Token, what: &str) -> String {
     format!(
         "line {}: netem's `{}` is not carried over in full: {what}",
         word.at.line, word.text
@@ -186,23 +198,23 @@ fn lacks(word: &Word, what: &str) -> String {
 /// Frames that may wait unless given, as netem has it.
 const LIMIT_DEFAULT: u64 = 1000;
 const LIMIT_MAX: u64 = 10_000_000;
-/// What a link without a rate is taken to carry.
+/// The rate assumed for a link without one.
 const UNLIMITED_BPS: f64 = 10e9;
 const QUEUE_BYTES_MAX: usize = 1 << 30;
 
 #[cfg(test)]
 mod tests {
+    use super::super::token::split;
     use super::*;
-    use crate::lab::words::split;
 
-    fn netem(text: &str) -> (Result<Impairment, Wrong>, Vec<String>) {
+    fn netem(text: &str) -> (Result<Impairment, TopologyError>, Vec<String>) {
         let mut notes = Vec::new();
         let words = split(7, text).unwrap();
         (Impairment::netem(&words, &mut notes), notes)
     }
 
     #[test]
-    fn words_of_netem_are_translated() {
+    fn netem_parameters_are_translated() {
         let (read, notes) =
             netem("rate 10mbit delay 15ms 2ms loss random 1% duplicate 2% limit 50");
         let read = read.unwrap();
@@ -218,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_carried_over_is_said_and_nonsense_refused() {
+    fn unsupported_parameters_are_noted_and_unknown_ones_refused() {
         let (read, notes) =
             netem("delay 10ms 5ms 25% distribution normal loss 1% 20% corrupt 0.1%");
         assert_eq!(read.unwrap().loss, Some(0.01));
         assert_eq!(notes.len(), 4, "{notes:?}");
         assert!(notes.iter().all(|note| note.starts_with("line 7: ")));
         let wrong = netem("dealy 10ms").0.unwrap_err();
-        assert!(wrong.what.contains("`dealy`") && wrong.at.line == 7);
+        assert!(wrong.message.contains("`dealy`") && wrong.at.line == 7);
         assert!(netem("loss").0.is_err());
         let early = netem("delay 1ms 2ms").0.unwrap();
         assert!(early.fault(0, 1500).is_err());

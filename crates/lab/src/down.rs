@@ -1,16 +1,17 @@
-//! Taking a lab down: whatever of it there is, however it came to be left.
+//! Taking a lab down, whatever state it was left in.
 
 use std::time::Duration;
 
-use super::process::{Process, end_all};
-use super::state::{LabDir, Labs, Record};
-use crate::failure::{Attempt, Failure, Outcome};
+use crate::error::{Attempt, Result};
+use crate::namespace::NamespaceAccess;
+use crate::process::{Process, end_all};
+use crate::record::{LabDir, Labs, Record};
 
-/// Ends all that a record names and removes it. What is gone already is no failure.
+/// Ends and removes everything that a record names; parts that are gone already are skipped.
 ///
 /// # Errors
 /// Something cannot be removed.
-pub fn take_down(dir: &LabDir, record: &Record) -> Outcome {
+pub fn take_down(dir: &LabDir, record: &Record) -> Result<()> {
     for system in record.nodes.keys() {
         let run_dir = dir.run_dir(system).vm_dir();
         for machine in carina_vm::list(&run_dir).attempt("listing machines")? {
@@ -24,7 +25,7 @@ pub fn take_down(dir: &LabDir, record: &Record) -> Outcome {
     end_all(&nodes, GRACE);
     let is_reachable = record.keeper.as_ref().is_none_or(Process::is_alive);
     if is_reachable && !record.namespaces.is_empty() {
-        remove_namespaces(&record.ground(), &record.namespaces)?;
+        remove_namespaces(&record.access(), &record.namespaces)?;
     }
     if let Some(keeper) = &record.keeper {
         end_all(std::slice::from_ref(keeper), Duration::ZERO);
@@ -32,49 +33,49 @@ pub fn take_down(dir: &LabDir, record: &Record) -> Outcome {
     dir.remove()
 }
 
-/// Removes namespaces that a lab of this name has left without a record; their names.
+/// Removes namespaces that a lab of this name has left without a record; returns their names.
 ///
 /// # Errors
 /// Something cannot be removed.
-pub fn remove_strays(labs: &Labs, name: &str) -> Result<Vec<String>, Failure> {
+pub fn remove_strays(labs: &Labs, name: &str) -> Result<Vec<String>> {
     if !rustix::process::geteuid().is_root() {
-        // Those of others vanish with the process that keeps them.
+        // Those of other users vanish with the process that holds their user namespace.
         return Ok(Vec::new());
     }
-    let ground = super::namespace::Ground::bare();
+    let access = NamespaceAccess::of_root();
     let known: Vec<String> = labs
         .list()?
         .into_iter()
         .flat_map(|record| record.namespaces)
         .collect();
     let starts = [format!("carina-{name}-"), format!("carina-{name}.")];
-    let mut strays = ground.namespaces()?;
+    let mut strays = access.list()?;
     strays.retain(|namespace| {
         !known.contains(namespace) && starts.iter().any(|start| namespace.starts_with(start))
     });
-    remove_namespaces(&ground, &strays)?;
+    remove_namespaces(&access, &strays)?;
     Ok(strays)
 }
 
-/// Ends what runs in namespaces, and removes those that are there.
-fn remove_namespaces(ground: &super::namespace::Ground, namespaces: &[String]) -> Outcome {
-    let there = ground.namespaces()?;
+/// Ends the processes in namespaces, and removes those that exist.
+fn remove_namespaces(access: &NamespaceAccess, names: &[String]) -> Result<()> {
+    let existing = access.list()?;
     let own = std::process::id().cast_signed();
     let mut inside = Vec::new();
-    let there: Vec<&String> = namespaces
+    let existing: Vec<&String> = names
         .iter()
-        .filter(|name| there.contains(name))
+        .filter(|name| existing.contains(name))
         .collect();
-    for name in &there {
-        let processes = ground
+    for name in &existing {
+        let processes = access
             .processes_in(name)
             .into_iter()
             .filter(|pid| *pid != own);
         inside.extend(processes.filter_map(Process::numbered));
     }
     end_all(&inside, GRACE);
-    for name in there {
-        ground.ip(&["netns".to_owned(), "del".to_owned(), name.clone()])?;
+    for name in existing {
+        access.ip(&["netns".to_owned(), "del".to_owned(), name.clone()])?;
     }
     Ok(())
 }

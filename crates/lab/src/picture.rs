@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::f64::consts::TAU;
 use std::fmt::Write;
 
-use super::topology::Topology;
+use crate::topology::Topology;
 
 /// The picture, in SVG.
 pub fn svg(title: &str, topology: &Topology) -> String {
@@ -15,7 +15,7 @@ pub fn svg(title: &str, topology: &Topology) -> String {
             points.push(end);
         }
     }
-    let places = settle(&points, &edges);
+    let places = layout(&points, &edges);
     let width = places.values().map(|at| at.0).fold(0.0, f64::max) + 2.0 * MARGIN;
     let height = places.values().map(|at| at.1).fold(0.0, f64::max) + 2.0 * MARGIN;
     let at = |name: &str| {
@@ -79,9 +79,9 @@ pub fn svg(title: &str, topology: &Topology) -> String {
     text + "</svg>\n"
 }
 
-/// Places for points: from a circle, lines pull their ends together and points push each other
-/// away, in ever smaller steps.
-fn settle<'a>(
+/// Positions of points, by force-directed layout: from a circle, lines attract their ends and points
+/// repel each other, in ever smaller steps.
+fn layout<'a>(
     points: &[&'a str],
     edges: &[(String, String, String)],
 ) -> BTreeMap<&'a str, (f64, f64)> {

@@ -1,52 +1,52 @@
-//! Whether nodes would take what a topology file says of its DIFs, asked before anything is made.
+//! Checks the DIFs of a topology as the nodes will, before anything is made.
 
 use carina_api::control::{DifCreate, DifRole};
 use carina_api::{DifName, LocalName};
 use serde_json::Value;
 
-use super::config::own_config;
-use super::topology::{Dif, Topology, Wrong};
-use super::words::wrong;
+use super::token::error_at;
+use super::{Dif, Topology, TopologyError};
+use crate::config::member_config;
 
 impl Topology {
-    /// Checks the files with which members of the DIFs prove who they are.
+    /// Checks the files with the credentials of the DIFs' members.
     ///
     /// # Errors
-    /// The first that a node could not use, at the line that names it.
-    pub fn check_credentials(&self) -> Result<(), Wrong> {
+    /// The first file that a node could not use, at the line that names it.
+    pub fn check_credentials(&self) -> Result<(), TopologyError> {
         for dif in &self.difs {
             let Some(auth) = &dif.auth else { continue };
             carina_node::judge_auth(auth).map_err(|what| {
-                wrong(dif.place_of(&["auth"]), format!("DIF {}: {what}", dif.name))
+                error_at(dif.place_of(&["auth"]), format!("DIF {}: {what}", dif.name))
             })?;
         }
         Ok(())
     }
 }
 
-/// Checks what the lines say of a DIF.
+/// Checks the configuration of a DIF.
 ///
 /// # Errors
-/// What a node would refuse, at the last line without which it would not.
-pub(super) fn check(dif: &Dif) -> Result<(), Wrong> {
-    let Err(what) = judge(dif, None) else {
+/// What a node would refuse, at the last line without which the node would accept the rest.
+pub(super) fn check_dif(dif: &Dif) -> Result<(), TopologyError> {
+    let Err(what) = check_members(dif, None) else {
         return Ok(());
     };
-    let is_to_blame = |path: &&Vec<String>| judge(dif, Some(path)).is_ok();
+    let is_to_blame = |path: &&Vec<String>| check_members(dif, Some(path)).is_ok();
     let mut paths = dif.places.iter().rev().map(|(path, _)| path);
     let path = paths.find(is_to_blame);
     let at = match path {
         Some(path) => dif.place_of(&path.iter().map(String::as_str).collect::<Vec<_>>()),
         None => dif.at,
     };
-    Err(wrong(at, what))
+    Err(error_at(at, what))
 }
 
-/// What a node says of the members of a DIF that have a configuration of their own, without what
-/// stands at `without` in it.
-fn judge(dif: &Dif, without: Option<&[String]>) -> Result<(), String> {
+/// Has the node's own check judge each member that has a configuration of its own, with the
+/// value at path `without` left out.
+fn check_members(dif: &Dif, without: Option<&[String]>) -> Result<(), String> {
     for (place, member) in dif.members.iter().enumerate() {
-        let Some(mut config) = own_config(dif, place) else {
+        let Some(mut config) = member_config(dif, place) else {
             continue;
         };
         let is_auth = |path: &[String]| path == ["auth"];
@@ -76,7 +76,7 @@ fn judge(dif: &Dif, without: Option<&[String]>) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes out what is at a path, and a list of cubes that is then empty.
+/// Removes the value at a path, and lists that are empty then.
 fn remove(config: &mut Value, path: &[String]) {
     let Some((last, above)) = path.split_last() else {
         return;

@@ -1,36 +1,36 @@
-//! Network namespaces and what connects them, made with `ip`, by root or in a user namespace.
+//! Network namespaces and the links between them, made with `ip`, by root or in a user namespace.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::process::Process;
-use super::topology::{Link, Topology};
-use crate::failure::{Attempt, Failure, failed};
+use crate::error::{Attempt, Error, Result};
+use crate::process::Process;
+use crate::topology::{Link, Topology};
 
-/// Where network namespaces can be made: here by root, for others in a user namespace that a
-/// process keeps.
+/// The right to make network namespaces: root has it; for other users a process holds a user
+/// namespace open in which they have it.
 #[derive(Debug, Clone, Default)]
-pub struct Ground {
-    keeper: Option<i32>,
+pub struct NamespaceAccess {
+    holder: Option<i32>,
 }
 
-impl Ground {
-    /// The ground of root.
-    pub fn bare() -> Self {
+impl NamespaceAccess {
+    /// Those of root, in this process's own mount namespace.
+    pub fn of_root() -> Self {
         Self::default()
     }
 
-    /// The ground that a process keeps.
-    pub fn kept_by(keeper: &Process) -> Self {
+    /// Those in the user namespace that a process holds open.
+    pub fn held_by(holder: &Process) -> Self {
         Self {
-            keeper: Some(keeper.pid),
+            holder: Some(holder.pid),
         }
     }
 
-    /// A program that runs on this ground, outside the namespaces of systems.
+    /// A program that runs with this right, outside the namespaces of systems.
     pub fn command(&self, program: &str) -> Command {
-        let Some(keeper) = self.keeper else {
+        let Some(holder) = self.holder else {
             return Command::new(program);
         };
         let mut command = Command::new("nsenter");
@@ -43,7 +43,7 @@ impl Ground {
                 "--wd=.",
                 "--target",
             ])
-            .arg(keeper.to_string())
+            .arg(holder.to_string())
             .arg("--")
             .arg(program);
         command
@@ -59,11 +59,11 @@ impl Ground {
         command
     }
 
-    /// Runs `ip` with these words.
+    /// Runs `ip` and returns its standard output.
     ///
     /// # Errors
-    /// `ip` is missing or refuses; its words are in the error.
-    pub fn ip(&self, words: &[String]) -> Result<String, Failure> {
+    /// `ip` is missing or fails; its message is in the error.
+    pub fn ip(&self, words: &[String]) -> Result<String> {
         let what = format!("ip {}", words.join(" "));
         let output = self
             .command("ip")
@@ -75,14 +75,17 @@ impl Ground {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
         let said = String::from_utf8_lossy(&output.stderr);
-        Err(failed(format!("{what}: {}", said.trim())))
+        Err(Error::Command {
+            command: what,
+            said: said.trim().to_owned(),
+        })
     }
 
-    /// The names of the network namespaces there are.
+    /// The names of all network namespaces.
     ///
     /// # Errors
     /// `ip` is missing.
-    pub fn namespaces(&self) -> Result<Vec<String>, Failure> {
+    pub fn list(&self) -> Result<Vec<String>> {
         let text = self.ip(&["netns".to_owned(), "list".to_owned()])?;
         let names = text
             .lines()
@@ -90,7 +93,7 @@ impl Ground {
         Ok(names.map(str::to_owned).collect())
     }
 
-    /// The processes in a network namespace.
+    /// The numbers of the processes in a network namespace.
     pub fn processes_in(&self, namespace: &str) -> Vec<i32> {
         let words = ["netns", "pids", namespace].map(str::to_owned);
         let text = self.ip(&words).unwrap_or_default();
@@ -100,12 +103,12 @@ impl Ground {
     }
 }
 
-/// Enters a user namespace in which an ordinary user may make network namespaces, and has a process
-/// keep it. `directory` lends a place to hang `/run` up while it is arranged.
+/// Starts a process that holds a user namespace open in which an ordinary user may make network
+/// namespaces. `directory` is used for temporary mounts and files.
 ///
 /// # Errors
 /// The kernel does not allow it; the error says what to do.
-pub fn keep_ground(directory: &Path) -> Result<Process, Failure> {
+pub fn hold_namespaces(directory: &Path) -> Result<Process> {
     let ready = directory.join(".ground");
     let aside = directory.join(".run");
     std::fs::create_dir_all(&aside).attempt(format!("making {}", aside.display()))?;
@@ -119,7 +122,7 @@ pub fn keep_ground(directory: &Path) -> Result<Process, Failure> {
             "--net",
             "sh",
             "-ec",
-            GROUND,
+            HOLD,
             "sh",
         ])
         .args([&ready, &aside])
@@ -135,22 +138,16 @@ pub fn keep_ground(directory: &Path) -> Result<Process, Failure> {
             let _ = child.kill();
             let _ = child.wait();
             let said = std::fs::read_to_string(&log).unwrap_or_default();
-            return Err(failed(format!(
-                "an ordinary user needs user namespaces to make a lab, and they are not allowed \
-                 here ({}): run it as root, or allow them \
-                 (sysctl kernel.unprivileged_userns_clone=1, \
-                 kernel.apparmor_restrict_unprivileged_userns=0)",
-                said.trim()
-            )));
+            return Err(Error::UserNamespacesForbidden(said.trim().to_owned()));
         }
         std::thread::sleep(Duration::from_millis(5));
     }
     Process::of_child(&child)
 }
 
-/// Makes a place for the names of network namespaces, says so, and stays. Where there is no
-/// `/run/netns` yet, `/run` becomes a copy of itself with one.
-const GROUND: &str = r#"
+/// Mounts a private `/run/netns`, creates the file `$1` as a sign, and sleeps. Where there is no
+/// `/run/netns` yet, `/run` is replaced by a copy that has one.
+const HOLD: &str = r#"
 ready=$1 aside=$2
 if ! [ -d /run/netns ]; then
     mount --rbind /run "$aside"
@@ -173,12 +170,12 @@ mount -t tmpfs netns /run/netns
 exec sleep infinity
 "#;
 
-/// The namespace of a system.
+/// The name of a system's namespace.
 pub fn of_system(lab: &str, system: &str) -> String {
     format!("carina-{lab}-{system}")
 }
 
-/// The namespace of the bridges.
+/// The name of the namespace with the bridges.
 pub fn of_bridges(lab: &str) -> String {
     format!("carina-{lab}.links")
 }
@@ -196,12 +193,12 @@ pub fn names(lab: &str, topology: &Topology) -> Vec<String> {
     systems.chain(bridges).collect()
 }
 
-/// More than two systems need a bridge.
+/// Whether a link is a bridge: it joins more than two systems.
 pub fn is_bridged(link: &Link) -> bool {
     link.ends.len() > 2
 }
 
-/// The words for `ip` that make all namespaces and links, in order.
+/// The arguments of `ip` that make all namespaces and links, in order.
 pub fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     let mut add = |text: String| all.push(text.split(' ').map(str::to_owned).collect());

@@ -1,4 +1,8 @@
-//! What a topology file says, checked: systems, links, DIFs, applications.
+//! Topologies: systems, links, DIFs and applications, read from a file and checked.
+//!
+//! ```text
+//!   text --parse--> Draft --resolve--> Topology, or TopologyError with line and column
+//! ```
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +13,21 @@ use carina_api::control::FaultSpec;
 use carina_ipcp::DifConfig;
 use serde::Serialize;
 
-use super::address::Address;
-use super::{order, parse};
+mod address;
+mod check;
+mod lower;
+mod netem;
+mod parse;
+mod resolve;
+pub(crate) mod token;
 
-/// A topology: everything in it refers to something that is there, and no DIF stands on itself.
+#[cfg(test)]
+mod tests;
+
+pub use address::Address;
+pub(crate) use lower::UDP_HEADS;
+
+/// A checked topology: all references resolve, and no DIF stands on itself.
 #[derive(Debug, Clone, Serialize)]
 pub struct Topology {
     /// The systems in order of first mention.
@@ -23,7 +38,7 @@ pub struct Topology {
     pub difs: Vec<Dif>,
     /// The applications in the order of the file.
     pub apps: Vec<App>,
-    /// What the file says and this cannot do.
+    /// What the file asks for and a lab does not do.
     pub notes: Vec<String>,
 }
 
@@ -35,10 +50,10 @@ pub struct System {
     /// A virtual machine; absent for a network namespace.
     pub vm: Option<Vm>,
     #[serde(skip)]
-    pub(super) at: At,
+    pub(super) at: Position,
 }
 
-/// What a system needs that is a virtual machine.
+/// A virtual machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Vm {
     /// The system whose node it is attached to, by the DIF `hv.NAME`.
@@ -62,7 +77,7 @@ pub struct Link {
     /// The systems on it.
     pub ends: Vec<LinkEnd>,
     #[serde(skip)]
-    pub(super) at: At,
+    pub(super) at: Position,
 }
 
 /// One system on a link.
@@ -88,18 +103,19 @@ pub struct Dif {
     pub level: usize,
     /// What the members speak.
     pub dialect: Dialect,
-    /// What all members agree on. In other dialects than the native one what is as in
-    /// [`DifConfig::default`] is left to the dialect.
+    /// The configuration. In other dialects than the native one, values equal to
+    /// [`DifConfig::default`] are left to the dialect.
     pub config: DifConfig,
     /// `KIND:FILE` of authentication.
     pub auth: Option<String>,
-    /// Its members: the first makes it, each other one finds one before it when it joins.
+    /// Its members in order of enrollment: the first creates it, each other one joins through one
+    /// before it.
     pub members: Vec<Member>,
     #[serde(skip)]
-    pub(super) at: At,
-    /// Where the file says what: paths in the configuration, and `auth`.
+    pub(super) at: Position,
+    /// Positions in the file of configuration paths and of `auth`.
     #[serde(skip)]
-    pub(super) places: Vec<(Vec<String>, At)>,
+    pub(super) places: Vec<(Vec<String>, Position)>,
 }
 
 /// A member of a normal DIF.
@@ -109,14 +125,14 @@ pub struct Member {
     pub system: String,
     /// The DIFs below.
     pub over: Vec<String>,
-    /// The systems of members that it meets in a DIF below in which nobody else is: they become
-    /// its neighbours without doubt.
+    /// The systems of members with which it alone shares a DIF below: they always become its
+    /// neighbours.
     pub beside: Vec<String>,
-    /// The system of the member that it asks for admission, where asking for the DIF's name finds
-    /// nobody: over UDP names have addresses, and the DIF's has none.
+    /// The system of the member that it asks for admission by name. Needed over UDP, where only
+    /// names with a configured address are found and the DIF's name has none.
     pub via: Option<String>,
     #[serde(skip)]
-    pub(super) at: At,
+    pub(super) at: Position,
 }
 
 /// An application.
@@ -132,28 +148,28 @@ pub struct App {
 
 /// A place in the file, both counted from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct At {
+pub struct Position {
     /// The line.
     pub line: usize,
     /// The column, in characters.
     pub column: usize,
 }
 
-/// What is wrong with a file, where, and what would be right.
+/// Something wrong in a topology file: where, and what would be right.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{}line {}, column {}: {what}", file.as_ref().map(|f| format!("{f}: ")).unwrap_or_default(), at.line, at.column)]
-pub struct Wrong {
+#[error("{}line {}, column {}: {message}", file.as_ref().map(|f| format!("{f}: ")).unwrap_or_default(), at.line, at.column)]
+pub struct TopologyError {
     /// The file, when there is one.
     pub file: Option<String>,
     /// The place.
-    pub at: At,
-    /// The words for people.
-    pub what: String,
+    pub at: Position,
+    /// What is wrong, and what would be right.
+    pub message: String,
 }
 
-/// Why there is no topology.
+/// Why a topology could not be loaded.
 #[derive(Debug, thiserror::Error)]
-pub enum TopologyError {
+pub enum LoadError {
     /// The file cannot be read.
     #[error("{file}: {source}")]
     Read {
@@ -164,7 +180,7 @@ pub enum TopologyError {
     },
     /// The text is not a topology.
     #[error(transparent)]
-    Wrong(#[from] Wrong),
+    Invalid(#[from] TopologyError),
 }
 
 impl Topology {
@@ -172,23 +188,23 @@ impl Topology {
     ///
     /// # Errors
     /// The first thing that is wrong, with its place.
-    pub fn parse(text: &str) -> Result<Self, Wrong> {
-        order::arrange(parse::parse(text)?)
+    pub fn parse(text: &str) -> Result<Self, TopologyError> {
+        resolve::resolve(parse::parse(text)?)
     }
 
     /// Reads a topology from a file.
     ///
     /// # Errors
     /// The file cannot be read, or what is wrong in it.
-    pub fn load(path: &Path) -> Result<Self, TopologyError> {
+    pub fn load(path: &Path) -> Result<Self, LoadError> {
         let file = path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|source| TopologyError::Read {
+        let text = std::fs::read_to_string(path).map_err(|source| LoadError::Read {
             file: file.clone(),
             source,
         })?;
-        Self::parse(&text).map_err(|wrong| {
+        Self::parse(&text).map_err(|error| {
             let file = Some(file);
-            TopologyError::Wrong(Wrong { file, ..wrong })
+            LoadError::Invalid(TopologyError { file, ..error })
         })
     }
 
@@ -220,6 +236,27 @@ impl Topology {
             .map(|(vm, needs)| (hv_dif(&vm.name), vec![needs.host.clone(), vm.name.clone()]));
         links.chain(machines).collect()
     }
+
+    /// The topology as a graph: lines between systems, each with its name.
+    pub fn edges(&self) -> Vec<(String, String, String)> {
+        let mut edges = Vec::new();
+        for link in &self.links {
+            let name = |end: &LinkEnd| end.system.clone();
+            match &link.ends[..] {
+                [a, b] => edges.push((name(a), name(b), link.name.clone())),
+                // The bridge is a point of its own.
+                ends => {
+                    for end in ends {
+                        edges.push((name(end), format!("[{}]", link.name), String::new()));
+                    }
+                }
+            }
+        }
+        for (vm, needs) in self.machines() {
+            edges.push((needs.host.clone(), vm.name.clone(), hv_dif(&vm.name)));
+        }
+        edges
+    }
 }
 
 impl Link {
@@ -235,8 +272,8 @@ impl Dif {
         format!("{}.{system}", self.name)
     }
 
-    /// Where the file says what is at a path; the first line of the DIF where none does.
-    pub(super) fn place_of(&self, path: &[&str]) -> At {
+    /// The position of the last line that sets a path; that of the DIF if none does.
+    pub(super) fn place_of(&self, path: &[&str]) -> Position {
         let mut places = self.places.iter().rev();
         let place = places.find(|(known, _)| known == path);
         place.map_or(self.at, |(_, at)| *at)
@@ -260,7 +297,7 @@ pub fn hv_dif(vm: &str) -> String {
     format!("hv.{vm}")
 }
 
-impl fmt::Display for At {
+impl fmt::Display for Position {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}, column {}", self.line, self.column)
     }

@@ -1,0 +1,78 @@
+//! The commands that would make a lab: `carina lab check`.
+
+use carina_measure::table::Table;
+use serde::Serialize;
+
+use crate::namespace;
+use crate::topology::Topology;
+
+/// The steps that make a lab.
+#[derive(Debug, Serialize)]
+pub struct DryRun<'a> {
+    /// What is made.
+    #[serde(flatten)]
+    pub topology: &'a Topology,
+    /// Commands that would do the same, in order.
+    pub commands: Vec<String>,
+}
+
+impl<'a> DryRun<'a> {
+    /// The commands of a lab named `lab`.
+    pub fn new(lab: &str, topology: &'a Topology) -> Self {
+        let commands = namespace::commands(lab, topology);
+        let mut commands: Vec<String> = commands
+            .iter()
+            .map(|words| format!("ip {}", words.join(" ")))
+            .collect();
+        for system in topology.namespaces() {
+            let name = &system.name;
+            commands.push(in_system(
+                lab,
+                name,
+                &format!("carina node --config {name}.toml --run {name} &"),
+            ));
+        }
+        for (vm, needs) in topology.machines() {
+            let (memory, cpus) = (needs.memory_mib, needs.cpus);
+            let run = format!("carina vm run {} --memory {memory} --cpus {cpus}", vm.name);
+            commands.push(in_system(lab, &needs.host, &run));
+        }
+        for dif in &topology.difs {
+            for (place, member) in dif.members.iter().enumerate() {
+                let verb = if place == 0 { "create" } else { "join" };
+                let (name, over) = (&dif.name, member.over.join(","));
+                let ipcp = dif.ipcp(&member.system);
+                let via = member.via.as_ref();
+                let via = via.map_or_else(String::new, |via| format!(" --via {}", dif.ipcp(via)));
+                let join = format!("carina dif {verb} {name} --over {over} --ipcp {ipcp}{via}");
+                commands.push(any_system(lab, topology, &member.system, &join));
+            }
+        }
+        for app in &topology.apps {
+            commands.push(any_system(
+                lab,
+                topology,
+                &app.system,
+                &format!("{} &", app.command),
+            ));
+        }
+        Self { topology, commands }
+    }
+}
+
+fn in_system(lab: &str, system: &str, command: &str) -> String {
+    format!(
+        "ip netns exec {} {command}",
+        namespace::of_system(lab, system)
+    )
+}
+
+fn any_system(lab: &str, topology: &Topology, system: &str, command: &str) -> String {
+    match topology
+        .system(system)
+        .and_then(|system| system.vm.as_ref())
+    {
+        Some(_) => format!("(in VM {system}) {command}"),
+        None => in_system(lab, system, command),
+    }
+}

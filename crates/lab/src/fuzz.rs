@@ -1,0 +1,46 @@
+//! The fuzz target of topology files, as a plain function of bytes. The fuzzer calls it, and so do
+//! the tests of `fuzz`.
+
+use crate::{DryRun, Topology, svg};
+
+/// Topology files, of labs and of rlite's demonstrator: see [`reads_lab`].
+pub fn lab(data: &[u8]) {
+    reads_lab(data);
+}
+
+/// True for a topology. Its commands can be listed and it can be drawn, and each DIF is above those
+/// it stands on. An error has a position in the text.
+///
+/// # Panics
+/// When one of these does not hold.
+pub fn reads_lab(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return false;
+    };
+    let topology = match Topology::parse(text) {
+        Ok(topology) => topology,
+        Err(error) => {
+            let line = text.lines().nth(error.at.line.saturating_sub(1));
+            let columns = line.unwrap_or_default().chars().count() + 1;
+            assert!(
+                (1..=columns).contains(&error.at.column),
+                "{error} in {line:?}"
+            );
+            return false;
+        }
+    };
+    assert!(!DryRun::new("x", &topology).commands.is_empty());
+    assert!(svg("x", &topology).contains("</svg>"));
+    for dif in &topology.difs {
+        let lowers = dif.members.iter().flat_map(|member| &member.over);
+        for lower in lowers {
+            let below = topology.difs.iter().find(|other| other.name == *lower);
+            assert!(
+                below.is_none_or(|below| below.level < dif.level),
+                "{} over {lower}",
+                dif.name
+            );
+        }
+    }
+    true
+}

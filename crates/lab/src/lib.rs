@@ -1,0 +1,54 @@
+//! Labs: a topology of systems on one machine, from one file.
+//!
+//! ```text
+//!   file --Topology::parse--> Topology --up--> Running --drop, take_down--> removed
+//!                                  \--DryRun::new--> the commands that would do the same
+//! ```
+//!
+//! A system is a network namespace with a node in it, or a virtual machine attached to such a node.
+//! A link is a veth pair, or a bridge in a namespace of its own where it joins more than two
+//! systems. A record on disk names everything that exists, so that any other process can take the
+//! lab down, also after a crash.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use carina_lab::{Options, Topology, up};
+//!
+//! let text = "eth ab 0Mbps a b\ndif net a ab\ndif net b ab\n";
+//! let topology = Topology::parse(text)?;
+//! let lab = up(&topology, Options::new("pair", "pair.lab", text.to_owned())?)?;
+//! let output = lab.exec("a", &["carina", "dif", "list"])?;
+//! println!("{}", String::from_utf8_lossy(&output.stdout));
+//! # Ok(()) }
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod config;
+mod down;
+mod dry_run;
+mod error;
+pub mod fuzz;
+mod guest;
+mod namespace;
+mod picture;
+mod process;
+mod record;
+mod running;
+mod status;
+mod topology;
+
+pub use config::{inline, quoted};
+pub use down::{remove_strays, take_down};
+pub use dry_run::DryRun;
+pub use error::{Error, Result};
+pub use guest::Guest;
+pub use picture::svg;
+pub use record::{AppRecord, LabDir, Labs, Record};
+pub use running::{Options, Running, command_in, shell_words, up};
+pub use status::{AppStatus, Status, SystemStatus, status};
+pub use topology::token::nearest;
+pub use topology::{
+    Address, App, Dif, Link, LinkEnd, LoadError, Member, Position, System, Topology, TopologyError,
+    Vm, hv_dif,
+};

@@ -1,0 +1,103 @@
+//! The state of a running lab: systems, IPCPs, applications.
+
+use carina_api::control::{Client, IpcpInfo};
+use serde::Serialize;
+
+use crate::error::{Attempt, Result};
+use crate::guest::Guest;
+use crate::process::Process;
+use crate::record::{LabDir, Record};
+use crate::topology::Topology;
+
+/// The whole lab.
+#[derive(Debug, Serialize)]
+pub struct Status {
+    /// Its name.
+    pub name: String,
+    /// `up`, `starting` or `broken`.
+    pub state: &'static str,
+    /// Its systems.
+    pub systems: Vec<SystemStatus>,
+    /// Its applications.
+    pub apps: Vec<AppStatus>,
+}
+
+/// One system.
+#[derive(Debug, Serialize)]
+pub struct SystemStatus {
+    /// Its name.
+    pub name: String,
+    /// The namespace, or `VM on SYSTEM`.
+    pub place: String,
+    /// Process of its node, where it is in this system.
+    pub pid: Option<i32>,
+    /// Why the node does not answer, if it does not.
+    pub trouble: Option<String>,
+    /// Its IPCPs.
+    pub ipcps: Vec<IpcpInfo>,
+}
+
+/// One application.
+#[derive(Debug, Serialize)]
+pub struct AppStatus {
+    /// Its system.
+    pub system: String,
+    /// Its command.
+    pub command: String,
+    /// Whether it runs; not known in a VM.
+    pub is_running: Option<bool>,
+}
+
+/// Asks every node.
+///
+/// # Errors
+/// The lab's topology cannot be read.
+pub fn status(dir: &LabDir, record: &Record) -> Result<Status> {
+    let topology = dir.topology()?;
+    let mut systems = Vec::new();
+    for system in &topology.systems {
+        let (place, answer) = ask(dir, record, &topology, &system.name);
+        let (ipcps, trouble) = match answer {
+            Ok(ipcps) => (ipcps, None),
+            Err(failure) => (Vec::new(), Some(failure.to_string())),
+        };
+        systems.push(SystemStatus {
+            name: system.name.clone(),
+            place,
+            pid: record.nodes.get(&system.name).map(|node| node.pid),
+            trouble,
+            ipcps,
+        });
+    }
+    let apps = record.apps.iter().map(|app| AppStatus {
+        system: app.system.clone(),
+        command: app.command.clone(),
+        is_running: app.process.as_ref().map(Process::is_alive),
+    });
+    Ok(Status {
+        name: record.name.clone(),
+        state: record.state(),
+        systems,
+        apps: apps.collect(),
+    })
+}
+
+type Answer = Result<Vec<IpcpInfo>>;
+
+fn ask(dir: &LabDir, record: &Record, topology: &Topology, system: &str) -> (String, Answer) {
+    let vm = topology
+        .system(system)
+        .and_then(|system| system.vm.as_ref());
+    match vm {
+        Some(vm) => {
+            let guest = Guest::reach(dir, system, vm);
+            let answer = guest.and_then(|guest| guest.ipcps());
+            (format!("VM on {}", vm.host), answer)
+        }
+        None => {
+            let node = Client::new(dir.run_dir(system).control_sock());
+            let answer = node.ipcps().attempt(format!("asking the node of {system}"));
+            (crate::namespace::of_system(&record.name, system), answer)
+        }
+    }
+}
