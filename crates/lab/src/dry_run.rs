@@ -1,6 +1,5 @@
 //! The commands that would make a lab: `carina lab check`.
 
-use carina_measure::table::Table;
 use serde::Serialize;
 
 use crate::namespace;

@@ -24,7 +24,6 @@
 
 #![forbid(unsafe_code)]
 
-mod config;
 mod down;
 mod dry_run;
 mod error;
@@ -38,7 +37,6 @@ mod running;
 mod status;
 mod topology;
 
-pub use config::{inline, quoted};
 pub use down::{remove_strays, take_down};
 pub use dry_run::DryRun;
 pub use error::{Error, Result};
@@ -47,6 +45,7 @@ pub use picture::svg;
 pub use record::{AppRecord, LabDir, Labs, Record};
 pub use running::{Options, Running, command_in, shell_words, up};
 pub use status::{AppStatus, Status, SystemStatus, status};
+pub use topology::config::{inline, quoted};
 pub use topology::token::nearest;
 pub use topology::{
     Address, App, Dif, Link, LinkEnd, LoadError, Member, Position, System, Topology, TopologyError,

@@ -79,7 +79,7 @@ pub fn svg(title: &str, topology: &Topology) -> String {
     text + "</svg>\n"
 }
 
-/// Positions of points, by force-directed layout: from a circle, lines attract their ends and points
+/// Positions of points, by force-directed layout from a circle: lines attract their ends, points
 /// repel each other, in ever smaller steps.
 fn layout<'a>(
     points: &[&'a str],

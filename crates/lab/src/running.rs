@@ -16,13 +16,13 @@ use std::time::{Duration, Instant};
 use carina_api::AppName;
 use carina_api::control::{Client, IpcpInfo, RibObject};
 
-use crate::config::node_config;
 use crate::down::take_down;
 use crate::error::{Attempt, Error, Result};
 use crate::guest::Guest;
 use crate::namespace::{self, NamespaceAccess};
 use crate::process::Process;
 use crate::record::{AppRecord, LabDir, Labs, Record};
+use crate::topology::config::node_config;
 use crate::topology::{Dif, Topology, Vm};
 
 /// How to make a lab.

@@ -4,9 +4,9 @@ use carina_api::control::{DifCreate, DifRole};
 use carina_api::{DifName, LocalName};
 use serde_json::Value;
 
+use super::config::member_config;
 use super::token::error_at;
 use super::{Dif, Topology, TopologyError};
-use crate::config::member_config;
 
 impl Topology {
     /// Checks the files with the credentials of the DIFs' members.

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 mod address;
 mod check;
+pub(crate) mod config;
 mod lower;
 mod netem;
 mod parse;
@@ -25,7 +26,6 @@ pub(crate) mod token;
 mod tests;
 
 pub use address::Address;
-pub(crate) use lower::UDP_HEADS;
 
 /// A checked topology: all references resolve, and no DIF stands on itself.
 #[derive(Debug, Clone, Serialize)]

@@ -3,7 +3,7 @@
 use carina_node::config::Config;
 
 use super::Topology;
-use crate::config::node_config;
+use crate::topology::config::node_config;
 
 fn what(text: &str) -> String {
     Topology::parse(text).unwrap_err().to_string()

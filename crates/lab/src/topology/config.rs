@@ -6,9 +6,9 @@ use carina_api::control::{Dialect, FaultSpec};
 use carina_ipcp::DifConfig;
 use serde_json::{Map, Value};
 
-use crate::topology::Address;
-use crate::topology::UDP_HEADS;
-use crate::topology::{Dif, Link, LinkEnd, Topology, hv_dif};
+use super::Address;
+use super::lower::UDP_HEADS;
+use super::{Dif, Link, LinkEnd, Topology, hv_dif};
 
 /// The configuration of the node of a system, with its members of `difs`. `auth` maps credentials
 /// to the files' paths in that system.
