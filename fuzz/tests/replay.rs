@@ -4,6 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use carina_random::SplitMix;
+
 /// Mutations of each file of a corpus.
 const MUTATIONS: u64 = 200;
 
@@ -230,37 +232,21 @@ impl std::fmt::Debug for Shown<'_> {
 
 /// The bytes with a few of them changed, removed, doubled or cut off, as the seed says.
 fn mutated(bytes: &[u8], seed: u64) -> Vec<u8> {
-    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut random = SplitMix::new(seed);
     let mut out = bytes.to_vec();
-    for _ in 0..=random.below(4) {
-        let at = random.below(out.len() + 1);
-        match random.below(7) {
-            0 if at < out.len() => out[at] ^= 1 << random.below(8),
-            1 if at < out.len() => out[at] = random.next() as u8,
+    for _ in 0..=random.index(4) {
+        let at = random.index(out.len() + 1);
+        match random.index(7) {
+            0 if at < out.len() => out[at] ^= 1 << random.index(8),
+            1 if at < out.len() => out[at] = random.next_u64() as u8,
             2 if at < out.len() => drop(out.remove(at)),
-            3 => out.insert(at, random.next() as u8),
-            4 => out.insert(at, MARKS[random.below(MARKS.len())]),
+            3 => out.insert(at, random.next_u64() as u8),
+            4 => out.insert(at, MARKS[random.index(MARKS.len())]),
             5 => out.extend_from_within(at..),
             _ => out.truncate(at),
         }
     }
     out
-}
-
-/// xorshift64: enough to vary inputs, and the same everywhere.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, end: usize) -> usize {
-        (self.next() % end.max(1) as u64) as usize
-    }
 }
 
 /// What means something in JSON or TOML.

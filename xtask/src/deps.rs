@@ -140,6 +140,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 /// gives its reason.
 const ALLOWED: &[(&str, &str)] = &[
     ("carina-time", ""),
+    ("carina-random", "rand_xoshiro"),
     ("carina-wire", ""),
     ("carina-api", "carina-wire serde serde_json thiserror"),
     ("carina-sys", "libc rustix"),
@@ -149,11 +150,11 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-wire carina-sys carina-ring rustix thiserror",
     ),
     ("carina-cdap", "prost"),
-    ("carina-efcp", "carina-time carina-wire"),
+    ("carina-efcp", "carina-random carina-time carina-wire"),
     ("carina-routing", "carina-time"),
     (
         "carina-ipcp",
-        "carina-time carina-wire carina-cdap carina-efcp carina-routing prost serde",
+        "carina-random carina-time carina-wire carina-cdap carina-efcp carina-routing prost serde",
     ),
     (
         "carina-policy-example",
@@ -163,10 +164,13 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-protect",
         "carina-time carina-wire carina-ipcp aws-lc-rs crc32fast lz4_flex thiserror",
     ),
-    ("carina-netdev", "carina-sys rustix libc thiserror"),
+    (
+        "carina-netdev",
+        "carina-random carina-sys rustix libc thiserror",
+    ),
     (
         "carina-sim",
-        "carina-time carina-wire carina-ipcp carina-protect serde serde_json",
+        "carina-random carina-time carina-wire carina-ipcp carina-protect serde serde_json",
     ),
     (
         "carina-engine",
@@ -196,7 +200,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-measure",
-        "carina-api carina-sys carina-ring carina-client rustix serde serde_json thiserror \
+        "carina-random carina-api carina-sys carina-ring carina-client rustix serde serde_json thiserror \
          plotters",
     ),
     (

@@ -1,5 +1,7 @@
 //! Sequence numbers: 64 bits inside, fewer on the wire; and a small seeded generator.
 
+use carina_random::SplitMix;
+
 /// Number of values of `bits` bits; the highest value for 64.
 pub(crate) fn space(bits: u8) -> u64 {
     1_u64.checked_shl(u32::from(bits)).unwrap_or(u64::MAX)
@@ -22,32 +24,24 @@ fn mask(bits: u8) -> u64 {
     u64::MAX >> (64 - u32::from(bits))
 }
 
-/// SplitMix64: initial sequence numbers need to differ between runs, not to be secret.
+/// Initial sequence numbers need to differ between runs, not to be secret.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
-    }
-
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.0;
-        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
+        Random(SplitMix::new(seed))
     }
 
     /// An initial sequence number: never 0, and in the first quarter, so that a run has at least
     /// half of the space before the rollover threshold.
     pub(crate) fn initial(&mut self, bits: u8) -> u64 {
-        1 + self.next() % (space(bits) / 4 - 1)
+        1 + self.0.next_u64() % (space(bits) / 4 - 1)
     }
 
     /// The number after a random one that is not 0.
     pub(crate) fn after(&mut self, bits: u8) -> u64 {
-        let random = 1 + self.next() % (space(bits) - 1);
+        let random = 1 + self.0.next_u64() % (space(bits) - 1);
         truncate(random.wrapping_add(1), bits)
     }
 }

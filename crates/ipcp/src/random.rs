@@ -1,23 +1,21 @@
-//! Seeded randomness: the same seed gives the same nonces, addresses and jitter.
+//! What layer management draws: nonces, addresses and jitter. The same seed gives the same.
 
-/// SplitMix64. Not for keys: those come from the toolbox.
+use carina_random::SplitMix;
+
+/// A member's generator. Not for keys: those come from the toolbox.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub(crate) struct Random(SplitMix);
 
 impl Random {
     pub(crate) fn new(seed: u64) -> Random {
-        Random(seed)
+        Random(SplitMix::new(seed))
     }
 
     pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
-    /// A number that is not 0: 0 means "none" in messages.
+    /// A number that is not 0, which stands for "absent" in messages.
     pub(crate) fn nonce(&mut self) -> u64 {
         loop {
             let nonce = self.next();
@@ -27,9 +25,9 @@ impl Random {
         }
     }
 
-    /// Uniform enough in `0..end`; `end` must not be 0.
+    /// Uniform enough in `0..end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
+        self.0.below(end)
     }
 
     /// `time` plus or minus up to an eighth, so that members do not act in step.

@@ -1,41 +1,26 @@
-//! A small seeded generator (SplitMix64, Steele et al. 2014): the same seed gives the same traffic.
+//! What traffic is drawn from: the same seed gives the same traffic.
+
+use carina_random::SplitMix;
 
 /// The generator's state.
 #[derive(Debug, Clone)]
-pub struct Random {
-    state: u64,
-}
+pub struct Random(SplitMix);
 
 impl Random {
     /// A generator that repeats itself for the same seed.
     pub fn new(seed: u64) -> Self {
-        Self { state: seed }
-    }
-
-    /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number in 0.0 (inclusive) to 1.0 (exclusive).
-    pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
+        Self(SplitMix::new(seed))
     }
 
     /// An exponentially distributed number of the given mean.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         // 1 - unit() is never zero, so the logarithm is finite.
-        -mean * (1.0 - self.unit()).ln()
+        -mean * (1.0 - self.0.unit()).ln()
     }
 
     /// A whole number in `low..=high`.
     pub fn between(&mut self, low: u64, high: u64) -> u64 {
-        let span = high - low + 1;
-        low + self.bits() % span
+        low + self.0.below(high - low + 1)
     }
 }
 

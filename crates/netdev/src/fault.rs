@@ -8,6 +8,8 @@
 //!                  \--> twice? ----^                     \--> reordered: no delay --^
 //! ```
 
+use carina_random::SplitMix;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -123,7 +125,7 @@ impl<T: Clone> Fault<T> {
     pub fn new(plan: FaultPlan) -> Fault<T> {
         Fault {
             plan,
-            random: SplitMix(plan.seed),
+            random: SplitMix::new(plan.seed),
             queue: BinaryHeap::new(),
             queued_bytes: 0,
             busy_until: 0,
@@ -136,11 +138,7 @@ impl<T: Clone> Fault<T> {
     pub fn offer(&mut self, now: u64, item: T, bytes: usize) -> bool {
         self.counts.offered += 1;
         // All three are drawn for every item, so that one share does not change the others' luck.
-        let (lost, twice, first) = (
-            self.random.share(),
-            self.random.share(),
-            self.random.share(),
-        );
+        let (lost, twice, first) = (self.random.unit(), self.random.unit(), self.random.unit());
         if lost < self.plan.loss {
             self.counts.lost += 1;
             return false;
@@ -189,7 +187,7 @@ impl<T: Clone> Fault<T> {
         if jitter == 0 {
             return delay;
         }
-        delay - jitter + self.random.next() % (2 * jitter + 1)
+        delay - jitter + self.random.next_u64() % (2 * jitter + 1)
     }
 
     /// The next item that has arrived at `now`.
@@ -253,25 +251,6 @@ impl<T> PartialOrd for Waiting<T> {
 impl<T> Ord for Waiting<T> {
     fn cmp(&self, other: &Self) -> std::cmp::Ordering {
         (self.due, self.order).cmp(&(other.due, other.order))
-    }
-}
-
-/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014).
-#[derive(Debug)]
-struct SplitMix(u64);
-
-impl SplitMix {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// From 0 to below 1.
-    fn share(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
 

@@ -195,7 +195,7 @@ fn flow(label: &str, sdu_bytes_max: u64) -> (Host, Bare, App, carina_api::PortId
 #[test]
 fn an_sdu_has_four_bytes_of_header_in_the_ring_and_nothing_else() {
     let (host, mut bare, mut app, _, channel) = flow("header", 1 << 30);
-    let sdus: Vec<Vec<u8>> = [0, 1, 64, 4000].map(|len| Random(3).bytes(len)).into();
+    let sdus: Vec<Vec<u8>> = [0, 1, 64, 4000].map(|len| Random::new(3).bytes(len)).into();
     for sdu in &sdus {
         app.send(sdu);
     }
@@ -342,7 +342,7 @@ fn a_vm_that_scribbles_over_its_region_does_not_disturb_another_vm() {
     let is_enough = Arc::new(AtomicBool::new(false));
     let enough = Arc::clone(&is_enough);
     let scribbler = std::thread::spawn(move || {
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         for round in 0.. {
             if round >= 60 && enough.load(Ordering::Relaxed) {
                 return;
@@ -354,8 +354,8 @@ fn a_vm_that_scribbles_over_its_region_does_not_disturb_another_vm() {
     });
     let mut n = 0u64;
     while !scribbler.is_finished() {
-        host_app.send(&Random(n).bytes((n % 5000) as usize));
-        assert!(guest_app.recv().unwrap() == Random(n).bytes((n % 5000) as usize));
+        host_app.send(&Random::new(n).bytes((n % 5000) as usize));
+        assert!(guest_app.recv().unwrap() == Random::new(n).bytes((n % 5000) as usize));
         n += 1;
         is_enough.store(n > 100, Ordering::Relaxed);
     }

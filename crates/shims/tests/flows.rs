@@ -13,7 +13,7 @@ use crate::pair::{self, App, PATIENCE, Pair, Random, closed_reason, ring, socket
 const SIZES: [usize; 8] = [0, 1, 64, 4000, 65_536, 1 << 20, 3, (1 << 20) + 12_345];
 
 fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
-    let (mut mine, mut theirs) = (Random(seed), Random(peer_seed));
+    let (mut mine, mut theirs) = (Random::new(seed), Random::new(peer_seed));
     let size = |random: &mut Random, n: usize| match SIZES.get(n) {
         Some(size) => *size,
         None => 1 << (random.next() % 18) as usize | (random.next() % 4096) as usize,
@@ -168,7 +168,7 @@ fn a_reader_that_stops_delays_no_other_channel() {
     let (mut stalled, mut asleep, ..) = pair.flow();
     let stuck = std::thread::spawn(move || {
         for n in 0..3_000u64 {
-            stalled.send(&Random(n).bytes(4000));
+            stalled.send(&Random::new(n).bytes(4000));
         }
         stalled
     });
@@ -190,7 +190,10 @@ fn a_reader_that_stops_delays_no_other_channel() {
     }
     assert!(!stuck.is_finished(), "nobody read the 12 MB");
     for n in 0..3_000u64 {
-        assert!(asleep.recv().unwrap() == Random(n).bytes(4000), "SDU {n}");
+        assert!(
+            asleep.recv().unwrap() == Random::new(n).bytes(4000),
+            "SDU {n}"
+        );
     }
     stuck.join().unwrap();
 }
@@ -238,7 +241,7 @@ fn socket_ends_carry_sdus_to_sockets_and_to_rings() {
     let (host_end, host_app) = socket();
     let (guest_end, guest_app) = socket();
     let (port, guest_port) = pair.connect(host_end, guest_end);
-    let mut random = Random(9);
+    let mut random = Random::new(9);
     for len in [1, 0, 64, 4000, SOCKET_SDU_MAX, 17] {
         let sdu = random.bytes(len);
         socket_send(&host_app, &sdu);
@@ -261,13 +264,13 @@ fn socket_ends_carry_sdus_to_sockets_and_to_rings() {
     pair.connect(host_end, guest_end);
     let sender = std::thread::spawn(move || {
         for n in 0..2_000u64 {
-            socket_send(&host_app, &Random(n).bytes((n * 31 % 9_000) as usize));
+            socket_send(&host_app, &Random::new(n).bytes((n * 31 % 9_000) as usize));
         }
         host_app
     });
     for n in 0..2_000u64 {
         assert!(
-            guest_app.recv().unwrap() == Random(n).bytes((n * 31 % 9_000) as usize),
+            guest_app.recv().unwrap() == Random::new(n).bytes((n * 31 % 9_000) as usize),
             "SDU {n}"
         );
         guest_app.send(&n.to_le_bytes());
@@ -306,13 +309,13 @@ fn a_relay_joins_a_ring_and_a_socket_of_one_system() {
     });
     let sender = std::thread::spawn(move || {
         for n in 0..5_000u64 {
-            ring_app.send(&Random(n).bytes((n % 3_000) as usize));
+            ring_app.send(&Random::new(n).bytes((n % 3_000) as usize));
         }
         ring_app
     });
     for n in 0..5_000u64 {
         assert!(
-            socket_recv(&socket_app) == Random(n).bytes((n % 3_000) as usize),
+            socket_recv(&socket_app) == Random::new(n).bytes((n % 3_000) as usize),
             "SDU {n}"
         );
     }

@@ -5,9 +5,9 @@ use carina_wire::dif::Dialect;
 
 use crate::link::Profile;
 use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
-use crate::random::Random;
 use crate::topology::Shape;
 use crate::world::World;
+use carina_random::Random;
 
 /// A DIF being laid out: who is in it, and between whom there are N-1 flows.
 #[derive(Clone, Debug)]

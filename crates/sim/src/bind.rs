@@ -5,7 +5,7 @@ use carina_protect::{Credentials, Secret, Tools};
 use carina_wire::{Bytes, FlowSpec};
 
 use crate::member::{Birth, Member};
-use crate::random::mix;
+use carina_random::mix;
 
 /// Makes real IPCPs, with the protection and authentication of `carina-protect`. All know the same
 /// password, and keys come from the seed.

@@ -12,10 +12,10 @@ use crate::dialect::Terms;
 use crate::link::Profile;
 use crate::member::Birth;
 use crate::parts::{Attachment, Below, SeatId};
-use crate::random::{Random, mix};
 use crate::stream::Lengths;
 use crate::traffic::{Ending, Reader, State, Wish};
 use crate::world::World;
+use carina_random::{Random, mix};
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,7 @@ use carina_ipcp::{DifConfig, PolicySpec};
 use carina_wire::dif::Dialect;
 
 use crate::link::Profile;
-use crate::random::{Random, mix};
+use carina_random::{Random, mix};
 
 /// What a scenario has to know of a dialect.
 #[derive(Clone, Copy, Debug)]

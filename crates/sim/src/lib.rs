@@ -29,7 +29,6 @@ pub mod link;
 pub mod member;
 pub mod namesakes;
 pub mod parts;
-pub mod random;
 pub mod scale;
 pub mod scenario;
 mod stacking;
@@ -43,8 +42,8 @@ mod wires;
 pub mod world;
 
 pub use bind::birth;
+pub use carina_random::Random;
 pub use link::Profile;
 pub use parts::{Attachment, Below, CableId, SeatId, SystemId, Tallies};
-pub use random::Random;
 pub use view::{Burden, View};
 pub use world::World;

@@ -1,6 +1,6 @@
 //! One direction of a link between two systems: what becomes of a PDU that is put in.
 
-use crate::random::Random;
+use carina_random::Random;
 
 /// How a link treats PDUs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,9 +16,9 @@ use carina_wire::dif::Dialect;
 use crate::link::Profile;
 use crate::member::Birth;
 use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
-use crate::random::{Random, mix};
 use crate::topology::Shape;
 use crate::world::World;
+use carina_random::{Random, mix};
 
 /// When the second of the two joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use carina_wire::dif::Address;
 
 use crate::link::{Pipe, Profile};
 use crate::member::Member;
-use crate::random::Random;
+use carina_random::Random;
 
 /// A system: a machine with IPCPs and applications that lives and dies as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

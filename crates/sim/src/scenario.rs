@@ -20,10 +20,10 @@ use carina_wire::dif::Dialect;
 use crate::dialect::Terms;
 use crate::link::Profile;
 use crate::member::Birth;
-use crate::random::{Random, mix};
 use crate::topology::Shape;
 use crate::trace::Sink;
 use crate::world::World;
+use carina_random::{Random, mix};
 use drawing::{draw_config, draw_members, draw_profile};
 use life::Run;
 

@@ -5,7 +5,7 @@
 
 use carina_wire::{Bytes, Payload};
 
-use crate::random::mix;
+use carina_random::mix;
 
 /// How long the SDUs of a stream are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

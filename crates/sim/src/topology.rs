@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::random::Random;
+use carina_random::Random;
 
 /// How a random graph is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

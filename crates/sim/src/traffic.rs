@@ -6,9 +6,9 @@ use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
 
 use crate::parts::{Happening, Holder, SeatId, SystemId};
-use crate::random::mix;
 use crate::stream::{Lengths, Promise, Stream};
 use crate::world::World;
+use carina_random::mix;
 
 /// A flow that a pair of applications wants to have.
 #[derive(Clone, Debug)]

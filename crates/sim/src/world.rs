@@ -12,9 +12,9 @@ use crate::member::Birth;
 use crate::parts::{
     Attachment, Cable, CableId, Happening, Life, Link, Seat, SeatId, System, SystemId, Tallies,
 };
-use crate::random::{Random, mix};
 use crate::trace::Trace;
 use crate::traffic::Session;
+use carina_random::{Random, mix};
 
 /// Everything.
 pub struct World {

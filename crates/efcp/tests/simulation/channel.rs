@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use carina_efcp::{ConnEvent, Connection, ConnectionConfig, Delivered, Transmit};
+use carina_random::SplitMix;
 use carina_wire::dif::{Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 use carina_wire::{Bytes, Payload};
 
@@ -10,21 +11,21 @@ pub const US: u64 = 1_000;
 pub const MS: u64 = 1_000_000;
 pub const S: u64 = 1_000_000_000;
 
-/// SplitMix64.
+/// The choices of a channel.
 #[derive(Clone)]
-pub struct Random(pub u64);
+pub struct Random(SplitMix);
 
 impl Random {
+    pub fn new(seed: u64) -> Random {
+        Random(SplitMix::new(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut value = self.0;
-        value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        value ^ (value >> 31)
+        self.0.next_u64()
     }
 
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
+        self.0.below(end)
     }
 
     pub fn percent(&mut self, percent: u64) -> bool {
@@ -128,7 +129,7 @@ impl World {
             ends: [end(1), end(2)],
             weather,
             rare: Rare::default(),
-            random: Random(seed),
+            random: Random::new(seed),
             wire: BTreeMap::new(),
             count: 0,
             trace: 0,

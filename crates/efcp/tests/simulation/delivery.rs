@@ -47,7 +47,7 @@ fn weather(random: &mut Random) -> Weather {
 
 /// Writes in both directions through bad weather, then through good; checks what came.
 fn scenario(seed: u64) -> World {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let features = random.next() % 256;
     let weather = weather(&mut random);
     let mut world = World::new(seed, weather, || config(features));

@@ -78,7 +78,7 @@ fn world(seed: u64, profile: EfcpProfile, features: u64, weather: Weather) -> Wo
 /// Writes in both directions through bad weather, then through good, with pauses that let either
 /// side forget; checks what came.
 fn scenario(seed: u64, profile: EfcpProfile) -> World {
-    let mut random = Random(seed);
+    let mut random = Random::new(seed);
     let features = random.next() % 64;
     let weather = weather(&mut random);
     let context = format!("seed {seed}, {:?}, {weather:?}", config(profile, features));
@@ -395,7 +395,7 @@ fn what_is_acknowledged_late_is_not_sent_again() {
             ..Weather::default()
         };
         let mut world = world(seed, ZERO, RELIABLE, weather);
-        let mut random = Random(seed);
+        let mut random = Random::new(seed);
         let config = config(ZERO, RELIABLE);
         let a_ns = config.a_ns + random.below(15) * MS;
         let late = ConnectionConfig { a_ns, ..config };

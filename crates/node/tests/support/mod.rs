@@ -16,6 +16,7 @@ use carina_api::ipc::{self, Flow, FlowNotice, FlowRequest, Mode, Reply, Request}
 use carina_api::paths::RunDir;
 use carina_api::{AppName, DifName, ErrorBody, FlowSpec};
 use carina_node::{Config, Node, NodeHandle};
+use carina_random::SplitMix;
 use carina_ring::WakeMode;
 use carina_ring::channel::{Endpoint, Side};
 use carina_sys::{connect_seqpacket, recv_with_fds, send_with_fds};
@@ -463,12 +464,7 @@ pub fn local_flow(house: &House, modes: [Mode; 2]) -> (Conn, Taken, Taken) {
 
 /// Bytes without a pattern that a mistake could hide in; others for each seed.
 pub fn content(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut state = 0x9e37_79b9_7f4a_7c15 ^ seed;
-    let mut next = || {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
-        (state >> 33) as u8
-    };
-    (0..bytes).map(|_| next()).collect()
+    let mut content = vec![0; bytes];
+    SplitMix::new(seed).fill(&mut content);
+    content
 }

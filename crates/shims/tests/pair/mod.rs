@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 use carina_dataplane::{Command, DataPlane, Event, FlowEnd};
 use carina_engine::counters::Table;
+use carina_random::SplitMix;
 use carina_ring::channel::{ChannelMemory, Endpoint, Side as End};
 use carina_ring::{State, WakeMode};
 use carina_shims::HvBuilder;
@@ -307,24 +308,21 @@ impl App {
     }
 }
 
-/// Reproducible random numbers (splitmix64).
-pub struct Random(pub u64);
+/// What is sent: the same bytes for the same seed.
+pub struct Random(SplitMix);
 
 impl Random {
+    pub fn new(seed: u64) -> Self {
+        Self(SplitMix::new(seed))
+    }
+
     pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next_u64()
     }
 
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
-        for chunk in bytes.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
-            chunk.copy_from_slice(&word[..chunk.len()]);
-        }
+        self.0.fill(&mut bytes);
         bytes
     }
 }

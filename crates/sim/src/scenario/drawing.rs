@@ -5,7 +5,7 @@ use carina_wire::FlowSpec;
 
 use super::{Fault, SECOND, Scenario};
 use crate::link::Profile;
-use crate::random::Random;
+use carina_random::Random;
 
 impl Scenario {
     pub(super) fn draw_faults(&mut self, random: &mut Random) {

@@ -9,10 +9,10 @@ use crate::dialect::Terms;
 use crate::link::Profile;
 use crate::member::Birth;
 use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
-use crate::random::{Random, mix};
 use crate::stream::Lengths;
 use crate::traffic::{Ending, Reader, Wish};
 use crate::world::World;
+use carina_random::{Random, mix};
 
 /// A scenario under way.
 pub(super) struct Run<'a> {

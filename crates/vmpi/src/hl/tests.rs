@@ -2,29 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use carina_random::SplitMix;
 use carina_wire::FlowSpec;
 use carina_wire::vmpi::{CONTROL_BYTES_MAX, Channel, DataHeader, Outcome};
 
 use super::*;
 
 mod violations;
-
-/// A small reproducible generator: splitmix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, n: usize) -> usize {
-        (self.next() % n as u64) as usize
-    }
-}
 
 /// One flow as its application sees it.
 #[derive(Default)]
@@ -203,7 +187,7 @@ impl Node {
 struct Pair {
     host: Node,
     guest: Node,
-    random: Random,
+    random: SplitMix,
     now_ns: u64,
 }
 
@@ -212,7 +196,7 @@ impl Pair {
         let mut pair = Pair {
             host: Node::new(Side::Host, "host"),
             guest: Node::new(Side::Guest, "guest"),
-            random: Random(seed),
+            random: SplitMix::new(seed),
             now_ns: 1,
         };
         for node in [&mut pair.host, &mut pair.guest] {
@@ -241,12 +225,12 @@ impl Pair {
     fn drive(&mut self, steps: usize) {
         for _ in 0..steps {
             self.now_ns += 1000;
-            let pick = self.random.below(64);
-            let (a, b) = match self.random.below(2) {
+            let pick = self.random.index(64);
+            let (a, b) = match self.random.index(2) {
                 0 => (&mut self.host, &mut self.guest),
                 _ => (&mut self.guest, &mut self.host),
             };
-            match self.random.below(3) {
+            match self.random.index(3) {
                 0 => a.write(&mut b.ring, pick),
                 1 => a.read(),
                 _ => {
@@ -263,12 +247,12 @@ impl Pair {
     fn sdus(&mut self, count: usize) -> Vec<Vec<u8>> {
         (0..count)
             .map(|_| {
-                let len = match self.random.below(4) {
+                let len = match self.random.index(4) {
                     0 => 0,
-                    1 => self.random.below(100),
-                    _ => self.random.below(9000),
+                    1 => self.random.index(100),
+                    _ => self.random.index(9000),
                 };
-                (0..len).map(|_| self.random.next() as u8).collect()
+                (0..len).map(|_| self.random.next_u64() as u8).collect()
             })
             .collect()
     }
@@ -355,10 +339,10 @@ fn channels_are_reused_without_a_trace_of_the_old_flow() {
             for node in [&mut pair.host, &mut pair.guest] {
                 node.flow(channel).to_send = vec![vec![round; 3000]; 5].into();
             }
-            let steps = pair.random.below(300);
+            let steps = pair.random.index(300);
             pair.drive(steps);
             // Either or both end the flow while data, credits and answers are under way.
-            let who = pair.random.below(3);
+            let who = pair.random.index(3);
             for node in [&mut pair.host, &mut pair.guest]
                 .into_iter()
                 .skip(who % 2)
@@ -387,7 +371,7 @@ fn giving_up_a_request_crosses_any_answer_safely() {
         let mut pair = Pair::up(seed);
         for destination in ["server", "nobody"] {
             let channel = pair.guest.allocate(destination);
-            let steps = pair.random.below(12);
+            let steps = pair.random.index(12);
             pair.drive(steps);
             pair.guest.endpoint.deallocate(channel, "changed my mind");
             pair.drive(300);

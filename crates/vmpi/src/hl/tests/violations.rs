@@ -217,8 +217,8 @@ fn random_bytes_on_any_channel_never_panic() {
         pair.drive(100);
         for _ in 0..200 {
             let mut bytes = Vec::new();
-            let n = pair.random.below(40);
-            bytes.extend((0..n).map(|_| pair.random.next() as u8));
+            let n = pair.random.index(40);
+            bytes.extend((0..n).map(|_| pair.random.next_u64() as u8));
             if let Some(kind) = bytes.first_mut() {
                 *kind %= 9;
             }
@@ -227,8 +227,8 @@ fn random_bytes_on_any_channel_never_panic() {
                 more: false,
             }
             .encode();
-            header[pair.random.below(4)] ^= (pair.random.next() & 3) as u8;
-            let record = pair.random.below(900);
+            header[pair.random.index(4)] ^= (pair.random.next_u64() & 3) as u8;
+            let record = pair.random.index(900);
             let _ = pair.host.endpoint.on_rx(header, record);
             let _ = pair.host.endpoint.handle_control(&bytes);
             let _ = pair.host.endpoint.poll_control(&mut Vec::new());
