@@ -136,8 +136,9 @@ pub struct FlowRequest {
 
 /// The body of [`Reply::Flow`].
 ///
-/// Descriptors in ring mode: control socket, memory, own data bell, own space bell, peer's data
-/// bell, peer's space bell ([`RING_FDS`]). In socket mode: the data socket ([`SOCKET_FDS`]).
+/// Descriptors in ring mode: control socket, memory, own data doorbell, own space doorbell, peer's
+/// data doorbell, peer's space doorbell ([`RING_FDS`]). In socket mode: the data socket
+/// ([`SOCKET_FDS`]).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Flow {
     /// The [`FlowRequest`] this answers; `None` after an allocation.

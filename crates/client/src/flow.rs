@@ -34,7 +34,7 @@ pub struct FlowStats {
     /// SDUs received that were larger than the buffer given for them.
     pub sdus_too_large: u64,
     /// Times this end rang a doorbell of the other, each one system call.
-    pub bells_rung: u64,
+    pub doorbells_rung: u64,
     /// Times this end slept because it had nothing to do.
     pub sleeps: u64,
 }
@@ -184,7 +184,7 @@ impl Flow {
         FlowStats {
             sdus_sent: sent.sdus_sent,
             bytes_sent: sent.bytes_sent,
-            bells_rung: sent.bells_rung + received.bells_rung,
+            doorbells_rung: sent.doorbells_rung + received.doorbells_rung,
             sleeps: sent.sleeps + received.sleeps,
             ..received
         }

@@ -145,8 +145,14 @@ pub(crate) fn ring_flow(answer: Answer) -> Result<Flow, Error> {
     let link = Arc::new(Link::new(socket, info_of(flow)));
     let opposite = Arc::clone(end.rx.map());
     let peer = Arc::clone(&link);
-    let sender = FlowSender::new(end.tx, opposite, end.my_tx_bell, end.peer_rx_bell, peer);
-    let receiver = FlowReceiver::new(end.rx, end.my_rx_bell, end.peer_tx_bell, link);
+    let sender = FlowSender::new(
+        end.tx,
+        opposite,
+        end.my_tx_doorbell,
+        end.peer_rx_doorbell,
+        peer,
+    );
+    let receiver = FlowReceiver::new(end.rx, end.my_rx_doorbell, end.peer_tx_doorbell, link);
     Ok(Flow::new(sender, receiver))
 }
 

@@ -58,7 +58,7 @@ pub(crate) struct Link {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Woken {
     /// The doorbell, and perhaps the flow's end as well.
-    Bell,
+    Doorbell,
     /// The flow has ended.
     End,
     /// Neither: the time is over or a signal came.
@@ -116,14 +116,14 @@ impl Link {
         }
     }
 
-    /// Sleeps until `bell` or the end of the flow, for at most `limit` (`None`: for ever).
+    /// Sleeps until `doorbell` or the end of the flow, for at most `limit` (`None`: for ever).
     pub(crate) fn sleep(
         &self,
-        bell: BorrowedFd<'_>,
+        doorbell: BorrowedFd<'_>,
         limit: Option<Duration>,
     ) -> Result<Woken, Error> {
         let mut fds = [
-            PollFd::from_borrowed_fd(bell, PollFlags::IN),
+            PollFd::from_borrowed_fd(doorbell, PollFlags::IN),
             PollFd::new(&self.socket, PollFlags::IN),
         ];
         let limit = limit.map(timespec);
@@ -135,7 +135,11 @@ impl Link {
         if !fds[1].revents().is_empty() && self.look() && !rang {
             return Ok(Woken::End);
         }
-        Ok(if rang { Woken::Bell } else { Woken::Neither })
+        Ok(if rang {
+            Woken::Doorbell
+        } else {
+            Woken::Neither
+        })
     }
 }
 

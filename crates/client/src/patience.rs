@@ -7,12 +7,12 @@
 
 use std::time::Instant;
 
-use carina_ring::waiting::Spin;
+use carina_ring::waiting::AdaptiveSpin;
 
 /// An adaptive spin that long sleeps shorten and short sleeps lengthen.
 #[derive(Clone, Debug)]
 pub(crate) struct Patience {
-    spin: Spin,
+    spin: AdaptiveSpin,
     /// What had been received when the last wait began.
     received: u64,
 }
@@ -20,7 +20,7 @@ pub(crate) struct Patience {
 impl Patience {
     pub(crate) fn new() -> Patience {
         Patience {
-            spin: Spin::with_max_ns(SPIN_NS_MAX),
+            spin: AdaptiveSpin::with_max_ns(SPIN_NS_MAX),
             received: 0,
         }
     }

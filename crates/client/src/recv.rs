@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use carina_ring::{Consumer, PieceRef, State};
-use carina_sys::{Bell, Epoll, Interest};
+use carina_sys::{Doorbell, Epoll, Interest};
 
 use crate::batch::SduBatch;
 use crate::error::Error;
@@ -22,8 +22,8 @@ use crate::sleeper::Sleeper;
 #[derive(Debug)]
 pub struct FlowReceiver {
     ring: Consumer,
-    data_bell: Bell,
-    peer_bell: Bell,
+    data_doorbell: Doorbell,
+    peer_doorbell: Doorbell,
     link: Arc<Link>,
     /// An SDU of which some pieces were received by calls that do not wait.
     begun: Option<Begun>,
@@ -60,13 +60,13 @@ enum Taken {
 impl FlowReceiver {
     pub(crate) fn new(
         ring: Consumer,
-        data_bell: Bell,
-        peer_bell: Bell,
+        data_doorbell: Doorbell,
+        peer_doorbell: Doorbell,
         link: Arc<Link>,
     ) -> FlowReceiver {
         FlowReceiver {
-            data_bell,
-            peer_bell,
+            data_doorbell,
+            peer_doorbell,
             link,
             begun: None,
             owed_max: ring.capacity() as u64 / 8,
@@ -252,7 +252,7 @@ impl FlowReceiver {
         if self.ring.pending_bytes() > 0 {
             return Ok(false);
         }
-        self.data_bell.drain();
+        self.data_doorbell.drain();
         self.armed = self.ring.arm();
         if self.armed {
             self.look_now()?;
@@ -283,7 +283,7 @@ impl FlowReceiver {
 
     fn make_pollable(&self) -> std::io::Result<Epoll> {
         let epoll = Epoll::new()?;
-        epoll.add(self.data_bell.as_fd(), 0, Interest::Read)?;
+        epoll.add(self.data_doorbell.as_fd(), 0, Interest::Read)?;
         epoll.add(self.link.as_fd(), 1, Interest::Read)?;
         Ok(epoll)
     }
@@ -437,8 +437,8 @@ impl FlowReceiver {
     /// Gives the space of all received pieces back and wakes the sender if it waits for it.
     fn release(&mut self) {
         if self.ring.release() {
-            self.stats.bells_rung += 1;
-            self.peer_bell.signal();
+            self.stats.doorbells_rung += 1;
+            self.peer_doorbell.signal();
         }
     }
 
@@ -487,8 +487,8 @@ impl FlowReceiver {
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         self.stats.sleeps += 1;
-        let (sleeper, bell, link) = (&mut self.sleeper, &self.data_bell, &self.link);
-        let woken = self.patience.sleep(|| sleeper.sleep(bell, link, left));
+        let (sleeper, doorbell, link) = (&mut self.sleeper, &self.data_doorbell, &self.link);
+        let woken = self.patience.sleep(|| sleeper.sleep(doorbell, link, left));
         self.ring.disarm();
         woken?;
         if self.ring.pending_bytes() > 0 {

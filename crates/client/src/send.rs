@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use carina_ring::{Producer, RECORD_HEADER_BYTES, Refused, RingMap, State, record_cost};
-use carina_sys::Bell;
+use carina_sys::Doorbell;
 
 use crate::error::Error;
 use crate::flow::FlowStats;
@@ -18,8 +18,8 @@ pub struct FlowSender {
     ring: Producer,
     /// The ring of the other direction: the peer's mark that it has ended is in there.
     opposite: Arc<RingMap>,
-    space_bell: Bell,
-    peer_bell: Bell,
+    space_doorbell: Doorbell,
+    peer_doorbell: Doorbell,
     link: Arc<Link>,
     piece_max: usize,
     /// An SDU that `try_send` has begun: its length and how much of it is in the ring.
@@ -41,16 +41,16 @@ impl FlowSender {
     pub(crate) fn new(
         ring: Producer,
         opposite: Arc<RingMap>,
-        space_bell: Bell,
-        peer_bell: Bell,
+        space_doorbell: Doorbell,
+        peer_doorbell: Doorbell,
         link: Arc<Link>,
     ) -> FlowSender {
         FlowSender {
             piece_max: piece_max(ring.capacity()),
             ring,
             opposite,
-            space_bell,
-            peer_bell,
+            space_doorbell,
+            peer_doorbell,
             link,
             begun: None,
             until_look: LOOK_EVERY,
@@ -199,7 +199,7 @@ impl FlowSender {
     /// As for [`Self::send`] when the flow has ended.
     pub fn arm(&mut self, length: usize) -> Result<bool, Error> {
         self.look_now()?;
-        self.space_bell.drain();
+        self.space_doorbell.drain();
         let cost = record_cost(length.min(self.piece_max));
         Ok(self.ring.arm_space(cost))
     }
@@ -208,7 +208,7 @@ impl FlowSender {
     /// flow shows at [`crate::FlowReceiver::poll_fd`].
     #[must_use]
     pub fn space_fd(&self) -> BorrowedFd<'_> {
-        self.space_bell.as_fd()
+        self.space_doorbell.as_fd()
     }
 
     /// What this half has counted.
@@ -238,8 +238,8 @@ impl FlowSender {
     #[inline]
     fn publish(&mut self) {
         if self.ring.publish() {
-            self.stats.bells_rung += 1;
-            self.peer_bell.signal();
+            self.stats.doorbells_rung += 1;
+            self.peer_doorbell.signal();
         }
     }
 
@@ -323,11 +323,11 @@ impl FlowSender {
         }
         self.stats.sleeps += 1;
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let (link, bell) = (&self.link, self.space_bell.as_fd());
-        let woken = self.patience.sleep(|| link.sleep(bell, left));
+        let (link, doorbell) = (&self.link, self.space_doorbell.as_fd());
+        let woken = self.patience.sleep(|| link.sleep(doorbell, left));
         self.ring.disarm();
-        if woken? == Woken::Bell {
-            self.space_bell.drain();
+        if woken? == Woken::Doorbell {
+            self.space_doorbell.drain();
         }
         self.look_now()
     }
@@ -342,7 +342,7 @@ impl Drop for FlowSender {
             State::Closed
         };
         if self.ring.close(state) {
-            self.peer_bell.signal();
+            self.peer_doorbell.signal();
         }
     }
 }

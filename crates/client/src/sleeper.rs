@@ -1,13 +1,13 @@
 //! Sleeping until a doorbell rings, without silencing it each time.
 //!
-//! Silencing a bell is a system call between being woken and receiving. An edge-triggered epoll set
-//! tells of every ring whether or not the bell still rings from before, so it is silenced only now
-//! and then, long before it could be full.
+//! Silencing a doorbell is a system call between being woken and receiving. An edge-triggered epoll
+//! set tells of every ring whether or not the doorbell still rings from before, so it is silenced
+//! only now and then, long before it could be full.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use carina_sys::{Bell, Epoll, Interest, Ready, bells_ring_again};
+use carina_sys::{Doorbell, Epoll, Interest, Ready, doorbells_ring_again};
 
 use crate::error::Error;
 use crate::link::{Link, Woken};
@@ -15,33 +15,33 @@ use crate::link::{Link, Woken};
 /// How the receiving half of a flow sleeps.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
-    /// The bell and the flow's control socket; made by the first sleep.
+    /// The doorbell and the flow's control socket; made by the first sleep.
     set: Option<Epoll>,
     ready: Vec<Ready>,
-    /// Sleeps since the bell was silenced; each asks for one ring at most.
+    /// Sleeps since the doorbell was silenced; each asks for one ring at most.
     sleeps: u32,
 }
 
 impl Sleeper {
-    /// Sleeps until `bell` rings or the flow ends, for at most `limit` (`None`: for ever). May wake
-    /// once more for a ring of long ago.
+    /// Sleeps until `doorbell` rings or the flow ends, for at most `limit` (`None`: for ever). May
+    /// wake once more for a ring of long ago.
     ///
     /// # Errors
     ///
     /// The kernel's refusal to wait.
     pub(crate) fn sleep(
         &mut self,
-        bell: &Bell,
+        doorbell: &Doorbell,
         link: &Link,
         limit: Option<Duration>,
     ) -> Result<(), Error> {
-        if self.set.is_none() && bells_ring_again() {
+        if self.set.is_none() && doorbells_ring_again() {
             // Without a descriptor to spare it goes the other way.
-            self.set = watch(bell, link).ok();
+            self.set = watch(doorbell, link).ok();
         }
         let Some(set) = &self.set else {
-            if link.sleep(bell.as_fd(), limit)? == Woken::Bell {
-                bell.drain();
+            if link.sleep(doorbell.as_fd(), limit)? == Woken::Doorbell {
+                doorbell.drain();
             }
             return Ok(());
         };
@@ -53,7 +53,7 @@ impl Sleeper {
             self.sleeps = 0;
             // After the wait: whoever sleeps has armed before, and a ring that came since then and
             // was silenced would wake nobody. The caller looks at its ring next.
-            bell.drain();
+            doorbell.drain();
         }
         if self.ready.iter().any(|ready| ready.token == CONTROL) {
             link.look();
@@ -62,14 +62,14 @@ impl Sleeper {
     }
 }
 
-fn watch(bell: &Bell, link: &Link) -> std::io::Result<Epoll> {
+fn watch(doorbell: &Doorbell, link: &Link) -> std::io::Result<Epoll> {
     let set = Epoll::new()?;
-    set.add(bell.as_fd(), BELL, Interest::ReadEdge)?;
+    set.add(doorbell.as_fd(), DOORBELL, Interest::ReadEdge)?;
     set.add(link.as_fd(), CONTROL, Interest::Read)?;
     Ok(set)
 }
 
-const BELL: u64 = 0;
+const DOORBELL: u64 = 0;
 const CONTROL: u64 = 1;
-/// A bell takes 65,536 rings before it is full. Tests silence it often.
+/// A doorbell takes 65,536 rings before it is full. Tests silence it often.
 const SLEEPS_MAX: u32 = if cfg!(test) { 3 } else { 4096 };

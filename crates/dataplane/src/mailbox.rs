@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use carina_sys::EventFd;
 
-/// A queue with a bell: many writers, one reader. Not for SDUs; what passes here is rare.
+/// A queue with a doorbell: many writers, one reader. Not for SDUs; what passes here is rare.
 pub struct Mailbox<T> {
     shared: Arc<Shared<T>>,
 }
 
 struct Shared<T> {
     queue: Mutex<VecDeque<T>>,
-    bell: EventFd,
+    doorbell: EventFd,
 }
 
 impl<T> Clone for Mailbox<T> {
@@ -33,7 +33,7 @@ impl<T> Mailbox<T> {
     pub fn new() -> io::Result<Mailbox<T>> {
         let shared = Shared {
             queue: Mutex::new(VecDeque::new()),
-            bell: EventFd::new()?,
+            doorbell: EventFd::new()?,
         };
         Ok(Mailbox {
             shared: Arc::new(shared),
@@ -50,13 +50,13 @@ impl<T> Mailbox<T> {
             .unwrap_or_else(PoisonError::into_inner);
         queue.push_back(item);
         if queue.len() == 1 {
-            self.shared.bell.signal();
+            self.shared.doorbell.signal();
         }
     }
 
     /// Rings without an item.
     pub fn ring(&self) {
-        self.shared.bell.signal();
+        self.shared.doorbell.signal();
     }
 
     /// Number of items waiting.
@@ -84,7 +84,7 @@ impl<T> Mailbox<T> {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         if queue.is_empty() {
-            self.shared.bell.drain();
+            self.shared.doorbell.drain();
         }
         queue.pop_front()
     }
@@ -93,7 +93,7 @@ impl<T> Mailbox<T> {
 impl<T> AsFd for Mailbox<T> {
     /// Readable while there may be items: read until [`Mailbox::take`] returns `None`.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.shared.bell.as_fd()
+        self.shared.doorbell.as_fd()
     }
 }
 
@@ -102,9 +102,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_bell_is_silent_only_after_the_box_was_seen_empty() {
+    fn the_doorbell_is_silent_only_after_the_box_was_seen_empty() {
         let mail = Mailbox::new().unwrap();
-        let ringing = |mail: &Mailbox<u32>| mail.shared.bell.wait(Some(0)).unwrap();
+        let ringing = |mail: &Mailbox<u32>| mail.shared.doorbell.wait(Some(0)).unwrap();
         mail.put(1);
         mail.put(2);
         assert!(ringing(&mail));

@@ -235,8 +235,8 @@ impl App for RingFlow {
         moved
     }
 
-    fn settle(&mut self, _now: u64, links: &mut Links) {
-        if links.holds_bells() {
+    fn release_burst(&mut self, _now: u64, links: &mut Links) {
+        if links.defers_doorbells() {
             return;
         }
         if self.has_written {
@@ -250,7 +250,7 @@ impl App for RingFlow {
                 None => self.end.rx.release(),
             };
             if is_waiting {
-                self.end.peer_tx_bell.signal();
+                self.end.peer_tx_doorbell.signal();
             }
         }
     }
@@ -259,12 +259,12 @@ impl App for RingFlow {
         if self.flow.is_done {
             return true;
         }
-        // Bells were held in this breath.
+        // Doorbells were held in this breath.
         if self.has_written || self.has_read {
             return false;
         }
         self.is_armed = true;
-        // A record that waits for the link needs no bell: the link wakes this app.
+        // A record that waits for the link needs no doorbell: the link wakes this app.
         let is_close_requested = self.cut.is_none() && self.flow.close_request.borrow().is_some();
         if is_close_requested || (self.partial.is_none() && !self.end.rx.arm()) {
             return false;
@@ -288,9 +288,10 @@ impl App for RingFlow {
         }
         self.end.rx.disarm();
         self.end.tx.disarm();
-        // A bell that was never silenced would be full some day, and a full bell wakes nobody.
-        self.end.my_rx_bell.drain();
-        self.end.my_tx_bell.drain();
+        // A doorbell that was never silenced would be full some day, and a full doorbell wakes
+        // nobody.
+        self.end.my_rx_doorbell.drain();
+        self.end.my_tx_doorbell.drain();
     }
 
     fn next_deadline(&self) -> Option<u64> {
@@ -299,8 +300,8 @@ impl App for RingFlow {
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
         vec![
-            (self.end.my_rx_bell.as_fd(), Interest::ReadEdge),
-            (self.end.my_tx_bell.as_fd(), Interest::ReadEdge),
+            (self.end.my_rx_doorbell.as_fd(), Interest::ReadEdge),
+            (self.end.my_tx_doorbell.as_fd(), Interest::ReadEdge),
         ]
     }
 }

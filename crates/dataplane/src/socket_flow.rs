@@ -275,7 +275,7 @@ impl App for SocketFlow {
         moved
     }
 
-    fn settle(&mut self, _now: u64, _links: &mut Links) {}
+    fn release_burst(&mut self, _now: u64, _links: &mut Links) {}
 
     fn arm(&mut self, _now: u64, links: &mut Links) -> bool {
         if self.flow.is_done {

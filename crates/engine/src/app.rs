@@ -6,12 +6,12 @@ use carina_sys::Interest;
 
 use crate::link::Links;
 
-/// A part of the data plane: a device, the end of a flow, later a filter or an IPC process.
+/// A part of the data plane: a device, the end of a flow, a filter, an IPC process.
 ///
 /// In one breath the engine calls, for every app that is awake, `prepare`, then `pull`; then `push`
-/// for every app with packets on its input links; then `settle`. An app that has done nothing for
-/// a while is asked to `arm` and is not visited again until one of its doorbells rings, its
-/// deadline passes, or a link of it changes.
+/// for every app with packets on its input links; then `release_burst`. An app that has done
+/// nothing for a while is asked to `arm` and is not visited again until one of its doorbells rings,
+/// its deadline passes, or a link of it changes.
 pub trait App {
     /// The name that the counters and the log use.
     fn name(&self) -> &str;
@@ -26,8 +26,8 @@ pub trait App {
     /// Sinks take what is on their input links. True when anything was moved.
     fn push(&mut self, now: u64, links: &mut Links) -> bool;
 
-    /// Publishes what was written in this breath, releases what was read, rings bells.
-    fn settle(&mut self, now: u64, links: &mut Links);
+    /// Ends the breath: publishes what was written, releases what was read, rings doorbells.
+    fn release_burst(&mut self, now: u64, links: &mut Links);
 
     /// Asks the peers to ring from here on. True when the app may sleep; false when there is
     /// something to do, which the next breath will find.
@@ -37,7 +37,7 @@ pub trait App {
     /// when nothing is armed.
     fn disarm(&mut self);
 
-    /// When the app must be visited even if no bell rings, in ns of the monotonic clock. May
+    /// When the app must be visited even if no doorbell rings, in ns of the monotonic clock. May
     /// change after any call above.
     fn next_deadline(&self) -> Option<u64> {
         None

@@ -8,10 +8,11 @@ use carina_sys::{Epoll, Interest, Ready, cpus_allowed, monotonic_ns};
 
 use crate::app::{App, BURST, BURST_BYTES};
 use crate::counters::{Row, Value};
-use crate::linger::{Budget, Linger};
+use crate::credit::Credit;
+use crate::idle::{AdaptiveSpin, IdlePolicy};
+use crate::ids::{AppId, LinkId};
 use crate::link::Links;
 use crate::pool::Pool;
-use crate::terms::{AppId, Credit, LinkId};
 
 /// A graph of apps and links on one thread.
 ///
@@ -28,7 +29,7 @@ pub struct Engine {
     awake: Vec<AppId>,
     /// Deadlines of the apps that sleep.
     deadlines: BTreeSet<(u64, AppId)>,
-    linger: Linger,
+    idle: IdlePolicy,
     breaths: u64,
     idle_turns: u32,
     removed: Vec<AppId>,
@@ -44,11 +45,11 @@ struct Slot {
     /// When the breath in which something last moved was over, in ns.
     moved_at: u64,
     /// How long it stays awake after that.
-    budget: Budget,
+    budget: AdaptiveSpin,
     /// The entry in `deadlines`, while asleep.
     deadline: Option<u64>,
-    /// The breath in which the app was settled last.
-    settled: u64,
+    /// The breath in which the app released its burst last.
+    released: u64,
 }
 
 impl Engine {
@@ -68,7 +69,7 @@ impl Engine {
             ready: Vec::with_capacity(64),
             awake: Vec::new(),
             deadlines: BTreeSet::new(),
-            linger: Linger::new(cpus_allowed()),
+            idle: IdlePolicy::new(cpus_allowed()),
             breaths: 0,
             idle_turns: 0,
             removed: Vec::new(),
@@ -93,9 +94,9 @@ impl Engine {
                 awake: false,
                 has_moved: false,
                 moved_at: 0,
-                budget: Budget::default(),
+                budget: AdaptiveSpin::default(),
                 deadline: None,
-                settled: 0,
+                released: 0,
             });
             (self.slots.len() - 1) as u32
         });
@@ -123,7 +124,7 @@ impl Engine {
         }
         let slot = &mut self.slots[id.index as usize];
         slot.app = Some(app);
-        slot.budget = Budget::default();
+        slot.budget = AdaptiveSpin::default();
         self.links.wake(id);
         Ok(())
     }
@@ -209,9 +210,10 @@ impl Engine {
         moved |= self.push_all(now);
         let (packets, bytes) = self.links.take_pushed();
         let is_full = packets >= BURST || bytes >= BURST_BYTES;
-        self.links.hold_bells(self.linger.holds_bells(is_full));
+        self.links
+            .defer_doorbells(self.idle.defers_doorbells(is_full));
         for at in 0..count {
-            self.settle(self.awake[at], now);
+            self.release_burst(self.awake[at], now);
         }
         self.remove_finished();
         self.put_idle_to_sleep(now);
@@ -245,10 +247,10 @@ impl Engine {
         }
         self.copy_left_over();
         if !touched.is_empty() {
-            self.linger.gave_to_sleepers();
+            self.idle.woke_sleepers();
         }
         for id in touched {
-            self.settle(id, now);
+            self.release_burst(id, now);
         }
         moved
     }
@@ -266,14 +268,14 @@ impl Engine {
         }
     }
 
-    fn settle(&mut self, id: AppId, now: u64) {
+    fn release_burst(&mut self, id: AppId, now: u64) {
         let slot = &mut self.slots[id.index as usize];
-        if slot.generation != id.generation || slot.settled == self.breaths {
+        if slot.generation != id.generation || slot.released == self.breaths {
             return;
         }
-        slot.settled = self.breaths;
+        slot.released = self.breaths;
         if let Some(app) = slot.app.as_mut() {
-            app.settle(now, &mut self.links);
+            app.release_burst(now, &mut self.links);
         }
     }
 
@@ -341,13 +343,13 @@ impl Engine {
 
     fn put_idle_to_sleep(&mut self, now: u64) {
         let (slots, links, deadlines) = (&mut self.slots, &mut self.links, &mut self.deadlines);
-        let linger = &self.linger;
+        let idle = &self.idle;
         self.awake.retain(|id| {
             let slot = &mut slots[id.index as usize];
             let Some(app) = slot.app.as_mut() else {
                 return false;
             };
-            let patience = linger.patience_ns(slot.budget, now);
+            let patience = idle.spin_ns(slot.budget, now);
             let idle = now.saturating_sub(slot.moved_at);
             if slot.has_moved || idle < patience || !app.arm(now, links) {
                 return true;
@@ -361,8 +363,8 @@ impl Engine {
         });
     }
 
-    /// Between two breaths: looks at the bells now and then while there is work, pauses while the
-    /// budget lasts, sleeps when every app does. `moved` is what the breath returned. True when
+    /// Between two breaths: looks at the doorbells now and then while there is work, pauses while
+    /// the budget lasts, sleeps when every app does. `moved` is what the breath returned. True when
     /// the outside descriptor rang.
     ///
     /// # Errors
@@ -381,7 +383,7 @@ impl Engine {
         }
         if !self.awake.is_empty() {
             self.idle_turns = self.idle_turns.wrapping_add(1);
-            return if self.linger.pause(self.idle_turns) {
+            return if self.idle.pause(self.idle_turns) {
                 self.look(Some(0))
             } else {
                 Ok(false)
@@ -421,5 +423,5 @@ impl Engine {
 
 /// The token of the outside descriptor; no app has generation `u32::MAX` before 2^32 removals.
 const OUTSIDE: u64 = u64::MAX;
-/// Busy breaths between two looks at the bells of those that sleep.
+/// Busy breaths between two looks at the doorbells of those that sleep.
 const LOOK_BREATHS: u64 = 16;

@@ -68,8 +68,8 @@ values! {
     Breaths = "breaths",
     /// Times the engine slept.
     Sleeps = "sleeps",
-    /// Bells rung.
-    Bells = "bells",
+    /// Doorbells rung.
+    Doorbells = "doorbells",
     /// The channel that carries a flow: a number, not a count; 0 before it is known.
     Channel = "channel",
     /// PDUs that a normal IPCP received from its N-1 flows.

@@ -1,59 +1,59 @@
 //! How long to look for work before sleeping.
 //!
 //! Sleeping and being woken costs some microseconds on both sides; looking for work costs the CPU.
-//! An app's budget grows while bells wake it soon after something moved through it and shrinks
+//! An app's budget grows while doorbells wake it soon after something moved through it and shrinks
 //! while they come late, so that an echo at full speed never sleeps and a message per second costs
 //! next to nothing.
 
 use carina_ring::waiting::CROWDED_NS;
 use carina_sys::monotonic_ns;
 
-/// How long one app is kept awake without anything to do; each app learns its own.
+/// How long one app stays awake without work; each app learns its own.
 #[derive(Clone, Copy, Debug)]
-pub struct Budget {
+pub struct AdaptiveSpin {
     ns: u64,
 }
 
-impl Budget {
-    /// A bell has woken the app `ns` after something last moved through it.
+impl AdaptiveSpin {
+    /// A doorbell has woken the app `ns` after something last moved through it.
     pub fn rang_after(&mut self, ns: u64) {
         self.ns = if ns <= BUDGET_NS_MAX {
             (self.ns * 2).min(BUDGET_NS_MAX)
         } else {
-            // Gently: one late bell among quick ones must not put the app to sleep before each of
-            // those that follow.
+            // Gently: one late doorbell among quick ones must not put the app to sleep before each
+            // of those that follow.
             (self.ns - self.ns / 8).max(BUDGET_NS_MIN)
         };
     }
 }
 
-impl Default for Budget {
-    fn default() -> Budget {
-        Budget { ns: BUDGET_NS_MIN }
+impl Default for AdaptiveSpin {
+    fn default() -> AdaptiveSpin {
+        AdaptiveSpin { ns: BUDGET_NS_MIN }
     }
 }
 
 /// How an engine waits while some of its apps are awake and have nothing to do.
 #[derive(Debug)]
-pub struct Linger {
+pub struct IdlePolicy {
     is_single: bool,
     /// Idle turns between two yields.
     yield_turns: u32,
     /// The shortest yield so far, in ns.
     yield_ns_min: u64,
-    /// Until then nobody is kept awake, in ns.
+    /// Until then no app is kept awake, in ns.
     crowded_until: u64,
-    /// Breaths in a row that held their bells.
+    /// Breaths in a row that held their doorbells.
     held: u32,
-    /// Somebody whose bell nobody looks at has been given something.
+    /// An app that sleeps has been given packets.
     may_ring: bool,
 }
 
-impl Linger {
+impl IdlePolicy {
     /// For a system with `cpus` processors.
     #[must_use]
-    pub fn new(cpus: usize) -> Linger {
-        Linger {
+    pub fn new(cpus: usize) -> IdlePolicy {
+        IdlePolicy {
             is_single: cpus <= 1,
             yield_turns: YIELD_TURNS_MAX,
             yield_ns_min: u64::MAX,
@@ -63,20 +63,20 @@ impl Linger {
         }
     }
 
-    /// Whether a breath should hold its bells; `is_full` when it moved a burst at least. On one
-    /// processor a reader that is woken runs at once and takes what one breath brought, and each
-    /// such turn costs two switches: while breaths are full, several share one bell.
-    pub fn holds_bells(&mut self, is_full: bool) -> bool {
+    /// Whether a breath should defer its doorbells; `is_full` when it moved at least a burst. On
+    /// one processor a woken reader runs at once and takes what one breath brought, which costs two
+    /// context switches each time: while breaths are full, several share one doorbell.
+    pub fn defers_doorbells(&mut self, is_full: bool) -> bool {
         let hold = self.is_single && is_full && self.held < HELD_MAX;
         self.held = if hold { self.held + 1 } else { 0 };
         hold
     }
 
-    /// How long an app with this budget may be idle at `now`. Where a thread that never stops
-    /// wants the same processor, sleeping is better: who is woken gets the processor soon, who
-    /// yields it waits for his turn.
+    /// How long an app with this budget may be idle at `now`. Beside a thread that never stops on
+    /// the same processor, sleeping is better: the scheduler runs a woken thread sooner than one
+    /// that yielded.
     #[must_use]
-    pub fn patience_ns(&self, budget: Budget, now: u64) -> u64 {
+    pub fn spin_ns(&self, budget: AdaptiveSpin, now: u64) -> u64 {
         if now < self.crowded_until {
             0
         } else {
@@ -84,20 +84,21 @@ impl Linger {
         }
     }
 
-    /// Apps that sleep have been given something in this breath. On one processor whoever was woken
-    /// by it has run before the next idle turn, and may have answered and rung.
-    pub fn gave_to_sleepers(&mut self) {
+    /// Apps that sleep have been given packets in this breath. On one processor a reader woken by
+    /// it runs before the next idle turn, and may have answered and rung a doorbell.
+    pub fn woke_sleepers(&mut self) {
         self.may_ring = self.is_single;
     }
 
-    /// One turn of looking for work without finding any; `turn` counts them from 1. True when it is
-    /// time to look at the bells of those that sleep: on one processor that is when somebody ran,
-    /// who may have rung.
+    /// One turn that found no work; `turn` counts them from 1. True when it is time to look at the
+    /// doorbells of sleeping apps: on one processor after another thread ran, which may have rung.
     ///
-    /// How long a yield took tells who else wants this processor. Nobody: yields become rare.
-    /// Somebody who soon gave it back, as those do who wait for this one's work or bring it: every
-    /// turn yields, so that he need not wait for turns that find nothing. Somebody who kept it:
-    /// see [`Linger::patience_ns`].
+    /// The duration of a yield shows what else wants this processor:
+    ///
+    /// - no other thread: yields become rare;
+    /// - a thread that soon gave it back, such as a peer that waits for this one's work: every turn
+    ///   yields, so that the peer need not wait for turns that find nothing;
+    /// - a thread that kept it: see [`IdlePolicy::spin_ns`].
     pub fn pause(&mut self, turn: u32) -> bool {
         let look_turns = if self.is_single {
             LOOK_TURNS_SINGLE
@@ -115,7 +116,7 @@ impl Linger {
         looks
     }
 
-    /// Learns from a yield; true when somebody else ran.
+    /// Learns from a yield; true when another thread ran.
     fn yielded(&mut self, before: u64, after: u64) -> bool {
         let ns = after.saturating_sub(before);
         // On one processor a peer's turn takes as long as the work that it was given.
@@ -141,10 +142,10 @@ impl Linger {
 const BUDGET_NS_MIN: u64 = 4_000;
 /// Beyond this a sleep is cheaper than the wait.
 const BUDGET_NS_MAX: u64 = 200_000;
-/// Full breaths in a row that may hold their bells: what they brought waits no longer than they
+/// Full breaths in a row that may hold their doorbells: what they brought waits no longer than they
 /// take.
 const HELD_MAX: u32 = 8;
-/// After such a yield nobody is kept awake for so long.
+/// After such a yield no app is kept awake for so long.
 const CROWDED_REST_NS: u64 = 20_000_000;
 /// Turns without a system call are short.
 const LOOK_TURNS: u32 = 32;
@@ -152,10 +153,10 @@ const LOOK_TURNS: u32 = 32;
 const LOOK_TURNS_SINGLE: u32 = 8;
 /// Even with several processors an application may wait for this one.
 const YIELD_TURNS_MAX: u32 = 16;
-/// A yield takes less when nobody else wants the processor, in ns.
+/// A yield takes less when no other thread wants the processor, in ns.
 const YIELD_NS_ALONE: u64 = 1_500;
 /// On one processor, which may be emulated and slow at system calls, a yield takes less than six
-/// times the shortest one when nobody else wants it; more than this is never the shortest.
+/// times the shortest one when no other thread wants it; more than this is never the shortest.
 const YIELD_NS_ALONE_MAX: u64 = 3_500;
 
 #[cfg(test)]
@@ -164,7 +165,7 @@ mod tests {
 
     #[test]
     fn soon_answers_lengthen_the_budget_and_late_ones_shorten_it() {
-        let mut budget = Budget::default();
+        let mut budget = AdaptiveSpin::default();
         for _ in 0..10 {
             budget.rang_after(20_000);
         }
@@ -176,61 +177,61 @@ mod tests {
     }
 
     #[test]
-    fn long_yield_takes_everybodys_patience_for_a_while() {
-        let mut linger = Linger::new(2);
-        let budget = Budget::default();
-        linger.yielded(1_000, 1_000 + CROWDED_NS);
-        assert_eq!(linger.patience_ns(budget, 2_000), BUDGET_NS_MIN);
-        linger.yielded(1_000, 1_001 + CROWDED_NS);
-        assert_eq!(linger.patience_ns(budget, 400_000), 0);
+    fn long_yield_lets_all_apps_sleep_for_a_while() {
+        let mut policy = IdlePolicy::new(2);
+        let budget = AdaptiveSpin::default();
+        policy.yielded(1_000, 1_000 + CROWDED_NS);
+        assert_eq!(policy.spin_ns(budget, 2_000), BUDGET_NS_MIN);
+        policy.yielded(1_000, 1_001 + CROWDED_NS);
+        assert_eq!(policy.spin_ns(budget, 400_000), 0);
         let later = 1_001 + CROWDED_NS + CROWDED_REST_NS;
-        assert_eq!(linger.patience_ns(budget, later), BUDGET_NS_MIN);
+        assert_eq!(policy.spin_ns(budget, later), BUDGET_NS_MIN);
     }
 
     #[test]
-    fn who_shares_the_processor_with_somebody_who_waits_yields_every_turn() {
-        let mut linger = Linger::new(2);
-        assert_eq!(linger.yield_turns, YIELD_TURNS_MAX);
-        linger.yielded(0, YIELD_NS_ALONE);
-        assert_eq!(linger.yield_turns, 1);
+    fn beside_a_waiting_thread_every_turn_yields() {
+        let mut policy = IdlePolicy::new(2);
+        assert_eq!(policy.yield_turns, YIELD_TURNS_MAX);
+        policy.yielded(0, YIELD_NS_ALONE);
+        assert_eq!(policy.yield_turns, 1);
         for _ in 0..10 {
-            linger.yielded(0, YIELD_NS_ALONE - 1);
+            policy.yielded(0, YIELD_NS_ALONE - 1);
         }
-        assert_eq!(linger.yield_turns, YIELD_TURNS_MAX);
+        assert_eq!(policy.yield_turns, YIELD_TURNS_MAX);
     }
 
     #[test]
     fn slow_yields_of_a_slow_processor_are_not_taken_for_company() {
-        let mut linger = Linger::new(1);
-        assert!(linger.yielded(0, 2_400));
-        assert!(!linger.yielded(0, 7_000));
-        assert!(linger.yielded(0, 2_400 * 6));
-        // However long the shortest so far was, a switch to somebody and back takes longer.
-        let mut linger = Linger::new(1);
-        assert!(linger.yielded(0, 30_000) && linger.yielded(0, 29_000));
+        let mut policy = IdlePolicy::new(1);
+        assert!(policy.yielded(0, 2_400));
+        assert!(!policy.yielded(0, 7_000));
+        assert!(policy.yielded(0, 2_400 * 6));
+        // However long the shortest so far was, a switch to another thread and back takes longer.
+        let mut policy = IdlePolicy::new(1);
+        assert!(policy.yielded(0, 30_000) && policy.yielded(0, 29_000));
     }
 
     #[test]
-    fn on_one_processor_bells_are_looked_at_after_those_who_may_ring_have_run() {
-        let mut linger = Linger::new(1);
-        assert!(!linger.pause(1));
-        linger.gave_to_sleepers();
-        assert!(linger.pause(1));
-        assert!(!linger.pause(2));
-        assert!(linger.pause(LOOK_TURNS_SINGLE));
-        let mut linger = Linger::new(2);
-        linger.gave_to_sleepers();
-        assert!(!linger.pause(1));
+    fn single_processor_checks_doorbells_after_readers_ran() {
+        let mut policy = IdlePolicy::new(1);
+        assert!(!policy.pause(1));
+        policy.woke_sleepers();
+        assert!(policy.pause(1));
+        assert!(!policy.pause(2));
+        assert!(policy.pause(LOOK_TURNS_SINGLE));
+        let mut policy = IdlePolicy::new(2);
+        policy.woke_sleepers();
+        assert!(!policy.pause(1));
     }
 
     #[test]
-    fn full_breaths_hold_their_bells_for_a_while_and_only_on_one_processor() {
-        let mut linger = Linger::new(1);
-        assert!(!linger.holds_bells(false));
+    fn full_breaths_defer_doorbells_on_one_processor_only() {
+        let mut policy = IdlePolicy::new(1);
+        assert!(!policy.defers_doorbells(false));
         for _ in 0..2 {
-            assert!((0..HELD_MAX).all(|_| linger.holds_bells(true)));
-            assert!(!linger.holds_bells(true));
+            assert!((0..HELD_MAX).all(|_| policy.defers_doorbells(true)));
+            assert!(!policy.defers_doorbells(true));
         }
-        assert!(!Linger::new(2).holds_bells(true));
+        assert!(!IdlePolicy::new(2).defers_doorbells(true));
     }
 }

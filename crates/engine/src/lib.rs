@@ -6,21 +6,23 @@
 //! payload is copied once, from the ring it came from to the ring it goes to.
 //!
 //! What is absent: locks, allocation per packet, and any app that is visited without a reason.
-//! An app with nothing to do asks for a bell and costs nothing until it rings.
+//! An app with nothing to do asks for a doorbell and costs nothing until it rings.
 #![forbid(unsafe_code)]
 
 pub mod app;
 pub mod breath;
 pub mod counters;
-pub mod linger;
+pub mod credit;
+pub mod idle;
+pub mod ids;
 pub mod link;
 pub mod packet;
 pub mod pool;
-pub mod terms;
 
 pub use app::{App, BURST, BURST_BYTES};
 pub use breath::Engine;
+pub use credit::{Close, Credit};
+pub use ids::{AppId, LinkId};
 pub use link::Links;
 pub use packet::{Packet, record_cost};
 pub use pool::{Buffer, Pool, Shared};
-pub use terms::{AppId, Close, Credit, LinkId};

@@ -9,12 +9,15 @@
 //!
 //! The sink reports what its reader has consumed; a windowed link turns that into new credit, any
 //! other link hands the figure back to the source app. There is no call from app to app: an app
-//! changes its links, and the engine visits whoever that concerns.
+//! changes its links, and the engine visits the apps that this concerns.
+
+mod visits;
 
 use std::collections::VecDeque;
 
+use crate::credit::{Close, Credit};
+use crate::ids::{AppId, LinkId};
 use crate::packet::{Packet, record_cost};
-use crate::terms::{AppId, Close, Credit, LinkId};
 
 struct Link {
     from: AppId,
@@ -50,7 +53,7 @@ struct Cell {
     link: Option<Link>,
 }
 
-/// All links of an engine and the lists of who has to be visited because of them.
+/// All links of an engine, and the lists of apps to be visited because of them.
 #[derive(Default)]
 pub struct Links {
     cells: Vec<Cell>,
@@ -63,20 +66,20 @@ pub struct Links {
     retries: Vec<LinkId>,
     /// Packets and bytes put on links in this breath.
     pushed: (usize, usize),
-    holds_bells: bool,
+    defers_doorbells: bool,
 }
 
 impl Links {
-    /// True when apps should leave it to a later breath to wake those who wait for what they did
-    /// in this one: whoever is woken would only take the processor from the work that is there.
+    /// True when apps should ring doorbells in a later breath only: a woken reader would take the
+    /// processor from the work that is there.
     #[must_use]
-    pub fn holds_bells(&self) -> bool {
-        self.holds_bells
+    pub fn defers_doorbells(&self) -> bool {
+        self.defers_doorbells
     }
 
-    /// Whether bells are held in this breath.
-    pub(crate) fn hold_bells(&mut self, hold: bool) {
-        self.holds_bells = hold;
+    /// Sets whether doorbells are deferred in this breath.
+    pub(crate) fn defer_doorbells(&mut self, hold: bool) {
+        self.defers_doorbells = hold;
     }
 
     /// Packets and bytes put on links since the last call.
@@ -450,58 +453,6 @@ impl Links {
     /// An app asks to be removed at the end of this breath.
     pub fn finish(&mut self, app: AppId) {
         self.finished.push(app);
-    }
-
-    pub(crate) fn admit(&mut self, app: AppId) {
-        let index = app.index as usize;
-        if self.sides.len() <= index {
-            self.sides.resize_with(index + 1, Side::default);
-        }
-        self.sides[index] = Side {
-            generation: app.generation,
-            ..Side::default()
-        };
-    }
-
-    /// Forgets an app; its links must be gone or go with their other ends.
-    pub(crate) fn dismiss(&mut self, app: AppId) {
-        if let Some(side) = self.side_mut(app) {
-            *side = Side {
-                generation: app.generation.wrapping_add(1),
-                ..Side::default()
-            };
-        }
-    }
-
-    pub(crate) fn has_work(&self) -> bool {
-        !self.woken.is_empty() || !self.retries.is_empty() || !self.dirty.is_empty()
-    }
-
-    pub(crate) fn take_woken(&mut self, into: &mut Vec<AppId>) {
-        for app in self.woken.drain(..) {
-            if let Some(side) = self.sides.get_mut(app.index as usize)
-                && side.generation == app.generation
-            {
-                side.woken = false;
-                into.push(app);
-            }
-        }
-    }
-
-    pub(crate) fn next_dirty(&mut self) -> Option<AppId> {
-        let app = self.dirty.pop_front()?;
-        if let Some(side) = self.side_mut(app) {
-            side.listed_dirty = false;
-        }
-        Some(app)
-    }
-
-    pub(crate) fn take_finished(&mut self) -> Vec<AppId> {
-        std::mem::take(&mut self.finished)
-    }
-
-    pub(crate) fn take_left_over(&mut self) -> Vec<LinkId> {
-        std::mem::take(&mut self.left_over)
     }
 
     pub(crate) fn queue_mut(&mut self, id: LinkId) -> Option<&mut VecDeque<Packet>> {

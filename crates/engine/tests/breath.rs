@@ -18,7 +18,7 @@ fn engine() -> Engine {
 
 /// Counts its visits and sleeps when asked.
 struct Sleeper {
-    bell: EventFd,
+    doorbell: EventFd,
     visits: Rc<Cell<u32>>,
     deadline: Option<u64>,
 }
@@ -36,7 +36,7 @@ impl App for Sleeper {
     fn push(&mut self, _now: u64, _links: &mut Links) -> bool {
         false
     }
-    fn settle(&mut self, _now: u64, _links: &mut Links) {}
+    fn release_burst(&mut self, _now: u64, _links: &mut Links) {}
     fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
         true
     }
@@ -45,15 +45,15 @@ impl App for Sleeper {
         self.deadline
     }
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
-        vec![(self.bell.as_fd(), Interest::ReadEdge)]
+        vec![(self.doorbell.as_fd(), Interest::ReadEdge)]
     }
 }
 
 fn sleeper(engine: &mut Engine, deadline: Option<u64>) -> (AppId, EventFd, Rc<Cell<u32>>) {
-    let (bell, visits) = (EventFd::new().unwrap(), Rc::new(Cell::new(0)));
-    let ours = bell.try_clone().unwrap();
+    let (doorbell, visits) = (EventFd::new().unwrap(), Rc::new(Cell::new(0)));
+    let ours = doorbell.try_clone().unwrap();
     let app = Sleeper {
-        bell,
+        doorbell,
         visits: Rc::clone(&visits),
         deadline,
     };
@@ -65,7 +65,7 @@ fn sleeper(engine: &mut Engine, deadline: Option<u64>) -> (AppId, EventFd, Rc<Ce
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn of_a_thousand_sleeping_apps_only_the_one_whose_bell_rang_is_visited() {
+fn of_a_thousand_sleeping_apps_only_the_one_whose_doorbell_rang_is_visited() {
     let mut engine = engine();
     let apps: Vec<_> = (0..1000).map(|_| sleeper(&mut engine, None)).collect();
     engine.breathe(SECOND);
@@ -97,7 +97,7 @@ fn a_deadline_wakes_a_sleeping_app_and_ends_the_sleep() {
 }
 
 #[test]
-fn the_outside_bell_is_told_from_apps() {
+fn the_outside_doorbell_is_told_from_apps() {
     let mut engine = engine();
     let outside = EventFd::new().unwrap();
     engine.watch_outside(&outside).unwrap();
@@ -106,17 +106,17 @@ fn the_outside_bell_is_told_from_apps() {
 }
 
 #[test]
-fn a_removed_app_is_gone_even_when_its_bell_lives_on() {
+fn a_removed_app_is_gone_even_when_its_doorbell_lives_on() {
     let mut engine = engine();
-    let (id, bell, visits) = sleeper(&mut engine, None);
+    let (id, doorbell, visits) = sleeper(&mut engine, None);
     engine.breathe(SECOND);
     engine.links().finish(id);
     engine.breathe(2 * SECOND);
     assert_eq!(engine.take_removed(), [id]);
-    let (other, _other_bell, other_visits) = sleeper(&mut engine, Some(3 * SECOND));
+    let (other, _other_doorbell, other_visits) = sleeper(&mut engine, Some(3 * SECOND));
     assert_ne!(other, id, "a place may be used again, an id not");
     engine.breathe(3 * SECOND);
-    bell.signal();
+    doorbell.signal();
     engine.wake(id);
     engine.breathe(4 * SECOND);
     assert_eq!((visits.get(), other_visits.get()), (2, 2));
@@ -153,7 +153,7 @@ impl App for Source {
     fn push(&mut self, _now: u64, _links: &mut Links) -> bool {
         false
     }
-    fn settle(&mut self, _now: u64, _links: &mut Links) {
+    fn release_burst(&mut self, _now: u64, _links: &mut Links) {
         if self.held.is_none() {
             self.end.release();
         }
@@ -165,14 +165,14 @@ impl App for Source {
         self.end.rx.disarm();
     }
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
-        vec![(self.end.my_rx_bell.as_fd(), Interest::ReadEdge)]
+        vec![(self.end.my_rx_doorbell.as_fd(), Interest::ReadEdge)]
     }
 }
 
 /// Takes as many packets as the test allows.
 struct Sink {
     id: AppId,
-    bell: EventFd,
+    doorbell: EventFd,
     allowed: Rc<Cell<usize>>,
     taken: Rc<RefCell<Vec<Vec<u8>>>>,
     room: Option<u64>,
@@ -212,13 +212,13 @@ impl App for Sink {
         }
         true
     }
-    fn settle(&mut self, _now: u64, _links: &mut Links) {}
+    fn release_burst(&mut self, _now: u64, _links: &mut Links) {}
     fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
         true
     }
     fn disarm(&mut self) {}
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
-        vec![(self.bell.as_fd(), Interest::ReadEdge)]
+        vec![(self.doorbell.as_fd(), Interest::ReadEdge)]
     }
 }
 
@@ -253,7 +253,7 @@ impl Line {
         let end = Rc::default();
         let sink = Sink {
             id: to,
-            bell: EventFd::new().unwrap(),
+            doorbell: EventFd::new().unwrap(),
             allowed: Rc::clone(&allowed),
             taken: Rc::clone(&taken),
             room,

@@ -66,7 +66,7 @@ pub struct Core {
     /// are virtual. A node publishes once per burst, so its rings are ordered by fences there.
     pub barrier_is_free: bool,
     pub orders: Receiver<Order>,
-    pub bell: EventFd,
+    pub doorbell: EventFd,
     pub stop: Arc<AtomicBool>,
     /// Room for one message, kept from turn to turn.
     pub message: Vec<u8>,
@@ -85,8 +85,8 @@ pub struct Usage {
 pub enum Token {
     /// `ipc.sock`.
     Listener,
-    /// The bell of orders and of the stop.
-    Bell,
+    /// The doorbell of orders and of the stop.
+    Doorbell,
     /// Events of the data plane.
     Plane,
     /// A connection.
@@ -102,7 +102,7 @@ impl Token {
     pub fn pack(self) -> u64 {
         let (kind, id) = match self {
             Self::Listener => (0, 0),
-            Self::Bell => (1, 0),
+            Self::Doorbell => (1, 0),
             Self::Plane => (2, 0),
             Self::Conn(id) => (3, id),
             Self::Tether(port) => (4, u64::from(port.0)),
@@ -115,7 +115,7 @@ impl Token {
         let id = token & (u64::MAX >> 8);
         match token >> 56 {
             0 => Self::Listener,
-            1 => Self::Bell,
+            1 => Self::Doorbell,
             2 => Self::Plane,
             3 => Self::Conn(id),
             4 => Self::Tether(PortId(id as u32)),
@@ -133,7 +133,7 @@ impl Core {
         self.epoll
             .add(&self.listener, Token::Listener.pack(), Interest::Read)?;
         self.epoll
-            .add(&self.bell, Token::Bell.pack(), Interest::Read)?;
+            .add(&self.doorbell, Token::Doorbell.pack(), Interest::Read)?;
         self.epoll
             .add(self.plane.as_fd(), Token::Plane.pack(), Interest::Read)
     }
@@ -171,8 +171,8 @@ impl Core {
     fn turn(&mut self, ready: Ready) {
         match Token::unpack(ready.token) {
             Token::Listener => self.accept_all(),
-            Token::Bell => {
-                self.bell.drain();
+            Token::Doorbell => {
+                self.doorbell.drain();
                 while let Ok(order) = self.orders.try_recv() {
                     self.obey(order);
                 }
@@ -302,7 +302,7 @@ mod tests {
     fn tokens_survive_packing() {
         for token in [
             Token::Listener,
-            Token::Bell,
+            Token::Doorbell,
             Token::Plane,
             Token::Conn(u64::MAX >> 8),
             Token::Tether(PortId(u32::MAX)),

@@ -37,8 +37,8 @@ use self::query::{
 pub struct Desk {
     /// Where questions go.
     pub orders: Sender<Order>,
-    /// The bell that wakes the core.
-    pub bell: EventFd,
+    /// The doorbell that wakes the core.
+    pub doorbell: EventFd,
     /// The number of the last event.
     pub last_event: watch::Receiver<u64>,
     /// Captures that run.
@@ -253,7 +253,7 @@ async fn capture(desk: Shared, Path(id): Path<String>, RawQuery(query): RawQuery
             let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
             return (kind, portion).into_response();
         }
-        // The data plane rings no bell for this: it would cost every packet one.
+        // The data plane rings no doorbell for this: it would cost every packet one.
         tokio::time::sleep(CAPTURE_LOOK).await;
     }
 }
@@ -308,7 +308,7 @@ async fn ask_core(desk: &Desk, ask: Ask) -> Answer {
     desk.orders
         .send(Order::Query(Query { ask, reply }))
         .map_err(|_| stopping())?;
-    desk.bell.signal();
+    desk.doorbell.signal();
     answer.await.unwrap_or_else(|_| Err(stopping()))
 }
 

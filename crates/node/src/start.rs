@@ -100,14 +100,14 @@ impl Node {
             .map_or_else(RunDir::from_env, RunDir::new);
         let claim = Claim::take(run_dir.clone())?;
         let (orders, inbox) = channel();
-        let bell = EventFd::new().map_err(io_error("an eventfd"))?;
-        let twin = || bell.try_clone().map_err(io_error("an eventfd"));
+        let doorbell = EventFd::new().map_err(io_error("an eventfd"))?;
+        let twin = || doorbell.try_clone().map_err(io_error("an eventfd"));
         let stop = Arc::new(AtomicBool::new(false));
         let start = Instant::now();
         let (journal, last_event) = Journal::new(start);
         let desk = Desk {
             orders: orders.clone(),
-            bell: twin()?,
+            doorbell: twin()?,
             last_event,
             captures: Default::default(),
         };
@@ -119,7 +119,7 @@ impl Node {
             journal,
             start,
             inbox,
-            bell: twin()?,
+            doorbell: twin()?,
             stop: Arc::clone(&stop),
         };
         let core = node.furnish(config)?;
@@ -136,7 +136,7 @@ impl Node {
         let mut handle = NodeHandle {
             run_dir,
             orders,
-            bell,
+            doorbell,
             stop,
             core: Some(thread),
             control: None,
@@ -155,7 +155,7 @@ impl Node {
 pub struct NodeHandle {
     run_dir: RunDir,
     orders: Sender<Order>,
-    bell: EventFd,
+    doorbell: EventFd,
     stop: Arc<AtomicBool>,
     core: Option<JoinHandle<()>>,
     control: Option<JoinHandle<()>>,
@@ -189,7 +189,7 @@ impl NodeHandle {
             reply,
         });
         self.orders.send(order).map_err(|_| ended())?;
-        self.bell.signal();
+        self.doorbell.signal();
         answer.recv().map_err(|_| ended())?
     }
 
@@ -202,7 +202,7 @@ impl NodeHandle {
 impl Drop for NodeHandle {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
-        self.bell.signal();
+        self.doorbell.signal();
         drop(self.stop_control.take());
         for thread in [self.core.take(), self.control.take()]
             .into_iter()
@@ -221,7 +221,7 @@ struct Bare {
     journal: Journal,
     start: Instant,
     inbox: Receiver<Order>,
-    bell: EventFd,
+    doorbell: EventFd,
     stop: Arc<AtomicBool>,
 }
 
@@ -265,7 +265,7 @@ impl Bare {
             plane,
             barrier_is_free: cpus_possible() == Some(1) && membarrier_register(),
             orders: self.inbox,
-            bell: self.bell,
+            doorbell: self.doorbell,
             stop: self.stop,
             message: Vec::new(),
         };

@@ -1,18 +1,18 @@
-//! A duplex channel: two rings in one memory, and four bells.
+//! A duplex channel: two rings in one memory, and four doorbells.
 //!
 //! ```text
 //!   end A                                   end B
 //!   tx  --- ring 0 (offset 0) ------------->  rx
 //!   rx  <-- ring 1 (region_bytes) ----------  tx
-//!   peer_rx_bell  ==  my_rx_bell of B   "there is data for B"
-//!   peer_tx_bell  ==  my_tx_bell of B   "there is room for B's tx"
+//!   peer_rx_doorbell  ==  my_rx_doorbell of B   "there is data for B"
+//!   peer_tx_doorbell  ==  my_tx_doorbell of B   "there is room for B's tx"
 //! ```
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use carina_sys::{Bell, Memory};
+use carina_sys::{Doorbell, Memory};
 
 use crate::{Consumer, Producer, RingMap, State, WakeMode, region_bytes};
 
@@ -55,15 +55,15 @@ impl Side {
     }
 }
 
-/// Memory and bells of a channel, as their maker keeps them to hand out and to clean up.
+/// Memory and doorbells of a channel, as their maker keeps them to hand out and to clean up.
 #[derive(Debug)]
 pub struct ChannelMemory {
     memory: Memory,
     capacity: usize,
     rings: [Arc<RingMap>; 2],
     /// Indexed by [`Side::tx_ring`]: the end that listens.
-    rx_bells: [Bell; 2],
-    tx_bells: [Bell; 2],
+    rx_doorbells: [Doorbell; 2],
+    tx_doorbells: [Doorbell; 2],
 }
 
 impl ChannelMemory {
@@ -82,8 +82,8 @@ impl ChannelMemory {
             memory,
             capacity,
             rings,
-            rx_bells: [Bell::new()?, Bell::new()?],
-            tx_bells: [Bell::new()?, Bell::new()?],
+            rx_doorbells: [Doorbell::new()?, Doorbell::new()?],
+            tx_doorbells: [Doorbell::new()?, Doorbell::new()?],
         })
     }
 
@@ -102,15 +102,15 @@ impl ChannelMemory {
         Ok(Endpoint {
             tx: Producer::fresh(Arc::clone(&self.rings[me]), mode),
             rx: Consumer::fresh(Arc::clone(&self.rings[peer]), mode),
-            my_rx_bell: self.rx_bells[me].try_clone()?,
-            my_tx_bell: self.tx_bells[me].try_clone()?,
-            peer_rx_bell: self.rx_bells[peer].try_clone()?,
-            peer_tx_bell: self.tx_bells[peer].try_clone()?,
+            my_rx_doorbell: self.rx_doorbells[me].try_clone()?,
+            my_tx_doorbell: self.tx_doorbells[me].try_clone()?,
+            peer_rx_doorbell: self.rx_doorbells[peer].try_clone()?,
+            peer_tx_doorbell: self.tx_doorbells[peer].try_clone()?,
         })
     }
 
     /// The descriptors another process needs to be one end, in the order that
-    /// [`Endpoint::from_fds`] takes: memory, my_rx, my_tx, peer_rx, peer_tx. The bells are open
+    /// [`Endpoint::from_fds`] takes: memory, my_rx, my_tx, peer_rx, peer_tx. The doorbells are open
     /// files of their own, so that the receiver cannot make this process wait.
     ///
     /// # Errors
@@ -119,10 +119,10 @@ impl ChannelMemory {
         let (me, peer) = (side.tx_ring(), side.other().tx_ring());
         Ok([
             self.memory.as_fd().try_clone_to_owned()?,
-            self.rx_bells[me].reopen()?,
-            self.tx_bells[me].reopen()?,
-            self.rx_bells[peer].reopen()?,
-            self.tx_bells[peer].reopen()?,
+            self.rx_doorbells[me].reopen()?,
+            self.tx_doorbells[me].reopen()?,
+            self.rx_doorbells[peer].reopen()?,
+            self.tx_doorbells[peer].reopen()?,
         ])
     }
 
@@ -134,8 +134,8 @@ impl ChannelMemory {
             ring.set_state(State::Failed);
         }
         let survivor = side.other().tx_ring();
-        self.rx_bells[survivor].signal();
-        self.tx_bells[survivor].signal();
+        self.rx_doorbells[survivor].signal();
+        self.tx_doorbells[survivor].signal();
     }
 
     /// What `side` said about the stream it writes.
@@ -153,13 +153,13 @@ pub struct Endpoint {
     /// Reads from the peer.
     pub rx: Consumer,
     /// Rings when `rx` was armed and the peer published.
-    pub my_rx_bell: Bell,
+    pub my_rx_doorbell: Doorbell,
     /// Rings when `tx` was armed for space and the peer released enough.
-    pub my_tx_bell: Bell,
+    pub my_tx_doorbell: Doorbell,
     /// To ring when `tx` says that the peer sleeps.
-    pub peer_rx_bell: Bell,
+    pub peer_rx_doorbell: Doorbell,
     /// To ring when `rx` says that the peer waits for room.
-    pub peer_tx_bell: Bell,
+    pub peer_tx_doorbell: Doorbell,
 }
 
 impl Endpoint {
@@ -181,10 +181,10 @@ impl Endpoint {
         Ok(Self {
             tx: Producer::fresh(Arc::clone(&rings[side.tx_ring()]), mode),
             rx: Consumer::fresh(Arc::clone(&rings[side.other().tx_ring()]), mode),
-            my_rx_bell: Bell::from_fd(my_rx)?,
-            my_tx_bell: Bell::from_fd(my_tx)?,
-            peer_rx_bell: Bell::from_fd(peer_rx)?,
-            peer_tx_bell: Bell::from_fd(peer_tx)?,
+            my_rx_doorbell: Doorbell::from_fd(my_rx)?,
+            my_tx_doorbell: Doorbell::from_fd(my_tx)?,
+            peer_rx_doorbell: Doorbell::from_fd(peer_rx)?,
+            peer_tx_doorbell: Doorbell::from_fd(peer_tx)?,
         })
     }
 
@@ -192,7 +192,7 @@ impl Endpoint {
     #[inline]
     pub fn publish(&mut self) {
         if self.tx.publish() {
-            self.peer_rx_bell.signal();
+            self.peer_rx_doorbell.signal();
         }
     }
 
@@ -200,7 +200,7 @@ impl Endpoint {
     #[inline]
     pub fn release(&mut self) {
         if self.rx.release() {
-            self.peer_tx_bell.signal();
+            self.peer_tx_doorbell.signal();
         }
     }
 
@@ -208,14 +208,14 @@ impl Endpoint {
     #[inline]
     pub fn release_lazily(&mut self) {
         if self.rx.release_lazily() {
-            self.peer_tx_bell.signal();
+            self.peer_tx_doorbell.signal();
         }
     }
 
     /// Publishes what was committed, ends the stream and wakes the peer when it sleeps.
     pub fn close(&mut self, state: State) {
         if self.tx.close(state) {
-            self.peer_rx_bell.signal();
+            self.peer_rx_doorbell.signal();
         }
     }
 }

@@ -134,7 +134,7 @@ impl Consumer {
     }
 
     /// Gives the room of everything read so far back to the producer. `true`: it waits for that
-    /// much, ring its space bell.
+    /// much, ring its space doorbell.
     #[inline]
     #[must_use = "a waiting producer must be woken"]
     pub fn release(&mut self) -> bool {
@@ -230,8 +230,8 @@ impl Consumer {
         Ok(Some(state))
     }
 
-    /// Asks to be woken by the next publish or change of state. `true`: the ring is empty and
-    /// the state is what [`Consumer::state`] told last, so the caller may sleep on its data bell.
+    /// Asks to be woken by the next publish or change of state. `true`: the ring is empty and the
+    /// state is what [`Consumer::state`] told last, so the caller may sleep on its data doorbell.
     ///
     /// Call [`Consumer::disarm`] after waking.
     #[must_use = "pieces that are there now will not be announced"]
@@ -343,7 +343,7 @@ impl Consumer {
         if free < want {
             return false;
         }
-        // One bell per sleep: the producer arms again before its next one.
+        // One doorbell per sleep: the producer arms again before its next one.
         wait.armed.store(0, Ordering::Relaxed);
         true
     }

@@ -2,7 +2,7 @@
 //!
 //! One ring carries records in one direction through memory that both ends map. A record is a
 //! *piece*: a whole SDU, or a part of one with the MORE mark when further pieces follow. Two
-//! rings and four bells make a duplex [`channel`].
+//! rings and four doorbells make a duplex [`channel`].
 //!
 //! ```text
 //! offset   0x0000  magic, version, capacity      informational, never trusted
@@ -28,8 +28,8 @@
 //! # Sleeping
 //! An end that wants to sleep sets its armed word, orders that before a last look at the peer's
 //! index, and sleeps only when that look still shows nothing. The peer moves its index, orders
-//! that before a look at the armed word, and rings the bell when it is set. [`WakeMode`] says who
-//! pays for the ordering.
+//! that before a look at the armed word, and rings the doorbell when it is set. [`WakeMode`] says
+//! which end pays for the ordering.
 
 mod consumer;
 mod copy;

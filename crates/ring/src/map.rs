@@ -117,7 +117,7 @@ impl RingMap {
         }
     }
 
-    /// Says it for a producer that died. Ring the consumer's bell afterwards.
+    /// Says it for a producer that died. Ring the consumer's doorbell afterwards.
     pub fn set_state(&self, state: State) {
         let word = match state {
             State::Open => 0,

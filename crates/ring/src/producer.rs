@@ -154,7 +154,7 @@ impl Producer {
         Ok(())
     }
 
-    /// Shows everything committed to the consumer. `true`: it sleeps, ring its data bell.
+    /// Shows everything committed to the consumer. `true`: it sleeps, ring its data doorbell.
     #[inline]
     #[must_use = "a sleeping consumer must be woken"]
     pub fn publish(&mut self) -> bool {
@@ -171,7 +171,7 @@ impl Producer {
     }
 
     /// Says that nothing follows, after publishing what was committed. `true`: ring the
-    /// consumer's data bell.
+    /// consumer's data doorbell.
     #[must_use = "a sleeping consumer must be woken"]
     pub fn close(&mut self, state: State) -> bool {
         self.map
@@ -185,7 +185,7 @@ impl Producer {
     }
 
     /// Asks to be woken when `bytes` of ring (see [`Producer::record_cost`]; at most the
-    /// capacity counts) are free. `true`: they are not, the caller may sleep on its space bell.
+    /// capacity counts) are free. `true`: they are not, the caller may sleep on its space doorbell.
     ///
     /// Call [`Producer::disarm`] after waking.
     #[must_use = "room that is there now will not be announced"]
@@ -245,7 +245,7 @@ impl Producer {
         let armed = &self.map.lines().consumer_wait.armed;
         let sleeps = armed.load(Ordering::Relaxed) != 0;
         if sleeps {
-            // One bell per sleep: the consumer arms again before its next one.
+            // One doorbell per sleep: the consumer arms again before its next one.
             armed.store(0, Ordering::Relaxed);
         }
         sleeps

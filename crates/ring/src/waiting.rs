@@ -6,7 +6,7 @@ use carina_sys::{cpus_online, monotonic_ns, yield_now};
 ///
 /// On a system with one CPU the peer cannot run while this thread spins, so it yields at once.
 #[derive(Clone, Debug)]
-pub struct Spin {
+pub struct AdaptiveSpin {
     budget_ns: u64,
     budget_ns_max: u64,
     alone: bool,
@@ -18,7 +18,7 @@ pub struct Spin {
     pauses: u32,
 }
 
-impl Spin {
+impl AdaptiveSpin {
     /// Spins up to [`SPIN_NS_MAX`] when it pays.
     #[must_use]
     pub fn new() -> Self {
@@ -59,9 +59,9 @@ impl Spin {
         (self.budget_ns() > 0 && self.spin_until(&mut ready)) || self.yield_until(ready)
     }
 
-    /// Lets more of a stream come together before the next [`Spin::until`], when this end has
-    /// found `taken` messages since the last call. A reader in step with the writer costs both of
-    /// them a cache line's way from processor to processor for every message. Who finds one at a
+    /// Lets more of a stream come together before the next [`AdaptiveSpin::until`], when this end
+    /// has found `taken` messages since the last call. A reader in step with the writer costs both
+    /// of them a cache line's way from processor to processor for every message. Who finds one at a
     /// time, as in an exchange of questions and answers, does not pause; nor does who sleeps.
     pub fn gather(&mut self, taken: u64) {
         self.pauses = match taken {
@@ -133,7 +133,7 @@ impl Spin {
     }
 }
 
-impl Default for Spin {
+impl Default for AdaptiveSpin {
     fn default() -> Self {
         Self::new()
     }
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     /// A wait that never succeeds; returns how often it looked.
-    fn fail(spin: &mut Spin) -> u32 {
+    fn fail(spin: &mut AdaptiveSpin) -> u32 {
         let mut looks = 0;
         let found = spin.until(|| {
             looks += 1;
@@ -174,7 +174,7 @@ mod tests {
     #[test]
     fn what_is_ready_costs_one_look() {
         let mut looks = 0;
-        assert!(Spin::new().until(|| {
+        assert!(AdaptiveSpin::new().until(|| {
             looks += 1;
             true
         }));
@@ -183,7 +183,7 @@ mod tests {
 
     #[test]
     fn budget_shrinks_while_spinning_fails_and_grows_when_it_pays() {
-        let mut spin = Spin {
+        let mut spin = AdaptiveSpin {
             budget_ns: 8_000,
             budget_ns_max: 8_000,
             alone: false,
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn zero_budget_never_spins() {
-        let mut spin = Spin {
+        let mut spin = AdaptiveSpin {
             budget_ns: 0,
             budget_ns_max: 0,
             alone: false,
@@ -225,7 +225,7 @@ mod tests {
 
     #[test]
     fn yields_that_find_nothing_become_rare_and_one_that_does_brings_them_back() {
-        let mut spin = Spin {
+        let mut spin = AdaptiveSpin {
             budget_ns: 0,
             budget_ns_max: 0,
             alone: true,
@@ -247,7 +247,7 @@ mod tests {
 
     #[test]
     fn pauses_grow_while_many_come_at_once_and_end_where_one_answers_another() {
-        let mut spin = Spin::new();
+        let mut spin = AdaptiveSpin::new();
         (0..10).for_each(|_| spin.gather(30));
         assert_eq!(spin.pauses, PAUSES_MAX);
         (0..7).for_each(|_| spin.gather(1));
@@ -260,7 +260,7 @@ mod tests {
             // CPU 0 may be forbidden here; then another one is allowed.
             let pinned = (0..1024).any(|cpu| carina_sys::pin_to_cpu(cpu).is_ok());
             assert!(pinned);
-            assert_eq!(Spin::new().budget_ns() > 0, cpus_online() > 1);
+            assert_eq!(AdaptiveSpin::new().budget_ns() > 0, cpus_online() > 1);
         })
         .join()
         .unwrap();

@@ -1,17 +1,17 @@
-//! Two ends of a channel in two threads, sleeping and waking through the bells.
+//! Two ends of a channel in two threads, sleeping and waking through the doorbells.
 
 #![allow(clippy::unwrap_used, reason = "in a test, a panic is the report")]
 #![cfg(not(loom))]
 
 use carina_ring::channel::{ChannelMemory, Endpoint, Side};
-use carina_ring::waiting::Spin;
+use carina_ring::waiting::AdaptiveSpin;
 use carina_ring::{Refused, State, WakeMode};
 use carina_sys::membarrier_register;
 
 /// Nothing is judged by it; it ends what hangs.
 const PATIENCE_NS: u64 = 120_000_000_000;
 
-fn send(end: &mut Endpoint, spin: &mut Spin, bytes: &[u8]) {
+fn send(end: &mut Endpoint, spin: &mut AdaptiveSpin, bytes: &[u8]) {
     let cost = end.tx.record_cost(bytes.len());
     loop {
         match end.tx.push(&[bytes], false) {
@@ -21,16 +21,16 @@ fn send(end: &mut Endpoint, spin: &mut Spin, bytes: &[u8]) {
         }
         if !spin.until(|| end.tx.free_bytes() >= cost) && end.tx.arm_space(cost) {
             assert!(
-                end.my_tx_bell.wait(Some(PATIENCE_NS)).unwrap(),
+                end.my_tx_doorbell.wait(Some(PATIENCE_NS)).unwrap(),
                 "lost wake of a sender"
             );
-            end.my_tx_bell.drain();
+            end.my_tx_doorbell.drain();
             end.tx.disarm();
         }
     }
 }
 
-fn receive(end: &mut Endpoint, spin: &mut Spin, buffer: &mut [u8]) -> Option<usize> {
+fn receive(end: &mut Endpoint, spin: &mut AdaptiveSpin, buffer: &mut [u8]) -> Option<usize> {
     loop {
         if let Some(piece) = end.rx.peek().unwrap() {
             let len = piece.copy_to(buffer);
@@ -44,10 +44,10 @@ fn receive(end: &mut Endpoint, spin: &mut Spin, buffer: &mut [u8]) -> Option<usi
         }
         if !spin.until(|| end.rx.pending_bytes() > 0) && end.rx.arm() {
             assert!(
-                end.my_rx_bell.wait(Some(PATIENCE_NS)).unwrap(),
+                end.my_rx_doorbell.wait(Some(PATIENCE_NS)).unwrap(),
                 "lost wake of a reader"
             );
-            end.my_rx_bell.drain();
+            end.my_rx_doorbell.drain();
             end.rx.disarm();
         }
     }
@@ -60,14 +60,14 @@ fn run(mode: WakeMode, spin_ns: u64, messages: u32, capacity: usize) {
     let fds = memory.endpoint_fds(Side::B).unwrap();
     let mut b = Endpoint::from_fds(capacity, Side::B, mode, fds).unwrap();
     let echo = std::thread::spawn(move || {
-        let (mut spin, mut buffer) = (Spin::with_max_ns(spin_ns), vec![0; capacity]);
+        let (mut spin, mut buffer) = (AdaptiveSpin::with_max_ns(spin_ns), vec![0; capacity]);
         while let Some(len) = receive(&mut b, &mut spin, &mut buffer) {
             let sum: u64 = buffer[..len].iter().map(|byte| u64::from(*byte)).sum();
             send(&mut b, &mut spin, &sum.to_le_bytes());
         }
         b.close(State::Closed);
     });
-    let (mut spin, mut buffer) = (Spin::with_max_ns(spin_ns), [0; 8]);
+    let (mut spin, mut buffer) = (AdaptiveSpin::with_max_ns(spin_ns), [0; 8]);
     let mut random = 0x9e37_79b9_7f4a_7c15u64;
     let mut expected = std::collections::VecDeque::new();
     for _ in 0..messages {
@@ -117,7 +117,7 @@ fn death_of_one_end_wakes_the_other_and_says_failed() {
     a.publish();
     drop(a);
     memory.fail(Side::A);
-    assert!(b.my_rx_bell.wait(Some(0)).unwrap() && b.my_tx_bell.wait(Some(0)).unwrap());
+    assert!(b.my_rx_doorbell.wait(Some(0)).unwrap() && b.my_tx_doorbell.wait(Some(0)).unwrap());
     assert_eq!(b.rx.next().unwrap().unwrap().to_vec(), b"last words");
     assert_eq!(b.rx.ended().unwrap(), Some(State::Failed));
     assert_eq!(memory.state(Side::B), State::Open);

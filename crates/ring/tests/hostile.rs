@@ -164,7 +164,7 @@ fn own_words_overwritten_by_the_peer_do_not_matter() {
 }
 
 #[test]
-fn absurd_wants_of_a_producer_only_cost_it_a_bell() {
+fn absurd_wants_of_a_producer_only_cost_it_a_doorbell() {
     let (mut tx, mut rx, peer) = ring();
     for want in [0, 1, CAPACITY as u64, u64::MAX] {
         tx.push(&[b"x"], false).unwrap();

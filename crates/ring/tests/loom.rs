@@ -14,12 +14,12 @@ use loom::thread;
 
 /// An eventfd: stays rung until drained.
 #[derive(Default)]
-struct Bell {
+struct Doorbell {
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl Doorbell {
     fn signal(&self) {
         *self.rung.lock().unwrap() = true;
         self.changed.notify_one();
@@ -37,7 +37,7 @@ impl Bell {
 /// Two records of one word each fit.
 const CAPACITY: usize = 32;
 
-fn produce(tx: &mut Producer, data: &Bell, space: &Bell, messages: u64) {
+fn produce(tx: &mut Producer, data: &Doorbell, space: &Doorbell, messages: u64) {
     for message in 0..messages {
         loop {
             match tx.push(&[&message.to_le_bytes()], false) {
@@ -56,7 +56,7 @@ fn produce(tx: &mut Producer, data: &Bell, space: &Bell, messages: u64) {
     }
 }
 
-fn consume_one(rx: &mut Consumer, data: &Bell, space: &Bell, expected: u64, lazily: bool) {
+fn consume_one(rx: &mut Consumer, data: &Doorbell, space: &Doorbell, expected: u64, lazily: bool) {
     loop {
         if let Some(lease) = rx.next().unwrap() {
             assert_eq!(lease.copy_prefix::<8>(), Some(expected.to_le_bytes()));
@@ -83,11 +83,11 @@ fn check(mode: WakeMode, messages: u64, lazily: bool) {
         let map = Arc::new(RingMap::model(CAPACITY));
         let mut tx = Producer::fresh(map.clone(), mode);
         let mut rx = Consumer::fresh(map, mode);
-        let bells = Arc::new((Bell::default(), Bell::default()));
-        let theirs = bells.clone();
+        let doorbells = Arc::new((Doorbell::default(), Doorbell::default()));
+        let theirs = doorbells.clone();
         let producer = thread::spawn(move || produce(&mut tx, &theirs.0, &theirs.1, messages));
         for message in 0..messages {
-            consume_one(&mut rx, &bells.0, &bells.1, message, lazily);
+            consume_one(&mut rx, &doorbells.0, &doorbells.1, message, lazily);
         }
         producer.join().unwrap();
     });
@@ -125,8 +125,8 @@ fn close_wakes_a_sleeping_consumer_behind_the_last_message() {
         let map = Arc::new(RingMap::model(CAPACITY));
         let mut tx = Producer::fresh(map.clone(), WakeMode::Fence);
         let mut rx = Consumer::fresh(map, WakeMode::Fence);
-        let bell = Arc::new(Bell::default());
-        let theirs = bell.clone();
+        let doorbell = Arc::new(Doorbell::default());
+        let theirs = doorbell.clone();
         let producer = thread::spawn(move || {
             tx.push(&[b"farewell"], false).unwrap();
             if tx.close(State::Closed) {
@@ -143,7 +143,7 @@ fn close_wakes_a_sleeping_consumer_behind_the_last_message() {
                 break state;
             }
             if rx.arm() {
-                bell.wait_and_drain();
+                doorbell.wait_and_drain();
                 rx.disarm();
             }
         };

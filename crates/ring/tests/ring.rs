@@ -183,7 +183,7 @@ fn armed_consumer_is_rung_for_once() {
     tx.push(&[b"a"], false).unwrap();
     assert!(tx.publish());
     tx.push(&[b"b"], false).unwrap();
-    assert!(!tx.publish(), "one bell per sleep");
+    assert!(!tx.publish(), "one doorbell per sleep");
     assert!(!rx.arm(), "there is something to read");
     while rx.next().unwrap().is_some() {}
     assert!(rx.arm());
@@ -206,7 +206,7 @@ fn waiting_producer_is_rung_when_its_want_is_reached() {
     assert!(rx.release());
     assert!(!tx.arm_space(2048), "the room is there");
     let _ = rx.next().unwrap();
-    assert!(!rx.release(), "one bell per sleep");
+    assert!(!rx.release(), "one doorbell per sleep");
 }
 
 #[test]

@@ -1,41 +1,41 @@
-//! Questions to a network that are repeated until they are answered or given up, without I/O.
+//! Timers of requests to a network that are repeated until they are answered or time out.
 
 use carina_api::PortId;
 
-/// The flows that are being asked for, and when to ask again.
+/// The flows that are being requested, and when to send each request again.
 pub(crate) struct Retries {
-    questions: Vec<Question>,
+    requests: Vec<Pending>,
     timeout_ns: u64,
 }
 
-struct Question {
+struct Pending {
     port: PortId,
     next_at: u64,
     wait_ns: u64,
     until: u64,
 }
 
-/// What is to be done about a question.
+/// What is due for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// Ask (again).
-    Ask(PortId),
-    /// Nobody has answered in time; the question is forgotten.
+    /// Send the request, for the first time or again.
+    Send(PortId),
+    /// The request has timed out and is removed.
     GiveUp(PortId),
 }
 
 impl Retries {
-    /// Questions are given up after `timeout_ns`.
+    /// Requests are given up after `timeout_ns`.
     pub fn new(timeout_ns: u64) -> Retries {
         Retries {
-            questions: Vec::new(),
+            requests: Vec::new(),
             timeout_ns,
         }
     }
 
-    /// Begins to ask at `now`.
+    /// Begins to send at `now`.
     pub fn begin(&mut self, now: u64, port: PortId) {
-        self.questions.push(Question {
+        self.requests.push(Pending {
             port,
             next_at: now,
             wait_ns: RETRY_NS_MIN,
@@ -46,41 +46,41 @@ impl Retries {
     /// What is due at `now`; call until `None`.
     pub fn poll(&mut self, now: u64) -> Option<Due> {
         let at = self
-            .questions
+            .requests
             .iter()
-            .position(|question| question.until <= now || question.next_at <= now)?;
-        let question = &mut self.questions[at];
-        if question.until <= now {
-            return Some(Due::GiveUp(self.questions.remove(at).port));
+            .position(|request| request.until <= now || request.next_at <= now)?;
+        let request = &mut self.requests[at];
+        if request.until <= now {
+            return Some(Due::GiveUp(self.requests.remove(at).port));
         }
-        question.next_at = now.saturating_add(question.wait_ns);
-        question.wait_ns = (question.wait_ns * 2).min(RETRY_NS_MAX);
-        Some(Due::Ask(question.port))
+        request.next_at = now.saturating_add(request.wait_ns);
+        request.wait_ns = (request.wait_ns * 2).min(RETRY_NS_MAX);
+        Some(Due::Send(request.port))
     }
 
     /// When something is due next.
     pub fn next_at(&self) -> Option<u64> {
-        let due = |question: &Question| question.next_at.min(question.until);
-        self.questions.iter().map(due).min()
+        let due = |request: &Pending| request.next_at.min(request.until);
+        self.requests.iter().map(due).min()
     }
 
-    /// The flows that are asked for, oldest first.
+    /// The flows that are requested, oldest first.
     pub fn ports(&self) -> impl Iterator<Item = PortId> + '_ {
-        self.questions.iter().map(|question| question.port)
+        self.requests.iter().map(|request| request.port)
     }
 
-    /// Forgets a question: it was answered, or nobody wants to know any more.
+    /// Removes a request that was answered or cancelled.
     pub fn end(&mut self, port: PortId) {
-        self.questions.retain(|question| question.port != port);
+        self.requests.retain(|request| request.port != port);
     }
 
-    /// Forgets all questions.
+    /// Removes all requests.
     pub fn clear(&mut self) {
-        self.questions.clear();
+        self.requests.clear();
     }
 }
 
-/// The first repetition of a question, in ns; the pause doubles from there.
+/// The first repetition of a request, in ns; the pause doubles from there.
 const RETRY_NS_MIN: u64 = 250_000_000;
 /// The longest pause, in ns.
 const RETRY_NS_MAX: u64 = 2_000_000_000;
@@ -98,7 +98,7 @@ mod tests {
         while let Some(now) = retries.next_at() {
             while let Some(due) = retries.poll(now) {
                 match due {
-                    Due::Ask(port) => asked.push((now / 1_000_000, port)),
+                    Due::Send(port) => asked.push((now / 1_000_000, port)),
                     Due::GiveUp(port) => given_up.push((now / 1_000_000, port)),
                 }
             }
@@ -115,7 +115,7 @@ mod tests {
         retries.begin(0, PortId(2));
         retries.end(PortId(1));
         assert_eq!(retries.ports().collect::<Vec<_>>(), [PortId(2)]);
-        assert_eq!(retries.poll(0), Some(Due::Ask(PortId(2))));
+        assert_eq!(retries.poll(0), Some(Due::Send(PortId(2))));
         assert_eq!(retries.poll(0), None);
         retries.clear();
         assert_eq!(retries.next_at(), None);

@@ -24,21 +24,21 @@ fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
     let carina_ring::channel::Endpoint {
         tx,
         rx,
-        my_rx_bell,
-        my_tx_bell,
-        peer_rx_bell,
-        peer_tx_bell,
+        my_rx_doorbell,
+        my_tx_doorbell,
+        peer_rx_doorbell,
+        peer_tx_doorbell,
     } = end;
     let spare = pair::ring(4096).1.end;
-    let bells = |bell: &carina_sys::Bell| bell.try_clone().unwrap();
+    let doorbells = |doorbell: &carina_sys::Doorbell| doorbell.try_clone().unwrap();
     let sender = App {
         end: carina_ring::channel::Endpoint {
             tx,
             rx: spare.rx,
-            my_rx_bell: bells(&my_rx_bell),
-            my_tx_bell: bells(&my_tx_bell),
-            peer_rx_bell: bells(&peer_rx_bell),
-            peer_tx_bell: bells(&peer_tx_bell),
+            my_rx_doorbell: doorbells(&my_rx_doorbell),
+            my_tx_doorbell: doorbells(&my_tx_doorbell),
+            peer_rx_doorbell: doorbells(&peer_rx_doorbell),
+            peer_tx_doorbell: doorbells(&peer_tx_doorbell),
         },
         memory: carina_ring::channel::ChannelMemory::create(4096).unwrap(),
         posted: 0,
@@ -47,10 +47,10 @@ fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
         end: carina_ring::channel::Endpoint {
             tx: spare.tx,
             rx,
-            my_rx_bell,
-            my_tx_bell,
-            peer_rx_bell,
-            peer_tx_bell,
+            my_rx_doorbell,
+            my_tx_doorbell,
+            peer_rx_doorbell,
+            peer_tx_doorbell,
         },
         memory,
         posted: 0,
@@ -82,7 +82,7 @@ fn exchange(mut app: App, seed: u64, peer_seed: u64, count: usize) -> App {
     app
 }
 
-/// Where everybody shares one processor, bells are held and every idle turn yields.
+/// Where everybody shares one processor, doorbells are held and every idle turn yields.
 #[test]
 fn small_sdus_cross_in_order_where_all_share_one_processor() {
     // CPU 0 may be forbidden here; then another one is allowed. Threads inherit it.
@@ -103,7 +103,7 @@ fn small_sdus_cross_in_order_where_all_share_one_processor() {
         assert_eq!(sdu[..4], n.to_le_bytes());
     }
     let mut host_app = sender.join().unwrap();
-    // One SDU alone is never left behind a bell that is held.
+    // One SDU alone is never left behind a doorbell that is held.
     for n in 0..100u32 {
         host_app.send(&n.to_le_bytes());
         assert_eq!(guest_app.recv().unwrap(), n.to_le_bytes());
@@ -345,8 +345,8 @@ fn an_application_that_scribbles_over_its_ring_loses_its_flow_and_no_other() {
         .map()
         .unwrap();
     map.write(0, &vec![0xa5; bytes]);
-    for bell in [my_rx, my_tx, peer_rx, peer_tx] {
-        carina_sys::Bell::from_fd(bell).unwrap().signal();
+    for doorbell in [my_rx, my_tx, peer_rx, peer_tx] {
+        carina_sys::Doorbell::from_fd(doorbell).unwrap().signal();
     }
     let reason = closed_reason(&pair.host, port);
     assert!(
@@ -424,7 +424,7 @@ fn refusals_come_back_with_their_reason() {
 }
 
 #[test]
-fn an_application_that_jams_its_bells_makes_nobody_else_wait() {
+fn an_application_that_jams_its_doorbells_makes_nobody_else_wait() {
     let mut pair = Pair::up();
     let (mut hostile, mut peer, ..) = pair.flow();
     let (mut honest, mut honest_peer, ..) = pair.flow();
@@ -432,9 +432,9 @@ fn an_application_that_jams_its_bells_makes_nobody_else_wait() {
         .memory
         .endpoint_fds(carina_ring::channel::Side::B)
         .unwrap();
-    for bell in [my_rx, my_tx] {
-        while rustix::io::write(&bell, &[0; 4096]).is_ok() {}
-        rustix::io::ioctl_fionbio(&bell, false).unwrap();
+    for doorbell in [my_rx, my_tx] {
+        while rustix::io::write(&doorbell, &[0; 4096]).is_ok() {}
+        rustix::io::ioctl_fionbio(&doorbell, false).unwrap();
     }
     // Armed, so that the data plane rings as soon as there is something.
     assert!(hostile.end.rx.arm());

@@ -1,4 +1,4 @@
-//! A bell that a process which shares it cannot jam.
+//! A doorbell that a process which shares it cannot jam.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -9,21 +9,21 @@ use rustix::io::Errno;
 
 use crate::{Epoll, Interest};
 
-/// A bell between processes that do not trust each other: any number of signals collapse into one
-/// readable state.
+/// A doorbell between processes that do not trust each other: any number of signals collapse into
+/// one readable state.
 ///
 /// It is a pipe of which every holder has an open file of its own, for reading and writing. The
-/// non-blocking mark belongs to the open file, so nobody can take it off another's: to ring a bell
-/// that somebody has filled to the brim is to find that it rings already. (An eventfd cannot be
-/// opened a second time, and its holders share the mark.) Being readers too, holders never get
-/// `SIGPIPE` when the others are gone.
+/// non-blocking mark belongs to the open file, so nobody can take it off another's: to ring a
+/// doorbell that somebody has filled to the brim is to find that it rings already. (An eventfd
+/// cannot be opened a second time, and its holders share the mark.) Being readers too, holders
+/// never get `SIGPIPE` when the others are gone.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     fd: OwnedFd,
 }
 
-impl Bell {
-    /// Makes a silent bell.
+impl Doorbell {
+    /// Makes a silent doorbell.
     ///
     /// # Errors
     /// The kernel's refusal: too many open files, or no `/proc`.
@@ -32,8 +32,8 @@ impl Bell {
         open_again(reader.as_fd())
     }
 
-    /// Takes a bell received from another process, which must have given away a descriptor made by
-    /// [`Bell::reopen`].
+    /// Takes a doorbell received from another process, which must have given away a descriptor made
+    /// by [`Doorbell::reopen`].
     ///
     /// # Errors
     /// `InvalidInput` when it is no pipe; the kernel's refusal to set the non-blocking mark.
@@ -42,7 +42,7 @@ impl Bell {
         if kind != rustix::fs::FileType::Fifo {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
-                format!("a bell must be a pipe, this is {kind:?}"),
+                format!("a doorbell must be a pipe, this is {kind:?}"),
             ));
         }
         let flags = rustix::fs::fcntl_getfl(&fd)?;
@@ -50,12 +50,12 @@ impl Bell {
         Ok(Self { fd })
     }
 
-    /// Rings the bell. Never blocks: a full pipe rings already.
+    /// Rings the doorbell. Never blocks: a full pipe rings already.
     pub fn signal(&self) {
         let _ = rustix::io::write(&self.fd, &[1]);
     }
 
-    /// Silences the bell and returns how often it was rung (0: it was silent), at most 65,536.
+    /// Silences the doorbell and returns how often it was rung (0: it was silent), at most 65,536.
     pub fn drain(&self) -> usize {
         let (mut count, mut rings) = (0, [0; 512]);
         while count < DRAIN_MAX {
@@ -73,7 +73,7 @@ impl Bell {
         count
     }
 
-    /// Waits until the bell rings or `timeout_ns` passed; does not silence it.
+    /// Waits until the doorbell rings or `timeout_ns` passed; does not silence it.
     ///
     /// Returns whether it rings. `None` waits for ever.
     ///
@@ -93,28 +93,28 @@ impl Bell {
         })
     }
 
-    /// The same bell as an open file of its own, to be given to another process.
+    /// The same doorbell as an open file of its own, to be given to another process.
     ///
     /// # Errors
     /// The kernel's refusal: too many open files, or no `/proc`.
     pub fn reopen(&self) -> io::Result<OwnedFd> {
-        open_again(self.fd.as_fd()).map(|bell| bell.fd)
+        open_again(self.fd.as_fd()).map(|doorbell| doorbell.fd)
     }
 }
 
-/// Whether an edge-triggered [`Epoll`] tells of every ring of a bell that still rings. Kernels from
-/// 5.5 to 5.13 without later mends tell of the first only. Tried once per process.
+/// Whether an edge-triggered [`Epoll`] tells of every ring of a doorbell that still rings. Kernels
+/// from 5.5 to 5.13 without later mends tell of the first only. Tried once per process.
 #[must_use]
-pub fn bells_ring_again() -> bool {
+pub fn doorbells_ring_again() -> bool {
     static ANSWER: OnceLock<bool> = OnceLock::new();
     *ANSWER.get_or_init(|| try_to_ring_again().unwrap_or(false))
 }
 
 fn try_to_ring_again() -> io::Result<bool> {
-    let (bell, set, mut ready) = (Bell::new()?, Epoll::new()?, Vec::new());
-    set.add(&bell, 0, Interest::ReadEdge)?;
+    let (doorbell, set, mut ready) = (Doorbell::new()?, Epoll::new()?, Vec::new());
+    set.add(&doorbell, 0, Interest::ReadEdge)?;
     for _ in 0..2 {
-        bell.signal();
+        doorbell.signal();
         set.wait(&mut ready, Some(0))?;
         if ready.is_empty() {
             return Ok(false);
@@ -123,26 +123,26 @@ fn try_to_ring_again() -> io::Result<bool> {
     Ok(true)
 }
 
-impl AsFd for Bell {
+impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl AsRawFd for Bell {
+impl AsRawFd for Doorbell {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
 }
 
-fn open_again(pipe: BorrowedFd<'_>) -> io::Result<Bell> {
+fn open_again(pipe: BorrowedFd<'_>) -> io::Result<Doorbell> {
     let path = format!("/proc/self/fd/{}", pipe.as_raw_fd());
     let flags = OFlags::RDWR | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::open(&path, flags, Mode::empty()).map_err(|error| {
         let error = io::Error::from(error);
         io::Error::new(error.kind(), format!("{path}: {error}"))
     })?;
-    Ok(Bell { fd })
+    Ok(Doorbell { fd })
 }
 
 /// What a pipe holds by default; more than that is not silenced by one call.
@@ -154,42 +154,42 @@ mod tests {
 
     #[test]
     fn signals_collapse_and_drain_silences() {
-        let bell = Bell::new().unwrap();
-        assert!(!bell.wait(Some(0)).unwrap());
-        assert_eq!(bell.drain(), 0);
-        bell.signal();
-        bell.signal();
-        assert!(bell.wait(Some(0)).unwrap());
-        assert_eq!(bell.drain(), 2);
-        assert!(!bell.wait(Some(0)).unwrap());
+        let doorbell = Doorbell::new().unwrap();
+        assert!(!doorbell.wait(Some(0)).unwrap());
+        assert_eq!(doorbell.drain(), 0);
+        doorbell.signal();
+        doorbell.signal();
+        assert!(doorbell.wait(Some(0)).unwrap());
+        assert_eq!(doorbell.drain(), 2);
+        assert!(!doorbell.wait(Some(0)).unwrap());
     }
 
     #[test]
     fn a_holder_that_jams_its_own_file_blocks_nobody_else() {
-        let bell = Bell::new().unwrap();
-        let hostile = bell.reopen().unwrap();
+        let doorbell = Doorbell::new().unwrap();
+        let hostile = doorbell.reopen().unwrap();
         while rustix::io::write(&hostile, &[0; 4096]).is_ok() {}
         let flags = rustix::fs::fcntl_getfl(&hostile).unwrap();
         rustix::fs::fcntl_setfl(&hostile, flags - OFlags::NONBLOCK).unwrap();
-        bell.signal();
-        assert!(bell.wait(Some(0)).unwrap());
-        assert_eq!(bell.drain(), DRAIN_MAX);
-        assert_eq!(bell.drain(), 0);
+        doorbell.signal();
+        assert!(doorbell.wait(Some(0)).unwrap());
+        assert_eq!(doorbell.drain(), DRAIN_MAX);
+        assert_eq!(doorbell.drain(), 0);
     }
 
     #[test]
     fn the_last_holder_may_ring_on() {
-        let bell = Bell::new().unwrap();
-        let other = Bell::from_fd(bell.reopen().unwrap()).unwrap();
-        drop(bell);
+        let doorbell = Doorbell::new().unwrap();
+        let other = Doorbell::from_fd(doorbell.reopen().unwrap()).unwrap();
+        drop(doorbell);
         other.signal();
         assert_eq!(other.drain(), 1);
     }
 
     #[test]
-    fn something_else_is_no_bell() {
+    fn something_else_is_no_doorbell() {
         let file = std::fs::File::open("/dev/null").unwrap();
-        let error = Bell::from_fd(file.into()).unwrap_err();
+        let error = Doorbell::from_fd(file.into()).unwrap_err();
         assert!(error.to_string().contains("must be a pipe"), "{error}");
     }
 }

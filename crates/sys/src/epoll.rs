@@ -162,31 +162,31 @@ mod tests {
 
     #[test]
     fn ready_descriptor_reports_its_token() {
-        let (epoll, bell) = (Epoll::new().unwrap(), EventFd::new().unwrap());
+        let (epoll, doorbell) = (Epoll::new().unwrap(), EventFd::new().unwrap());
         let mut ready = Vec::new();
         epoll
-            .add(&bell, 0xdead_beef_0000_0001, Interest::Read)
+            .add(&doorbell, 0xdead_beef_0000_0001, Interest::Read)
             .unwrap();
         epoll.wait(&mut ready, Some(0)).unwrap();
         assert!(ready.is_empty());
-        bell.signal();
+        doorbell.signal();
         epoll.wait(&mut ready, None).unwrap();
         assert_eq!(ready.len(), 1);
         assert_eq!(ready[0].token, 0xdead_beef_0000_0001);
         assert!(ready[0].readable && !ready[0].hangup);
-        epoll.del(&bell).unwrap();
+        epoll.del(&doorbell).unwrap();
         epoll.wait(&mut ready, Some(0)).unwrap();
         assert!(ready.is_empty());
     }
 
     #[test]
     fn short_wait_ends_by_itself_and_by_what_is_ready() {
-        let (epoll, bell) = (Epoll::new().unwrap(), EventFd::new().unwrap());
+        let (epoll, doorbell) = (Epoll::new().unwrap(), EventFd::new().unwrap());
         let mut ready = Vec::new();
-        epoll.add(&bell, 5, Interest::ReadEdge).unwrap();
+        epoll.add(&doorbell, 5, Interest::ReadEdge).unwrap();
         epoll.wait(&mut ready, Some(50_000)).unwrap();
         assert!(ready.is_empty());
-        bell.signal();
+        doorbell.signal();
         epoll.wait(&mut ready, Some(SHORT_NS - 1)).unwrap();
         assert_eq!(ready.len(), 1);
         epoll.wait(&mut ready, Some(50_000)).unwrap();
@@ -195,11 +195,11 @@ mod tests {
 
     #[test]
     fn edge_interest_reports_each_signal_once_without_drain() {
-        let (epoll, bell) = (Epoll::new().unwrap(), EventFd::new().unwrap());
+        let (epoll, doorbell) = (Epoll::new().unwrap(), EventFd::new().unwrap());
         let mut ready = Vec::new();
-        epoll.add(&bell, 1, Interest::ReadEdge).unwrap();
+        epoll.add(&doorbell, 1, Interest::ReadEdge).unwrap();
         for _ in 0..3 {
-            bell.signal();
+            doorbell.signal();
             epoll.wait(&mut ready, Some(0)).unwrap();
             assert_eq!(ready.len(), 1);
             epoll.wait(&mut ready, Some(0)).unwrap();

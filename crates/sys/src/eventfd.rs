@@ -1,4 +1,4 @@
-//! A bell between threads and processes.
+//! A doorbell between threads and processes.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -13,7 +13,7 @@ pub struct EventFd {
 }
 
 impl EventFd {
-    /// Makes a silent bell.
+    /// Makes a silent doorbell.
     ///
     /// # Errors
     /// The kernel's refusal, usually that the process has too many open files.
@@ -35,14 +35,14 @@ impl EventFd {
         Ok(Self { fd })
     }
 
-    /// Rings the bell. A full counter already rings, and a closed peer does not matter.
+    /// Rings the doorbell. A full counter already rings, and a closed peer does not matter.
     pub fn signal(&self) {
         // The only possible failure on a valid eventfd is a counter about to overflow, which
         // is readable already.
         let _ = rustix::io::write(&self.fd, &1u64.to_ne_bytes());
     }
 
-    /// Silences the bell and returns how often it was rung (0: it was silent).
+    /// Silences the doorbell and returns how often it was rung (0: it was silent).
     ///
     /// Does not block even when a peer cleared the non-blocking mark of the shared open file.
     pub fn drain(&self) -> u64 {
@@ -65,7 +65,7 @@ impl EventFd {
         }
     }
 
-    /// Waits until the bell rings or `timeout_ns` passed; does not silence it.
+    /// Waits until the doorbell rings or `timeout_ns` passed; does not silence it.
     ///
     /// Returns whether it rings. `None` waits for ever.
     ///
@@ -75,7 +75,7 @@ impl EventFd {
         wait_readable(self.fd.as_fd(), timeout_ns)
     }
 
-    /// A second descriptor of the same bell.
+    /// A second descriptor of the same doorbell.
     ///
     /// # Errors
     /// The kernel's refusal, usually that the process has too many open files.
@@ -128,32 +128,32 @@ mod tests {
 
     #[test]
     fn signals_collapse_and_drain_silences() {
-        let bell = EventFd::new().unwrap();
-        assert!(!bell.wait(Some(0)).unwrap());
-        assert_eq!(bell.drain(), 0);
-        bell.signal();
-        bell.signal();
-        assert!(bell.wait(Some(0)).unwrap());
-        assert_eq!(bell.drain(), 2);
-        assert!(!bell.wait(Some(0)).unwrap());
+        let doorbell = EventFd::new().unwrap();
+        assert!(!doorbell.wait(Some(0)).unwrap());
+        assert_eq!(doorbell.drain(), 0);
+        doorbell.signal();
+        doorbell.signal();
+        assert!(doorbell.wait(Some(0)).unwrap());
+        assert_eq!(doorbell.drain(), 2);
+        assert!(!doorbell.wait(Some(0)).unwrap());
     }
 
     #[test]
     fn full_counter_still_rings_and_never_blocks() {
-        let bell = EventFd::new().unwrap();
-        rustix::io::write(&bell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
-        bell.signal();
-        assert!(bell.wait(Some(0)).unwrap());
+        let doorbell = EventFd::new().unwrap();
+        rustix::io::write(&doorbell, &(u64::MAX - 1).to_ne_bytes()).unwrap();
+        doorbell.signal();
+        assert!(doorbell.wait(Some(0)).unwrap());
     }
 
     #[test]
     fn drain_does_not_block_when_the_peer_cleared_the_mark() {
-        let bell = EventFd::new().unwrap();
-        let flags = rustix::fs::fcntl_getfl(&bell).unwrap();
-        rustix::fs::fcntl_setfl(&bell, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
-        assert_eq!(bell.drain(), 0);
-        bell.signal();
-        assert_eq!(bell.drain(), 1);
+        let doorbell = EventFd::new().unwrap();
+        let flags = rustix::fs::fcntl_getfl(&doorbell).unwrap();
+        rustix::fs::fcntl_setfl(&doorbell, flags - rustix::fs::OFlags::NONBLOCK).unwrap();
+        assert_eq!(doorbell.drain(), 0);
+        doorbell.signal();
+        assert_eq!(doorbell.drain(), 1);
     }
 
     #[test]

@@ -120,9 +120,9 @@ mod tests {
     #[test]
     fn descriptors_arrive_in_order_and_close_on_exec() {
         let (a, b) = socketpair_seqpacket().unwrap();
-        let bells = [EventFd::new().unwrap(), EventFd::new().unwrap()];
-        bells[1].signal();
-        send_with_fds(&a, b"two", &[bells[0].as_fd(), bells[1].as_fd()]).unwrap();
+        let doorbells = [EventFd::new().unwrap(), EventFd::new().unwrap()];
+        doorbells[1].signal();
+        send_with_fds(&a, b"two", &[doorbells[0].as_fd(), doorbells[1].as_fd()]).unwrap();
         let mut buffer = [0; 16];
         let datagram = recv_with_fds(&b, &mut buffer).unwrap();
         assert_eq!(&buffer[..datagram.bytes], b"two");

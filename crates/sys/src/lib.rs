@@ -1,12 +1,12 @@
-//! The operating system, safely: memfd, mmap, eventfd, bells, epoll, fd passing, membarrier.
+//! The operating system, safely: memfd, mmap, eventfd, doorbells, epoll, fd passing, membarrier.
 //!
 //! Every system call the workspace needs beyond `std` is here, so that the crates above can
 //! forbid `unsafe`. Nothing here knows what the memory or the messages mean, and nothing here
 //! trusts another process: sizes are checked against the kernel's answer, memory taken from a
 //! peer is sealed before it is mapped, and a truncated datagram is an error.
 
-mod bell;
 mod clock;
+mod doorbell;
 mod epoll;
 mod eventfd;
 mod fdpass;
@@ -16,8 +16,8 @@ mod memory;
 mod process;
 mod socket;
 
-pub use crate::bell::{Bell, bells_ring_again};
 pub use crate::clock::{CpuClock, cpu_time_ns, monotonic_ns};
+pub use crate::doorbell::{Doorbell, doorbells_ring_again};
 pub use crate::epoll::{Epoll, Interest, Ready};
 pub use crate::eventfd::EventFd;
 pub use crate::fdpass::{Datagram, FDS_MAX, recv_with_fds, send_with_fds};

@@ -126,13 +126,13 @@ impl<'a> Bridge<'a> {
     fn new(shared: &'a Shared, args: BridgeArgs, stop: &StopSignal) -> Result<Self, Failure> {
         let node = shared.node()?;
         let epoll = Epoll::new().attempt("waiting for flows")?;
-        let bell = Arc::new(EventFd::new().attempt("waiting for flows")?);
+        let doorbell = Arc::new(EventFd::new().attempt("waiting for flows")?);
         let watch = |fd: &dyn AsFd, token| {
             let added = epoll.add(fd.as_fd(), token, Interest::Read);
             added.attempt("waiting for flows")
         };
         watch(stop, STOP)?;
-        watch(&*bell, ENDED)?;
+        watch(&*doorbell, ENDED)?;
         let mut doors = Vec::new();
         for name in std::iter::once(&args.listen).chain(&args.register_as) {
             let registered = node.register(name, args.listen_dif.as_ref());
@@ -152,7 +152,11 @@ impl<'a> Bridge<'a> {
             waiting: Vec::new(),
             ask_again_at: 0,
             pairs: HashMap::new(),
-            desk: Desk { ended, bell, stop },
+            desk: Desk {
+                ended,
+                doorbell,
+                stop,
+            },
             ends,
             next: FIRST_PAIR,
             totals: Totals::default(),
@@ -185,7 +189,7 @@ impl<'a> Bridge<'a> {
                 match event.token {
                     STOP => return Ok(()),
                     ENDED => {
-                        self.desk.bell.drain();
+                        self.desk.doorbell.drain();
                         self.hear_ends()?;
                     }
                     token if token >= FIRST_PAIR => self.hear_answer(token)?,
@@ -382,7 +386,7 @@ impl<'a> Bridge<'a> {
             self.epoll
                 .wait(&mut ready, Some(left.min(100_000_000)))
                 .attempt("waiting for the ends of flows")?;
-            self.desk.bell.drain();
+            self.desk.doorbell.drain();
             self.hear_ends()?;
         }
         let Totals {

@@ -39,7 +39,7 @@ struct Rates {
     mbps_in: f64,
     sdus_out_per_s: f64,
     mbps_out: f64,
-    bells_per_s: f64,
+    doorbells_per_s: f64,
     drops: u64,
     /// Totals of the row by label; zeros left out.
     totals: std::collections::BTreeMap<&'static str, u64>,
@@ -94,7 +94,7 @@ fn rates(before: &[Snapshot], after: &[Snapshot], seconds: f64) -> Vec<Rates> {
             mbps_in: rate(Value::BytesIn) * 8e-6,
             sdus_out_per_s: rate(Value::SdusOut),
             mbps_out: rate(Value::BytesOut) * 8e-6,
-            bells_per_s: rate(Value::Bells),
+            doorbells_per_s: rate(Value::Doorbells),
             drops: now.drops(),
             totals: totals.filter(|(_, total)| *total > 0).collect(),
         }
@@ -118,7 +118,7 @@ const HEAD: [&str; 10] = [
     "Mbit/s IN",
     "SDU/s OUT",
     "Mbit/s OUT",
-    "BELLS/s",
+    "RINGS/s",
     "DROPS",
 ];
 
@@ -139,7 +139,7 @@ impl Rates {
             short(self.mbps_in),
             short(self.sdus_out_per_s),
             short(self.mbps_out),
-            short(self.bells_per_s),
+            short(self.doorbells_per_s),
             self.drops.to_string(),
         ]
     }

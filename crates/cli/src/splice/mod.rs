@@ -40,7 +40,7 @@ pub struct Desk {
     /// The ends.
     pub ended: Sender<Ended>,
     /// Rings when there is one.
-    pub bell: Arc<EventFd>,
+    pub doorbell: Arc<EventFd>,
     /// Everything is to end.
     pub stop: Arc<AtomicBool>,
 }
@@ -71,7 +71,7 @@ pub fn join(pair: u64, caller: Flow, called: Flow, desk: &Desk) -> std::io::Resu
                 };
                 // A desk that is gone has no more to hear.
                 let _ = desk.ended.send(ended);
-                desk.bell.signal();
+                desk.doorbell.signal();
             })?;
     }
     Ok(())

@@ -60,7 +60,7 @@ fn guest_with_an_iommu_is_woken_again_after_each_restart_of_the_hosts_node() {
         host.until_link(&guest, "up");
         host.until_reachable("echo");
         host.pings("echo", "1M", 3);
-        // QEMU keeps the bell of the dead node, but takes one more for each new one.
+        // QEMU keeps the doorbell of the dead node, but takes one more for each new one.
         let rung = guest.interrupts();
         let slow = host.pings_every("50ms", "echo", "64", 20);
         let rung = guest.interrupts() - rung;

@@ -211,7 +211,7 @@ fn top_shows_channels_of_a_vm_scrolls_follows_the_window_and_leaves_a_clean_term
     let mut terminal = Terminal::run(&host, 24, 140, commands);
 
     let head = terminal.shows("the head", |grid| grid.row_with(&["KIND", "NAME"]));
-    assert!(head.contains(" CH ") && head.contains("BELLS/s"), "{head}");
+    assert!(head.contains(" CH ") && head.contains("RINGS/s"), "{head}");
     terminal.shows("the engine", |grid| {
         grid.row_with(&["engine", "data-plane"])
     });
@@ -239,7 +239,7 @@ fn top_shows_channels_of_a_vm_scrolls_follows_the_window_and_leaves_a_clean_term
     terminal.resize(4, 80);
     let head = terminal.shows("the head of a narrow table", |grid| {
         let head = grid.row_with(&["KIND", "NAME"])?;
-        (!head.contains("BELLS/s")).then_some(head)
+        (!head.contains("RINGS/s")).then_some(head)
     });
     assert!(head.len() <= 80, "{head}");
     terminal.shows("two rows", |grid| {
@@ -261,7 +261,7 @@ fn top_shows_channels_of_a_vm_scrolls_follows_the_window_and_leaves_a_clean_term
     });
     terminal.resize(24, 140);
     terminal.shows("all columns again", |grid| {
-        grid.row_with(&["KIND", "BELLS/s"])
+        grid.row_with(&["KIND", "RINGS/s"])
     });
 
     terminal.types("q");

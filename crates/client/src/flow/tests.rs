@@ -76,9 +76,9 @@ fn pair(capacity: usize, sdu_max: u64) -> Pair {
         };
         let link = Arc::new(Link::new(mine, info));
         let opposite = Arc::clone(end.rx.map());
-        let (bell, peer) = (end.my_tx_bell, end.peer_rx_bell);
-        let sender = FlowSender::new(end.tx, opposite, bell, peer, Arc::clone(&link));
-        let receiver = FlowReceiver::new(end.rx, end.my_rx_bell, end.peer_tx_bell, link);
+        let (doorbell, peer) = (end.my_tx_doorbell, end.peer_rx_doorbell);
+        let sender = FlowSender::new(end.tx, opposite, doorbell, peer, Arc::clone(&link));
+        let receiver = FlowReceiver::new(end.rx, end.my_rx_doorbell, end.peer_tx_doorbell, link);
         (Flow::new(sender, receiver), nodes)
     };
     let (a, control_a) = end(Side::A);
@@ -402,6 +402,6 @@ fn busy_flow_makes_no_system_call_per_sdu() {
         assert_eq!(b.recv(&mut [0; 64]).unwrap(), 64);
     }
     let (sent, received) = (a.stats(), b.stats());
-    assert_eq!((sent.bells_rung, received.bells_rung), (0, 0));
+    assert_eq!((sent.doorbells_rung, received.doorbells_rung), (0, 0));
     assert_eq!((sent.sleeps, received.sleeps), (0, 0));
 }

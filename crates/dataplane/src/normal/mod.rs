@@ -229,7 +229,7 @@ impl App for Normal {
         moved
     }
 
-    fn settle(&mut self, _now: u64, _links: &mut Links) {
+    fn release_burst(&mut self, _now: u64, _links: &mut Links) {
         self.uncounted += 1;
         if self.uncounted >= COUNT_BREATHS {
             self.count();

@@ -292,10 +292,10 @@ impl Taken {
             }
             assert!(silence_ms < PATIENCE_MS, "no SDU for two minutes");
             if end.rx.arm() {
-                if !readable(&end.my_rx_bell, SLICE_MS) {
+                if !readable(&end.my_rx_doorbell, SLICE_MS) {
                     silence_ms += SLICE_MS;
                 }
-                end.my_rx_bell.drain();
+                end.my_rx_doorbell.drain();
             }
             end.rx.disarm();
         }
@@ -362,10 +362,10 @@ impl Taken {
         let end = self.end.as_mut().expect("a ring");
         if end.rx.arm() {
             assert!(
-                readable(&end.my_rx_bell, PATIENCE_MS),
+                readable(&end.my_rx_doorbell, PATIENCE_MS),
                 "no piece for two minutes"
             );
-            end.my_rx_bell.drain();
+            end.my_rx_doorbell.drain();
         }
         end.rx.disarm();
     }

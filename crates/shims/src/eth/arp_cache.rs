@@ -9,24 +9,24 @@ use crate::flow_table::Names;
 /// ArpCache, bounded: whoever can send frames can invent them.
 #[derive(Default)]
 pub(super) struct ArpCache {
-    callers: HashMap<Mac, Names>,
+    requests: HashMap<Mac, Names>,
     /// Until when SDUs of a station are late ones of a flow that has ended, in ns.
     ended: HashMap<Mac, u64>,
 }
 
 impl ArpCache {
-    /// A station asks. What it sends from here on is for a new flow.
-    pub fn called(&mut self, mac: Mac, caller: Names) {
+    /// A station requests a flow. What it sends from here on is for a new flow.
+    pub fn note_request(&mut self, mac: Mac, caller: Names) {
         self.ended.remove(&mac);
-        if self.callers.len() >= STATIONS_MAX && !self.callers.contains_key(&mac) {
-            self.callers.clear();
+        if self.requests.len() >= STATIONS_MAX && !self.requests.contains_key(&mac) {
+            self.requests.clear();
         }
-        self.callers.insert(mac, caller);
+        self.requests.insert(mac, caller);
     }
 
-    /// What a station has asked for last.
-    pub fn caller(&self, mac: Mac) -> Option<&Names> {
-        self.callers.get(&mac)
+    /// The flow that a station requested last.
+    pub fn requester(&self, mac: Mac) -> Option<&Names> {
+        self.requests.get(&mac)
     }
 
     /// A flow with a station has ended here; the station does not know.
@@ -40,7 +40,7 @@ impl ArpCache {
         self.ended.insert(mac, now.saturating_add(LATE_NS));
     }
 
-    /// A flow with a station begins at the wish of this side.
+    /// A flow that this side requested begins.
     pub fn flow_begins(&mut self, mac: Mac) {
         self.ended.remove(&mac);
     }
@@ -52,7 +52,7 @@ impl ArpCache {
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.callers.clear();
+        self.requests.clear();
         self.ended.clear();
     }
 }
@@ -77,19 +77,19 @@ mod tests {
             remote: name("a"),
             local: name("b"),
         };
-        let mut stations = ArpCache::default();
+        let mut cache = ArpCache::default();
         for n in 0..2 * STATIONS_MAX as u32 {
             let [a, b, c, d] = n.to_be_bytes();
             let mac = Mac([2, 0, a, b, c, d]);
-            stations.called(mac, caller.clone());
-            stations.flow_ended(mac, 0);
+            cache.note_request(mac, caller.clone());
+            cache.flow_ended(mac, 0);
         }
-        assert!(stations.callers.len() <= STATIONS_MAX && stations.ended.len() <= STATIONS_MAX);
+        assert!(cache.requests.len() <= STATIONS_MAX && cache.ended.len() <= STATIONS_MAX);
         let mac = Mac([2, 1, 1, 1, 1, 1]);
-        stations.flow_ended(mac, 10);
-        assert!(stations.is_late(mac, 10) && !stations.is_late(mac, 10 + LATE_NS));
-        stations.called(mac, caller.clone());
-        assert!(!stations.is_late(mac, 10));
-        assert_eq!(stations.caller(mac), Some(&caller));
+        cache.flow_ended(mac, 10);
+        assert!(cache.is_late(mac, 10) && !cache.is_late(mac, 10 + LATE_NS));
+        cache.note_request(mac, caller.clone());
+        assert!(!cache.is_late(mac, 10));
+        assert_eq!(cache.requester(mac), Some(&caller));
     }
 }

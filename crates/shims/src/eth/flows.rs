@@ -13,13 +13,13 @@ use crate::flow_table::{CREDIT_ANY, Names, Stage};
 
 /// Which flow a station has.
 #[derive(Default)]
-pub(super) struct ByStation {
+pub(super) struct FlowByMac {
     places: HashMap<Mac, usize>,
     /// The station of the last SDU: most come in bursts.
     last: Option<(Mac, usize)>,
 }
 
-impl ByStation {
+impl FlowByMac {
     fn get(&mut self, mac: Mac) -> Option<usize> {
         if let Some((last, at)) = self.last
             && last == mac
@@ -71,7 +71,7 @@ impl Eth {
                 Request::Respond { port, .. } | Request::Refuse { port, .. } => {
                     if let Some(Some(mac)) = self.flows.refuse(port) {
                         self.arp_cache.flow_ended(mac, self.now);
-                        self.by_station.remove(mac);
+                        self.flow_by_mac.remove(mac);
                     }
                 }
                 // Only for IPCPs that use N-1 flows.
@@ -96,7 +96,7 @@ impl Eth {
 
     /// Delivers an SDU of a station.
     pub(super) fn receive_sdu(&mut self, from: Mac, packet: Packet, links: &mut Links) {
-        let at = match self.by_station.get(from) {
+        let at = match self.flow_by_mac.get(from) {
             Some(at) => Some(at),
             None => self.first_sdu(from),
         };
@@ -111,7 +111,7 @@ impl Eth {
             self.flows.row.add(Value::DropFlowEnded, 1);
             return None;
         }
-        let asked = self.arp_cache.caller(from).cloned();
+        let asked = self.arp_cache.requester(from).cloned();
         let is_known = |names: &Names| self.flows.names.contains(&names.local);
         // A station that this side has forgotten, such as by a restart: it means whoever is here.
         let anyone = || {
@@ -124,29 +124,29 @@ impl Eth {
             return None;
         };
         let at = self.flows.add_incoming(self.now, names, Some(from))?;
-        self.by_station.insert(from, at);
+        self.flow_by_mac.insert(from, at);
         Some(at)
     }
 
     /// A station asks for a flow to a name here.
-    pub(super) fn called(&mut self, from: Mac, names: Names, links: &mut Links) {
+    pub(super) fn handle_request(&mut self, from: Mac, names: Names, links: &mut Links) {
         let now = self.now;
         // The station would not ask for a flow that it has: the old one has ended there. A question
         // that was repeated and comes late says nothing.
-        if let Some(at) = self.by_station.get(from)
+        if let Some(at) = self.flow_by_mac.get(from)
             && let Some(flow) = self.flows.get_mut(at)
             && flow.is_passive
             && flow.names == names
             && now.saturating_sub(flow.since) > SETTLED_NS
         {
             let close = Close::Graceful(format!("{} has begun anew", names.remote));
-            self.end(at, close, links);
+            self.close_flow(at, close, links);
         }
-        self.arp_cache.called(from, names);
+        self.arp_cache.note_request(from, names);
     }
 
     /// A station has answered for a name.
-    pub(super) fn answered(&mut self, from: Mac, names: Names, links: &mut Links) {
+    pub(super) fn handle_reply(&mut self, from: Mac, names: Names, links: &mut Links) {
         let places = self
             .retries
             .ports()
@@ -160,7 +160,7 @@ impl Eth {
             return;
         };
         self.retries.end(port);
-        if let Some(other) = self.by_station.get(from)
+        if let Some(other) = self.flow_by_mac.get(from)
             && let Some(flow) = self.flows.get_mut(other)
         {
             if flow.stage == Stage::Open {
@@ -174,21 +174,21 @@ impl Eth {
             }
             // Both sides asked at once: one flow is enough, and here is one that is wanted.
             let text = format!("{} has a flow to {} of its own", names.local, names.remote);
-            self.end(other, Close::Failed(text), links);
+            self.close_flow(other, Close::Failed(text), links);
         }
         self.arp_cache.flow_begins(from);
         if let Some(flow) = self.flows.get_mut(at) {
             flow.peer = Some(from);
         }
-        self.by_station.insert(from, at);
+        self.flow_by_mac.insert(from, at);
         let credit = self.credit();
         self.flows.confirm(self.now, at, credit, links);
     }
 
     /// Ends a flow from this side of the network.
-    pub(super) fn end(&mut self, at: usize, close: Close, links: &mut Links) {
+    pub(super) fn close_flow(&mut self, at: usize, close: Close, links: &mut Links) {
         if let Some(Some(mac)) = self.flows.close(at, close, links) {
-            self.by_station.remove(mac);
+            self.flow_by_mac.remove(mac);
         }
     }
 
@@ -197,7 +197,7 @@ impl Eth {
         if let Some(flow) = self.flows.take_closed(link, links) {
             self.retries.end(flow.port);
             if let Some(mac) = flow.peer {
-                self.by_station.remove(mac);
+                self.flow_by_mac.remove(mac);
                 self.arp_cache.flow_ended(mac, self.now);
             }
         }
@@ -206,14 +206,15 @@ impl Eth {
     /// Tells how long an SDU may be, when the interface has changed. Flows that were told of longer
     /// ones have failed: whoever fills them up would lose everything, and hear of nothing.
     pub(super) fn follow_mtu(&mut self, links: &mut Links) {
-        let carries = self.nic.sdu_bytes_max();
-        let before = std::mem::replace(&mut self.carries, carries);
-        if carries != before {
-            self.flows.sdu_max_changed(carries);
+        let sdu_bytes_max = self.nic.sdu_bytes_max();
+        let before = std::mem::replace(&mut self.sdu_bytes_max, sdu_bytes_max);
+        if sdu_bytes_max != before {
+            self.flows.sdu_max_changed(sdu_bytes_max);
         }
-        if carries < before {
+        if sdu_bytes_max < before {
             let label = self.nic.label();
-            let reason = format!("{label} carries {carries} bytes from here on, not {before}");
+            let reason =
+                format!("{label} carries {sdu_bytes_max} bytes from here on, not {before}");
             self.fail_all(&reason, links);
         }
         self.flows.restate_credit(self.credit(), links);
@@ -223,7 +224,7 @@ impl Eth {
     pub(super) fn fail_all(&mut self, reason: &str, links: &mut Links) {
         self.retries.clear();
         for at in self.flows.indices() {
-            self.end(at, Close::Failed(reason.to_owned()), links);
+            self.close_flow(at, Close::Failed(reason.to_owned()), links);
         }
         self.stalled.clear();
     }

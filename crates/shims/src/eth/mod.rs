@@ -1,18 +1,21 @@
-//! The shim IPC process over Ethernet (IEEE 802.1Q): every VLAN is a DIF, its id is the DIF's name.
+//! The shim IPC process over Ethernet: Pouzin Society, "Shim DIF over 802.1Q Layer", as summed up in
+//! "Building the Future Internet through FIRE" (2017), section 16.4.1.1; with RINA's use of ARP
+//! (RFC 826).
 //!
-//! A veneer and no more: an SDU is the payload of a frame with Ethertype 0xD1F0, a flow is a pair
-//! of MAC addresses, and RINA ARP both finds the station that has a name and stands for the
-//! allocation of the flow. There is no message for the end of a flow: it ends at either side by
-//! itself.
+//! Every VLAN (IEEE 802.1Q) is a DIF, and its id is the DIF's name. The shim is thin: an SDU is the
+//! payload of a frame with Ethertype 0xD1F0, a flow is a pair of MAC addresses, and RINA ARP both
+//! finds the station that has a name and stands for the allocation of the flow. There is no message
+//! for the end of a flow: it ends at either side by itself.
 //!
 //! ```text
-//!   asking side                               asked side
-//!   ARP request  (who has "b"? I am "a")  -->  notes: this station is "a" and wants "b"
+//!   initiator                                 responder
+//!   ARP request  (who has "b"? I am "a")  -->  notes: this station is "a" and requests "b"
 //!   flow is open <--  ARP reply ("b" is here)
 //!   first SDU    ------------------------->  IncomingFlow; SDUs wait until it is answered
 //! ```
 
 mod arp_cache;
+mod config;
 mod flows;
 mod nic;
 
@@ -23,7 +26,6 @@ use carina_api::AppName;
 use carina_dataplane::{AppContext, IpcpBuilder, QosOffered, Taps};
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, LinkId, Links, Packet};
-use carina_netdev::FaultPlan;
 use carina_sys::Interest;
 use carina_wire::Payload;
 use carina_wire::arp::{Arp, ArpError, Dialect, Name, Operation};
@@ -31,42 +33,13 @@ use carina_wire::ether::{ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUS
 use carina_wire::pcapng::Direction;
 
 use self::arp_cache::ArpCache;
-use self::flows::ByStation;
+pub use self::config::EthConfig;
+use self::flows::FlowByMac;
 use self::nic::{Arrival, Nic, Sent};
 use crate::flow_table::{FlowTable, Names};
 use crate::retries::{Due, Retries};
 
-/// What an Ethernet shim is made from.
-#[derive(Clone, Debug)]
-pub struct EthConfig {
-    /// Name of the interface.
-    pub interface: String,
-    /// VLAN id, 1 to 4094; 0 for frames without tag.
-    pub vlan: u16,
-    /// Longest SDU in bytes, where that is less than the MTU of the interface.
-    pub mtu: Option<usize>,
-    /// How names are written in ARP.
-    pub dialect: Dialect,
-    /// How long a name is asked for, in ns.
-    pub timeout_ns: u64,
-    /// Impairment of everything sent.
-    pub fault: Option<FaultPlan>,
-}
-
 impl EthConfig {
-    /// A shim over an interface, with the usual settings.
-    #[must_use]
-    pub fn new(interface: impl Into<String>, vlan: u16) -> EthConfig {
-        EthConfig {
-            interface: interface.into(),
-            vlan,
-            mtu: None,
-            dialect: Dialect::NATIVE,
-            timeout_ns: TIMEOUT_NS_DEFAULT,
-            fault: None,
-        }
-    }
-
     /// Opens the interface: the builder for the data plane, and the quality its flows offer.
     ///
     /// # Errors
@@ -105,11 +78,11 @@ pub(super) struct Eth {
     nic: Nic,
     /// The flows; each is known by its station once that has answered.
     flows: FlowTable<Option<Mac>>,
-    by_station: ByStation,
+    flow_by_mac: FlowByMac,
     retries: Retries,
     arp_cache: ArpCache,
-    /// Longest SDU that the manager and the flows were told of.
-    carries: usize,
+    /// Longest SDU that was reported to the manager and the flows.
+    sdu_bytes_max: usize,
     is_up: bool,
     is_removed: bool,
     is_armed: bool,
@@ -128,10 +101,10 @@ impl Eth {
             taps: std::mem::take(&mut context.taps),
             name: format!("ipcp-{}", context.ipcp),
             retries: Retries::new(nic.config().timeout_ns),
-            carries: nic.sdu_bytes_max(),
+            sdu_bytes_max: nic.sdu_bytes_max(),
             nic,
             flows: FlowTable::new(context),
-            by_station: ByStation::default(),
+            flow_by_mac: FlowByMac::default(),
             arp_cache: ArpCache::default(),
             is_up: false,
             is_removed: false,
@@ -168,10 +141,10 @@ impl Eth {
         }
     }
 
-    /// Asks what is due to be asked.
-    fn ask(&mut self, links: &mut Links) {
+    /// Sends the ARP requests that are due, and gives up those that have timed out.
+    fn send_due_requests(&mut self, links: &mut Links) {
         while let Some(due) = self.retries.poll(self.now) {
-            let (Due::Ask(port) | Due::GiveUp(port)) = due;
+            let (Due::Send(port) | Due::GiveUp(port)) = due;
             let Some(at) = self.flows.index_of_port(port) else {
                 continue;
             };
@@ -179,11 +152,11 @@ impl Eth {
                 continue;
             };
             match due {
-                Due::Ask(_) => self.send_request(&names.local, &names.remote),
+                Due::Send(_) => self.send_request(&names.local, &names.remote),
                 Due::GiveUp(_) => {
                     let label = self.nic.label();
                     let text = format!("nobody on {label} answered for {}", names.remote);
-                    self.end(at, Close::Refused(text), links);
+                    self.close_flow(at, Close::Refused(text), links);
                 }
             }
         }
@@ -219,7 +192,7 @@ impl Eth {
                 }
             }
             Sent::Impaired => self.flows.row.add(Value::DropImpaired, 1),
-            // It is asked again.
+            // The request is repeated.
             Sent::NoRoom => self.flows.row.add(Value::DropNoBuffer, 1),
         }
     }
@@ -228,7 +201,7 @@ impl Eth {
     fn receive(&mut self, arrival: Arrival, links: &mut Links) {
         let own = self.nic.mac();
         let is_ours = arrival.to == own || arrival.to == Mac::BROADCAST;
-        // Frames for others reach a promiscuous interface; they concern nobody here.
+        // A promiscuous interface receives frames for other stations.
         if !is_ours || arrival.from == own {
             return;
         }
@@ -258,7 +231,7 @@ impl Eth {
             from_text(arp.sender, &dialect),
             from_text(arp.target, &dialect),
         );
-        // A flow that begins is told of what the interface carries now.
+        // A flow that begins is opened with the present MTU.
         self.nic.look_soon();
         self.follow_link(links);
         let (Some(remote), Some(local)) = names else {
@@ -276,16 +249,16 @@ impl Eth {
                     target: arp.sender,
                 };
                 self.send_arp(&reply, from);
-                self.called(from, Names { local, remote }, links);
+                self.handle_request(from, Names { local, remote }, links);
             }
             Operation::Reply if arp.target_mac == self.nic.mac() => {
-                self.answered(from, Names { local, remote }, links);
+                self.handle_reply(from, Names { local, remote }, links);
             }
             Operation::Reply => {}
         }
     }
 
-    /// Shows a frame to whoever captures, with its tag, which the kernel has taken off.
+    /// Copies a frame to the captures, with its tag, which the kernel has taken off.
     #[inline]
     fn note(&self, direction: Direction, (src, dst, ethertype): (Mac, Mac, u16), sdu: &Packet) {
         if self.taps.is_on() {
@@ -301,7 +274,7 @@ impl Eth {
         }
     }
 
-    /// Takes what a flow has put on its link, as far as the interface has room.
+    /// Sends what a flow has put on its link, as far as the interface has room.
     fn drain(&mut self, link: LinkId, links: &mut Links) -> bool {
         let Some(at) = self.flows.index_of_link(link, links) else {
             return false;
@@ -340,7 +313,7 @@ impl Eth {
         moved
     }
 
-    /// Tells sources how much may come in this breath.
+    /// States how many bytes sources may send in this breath.
     fn state_room(&mut self, links: &mut Links) {
         let room = self.nic.room();
         let had_stalled = !self.stalled.is_empty();
@@ -349,7 +322,7 @@ impl Eth {
                 links.retry(link);
             }
         }
-        // Those that wait come first.
+        // Waiting links come first.
         let bytes = match !had_stalled && self.is_up {
             true => (room as u64).saturating_mul(ROOM_PER_FRAME),
             false => 0,
@@ -373,10 +346,10 @@ impl App for Eth {
         if self.is_removed {
             return;
         }
-        self.ask(links);
+        self.send_due_requests(links);
         let lost = self.nic.move_due(now);
         self.flows.row.add(Value::DropNoBuffer, lost);
-        // Credit of windowed links is the links' own matter.
+        // Windowed links turn reports into credit by themselves.
         while links.next_return(self.flows.id).is_some() {}
         self.state_room(links);
     }
@@ -409,9 +382,9 @@ impl App for Eth {
         moved
     }
 
-    fn settle(&mut self, now: u64, _links: &mut Links) {
-        if !self.nic.settle(now) {
-            // The watch tells the rest.
+    fn release_burst(&mut self, now: u64, _links: &mut Links) {
+        if !self.nic.release_burst(now) {
+            // The watch on the interface reports the reason.
             self.flows.row.add(Value::DropLinkDown, 1);
         }
     }
@@ -431,7 +404,7 @@ impl App for Eth {
     }
 
     fn disarm(&mut self) {
-        // Awake, it looks now and then by itself.
+        // An awake app looks at the interface periodically by itself.
         if std::mem::take(&mut self.is_armed) {
             self.nic.look_soon();
         }
@@ -474,9 +447,6 @@ fn from_text(text: &str, dialect: &Dialect) -> Option<AppName> {
 /// Ring bytes that a free frame is taken for. Sources that send shorter SDUs find the ring full
 /// and wait on their links.
 const ROOM_PER_FRAME: u64 = 512;
-
-/// How long a name is asked for unless configured, in ns.
-const TIMEOUT_NS_DEFAULT: u64 = 5_000_000_000;
 
 /// When to look again for room that the kernel has not made, in ns.
 const STALLED_NS: u64 = 50_000;

@@ -14,7 +14,7 @@ use carina_wire::ether::{
     ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUSTOMER, Tag, VLAN_MAX,
 };
 
-use super::EthConfig;
+use super::config::EthConfig;
 
 /// An open interface.
 pub(super) struct Nic {
@@ -41,7 +41,8 @@ pub(super) struct Arrival {
     pub from: Mac,
     pub to: Mac,
     pub ethertype: u16,
-    /// The payload, with the padding of a short frame; lies in the ring until [`Nic::settle`].
+    /// The payload, with the padding of a short frame; lies in the ring until
+    /// [`Nic::release_burst`].
     pub payload: Packet,
     /// The frame was longer than a place in the ring.
     pub is_cut: bool,
@@ -313,7 +314,7 @@ impl Nic {
 
     /// Hands over what was written and gives back what was read. False when the interface takes
     /// nothing any more.
-    pub fn settle(&mut self, now: u64) -> bool {
+    pub fn release_burst(&mut self, now: u64) -> bool {
         if std::mem::take(&mut self.has_received) {
             self.socket.release();
         }
@@ -333,7 +334,7 @@ impl Nic {
         true
     }
 
-    /// When to look again though no bell rings.
+    /// When to look again though no doorbell rings.
     pub fn next_deadline(&self) -> Option<u64> {
         let due = self.fault.as_ref().and_then(Fault::next_due);
         [due, self.retry_at].into_iter().flatten().min()

@@ -1,13 +1,16 @@
-//! The shim IPC process for hypervisors as an app of the engine: one VMPI device, its channels,
-//! and a pair of links per flow.
+//! The shim IPC process for hypervisors: Pouzin Society, "Shim DIF for Hypervisors", as in "Building
+//! the Future Internet through FIRE" (2017), section 16.4.1.2, and S. Vrijders and others, "Reducing
+//! Complexity of Virtual Machine Networking" (2016), section IV and figure 2.
+//!
+//! An app of the engine over one VMPI device, its channels, and a pair of links per flow.
 //!
 //! ```text
 //!   flow app  -- from_flow (credit: what the peer granted) -->  hv app  -->  device ring
 //!   flow app  <-- to_flow (no credit: the peer keeps to ours) --  hv app  <--  device ring
 //! ```
 //!
-//! [`carina_vmpi::hl`] decides everything about the protocol; this app moves records and tells
-//! the manager.
+//! [`carina_vmpi::hl`] decides everything about the protocol; this app moves records and reports
+//! to the manager.
 
 mod device;
 mod events;
@@ -41,9 +44,9 @@ struct ChannelFlow {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FlowState {
-    /// Asked of the peer, not answered.
+    /// Requested of the peer, not answered.
     Requested,
-    /// Asked by the peer, not answered.
+    /// Requested by the peer, not answered.
     Offered,
     Open,
 }
@@ -63,7 +66,7 @@ pub(crate) struct Hv {
     /// Indexed by channel number.
     flows: Vec<Option<ChannelFlow>>,
     channels: HashMap<PortId, Channel>,
-    /// Channels whose credit at the peer has to be told to their flow.
+    /// Channels whose credit at the peer has to be granted to their flow.
     regrant: Vec<Channel>,
     control: Vec<u8>,
     has_read: bool,
@@ -160,8 +163,8 @@ impl Hv {
         Some(flow)
     }
 
-    /// Tells flows what the peer now lets them send. Only between breaths of data: then nothing
-    /// is on the links that the endpoint has not counted.
+    /// Grants flows what the peer lets them send, when the links hold nothing that the endpoint has
+    /// not counted.
     fn grant(&mut self, links: &mut Links) {
         if self.regrant.is_empty() || !self.hl.is_up() {
             return;
@@ -394,7 +397,7 @@ impl App for Hv {
         moved
     }
 
-    fn settle(&mut self, _now: u64, _links: &mut Links) {
+    fn release_burst(&mut self, _now: u64, _links: &mut Links) {
         if std::mem::take(&mut self.has_written) {
             self.device.publish();
         }
@@ -410,8 +413,8 @@ impl App for Hv {
         if !self.requests.is_empty() {
             return false;
         }
-        // Nobody wakes a side that polls: as long as there is traffic it keeps looking, because a
-        // timer is slower than the next message.
+        // A side that polls is not woken: while there is traffic it keeps looking, because a timer
+        // is slower than the next message.
         if self.is_connected
             && (self.has_moved || now.saturating_sub(self.moved_at) < HOT_NS)
             && self.device.wait_fd().is_none()

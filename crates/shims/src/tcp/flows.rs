@@ -48,7 +48,7 @@ impl Tcp {
                 } => {
                     let (now, credit) = (self.now, self.credit());
                     if let Some(at) = self.flows.accept(now, (port, ends), credit, links) {
-                        self.was_accepted(at);
+                        self.send_acceptance(at);
                     }
                 }
                 Request::Respond {
@@ -101,7 +101,7 @@ impl Tcp {
                         }
                     }
                 }
-                Answer::Name(ip, name) => self.met(ip, &name),
+                Answer::Name(ip, name) => self.name_resolved(ip, &name),
             }
         }
     }
@@ -115,7 +115,7 @@ impl Tcp {
         }
     }
 
-    fn say(&mut self, id: usize, frame: &Frame<'_>) {
+    fn send_frame(&mut self, id: usize, frame: &Frame<'_>) {
         let framing = self.framing;
         let Some(conn) = self.conn(id) else { return };
         let mut message = Vec::new();
@@ -144,7 +144,7 @@ impl Tcp {
                 caller: local,
                 called: remote,
             };
-            self.say(id, &request);
+            self.send_frame(id, &request);
         }
     }
 
@@ -159,7 +159,7 @@ impl Tcp {
     }
 
     /// The resolver says who is at an address: its connections become flows.
-    fn met(&mut self, ip: IpAddr, remote: &AppName) {
+    fn name_resolved(&mut self, ip: IpAddr, remote: &AppName) {
         for id in 0..self.conns.len() {
             let Some(conn) = self.conn(id) else { continue };
             let is_it = conn.phase == Phase::Expecting
@@ -190,12 +190,12 @@ impl Tcp {
         self.join(at, id);
     }
 
-    fn was_accepted(&mut self, at: usize) {
+    fn send_acceptance(&mut self, at: usize) {
         let Some(id) = self.flows.get_mut(at).and_then(|flow| flow.peer) else {
             return;
         };
         if self.is_native() {
-            self.say(id, &Frame::Accept { flow: 0, from: 0 });
+            self.send_frame(id, &Frame::Accept { flow: 0, from: 0 });
         }
         if let Some(conn) = self.conn(id) {
             conn.phase = Phase::Open;
@@ -204,7 +204,7 @@ impl Tcp {
 
     fn refuse(&mut self, id: usize, reason: &str) {
         if self.is_native() {
-            self.say(id, &Frame::Refuse { flow: 0, reason });
+            self.send_frame(id, &Frame::Refuse { flow: 0, reason });
         }
         self.close(id);
     }
@@ -246,7 +246,7 @@ impl Tcp {
                     if let Some(conn) = self.conn(id) {
                         conn.deframer.consume();
                     }
-                    self.greeted(id, &message, links);
+                    self.handle_first_frame(id, &message, links);
                 }
                 Phase::Closing => {
                     conn.deframer.consume();
@@ -259,7 +259,7 @@ impl Tcp {
     }
 
     /// The first frame of the other side.
-    fn greeted(&mut self, id: usize, message: &[u8], links: &mut Links) {
+    fn handle_first_frame(&mut self, id: usize, message: &[u8], links: &mut Links) {
         let Some((phase, place)) = self.conn(id).map(|conn| (conn.phase, conn.place)) else {
             return;
         };

@@ -1,5 +1,6 @@
-//! The shim IPC process over TCP: a connection is a flow, reliable and in order, and its end is the
-//! flow's end.
+//! The shim IPC process over TCP (RFC 9293): Pouzin Society, "Shim DIF over TCP/UDP".
+//!
+//! A connection is a flow, reliable and in order, and its end is the flow's end.
 //!
 //! In Carina's own framing the first frame of a connection is a REQUEST that names both
 //! applications, and the first one back an ACCEPT or a REFUSE
@@ -98,7 +99,7 @@ impl IpcpBuilder for TcpBuilder {
             .add(&self.listener, LISTENER, Interest::ReadEdge)
             .map_err(failed)?;
         epoll
-            .add(&self.resolver, BOOK, Interest::ReadEdge)
+            .add(&self.resolver, RESOLVER, Interest::ReadEdge)
             .map_err(failed)?;
         Ok(Box::new(Tcp {
             name: format!("ipcp-{}", context.ipcp),
@@ -114,7 +115,7 @@ impl IpcpBuilder for TcpBuilder {
             free: Vec::new(),
             may_accept: true,
             resume_at: None,
-            is_told: false,
+            is_announced: false,
             is_removed: false,
             now: 0,
         }))
@@ -138,7 +139,7 @@ pub(super) struct Tcp {
     may_accept: bool,
     /// When to look again for what a pause was made for.
     resume_at: Option<u64>,
-    is_told: bool,
+    is_announced: bool,
     is_removed: bool,
     now: u64,
 }
@@ -211,13 +212,13 @@ impl Tcp {
     }
 
     /// Hears what the epoll says of the connections.
-    fn hear_epoll(&mut self) {
+    fn poll_ready(&mut self) {
         let mut ready = std::mem::take(&mut self.ready);
         while self.epoll.wait(&mut ready, Some(0)).is_ok() && !ready.is_empty() {
             for event in &ready {
                 match event.token {
                     LISTENER => self.may_accept = true,
-                    BOOK => {}
+                    RESOLVER => {}
                     token => {
                         let id = (token - FIRST_CONN) as usize;
                         let Some(conn) = self.conn(id) else { continue };
@@ -335,14 +336,14 @@ impl App for Tcp {
         if self.is_removed {
             return;
         }
-        if !std::mem::replace(&mut self.is_told, true) {
+        if !std::mem::replace(&mut self.is_announced, true) {
             self.flows.link_up(self.label.clone());
         }
         self.handle_requests(links);
         if self.is_removed {
             return;
         }
-        self.hear_epoll();
+        self.poll_ready();
         if self.resume_at.take_if(|at| *at <= now).is_some() {
             self.may_accept = true;
         }
@@ -380,7 +381,7 @@ impl App for Tcp {
         moved
     }
 
-    fn settle(&mut self, _now: u64, links: &mut Links) {
+    fn release_burst(&mut self, _now: u64, links: &mut Links) {
         for id in 0..self.conns.len() {
             self.write(id, links);
         }
@@ -456,7 +457,7 @@ impl Tcp {
 
 /// Tokens of the epoll.
 const LISTENER: u64 = 0;
-const BOOK: u64 = 1;
+const RESOLVER: u64 = 1;
 const FIRST_CONN: u64 = 2;
 
 /// Connections of one shim.

@@ -1,9 +1,10 @@
-//! The shim IPC process over UDP.
+//! The shim IPC process over UDP (RFC 768): Pouzin Society, "Shim DIF over TCP/UDP".
 //!
 //! Two framings ([`UdpFraming`]). Carina's own has flow numbers and allocation by name
 //! ([`frame`]). The other is that of rlite and IRATI: a datagram is an SDU and nothing else, a pair
 //! of addresses is a flow, and the names of both come from the address resolver.
 
+mod builder;
 pub(crate) mod frame;
 mod native;
 mod rlite;
@@ -14,141 +15,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_api::AppName;
-use carina_dataplane::{AppContext, IpcpBuilder, QosOffered, Request};
+use carina_dataplane::Request;
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, LinkId, Links};
-use carina_netdev::{DatagramSocket, FaultPlan};
 use carina_sys::Interest;
 
-use self::frame::SDU_HEADER_BYTES;
+pub(crate) use self::builder::UDP_PORT;
+pub use self::builder::{UdpConfig, UdpFraming};
 use self::native::Native;
 use self::rlite::Rlite;
 use self::sockets::{SocketId, Sockets};
 use crate::address_resolver::{AddressResolver, Answer};
 use crate::flow_table::{CREDIT_ANY, FlowTable, Names};
 use crate::retries::{Due, Retries};
-
-/// How SDUs lie in datagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UdpFraming {
-    /// With flow numbers and allocation by name.
-    Native,
-    /// Bare, as rlite and IRATI.
-    Rlite,
-}
-
-/// What a UDP shim is made from.
-#[derive(Clone, Debug)]
-pub struct UdpConfig {
-    /// The address to listen on.
-    pub listen: SocketAddr,
-    /// How SDUs lie in datagrams.
-    pub framing: UdpFraming,
-    /// `HOST` or `HOST:PORT` of applications.
-    pub peers: Vec<(AppName, String)>,
-    /// Longest SDU in bytes.
-    pub sdu_max: usize,
-    /// How long a name is asked for, in ns.
-    pub timeout_ns: u64,
-    /// Impairment of everything sent.
-    pub fault: Option<FaultPlan>,
-}
-
-impl UdpConfig {
-    /// A shim that listens on `listen`, with the usual settings.
-    #[must_use]
-    pub fn new(listen: SocketAddr, framing: UdpFraming) -> UdpConfig {
-        UdpConfig {
-            listen,
-            framing,
-            peers: Vec::new(),
-            sdu_max: UDP_SDU_MAX_DEFAULT,
-            timeout_ns: 5_000_000_000,
-            fault: None,
-        }
-    }
-
-    /// Opens the socket: the builder for the data plane, and the quality its flows offer.
-    ///
-    /// # Errors
-    /// What is wrong and what would be right.
-    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
-        let head = match self.framing {
-            UdpFraming::Native => SDU_HEADER_BYTES,
-            UdpFraming::Rlite => 0,
-        };
-        let limit = carina_netdev::DATAGRAM_BYTES_MAX - head;
-        if !(64..=limit).contains(&self.sdu_max) {
-            return Err(format!(
-                "the longest SDU is {} bytes; 64 to {limit} are possible over UDP",
-                self.sdu_max
-            ));
-        }
-        if let Some(plan) = &self.fault {
-            plan.check().map_err(|what| format!("fault: {what}"))?;
-        }
-        // Control datagrams carry two names; they fit whatever the SDUs are.
-        let bytes_max = (self.sdu_max + head).max(CONTROL_BYTES_MAX);
-        let socket =
-            DatagramSocket::bind(self.listen, bytes_max).map_err(|error| error.to_string())?;
-        let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
-            .map_err(|error| format!("the address resolver: {error}"))?;
-        let orderly = |plan: &FaultPlan| plan.reorder == 0.0 && plan.jitter_ns == 0;
-        // The Internet reorders, so the shim promises no order; see docs/shims.md.
-        let offered = QosOffered {
-            in_order: self.listen.ip().is_loopback() && self.fault.as_ref().is_none_or(orderly),
-            ..QosOffered::datagrams(self.sdu_max)
-        };
-        Ok((
-            Box::new(UdpBuilder {
-                config: self,
-                socket,
-                resolver,
-            }),
-            offered,
-        ))
-    }
-}
-
-struct UdpBuilder {
-    config: UdpConfig,
-    socket: DatagramSocket,
-    resolver: AddressResolver,
-}
-
-impl IpcpBuilder for UdpBuilder {
-    fn label(&self) -> String {
-        format!("udp {}", self.config.listen)
-    }
-
-    fn enforces_credit(&self) -> bool {
-        false
-    }
-
-    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
-        let address = self.socket.local_address();
-        let address = address.map_err(|error| format!("the UDP socket: {error}"))?;
-        let plan = self.config.fault.filter(|plan| !plan.is_harmless());
-        Ok(Box::new(Udp {
-            name: format!("ipcp-{}", context.ipcp),
-            label: address.to_string(),
-            flows: FlowTable::new(context),
-            io: Sockets::new(self.socket, plan)
-                .map_err(|error| format!("the UDP sockets: {error}"))?,
-            resolver: self.resolver,
-            retries: Retries::new(self.config.timeout_ns),
-            dialect: match self.config.framing {
-                UdpFraming::Native => Framing::Native(Native::new()),
-                UdpFraming::Rlite => Framing::Rlite(Rlite::default()),
-            },
-            sdu_max: self.config.sdu_max,
-            is_told: false,
-            is_removed: false,
-            now: 0,
-            stalled: VecDeque::new(),
-        }))
-    }
-}
 
 /// What the shim knows of the other end of a flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,12 +52,12 @@ pub(super) struct Udp {
     name: String,
     label: String,
     flows: FlowTable<Peer>,
-    io: Sockets,
+    sockets: Sockets,
     resolver: AddressResolver,
     retries: Retries,
-    dialect: Framing,
+    framing: Framing,
     sdu_max: usize,
-    is_told: bool,
+    is_announced: bool,
     is_removed: bool,
     now: u64,
     stalled: VecDeque<LinkId>,
@@ -219,7 +98,7 @@ impl Udp {
                     let credit = self.credit();
                     let at = self.flows.accept(self.now, (port, ends), credit, links);
                     if let Some(at) = at {
-                        self.was_accepted(at);
+                        self.send_acceptance(at);
                     }
                 }
                 Request::Respond {
@@ -233,7 +112,7 @@ impl Udp {
                         .and_then(|at| self.flows.get_mut(at));
                     let names = flow.map(|flow| flow.names.clone());
                     if let Some((names, peer)) = names.zip(self.flows.refuse(port)) {
-                        self.was_refused(names, peer, &reason);
+                        self.send_refusal(names, peer, &reason);
                     }
                 }
                 // Only for IPCPs that use N-1 flows.
@@ -241,10 +120,10 @@ impl Udp {
                 Request::Remove => {
                     for at in self.flows.indices() {
                         let text = "the IPC process was destroyed";
-                        self.say_end(at, text);
-                        self.end(at, Close::Failed(text.to_owned()), links);
+                        self.send_close(at, text);
+                        self.close_flow(at, Close::Failed(text.to_owned()), links);
                     }
-                    self.io.flush(self.now);
+                    self.sockets.flush(self.now);
                     self.is_removed = true;
                     return links.finish(self.flows.id);
                 }
@@ -260,38 +139,38 @@ impl Udp {
                         continue;
                     };
                     match found {
-                        Ok(address) => self.found(at, address, links),
-                        Err(reason) => self.end(at, Close::Refused(reason), links),
+                        Ok(address) => self.address_resolved(at, address, links),
+                        Err(reason) => self.close_flow(at, Close::Refused(reason), links),
                     }
                 }
-                Answer::Name(ip, name) => self.met(ip, name, links),
+                Answer::Name(ip, name) => self.name_resolved(ip, name, links),
             }
         }
     }
 
     /// Asks what is due to be asked.
-    fn ask(&mut self, links: &mut Links) {
+    fn send_due_requests(&mut self, links: &mut Links) {
         while let Some(due) = self.retries.poll(self.now) {
-            let (Due::Ask(port) | Due::GiveUp(port)) = due;
+            let (Due::Send(port) | Due::GiveUp(port)) = due;
             let Some(at) = self.flows.index_of_port(port) else {
                 continue;
             };
             match due {
-                Due::Ask(_) => self.send_request(at),
+                Due::Send(_) => self.send_request(at),
                 Due::GiveUp(_) => {
                     let Some(flow) = self.flows.get_mut(at) else {
                         continue;
                     };
                     let place = flow.peer.address.map_or(String::new(), |a| a.to_string());
                     let text = format!("{place} did not answer for {}", flow.names.remote);
-                    self.end(at, Close::Refused(text), links);
+                    self.close_flow(at, Close::Refused(text), links);
                 }
             }
         }
     }
 
     /// Ends a flow from this side of the network.
-    fn end(&mut self, at: usize, close: Close, links: &mut Links) {
+    fn close_flow(&mut self, at: usize, close: Close, links: &mut Links) {
         if let Some(flow) = self.flows.get_mut(at) {
             self.retries.end(flow.port);
         }
@@ -301,12 +180,12 @@ impl Udp {
     }
 
     fn receive(&mut self, links: &mut Links) -> usize {
-        let Some((socket_id, count)) = self.io.receive() else {
+        let Some((socket_id, count)) = self.sockets.receive() else {
             return 0;
         };
         for at in 0..count {
             // The datagram is copied out because what it says may make this side send.
-            let Some((datagram, from)) = self.io.datagram(socket_id, at) else {
+            let Some((datagram, from)) = self.sockets.datagram(socket_id, at) else {
                 self.flows.row.add(Value::DropTooLong, 1);
                 continue;
             };
@@ -315,7 +194,7 @@ impl Udp {
                 continue;
             };
             buffer.as_mut_slice().copy_from_slice(datagram);
-            match self.dialect {
+            match self.framing {
                 Framing::Native(_) => self.receive_native(from, buffer, links),
                 Framing::Rlite(_) => self.receive_rlite((socket_id, from), buffer, links),
             }
@@ -332,15 +211,15 @@ impl Udp {
         };
         let Some(to) = peer.address else { return false };
         let header = frame::sdu_header(peer.theirs.unwrap_or(0));
-        let header: &[u8] = match self.dialect {
+        let header: &[u8] = match self.framing {
             Framing::Native(_) => &header,
             Framing::Rlite(_) => &[],
         };
         let mut moved = false;
         loop {
-            if self.io.room(peer.socket_id) == 0 {
-                self.io.flush(self.now);
-                if self.io.room(peer.socket_id) == 0 {
+            if self.sockets.room(peer.socket_id) == 0 {
+                self.sockets.flush(self.now);
+                if self.sockets.room(peer.socket_id) == 0 {
                     break;
                 }
             }
@@ -352,7 +231,7 @@ impl Udp {
                 continue;
             }
             match self
-                .io
+                .sockets
                 .send(self.now, (peer.socket_id, to), header, &packet)
             {
                 None => self.flows.count_sent(packet.len()),
@@ -372,7 +251,7 @@ impl Udp {
             .closed(link)
             .map_or(String::new(), |close| close.reason().to_owned());
         if let Some(at) = self.flows.index_of_link(link, links) {
-            self.say_end(at, &reason);
+            self.send_close(at, &reason);
         }
         if let Some(flow) = self.flows.take_closed(link, links) {
             self.retries.end(flow.port);
@@ -383,44 +262,44 @@ impl Udp {
 
 /// What differs between the framings.
 impl Udp {
-    fn found(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
-        match self.dialect {
-            Framing::Native(_) => self.found_native(at, address),
-            Framing::Rlite(_) => self.found_rlite(at, address, links),
+    fn address_resolved(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
+        match self.framing {
+            Framing::Native(_) => self.resolved_native(at, address),
+            Framing::Rlite(_) => self.resolved_rlite(at, address, links),
         }
     }
 
-    fn met(&mut self, ip: IpAddr, name: AppName, links: &mut Links) {
-        if let Framing::Rlite(_) = self.dialect {
-            self.met_rlite(ip, name, links);
+    fn name_resolved(&mut self, ip: IpAddr, name: AppName, links: &mut Links) {
+        if let Framing::Rlite(_) = self.framing {
+            self.named_rlite(ip, name, links);
         }
     }
 
-    fn was_accepted(&mut self, at: usize) {
-        if let Framing::Native(_) = self.dialect {
+    fn send_acceptance(&mut self, at: usize) {
+        if let Framing::Native(_) = self.framing {
             self.send_accept(at);
         }
     }
 
-    fn was_refused(&mut self, names: Names, peer: Peer, reason: &str) {
-        if let Framing::Native(_) = self.dialect {
+    fn send_refusal(&mut self, names: Names, peer: Peer, reason: &str) {
+        if let Framing::Native(_) = self.framing {
             self.send_refuse(names, peer, reason);
         }
         self.forget(peer);
     }
 
-    fn say_end(&mut self, at: usize, reason: &str) {
-        if let Framing::Native(_) = self.dialect {
+    fn send_close(&mut self, at: usize, reason: &str) {
+        if let Framing::Native(_) = self.framing {
             self.send_end(at, reason);
         }
     }
 
     fn forget(&mut self, peer: Peer) {
-        match &mut self.dialect {
+        match &mut self.framing {
             Framing::Native(native) => native.forget(peer),
             Framing::Rlite(rlite) => rlite.forget(peer, self.now),
         }
-        let lost = self.io.close(peer.socket_id);
+        let lost = self.sockets.close(peer.socket_id);
         self.flows.row.add(Value::DropNoBuffer, lost);
     }
 }
@@ -435,21 +314,21 @@ impl App for Udp {
         if self.is_removed {
             return;
         }
-        if !std::mem::replace(&mut self.is_told, true) {
+        if !std::mem::replace(&mut self.is_announced, true) {
             self.flows.link_up(self.label.clone());
         }
         self.handle_requests(links);
         if self.is_removed {
             return;
         }
-        self.io.hear();
+        self.sockets.poll_ready();
         self.handle_answers(links);
-        self.ask(links);
-        let lost = self.io.move_due(now);
+        self.send_due_requests(links);
+        let lost = self.sockets.move_due(now);
         self.flows.row.add(Value::DropNoBuffer, lost);
         while links.next_return(self.flows.id).is_some() {}
         let had_stalled = !self.stalled.is_empty();
-        if self.io.retry_at.is_none() {
+        if self.sockets.retry_at.is_none() {
             for link in self.stalled.drain(..) {
                 links.retry(link);
             }
@@ -487,8 +366,8 @@ impl App for Udp {
         moved
     }
 
-    fn settle(&mut self, now: u64, _links: &mut Links) {
-        let lost = self.io.flush(now);
+    fn release_burst(&mut self, now: u64, _links: &mut Links) {
+        let lost = self.sockets.flush(now);
         self.flows.row.add(Value::DropLinkDown, lost as u64);
     }
 
@@ -504,30 +383,24 @@ impl App for Udp {
             return None;
         }
         let stalled = (!self.stalled.is_empty()).then_some(self.now + RETRY_NS);
-        [self.retries.next_at(), self.io.next_deadline(), stalled]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.retries.next_at(),
+            self.sockets.next_deadline(),
+            stalled,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
-        let [listen, calls] = self.io.wait_fds();
+        let [listen, calls] = self.sockets.wait_fds();
         let resolver = self.resolver.as_fd();
         [listen, calls, resolver]
             .map(|fd| (fd, Interest::ReadEdge))
             .to_vec()
     }
 }
-
-/// The UDP port of RINA over UDP.
-pub(crate) const UDP_PORT: u16 = 3359;
-
-/// Longest SDU unless configured: what fits an Ethernet frame with IPv6 and UDP in front, and what
-/// rlite takes.
-const UDP_SDU_MAX_DEFAULT: usize = 1452;
-
-/// A request with two names of 255 bytes.
-const CONTROL_BYTES_MAX: usize = 4 + 2 + 2 * 256;
 
 /// Ring bytes that sources may put on their links in one breath; what the socket does not take
 /// waits there.

@@ -65,16 +65,16 @@ impl Native {
 
 impl Udp {
     fn native(&mut self) -> Option<&mut Native> {
-        match &mut self.dialect {
+        match &mut self.framing {
             Framing::Native(native) => Some(native),
             Framing::Rlite(_) => None,
         }
     }
 
-    fn say(&mut self, to: SocketAddr, frame: &Frame<'_>) {
+    fn send_frame(&mut self, to: SocketAddr, frame: &Frame<'_>) {
         let mut datagram = Vec::new();
         frame.encode(&mut datagram);
-        match self.io.send(
+        match self.sockets.send(
             self.now,
             (SocketId::LISTEN, to),
             &datagram,
@@ -86,7 +86,7 @@ impl Udp {
     }
 
     /// The resolver has found where the called application is: asks there.
-    pub(super) fn found_native(&mut self, at: usize, address: SocketAddr) {
+    pub(super) fn resolved_native(&mut self, at: usize, address: SocketAddr) {
         let Some(own) = self.native().map(Native::number) else {
             return;
         };
@@ -112,7 +112,7 @@ impl Udp {
             caller: names.local,
             called: names.remote,
         };
-        self.say(to, &request);
+        self.send_frame(to, &request);
     }
 
     pub(super) fn send_accept(&mut self, at: usize) {
@@ -121,7 +121,7 @@ impl Udp {
         };
         if let (Some(to), Some(flow)) = (peer.address, peer.theirs) {
             let from = peer.own;
-            self.say(to, &Frame::Accept { flow, from });
+            self.send_frame(to, &Frame::Accept { flow, from });
         }
     }
 
@@ -129,7 +129,7 @@ impl Udp {
         let (Some(to), Some(flow)) = (peer.address, peer.theirs) else {
             return;
         };
-        self.say(to, &Frame::Refuse { flow, reason });
+        self.send_frame(to, &Frame::Refuse { flow, reason });
         let refused = Refused {
             key: (to, flow),
             names,
@@ -150,7 +150,7 @@ impl Udp {
         };
         if let (Some(to), Some(flow)) = (peer.address, peer.theirs) {
             let from = peer.own;
-            self.say(to, &Frame::End { flow, from, reason });
+            self.send_frame(to, &Frame::End { flow, from, reason });
         }
     }
 
@@ -165,7 +165,7 @@ impl Udp {
             Some(Frame::Sdu { flow, .. }) => {
                 let is_cut = buffer.len() < SDU_HEADER_BYTES;
                 buffer.advance(SDU_HEADER_BYTES);
-                let place = self.place(from, flow).filter(|_| !is_cut);
+                let place = self.index_of(from, flow).filter(|_| !is_cut);
                 return match place {
                     Some(at) => {
                         let packet = Packet::from_buffer(buffer, false);
@@ -189,16 +189,16 @@ impl Udp {
                     local: called,
                     remote: caller,
                 };
-                self.requested(from, theirs, names, links);
+                self.handle_request(from, theirs, names, links);
             }
-            Frame::Accept { flow, from: theirs } => self.granted(from, flow, theirs, links),
+            Frame::Accept { flow, from: theirs } => self.handle_accept(from, flow, theirs, links),
             Frame::Refuse { flow, reason } => {
-                if let Some(at) = self.place(from, flow) {
+                if let Some(at) = self.index_of(from, flow) {
                     let reason = match reason {
                         "" => "the peer refused without a reason".to_owned(),
                         _ => reason.to_owned(),
                     };
-                    self.end(at, Close::Refused(reason), links);
+                    self.close_flow(at, Close::Refused(reason), links);
                 }
             }
             Frame::End {
@@ -211,21 +211,21 @@ impl Udp {
                     .and_then(|native| native.by_theirs.get(&(from, theirs)).copied());
                 let place = match flow {
                     0 => by_theirs,
-                    _ => self.place(from, flow),
+                    _ => self.index_of(from, flow),
                 };
                 if let Some(at) = place {
                     let close = match reason {
                         "" => Close::Graceful("the peer closed it".to_owned()),
                         _ => Close::Failed(reason.to_owned()),
                     };
-                    self.end(at, close, links);
+                    self.close_flow(at, close, links);
                 }
             }
         }
     }
 
     /// The flow with this side's number `own`, if it is one with `from`.
-    fn place(&mut self, from: SocketAddr, own: u16) -> Option<usize> {
+    fn index_of(&mut self, from: SocketAddr, own: u16) -> Option<usize> {
         let at = *self.native()?.by_own.get(&own)?;
         let flow = self.flows.get_mut(at)?;
         (flow.peer.address == Some(from)).then_some(at)
@@ -240,11 +240,11 @@ impl Udp {
             from: flow,
             reason,
         };
-        self.say(from, &end);
+        self.send_frame(from, &end);
     }
 
     /// The other side asks for a flow, maybe again.
-    fn requested(&mut self, from: SocketAddr, theirs: u16, names: Names, links: &mut Links) {
+    fn handle_request(&mut self, from: SocketAddr, theirs: u16, names: Names, links: &mut Links) {
         let key = (from, theirs);
         let now = self.now;
         let Some(native) = self.native() else { return };
@@ -253,7 +253,7 @@ impl Udp {
                 return;
             }
             let text = format!("{} has begun anew", names.remote);
-            self.end(at, Close::Failed(text), links);
+            self.close_flow(at, Close::Failed(text), links);
         }
         let Some(native) = self.native() else { return };
         native.refused.retain(|refused| refused.until > now);
@@ -266,7 +266,7 @@ impl Udp {
         });
         if let Some(reason) = reason {
             let flow = theirs;
-            return self.say(
+            return self.send_frame(
                 from,
                 &Frame::Refuse {
                     flow,
@@ -309,8 +309,8 @@ impl Udp {
     }
 
     /// The other side has accepted.
-    fn granted(&mut self, from: SocketAddr, own: u16, theirs: u16, links: &mut Links) {
-        let Some(at) = self.place(from, own) else {
+    fn handle_accept(&mut self, from: SocketAddr, own: u16, theirs: u16, links: &mut Links) {
+        let Some(at) = self.index_of(from, own) else {
             // Given up in the meantime: the other side need not wait.
             let reason = "the request was given up";
             let end = Frame::End {
@@ -318,7 +318,7 @@ impl Udp {
                 from: own,
                 reason,
             };
-            return self.say(from, &end);
+            return self.send_frame(from, &end);
         };
         let Some(flow) = self.flows.get_mut(at) else {
             return;

@@ -15,13 +15,13 @@ use crate::flow_table::Names;
 #[derive(Default)]
 pub(super) struct Rlite {
     /// The flows begun by others, by where these are; they come to the socket that listens.
-    places: HashMap<SocketAddr, usize>,
+    by_peer: HashMap<SocketAddr, usize>,
     /// The flows asked for from here, each with a socket of its own.
     calls: HashMap<SocketId, usize>,
     /// Until when datagrams from there are late ones of a flow that has ended, in ns.
     ended: HashMap<SocketAddr, u64>,
     /// Datagrams from addresses whose name is being asked for.
-    strangers: HashMap<IpAddr, Vec<(SocketAddr, Packet)>>,
+    unresolved: HashMap<IpAddr, Vec<(SocketAddr, Packet)>>,
 }
 
 impl Rlite {
@@ -31,11 +31,11 @@ impl Rlite {
             self.calls.remove(&peer.socket_id);
             return;
         }
-        self.places.remove(&address);
-        if self.ended.len() >= STRANGERS_MAX {
+        self.by_peer.remove(&address);
+        if self.ended.len() >= UNRESOLVED_MAX {
             self.ended.retain(|_, until| *until > now);
         }
-        if self.ended.len() < STRANGERS_MAX {
+        if self.ended.len() < UNRESOLVED_MAX {
             self.ended.insert(address, now + LATE_NS);
         }
     }
@@ -43,17 +43,17 @@ impl Rlite {
 
 impl Udp {
     fn rlite(&mut self) -> Option<&mut Rlite> {
-        match &mut self.dialect {
+        match &mut self.framing {
             Framing::Rlite(rlite) => Some(rlite),
             Framing::Native(_) => None,
         }
     }
 
     /// The resolver has found where the called application is, which is all there is to allocate.
-    pub(super) fn found_rlite(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
-        let socket_id = match self.io.open() {
+    pub(super) fn resolved_rlite(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
+        let socket_id = match self.sockets.open() {
             Ok(socket_id) => socket_id,
-            Err(reason) => return self.end(at, Close::Refused(reason), links),
+            Err(reason) => return self.close_flow(at, Close::Refused(reason), links),
         };
         if let Some(flow) = self.flows.get_mut(at) {
             flow.peer.address = Some(address);
@@ -83,7 +83,7 @@ impl Udp {
         }
         if let Some(at) = self
             .rlite()
-            .and_then(|rlite| rlite.places.get(&from).copied())
+            .and_then(|rlite| rlite.by_peer.get(&from).copied())
         {
             return self.flows.deliver(at, packet, links);
         }
@@ -95,12 +95,12 @@ impl Udp {
         if !is_served {
             return self.flows.row.add(Value::DropUnknownChannel, 1);
         }
-        let count = rlite.strangers.len();
-        let waiting = rlite.strangers.entry(from.ip()).or_default();
+        let count = rlite.unresolved.len();
+        let waiting = rlite.unresolved.entry(from.ip()).or_default();
         let is_new = waiting.is_empty();
-        if waiting.len() >= WAITING_MAX || (is_new && count >= STRANGERS_MAX) {
+        if waiting.len() >= WAITING_MAX || (is_new && count >= UNRESOLVED_MAX) {
             if is_new {
-                rlite.strangers.remove(&from.ip());
+                rlite.unresolved.remove(&from.ip());
             }
             return self.flows.row.add(Value::DropNoBuffer, 1);
         }
@@ -123,15 +123,15 @@ impl Udp {
     }
 
     /// The resolver says who is at an address: its first datagrams begin flows.
-    pub(super) fn met_rlite(&mut self, ip: IpAddr, remote: AppName, links: &mut Links) {
+    pub(super) fn named_rlite(&mut self, ip: IpAddr, remote: AppName, links: &mut Links) {
         let now = self.now;
-        let Some(waiting) = self.rlite().and_then(|rlite| rlite.strangers.remove(&ip)) else {
+        let Some(waiting) = self.rlite().and_then(|rlite| rlite.unresolved.remove(&ip)) else {
             return;
         };
         for (from, packet) in waiting {
             if let Some(at) = self
                 .rlite()
-                .and_then(|rlite| rlite.places.get(&from).copied())
+                .and_then(|rlite| rlite.by_peer.get(&from).copied())
             {
                 self.flows.deliver(at, packet, links);
                 continue;
@@ -154,7 +154,7 @@ impl Udp {
                 continue;
             };
             if let Some(rlite) = self.rlite() {
-                rlite.places.insert(from, at);
+                rlite.by_peer.insert(from, at);
             }
             self.flows.deliver(at, packet, links);
         }
@@ -162,7 +162,7 @@ impl Udp {
 }
 
 /// Addresses whose names are asked for at a time, or whose ended flows are remembered.
-const STRANGERS_MAX: usize = 256;
+const UNRESOLVED_MAX: usize = 256;
 
 /// Datagrams of one address that wait for its name.
 const WAITING_MAX: usize = 64;

@@ -30,7 +30,7 @@ type Delayed = (SocketId, SocketAddr, Vec<u8>);
 /// The sockets.
 pub(super) struct Sockets {
     listen: DatagramSocket,
-    /// Those of flows asked for from here; socket_id 1 is the first.
+    /// Those of flows asked for from here; [`SocketId`] 1 is the first.
     calls: Vec<Option<CallSocket>>,
     /// Rings for all of `calls`.
     epoll: Epoll,
@@ -114,7 +114,7 @@ impl Sockets {
         (lost + call.socket.queued()) as u64
     }
 
-    /// Datagrams that can be sent now through a socket_id.
+    /// Datagrams that can be sent now through a socket.
     pub fn room(&mut self, socket_id: SocketId) -> usize {
         if self.fault.is_some() {
             return usize::MAX;
@@ -196,8 +196,8 @@ impl Sockets {
         [due, self.retry_at].into_iter().flatten().min()
     }
 
-    /// Hears which sockets of flows have something.
-    pub fn hear(&mut self) {
+    /// Learns which sockets of flows are readable.
+    pub fn poll_ready(&mut self) {
         if self.calls.is_empty() {
             return;
         }
@@ -231,7 +231,7 @@ impl Sockets {
         None
     }
 
-    /// A datagram of the burst received last at a socket_id.
+    /// A datagram of the burst received last at a socket.
     pub fn datagram(&mut self, socket_id: SocketId, at: usize) -> Option<(&[u8], SocketAddr)> {
         self.socket(socket_id)?.datagram(at)
     }

@@ -189,7 +189,8 @@ pub fn closed_reason(plane: &DataPlane, port: PortId) -> String {
     })
 }
 
-/// An application's end of a flow, as simple as can be: pieces of a quarter ring, bells, sleeps.
+/// An application's end of a flow, as simple as can be: pieces of a quarter ring, doorbells,
+/// sleeps.
 pub struct App {
     pub end: Endpoint,
     pub memory: ChannelMemory,
@@ -256,9 +257,9 @@ impl App {
                 }
                 None => {
                     if self.end.rx.arm() {
-                        let _ = self.end.my_rx_bell.wait(Some(1_000_000_000));
+                        let _ = self.end.my_rx_doorbell.wait(Some(1_000_000_000));
                     }
-                    self.end.my_rx_bell.drain();
+                    self.end.my_rx_doorbell.drain();
                     self.end.rx.disarm();
                 }
             }
@@ -268,10 +269,10 @@ impl App {
     fn wait_for_room(&mut self, len: usize) {
         let cost = self.end.tx.record_cost(len);
         if self.end.tx.arm_space(cost) {
-            let rang = self.end.my_tx_bell.wait(Some(PATIENCE_NS)).unwrap();
+            let rang = self.end.my_tx_doorbell.wait(Some(PATIENCE_NS)).unwrap();
             assert!(rang, "no room within {PATIENCE:?}");
         }
-        self.end.my_tx_bell.drain();
+        self.end.my_tx_doorbell.drain();
         self.end.tx.disarm();
     }
 
@@ -297,10 +298,10 @@ impl App {
                 None if state != State::Open => return Err(state),
                 None => {
                     if self.end.rx.arm() {
-                        let rang = self.end.my_rx_bell.wait(Some(PATIENCE_NS)).unwrap();
+                        let rang = self.end.my_rx_doorbell.wait(Some(PATIENCE_NS)).unwrap();
                         assert!(rang, "nothing within {PATIENCE:?}");
                     }
-                    self.end.my_rx_bell.drain();
+                    self.end.my_rx_doorbell.drain();
                     self.end.rx.disarm();
                 }
             }

@@ -1,4 +1,5 @@
-//! VMPI-HL: channels multiplexed over one VMPI device.
+//! VMPI-HL: channels multiplexed over one VMPI device ("Reducing Complexity of Virtual Machine
+//! Networking", S. Vrijders and others, 2016, section IV and figure 2).
 //!
 //! [`Endpoint`] is a machine without I/O: records and the time go in, control messages and events
 //! come out. It neither reads rings nor copies payload; its owner does, and asks it which channel a

@@ -180,7 +180,13 @@ impl Attach {
     }
 
     /// What the peer needs to wake this side; shown with the next heartbeat at the latest.
-    pub(super) fn set_bells(&mut self, doorbell: u32, flags: u32, vector: u32, station: &Station) {
+    pub(super) fn set_doorbells(
+        &mut self,
+        doorbell: u32,
+        flags: u32,
+        vector: u32,
+        station: &Station,
+    ) {
         let mine = Half {
             doorbell,
             flags,

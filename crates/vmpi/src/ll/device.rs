@@ -1,4 +1,5 @@
-//! The device that all shared-memory LLs are: a region, the attach handshake, two rings and bells.
+//! The device that all shared-memory LLs are: a region, the attach handshake, two rings and
+//! doorbells.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -10,25 +11,25 @@ use carina_sys::{EventFd, Mapping};
 use super::attach::{Attach, Step};
 use super::layout::{Layout, STATION_BYTES};
 use super::polling::Polling;
-use super::station::{FLAG_RINGS, FLAG_TAKES_BELL, Half, Station};
+use super::station::{FLAG_RINGS, FLAG_TAKES_DOORBELL, Half, Station};
 use super::{DownReason, LinkState, Stats, VmpiImpl};
 use crate::hl::Side;
 
 /// How the two sides of a device wake each other.
-pub(super) trait Bells: Send {
+pub(super) trait Doorbells: Send {
     /// Wakes the peer, whose doorbell number is as it says, which may be a lie.
     fn ring(&self, peer_doorbell: u32);
 
-    /// Whether [`Bells::ring`] reaches the peer at all.
+    /// Whether [`Doorbells::ring`] reaches the peer at all.
     fn can_ring(&self) -> bool;
 
     /// What the peer rings. `None`: nobody can wake this side.
     fn own(&self) -> Option<&EventFd>;
 
-    /// Silences [`Bells::own`].
+    /// Silences [`Doorbells::own`].
     fn silence(&mut self) {
-        if let Some(bell) = self.own() {
-            bell.drain();
+        if let Some(doorbell) = self.own() {
+            doorbell.drain();
         }
     }
 
@@ -38,7 +39,7 @@ pub(super) trait Bells: Send {
         0
     }
 
-    /// Whether the peer can ring [`Bells::own`] now.
+    /// Whether the peer can ring [`Doorbells::own`] now.
     fn can_be_rung(&self) -> bool;
 
     /// The number that the peer's ring must name.
@@ -51,7 +52,7 @@ pub(super) trait Bells: Send {
 /// One side of a region.
 pub(super) struct Device<B> {
     side: Side,
-    bells: B,
+    doorbells: B,
     station: Station,
     attach: Attach,
     layout: Layout,
@@ -72,15 +73,15 @@ struct Rings {
     rx: Consumer,
 }
 
-impl<B: Bells> Device<B> {
+impl<B: Doorbells> Device<B> {
     /// Opens a side of the region that `fd` maps from its start.
     pub(super) fn open(
         side: Side,
         fd: BorrowedFd<'_>,
         layout: Layout,
-        bells: B,
+        doorbells: B,
     ) -> io::Result<Device<B>> {
-        Device::open_at(side, fd, 0, layout, bells)
+        Device::open_at(side, fd, 0, layout, doorbells)
     }
 
     /// Opens a side of the region that lies at an offset of what `fd` maps.
@@ -89,7 +90,7 @@ impl<B: Bells> Device<B> {
         fd: BorrowedFd<'_>,
         offset: u64,
         layout: Layout,
-        bells: B,
+        doorbells: B,
     ) -> io::Result<Device<B>> {
         let station = Station::new(Mapping::shared(fd, offset, STATION_BYTES)?, side);
         let ring = |from: Side| {
@@ -102,7 +103,7 @@ impl<B: Bells> Device<B> {
         };
         Ok(Device {
             side,
-            bells,
+            doorbells,
             station,
             attach: Attach::new(side),
             layout,
@@ -121,28 +122,28 @@ impl<B: Bells> Device<B> {
 
     /// Whether the peer can and will wake this side; otherwise it must look by itself.
     fn is_woken(&self) -> bool {
-        self.bells.can_be_rung() && self.attach.peer().flags & FLAG_RINGS != 0
+        self.doorbells.can_be_rung() && self.attach.peer().flags & FLAG_RINGS != 0
     }
 
     fn kick(&mut self) {
         let peer = self.attach.peer();
-        if peer.flags & FLAG_TAKES_BELL != 0 {
-            self.bells.ring(peer.doorbell);
+        if peer.flags & FLAG_TAKES_DOORBELL != 0 {
+            self.doorbells.ring(peer.doorbell);
             self.stats.kicks += 1;
         }
     }
 
-    fn show_bells(&mut self, now_ns: u64) {
-        let vector = self.bells.tune(now_ns, &self.attach.peer());
+    fn show_doorbells(&mut self, now_ns: u64) {
+        let vector = self.doorbells.tune(now_ns, &self.attach.peer());
         let mut flags = 0;
-        if self.bells.can_be_rung() {
-            flags |= FLAG_TAKES_BELL;
+        if self.doorbells.can_be_rung() {
+            flags |= FLAG_TAKES_DOORBELL;
         }
-        if self.bells.can_ring() {
+        if self.doorbells.can_ring() {
             flags |= FLAG_RINGS;
         }
         self.attach
-            .set_bells(self.bells.doorbell(), flags, vector, &self.station);
+            .set_doorbells(self.doorbells.doorbell(), flags, vector, &self.station);
     }
 
     fn down(&mut self) -> LinkState {
@@ -151,7 +152,7 @@ impl<B: Bells> Device<B> {
     }
 }
 
-impl<B: Bells> VmpiImpl for Device<B> {
+impl<B: Doorbells> VmpiImpl for Device<B> {
     fn side(&self) -> Side {
         self.side
     }
@@ -162,8 +163,8 @@ impl<B: Bells> VmpiImpl for Device<B> {
 
     fn link(&mut self, now_ns: u64) -> LinkState {
         self.look_ns = None;
-        self.show_bells(now_ns);
-        if !self.bells.is_attached() {
+        self.show_doorbells(now_ns);
+        if !self.doorbells.is_attached() {
             if self.attach.is_up() {
                 self.attach.part(DownReason::Detached, &self.station);
                 self.attach.rest(now_ns);
@@ -274,7 +275,7 @@ impl<B: Bells> VmpiImpl for Device<B> {
     }
 
     fn disarm(&mut self) {
-        self.bells.silence();
+        self.doorbells.silence();
         if let Some(rings) = self.live() {
             rings.rx.disarm();
             rings.tx.disarm();
@@ -295,7 +296,7 @@ impl<B: Bells> VmpiImpl for Device<B> {
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.bells.own().map(AsFd::as_fd)
+        self.doorbells.own().map(AsFd::as_fd)
     }
 
     fn stats(&self) -> Stats {

@@ -1,4 +1,4 @@
-//! The device without a virtual machine: a region in a memfd, two bells.
+//! The device without a virtual machine: a region in a memfd, two doorbells.
 //!
 //! For tests, and for two systems that are containers or processes of one kernel.
 
@@ -8,17 +8,17 @@ use std::os::fd::AsFd;
 use carina_sys::{EventFd, Memory};
 
 use super::VmpiImpl;
-use super::device::{Bells, Device};
+use super::device::{Device, Doorbells};
 use super::layout::Layout;
 use crate::hl::Side;
 
-/// A region and its bells, from which the sides are opened, each any number of times in a row.
+/// A region and its doorbells, from which the sides are opened, each any number of times in a row.
 #[derive(Debug)]
 pub struct MemfdRegion {
     memory: Memory,
     layout: Layout,
-    host_bell: EventFd,
-    guest_bell: EventFd,
+    host_doorbell: EventFd,
+    guest_doorbell: EventFd,
 }
 
 impl MemfdRegion {
@@ -32,8 +32,8 @@ impl MemfdRegion {
         Ok(MemfdRegion {
             memory: Memory::anonymous("carina-vmpi", region_bytes)?,
             layout,
-            host_bell: EventFd::new()?,
-            guest_bell: EventFd::new()?,
+            host_doorbell: EventFd::new()?,
+            guest_doorbell: EventFd::new()?,
         })
     }
 
@@ -43,10 +43,10 @@ impl MemfdRegion {
     /// The kernel's refusal.
     pub fn device(&self, side: Side) -> io::Result<Box<dyn VmpiImpl + Send>> {
         let (own, peer) = match side {
-            Side::Host => (&self.host_bell, &self.guest_bell),
-            Side::Guest => (&self.guest_bell, &self.host_bell),
+            Side::Host => (&self.host_doorbell, &self.guest_doorbell),
+            Side::Guest => (&self.guest_doorbell, &self.host_doorbell),
         };
-        let bells = Pair {
+        let doorbells = Pair {
             own: own.try_clone()?,
             peer: peer.try_clone()?,
         };
@@ -54,7 +54,7 @@ impl MemfdRegion {
             side,
             self.memory.as_fd(),
             self.layout,
-            bells,
+            doorbells,
         )?))
     }
 
@@ -80,7 +80,7 @@ struct Pair {
     peer: EventFd,
 }
 
-impl Bells for Pair {
+impl Doorbells for Pair {
     fn ring(&self, _peer_doorbell: u32) {
         self.peer.signal();
     }

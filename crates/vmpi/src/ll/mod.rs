@@ -1,6 +1,7 @@
-//! VMPI-LL: devices that carry records between two systems.
+//! VMPI-LL: devices that carry records between two systems ("Reducing Complexity of Virtual Machine
+//! Networking", S. Vrijders and others, 2016, section IV and figure 2).
 //!
-//! [`VmpiImpl`] is the interface between VMPI-HL and a device (VMPI-IMPL in the papers). Two
+//! [`VmpiImpl`] is the interface between VMPI-HL and a device (VMPI-IMPL in that figure). Two
 //! devices implement it: [`ivshmem`], a PCI device of stock QEMU, and [`memfd`], shared memory
 //! within one system. Both are a region of [`Layout`], an attach handshake and two rings; they
 //! differ in how one side wakes the other.
@@ -79,8 +80,8 @@ pub trait VmpiImpl: Send {
     #[must_use]
     fn arm(&mut self, now_ns: u64) -> bool;
 
-    /// Takes [`VmpiImpl::arm`] and [`VmpiImpl::arm_space`] back and silences the bell: the owner is
-    /// awake.
+    /// Takes [`VmpiImpl::arm`] and [`VmpiImpl::arm_space`] back and silences the doorbell: the
+    /// owner is awake.
     fn disarm(&mut self);
 
     /// Asks to be woken when `bytes` of ring space are free. Returns whether the owner may sleep.

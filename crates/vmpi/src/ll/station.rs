@@ -23,7 +23,7 @@ pub(super) const VERSION: u32 = 1;
 
 /// Flag of a side: ring its doorbell when its consumer or producer is armed. Without it the side
 /// polls.
-pub(super) const FLAG_TAKES_BELL: u32 = 1;
+pub(super) const FLAG_TAKES_DOORBELL: u32 = 1;
 
 /// Flag of a side: it can ring the peer's doorbell. Without it the peer polls.
 pub(super) const FLAG_RINGS: u32 = 2;

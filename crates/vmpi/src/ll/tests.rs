@@ -278,7 +278,7 @@ fn header_on_the_ring_is_four_bytes_per_record() {
     assert_eq!(lease.len() - b"payload".len(), 4);
 }
 
-/// Echoes until told to stop; sleeps on the bell only.
+/// Echoes until told to stop; sleeps on the doorbell only.
 fn echo(mut device: Dev, stop: &AtomicBool) -> Stats {
     while !stop.load(Ordering::Relaxed) {
         if device.link(monotonic_ns()) == LinkState::Up {
@@ -291,7 +291,7 @@ fn echo(mut device: Dev, stop: &AtomicBool) -> Stats {
     device.stats()
 }
 
-/// Sleeps as an engine does, on bell and deadline.
+/// Sleeps as an engine does, on doorbell and deadline.
 fn sleep(device: &mut Dev) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let now_ns = monotonic_ns();

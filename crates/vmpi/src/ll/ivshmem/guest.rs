@@ -13,7 +13,7 @@ use carina_sys::{EventFd, Mapping, PAGE_BYTES};
 use self::vfio::VfioDevice;
 use super::VECTORS;
 use crate::hl::Side;
-use crate::ll::device::{Bells, Device};
+use crate::ll::device::{Device, Doorbells};
 use crate::ll::layout::Layout;
 use crate::ll::station::Half;
 use crate::ll::{HEARTBEAT_NS, VmpiImpl};
@@ -121,12 +121,12 @@ fn open_sysfs(path: &Path) -> io::Result<Box<dyn VmpiImpl + Send>> {
         page: Mapping::shared(registers.as_fd(), 0, PAGE_BYTES)?,
         offset: bar_start(path)? as usize % PAGE_BYTES + DOORBELL,
     };
-    let bells = GuestBells::new(doorbell);
+    let doorbells = GuestBells::new(doorbell);
     Ok(Box::new(Device::open(
         Side::Guest,
         memory.as_fd(),
         layout_of(bytes)?,
-        bells,
+        doorbells,
     )?))
 }
 
@@ -135,13 +135,13 @@ fn open_vfio(path: &Path, address: &str) -> io::Result<Box<dyn VmpiImpl + Send>>
     let (registers, memory) = (device.region(0)?, device.region(2)?);
     let fd = device.as_fd().try_clone_to_owned()?;
     let layout = layout_of(memory.bytes)?;
-    let bells = GuestBells::new(Doorbell::Vfio { device, registers });
+    let doorbells = GuestBells::new(Doorbell::Vfio { device, registers });
     Ok(Box::new(Device::open_at(
         Side::Guest,
         fd.as_fd(),
         memory.offset,
         layout,
-        bells,
+        doorbells,
     )?))
 }
 
@@ -185,7 +185,7 @@ enum Doorbell {
     },
 }
 
-impl Bells for GuestBells {
+impl Doorbells for GuestBells {
     fn ring(&self, peer_doorbell: u32) {
         // The number comes from shared memory. QEMU ignores a peer that does not exist.
         let word = peer_doorbell << 16;
@@ -213,13 +213,13 @@ impl Bells for GuestBells {
     }
 
     fn silence(&mut self) {
-        if self.own().is_some_and(|bell| bell.drain() > 0) {
+        if self.own().is_some_and(|doorbell| doorbell.drain() > 0) {
             self.has_heard = true;
         }
     }
 
     /// Goes over to the vector at which a restarted host rings, and says so once it has heard a
-    /// ring there: whether QEMU really gave that vector a bell only this tells.
+    /// ring there: whether QEMU really gave that vector a doorbell only this tells.
     fn tune(&mut self, now_ns: u64, peer: &Half) -> u32 {
         let Doorbell::Vfio { device, .. } = &mut self.doorbell else {
             return 0;

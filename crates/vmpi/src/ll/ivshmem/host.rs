@@ -3,8 +3,8 @@
 //! Two ways for QEMU to attach:
 //!
 //! - QEMU listens on `NAME.qemu` and the node connects. After a restart the node connects again,
-//!   and gives QEMU new bells for both directions. The one toward the guest becomes the device's
-//!   next interrupt vector, to which the guest's node goes over.
+//!   and gives QEMU new doorbells for both directions. The one toward the guest becomes the
+//!   device's next interrupt vector, to which the guest's node changes over.
 //! - QEMU connects to `NAME.ivshmem`. It never does so again, so after a restart of the node both
 //!   sides poll until the VM is restarted.
 
@@ -20,9 +20,9 @@ use carina_sys::{Epoll, EventFd, Interest, Memory, Ready, peer_credentials};
 use super::server::{HOST_ID_FIRST, send_new_host, send_welcome};
 use super::state::{Form, Process, State, StateFile, remove_file};
 use crate::hl::Side;
-use crate::ll::device::{Bells, Device};
+use crate::ll::device::{Device, Doorbells};
 use crate::ll::layout::Layout;
-use crate::ll::station::{FLAG_TAKES_BELL, Half};
+use crate::ll::station::{FLAG_TAKES_DOORBELL, Half};
 use crate::ll::{HEARTBEAT_NS, VmpiImpl};
 
 /// The host's end of one VM, driven by one control thread: watch the descriptor of [`AsFd`], call
@@ -105,7 +105,7 @@ impl HostPort {
     /// # Errors
     /// The kernel's refusal to map the region.
     pub fn device(&self) -> io::Result<Box<dyn VmpiImpl + Send>> {
-        let bells = HostBells {
+        let doorbells = HostBells {
             shared: Arc::clone(&self.shared),
             guest_listens: false,
             next_trial_ns: 0,
@@ -114,7 +114,7 @@ impl HostPort {
             Side::Host,
             self.memory.as_fd(),
             self.layout,
-            bells,
+            doorbells,
         )?))
     }
 
@@ -222,15 +222,15 @@ impl HostPort {
             Some(_) => send_new_host(
                 &socket,
                 host_id,
-                self.shared.host_bell.as_fd(),
-                self.shared.guest_bell.as_fd(),
+                self.shared.host_doorbell.as_fd(),
+                self.shared.guest_doorbell.as_fd(),
             ),
             None => send_welcome(
                 &socket,
                 self.memory.as_fd(),
                 host_id,
-                self.shared.host_bell.as_fd(),
-                self.shared.guest_bell.as_fd(),
+                self.shared.host_doorbell.as_fd(),
+                self.shared.guest_doorbell.as_fd(),
             ),
         });
         self.state = Some(state);
@@ -250,8 +250,12 @@ impl HostPort {
         self.shared
             .vector
             .store(u32::from(host_id - HOST_ID_FIRST), Ordering::Relaxed);
-        self.shared.guest_takes_bell.store(true, Ordering::Relaxed);
-        self.shared.host_takes_bell.store(true, Ordering::Relaxed);
+        self.shared
+            .guest_takes_doorbell
+            .store(true, Ordering::Relaxed);
+        self.shared
+            .host_takes_doorbell
+            .store(true, Ordering::Relaxed);
     }
 
     /// A client of the ivshmem protocol has nothing to say; whatever arrives ends the connection.
@@ -358,76 +362,76 @@ impl Paths {
 /// What control thread and data plane share.
 #[derive(Debug)]
 struct Shared {
-    host_bell: EventFd,
-    guest_bell: EventFd,
+    host_doorbell: EventFd,
+    guest_doorbell: EventFd,
     host_id: AtomicU32,
     vector: AtomicU32,
     is_attached: AtomicBool,
-    host_takes_bell: AtomicBool,
-    guest_takes_bell: AtomicBool,
+    host_takes_doorbell: AtomicBool,
+    guest_takes_doorbell: AtomicBool,
 }
 
 impl Shared {
     fn new() -> io::Result<Shared> {
         Ok(Shared {
-            host_bell: EventFd::new()?,
-            guest_bell: EventFd::new()?,
+            host_doorbell: EventFd::new()?,
+            guest_doorbell: EventFd::new()?,
             host_id: AtomicU32::new(0),
             vector: AtomicU32::new(0),
             is_attached: AtomicBool::new(false),
-            host_takes_bell: AtomicBool::new(false),
-            guest_takes_bell: AtomicBool::new(false),
+            host_takes_doorbell: AtomicBool::new(false),
+            guest_takes_doorbell: AtomicBool::new(false),
         })
     }
 
     fn set_detached(&self) {
         for flag in [
             &self.is_attached,
-            &self.host_takes_bell,
-            &self.guest_takes_bell,
+            &self.host_takes_doorbell,
+            &self.guest_takes_doorbell,
         ] {
             flag.store(false, Ordering::Relaxed);
         }
         // A data plane that sleeps shall see it at once.
-        self.host_bell.signal();
+        self.host_doorbell.signal();
     }
 }
 
 struct HostBells {
     shared: Arc<Shared>,
-    /// The guest has heard this host's bell.
+    /// The guest has heard this host's doorbell.
     guest_listens: bool,
     next_trial_ns: u64,
 }
 
-impl Bells for HostBells {
+impl Doorbells for HostBells {
     fn ring(&self, _peer_doorbell: u32) {
-        self.shared.guest_bell.signal();
+        self.shared.guest_doorbell.signal();
     }
 
     fn can_ring(&self) -> bool {
         self.guest_listens
     }
 
-    /// Rings on trial as long as a guest that takes bells has not said that it heard one.
+    /// Rings on trial as long as a guest that takes doorbells has not said that it heard one.
     fn tune(&mut self, now_ns: u64, peer: &Half) -> u32 {
         let vector = self.shared.vector.load(Ordering::Relaxed);
-        let has_bell = self.shared.guest_takes_bell.load(Ordering::Relaxed);
-        self.guest_listens = has_bell && peer.vector == vector;
-        let is_deaf = has_bell && !self.guest_listens && peer.flags & FLAG_TAKES_BELL != 0;
+        let has_doorbell = self.shared.guest_takes_doorbell.load(Ordering::Relaxed);
+        self.guest_listens = has_doorbell && peer.vector == vector;
+        let is_deaf = has_doorbell && !self.guest_listens && peer.flags & FLAG_TAKES_DOORBELL != 0;
         if is_deaf && now_ns >= self.next_trial_ns {
             self.next_trial_ns = now_ns + HEARTBEAT_NS;
-            self.shared.guest_bell.signal();
+            self.shared.guest_doorbell.signal();
         }
         vector
     }
 
     fn own(&self) -> Option<&EventFd> {
-        Some(&self.shared.host_bell)
+        Some(&self.shared.host_doorbell)
     }
 
     fn can_be_rung(&self) -> bool {
-        self.shared.host_takes_bell.load(Ordering::Relaxed)
+        self.shared.host_takes_doorbell.load(Ordering::Relaxed)
     }
 
     fn doorbell(&self) -> u32 {

@@ -2,8 +2,9 @@
 //!
 //! On the host the node is the ivshmem server: [`HostPort`] owns the region and hands it to QEMU
 //! together with doorbells; the data plane works on [`HostPort::device`]. In the guest
-//! [`GuestDevice`] maps the BAR from user space, without a driver. The server protocol is the one
-//! of QEMU's `docs/specs/ivshmem-spec`; what was learnt about it is in `docs/vmpi-protocol.md`.
+//! [`GuestDevice`] maps the BAR from user space, without a driver. The device and the server
+//! protocol are those of QEMU, "Device Specification for Inter-VM shared memory device", version 1;
+//! what was learnt about them is in `docs/vmpi-protocol.md`.
 
 mod guest;
 mod host;
@@ -16,5 +17,5 @@ pub use guest::{GuestDevice, Interrupts, Opened, PciAddress, guest_devices};
 pub use host::HostPort;
 
 /// Interrupt vectors that the device is to have (`vectors=` of QEMU): one for each node of the host
-/// in the life of a QEMU, because QEMU keeps a vector's first bell. A guest polls nodes beyond.
+/// in the life of a QEMU, because QEMU keeps a vector's first doorbell. A guest polls nodes beyond.
 pub const VECTORS: u32 = 32;

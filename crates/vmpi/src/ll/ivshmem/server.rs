@@ -1,5 +1,6 @@
-//! The messages of the ivshmem server protocol, version 0: 64-bit little-endian integers, some with
-//! a file descriptor.
+//! The messages of the ivshmem server protocol, version 0 (QEMU, "Device Specification for Inter-VM
+//! shared memory device", section "ivshmem Client-Server protocol"): 64-bit little-endian integers,
+//! some with a file descriptor.
 //!
 //! ```text
 //! 0                      the protocol's version
@@ -29,29 +30,29 @@ pub(super) fn send_welcome(
     socket: impl AsFd,
     memory: BorrowedFd<'_>,
     host_id: u16,
-    host_bell: BorrowedFd<'_>,
-    guest_bell: BorrowedFd<'_>,
+    host_doorbell: BorrowedFd<'_>,
+    guest_doorbell: BorrowedFd<'_>,
 ) -> io::Result<()> {
     let socket = socket.as_fd();
     send(socket, PROTOCOL_VERSION, None)?;
     send(socket, i64::from(VM_ID), None)?;
     send(socket, SHARED_MEMORY, Some(memory))?;
-    send(socket, i64::from(host_id), Some(host_bell))?;
-    send(socket, i64::from(VM_ID), Some(guest_bell))
+    send(socket, i64::from(host_id), Some(host_doorbell))?;
+    send(socket, i64::from(VM_ID), Some(guest_doorbell))
 }
 
 /// What a QEMU needs that has the memory already: the doorbell of a host it has not heard of, and
 /// one more for the VM, which QEMU takes for the VM's next vector. An id used before makes QEMU 7.2
-/// crash; a bell without a vector left makes it complain, and costs nothing.
+/// crash; a doorbell without a vector left makes it complain, and costs nothing.
 pub(super) fn send_new_host(
     socket: impl AsFd,
     host_id: u16,
-    host_bell: BorrowedFd<'_>,
-    guest_bell: BorrowedFd<'_>,
+    host_doorbell: BorrowedFd<'_>,
+    guest_doorbell: BorrowedFd<'_>,
 ) -> io::Result<()> {
     let socket = socket.as_fd();
-    send(socket, i64::from(host_id), Some(host_bell))?;
-    send(socket, i64::from(VM_ID), Some(guest_bell))
+    send(socket, i64::from(host_id), Some(host_doorbell))?;
+    send(socket, i64::from(VM_ID), Some(guest_doorbell))
 }
 
 fn send(socket: BorrowedFd<'_>, value: i64, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {

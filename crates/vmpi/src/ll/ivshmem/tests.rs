@@ -79,7 +79,7 @@ fn tick(port: &mut HostPort) {
     port.on_tick(NOW_S.fetch_add(1, Ordering::Relaxed) * 1_000_000_000);
 }
 
-/// Checks the whole welcome and returns region, host's bell and guest's bell.
+/// Checks the whole welcome and returns region, host's doorbell and guest's doorbell.
 fn welcome(qemu: &UnixStream) -> (OwnedFd, EventFd, EventFd) {
     let mut all = Vec::new();
     for _ in 0..5 {
@@ -90,8 +90,8 @@ fn welcome(qemu: &UnixStream) -> (OwnedFd, EventFd, EventFd) {
     assert!(all[0].1.is_none() && all[1].1.is_none());
     let mut fds = all.into_iter().filter_map(|(_, fd)| fd);
     let memory = fds.next().unwrap();
-    let bells = [fds.next().unwrap(), fds.next().unwrap()];
-    let [host, guest] = bells.map(|fd| EventFd::from_fd(fd).unwrap());
+    let doorbells = [fds.next().unwrap(), fds.next().unwrap()];
+    let [host, guest] = doorbells.map(|fd| EventFd::from_fd(fd).unwrap());
     (memory, host, guest)
 }
 
@@ -103,7 +103,7 @@ fn qemu_that_connects_gets_memory_and_both_doorbells() {
     assert_eq!(device.link(1), LinkState::Down(DownReason::Detached));
     let qemu = UnixStream::connect(port.listen_socket()).unwrap();
     port.on_readable();
-    let (memory, host_bell, _) = welcome(&qemu);
+    let (memory, host_doorbell, _) = welcome(&qemu);
     assert_eq!(
         fs::File::from(memory).metadata().unwrap().len(),
         REGION as u64
@@ -112,7 +112,7 @@ fn qemu_that_connects_gets_memory_and_both_doorbells() {
     assert_eq!(device.link(2), LinkState::Down(DownReason::NoPeer));
     // What the guest rings is what the data plane waits on.
     device.disarm();
-    host_bell.signal();
+    host_doorbell.signal();
     use rustix::event::{PollFd, PollFlags, poll};
     let fd = device.wait_fd().unwrap();
     assert_eq!(poll(&mut [PollFd::new(&fd, PollFlags::IN)], None), Ok(1));
@@ -170,7 +170,7 @@ fn restarted_node_sends_only_new_doorbells_and_a_new_id() {
 }
 
 #[test]
-fn guest_is_relied_on_to_wake_only_when_it_has_heard_the_restarted_nodes_bell() {
+fn guest_is_relied_on_to_wake_only_when_it_has_heard_the_restarted_nodes_doorbell() {
     let directory = Directory::new("vector");
     let listener = UnixListener::bind(directory.0.join("vm.qemu")).unwrap();
     let mut port = directory.port();
@@ -180,8 +180,8 @@ fn guest_is_relied_on_to_wake_only_when_it_has_heard_the_restarted_nodes_bell() 
     let mut port = directory.port();
     tick(&mut port);
     let (qemu, _) = listener.accept().unwrap();
-    let _host_bell = message(&qemu).unwrap();
-    let guest_bell = EventFd::from_fd(message(&qemu).unwrap().1.unwrap()).unwrap();
+    let _host_doorbell = message(&qemu).unwrap();
+    let guest_doorbell = EventFd::from_fd(message(&qemu).unwrap().1.unwrap()).unwrap();
 
     let region = Memory::file(&directory.0.join("vm.region"), REGION).unwrap();
     let station = region.map().unwrap();
@@ -190,11 +190,11 @@ fn guest_is_relied_on_to_wake_only_when_it_has_heard_the_restarted_nodes_bell() 
         station.read(offset, &mut bytes);
         u32::from_le_bytes(bytes)
     };
-    let (takes_bell, rings) = (1, 2);
+    let (takes_doorbell, rings) = (1, 2);
     let mut device = port.device().unwrap();
     let _ = device.link(1);
-    // A guest that takes bells at the vector of the node before.
-    for (offset, value) in [(0x184, word(0x100)), (0x190, takes_bell), (0x180, 7)] {
+    // A guest that takes doorbells at the vector of the node before.
+    for (offset, value) in [(0x184, word(0x100)), (0x190, takes_doorbell), (0x180, 7)] {
         station.write(offset, &u32::to_le_bytes(value));
     }
     let mut now_ns = 1;
@@ -202,14 +202,14 @@ fn guest_is_relied_on_to_wake_only_when_it_has_heard_the_restarted_nodes_bell() 
         now_ns += 2 * crate::ll::HEARTBEAT_NS;
         let _ = device.link(now_ns);
         let _ = device.link(now_ns);
-        guest_bell.drain()
+        guest_doorbell.drain()
     };
     look();
     assert_eq!(look(), 1, "one ring on trial in each interval");
-    assert_eq!((word(0x110), word(0x114)), (takes_bell, 1));
+    assert_eq!((word(0x110), word(0x114)), (takes_doorbell, 1));
     station.write(0x194, &u32::to_le_bytes(1));
     look();
-    assert_eq!((look(), word(0x110)), (0, takes_bell | rings));
+    assert_eq!((look(), word(0x110)), (0, takes_doorbell | rings));
 }
 
 #[test]

@@ -1,0 +1,150 @@
+//! The configuration of a UDP shim and the builder of its app.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+use carina_api::AppName;
+use carina_dataplane::{AppContext, IpcpBuilder, QosOffered};
+use carina_engine::App;
+use carina_netdev::{DatagramSocket, FaultPlan};
+
+use super::frame::SDU_HEADER_BYTES;
+use super::native::Native;
+use super::rlite::Rlite;
+use super::sockets::Sockets;
+use super::{Framing, Udp};
+use crate::address_resolver::AddressResolver;
+use crate::flow_table::FlowTable;
+use crate::retries::Retries;
+
+/// How SDUs lie in datagrams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UdpFraming {
+    /// With flow numbers and allocation by name.
+    Native,
+    /// Bare, as rlite and IRATI.
+    Rlite,
+}
+
+/// What a UDP shim is made from.
+#[derive(Clone, Debug)]
+pub struct UdpConfig {
+    /// The address to listen on.
+    pub listen: SocketAddr,
+    /// How SDUs lie in datagrams.
+    pub framing: UdpFraming,
+    /// `HOST` or `HOST:PORT` of applications.
+    pub peers: Vec<(AppName, String)>,
+    /// Longest SDU in bytes.
+    pub sdu_max: usize,
+    /// How long a name is asked for, in ns.
+    pub timeout_ns: u64,
+    /// Impairment of everything sent.
+    pub fault: Option<FaultPlan>,
+}
+
+impl UdpConfig {
+    /// A shim that listens on `listen`, with the usual settings.
+    #[must_use]
+    pub fn new(listen: SocketAddr, framing: UdpFraming) -> UdpConfig {
+        UdpConfig {
+            listen,
+            framing,
+            peers: Vec::new(),
+            sdu_max: UDP_SDU_MAX_DEFAULT,
+            timeout_ns: 5_000_000_000,
+            fault: None,
+        }
+    }
+
+    /// Opens the socket: the builder for the data plane, and the quality its flows offer.
+    ///
+    /// # Errors
+    /// What is wrong and what would be right.
+    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
+        let head = match self.framing {
+            UdpFraming::Native => SDU_HEADER_BYTES,
+            UdpFraming::Rlite => 0,
+        };
+        let limit = carina_netdev::DATAGRAM_BYTES_MAX - head;
+        if !(64..=limit).contains(&self.sdu_max) {
+            return Err(format!(
+                "the longest SDU is {} bytes; 64 to {limit} are possible over UDP",
+                self.sdu_max
+            ));
+        }
+        if let Some(plan) = &self.fault {
+            plan.check().map_err(|what| format!("fault: {what}"))?;
+        }
+        // Control datagrams carry two names; they fit whatever the SDUs are.
+        let bytes_max = (self.sdu_max + head).max(CONTROL_BYTES_MAX);
+        let socket =
+            DatagramSocket::bind(self.listen, bytes_max).map_err(|error| error.to_string())?;
+        let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
+            .map_err(|error| format!("the address resolver: {error}"))?;
+        let orderly = |plan: &FaultPlan| plan.reorder == 0.0 && plan.jitter_ns == 0;
+        // The Internet reorders, so the shim promises no order; see docs/shims.md.
+        let offered = QosOffered {
+            in_order: self.listen.ip().is_loopback() && self.fault.as_ref().is_none_or(orderly),
+            ..QosOffered::datagrams(self.sdu_max)
+        };
+        Ok((
+            Box::new(UdpBuilder {
+                config: self,
+                socket,
+                resolver,
+            }),
+            offered,
+        ))
+    }
+}
+
+struct UdpBuilder {
+    config: UdpConfig,
+    socket: DatagramSocket,
+    resolver: AddressResolver,
+}
+
+impl IpcpBuilder for UdpBuilder {
+    fn label(&self) -> String {
+        format!("udp {}", self.config.listen)
+    }
+
+    fn enforces_credit(&self) -> bool {
+        false
+    }
+
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
+        let address = self.socket.local_address();
+        let address = address.map_err(|error| format!("the UDP socket: {error}"))?;
+        let plan = self.config.fault.filter(|plan| !plan.is_harmless());
+        Ok(Box::new(Udp {
+            name: format!("ipcp-{}", context.ipcp),
+            label: address.to_string(),
+            flows: FlowTable::new(context),
+            sockets: Sockets::new(self.socket, plan)
+                .map_err(|error| format!("the UDP sockets: {error}"))?,
+            resolver: self.resolver,
+            retries: Retries::new(self.config.timeout_ns),
+            framing: match self.config.framing {
+                UdpFraming::Native => Framing::Native(Native::new()),
+                UdpFraming::Rlite => Framing::Rlite(Rlite::default()),
+            },
+            sdu_max: self.config.sdu_max,
+            is_announced: false,
+            is_removed: false,
+            now: 0,
+            stalled: VecDeque::new(),
+        }))
+    }
+}
+
+/// The UDP port of RINA over UDP.
+pub(crate) const UDP_PORT: u16 = 3359;
+
+/// Longest SDU unless configured: what fits an Ethernet frame with IPv6 and UDP in front, and what
+/// rlite takes.
+const UDP_SDU_MAX_DEFAULT: usize = 1452;
+
+/// A request with two names of 255 bytes.
+const CONTROL_BYTES_MAX: usize = 4 + 2 + 2 * 256;
