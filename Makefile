@@ -29,7 +29,8 @@ install: build
 	ln -sf librina.so.1 $(DESTDIR)$(PREFIX)/lib/librina.so
 	install -m 644 $(LIBRARIES)/rina.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
 
-# Boots a VM, pings it, and draws the paper's figure 4a: fig4a.svg, fig4a.json.
+# Boots a VM, pings it, and draws figure 4a of S. Vrijders and others, "Reducing Complexity of
+# Virtual Machine Networking": fig4a.svg, fig4a.json.
 demo: build
 	$(CARINA) demo --out .
 

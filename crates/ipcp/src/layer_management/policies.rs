@@ -162,11 +162,7 @@ fn enrollment(catalogue: &mut Catalogue) {
             true,
             "A lost neighbour is sought again, with growing pauses.",
         ),
-        (
-            "once",
-            false,
-            "Whoever is lost stays lost until somebody says otherwise.",
-        ),
+        ("once", false, "A lost neighbour is not sought again."),
     ] {
         let params = vec![
             param(
