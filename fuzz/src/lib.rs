@@ -6,16 +6,15 @@
 
 #![forbid(unsafe_code)]
 
+mod captures;
 mod efcp;
 mod headers;
+mod imports;
 mod memory;
 mod sockets;
 mod text;
 
-pub use carina_cli::fuzz::{
-    capture, dissect, import_irati, import_rlite, reads_capture, reads_irati_conf, reads_packets,
-    reads_rlite_ctl,
-};
+pub use captures::{capture, dissect, reads_capture, reads_packets};
 pub use carina_ipcp::fuzz::ipcp;
 pub use carina_ipcp::irati::fuzz::{irati, reads_irati};
 pub use carina_ipcp::layer_management::fuzz::{
@@ -29,6 +28,7 @@ pub use efcp::efcp;
 pub use headers::{
     arp, cdap, frame, pcapng, pci, reads_arp, reads_cdap, reads_frame, reads_pcapng, reads_pci,
 };
+pub use imports::{import_irati, import_rlite, reads_irati_conf, reads_rlite_ctl};
 pub use memory::{ring_consumer, vmpi_control, vmpi_endpoint};
 pub use sockets::ivshmem_server;
 pub use text::{configuration, ipc_message, reads_configuration, reads_ipc_message};

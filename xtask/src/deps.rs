@@ -199,6 +199,14 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-api carina-sys rustix serde serde_json thiserror",
     ),
     (
+        "carina-dissect",
+        "carina-cdap carina-wire serde_json thiserror",
+    ),
+    (
+        "carina-import",
+        "carina-api carina-ipcp carina-node carina-wire serde serde_json strsim thiserror",
+    ),
+    (
         "carina-measure",
         "carina-random carina-api carina-sys carina-ring carina-client rustix serde serde_json thiserror \
          plotters",
@@ -209,14 +217,14 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-cli",
-        "carina-measure carina-lab carina-api carina-sys carina-ring carina-engine carina-client carina-node carina-vm \
-         carina-wire carina-cdap carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
+        "carina-dissect carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-engine carina-client carina-node carina-vm \
+         carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (
         "carina-fuzz",
         "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-node carina-cdap \
          carina-efcp carina-routing carina-ipcp carina-protect carina-netdev carina-sim \
-         carina-shims carina-lab carina-cli libfuzzer-sys tempfile",
+         carina-shims carina-dissect carina-import carina-lab libfuzzer-sys tempfile",
     ),
     ("xtask", "serde_json"),
 ];

@@ -1,16 +1,12 @@
 //! `carina`: the one binary. It parses a command line, does what it says and ends with an exit
 //! code: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for good, 130 Ctrl-C,
-//! 141 nobody reads what it prints. `src/main.rs` calls [`main`]; nothing else of this crate is
-//! meant for others but [`fuzz`].
+//! 141 its standard output was closed. `src/main.rs` calls [`main`], the only public function.
 #![forbid(unsafe_code)]
 
 mod bench;
 mod commands;
-mod dissect;
 mod failure;
 mod flow_spec;
-pub mod fuzz;
-mod import;
 mod interrupt;
 mod report;
 mod splice;

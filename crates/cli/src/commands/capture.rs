@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use carina_api::control::{CaptureCreate, CaptureInfo, Client};
+use carina_dissect::Settings;
 use carina_wire::pcapng::{Item, Reader};
 
 use crate::Shared;
 use crate::commands::dissect::Show;
-use crate::dissect::Settings;
 use crate::failure::{Attempt, Outcome, failed};
 use crate::report::{print_bytes, progress};
 
@@ -18,8 +18,7 @@ use crate::report::{print_bytes, progress};
 ///
 /// Shows packets as `carina dissect` does, or writes them into a file (pcapng) that `carina
 /// dissect` and Wireshark read. PDUs of a normal DIF are copied without their SDU protection. The
-/// data plane never waits for a capture: packets that nobody takes away in time are counted as
-/// missed.
+/// data plane never waits for a capture: packets that are not read in time are counted as missed.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   carina capture blue
@@ -31,7 +30,7 @@ pub struct CaptureArgs {
     /// Write pcapng to this file; - for standard output
     #[arg(long, short, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Everything that is in each packet
+    /// Show all fields of each packet
     #[arg(long, short)]
     verbose: bool,
     /// Keep only so many bytes of each packet [default: all]

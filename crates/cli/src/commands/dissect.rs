@@ -5,11 +5,11 @@ use std::io::{self, Read};
 use std::path::PathBuf;
 
 use carina_api::control::Dialect;
+use carina_dissect::{AnyReader, Dissector, Settings};
 use carina_wire::pcapng::{Direction, Item, Packet};
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::dissect::{AnyReader, Dissector, Settings};
 use crate::failure::{Attempt, Failure, Outcome, failed, usage};
 use crate::report::{print_json, print_line};
 
@@ -28,21 +28,21 @@ use crate::report::{print_json, print_line};
 pub struct DissectArgs {
     /// The file; - for standard input
     file: PathBuf,
-    /// Everything that is in each packet
+    /// Show all fields of each packet
     #[arg(long, short)]
     verbose: bool,
     /// Field widths of the DIF where the file does not say: address=2,cep=2,qos=1,seq=4,
     /// ctrl_seq=4,length=2,rate=4,frame=4, and delimiting=standard or none
     #[arg(long, value_name = "KEY=VALUE,..", default_value = "")]
     dif: String,
-    /// What the members of the DIF speak, where the file does not say: native, rlite or irati
-    /// [default: what the packets look like]
+    /// Dialect of the DIF where the file does not say: native, rlite or irati [default: guessed
+    /// from the packets]
     #[arg(long, value_name = "NAME")]
     dialect: Option<Dialect>,
 }
 
 impl DissectArgs {
-    /// What holds for interfaces that say nothing of themselves.
+    /// Settings of interfaces without a description.
     fn settings(&self) -> Result<Settings, Failure> {
         let text = match self.dialect {
             Some(dialect) => format!("dialect={},{}", dialect.name(), self.dif),
@@ -71,7 +71,7 @@ pub fn run(shared: &Shared, args: &DissectArgs) -> Outcome {
     let head = input.by_ref().take(4).read_to_end(&mut begin);
     head.attempt(format!("reading {name}"))?;
     if begin.is_empty() {
-        return Err(failed(format!("{name} is empty and no capture")));
+        return Err(failed(format!("{name} is empty, not a capture")));
     }
     let mut reader = AnyReader::of_file(&begin);
     reader.feed(&begin);
@@ -110,7 +110,7 @@ pub struct Show {
 }
 
 impl Show {
-    /// With what holds for interfaces that say nothing of themselves.
+    /// A printer with the settings of interfaces without a description.
     pub fn new(fallback: Settings, is_json: bool, is_verbose: bool) -> Show {
         Show {
             dissector: Dissector::new(fallback),
@@ -121,10 +121,10 @@ impl Show {
         }
     }
 
-    /// Shows a packet, or takes note of anything else.
+    /// Shows a packet; remembers interfaces and sections.
     ///
     /// # Errors
-    /// A closed standard output, or an interface whose description cannot be.
+    /// A closed standard output, or an interface with an impossible description.
     pub fn item(&mut self, item: &Item<'_>) -> Outcome {
         match item {
             Item::Section => {

@@ -2,32 +2,32 @@
 
 use std::path::{Path, PathBuf};
 
+use carina_import::{Draft, irati, rlite};
 use carina_measure::table::Table;
 use clap::Subcommand;
 use serde_json::json;
 
 use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed};
-use crate::import::{self, Draft};
 use crate::report::{print_json, print_line, progress};
 
-/// Make a configuration of the files of another stack
+/// Turn the configuration of another stack into one of Carina
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
-    /// Of a script of rlite-ctl, such as /etc/rina/initscript
+    /// Read a script of rlite-ctl, such as /etc/rina/initscript
     #[command(
         after_help = "Examples:\n  carina import rlite-ctl /etc/rina/initscript --out node.toml\n  \
-        carina --json import rlite-ctl initscript\n\nWhat has no like is listed on standard error \
-        with its line and why."
+        carina --json import rlite-ctl initscript\n\nWhat is not carried over is listed on \
+        standard error with its line and the reason."
     )]
     RliteCtl(RliteArgs),
-    /// Of an ipcmanager.conf of IRATI and the DIF templates that it names
+    /// Read an ipcmanager.conf of IRATI and the DIF templates that it names
     #[command(
         after_help = "Examples:\n  carina import irati /usr/local/irati/etc/ipcmanager.conf \
         --out node.toml\n  carina import irati ipcmanager.conf \
         --join normal.DIF=test1.normal.DIF\n\n\
-        The file does not say who enrolls with whom: --join does. What has no like is listed on\n\
-        standard error with its line and why."
+        The file does not say which member enrolls with which: --join does.\nWhat is not carried \
+        over is listed on standard error with its line and the reason."
     )]
     Irati(IratiArgs),
 }
@@ -38,7 +38,7 @@ pub struct RliteArgs {
     /// The script
     script: PathBuf,
     #[command(flatten)]
-    to: To,
+    output: Output,
 }
 
 /// Options of `carina import irati`.
@@ -46,15 +46,15 @@ pub struct RliteArgs {
 pub struct IratiArgs {
     /// The configuration; templates are looked for beside it
     file: PathBuf,
-    /// The member of this DIF joins, asking that member or whoever answers; may be repeated
+    /// The member of this DIF joins, asking MEMBER, or any member; may be repeated
     #[arg(long = "join", value_name = "DIF[=MEMBER]", value_parser = join)]
     joins: Vec<(String, Option<String>)>,
     #[command(flatten)]
-    to: To,
+    output: Output,
 }
 
 #[derive(Debug, clap::Args)]
-struct To {
+struct Output {
     /// Write the configuration to this file [default: standard output]
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -71,13 +71,13 @@ fn join(text: &str) -> Result<(String, Option<String>), String> {
 /// Runs the command.
 ///
 /// # Errors
-/// A file cannot be read or written, or is not what it should be, so that nothing comes of it.
+/// A file cannot be read or written, or nothing of it could be carried over.
 pub fn run(shared: &Shared, command: &ImportCommand) -> Outcome {
     match command {
         ImportCommand::RliteCtl(args) => {
             let text = load(&args.script)?;
-            let draft = import::rlite::read(&args.script.display().to_string(), &text);
-            give(shared, &draft, &args.to)
+            let draft = rlite::read(&args.script.display().to_string(), &text);
+            write(shared, &draft, &args.output)
         }
         ImportCommand::Irati(args) => {
             let text = load(&args.file)?;
@@ -88,8 +88,8 @@ pub fn run(shared: &Shared, command: &ImportCommand) -> Outcome {
                     .map_err(|error| format!("reading {}: {error}", path.display()))
             };
             let name = args.file.display().to_string();
-            let draft = import::irati::read(&name, &text, &open, &args.joins).map_err(failed)?;
-            give(shared, &draft, &args.to)
+            let draft = irati::read(&name, &text, &open, &args.joins).map_err(failed)?;
+            write(shared, &draft, &args.output)
         }
     }
 }
@@ -98,23 +98,23 @@ fn load(path: &Path) -> Result<String, Failure> {
     std::fs::read_to_string(path).attempt(format!("reading {}", path.display()))
 }
 
-fn give(shared: &Shared, draft: &Draft, to: &To) -> Outcome {
+fn write(shared: &Shared, draft: &Draft, output: &Output) -> Outcome {
     let toml = draft.to_toml().map_err(failed)?;
-    if let Some(out) = &to.out {
+    if let Some(out) = &output.out {
         std::fs::write(out, &toml).attempt(format!("writing {}", out.display()))?;
     }
-    // Files of something else altogether.
+    // Nothing but notes: the file is probably of another kind.
     let is_empty = draft.shims.is_empty() && draft.members.is_empty();
-    let judge = || match is_empty && !draft.notes.is_empty() {
+    let outcome = || match is_empty && !draft.notes.is_empty() {
         true => Err(failed("nothing was carried over")),
         false => Ok(()),
     };
     if shared.json {
-        let out = to.out.as_ref().map(|out| out.display().to_string());
+        let out = output.out.as_ref().map(|out| out.display().to_string());
         print_json(&json!({ "toml": toml, "out": out, "not_carried": draft.notes }))?;
-        return judge();
+        return outcome();
     }
-    if to.out.is_none() {
+    if output.out.is_none() {
         print_line(toml.trim_end())?;
     }
     if !draft.notes.is_empty() {
@@ -128,5 +128,5 @@ fn give(shared: &Shared, draft: &Draft, to: &To) -> Outcome {
         }
         progress(table);
     }
-    judge()
+    outcome()
 }

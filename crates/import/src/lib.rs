@@ -1,0 +1,197 @@
+//! Configurations of rlite and IRATI as one of Carina's.
+//!
+//! A reader takes a file line by line or key by key and makes a [`Draft`]: what the node is to
+//! have, and a [`Note`] for everything that has no equivalent in Carina. [`Draft::to_toml`] writes
+//! it as a configuration and has the node's own parser check it.
+//!
+//! | reader | input |
+//! |---|---|
+//! | [`rlite::read`] | scripts of `rlite-ctl`, such as `/etc/rina/initscript` |
+//! | [`irati::read`] | `ipcmanager.conf` of IRATI's IPC Manager, and its DIF templates |
+#![forbid(unsafe_code)]
+
+mod error;
+pub mod irati;
+mod json;
+pub mod rlite;
+mod toml;
+
+use carina_api::control::{Dialect, DifRole, IpcpCreate};
+use serde_json::{Map, Value};
+
+pub use crate::error::{ImportError, JsonError};
+
+use crate::error::Reason;
+
+/// Something that was not carried over, or only in part.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Note {
+    /// The file.
+    pub file: String,
+    /// The line, counted from 1.
+    pub line: usize,
+    /// What stands there.
+    pub what: String,
+    /// Why it was not carried over, or what would be right.
+    pub why: String,
+}
+
+/// A member of a normal DIF.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Name of the IPCP.
+    pub ipcp: String,
+    /// Name of the DIF.
+    pub dif: String,
+    /// The dialect of its DIF.
+    pub dialect: Dialect,
+    /// The N-1 DIFs.
+    pub over: Vec<String>,
+    /// Whether it is the first member or joins; `None` until it is known.
+    pub role: Option<DifRole>,
+    /// The member that it asks for admission.
+    pub via: Option<String>,
+    /// Settings, as in `docs/configuration.md`.
+    pub config: Map<String, Value>,
+    /// The line that makes it.
+    pub line: usize,
+}
+
+/// A configuration that is being made.
+#[derive(Debug, Default)]
+pub struct Draft {
+    /// The name of the node, when the file says one.
+    pub node: Option<String>,
+    /// Shims.
+    pub shims: Vec<IpcpCreate>,
+    /// Members of normal DIFs.
+    pub members: Vec<Member>,
+    /// What was not carried over.
+    pub notes: Vec<Note>,
+}
+
+impl Draft {
+    /// Notes something that is not carried over.
+    pub fn note(
+        &mut self,
+        file: &str,
+        line: usize,
+        what: impl Into<String>,
+        why: impl Into<String>,
+    ) {
+        self.notes.push(Note {
+            file: file.to_owned(),
+            line,
+            what: what.into(),
+            why: why.into(),
+        });
+    }
+
+    /// The configuration as text.
+    ///
+    /// # Errors
+    /// A node would not take it.
+    pub fn to_toml(&self) -> Result<String, ImportError> {
+        let text = toml::write(self);
+        let wrong = |reason: String| ImportError::Configuration {
+            reason,
+            toml: text.clone(),
+        };
+        let config = carina_node::Config::parse(&text, None);
+        let config = config.map_err(|error| wrong(error.to_string()))?;
+        for dif in &config.difs {
+            let dif = dif.get_ref();
+            let has_settings = dif.dif_config(None);
+            has_settings.map_err(|what| wrong(format!("DIF {}: {what}", dif.name)))?;
+        }
+        Ok(text)
+    }
+}
+
+impl Member {
+    /// A member without N-1 DIFs, role and settings.
+    pub fn new(ipcp: String, dif: String, dialect: Dialect, line: usize) -> Member {
+        Member {
+            ipcp,
+            dif,
+            dialect,
+            over: Vec::new(),
+            role: None,
+            via: None,
+            config: Map::new(),
+            line,
+        }
+    }
+
+    /// Adds an N-1 DIF.
+    pub fn stand_on(&mut self, dif: &str) {
+        if !self.over.iter().any(|known| known == dif) {
+            self.over.push(dif.to_owned());
+        }
+    }
+
+    /// Adds an N-1 DIF, unless it is the member's own DIF.
+    fn try_stand_on(&mut self, dif: &str) -> Result<(), Reason> {
+        if self.dif == dif {
+            return Err(format!("DIF {dif} cannot stand on itself").into());
+        }
+        self.stand_on(dif);
+        Ok(())
+    }
+
+    /// The table of the configuration at a path, made if it is not there.
+    pub fn table(&mut self, path: &[&str]) -> &mut Map<String, Value> {
+        let mut table = &mut self.config;
+        for key in path {
+            let inner = table
+                .entry((*key).to_owned())
+                .or_insert_with(|| Value::Object(Map::new()));
+            if !inner.is_object() {
+                *inner = Value::Object(Map::new());
+            }
+            table = inner.as_object_mut().expect("it was made one just now");
+        }
+        table
+    }
+}
+
+/// The name of a network interface.
+///
+/// # Errors
+/// Linux has no interface of such a name.
+fn interface(text: &str) -> Result<String, Reason> {
+    let is_odd = |c: char| c.is_control() || c.is_whitespace() || c == '/' || c == ':';
+    let is_sound = (1..16).contains(&text.len()) && !text.contains(is_odd);
+    match is_sound && text != "." && text != ".." {
+        true => Ok(text.to_owned()),
+        false => Err(format!(
+            "{text:?} is not a name of a network interface: 1 to 15 bytes without spaces, `/` and `:`"
+        ).into()),
+    }
+}
+
+/// The reason for a key that its place does not have: names the most similar key, or else all keys.
+/// `what` is the word for such keys.
+fn no_such_key(place: &str, what: &str, key: &str, known: &[&str]) -> String {
+    match nearest(key, known.iter().copied()) {
+        None if known.is_empty() => format!("{place} has no {what}"),
+        Some(meant) => format!("{place} has no {what} {key}; was `{meant}` meant?"),
+        None => format!(
+            "{place} has no {what} {key}; there are {}",
+            known.join(", ")
+        ),
+    }
+}
+
+/// The known word that was probably meant.
+fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let known = known.into_iter();
+    let measured = known.map(|known| (strsim::levenshtein(word, known), known));
+    let (edits, known) = measured.min_by_key(|(edits, _)| *edits)?;
+    (edits <= 1 + word.chars().count() / 4).then_some(known)
+}
+
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod tests_every_form;

@@ -1,0 +1,414 @@
+//! Scripts of `rlite-ctl`: one command a line, as in `/etc/rina/initscript` (rlite's manual page
+//! `rlite-ctl`).
+
+mod flavour;
+mod policies;
+mod scheduler;
+
+use carina_api::control::{ArpDialect, Dialect, DifRole, Framing, IpcpCreate, IpcpType};
+use carina_api::{AppName, DifName, LocalName};
+use serde_json::{Value, json};
+
+use crate::error::Reason;
+use crate::{Draft, Member, nearest};
+
+/// What a line does, and how it is written.
+struct Verb {
+    name: &'static str,
+    form: &'static str,
+    /// Words after the verb, at least.
+    least: usize,
+}
+
+const fn verb(name: &'static str, form: &'static str, least: usize) -> Verb {
+    Verb { name, form, least }
+}
+
+const VERBS: [Verb; 32] = [
+    verb("ipcp-create", "NAME TYPE DIF", 3),
+    verb("ipcp-destroy", "NAME", 1),
+    verb("ipcp-config", "NAME PARAMETER VALUE", 3),
+    verb("ipcp-config-get", "NAME [PARAMETER]", 1),
+    verb("ipcp-sched-config", "NAME SCHEDULER [PARAMETER VALUE]..", 2),
+    verb("ipcp-register", "NAME DIF", 2),
+    verb("ipcp-unregister", "NAME DIF", 2),
+    verb("ipcp-enroller-enable", "NAME", 1),
+    verb("ipcp-enroller-disable", "NAME", 1),
+    verb("ipcp-enroll", "NAME DIF LOWER-DIF [NEIGHBOUR]", 3),
+    verb("ipcp-enroll-retry", "NAME DIF LOWER-DIF [NEIGHBOUR]", 3),
+    verb("ipcp-lower-flow-alloc", "NAME DIF LOWER-DIF [NEIGHBOUR]", 3),
+    verb("ipcp-neigh-disconnect", "NAME NEIGHBOUR", 1),
+    verb("ipcp-route-add", "NAME DESTINATION NEXT-HOP..", 1),
+    verb("ipcp-route-del", "NAME DESTINATION", 1),
+    verb("dif-policy-mod", "DIF COMPONENT POLICY", 3),
+    verb("dif-policy-param-mod", "DIF COMPONENT PARAMETER VALUE", 4),
+    verb("probe", "", 0),
+    verb("reset", "", 0),
+    verb("terminate", "", 0),
+    verb("ipcps-show", "", 0),
+    verb("ipcp-stats", "", 0),
+    verb("uipcp-stats-show", "", 0),
+    verb("dif-rib-show", "", 0),
+    verb("dif-routing-show", "", 0),
+    verb("dif-rib-paths-show", "", 0),
+    verb("dif-policy-list", "", 0),
+    verb("dif-policy-param-list", "", 0),
+    verb("flows-show", "", 0),
+    verb("flow-dump", "", 0),
+    verb("regs-show", "", 0),
+    verb("memtrack", "", 0),
+];
+
+/// Reads a script; `file` is used in notes.
+pub fn read(file: &str, text: &str) -> Draft {
+    let mut script = Script {
+        file,
+        draft: Draft::default(),
+        enrollers: Vec::new(),
+    };
+    for (index, line) in text.lines().enumerate() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let Some((first, rest)) = words.split_first() else {
+            continue;
+        };
+        // A line of a shell that does the same.
+        match (*first, rest) {
+            ("rlite-ctl", [verb, rest @ ..]) | ("sudo", ["rlite-ctl", verb, rest @ ..]) => {
+                script.line(index + 1, verb, rest);
+            }
+            _ if first.starts_with('#') => {}
+            _ => script.line(index + 1, first, rest),
+        }
+    }
+    script.finish()
+}
+
+/// A script as far as it is read.
+struct Script<'a> {
+    file: &'a str,
+    draft: Draft,
+    /// IPCPs that admit others.
+    enrollers: Vec<String>,
+}
+
+impl Script<'_> {
+    fn note(&mut self, line: usize, what: impl Into<String>, why: impl Into<String>) {
+        self.draft.note(self.file, line, what, why);
+    }
+
+    fn line(&mut self, line: usize, first: &str, words: &[&str]) {
+        let what = [&[first], words].concat().join(" ");
+        let Some(known) = VERBS.iter().find(|verb| verb.name == first) else {
+            let meant = nearest(first, VERBS.iter().map(|verb| verb.name));
+            let meant = meant.map_or_else(String::new, |verb| format!("; was `{verb}` meant?"));
+            let why = format!("`{first}` is not a command of rlite-ctl{meant}");
+            return self.note(line, what, why);
+        };
+        if words.len() < known.least {
+            return self.note(line, what, format!("the form is: {first} {}", known.form));
+        }
+        let done = match first {
+            "ipcp-create" => self.create(line, words),
+            "ipcp-destroy" => self.destroy(words[0]),
+            "ipcp-config" => self.configure(words),
+            "ipcp-sched-config" => self
+                .member(words[0])
+                .and_then(|member| scheduler::set(member, words[1], &words[2..])),
+            "ipcp-register" => self.stand(words[0], words[1]),
+            "ipcp-unregister" => self.unregister(words[0], words[1]),
+            "ipcp-enroller-enable" => {
+                self.enrollers.push(words[0].to_owned());
+                self.member(words[0]).map(drop)
+            }
+            "ipcp-enroller-disable" => {
+                Err("every member admits others; `rule`s and `auth` say who may not".into())
+            }
+            "ipcp-enroll" | "ipcp-enroll-retry" | "ipcp-lower-flow-alloc" => self.enroll(words),
+            "ipcp-route-add" | "ipcp-route-del" => {
+                Err("routes of a DIF are its routing policy's matter".into())
+            }
+            "ipcp-neigh-disconnect" => Err("a node that starts has no neighbour to leave".into()),
+            "dif-policy-mod" => self.policy(words),
+            "dif-policy-param-mod" => self.parameter(words),
+            // A node that starts has nothing to reset, and what only asks leaves nothing behind.
+            _ => Ok(()),
+        };
+        if let Err(why) = done {
+            self.note(line, what, why);
+        }
+    }
+
+    fn member(&mut self, ipcp: &str) -> Result<&mut Member, Reason> {
+        let mut members = self.draft.members.iter_mut();
+        members
+            .find(|member| member.ipcp == ipcp)
+            .ok_or_else(|| format!("no line above makes a normal IPCP {ipcp}").into())
+    }
+
+    fn shim(&mut self, ipcp: &str) -> Option<&mut IpcpCreate> {
+        let mut shims = self.draft.shims.iter_mut();
+        shims.find(|shim| shim.name.as_str() == ipcp)
+    }
+
+    fn create(&mut self, line: usize, words: &[&str]) -> Result<(), Reason> {
+        let [name, kind, dif] = [words[0], words[1], words[2]];
+        let local = LocalName::new(name)?;
+        let dif_name = DifName::new(dif)?;
+        let is_taken = self.shim(name).is_some() || self.member(name).is_ok();
+        if is_taken {
+            return Err(format!("an IPCP {name} is made above already").into());
+        }
+        let shim = |kind| IpcpCreate::new(local.clone(), kind, dif_name.clone());
+        let made = match kind {
+            "shim-eth" => IpcpCreate {
+                arp: Some(ArpDialect::Rlite),
+                // A DIF whose name is a number is no VLAN in rlite.
+                vlan: dif.parse::<u16>().is_ok().then_some(0),
+                ..shim(IpcpType::Eth)
+            },
+            "shim-udp4" => IpcpCreate {
+                framing: Some(Framing::Rlite),
+                ..shim(IpcpType::Udp)
+            },
+            "shim-tcp4" => IpcpCreate {
+                framing: Some(Framing::Rlite),
+                ..shim(IpcpType::Tcp)
+            },
+            "shim-loopback" => shim(IpcpType::Loopback),
+            "shim-wifi" => {
+                return Err(
+                    "there is no shim for wireless networks; an interface that is associated \
+                     already serves a shim-eth"
+                        .into(),
+                );
+            }
+            _ if kind.starts_with("normal") => {
+                let widths = flavour::widths(kind).ok_or_else(|| {
+                    format!(
+                        "the field widths of flavour {kind} are not known; make it `normal` and \
+                         set `widths` in its `config`"
+                    )
+                })?;
+                let mut member = Member::new(name.to_owned(), dif.to_owned(), Dialect::Rlite, line);
+                if let Value::Object(widths) = widths {
+                    *member.table(&["widths"]) = widths;
+                }
+                self.draft.members.push(member);
+                return Ok(());
+            }
+            _ => {
+                return Err(format!(
+                    "{kind} is no type of IPCP; there are normal, shim-eth, shim-udp4, shim-tcp4, \
+                     shim-loopback"
+                )
+                .into());
+            }
+        };
+        if matches!(made.kind, IpcpType::Udp | IpcpType::Tcp) {
+            let twin = |other: &&IpcpCreate| other.kind == made.kind;
+            if let Some(other) = self.draft.shims.iter().find(twin) {
+                let why = format!(
+                    "{} listens on the same port; give each a `listen` of its own",
+                    other.name
+                );
+                self.note(line, format!("ipcp-create {name} {kind} {dif}"), why);
+            }
+        }
+        self.draft.shims.push(made);
+        Ok(())
+    }
+
+    fn destroy(&mut self, name: &str) -> Result<(), Reason> {
+        let before = self.draft.shims.len() + self.draft.members.len();
+        self.draft.shims.retain(|shim| shim.name.as_str() != name);
+        self.draft.members.retain(|member| member.ipcp != name);
+        match before == self.draft.shims.len() + self.draft.members.len() {
+            true => Err(format!("no line above makes an IPCP {name}").into()),
+            false => Ok(()),
+        }
+    }
+
+    fn configure(&mut self, words: &[&str]) -> Result<(), Reason> {
+        let [name, key, value] = [words[0], words[1], words[2]];
+        if let Some(shim) = self.shim(name) {
+            return match (shim.kind, key) {
+                (IpcpType::Eth, "netdev") => {
+                    shim.interface = Some(crate::interface(value)?);
+                    Ok(())
+                }
+                (IpcpType::Eth | IpcpType::Udp, "mss") => {
+                    shim.sdu_max = Some(number(value)?);
+                    Ok(())
+                }
+                (IpcpType::Loopback, "queued" | "drop-fract") => Err(
+                    "the loopback shim neither queues nor loses; a `fault` of a udp shim over \
+                     127.0.0.1 does"
+                        .into(),
+                ),
+                (kind, _) => {
+                    let known: &[&str] = match kind {
+                        IpcpType::Eth => &["netdev", "mss"],
+                        IpcpType::Udp => &["mss"],
+                        IpcpType::Loopback => &["queued", "drop-fract"],
+                        _ => &[],
+                    };
+                    Err(crate::no_such_key("such a shim", "parameter", key, known).into())
+                }
+            };
+        }
+        let member = self.member(name)?;
+        match (key, value) {
+            ("csum", "none") => Ok(()),
+            ("csum", "inet") => {
+                let policies = member.table(&["policies"]);
+                policies.insert("pci-checksum".to_owned(), json!({ "name": "inet" }));
+                Ok(())
+            }
+            ("ttl", value) => {
+                let hops: u8 = number(value)?;
+                member
+                    .config
+                    .insert("hop_limit".to_owned(), Value::from(hops));
+                Ok(())
+            }
+            ("address", _) => Err(
+                "addresses are assigned: the first member has 1, others get theirs at enrollment"
+                    .into(),
+            ),
+            ("flow-del-wait-ms", _) => {
+                Err("how long a closed flow is kept follows from the timers of EFCP".into())
+            }
+            ("csum", other) => Err(format!("csum is none or inet, and not {other}").into()),
+            (key, _) if key.starts_with("sched") => {
+                Err("the form is: ipcp-sched-config NAME SCHEDULER ..".into())
+            }
+            _ => Err(crate::no_such_key(
+                "a normal IPCP",
+                "parameter",
+                key,
+                &["csum", "ttl", "address", "flow-del-wait-ms"],
+            )
+            .into()),
+        }
+    }
+
+    fn stand(&mut self, ipcp: &str, dif: &str) -> Result<(), Reason> {
+        let dif = DifName::new(dif)?;
+        self.member(ipcp)?.try_stand_on(dif.as_str())
+    }
+
+    fn unregister(&mut self, ipcp: &str, dif: &str) -> Result<(), Reason> {
+        self.member(ipcp)?.over.retain(|known| known != dif);
+        Ok(())
+    }
+
+    fn enroll(&mut self, words: &[&str]) -> Result<(), Reason> {
+        let (name, dif, lower) = (words[0], words[1], words[2]);
+        DifName::new(lower)?;
+        let neighbour = match words.get(3) {
+            Some(name) => {
+                let name = AppName::new(*name)?;
+                Some(name.to_string())
+            }
+            None => None,
+        };
+        let member = self.member(name)?;
+        if member.dif != dif {
+            return Err(format!("{name} is an IPCP of DIF {}, not of {dif}", member.dif).into());
+        }
+        member.try_stand_on(lower)?;
+        match (&member.role, &member.via) {
+            (None, _) => {
+                member.role = Some(DifRole::Join);
+                member.via = neighbour;
+                Ok(())
+            }
+            (Some(_), via) if *via == neighbour => Ok(()),
+            (Some(_), via) => Err(format!(
+                "a member asks one other ({}) in each of its N-1 DIFs; further members ask it",
+                via.as_deref()
+                    .unwrap_or("any that answers to the DIF's name")
+            )
+            .into()),
+        }
+    }
+
+    /// Members of a DIF, or the one of that name.
+    fn of_dif(&mut self, name: &str) -> Result<Vec<&mut Member>, Reason> {
+        let members = self.draft.members.iter_mut();
+        let found: Vec<&mut Member> = members
+            .filter(|member| member.dif == name || member.ipcp == name)
+            .collect();
+        match found.is_empty() {
+            true => Err(format!("no line above makes a member of DIF {name}").into()),
+            false => Ok(found),
+        }
+    }
+
+    fn policy(&mut self, words: &[&str]) -> Result<(), Reason> {
+        for member in self.of_dif(words[0])? {
+            policies::choose(member, words[1], words[2])?;
+        }
+        Ok(())
+    }
+
+    fn parameter(&mut self, words: &[&str]) -> Result<(), Reason> {
+        for member in self.of_dif(words[0])? {
+            policies::set(member, words[1], words[2], words[3])?;
+        }
+        Ok(())
+    }
+
+    fn finish(mut self) -> Draft {
+        let mut notes = Vec::new();
+        for member in &mut self.draft.members {
+            let what = format!("{} of DIF {}", member.ipcp, member.dif);
+            let is_enroller = self.enrollers.contains(&member.ipcp);
+            if member.role.is_none() && !is_enroller {
+                let why = "nothing says whether it enrolls or is the first member; it is made the \
+                           first";
+                notes.push((member.line, what.clone(), why));
+            }
+            member.role.get_or_insert(DifRole::Create);
+        }
+        for (line, what, why) in notes {
+            self.note(line, what, why);
+        }
+        self.drop_unfinished();
+        self.draft
+    }
+
+    /// Leaves out what a node would refuse.
+    fn drop_unfinished(&mut self) {
+        let mut left_out = Vec::new();
+        self.draft.shims.retain(|shim| {
+            let is_whole = shim.kind != IpcpType::Eth || shim.interface.is_some();
+            if !is_whole {
+                left_out.push(shim.name.to_string());
+            }
+            is_whole
+        });
+        for name in left_out {
+            let why =
+                format!("left out: it has no interface; `ipcp-config {name} netdev INTERFACE`");
+            self.note(0, name, why);
+        }
+        let mut without_lower = Vec::new();
+        self.draft.members.retain(|member| {
+            if member.over.is_empty() {
+                without_lower.push((member.line, member.ipcp.clone()));
+            }
+            !member.over.is_empty()
+        });
+        for (line, name) in without_lower {
+            let why = format!("left out: it has no N-1 DIF; `ipcp-register {name} DIF`");
+            self.note(line, name, why);
+        }
+    }
+}
+
+/// A number of any kind.
+pub(super) fn number<T: std::str::FromStr>(text: &str) -> Result<T, Reason> {
+    let wrong = |_| format!("{text:?} is no number that is possible here").into();
+    text.parse().map_err(wrong)
+}

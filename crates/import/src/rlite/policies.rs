@@ -1,0 +1,213 @@
+//! Policies and parameters of rlite's components.
+
+use serde_json::{Value, json};
+
+use super::number;
+use crate::Member;
+use crate::error::Reason;
+
+/// Parameters of rlite's components.
+const PARAMETERS: [(&str, &[&str]); 7] = [
+    ("addralloc", &["nack-wait", "replicas", "cli-timeout"]),
+    ("dft", &["replicas", "cli-timeout"]),
+    ("routing", &["age-incr-intval", "age-max"]),
+    (
+        "enrollment",
+        &["timeout", "keepalive", "keepalive-thresh", "auto-reconnect"],
+    ),
+    (
+        "flowalloc",
+        &[
+            "force-flow-control",
+            "max-rtxq-len",
+            "initial-rtx-timeout",
+            "initial-a",
+            "initial-credit",
+            "max-cwq-len",
+        ],
+    ),
+    (
+        "resalloc",
+        &["reliable-flows", "reliable-n-flows", "broadcast-enroller"],
+    ),
+    ("ribd", &["refresh-intval"]),
+];
+
+/// The component that does here what a component of rlite does.
+fn component_here(theirs: &str) -> Result<&'static str, Reason> {
+    match theirs {
+        "addralloc" => Ok("address-assignment"),
+        "dft" => Ok("directory"),
+        "routing" => Ok("routing"),
+        "enrollment" | "flowalloc" | "resalloc" | "ribd" => {
+            Err(format!("{theirs} has one way to work only").into())
+        }
+        _ => Err(format!(
+            "{theirs} is no component; there are addralloc, dft, routing, enrollment, flowalloc, \
+             resalloc, ribd"
+        )
+        .into()),
+    }
+}
+
+/// A policy is chosen for a component.
+pub(super) fn choose(member: &mut Member, component: &str, policy: &str) -> Result<(), Reason> {
+    let here = component_here(component)?;
+    let known: &[&str] = match component {
+        "addralloc" => &["distributed", "static"],
+        "dft" => &["fully-replicated"],
+        _ => &["link-state", "link-state-lfa"],
+    };
+    if !known.contains(&policy) {
+        return Err(format!(
+            "{component} {policy} is not there in DIFs of this dialect; there is {}",
+            known.join(", ")
+        )
+        .into());
+    }
+    let spec = member.table(&["policies", here]);
+    spec.insert("name".to_owned(), policy.into());
+    Ok(())
+}
+
+/// A parameter of a component.
+pub(super) fn set(
+    member: &mut Member,
+    component: &str,
+    key: &str,
+    value: &str,
+) -> Result<(), Reason> {
+    match (component, key) {
+        ("addralloc", "nack-wait") | ("routing", "age-incr-intval" | "age-max") => {
+            let value = duration(value)?;
+            let here = component_here(component)?;
+            let usual = if component == "routing" {
+                "link-state"
+            } else {
+                "distributed"
+            };
+            let spec = member.table(&["policies", here]);
+            spec.entry("name").or_insert_with(|| usual.into());
+            let spec = member.table(&["policies", here, "params"]);
+            spec.insert(key.to_owned(), value.into());
+            Ok(())
+        }
+        ("enrollment", "keepalive") => {
+            let ms = fitting(milliseconds(value)?, value)?;
+            member.config.insert("keepalive_ms".to_owned(), ms.into());
+            Ok(())
+        }
+        ("flowalloc", "initial-a") => {
+            let ms = fitting(milliseconds(value)?, value)?;
+            change_cubes(member, |cube| {
+                drop(cube.insert("initial_a_ms".to_owned(), ms.into()))
+            });
+            Ok(())
+        }
+        ("flowalloc", "initial-credit") => {
+            let credit: u32 = number(value)?;
+            change_cubes(member, |cube| {
+                let window = json!({ "credit_max": credit, "initial_credit": credit });
+                cube.insert("window".to_owned(), window);
+            });
+            Ok(())
+        }
+        ("flowalloc", "initial-rtx-timeout") => {
+            // Ten of them are how long a PDU is sent again.
+            let ms = fitting(milliseconds(value)?.saturating_mul(10), value)?;
+            change_cubes(member, |cube| {
+                drop(cube.insert("retransmit_ms".to_owned(), ms.into()))
+            });
+            Ok(())
+        }
+        _ => Err(why_not(component, key).into()),
+    }
+}
+
+fn why_not(component: &str, key: &str) -> String {
+    let why = match (component, key) {
+        ("enrollment", "timeout") => "how long an enrollment may take is fixed",
+        ("enrollment", "keepalive-thresh") => "three missed signs of life are always a loss",
+        ("enrollment", "auto-reconnect") => "lost neighbours are always asked again",
+        ("flowalloc", "force-flow-control") => "ask for a flow specification that needs it",
+        ("flowalloc", "max-rtxq-len" | "max-cwq-len") => {
+            "queues are bounded by the window and by memory"
+        }
+        ("resalloc", "reliable-flows" | "reliable-n-flows") => {
+            "management travels in the same N-1 flow as data"
+        }
+        ("resalloc", "broadcast-enroller") => {
+            "a member is always registered under the name of its DIF too"
+        }
+        ("ribd", "refresh-intval") => "how often entries are renewed is fixed",
+        ("addralloc" | "dft", "replicas" | "cli-timeout") => {
+            "the directory and the addresses of this dialect are replicated at all members"
+        }
+        ("routing", "age-incr-max") => "age-max is meant",
+        _ => {
+            let known = PARAMETERS.iter().find(|(name, _)| *name == component);
+            return match known {
+                Some((_, known)) => crate::no_such_key(component, "parameter", key, known),
+                None => component_here(component)
+                    .err()
+                    .map_or_else(String::new, Reason::into),
+            };
+        }
+    };
+    why.to_owned()
+}
+
+/// Changes the reliable one of the two cubes of the dialect, which are written down for that.
+fn change_cubes(member: &mut Member, change: impl Fn(&mut serde_json::Map<String, Value>)) {
+    let usual = carina_ipcp::DifConfig::of_dialect(carina_wire::dif::Dialect::Rlite);
+    let cubes = member
+        .config
+        .entry("cubes")
+        .or_insert_with(|| serde_json::to_value(usual.cubes).unwrap_or_default());
+    for cube in cubes.as_array_mut().into_iter().flatten() {
+        if let Some(cube) = cube.as_object_mut()
+            && cube.get("retransmission") == Some(&Value::Bool(true))
+        {
+            change(cube);
+        }
+    }
+}
+
+/// Milliseconds that a configuration can hold.
+fn fitting(ms: u64, text: &str) -> Result<u32, Reason> {
+    u32::try_from(ms).map_err(|_| format!("{text} is too long; 49 days are possible").into())
+}
+
+/// A time as members of this dialect have it among their parameters.
+fn duration(text: &str) -> Result<String, Reason> {
+    match milliseconds(text)? {
+        0..=DAY_MS => {}
+        _ => return Err(format!("{text} is too long; a day is possible").into()),
+    }
+    let has_unit = ["s", "ms", "us"].contains(&unit_of(text));
+    match has_unit {
+        true => Ok(text.to_owned()),
+        false => Ok(format!("{}ms", milliseconds(text)?)),
+    }
+}
+
+const DAY_MS: u64 = 86_400_000;
+
+/// The letters behind the digits.
+fn unit_of(text: &str) -> &str {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    &text[digits.len()..]
+}
+
+/// A time such as `1000ms`, `20s`, `20000us`, or without a unit in milliseconds.
+fn milliseconds(text: &str) -> Result<u64, Reason> {
+    let unit = unit_of(text);
+    let count: u64 = number(&text[..text.len() - unit.len()])?;
+    match unit {
+        "" | "ms" => Ok(count),
+        "s" => Ok(count.saturating_mul(1000)),
+        "us" => Ok(count / 1000),
+        "ns" => Ok(count / 1_000_000),
+        unit => Err(format!("{unit:?} is no unit of time; there are s, ms, us, ns").into()),
+    }
+}
