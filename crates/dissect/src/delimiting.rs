@@ -2,7 +2,7 @@
 //! `crates/efcp/src/delimiting`.
 
 use super::layer::{Layer, cut_short, show_bytes};
-use super::pdu;
+use super::sdu;
 
 const FIRST: u8 = 0x20;
 const LAST: u8 = 0x10;
@@ -18,7 +18,7 @@ pub(super) fn dissect(layers: &mut Vec<Layer>, udf: &[u8], original: usize) {
             let mut layer = Layer::new("delimiting", "whole");
             layer.field("kind", "whole");
             layers.push(layer);
-            return pdu::content(layers, rest, behind);
+            return sdu::content(layers, rest, behind);
         }
         1 if first & 0x3f == 0 => return several(layers, rest),
         2 => ordered(first, rest, behind),
@@ -57,7 +57,7 @@ fn several(layers: &mut Vec<Layer>, mut rest: &[u8]) {
     layer.field("sdu_bytes", lengths);
     layers.push(layer);
     for (sdu, length) in sdus {
-        pdu::content(layers, sdu, length);
+        sdu::content(layers, sdu, length);
     }
 }
 

@@ -17,6 +17,7 @@ mod layer;
 mod pdu;
 mod protobuf;
 mod schema;
+mod sdu;
 mod settings;
 mod state;
 mod udp;

@@ -7,7 +7,7 @@ use carina_wire::dif::{
 use serde_json::json;
 
 use super::layer::{Layer, cut_short, show_bytes};
-use super::{Settings, cdap, delimiting};
+use super::{Settings, delimiting, sdu};
 
 /// Adds the layers of a PDU of which `original` bytes came and the first are here.
 pub(super) fn dissect(layers: &mut Vec<Layer>, settings: &Settings, pdu: &[u8], original: usize) {
@@ -74,7 +74,7 @@ pub(super) fn guess(layers: &mut Vec<Layer>, settings: &Settings, sdu: &[u8], or
         Ok(header) if is_to_the_end(&header, sdu) => {
             known(layers, settings, sdu, original, &header)
         }
-        _ => content(layers, sdu, original),
+        _ => sdu::content(layers, sdu, original),
     }
 }
 
@@ -88,27 +88,6 @@ fn for_pdu(settings: Settings, pdu: &[u8]) -> Settings {
         Ok(route) if route.hop_limit != 0 => settings,
         _ => Settings::default(),
     }
-}
-
-/// Adds the layers of an SDU: CDAP, or bytes of an application.
-pub(super) fn content(layers: &mut Vec<Layer>, sdu: &[u8], original: usize) {
-    let is_whole = sdu.len() == original;
-    if let Some(layer) = cdap::dissect(sdu).filter(|_| is_whole) {
-        layers.push(layer);
-        // A message within a message within a message would be somebody's joke.
-        if let Some(layer) = cdap::carried(sdu).and_then(|inner| cdap::dissect(&inner)) {
-            layers.push(layer);
-        }
-        return;
-    }
-    let summary = match is_whole {
-        true => format!("{original} bytes"),
-        false => cut_short(sdu.len(), original),
-    };
-    let mut layer = Layer::new("data", summary);
-    layer.field("bytes", original);
-    layer.field("content", show_bytes(sdu));
-    layers.push(layer);
 }
 
 /// The dialect of which an SDU is a PDU, if it is one: the first whose layout makes sense of it to
@@ -199,7 +178,7 @@ fn known(
         PduType::Data if settings.is_delimited => {
             delimiting::dissect(layers, user, user_bytes);
         }
-        PduType::Data | PduType::Management => content(layers, user, user_bytes),
+        PduType::Data | PduType::Management => sdu::content(layers, user, user_bytes),
         PduType::Control | PduType::Rendezvous => {}
     }
 }

@@ -1,0 +1,25 @@
+//! SDUs that are no PDUs: CDAP messages, and data of applications.
+
+use super::cdap;
+use super::layer::{Layer, cut_short, show_bytes};
+
+/// Adds the layers of an SDU: CDAP, or bytes of an application.
+pub(super) fn content(layers: &mut Vec<Layer>, sdu: &[u8], original: usize) {
+    let is_whole = sdu.len() == original;
+    if let Some(layer) = cdap::dissect(sdu).filter(|_| is_whole) {
+        layers.push(layer);
+        // A message carries at most one other.
+        if let Some(layer) = cdap::carried(sdu).and_then(|inner| cdap::dissect(&inner)) {
+            layers.push(layer);
+        }
+        return;
+    }
+    let summary = match is_whole {
+        true => format!("{original} bytes"),
+        false => cut_short(sdu.len(), original),
+    };
+    let mut layer = Layer::new("data", summary);
+    layer.field("bytes", original);
+    layer.field("content", show_bytes(sdu));
+    layers.push(layer);
+}
