@@ -178,12 +178,13 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-dataplane",
-        "carina-wire carina-api carina-sys carina-ring carina-ipcp carina-engine rustix thiserror",
+        "carina-wire carina-api carina-sys carina-ring carina-ipcp carina-engine \
+         carina-time rustix thiserror tracing",
     ),
     (
         "carina-shims",
         "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-netdev carina-engine \
-         carina-dataplane rustix thiserror",
+         carina-dataplane carina-time rustix thiserror tracing",
     ),
     (
         "carina-node",

@@ -4,7 +4,7 @@ use carina_api::{AppName, FlowSpec, PortId};
 use thiserror::Error;
 
 use crate::command::FlowEnd;
-use crate::qos::QosOffered;
+use crate::qos::{QosError, QosOffered};
 
 /// An IPC process as the manager sees it: names in, flows out. Answers that take time come as
 /// [`Event`](crate::Event)s, from the data plane or from [`IpcProcess::poll_event`].
@@ -95,7 +95,7 @@ pub enum Refusal {
     Unreachable(AppName),
     /// The IPCP cannot promise the requested quality.
     #[error("the flow specification cannot be met: {0}")]
-    Quality(String),
+    Quality(QosError),
     /// No such request or flow.
     #[error("there is no flow or request with port {0}")]
     UnknownPort(PortId),

@@ -6,12 +6,14 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::io;
 use std::rc::Rc;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 use carina_engine::counters::Row;
 use carina_engine::{App, AppId, LinkId, Pool};
 use carina_ipcp::{N1Port, N1Properties};
+use thiserror::Error;
 
 use crate::command::Event;
 use crate::mailbox::Mailbox;
@@ -40,7 +42,22 @@ pub trait IpcpBuilder: Send {
     ///
     /// # Errors
     /// What is wrong with the configuration, or what the system refuses.
-    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String>;
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, BuildError>;
+}
+
+/// Why an IPCP cannot be added to the data plane.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The id is in use.
+    #[error("IPCP {0} exists already; choose another id")]
+    Exists(IpcpId),
+    /// The system refuses a descriptor.
+    #[error("{0}")]
+    System(#[from] io::Error),
+    /// The builder of its kind refuses.
+    #[error("{0}")]
+    Kind(Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// What the data plane gives to the app of an IPCP.

@@ -25,17 +25,18 @@ mod qos;
 mod ring_flow;
 mod socket_flow;
 mod tap;
+mod trace;
 
 pub use command::{Command, Event, FlowEnd};
 pub use ipc_process::{FlowRequest, IpcProcess, Refusal};
 pub use ipcp_app::{
-    AppContext, FlowLinks, IpcpBuilder, MemberRequest, N1Links, Request, RequestQueue,
+    AppContext, BuildError, FlowLinks, IpcpBuilder, MemberRequest, N1Links, Request, RequestQueue,
 };
 pub use mailbox::Mailbox;
 pub use normal::NormalBuilder;
 pub use normal_ipcp::NormalIpcp;
 pub use plane::DataPlane;
 pub use port_table::{CloseRequest, FlowOwner, PortEntry, PortTable};
-pub use qos::QosOffered;
+pub use qos::{QosError, QosOffered};
 pub use socket_flow::SOCKET_SDU_MAX;
 pub use tap::{Batch, Tap, TapReader, Tapped, Taps};

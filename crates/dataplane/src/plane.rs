@@ -15,10 +15,11 @@ use carina_engine::{AppId, Engine, Pool};
 use carina_sys::{ask_for_short_slices, monotonic_ns};
 
 use crate::command::{Command, Event};
-use crate::ipcp_app::{AppContext, IpcpBuilder, MemberRequest, Request, RequestQueue};
+use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, MemberRequest, Request, RequestQueue};
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
 use crate::tap::Taps;
+use crate::trace;
 
 /// The data plane's thread. Ends when dropped, and its flows with it.
 pub struct DataPlane {
@@ -67,11 +68,16 @@ impl DataPlane {
     /// Adds an IPCP of any kind; `ipcp` is the id that later commands and events carry, and must be
     /// new. The answer is [`Event::LinkDown`] when the app cannot be made.
     pub fn add_ipcp(&self, ipcp: IpcpId, builder: Box<dyn IpcpBuilder>) {
+        let label = builder.label();
+        tracing::info!(target: "carina::dataplane", %ipcp, label, "IPCP added");
         self.send(Command::AddIpcp { ipcp, builder });
     }
 
     /// Gives a command.
     pub fn send(&self, command: Command) {
+        if let Command::RemoveIpcp { ipcp } = &command {
+            tracing::info!(target: "carina::dataplane", %ipcp, "IPCP removed");
+        }
         self.commands.put(command);
     }
 
@@ -84,7 +90,7 @@ impl DataPlane {
     /// The next event. [`DataPlane::as_fd`] is readable until this has said `None`.
     #[must_use]
     pub fn poll_event(&self) -> Option<Event> {
-        self.events.take()
+        self.events.take().inspect(trace::event)
     }
 
     /// True when flow rings of this process may be made with `WakeMode::Light`, provided that the
@@ -187,7 +193,8 @@ impl Plane {
     fn execute(&mut self, command: Command) {
         match command {
             Command::AddIpcp { ipcp, builder } => {
-                if let Err(reason) = self.add_ipcp(ipcp, builder) {
+                if let Err(error) = self.add_ipcp(ipcp, builder) {
+                    let reason = error.to_string();
                     self.events.put(Event::LinkDown { ipcp, reason });
                 }
             }
@@ -230,17 +237,18 @@ impl Plane {
                             },
                         );
                     }
-                    Err(reason) => {
+                    Err(error) => {
                         self.events.put(Event::AllocateResult {
                             port,
-                            result: Err(reason),
+                            result: Err(error.to_string()),
                         });
                     }
                 }
             }
             Command::Respond { port, answer } => self.respond(port, answer),
             Command::Relay { a, b, port } => {
-                if let Err(reason) = self.relay(a, b, port) {
+                if let Err(error) = self.relay(a, b, port) {
+                    let reason = error.to_string();
                     self.events.put(Event::FlowClosed { port, reason });
                 }
             }
@@ -248,9 +256,9 @@ impl Plane {
         }
     }
 
-    fn add_ipcp(&mut self, ipcp: IpcpId, builder: Box<dyn IpcpBuilder>) -> Result<(), String> {
+    fn add_ipcp(&mut self, ipcp: IpcpId, builder: Box<dyn IpcpBuilder>) -> Result<(), BuildError> {
         if self.ipcps.contains_key(&ipcp) {
-            return Err(format!("IPCP {ipcp} exists already; choose another id"));
+            return Err(BuildError::Exists(ipcp));
         }
         let id = self.engine.reserve();
         let handle = IpcpHandle {
@@ -274,9 +282,7 @@ impl Plane {
         let app = builder
             .build(context)
             .inspect_err(|_| self.engine.release(id))?;
-        self.engine
-            .add(id, app)
-            .map_err(|error| error.to_string())?;
+        self.engine.add(id, app)?;
         self.ipcps.insert(ipcp, handle);
         Ok(())
     }

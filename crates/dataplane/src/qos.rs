@@ -1,8 +1,9 @@
-//! The quality of service a shim offers, and the check of a request against it.
+//! The quality of service that an IPCP offers, and the check of a flow specification against it.
 
 use carina_api::FlowSpec;
+use thiserror::Error;
 
-/// What a shim can promise for every flow.
+/// The quality of service that an IPCP can promise for every flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QosOffered {
     /// The smallest bound on delay that can be promised, in microseconds; `None`: no bound can.
@@ -24,8 +25,8 @@ pub struct QosOffered {
 }
 
 impl QosOffered {
-    /// What shared memory gives: nothing lost, nothing reordered, boundaries kept, and no promise
-    /// in time, for time is the scheduler's.
+    /// Shared memory: nothing lost, nothing reordered, boundaries kept, and no bound on delay,
+    /// which depends on the scheduler.
     pub const SHARED_MEMORY: QosOffered = QosOffered {
         delay_us: None,
         jitter_us: None,
@@ -37,8 +38,7 @@ impl QosOffered {
         sdu_bytes_max: None,
     };
 
-    /// What a network of datagrams gives: each SDU of at most `sdu_bytes_max` bytes arrives or does
-    /// not.
+    /// A network of datagrams: an SDU of at most `sdu_bytes_max` bytes may be lost.
     #[must_use]
     pub const fn datagrams(sdu_bytes_max: usize) -> QosOffered {
         QosOffered {
@@ -52,58 +52,112 @@ impl QosOffered {
     /// Checks a request against the offer.
     ///
     /// # Errors
-    /// A sentence that names the first field that cannot be met, the value asked for and the value
-    /// offered.
-    pub fn meets(&self, spec: &FlowSpec) -> Result<(), String> {
-        spec.check()?;
-        bound("max_delay_us", spec.max_delay_us, self.delay_us, "µs")?;
-        bound("max_jitter_us", spec.max_jitter_us, self.jitter_us, "µs")?;
+    /// The first field that cannot be met.
+    pub fn meets(&self, spec: &FlowSpec) -> Result<(), QosError> {
+        spec.check().map_err(QosError::Spec)?;
+        bound("max_delay_us", spec.max_delay_us, self.delay_us)?;
+        bound("max_jitter_us", spec.max_jitter_us, self.jitter_us)?;
         match (spec.avg_bandwidth_bps, self.bandwidth_bps) {
             (0, _) => {}
             (asked, Some(offer)) if asked <= offer => {}
-            (asked, Some(offer)) => {
-                return Err(format!(
-                    "avg_bandwidth_bps: {asked} bit/s asked for, at most {offer} bit/s offered"
-                ));
-            }
-            (asked, None) => {
-                return Err(format!(
-                    "avg_bandwidth_bps: {asked} bit/s asked for, no bandwidth is promised (ask 0)"
-                ));
-            }
+            (asked, Some(offer)) => return Err(QosError::Bandwidth { asked, offer }),
+            (asked, None) => return Err(QosError::NoBandwidth { asked }),
         }
         if spec.max_loss < self.loss {
-            return Err(format!(
-                "max_loss: {} of 10000 asked for, {} of 10000 offered",
-                spec.max_loss, self.loss
-            ));
+            return Err(QosError::Loss {
+                asked: spec.max_loss,
+                offer: self.loss,
+            });
         }
         if spec.max_sdu_gap < self.gap {
-            return Err(format!(
-                "max_sdu_gap: {} asked for, {} offered",
-                spec.max_sdu_gap, self.gap
-            ));
+            return Err(QosError::Gap {
+                asked: spec.max_sdu_gap,
+                offer: self.gap,
+            });
         }
         if spec.in_order && !self.in_order {
-            return Err("in_order: true asked for, false offered".to_owned());
+            return Err(QosError::Order);
         }
         if spec.msg_boundaries && !self.msg_boundaries {
-            return Err("msg_boundaries: true asked for, false offered".to_owned());
+            return Err(QosError::Boundaries);
         }
         Ok(())
     }
 }
 
-fn bound(field: &str, asked: u32, offer: Option<u32>, unit: &str) -> Result<(), String> {
+/// A field of a flow specification that an IPCP cannot meet: the value asked for and the offer.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum QosError {
+    /// The flow specification contradicts itself.
+    #[error("{0}")]
+    Spec(String),
+    /// A bound in time, in µs, is lower than the offer.
+    #[error("{field}: {asked} µs asked for, at least {offer} µs offered")]
+    Bound {
+        /// The field.
+        field: &'static str,
+        /// The bound asked for.
+        asked: u32,
+        /// The lowest bound offered.
+        offer: u32,
+    },
+    /// A bound in time is asked for, and none is promised.
+    #[error("{field}: {asked} µs asked for, no bound is promised (ask 0)")]
+    NoBound {
+        /// The field.
+        field: &'static str,
+        /// The bound asked for.
+        asked: u32,
+    },
+    /// The bandwidth, in bit/s, is higher than the offer.
+    #[error("avg_bandwidth_bps: {asked} bit/s asked for, at most {offer} bit/s offered")]
+    Bandwidth {
+        /// The bandwidth asked for.
+        asked: u64,
+        /// The highest bandwidth offered.
+        offer: u64,
+    },
+    /// A bandwidth is asked for, and none is promised.
+    #[error("avg_bandwidth_bps: {asked} bit/s asked for, no bandwidth is promised (ask 0)")]
+    NoBandwidth {
+        /// The bandwidth asked for.
+        asked: u64,
+    },
+    /// The share of SDUs that may be lost, in 1/10000, is lower than the offer.
+    #[error("max_loss: {asked} of 10000 asked for, {offer} of 10000 offered")]
+    Loss {
+        /// The share asked for.
+        asked: u16,
+        /// The share offered.
+        offer: u16,
+    },
+    /// The number of consecutive SDUs that may be lost is lower than the offer.
+    #[error("max_sdu_gap: {asked} asked for, {offer} offered")]
+    Gap {
+        /// The number asked for.
+        asked: u64,
+        /// The number offered.
+        offer: u64,
+    },
+    /// Order is asked for and not offered.
+    #[error("in_order: true asked for, false offered")]
+    Order,
+    /// Boundaries of SDUs are asked for and not offered.
+    #[error("msg_boundaries: true asked for, false offered")]
+    Boundaries,
+}
+
+fn bound(field: &'static str, asked: u32, offer: Option<u32>) -> Result<(), QosError> {
     match offer {
         _ if asked == 0 => Ok(()),
         Some(offer) if offer <= asked => Ok(()),
-        Some(offer) => Err(format!(
-            "{field}: {asked} {unit} asked for, at least {offer} {unit} offered"
-        )),
-        None => Err(format!(
-            "{field}: {asked} {unit} asked for, no bound is promised (ask 0)"
-        )),
+        Some(offer) => Err(QosError::Bound {
+            field,
+            asked,
+            offer,
+        }),
+        None => Err(QosError::NoBound { field, asked }),
     }
 }
 
@@ -130,7 +184,7 @@ mod tests {
             loss: 10,
             ..QosOffered::SHARED_MEMORY
         };
-        let asks = |spec: FlowSpec| offer.meets(&spec).unwrap_err();
+        let asks = |spec: FlowSpec| offer.meets(&spec).unwrap_err().to_string();
         let base = FlowSpec {
             max_loss: 10,
             ..FlowSpec::reliable()

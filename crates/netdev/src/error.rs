@@ -45,6 +45,31 @@ pub enum NetdevError {
     },
 }
 
+/// A value of a fault plan that is out of its range.
+#[derive(Clone, Copy, Debug, PartialEq, Error)]
+#[non_exhaustive]
+pub enum FaultPlanError {
+    /// A share is not between 0 and 1.
+    #[error("{name} is {share}; a share from 0 to 1 is possible")]
+    Share {
+        /// Which share.
+        name: &'static str,
+        /// Its value.
+        share: f64,
+    },
+    /// Packets are to be reordered without a delay to overtake.
+    #[error("reorder needs a delay, which the reordered do not have")]
+    ReorderWithoutDelay,
+    /// The jitter exceeds the delay.
+    #[error("jitter is {jitter_ns} ns; at most the delay, {delay_ns} ns, is possible")]
+    JitterAboveDelay {
+        /// The jitter.
+        jitter_ns: u64,
+        /// The delay.
+        delay_ns: u64,
+    },
+}
+
 impl NetdevError {
     /// The last error of the kernel, in words.
     pub(crate) fn last(what: impl Into<String>, capability: &'static str) -> NetdevError {

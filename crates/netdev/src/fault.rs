@@ -10,6 +10,8 @@
 
 use carina_random::SplitMix;
 
+use crate::error::FaultPlanError;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -56,27 +58,25 @@ impl FaultPlan {
     /// Checks the ranges.
     ///
     /// # Errors
-    /// A sentence that names the value and its range.
-    pub fn check(&self) -> Result<(), String> {
+    /// The first value that is out of its range.
+    pub fn check(&self) -> Result<(), FaultPlanError> {
         for (name, share) in [
             ("loss", self.loss),
             ("duplicate", self.duplicate),
             ("reorder", self.reorder),
         ] {
             if !(0.0..=1.0).contains(&share) {
-                return Err(format!(
-                    "{name} is {share}; a share from 0 to 1 is possible"
-                ));
+                return Err(FaultPlanError::Share { name, share });
             }
         }
         if self.reorder > 0.0 && self.delay_ns == 0 {
-            return Err("reorder needs a delay, which the reordered do not have".to_owned());
+            return Err(FaultPlanError::ReorderWithoutDelay);
         }
         if self.jitter_ns > self.delay_ns {
-            return Err(format!(
-                "jitter is {} ns; at most the delay, {} ns, is possible",
-                self.jitter_ns, self.delay_ns
-            ));
+            return Err(FaultPlanError::JitterAboveDelay {
+                jitter_ns: self.jitter_ns,
+                delay_ns: self.delay_ns,
+            });
         }
         Ok(())
     }
@@ -365,7 +365,7 @@ mod tests {
     fn plans_that_make_no_sense_are_refused_with_the_range() {
         let plan = FaultPlan::default();
         assert!(plan.check().is_ok() && plan.is_harmless());
-        let refused = |plan: FaultPlan| plan.check().unwrap_err();
+        let refused = |plan: FaultPlan| plan.check().unwrap_err().to_string();
         assert!(refused(FaultPlan { loss: 1.5, ..plan }).contains("loss is 1.5"));
         assert!(
             refused(FaultPlan {

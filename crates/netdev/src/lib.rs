@@ -21,7 +21,7 @@ pub mod vlan_translate;
 
 pub use bpf::{Filter, VlanMatch};
 pub use bridge::{Bridge, BridgeCounts, Change};
-pub use error::NetdevError;
+pub use error::{FaultPlanError, NetdevError};
 pub use fault::{Fault, FaultCounts, FaultPlan};
 pub use framing::{Deframer, FrameTooLong, PIECE_BYTES_MAX, StreamFraming};
 pub use interface::{Interface, InterfaceWatch};

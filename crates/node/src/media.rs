@@ -84,7 +84,7 @@ pub fn check(create: &IpcpCreate) -> Result<(), String> {
         listen_address(create).map_err(|what| format!("IPCP {name}: {what}"))?;
     }
     if let Some(fault) = &create.fault {
-        let plan = plan_of(fault).and_then(|plan| plan.check());
+        let plan = plan_of(fault).and_then(|plan| plan.check().map_err(|error| error.to_string()));
         plan.map_err(|what| format!("IPCP {name}: fault: {what}"))?;
     }
     Ok(())
@@ -153,7 +153,7 @@ fn open_eth(create: &IpcpCreate) -> Result<(Box<dyn IpcpBuilder>, QosOffered), S
         config.timeout_ns = ms.saturating_mul(1_000_000);
     }
     config.fault = create.fault.as_ref().map(plan_of).transpose()?;
-    config.open()
+    config.open().map_err(|error| error.to_string())
 }
 
 fn open_udp(create: &IpcpCreate) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
@@ -170,7 +170,7 @@ fn open_udp(create: &IpcpCreate) -> Result<(Box<dyn IpcpBuilder>, QosOffered), S
         config.timeout_ns = ms.saturating_mul(1_000_000);
     }
     config.fault = create.fault.as_ref().map(plan_of).transpose()?;
-    config.open()
+    config.open().map_err(|error| error.to_string())
 }
 
 fn open_tcp(create: &IpcpCreate) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
@@ -183,7 +183,7 @@ fn open_tcp(create: &IpcpCreate) -> Result<(Box<dyn IpcpBuilder>, QosOffered), S
     if let Some(ms) = create.timeout_ms {
         config.timeout_ns = ms.saturating_mul(1_000_000);
     }
-    config.open()
+    config.open().map_err(|error| error.to_string())
 }
 
 fn peers_of(create: &IpcpCreate) -> Vec<(AppName, String)> {

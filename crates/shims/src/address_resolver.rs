@@ -11,6 +11,8 @@ use carina_api::{AppName, PortId};
 use carina_dataplane::Mailbox;
 use carina_netdev::{address_of_host, host_of_address};
 
+use crate::error::AddressError;
+
 /// A look-up.
 enum Query {
     /// The address of an application, for the flow of this port-id.
@@ -20,10 +22,10 @@ enum Query {
 }
 
 /// The result of a look-up.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Answer {
     /// The address of an application, or why it is unknown.
-    Address(PortId, Result<SocketAddr, String>),
+    Address(PortId, Result<SocketAddr, AddressError>),
     /// The application at an address; the address itself when it is unknown.
     Name(IpAddr, AppName),
 }
@@ -97,17 +99,22 @@ impl Worker {
         }
     }
 
-    fn find(&self, name: &AppName) -> Result<SocketAddr, String> {
+    fn find(&self, name: &AppName) -> Result<SocketAddr, AddressError> {
         let row = self.table.iter().find(|(known, _)| known == name);
         match row {
-            Some((_, host)) => address_of_host(host, self.port)
-                .map_err(|error| format!("the address {host} of {name}: {error}")),
-            None => address_of_host(name.as_str(), self.port).map_err(|error| {
-                format!(
-                    "nobody knows where {name} is: it is not in `peers`, and as the name of a \
-                     host: {error}"
-                )
-            }),
+            Some((_, host)) => {
+                address_of_host(host, self.port).map_err(|source| AddressError::Table {
+                    name: name.to_string(),
+                    host: host.clone(),
+                    source,
+                })
+            }
+            None => {
+                address_of_host(name.as_str(), self.port).map_err(|source| AddressError::Unknown {
+                    name: name.to_string(),
+                    source,
+                })
+            }
         }
     }
 
@@ -135,6 +142,13 @@ mod tests {
         panic!("no answer for 5 s");
     }
 
+    fn address(answer: Answer) -> (PortId, Result<SocketAddr, String>) {
+        match answer {
+            Answer::Address(port, found) => (port, found.map_err(|error| error.to_string())),
+            Answer::Name(..) => panic!("a name for an address: {answer:?}"),
+        }
+    }
+
     #[test]
     fn table_answers_both_ways_and_unknown_host_is_named() {
         let name = |text: &str| AppName::new(text).unwrap();
@@ -148,18 +162,15 @@ mod tests {
         resolver.reverse("192.0.2.8".parse().unwrap());
         resolver.resolve(PortId(3), &name("no such host"));
         let expected = Ok("192.0.2.7:3359".parse().unwrap());
-        assert_eq!(
-            wait_for_answer(&resolver),
-            Answer::Address(PortId(1), expected)
-        );
+        assert_eq!(address(wait_for_answer(&resolver)), (PortId(1), expected));
         let expected = Ok("192.0.2.8:99".parse().unwrap());
-        assert_eq!(
-            wait_for_answer(&resolver),
-            Answer::Address(PortId(2), expected)
-        );
-        let expected = Answer::Name("192.0.2.8".parse().unwrap(), name("c.ipcp"));
-        assert_eq!(wait_for_answer(&resolver), expected);
-        let Answer::Address(PortId(3), Err(reason)) = wait_for_answer(&resolver) else {
+        assert_eq!(address(wait_for_answer(&resolver)), (PortId(2), expected));
+        let Answer::Name(ip, found) = wait_for_answer(&resolver) else {
+            panic!("no name");
+        };
+        let expected = ("192.0.2.8".parse().unwrap(), name("c.ipcp"));
+        assert_eq!((ip, found), expected);
+        let (PortId(3), Err(reason)) = address(wait_for_answer(&resolver)) else {
             panic!("an address for no host");
         };
         assert!(reason.contains("`peers`"), "{reason}");

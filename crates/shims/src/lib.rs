@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod address_resolver;
+mod error;
 mod eth;
 mod flow_table;
 pub mod fuzz;
@@ -27,6 +28,7 @@ mod retries;
 mod tcp;
 mod udp;
 
+pub use error::ShimError;
 pub use eth::EthConfig;
 pub use hv::HvBuilder;
 pub use hv_shim::HvShim;

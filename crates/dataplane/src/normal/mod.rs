@@ -18,6 +18,7 @@ mod events;
 mod flows;
 mod n1;
 mod requests;
+mod trace;
 
 use std::collections::HashMap;
 use std::os::fd::BorrowedFd;
@@ -33,7 +34,7 @@ use carina_wire::pcapng::Direction;
 use self::flows::NormalFlow;
 use self::n1::N1Flow;
 use crate::command::Event;
-use crate::ipcp_app::{AppContext, IpcpBuilder, RequestQueue};
+use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, RequestQueue};
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
 use crate::tap::Taps;
@@ -61,8 +62,11 @@ impl IpcpBuilder for NormalBuilder {
         true
     }
 
-    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
-        let machine = Ipcp::new(self.config, self.tools, Catalogue::empty(), self.seed)?;
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, BuildError> {
+        let dif = self.config.dif.clone();
+        let machine = Ipcp::new(self.config, self.tools, Catalogue::empty(), self.seed);
+        let mut machine = machine.map_err(|error| BuildError::Kind(error.into()))?;
+        machine.set_tracer(trace::tracer(context.ipcp, dif));
         Ok(Box::new(Normal::new(context, machine)))
     }
 }

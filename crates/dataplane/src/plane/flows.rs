@@ -7,6 +7,7 @@ use std::rc::Rc;
 use carina_api::{IpcpId, PortId};
 use carina_engine::counters::Kind;
 use carina_engine::{AppId, Close, Credit, LinkId};
+use thiserror::Error;
 
 use super::Plane;
 use crate::command::{Event, FlowEnd};
@@ -26,9 +27,9 @@ impl Plane {
         port: PortId,
         name: String,
         end: FlowEnd,
-    ) -> Result<FlowLinks, String> {
+    ) -> Result<FlowLinks, AttachError> {
         let handle = self.ipcps.get(&ipcp);
-        let handle = handle.ok_or_else(|| format!("there is no IPCP {ipcp} on the data plane"))?;
+        let handle = handle.ok_or(AttachError::NoIpcp(ipcp))?;
         let provider = handle.app;
         let window = window(&end);
         let credit = match handle.enforces_credit {
@@ -41,10 +42,9 @@ impl Plane {
         let ends = (to_flow, from_flow);
         let owner = self
             .seize(id, port, name.clone(), ends, end, Role::Only)
-            .map_err(|error| {
+            .inspect_err(|_| {
                 self.engine.links().disconnect(to_flow);
                 self.engine.links().disconnect(from_flow);
-                error.to_string()
             })?;
         let entry = PortEntry {
             ipcp: Some(ipcp),
@@ -60,11 +60,11 @@ impl Plane {
     }
 
     /// The app at a flow's end: a new one, or that of the IPCP above.
-    fn app_of(&mut self, end: &FlowEnd) -> Result<AppId, String> {
+    fn app_of(&mut self, end: &FlowEnd) -> Result<AppId, AttachError> {
         match end {
             FlowEnd::Ipcp { ipcp, .. } => match self.ipcps.get(ipcp) {
                 Some(handle) if handle.uses_n1_flows => Ok(handle.app),
-                _ => Err(format!("there is no normal IPCP {ipcp} on the data plane")),
+                _ => Err(AttachError::NotNormal(*ipcp)),
             },
             _ => Ok(self.engine.reserve()),
         }
@@ -151,6 +151,7 @@ impl Plane {
         let answer = match answer {
             Ok(end) => {
                 let attached = self.attach(ipcp, port, name, end);
+                let attached = attached.map_err(|error| error.to_string());
                 if let Err(reason) = &attached {
                     let reason = reason.clone();
                     self.events.put(Event::FlowClosed { port, reason });
@@ -163,7 +164,12 @@ impl Plane {
     }
 
     /// Joins two ends of this system.
-    pub(super) fn relay(&mut self, a: FlowEnd, b: FlowEnd, port: PortId) -> Result<(), String> {
+    pub(super) fn relay(
+        &mut self,
+        a: FlowEnd,
+        b: FlowEnd,
+        port: PortId,
+    ) -> Result<(), AttachError> {
         let (window_a, window_b) = (window(&a), window(&b));
         let id_a = self.app_of(&a)?;
         let is_new = |end: &FlowEnd| !matches!(end, FlowEnd::Ipcp { .. });
@@ -198,7 +204,7 @@ impl Plane {
                 }
                 self.engine.links().disconnect(to_a);
                 self.engine.links().disconnect(to_b);
-                return Err(error.to_string());
+                return Err(error.into());
             }
         };
         if let Err(error) = self.seize(
@@ -211,11 +217,9 @@ impl Plane {
         ) {
             // The first end is alive: it ends when it finds its input closed.
             let reason = error.to_string();
-            self.engine
-                .links()
-                .close(to_a, Close::Refused(reason.clone()));
+            self.engine.links().close(to_a, Close::Refused(reason));
             self.engine.links().disconnect(to_b);
-            return Err(reason);
+            return Err(error.into());
         }
         let entry = PortEntry {
             ipcp: None,
@@ -242,6 +246,17 @@ impl Plane {
             (None, None) => {}
         }
     }
+}
+
+/// Why the user of a flow cannot be attached.
+#[derive(Debug, Error)]
+pub(super) enum AttachError {
+    #[error("there is no IPCP {0} on the data plane")]
+    NoIpcp(IpcpId),
+    #[error("there is no normal IPCP {0} on the data plane")]
+    NotNormal(IpcpId),
+    #[error("{0}")]
+    System(#[from] io::Error),
 }
 
 /// Which user of a flow an end is.

@@ -62,7 +62,7 @@ impl Eth {
                             .request(self.now, (port, names, ends), None, links);
                         self.retries.begin(self.now, port);
                     }
-                    Err(reason) => self.flows.reject(port, ends, reason, links),
+                    Err(error) => self.flows.reject(port, ends, error.to_string(), links),
                 },
                 Request::Respond {
                     port,
@@ -160,6 +160,8 @@ impl Eth {
             return;
         };
         self.retries.end(port);
+        tracing::debug!(target: "carina::shim::eth", ipcp = %self.flows.ipcp,
+            remote = %names.remote, station = %from, "ARP request answered");
         if let Some(other) = self.flow_by_mac.get(from)
             && let Some(flow) = self.flows.get_mut(other)
         {
@@ -209,6 +211,8 @@ impl Eth {
         let sdu_bytes_max = self.nic.sdu_bytes_max();
         let before = std::mem::replace(&mut self.sdu_bytes_max, sdu_bytes_max);
         if sdu_bytes_max != before {
+            tracing::info!(target: "carina::shim::eth", ipcp = %self.flows.ipcp, before,
+                sdu_bytes_max, "MTU changed");
             self.flows.sdu_max_changed(sdu_bytes_max);
         }
         if sdu_bytes_max < before {

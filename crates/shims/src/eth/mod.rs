@@ -1,5 +1,5 @@
-//! The shim IPC process over Ethernet: Pouzin Society, "Shim DIF over 802.1Q Layer", as summed up in
-//! "Building the Future Internet through FIRE" (2017), section 16.4.1.1; with RINA's use of ARP
+//! The shim IPC process over Ethernet: Pouzin Society, "Shim DIF over 802.1Q Layer", as summed up
+//! in "Building the Future Internet through FIRE" (2017), section 16.4.1.1; with RINA's use of ARP
 //! (RFC 826).
 //!
 //! Every VLAN (IEEE 802.1Q) is a DIF, and its id is the DIF's name. The shim is thin: an SDU is the
@@ -23,7 +23,7 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use carina_api::AppName;
-use carina_dataplane::{AppContext, IpcpBuilder, QosOffered, Taps};
+use carina_dataplane::{AppContext, BuildError, IpcpBuilder, QosOffered, Taps};
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, LinkId, Links, Packet};
 use carina_sys::Interest;
@@ -36,6 +36,7 @@ use self::arp_cache::ArpCache;
 pub use self::config::EthConfig;
 use self::flows::FlowByMac;
 use self::nic::{Arrival, Nic, Sent};
+use crate::error::ShimError;
 use crate::flow_table::{FlowTable, Names};
 use crate::retries::{Due, Retries};
 
@@ -44,7 +45,7 @@ impl EthConfig {
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
+    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ShimError> {
         let nic = Nic::open(self)?;
         let offered = QosOffered {
             in_order: nic::offered_order(nic.config().fault.as_ref()),
@@ -67,7 +68,7 @@ impl IpcpBuilder for EthBuilder {
         false
     }
 
-    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, BuildError> {
         Ok(Box::new(Eth::new(context, self.nic)))
     }
 }
@@ -130,7 +131,8 @@ impl Eth {
                 }
             }
             Ok(false) => {}
-            Err(reason) => {
+            Err(error) => {
+                let reason = error.to_string();
                 let was_up = std::mem::take(&mut self.is_up);
                 if was_up || is_first {
                     self.fail_all(&reason, links);
@@ -155,6 +157,8 @@ impl Eth {
                 Due::Send(_) => self.send_request(&names.local, &names.remote),
                 Due::GiveUp(_) => {
                     let label = self.nic.label();
+                    tracing::info!(target: "carina::shim::eth", ipcp = %self.flows.ipcp,
+                        remote = %names.remote, "ARP request timed out");
                     let text = format!("nobody on {label} answered for {}", names.remote);
                     self.close_flow(at, Close::Refused(text), links);
                 }

@@ -15,6 +15,7 @@ use carina_wire::ether::{
 };
 
 use super::config::EthConfig;
+use crate::error::ShimError;
 
 /// An open interface.
 pub(super) struct Nic {
@@ -64,18 +65,16 @@ impl Nic {
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn open(config: EthConfig) -> Result<Nic, String> {
+    pub fn open(config: EthConfig) -> Result<Nic, ShimError> {
         let vlan = match config.vlan {
             0 => VlanMatch::Untagged,
             id @ 1..=VLAN_MAX => VlanMatch::Id(id),
             id => {
-                return Err(format!(
-                    "VLAN id {id}; 1 to {VLAN_MAX} are possible, or 0 for frames without tag"
-                ));
+                return Err(ShimError::Vlan { id, max: VLAN_MAX });
             }
         };
         if let Some(plan) = &config.fault {
-            plan.check().map_err(|what| format!("fault: {what}"))?;
+            plan.check()?;
         }
         let arp = config.dialect.ethertype;
         let filter = Filter::ethernet(vlan, &[ETHERTYPE_RINA], &[arp], ETHERTYPE_RINA);
@@ -85,19 +84,21 @@ impl Nic {
             let socket = PacketSocket::open(&interface, layout, Some(&filter))?;
             Ok((interface, socket, InterfaceWatch::new()?))
         };
-        let (interface, socket, watch) = open().map_err(|error| error.to_string())?;
+        let (interface, socket, watch) = open()?;
         if interface.mtu < MTU_MIN {
-            return Err(format!(
-                "the MTU of {} is {}; PDUs need at least {MTU_MIN}",
-                interface.name, interface.mtu
-            ));
+            return Err(ShimError::Mtu {
+                interface: interface.name,
+                mtu: interface.mtu,
+                min: MTU_MIN,
+            });
         }
         // A card that filters VLANs would pass none but those the kernel knows of. Where that is
         // refused the interface may still pass them.
         if config.vlan != 0 {
             let _ = socket.be_promiscuous(&interface);
         }
-        let map = |error| format!("memory of the ring of {}: {error}", interface.name);
+        let what = format!("memory of the ring of {}", interface.name);
+        let map = |error| ShimError::system(what.as_str())(error);
         let again = socket.map_again().map_err(map)?;
         let ring = RingMap::foreign(again, socket.rx_bytes()).map_err(map)?;
         let plan = config.fault.filter(|plan| !plan.is_harmless());
@@ -145,13 +146,10 @@ impl Nic {
     ///
     /// # Errors
     /// Why not.
-    pub fn link(&self) -> Result<(), String> {
+    pub fn link(&self) -> Result<(), ShimError> {
         match self.interface.is_up {
             true => Ok(()),
-            false => Err(format!(
-                "interface {} is down, or nothing is connected to it",
-                self.interface.name
-            )),
+            false => Err(ShimError::Down(self.interface.name.clone())),
         }
     }
 
@@ -160,7 +158,7 @@ impl Nic {
     ///
     /// # Errors
     /// Why frames cannot be sent any more.
-    pub fn look(&mut self, now: u64) -> Result<bool, String> {
+    pub fn look(&mut self, now: u64) -> Result<bool, ShimError> {
         if now < self.look_at {
             return Ok(false);
         }
@@ -180,19 +178,19 @@ impl Nic {
     ///
     /// # Errors
     /// Why frames cannot be sent any more.
-    pub fn look_now(&mut self) -> Result<(), String> {
+    pub fn look_now(&mut self) -> Result<(), ShimError> {
         let found = match Interface::named(&self.config.interface) {
             Ok(found) => found,
             Err(error) => {
                 self.interface.is_up = false;
-                return Err(error.to_string());
+                return Err(error.into());
             }
         };
         if found.index != self.interface.index {
             // Made anew under the same name.
             if let Err(error) = self.socket.bind(&found) {
                 self.interface.is_up = false;
-                return Err(error.to_string());
+                return Err(error.into());
             }
             if self.config.vlan != 0 {
                 let _ = self.socket.be_promiscuous(&found);

@@ -1,4 +1,4 @@
-//! An hv app's dealings with its device: up and down, broken rings, control messages out.
+//! The device of an hv app: link up and down, broken rings, control messages out.
 
 use carina_engine::counters::Value;
 use carina_ring::{Corrupt, Refused};
@@ -15,12 +15,14 @@ impl Hv {
         match self.device.link(now) {
             LinkState::Up if !self.is_connected => {
                 self.is_connected = true;
+                tracing::info!(target: "carina::shim::hv", ipcp = %self.ipcp, "region attached");
                 self.hl.link_up(now);
             }
             LinkState::Up => {}
             LinkState::Down(reason) => {
                 if self.is_connected {
                     self.disconnected();
+                    tracing::info!(target: "carina::shim::hv", ipcp = %self.ipcp, %reason, "region lost");
                     self.hl.link_down(reason.code(), &reason.to_string());
                 }
             }
@@ -37,7 +39,7 @@ impl Hv {
         self.has_written = false;
     }
 
-    /// The peer broke the protocol, and the endpoint has ended all flows: the device starts over.
+    /// The peer broke the protocol, and the endpoint has ended all flows: the device starts afresh.
     pub(super) fn give_up(&mut self, violation: &Violation) {
         self.row.add(
             match violation {
@@ -47,6 +49,7 @@ impl Hv {
             1,
         );
         let (code, reason) = (violation.code(), violation.to_string());
+        tracing::warn!(target: "carina::shim::hv", ipcp = %self.ipcp, reason, "peer cut off");
         self.disconnected();
         let _ = self
             .device
@@ -59,6 +62,7 @@ impl Hv {
         self.disconnected();
         if let DownReason::Corrupt(_) = reason {
             self.row.add(Value::DropMalformed, 1);
+            tracing::warn!(target: "carina::shim::hv", ipcp = %self.ipcp, %reason, "peer cut off");
             self.hl.fail(reason.code(), &reason.to_string());
         } else {
             self.hl.link_down(reason.code(), &reason.to_string());
@@ -103,7 +107,7 @@ impl Hv {
         }
     }
 
-    /// Shows a control message to whoever captures.
+    /// Copies a control message to the captures.
     pub(super) fn note_control(&self, direction: Direction, message: &[u8]) {
         if self.taps.is_on() {
             let header = DataHeader {

@@ -1,6 +1,6 @@
-//! The shim IPC process for hypervisors: Pouzin Society, "Shim DIF for Hypervisors", as in "Building
-//! the Future Internet through FIRE" (2017), section 16.4.1.2, and S. Vrijders and others, "Reducing
-//! Complexity of Virtual Machine Networking" (2016), section IV and figure 2.
+//! The shim IPC process for hypervisors: Pouzin Society, "Shim DIF for Hypervisors", as in
+//! "Building the Future Internet through FIRE" (2017), section 16.4.1.2, and S. Vrijders and
+//! others, "Reducing Complexity of Virtual Machine Networking" (2016), section IV and figure 2.
 //!
 //! An app of the engine over one VMPI device, its channels, and a pair of links per flow.
 //!
@@ -21,7 +21,7 @@ use std::os::fd::BorrowedFd;
 
 use carina_api::{IpcpId, PortId};
 use carina_dataplane::{
-    AppContext, Event, FlowLinks, IpcpBuilder, Mailbox, PortTable, RequestQueue, Taps,
+    AppContext, BuildError, Event, FlowLinks, IpcpBuilder, Mailbox, PortTable, RequestQueue, Taps,
 };
 use carina_engine::counters::{Row, Value};
 use carina_engine::{App, AppId, BURST, BURST_BYTES, Close, LinkId, Links, Packet};
@@ -104,9 +104,10 @@ impl IpcpBuilder for HvBuilder {
         true
     }
 
-    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, BuildError> {
         let config = hl::Config::new(self.side, self.name, self.device.record_bytes_max());
-        let hl = hl::Endpoint::new(config).map_err(|error| error.to_string())?;
+        let hl = hl::Endpoint::new(config);
+        let hl = hl.map_err(|error| BuildError::Kind(error.into()))?;
         Ok(Box::new(Hv::new(context, self.device, hl)))
     }
 }

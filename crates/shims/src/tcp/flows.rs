@@ -12,6 +12,7 @@ use carina_wire::pcapng::Direction;
 use super::conn::Phase;
 use super::{BUFFER_PAUSE_NS, OUT_BYTES_MAX, Tcp};
 use crate::address_resolver::Answer;
+use crate::error::AddressError;
 use crate::flow_table::{Held, Names, Stage};
 use crate::udp::frame::Frame;
 
@@ -87,7 +88,7 @@ impl Tcp {
                     };
                     let made = found.and_then(|address| {
                         let stream = connect_stream(address);
-                        stream.map_err(|error| format!("{address}: {error}"))
+                        stream.map_err(|source| AddressError::Connect { address, source })
                     });
                     let made = made.map(|stream| self.admit(stream, Phase::Connecting));
                     match made {
@@ -96,7 +97,9 @@ impl Tcp {
                             let text = "no descriptor is left".to_owned();
                             self.flows.close(at, Close::Refused(text), links);
                         }
-                        Err(reason) => {
+                        Err(error) => {
+                            let reason = error.to_string();
+                            tracing::debug!(target: "carina::shim::ip", reason, "not connected");
                             self.flows.close(at, Close::Refused(reason), links);
                         }
                     }

@@ -15,7 +15,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use carina_api::AppName;
-use carina_dataplane::{AppContext, IpcpBuilder, QosOffered};
+use carina_dataplane::{AppContext, BuildError, IpcpBuilder, QosOffered};
 use carina_engine::counters::Value;
 use carina_engine::{App, Close, LinkId, Links};
 use carina_netdev::{StreamFraming, accept_stream, listen_stream};
@@ -24,6 +24,7 @@ use carina_wire::pcapng::Direction;
 
 use self::conn::{Conn, Phase};
 use crate::address_resolver::AddressResolver;
+use crate::error::ShimError;
 use crate::flow_table::FlowTable;
 use crate::udp::UDP_PORT;
 
@@ -56,10 +57,10 @@ impl TcpConfig {
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
-        let listener = listen_stream(self.listen).map_err(|error| error.to_string())?;
+    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ShimError> {
+        let listener = listen_stream(self.listen)?;
         let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
-            .map_err(|error| format!("the address resolver: {error}"))?;
+            .map_err(ShimError::system("the address resolver"))?;
         let offered = QosOffered {
             sdu_bytes_max: match self.framing {
                 StreamFraming::Short => Some(self.framing.piece_bytes_max()),
@@ -91,8 +92,8 @@ impl IpcpBuilder for TcpBuilder {
         false
     }
 
-    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
-        let failed = |error: std::io::Error| format!("the TCP socket: {error}");
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, BuildError> {
+        let failed = |error| ShimError::system("the TCP socket")(error);
         let address = self.listener.local_addr().map_err(failed)?;
         let epoll = Epoll::new().map_err(failed)?;
         epoll
@@ -244,6 +245,8 @@ impl Tcp {
 
     /// A connection is broken, or breaks the protocol.
     fn fail(&mut self, id: usize, reason: &str, links: &mut Links) {
+        tracing::debug!(target: "carina::shim::ip", ipcp = %self.flows.ipcp, reason,
+            "connection failed");
         let place = self.conn(id).and_then(|conn| conn.place.take());
         if let Some(at) = place {
             self.flows

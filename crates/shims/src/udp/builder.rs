@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use carina_api::AppName;
-use carina_dataplane::{AppContext, IpcpBuilder, QosOffered};
+use carina_dataplane::{AppContext, BuildError, IpcpBuilder, QosOffered};
 use carina_engine::App;
 use carina_netdev::{DatagramSocket, FaultPlan};
 
@@ -14,6 +14,7 @@ use super::rlite::Rlite;
 use super::sockets::Sockets;
 use super::{Framing, Udp};
 use crate::address_resolver::AddressResolver;
+use crate::error::ShimError;
 use crate::flow_table::FlowTable;
 use crate::retries::Retries;
 
@@ -61,27 +62,26 @@ impl UdpConfig {
     ///
     /// # Errors
     /// What is wrong and what would be right.
-    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), String> {
+    pub fn open(self) -> Result<(Box<dyn IpcpBuilder>, QosOffered), ShimError> {
         let head = match self.framing {
             UdpFraming::Native => SDU_HEADER_BYTES,
             UdpFraming::Rlite => 0,
         };
         let limit = carina_netdev::DATAGRAM_BYTES_MAX - head;
         if !(64..=limit).contains(&self.sdu_max) {
-            return Err(format!(
-                "the longest SDU is {} bytes; 64 to {limit} are possible over UDP",
-                self.sdu_max
-            ));
+            return Err(ShimError::SduMax {
+                bytes: self.sdu_max,
+                limit,
+            });
         }
         if let Some(plan) = &self.fault {
-            plan.check().map_err(|what| format!("fault: {what}"))?;
+            plan.check()?;
         }
         // Control datagrams carry two names; they fit whatever the SDUs are.
         let bytes_max = (self.sdu_max + head).max(CONTROL_BYTES_MAX);
-        let socket =
-            DatagramSocket::bind(self.listen, bytes_max).map_err(|error| error.to_string())?;
+        let socket = DatagramSocket::bind(self.listen, bytes_max)?;
         let resolver = AddressResolver::open(self.peers.clone(), UDP_PORT)
-            .map_err(|error| format!("the address resolver: {error}"))?;
+            .map_err(ShimError::system("the address resolver"))?;
         let orderly = |plan: &FaultPlan| plan.reorder == 0.0 && plan.jitter_ns == 0;
         // The Internet reorders, so the shim promises no order; see docs/shims.md.
         let offered = QosOffered {
@@ -114,16 +114,16 @@ impl IpcpBuilder for UdpBuilder {
         false
     }
 
-    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, String> {
+    fn build(self: Box<Self>, context: AppContext) -> Result<Box<dyn App>, BuildError> {
         let address = self.socket.local_address();
-        let address = address.map_err(|error| format!("the UDP socket: {error}"))?;
+        let address = address.map_err(ShimError::system("the UDP socket"))?;
         let plan = self.config.fault.filter(|plan| !plan.is_harmless());
         Ok(Box::new(Udp {
             name: format!("ipcp-{}", context.ipcp),
             label: address.to_string(),
             flows: FlowTable::new(context),
             sockets: Sockets::new(self.socket, plan)
-                .map_err(|error| format!("the UDP sockets: {error}"))?,
+                .map_err(ShimError::system("the UDP sockets"))?,
             resolver: self.resolver,
             retries: Retries::new(self.config.timeout_ns),
             framing: match self.config.framing {

@@ -140,7 +140,11 @@ impl Udp {
                     };
                     match found {
                         Ok(address) => self.address_resolved(at, address, links),
-                        Err(reason) => self.close_flow(at, Close::Refused(reason), links),
+                        Err(error) => {
+                            let reason = error.to_string();
+                            tracing::debug!(target: "carina::shim::ip", reason, "address unknown");
+                            self.close_flow(at, Close::Refused(reason), links);
+                        }
                     }
                 }
                 Answer::Name(ip, name) => self.name_resolved(ip, name, links),
@@ -163,6 +167,8 @@ impl Udp {
                     };
                     let place = flow.peer.address.map_or(String::new(), |a| a.to_string());
                     let text = format!("{place} did not answer for {}", flow.names.remote);
+                    let ipcp = self.flows.ipcp;
+                    tracing::info!(target: "carina::shim::ip", %ipcp, "{text}");
                     self.close_flow(at, Close::Refused(text), links);
                 }
             }

@@ -53,7 +53,9 @@ impl Udp {
     pub(super) fn resolved_rlite(&mut self, at: usize, address: SocketAddr, links: &mut Links) {
         let socket_id = match self.sockets.open() {
             Ok(socket_id) => socket_id,
-            Err(reason) => return self.close_flow(at, Close::Refused(reason), links),
+            Err(error) => {
+                return self.close_flow(at, Close::Refused(error.to_string()), links);
+            }
         };
         if let Some(flow) = self.flows.get_mut(at) {
             flow.peer.address = Some(address);

@@ -14,6 +14,7 @@ use carina_sys::{Epoll, Interest};
 use carina_wire::Payload;
 
 use super::RETRY_NS;
+use crate::error::ShimError;
 
 /// A socket of the shim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -72,20 +73,17 @@ impl Sockets {
     /// Opens a socket for a flow asked for from here.
     ///
     /// # Errors
-    /// There are too many, or the kernel's refusal, in words.
-    pub fn open(&mut self) -> Result<SocketId, String> {
+    /// There are too many, or the kernel refuses.
+    pub fn open(&mut self) -> Result<SocketId, ShimError> {
         let free = self.calls.iter().position(Option::is_none);
         let at = free.unwrap_or(self.calls.len());
         if at >= CALLS_MAX {
-            return Err(format!(
-                "there are {CALLS_MAX} flows asked for from here; that is the limit of this framing"
-            ));
+            return Err(ShimError::SocketsExhausted(CALLS_MAX));
         }
-        let failed = |error: std::io::Error| format!("a UDP socket: {error}");
+        let failed = |error| ShimError::system("a UDP socket")(error);
         let own = self.listen.local_address().map_err(failed)?;
         let own = SocketAddr::new(own.ip(), 0);
-        let socket = DatagramSocket::bind(own, self.listen.bytes_max())
-            .map_err(|error| error.to_string())?;
+        let socket = DatagramSocket::bind(own, self.listen.bytes_max())?;
         self.epoll
             .add(&socket, at as u64, Interest::ReadEdge)
             .map_err(failed)?;
