@@ -16,11 +16,11 @@ mod text;
 
 pub use captures::{capture, dissect, reads_capture, reads_packets};
 pub use carina_ipcp::fuzz::ipcp;
-pub use carina_ipcp::irati::fuzz::{irati, reads_irati};
+pub use carina_ipcp::fuzz::irati::{irati, reads_irati};
+pub use carina_ipcp::fuzz::rlite::{reads_rlite, rlite};
 pub use carina_ipcp::layer_management::fuzz::{
     enrollment, link_state, reads_enrollment, reads_link_state,
 };
-pub use carina_ipcp::rlite::fuzz::{reads_rlite, rlite};
 pub use carina_lab::fuzz::{lab, reads_lab};
 pub use carina_protect::fuzz::{auth, reads_auth, reads_unprotect, unprotect};
 pub use carina_shims::fuzz::{reads_shim_frames, shim_frames};

@@ -4,7 +4,10 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::{String, ToString};
 
+use carina_time::Instant;
+
 use crate::api::Event;
+use crate::trace::{TraceEvent, Tracer};
 
 /// Most causes that are remembered; beyond them, only counters grow.
 const CAUSES_MAX: usize = 1024;
@@ -16,11 +19,33 @@ pub(crate) struct EventLog {
     events: VecDeque<Event>,
     counters: BTreeMap<&'static str, u64>,
     noticed: BTreeSet<String>,
+    tracer: Tracer,
+    now: Instant,
 }
 
 impl EventLog {
-    /// Appends an event.
+    /// Reports control events to `tracer` from here on.
+    pub(crate) fn set_tracer(&mut self, tracer: Tracer) {
+        self.tracer = tracer;
+    }
+
+    /// What is traced from here on happens at `now`, in nanoseconds.
+    pub(crate) fn set_now(&mut self, now: u64) {
+        self.now = Instant::from_nanos(now);
+    }
+
+    /// Reports the control event that `make` builds, when a sink is set.
+    pub(crate) fn trace<'a>(&self, make: impl FnOnce() -> TraceEvent<'a>) {
+        self.tracer.emit(self.now, make);
+    }
+
+    /// Appends an event, and reports the control event that it stands for.
     pub(crate) fn push(&mut self, event: Event) {
+        if self.tracer.is_on()
+            && let Some(traced) = traced(&event)
+        {
+            self.trace(|| traced);
+        }
         self.events.push_back(event);
     }
 
@@ -60,4 +85,49 @@ impl EventLog {
     fn is_news(&mut self, cause: String) -> bool {
         self.noticed.len() < CAUSES_MAX && self.noticed.insert(cause)
     }
+}
+
+/// The control event that an event stands for. An allocated flow is not among them: its event does
+/// not have the QoS cube.
+fn traced(event: &Event) -> Option<TraceEvent<'_>> {
+    Some(match event {
+        Event::Enrolled { address, .. } => TraceEvent::Enrolled { address: *address },
+        Event::EnrollFailed { n1, reason } | Event::EnrollRefused { n1, reason } => {
+            TraceEvent::EnrollmentFailed { n1: *n1, reason }
+        }
+        Event::Left { reason } => TraceEvent::Left { reason },
+        Event::NeighbourUp { name, address, n1 } => TraceEvent::NeighbourAdded {
+            name,
+            address: *address,
+            n1: *n1,
+        },
+        Event::NeighbourDown { name, reason, .. } => TraceEvent::NeighbourLost { name, reason },
+        Event::Registered {
+            name,
+            result: Ok(()),
+        } => TraceEvent::NameRegistered { name },
+        Event::Incoming {
+            flow,
+            local,
+            remote,
+            ..
+        } => TraceEvent::FlowRequested {
+            flow: *flow,
+            local,
+            remote,
+            is_initiator: false,
+        },
+        Event::Allocated {
+            flow,
+            result: Err(reason),
+        } => TraceEvent::FlowRefused {
+            flow: *flow,
+            reason,
+        },
+        Event::Closed { flow, reason, .. } => TraceEvent::FlowEnded {
+            flow: *flow,
+            reason,
+        },
+        _ => return None,
+    })
 }

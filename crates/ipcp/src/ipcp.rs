@@ -11,7 +11,8 @@ use crate::api::{Command, Delivery, Event, FlowKey, N1Port, Watch};
 use crate::config::Config;
 use crate::data_transfer::api::DataTransfer;
 use crate::data_transfer::{Counters, DataPath};
-use crate::layer::{self, LayerManagement};
+use crate::dialects;
+use crate::layer::LayerManagement;
 use crate::policy::Catalogue;
 use crate::security::Toolbox;
 use crate::trace::Tracer;
@@ -53,8 +54,8 @@ impl<P: Payload> Ipcp<P> {
         seed: u64,
     ) -> Result<Ipcp<P>, String> {
         let dialect = config.dialect;
-        let all = layer::policies_with(dialect, &*toolbox, catalogue);
-        let management = layer::management(config, toolbox, all.clone(), seed)?;
+        let all = dialects::policies_with(dialect, &*toolbox, catalogue);
+        let management = dialects::management(config, toolbox, all.clone(), seed)?;
         Ok(Ipcp {
             transfer: DataPath::of_dialect(all, dialect, seed.rotate_left(32)),
             management,

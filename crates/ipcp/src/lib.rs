@@ -29,6 +29,7 @@ extern crate alloc;
 pub mod api;
 pub mod config;
 pub mod data_transfer;
+pub mod dialects;
 mod event_log;
 pub mod fuzz;
 mod interop;

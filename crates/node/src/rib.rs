@@ -8,7 +8,7 @@ use carina_api::control::{
 };
 use carina_api::{DifName, ErrorBody, ErrorCode, IpcpId};
 use carina_ipcp::api::{RibObject as Object, RibOp, Scalar};
-use carina_ipcp::layer::policies_of;
+use carina_ipcp::dialects::policies_of;
 use carina_ipcp::{Catalogue, Command, PolicySpec};
 use carina_protect::{Credentials, Tools};
 use serde_json::Value;

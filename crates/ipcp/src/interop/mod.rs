@@ -17,10 +17,13 @@ pub(crate) mod deallocation;
 pub(crate) mod directory;
 mod flow;
 pub(crate) mod flow_allocator;
-pub(crate) mod fuzz;
 pub(crate) mod link_state;
 pub(crate) mod names;
 pub(crate) mod rib_view;
+
+/// The authentication policy of a toolbox that only IRATI has: a password combined with a challenge
+/// by exclusive or.
+pub(crate) const XOR_PASSWORD: &str = "xor-password";
 
 /// Milliseconds in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;

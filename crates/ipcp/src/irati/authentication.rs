@@ -26,10 +26,9 @@ use super::values::{self, Text};
 use crate::api::N1Port;
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
+use crate::interop::XOR_PASSWORD;
 use crate::security::{AuthStep, Authenticator, Toolbox};
 
-/// The policy `xor-password` of a toolbox.
-pub(crate) const PASSWORD: &str = "xor-password";
 /// Longest text of a challenge that is answered.
 const CHALLENGE_MAX: usize = 1024;
 
@@ -49,9 +48,9 @@ impl Authentication {
     pub(super) fn new(spec: &PolicySpec) -> Result<Authentication, String> {
         match spec.name.as_str() {
             "" | "none" => Ok(Authentication::None),
-            PASSWORD => Ok(Authentication::Password(spec.clone())),
+            XOR_PASSWORD => Ok(Authentication::Password(spec.clone())),
             other => Err(format!(
-                "authentication: dialect irati has no policy {other:?}; it has: none, {PASSWORD}"
+                "authentication: dialect irati has no policy {other:?}; it has: none, {XOR_PASSWORD}"
             )),
         }
     }

@@ -22,6 +22,7 @@ use super::{Irati, MS};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::directory::{Limits, MergeOutcome};
+use crate::trace::TraceEvent;
 
 /// Entries in a message.
 const ENTRIES_MAX: usize = 15;
@@ -73,6 +74,7 @@ impl Irati {
 
     pub(super) fn unregister(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
         if self.directory.unregister(now, name).is_some() {
+            self.log.trace(|| TraceEvent::NameUnregistered { name });
             self.send_end(now, name, None, dt);
         }
     }

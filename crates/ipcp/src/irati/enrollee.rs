@@ -37,6 +37,7 @@ use super::values::{self, EnrollmentInformation, Naming, Neighbour, Neighbours};
 use super::{Irati, MS};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
+use crate::trace::TraceEvent;
 
 /// How long a step may take.
 pub(super) const STEP_NS: u64 = 10_000 * MS;
@@ -54,6 +55,10 @@ impl Irati {
             "" => self.dif.clone(),
             name => Naming::of(name).ap,
         };
+        self.log.trace(|| TraceEvent::EnrollmentStarted {
+            n1,
+            is_initiator: true,
+        });
         flow.stage = Stage::Connecting { auth: None };
         flow.until = now + STEP_NS;
         let message = Message {

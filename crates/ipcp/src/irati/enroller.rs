@@ -15,6 +15,7 @@ use super::{Irati, authentication};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 use crate::layer_management::Operation;
+use crate::trace::TraceEvent;
 
 impl Irati {
     /// M_CONNECT, at a member or at an IPCP that is none.
@@ -59,6 +60,10 @@ impl Irati {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
+        self.log.trace(|| TraceEvent::EnrollmentStarted {
+            n1,
+            is_initiator: false,
+        });
         flow.cancel_retry();
         flow.until = now + STEP_NS;
         flow.peer = Peer {

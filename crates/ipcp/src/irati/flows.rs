@@ -19,6 +19,7 @@
 
 use alloc::format;
 use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
 use carina_wire::{FlowSpec, check_name};
@@ -27,13 +28,14 @@ use super::Irati;
 use super::flow_object::{self, FlowObject, FlowParameters};
 use super::objects::{self, class, result};
 use super::values::{self, AData};
-use crate::api::{FlowKey, N1Port};
+use crate::api::{Event, FlowKey, N1Port};
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::MS;
 use crate::interop::flow_allocator::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer, Outgoing, Role,
 };
 use crate::layer_management::Operation;
+use crate::trace::TraceEvent;
 
 /// Times and numbers of the flow allocator.
 pub(super) const PROFILE: FlowAllocatorProfile = FlowAllocatorProfile {
@@ -138,6 +140,7 @@ impl Irati {
         let cube = flow_object::choose(&spec, &self.config.cubes)?.clone();
         let holders = self.directory.holders(remote);
         if holders.is_empty() {
+            self.log.trace(|| TraceEvent::NameUnknown { name: remote });
             return Err(format!("no member of DIF {:?} has {remote:?}", self.dif));
         }
         let cost = |holder: &u64| match *holder == self.address {
@@ -190,6 +193,15 @@ impl Irati {
             self.forward(now, None, address, &message, dt);
         }
         while let Some(event) = self.flows.poll_event() {
+            if let Event::Allocated {
+                flow,
+                result: Ok(()),
+            } = event
+                && let Some(allocated) = self.flows.get(flow)
+            {
+                let cube = allocated.cube.name.as_str();
+                self.log.trace(|| TraceEvent::FlowAllocated { flow, cube });
+            }
             self.log.push(event);
         }
     }
@@ -440,4 +452,11 @@ impl Irati {
         let ended = ended.ok_or("end-of-no-flow")?;
         self.flows.ended(now, src, ended, dt)
     }
+}
+
+/// A-DATA, encoded: `message` from one member to another.
+pub(crate) fn a_data(src: u64, dst: u64, message: Vec<u8>) -> Vec<u8> {
+    let data = AData { src, dst, message };
+    let outer = objects::request(Opcode::Write, objects::A_DATA, objects::A_DATA, &data);
+    objects::RULES.encode(&outer)
 }

@@ -28,7 +28,6 @@ mod enrollee;
 mod enroller;
 mod flow_object;
 mod flows;
-pub mod fuzz;
 mod links;
 mod membership;
 mod messages;
@@ -47,24 +46,51 @@ use alloc::vec::Vec;
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
-pub use addresses::{KNOWN_ADDRESSES, KnownAddresses, describe};
+use addresses::describe;
+pub use addresses::{KNOWN_ADDRESSES, KnownAddresses};
 
 use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig, PolicySpec};
 use crate::data_transfer::api::{DataTransfer, Owner, TransferEvent};
 use crate::event_log::EventLog;
-use crate::interop::MS;
 use crate::interop::directory::Directory;
 use crate::interop::flow_allocator::FlowAllocator;
-use crate::layer::LayerManagement;
-use crate::layer_management::AccessControl;
-use crate::policy::{Catalogue, component};
+use crate::interop::{MS, XOR_PASSWORD};
+use crate::layer::{DialectProfile, LayerManagement};
+use crate::layer_management::{self, AccessControl};
+use crate::policy::{Catalogue, Descriptor, component};
 use crate::security::Toolbox;
+use crate::trace::{TraceEvent, Tracer};
 use authentication::Authentication;
-pub(crate) use authentication::PASSWORD;
 use flows::FlowCodec;
+pub(crate) use flows::a_data;
 use links::Topology;
 use n1::{N1, WantedN1};
+
+/// The dialect of IRATI.
+pub(crate) const DIALECT: DialectProfile = DialectProfile {
+    dialect: Dialect::Irati,
+    describe: |catalogue| {
+        layer_management::describe(catalogue);
+        describe(catalogue);
+    },
+    adopt,
+    create: |config, toolbox, catalogue, seed| {
+        Ok(Box::new(Irati::new(config, toolbox, catalogue, seed)?))
+    },
+};
+
+/// No policy changes while an IRATI DIF runs: its members do not tell one another of a change.
+fn adopt(policy: &mut Descriptor) -> bool {
+    policy.is_live = false;
+    if policy.component == component::DELIMITING {
+        return policy.name != "standard";
+    }
+    if FIXED.iter().any(|(fixed, _)| *fixed == policy.component) {
+        policy.params.clear();
+    }
+    has_policy(policy.component, policy.name)
+}
 
 /// How often neighbours are told everything again: nothing is repeated when a PDU is lost.
 const REFRESH_NS: u64 = 60_000 * MS;
@@ -243,6 +269,7 @@ impl Irati {
 
 impl LayerManagement for Irati {
     fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer) {
+        self.log.set_now(now);
         match command {
             Command::Bootstrap => self.bootstrap(now, dt),
             Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
@@ -272,12 +299,22 @@ impl LayerManagement for Irati {
         spec: FlowSpec,
         dt: &mut dyn DataTransfer,
     ) -> Result<FlowKey, String> {
+        self.log.set_now(now);
         let key = self.allocate_flow(now, local, remote, spec, dt);
+        if let Ok(flow) = key {
+            self.log.trace(|| TraceEvent::FlowRequested {
+                flow,
+                local,
+                remote,
+                is_initiator: true,
+            });
+        }
         self.process_pending(now, dt);
         key
     }
 
     fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
+        self.log.set_now(now);
         match event {
             TransferEvent::Management { n1, src, message } => {
                 self.on_management(now, n1, src.0, &message, dt);
@@ -309,6 +346,7 @@ impl LayerManagement for Irati {
     }
 
     fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.log.set_now(now);
         self.neighbours_timeout(now, dt);
         if self.is_member {
             self.flows.handle_timeout(now, dt);
@@ -319,6 +357,10 @@ impl LayerManagement for Irati {
             }
         }
         self.process_pending(now, dt);
+    }
+
+    fn set_tracer(&mut self, tracer: Tracer) {
+        self.log.set_tracer(tracer);
     }
 
     fn poll_timeout(&self) -> Option<u64> {
@@ -379,19 +421,14 @@ const FIXED: [(&str, &str); 5] = [
     (component::SDU_PROTECTION, "none"),
 ];
 
-/// Whether the dialect lays down what a component does.
-pub(crate) fn is_fixed(component: &str) -> bool {
-    FIXED.iter().any(|(fixed, _)| *fixed == component)
-}
-
 /// Whether a component has a policy in this dialect, of those that exist.
-pub(crate) fn has_policy(component: &str, name: &str) -> bool {
+fn has_policy(component: &str, name: &str) -> bool {
     if let Some((_, only)) = FIXED.iter().find(|(fixed, _)| *fixed == component) {
         return name == *only;
     }
     match component {
         component::ADDRESS_ASSIGNMENT => name == KNOWN_ADDRESSES,
-        component::AUTHENTICATION => name == "none" || name == PASSWORD,
+        component::AUTHENTICATION => name == "none" || name == XOR_PASSWORD,
         // The PCI has no room for one.
         component::PCI_CHECKSUM => name == "none",
         _ => true,

@@ -107,15 +107,12 @@ impl List {
 /// Matches a name with a pattern in which `*` stands for any characters. Linear in the product of
 /// the lengths at worst, both bounded by the length of names.
 pub(super) fn matches(pattern: &str, name: &str) -> bool {
-    let mut detach_timeout = pattern.split('*');
-    let Some(rest) = detach_timeout
-        .next()
-        .and_then(|first| name.strip_prefix(first))
-    else {
+    let mut parts = pattern.split('*');
+    let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
         return false;
     };
-    let detach_timeout: Vec<&str> = detach_timeout.collect();
-    let Some((last, middle)) = detach_timeout.split_last() else {
+    let parts: Vec<&str> = parts.collect();
+    let Some((last, middle)) = parts.split_last() else {
         return rest.is_empty();
     };
     let mut rest = rest;

@@ -15,8 +15,7 @@ use carina_cdap::{Message, Opcode};
 use carina_wire::check_name;
 
 use super::policies::DirectoryPolicy;
-use super::registrations::PendingRegistration;
-use super::rib::Requester;
+use super::requester::Requester;
 use super::schema::{self, MemberValue, Registrants, result};
 use super::{MS, Management};
 use crate::api::Event;
@@ -80,6 +79,19 @@ impl Held {
     fn is_newer_than(self, (incarnation, invoke_id): (u64, i32)) -> bool {
         self.told.0 == incarnation && self.told.1 > invoke_id
     }
+}
+
+/// A registration that homes are being told of.
+#[derive(Debug)]
+pub(super) struct PendingRegistration {
+    /// Which telling this is; answers to another do not count.
+    pub(super) round: u64,
+    /// Homes that have not answered.
+    pub(super) open: usize,
+    /// A home has it, or did not answer: it is told again.
+    pub(super) is_taken: bool,
+    /// Why the last home that said no did.
+    pub(super) refusal: String,
 }
 
 /// What is known of an application's place.

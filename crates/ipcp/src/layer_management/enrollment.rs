@@ -18,41 +18,14 @@ use carina_cdap::{Message, Opcode};
 
 use super::addresses::{self, View};
 use super::entries::Kind;
-use super::neighbours::Stage;
+use super::neighbours::{Joining, Stage};
 use super::schema::{self, EnrollmentRequest, MemberValue, Object, result};
 use super::{Management, Membership};
 use crate::api::{Event, N1Port};
-use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
 
 /// How long an address counts as given although nobody has been seen with it.
 const RESERVATION_NS: u64 = 120_000_000_000;
-
-/// What an IPCP that joins has learned so far.
-pub(super) struct Joining {
-    config: DifConfig,
-    /// Address and identity of the DIF, from M_START_R.
-    given: Option<(u64, u64)>,
-    pub(super) until: u64,
-}
-
-impl Joining {
-    pub(super) fn new(config: DifConfig, until: u64) -> Joining {
-        Joining {
-            config,
-            given: None,
-            until,
-        }
-    }
-
-    /// What is waited for.
-    pub(super) fn step(&self) -> &'static str {
-        match self.given {
-            None => "M_START of the enrollment",
-            Some(_) => "M_STOP of the enrollment, which follows what members know",
-        }
-    }
-}
 
 impl Management {
     /// The channel is there: asks for an address.

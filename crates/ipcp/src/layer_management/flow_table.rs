@@ -8,7 +8,7 @@ use carina_cdap::Message;
 use carina_wire::FlowSpec;
 use carina_wire::dif::CepId;
 
-use super::rib::Requester;
+use super::requester::Requester;
 use crate::api::FlowKey;
 use crate::config::QosCube;
 

@@ -9,7 +9,7 @@ use super::access_control::Operation;
 use super::entries::{Kind, Store};
 use super::name_conflict::NameConflict;
 use super::queries::Purpose;
-use super::rib::Requester;
+use super::requester::Requester;
 use super::schema::{self, Object, result};
 use super::{MS, Management};
 use crate::api::{Event, N1Port};

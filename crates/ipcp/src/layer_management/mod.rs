@@ -40,6 +40,7 @@ mod qos;
 mod queries;
 mod read_responses;
 mod registrations;
+mod requester;
 mod rib;
 mod rib_view;
 mod schema;
@@ -50,7 +51,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_routing::Routing;
-use carina_wire::dif::Address;
+use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
 pub use access_control::{AccessControl, AllowAll, List, Operation};
@@ -62,10 +63,12 @@ use crate::api::{Command, Event, FlowKey, N1Dif, N1Port};
 use crate::config::{Config, DifConfig};
 use crate::data_transfer::api::{DataTransfer, Owner, Target, TransferEvent};
 use crate::event_log::EventLog;
-use crate::layer::LayerManagement;
-use crate::policy::{Catalogue, component};
+use crate::interop::XOR_PASSWORD;
+use crate::layer::{DialectProfile, LayerManagement};
+use crate::policy::{Catalogue, Descriptor, component};
 use crate::random::Random;
 use crate::security::Toolbox;
+use crate::trace::{TraceEvent, Tracer};
 use directory::Directory;
 use entries::{REFRESH_NS, Store};
 use flow_table::Flows;
@@ -75,6 +78,24 @@ use name_conflict::NameConflict;
 use neighbours::N1;
 use policies::Policies;
 use queries::Queries;
+
+/// The native dialect.
+pub(crate) const DIALECT: DialectProfile = DialectProfile {
+    dialect: Dialect::Native,
+    describe,
+    adopt,
+    create: |config, toolbox, catalogue, seed| {
+        Ok(Box::new(Management::new(config, toolbox, catalogue, seed)?))
+    },
+};
+
+fn adopt(policy: &mut Descriptor) -> bool {
+    match policy.component {
+        component::AUTHENTICATION => policy.name != XOR_PASSWORD,
+        component::PCI_CHECKSUM => policy.name == "none",
+        _ => true,
+    }
+}
 
 /// Milliseconds in nanoseconds.
 const MS: u64 = 1_000_000;
@@ -315,6 +336,7 @@ impl Management {
 
 impl LayerManagement for Management {
     fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer) {
+        self.log.set_now(now);
         match command {
             Command::Bootstrap => self.bootstrap(now, dt),
             Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
@@ -341,12 +363,22 @@ impl LayerManagement for Management {
         spec: FlowSpec,
         dt: &mut dyn DataTransfer,
     ) -> Result<FlowKey, String> {
+        self.log.set_now(now);
         let key = self.allocate_flow(now, local, remote, spec, dt);
+        if let Ok(flow) = key {
+            self.log.trace(|| TraceEvent::FlowRequested {
+                flow,
+                local,
+                remote,
+                is_initiator: true,
+            });
+        }
         self.process_pending(now, dt);
         key
     }
 
     fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
+        self.log.set_now(now);
         match event {
             TransferEvent::Management { n1, src, message } => {
                 self.on_management_pdu(now, n1, src, &message, dt);
@@ -387,6 +419,7 @@ impl LayerManagement for Management {
     }
 
     fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.log.set_now(now);
         self.neighbours_timeout(now, dt);
         self.reconnect_timeout(now);
         self.leaving_timeout(now, dt);
@@ -410,6 +443,10 @@ impl LayerManagement for Management {
             }
         }
         self.process_pending(now, dt);
+    }
+
+    fn set_tracer(&mut self, tracer: Tracer) {
+        self.log.set_tracer(tracer);
     }
 
     fn poll_timeout(&self) -> Option<u64> {

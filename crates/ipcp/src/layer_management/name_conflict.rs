@@ -21,15 +21,16 @@ use alloc::boxed::Box;
 use alloc::format;
 use alloc::string::String;
 
-use carina_cdap::{Message, Opcode};
+use carina_cdap::Message;
 
 use super::entries::{Entry, Key, Kind};
-use super::queries::Purpose;
-use super::rib::Requester;
-use super::schema::{self, EnrollmentRequest, MemberValue, Object, result};
+use super::queries::{PendingEnrollment, Purpose};
+use super::requester::Requester;
+use super::schema::{self, EnrollmentRequest, MemberValue, result};
 use super::{MS, Management};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
+use crate::trace::TraceEvent;
 
 /// How long the member of a name has to say that it lives; an IPCP that has started anew waits so
 /// long when its death is not known everywhere yet.
@@ -42,23 +43,6 @@ pub(super) struct NameConflict {
     pub(super) generation: u64,
     /// Incarnation of the one whose entry was found last.
     pub(super) conflicting_incarnation: u64,
-}
-
-/// An IPCP that waits to be admitted while the member of its name is asked.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct PendingEnrollment {
-    n1: N1Port,
-    channel: u32,
-    start: Message,
-    wanted: EnrollmentRequest,
-}
-
-impl PendingEnrollment {
-    /// The question to the member of the name.
-    pub(super) fn question(&self) -> Message {
-        let object = Object::Member(Some(self.wanted.name.clone()));
-        schema::request(Opcode::Start, &object, None)
-    }
 }
 
 /// What follows from an entry of this member that it did not make.
@@ -160,6 +144,7 @@ impl Management {
         self.log
             .notice(name, &format!("{name:?} was refused: {reason}"));
         self.log.count("name-conflict-refusals");
+        self.log.trace(|| TraceEvent::NameConflict { name });
         let answer = start.answer().with_error(result::REJECTED, &reason);
         self.reply(now, n1, &answer, dt);
     }
@@ -215,6 +200,8 @@ impl Management {
             return false;
         }
         self.log.count("name-conflicts");
+        self.log
+            .trace(|| TraceEvent::NameConflict { name: &self.own });
         let own = (self.name_conflict.generation, self.incarnation);
         if (other.generation, other.incarnation) < own {
             return true;

@@ -8,13 +8,14 @@ use carina_cdap::Message;
 use carina_routing::Routing;
 
 use super::access_control::Operation;
-use super::rib::Requester;
+use super::requester::Requester;
 use super::schema::{self, result};
 use super::{Management, policies};
 use crate::api::Scalar;
 use crate::config::PolicySpec;
 use crate::data_transfer::api::DataTransfer;
 use crate::policy::component;
+use crate::trace::TraceEvent;
 
 impl Management {
     /// M_WRITE of a member to a policy of this one.
@@ -93,6 +94,10 @@ impl Management {
         } else {
             dt.set_policy(now, name, &spec)?;
         }
+        self.log.trace(|| TraceEvent::PolicyChanged {
+            component: name,
+            policy: &spec.name,
+        });
         self.log.count("policies-changed");
         if let Some(member) = &mut self.member {
             member.config = config;

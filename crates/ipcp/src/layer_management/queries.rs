@@ -12,13 +12,11 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
 
-use super::name_conflict::PendingEnrollment;
-use super::read_responses::Reader;
-use super::registrations::HomeAnswer;
-use super::rib::Requester;
-use super::schema::{self, MemberValue, Object, Part, Registrants, result};
+use super::read_responses::{ANSWER_MAX, Reader};
+use super::requester::Requester;
+use super::schema::{self, EnrollmentRequest, MemberValue, Object, Part, Registrants, result};
 use super::{MS, Management};
-use crate::api::{Event, FlowKey, RibObject, RibOp};
+use crate::api::{Event, FlowKey, N1Port, RibObject, RibOp};
 use crate::data_transfer::api::DataTransfer;
 use crate::rib_view::passing;
 
@@ -37,9 +35,6 @@ const QUERIES_MAX: usize = 1024;
 /// Longest filter of a question to another member, in bytes.
 const FILTER_BYTES_MAX: usize = 1024;
 
-/// Most bytes of an answer.
-pub(super) const ANSWER_MAX: usize = 4 << 20;
-
 /// Why a question was asked.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Purpose {
@@ -55,6 +50,34 @@ pub(super) enum Purpose {
     Expel { id: u64 },
     /// Whether the member lives that has the name of an IPCP that joins.
     NameHolder(Box<PendingEnrollment>),
+}
+
+/// An IPCP that waits to be admitted while the member of its name is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct PendingEnrollment {
+    pub(super) n1: N1Port,
+    pub(super) channel: u32,
+    pub(super) start: Message,
+    pub(super) wanted: EnrollmentRequest,
+}
+
+impl PendingEnrollment {
+    /// The question to the member of the name.
+    pub(super) fn question(&self) -> Message {
+        let object = Object::Member(Some(self.wanted.name.clone()));
+        schema::request(Opcode::Start, &object, None)
+    }
+}
+
+/// What a home says to a registration.
+#[derive(Debug)]
+pub(super) enum HomeAnswer {
+    /// It holds it.
+    Taken,
+    /// It has no room.
+    Full(String),
+    /// Nothing, or nothing that means either.
+    Nothing,
 }
 
 /// Questions and answers under way.

@@ -5,13 +5,15 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Flag, Message, Value};
 
-use super::queries::ANSWER_MAX;
-use super::rib::Requester;
+use super::requester::Requester;
 use super::schema::{self, Part, result};
 use super::{MS, Management};
 use crate::api::RibObject;
 use crate::data_transfer::api::DataTransfer;
 use crate::rib_view::passing;
+
+/// Most bytes of an answer.
+pub(super) const ANSWER_MAX: usize = 4 << 20;
 
 /// Answers kept, at most.
 const READERS_MAX: usize = 32;

@@ -24,37 +24,14 @@ use carina_cdap::Opcode;
 use carina_wire::check_name;
 
 use super::Management;
-use super::directory::{HOMES, RENEW_NS};
+use super::directory::{HOMES, PendingRegistration, RENEW_NS};
 use super::entries::{Kind, PER_ORIGIN_MAX, too_many_here};
 use super::policies::DirectoryPolicy;
-use super::queries::Purpose;
+use super::queries::{HomeAnswer, Purpose};
 use super::schema::{self, Object};
 use crate::api::Event;
 use crate::data_transfer::api::DataTransfer;
-
-/// A registration that homes are being told of.
-#[derive(Debug)]
-pub(super) struct PendingRegistration {
-    /// Which telling this is; answers to another do not count.
-    round: u64,
-    /// Homes that have not answered.
-    open: usize,
-    /// A home has it, or did not answer: it is told again.
-    is_taken: bool,
-    /// Why the last home that said no did.
-    refusal: String,
-}
-
-/// What a home says to a registration.
-#[derive(Debug)]
-pub(super) enum HomeAnswer {
-    /// It holds it.
-    Taken,
-    /// It has no room.
-    Full(String),
-    /// Nothing, or nothing that means either.
-    Nothing,
-}
+use crate::trace::TraceEvent;
 
 impl Management {
     pub(super) fn register(&mut self, now: u64, name: String, dt: &mut dyn DataTransfer) {
@@ -108,7 +85,11 @@ impl Management {
 
     pub(super) fn unregister(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
         self.directory.answered.remove(name);
-        if !self.registered.remove(name) || self.member.is_none() {
+        if !self.registered.remove(name) {
+            return;
+        }
+        self.log.trace(|| TraceEvent::NameUnregistered { name });
+        if self.member.is_none() {
             return;
         }
         self.directory.touch(name);

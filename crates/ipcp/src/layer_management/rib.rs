@@ -12,16 +12,10 @@ use carina_wire::dif::Address;
 
 use super::Management;
 use super::neighbours::Stage;
+use super::requester::Requester;
 use super::schema::{self, Object, result};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
-
-/// Who asks, when it is no neighbour on a channel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Requester {
-    pub(super) name: String,
-    pub(super) address: u64,
-}
 
 impl Management {
     /// Sends a request on the channel over `n1`.

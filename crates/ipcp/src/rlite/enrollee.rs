@@ -31,6 +31,7 @@ use crate::api::N1Port;
 use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::names::Name;
+use crate::trace::TraceEvent;
 
 /// What an enrollee has been told so far.
 pub(super) struct EnrolleeState {
@@ -58,6 +59,10 @@ impl Rlite {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
+        self.log.trace(|| TraceEvent::EnrollmentStarted {
+            n1,
+            is_initiator: true,
+        });
         flow.cdap = connection();
         flow.stage = Stage::Connecting;
         flow.at = Some(now + STEP_NS);

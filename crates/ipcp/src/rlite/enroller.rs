@@ -18,6 +18,7 @@ use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::MS;
 use crate::interop::names::Name;
+use crate::trace::TraceEvent;
 
 /// Proposals for one newcomer at most.
 const PROPOSALS_MAX: u32 = 16;
@@ -82,6 +83,10 @@ impl Rlite {
             let text = format!("M_CONNECT of {name:?} was refused: {reason}");
             return self.log.notice("connect", &text);
         }
+        self.log.trace(|| TraceEvent::EnrollmentStarted {
+            n1,
+            is_initiator: false,
+        });
         flow.peer = name;
         flow.stage = Stage::Accepting;
         flow.at = Some(now + STEP_NS);

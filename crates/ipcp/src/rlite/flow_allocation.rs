@@ -28,6 +28,7 @@ use crate::interop::flow_allocator::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer,
 };
 use crate::interop::names::Name;
+use crate::trace::TraceEvent;
 
 /// What rlite lays down. Its port-ids and CEP-ids are the lowest free ones of a system, of which
 /// the N-1 flow has the first; invoke ids of A-DATA are of one counter. It has no time for the
@@ -145,6 +146,7 @@ impl Rlite {
     fn choose_holder(&mut self, app: &str) -> Result<(String, u64), String> {
         let holders = self.directory.holders(app);
         if holders.is_empty() {
+            self.log.trace(|| TraceEvent::NameUnknown { name: app });
             return Err(format!("no member of DIF {:?} has {app:?}", self.dif));
         }
         if holders.contains(&self.own) {
@@ -173,13 +175,7 @@ impl Rlite {
             return;
         };
         while let Some(outgoing) = self.flows.poll_message() {
-            let data = AData {
-                source: Some(address_in(own)),
-                destination: Some(address_in(outgoing.address)),
-                message: Some(RULES.encode(&outgoing.message)),
-            };
-            let message = Message::object(Opcode::Write, class::A_DATA, name::A_DATA);
-            let bytes = RULES.encode(&message.with_value(value(&data)));
+            let bytes = a_data(own, outgoing.address, RULES.encode(&outgoing.message));
             if outgoing.address == own {
                 self.own_messages.push_back(bytes);
             } else {
@@ -341,6 +337,17 @@ impl Rlite {
         }
         done
     }
+}
+
+/// A-DATA, encoded: `message` from one member to another.
+pub(crate) fn a_data(source: u64, destination: u64, message: Vec<u8>) -> Vec<u8> {
+    let data = AData {
+        source: Some(address_in(source)),
+        destination: Some(address_in(destination)),
+        message: Some(message),
+    };
+    let outer = Message::object(Opcode::Write, class::A_DATA, name::A_DATA);
+    RULES.encode(&outer.with_value(value(&data)))
 }
 
 /// The connection that a flow uses now.

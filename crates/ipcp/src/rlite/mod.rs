@@ -26,7 +26,6 @@ mod enrollee;
 mod enroller;
 mod flow_allocation;
 mod flow_values;
-pub mod fuzz;
 mod neighbours;
 mod objects;
 mod policies;
@@ -36,6 +35,7 @@ mod routes;
 mod session;
 mod values;
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -52,13 +52,31 @@ use crate::interop::MS;
 use crate::interop::directory::{self, Directory};
 use crate::interop::flow_allocator::FlowAllocator;
 use crate::interop::link_state::{self, LinkState, ReachableMember};
-use crate::layer::LayerManagement;
-use crate::policy::Catalogue;
+use crate::layer::{DialectProfile, LayerManagement};
+use crate::policy::{Catalogue, Descriptor, component};
 use crate::random::Random;
+use crate::trace::{TraceEvent, Tracer};
 use flow_allocation::RliteFlows;
+pub(crate) use flow_allocation::a_data;
 use neighbours::{N1, WantedN1};
 use policies::Policies;
-pub(crate) use policies::describe;
+
+/// The dialect of rlite.
+pub(crate) const DIALECT: DialectProfile = DialectProfile {
+    dialect: Dialect::Rlite,
+    describe: policies::describe,
+    adopt,
+    create: |config, _toolbox, catalogue, seed| Ok(Box::new(Rlite::new(config, &catalogue, seed)?)),
+};
+
+/// rlite has neither authentication nor SDU protection, and its SDUs are not delimited.
+fn adopt(policy: &mut Descriptor) -> bool {
+    match policy.component {
+        component::AUTHENTICATION | component::SDU_PROTECTION => policy.name == "none",
+        component::DELIMITING => policy.name != "standard",
+        _ => true,
+    }
+}
 
 /// Field rules of every message.
 const RULES: Rules = Rules::RLITE;
@@ -80,7 +98,7 @@ const MEMBERS_MAX: usize = 4_096;
 const ENTRIES_MAX: usize = 16_384;
 
 /// The address that an IPCP has as long as it has none.
-const ADDRESS_OF_NEW: u64 = 1;
+pub(crate) const ADDRESS_OF_NEW: u64 = 1;
 
 /// Layer management of one member of an rlite DIF. See [`LayerManagement`].
 pub(crate) struct Rlite {
@@ -269,6 +287,15 @@ impl Rlite {
             self.on_own(now, &message, dt);
         }
         while let Some(event) = self.flows.poll_event() {
+            if let Event::Allocated {
+                flow,
+                result: Ok(()),
+            } = event
+                && let Some(allocated) = self.flows.get(flow)
+            {
+                let cube = allocated.cube.name.as_str();
+                self.log.trace(|| TraceEvent::FlowAllocated { flow, cube });
+            }
             self.log.push(event);
         }
         self.directory_changes();
@@ -320,6 +347,7 @@ fn link_limits(policies: &Policies) -> link_state::Limits {
 
 impl LayerManagement for Rlite {
     fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer) {
+        self.log.set_now(now);
         match command {
             Command::Bootstrap => self.bootstrap(now, dt),
             Command::N1Up { n1, props } => self.n1_up(now, n1, props, dt),
@@ -349,12 +377,22 @@ impl LayerManagement for Rlite {
         spec: FlowSpec,
         dt: &mut dyn DataTransfer,
     ) -> Result<FlowKey, String> {
+        self.log.set_now(now);
         let key = self.allocate_flow(now, local, remote, spec, dt);
+        if let Ok(flow) = key {
+            self.log.trace(|| TraceEvent::FlowRequested {
+                flow,
+                local,
+                remote,
+                is_initiator: true,
+            });
+        }
         self.process_pending(now, dt);
         key
     }
 
     fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
+        self.log.set_now(now);
         match event {
             TransferEvent::Management { n1, src, message } => {
                 self.on_management(now, n1, src.0, &message, dt);
@@ -392,6 +430,7 @@ impl LayerManagement for Rlite {
     }
 
     fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+        self.log.set_now(now);
         self.neighbours_timeout(now, dt);
         self.wanted_n1s_timeout(now);
         if self.member.is_some() {
@@ -407,6 +446,10 @@ impl LayerManagement for Rlite {
             }
         }
         self.process_pending(now, dt);
+    }
+
+    fn set_tracer(&mut self, tracer: Tracer) {
+        self.log.set_tracer(tracer);
     }
 
     fn poll_timeout(&self) -> Option<u64> {

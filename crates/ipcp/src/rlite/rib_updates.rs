@@ -20,6 +20,7 @@ use crate::interop::MS;
 use crate::interop::directory;
 use crate::interop::link_state::{Key, LinkReport, MergeOutcome};
 use crate::interop::names::Name;
+use crate::trace::TraceEvent;
 
 impl Rlite {
     /// M_CREATE or M_DELETE of entries.
@@ -193,6 +194,8 @@ impl Rlite {
         let Some(seq) = self.directory.unregister(now, app) else {
             return;
         };
+        self.log
+            .trace(|| TraceEvent::NameUnregistered { name: app });
         let all = self.neighbours_but(None);
         let entry = directory_entry(app, &self.own, seq);
         self.send_directory(now, Opcode::Delete, &[entry], &all, dt);

@@ -14,3 +14,4 @@ mod name_conflict;
 mod partition;
 mod registrations;
 mod tools;
+mod tracing;

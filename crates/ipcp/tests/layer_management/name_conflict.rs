@@ -1,5 +1,5 @@
 //! Two IPCPs of one name: one of them is a member, and a member that starts anew is not its own
-//! namesake.
+//! conflicting member.
 
 use carina_ipcp::api::Scalar;
 use carina_ipcp::{Command, Event};
@@ -60,7 +60,7 @@ fn name_of_a_living_member_is_refused_and_nobody_is_disturbed() {
     net.run(SECOND);
     let flow = net.allocate("d", "client", "server", FlowSpec::reliable());
     net.run(SECOND);
-    net.add_namesake("other", "a");
+    net.add_same_name("other", "a");
     net.wire("other", "d");
     net.run(30 * SECOND);
     assert!(!net.is_member("other"));
@@ -86,7 +86,7 @@ fn nobody_is_asked_about_a_name_that_is_new_or_given_back() {
     let mut net = chain(2, &["a", "b", "c"], config());
     net.order("c", Command::Leave);
     net.run(2 * SECOND);
-    net.add_namesake("other", "c");
+    net.add_same_name("other", "c");
     net.wire("other", "a");
     net.run(SECOND);
     assert!(net.is_member("other"));
@@ -144,8 +144,8 @@ fn member_that_starts_anew_again_and_again_in_a_parted_dif_stays() {
 fn of_two_that_join_at_once_one_stays() {
     for seed in 1..20 {
         let mut net = chain(seed, &["b", "c", "d", "e"], config());
-        net.add_namesake("one", "a");
-        net.add_namesake("two", "a");
+        net.add_same_name("one", "a");
+        net.add_same_name("two", "a");
         net.wire("one", "b");
         net.wire("two", "e");
         net.run(20 * SECOND);
@@ -162,7 +162,7 @@ fn of_two_in_the_parts_of_a_dif_the_one_that_was_there_first_stays() {
             net.run(SECOND);
             net.wires[1].is_cut = true;
             net.run(silence * SECOND);
-            net.add_namesake("other", "a");
+            net.add_same_name("other", "a");
             net.wire("other", "d");
             net.order("other", Command::Register { name: "new".into() });
             net.run(10 * SECOND);
@@ -186,8 +186,8 @@ fn two_of_one_name_that_are_the_only_way_between_parts_meet() {
         let mut net = chain(seed, &["b", "c"], config());
         net.wires[0].is_cut = true;
         net.run(10 * SECOND);
-        net.add_namesake("one", "a");
-        net.add_namesake("two", "a");
+        net.add_same_name("one", "a");
+        net.add_same_name("two", "a");
         net.wire("one", "b");
         net.wire("two", "c");
         net.run(5 * SECOND);

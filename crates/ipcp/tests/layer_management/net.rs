@@ -44,7 +44,7 @@ impl Net {
     }
 
     /// Adds an IPCP that believes to have the name of another.
-    pub fn add_namesake(&mut self, known_as: &str, name: &str) {
+    pub fn add_same_name(&mut self, known_as: &str, name: &str) {
         let seed = self.random();
         let config = Config {
             name: name.into(),

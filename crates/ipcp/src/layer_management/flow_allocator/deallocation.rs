@@ -9,7 +9,7 @@ use carina_cdap::{Message, Opcode};
 use super::super::Management;
 use super::super::entries::FORGET_NS;
 use super::super::flow_table::{self, Role, State};
-use super::super::rib::Requester;
+use super::super::requester::Requester;
 use super::super::schema::{self, FlowEnd, Object, result};
 use super::{LINGER_NS, exchange};
 use crate::api::{Event, FlowKey};

@@ -32,11 +32,12 @@ use carina_wire::{FlowSpec, check_name};
 use super::directory::Lookup;
 use super::flow_table::{Exchange, Flow, Role, State};
 use super::queries::Purpose;
-use super::rib::Requester;
+use super::requester::Requester;
 use super::schema::{self, FlowObject, MemberValue, Object, SpecValue, result};
 use super::{MS, Management, qos};
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
+use crate::trace::TraceEvent;
 
 /// First pause before a request is repeated.
 const REPEAT_NS: u64 = 500 * MS;
@@ -145,6 +146,7 @@ impl Management {
         let remote = flow.remote.clone();
         match members {
             Ok(members) if members.is_empty() => {
+                self.log.trace(|| TraceEvent::NameUnknown { name: &remote });
                 let reason = format!("no member of DIF {:?} has {remote:?}", self.dif);
                 self.allocation_failed(now, key, reason, dt);
             }
@@ -291,6 +293,9 @@ impl Management {
         flow.incarnation = value.incarnation;
         flow.state = State::Open { answer: None };
         dt.connect(now, flow.local_cep, Address(flow.address), flow.remote_cep);
+        let cube = flow.cube.name.as_str();
+        self.log
+            .trace(|| TraceEvent::FlowAllocated { flow: key, cube });
         self.log.push(Event::Allocated {
             flow: key,
             result: Ok(()),

@@ -5,7 +5,7 @@ use carina_wire::dif::{Address, CepId};
 
 use super::super::Management;
 use super::super::flow_table::{Exchange, Role, State};
-use super::super::rib::Requester;
+use super::super::requester::Requester;
 use super::super::schema::{self, ConnectionRenewal, Object, result};
 use super::exchange;
 use crate::api::FlowKey;

@@ -10,11 +10,12 @@ use carina_wire::{FlowSpec, check_name};
 use super::super::Management;
 use super::super::access_control::Operation;
 use super::super::flow_table::{Flow, Role, State};
-use super::super::rib::Requester;
+use super::super::requester::Requester;
 use super::super::schema::{self, FlowObject, result};
 use super::REFUSED_NS;
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
+use crate::trace::TraceEvent;
 
 impl Management {
     /// M_CREATE at the called member.
@@ -225,6 +226,9 @@ impl Management {
                 let answer = schema::answer(&request, Some(schema::encode(&value)));
                 dt.connect(now, cep, Address(flow.address), flow.remote_cep);
                 if let Some(flow) = self.flows.flows.get_mut(&key) {
+                    let cube = flow.cube.name.as_str();
+                    self.log
+                        .trace(|| TraceEvent::FlowAllocated { flow: key, cube });
                     flow.local_cep = cep;
                     flow.state = State::Open {
                         answer: Some(answer.clone()),

@@ -10,14 +10,14 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode};
 use carina_wire::dif::{Address, CepId};
 
-use super::super::enrollment::Joining;
 use super::super::schema::{self, ChannelEnd, Greeting, Object, Piece, result};
 use super::super::{Management, qos};
-use super::{AuthState, REPEAT_FIRST_NS, REPEAT_MAX_NS, Stage, Up, is_none};
+use super::{AuthState, Joining, REPEAT_FIRST_NS, REPEAT_MAX_NS, Stage, Up, is_none};
 use crate::api::{Event, N1Port};
 use crate::config::DifConfig;
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
 use crate::policy::component;
+use crate::trace::TraceEvent;
 
 /// Longest configuration of a DIF in bytes.
 const CONFIG_MAX: u32 = 65_536;
@@ -97,6 +97,10 @@ impl Management {
             mechanism,
             ..self.greeting(n1)
         };
+        self.log.trace(|| TraceEvent::EnrollmentStarted {
+            n1,
+            is_initiator: true,
+        });
         let connect = schema::connect(&greeting, invoke_id);
         let last = self.send_to_peer(now, n1, &connect, dt);
         let initiator = Initiator {

@@ -33,10 +33,10 @@ use alloc::vec::Vec;
 use carina_cdap::{Connection, Limits, Message, Opcode, Rules};
 use carina_wire::dif::Address;
 
-use super::enrollment::Joining;
 use super::schema::Object;
 use super::{MS, Management};
 use crate::api::{Event, N1Port, N1Properties};
+use crate::config::DifConfig;
 use crate::data_transfer::api::{DataTransfer, Owner, Target};
 use crate::security::Authenticator;
 
@@ -114,6 +114,32 @@ pub(super) enum Stage {
     Admitting { address: u64, until: u64 },
     /// Both are members.
     Neighbours,
+}
+
+/// What an IPCP that joins has learned so far.
+pub(super) struct Joining {
+    pub(in super::super) config: DifConfig,
+    /// Address and identity of the DIF, from M_START_R.
+    pub(in super::super) given: Option<(u64, u64)>,
+    pub(super) until: u64,
+}
+
+impl Joining {
+    pub(super) fn new(config: DifConfig, until: u64) -> Joining {
+        Joining {
+            config,
+            given: None,
+            until,
+        }
+    }
+
+    /// What is waited for.
+    pub(super) fn step(&self) -> &'static str {
+        match self.given {
+            None => "M_START of the enrollment",
+            Some(_) => "M_STOP of the enrollment, which follows what members know",
+        }
+    }
 }
 
 /// What this side and the other need to go from authentication to a channel.

@@ -18,6 +18,7 @@ use super::{AuthState, Initiator, MAX_PDU_MAX, PROTECTION_RESERVE, Stage, Up, to
 use crate::api::N1Port;
 use crate::data_transfer::api::{DataTransfer, Open, Owner, Target};
 use crate::policy::component;
+use crate::trace::TraceEvent;
 
 /// An attempt of the other side.
 pub(in super::super) struct Responder {
@@ -282,6 +283,10 @@ impl Management {
             );
             return self.refuse(now, n1, connect, &greeting, result::REJECTED, &reason, dt);
         }
+        self.log.trace(|| TraceEvent::EnrollmentStarted {
+            n1,
+            is_initiator: false,
+        });
         let mut responder = Responder {
             nonce: greeting.nonce,
             responder_nonce,

@@ -83,8 +83,8 @@ impl Object {
         if path == "/" {
             return Some(Object::Root);
         }
-        let mut detach_timeout = path.strip_prefix('/')?.splitn(2, '/');
-        let (first, rest) = (detach_timeout.next()?, detach_timeout.next());
+        let mut parts = path.strip_prefix('/')?.splitn(2, '/');
+        let (first, rest) = (parts.next()?, parts.next());
         let leaf = || match rest {
             None => Some(None),
             Some(rest) if rest.contains('/') => None,

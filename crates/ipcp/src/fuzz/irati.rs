@@ -1,18 +1,15 @@
 //! Entry point for fuzzing a member of an irati DIF: scripts of what comes from the other end of
-//! its N-1 flow, as `interop::fuzz` reads them.
+//! its N-1 flow, as `script` reads them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use carina_cdap::Opcode;
 use carina_wire::dif::{Address, Dialect};
 
-use super::KNOWN_ADDRESSES;
-use super::objects;
-use super::values::AData;
+use super::script::{Fuzzed, Peer, run};
 use crate::api::N1Properties;
 use crate::config::{Config, DifConfig, PolicySpec};
-use crate::interop::fuzz::{Fuzzed, Peer, run};
+use crate::irati::{KNOWN_ADDRESSES, a_data};
 use crate::policy::component;
 
 /// Bytes of the PCI of a management PDU.
@@ -81,14 +78,7 @@ impl Peer for Other {
     }
 
     fn to_member(&self, _own: Option<Address>, message: &[u8]) -> Vec<u8> {
-        let data = AData {
-            src: self.own,
-            dst: self.member,
-            message: message.to_vec(),
-        };
-        let name = objects::A_DATA;
-        let outer = objects::request(Opcode::Write, name, name, &data);
-        management(self.own, &objects::RULES.encode(&outer))
+        management(self.own, &a_data(self.own, self.member, message.to_vec()))
     }
 }
 

@@ -1,17 +1,14 @@
 //! Entry point for fuzzing a member of an rlite DIF: scripts of what comes from the other end of
-//! its N-1 flow, as `interop::fuzz` reads them.
+//! its N-1 flow, as `script` reads them.
 
 use alloc::vec::Vec;
 
-use carina_cdap::{Message, Opcode};
 use carina_wire::dif::{Address, Dialect};
 
-use super::objects::{class, name};
-use super::values::{AData, value};
-use super::{ADDRESS_OF_NEW, RULES};
+use super::script::{Fuzzed, Peer, run};
 use crate::api::N1Properties;
 use crate::config::{Config, DifConfig};
-use crate::interop::fuzz::{Fuzzed, Peer, run};
+use crate::rlite::{ADDRESS_OF_NEW, a_data};
 
 /// Address that the other side has where the script does not say it.
 const OTHER: u64 = 3;
@@ -70,14 +67,7 @@ impl Peer for Other {
 
     fn to_member(&self, own: Option<Address>, message: &[u8]) -> Vec<u8> {
         let own = own.map_or(ADDRESS_OF_NEW, |it| it.0);
-        let data = AData {
-            source: i32::try_from(OTHER).ok(),
-            destination: i32::try_from(own).ok(),
-            message: Some(message.to_vec()),
-        };
-        let outer = Message::object(Opcode::Write, class::A_DATA, name::A_DATA);
-        let outer = outer.with_value(value(&data));
-        management(own, &RULES.encode(&outer))
+        management(own, &a_data(OTHER, own, message.to_vec()))
     }
 }
 

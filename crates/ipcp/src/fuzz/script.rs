@@ -19,9 +19,9 @@ use alloc::vec::Vec;
 use carina_wire::dif::Address;
 use carina_wire::{Bytes, FlowSpec};
 
-use super::MS;
 use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, RibOp};
 use crate::config::Config;
+use crate::interop::MS;
 use crate::{Catalogue, Ipcp};
 
 const STEPS_MAX: usize = 200;
@@ -101,7 +101,7 @@ struct Script<P> {
 impl<P: Peer> Script<P> {
     fn new(is_admitting: bool) -> Option<Script<P>> {
         let (fuzzed, peer) = P::of_side(is_admitting);
-        let toolbox = Box::new(crate::fuzz::Open);
+        let toolbox = Box::new(super::Open);
         let member = Ipcp::new(fuzzed.config, toolbox, Catalogue::empty(), fuzzed.seed).ok()?;
         let mut script = Script {
             member,

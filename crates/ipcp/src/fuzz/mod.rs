@@ -1,4 +1,8 @@
-//! Entry point for fuzzing a whole IPC process.
+//! Entry points for fuzzing a whole IPC process, one for each dialect.
+
+pub mod irati;
+pub mod rlite;
+mod script;
 
 use alloc::boxed::Box;
 use alloc::string::String;

@@ -1,0 +1,61 @@
+//! The dialects that an IPC process can speak: the one place that knows the layer management of
+//! each.
+//!
+//! A dialect is added with a module that has a [`DialectProfile`] and a row of [`DIALECTS`].
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+
+use carina_wire::dif::Dialect;
+
+use crate::config::Config;
+use crate::layer::{DialectProfile, LayerManagement};
+use crate::policy::Catalogue;
+use crate::security::Toolbox;
+use crate::{irati, layer_management, rlite};
+
+const DIALECTS: [DialectProfile; 3] = [layer_management::DIALECT, rlite::DIALECT, irati::DIALECT];
+
+fn profile(dialect: Dialect) -> Option<&'static DialectProfile> {
+    DIALECTS.iter().find(|profile| profile.dialect == dialect)
+}
+
+/// The policies that a DIF of this dialect can be configured with, by component; the first of a
+/// component is its default.
+#[must_use]
+pub fn policies_of(dialect: Dialect, toolbox: &dyn Toolbox) -> Catalogue {
+    policies_with(dialect, toolbox, Catalogue::empty())
+}
+
+/// The policies of [`policies_of`] and those of another catalogue.
+pub(crate) fn policies_with(dialect: Dialect, toolbox: &dyn Toolbox, more: Catalogue) -> Catalogue {
+    let mut all = Catalogue::standard();
+    let Some(profile) = profile(dialect) else {
+        return all;
+    };
+    (profile.describe)(&mut all);
+    all.extend(more);
+    all.describe_toolbox(toolbox);
+    all.retain(profile.adopt);
+    all
+}
+
+/// The layer management of the configuration's dialect. See [`Create`](crate::layer::Create).
+///
+/// # Errors
+/// What is wrong with the configuration.
+pub(crate) fn management(
+    config: Config,
+    toolbox: Box<dyn Toolbox>,
+    catalogue: Catalogue,
+    seed: u64,
+) -> Result<Box<dyn LayerManagement>, String> {
+    match profile(config.dialect) {
+        Some(profile) => (profile.create)(config, toolbox, catalogue, seed),
+        None => Err(format!(
+            "no layer management for dialect {}",
+            config.dialect.name()
+        )),
+    }
+}
