@@ -73,10 +73,6 @@ const CYCLES: &[(&str, &str)] = &[
     ("crates/client", "flow ipc link piece recv send sleeper"),
     ("crates/dataplane", "command ipcp_app"),
     (
-        "crates/ipcp",
-        "fuzz interop ipcp irati layer layer_management rlite",
-    ),
-    (
         "crates/node",
         "apps config conns core ends flows ipcps members queries rib vms",
     ),

@@ -1,6 +1,6 @@
 //! What the rest of an IPC process knows of layer management, whatever the dialect of its DIF.
 //!
-//! [`LayerManagement`] is the trait; each dialect describes its implementor in a [`DialectProfile`].
+//! [`LayerManagement`] is the trait; each dialect describes its implementor in a `DialectProfile`.
 //! The list of all dialects is in [`dialects`](crate::dialects): nothing here knows one of them.
 
 use alloc::boxed::Box;
@@ -29,8 +29,8 @@ pub trait LayerManagement {
     /// [`Event::Allocated`].
     ///
     /// # Errors
-    /// Why no request is sent: this IPCP is not a member, no cube meets the specification, there are
-    /// too many flows.
+    /// Why no request is sent: this IPCP is not a member, no cube meets the specification, or there
+    /// are too many flows.
     fn allocate(
         &mut self,
         now: u64,
