@@ -68,7 +68,7 @@ use crate::layer::{DialectProfile, LayerManagement};
 use crate::policy::{Catalogue, Descriptor, component};
 use crate::random::Random;
 use crate::security::Toolbox;
-use crate::trace::{TraceEvent, Tracer};
+use crate::trace::Tracer;
 use directory::Directory;
 use entries::{REFRESH_NS, Store};
 use flow_table::Flows;
@@ -365,14 +365,6 @@ impl LayerManagement for Management {
     ) -> Result<FlowKey, String> {
         self.log.set_now(now);
         let key = self.allocate_flow(now, local, remote, spec, dt);
-        if let Ok(flow) = key {
-            self.log.trace(|| TraceEvent::FlowRequested {
-                flow,
-                local,
-                remote,
-                is_initiator: true,
-            });
-        }
         self.process_pending(now, dt);
         key
     }

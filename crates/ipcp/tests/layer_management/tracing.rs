@@ -45,10 +45,13 @@ fn a_sink_receives_the_steps_of_a_membership() {
         net.order(at, Command::Register { name });
     }
     net.run(SECOND);
-    for remote in ["there", "nowhere"] {
-        net.allocate("b", "here", remote, FlowSpec::reliable());
-        net.run(SECOND);
-    }
+    net.allocate("b", "here", "there", FlowSpec::reliable());
+    net.run(SECOND);
+    let (flow, answer) = (net.offered("a"), Ok(()));
+    net.order("a", Command::Respond { flow, answer });
+    net.run(SECOND);
+    net.allocate("b", "here", "nowhere", FlowSpec::reliable());
+    net.run(SECOND);
     net.order("b", Command::Leave);
     net.run(5 * SECOND);
     let mut steps = steps.0.lock().unwrap().clone();
@@ -62,9 +65,9 @@ fn a_sink_receives_the_steps_of_a_membership() {
         "name registered",
         "flow requested",
         "flow allocated",
+        "flow requested",
         "name unknown",
         "flow refused",
-        "flow requested",
     ];
     assert_eq!(steps[..expected.len()], expected);
     assert!(steps.contains(&"neighbour lost"), "{steps:?}");

@@ -97,6 +97,12 @@ impl Management {
         let Some(key) = self.flows.insert(flow) else {
             return Err("this member has as many flows as it can".to_string());
         };
+        self.log.trace(|| TraceEvent::FlowRequested {
+            flow: key,
+            local,
+            remote,
+            is_initiator: true,
+        });
         let open = Open {
             owner: Owner::Flow(key),
             cube,
