@@ -27,7 +27,7 @@ impl TraceSink for Steps {
             TraceEvent::Left { .. } => "left",
             _ => return,
         };
-        self.0.lock().unwrap().push(name);
+        self.0.lock().expect("no sink panics").push(name);
     }
 }
 
@@ -54,7 +54,7 @@ fn a_sink_receives_the_steps_of_a_membership() {
     net.run(SECOND);
     net.order("b", Command::Leave);
     net.run(5 * SECOND);
-    let mut steps = steps.0.lock().unwrap().clone();
+    let mut steps = steps.0.lock().expect("no sink panics").clone();
     // The attempt to enroll again after leaving is not of interest.
     let left = steps.iter().position(|step| *step == "left").unwrap();
     steps.truncate(left + 1);
