@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::parts::{Holder, Link, SeatId};
+use crate::model::{FlowOwner, Link, SlotId};
 use crate::topology::{Edges, distances};
 use crate::traffic::{Session, State};
 use crate::view::View;
@@ -21,17 +21,17 @@ struct Truth {
 impl World {
     /// Checks that all members of a DIF see the same and find the shortest ways.
     pub fn check_dif(&mut self, dif: &str) {
-        let seats: Vec<SeatId> = self.seats_of(dif).collect();
-        let wanted = |seat: &SeatId| {
-            let state = &self.seats[seat.0];
-            state.life.is_some() && state.is_wanted
+        let slots: Vec<SlotId> = self.slots_of(dif).collect();
+        let is_counted = |slot: &SlotId| {
+            let state = &self.slots[slot.0];
+            state.instance.is_some() && state.is_wanted
         };
-        let live: Vec<SeatId> = seats.into_iter().filter(wanted).collect();
+        let live: Vec<SlotId> = slots.into_iter().filter(is_counted).collect();
         let truth = self.truth(&live);
         // One view at a time: together they are as large as everything that is simulated.
         let mut first = None;
-        for (at, seat) in live.iter().enumerate() {
-            let seen = self.view(*seat);
+        for (at, slot) in live.iter().enumerate() {
+            let seen = self.view(*slot);
             let checked = seen.and_then(|view| {
                 truth.check_view(&view)?;
                 truth.check_table(at, &view)?;
@@ -41,17 +41,17 @@ impl World {
                 }
             });
             if let Err(wrong) = checked {
-                let text = format!("{} {wrong}", self.name(*seat));
+                let text = format!("{} {wrong}", self.name(*slot));
                 return self.fail(text);
             }
         }
     }
 
     /// What these members of a DIF should know.
-    fn truth(&self, live: &[SeatId]) -> Truth {
+    fn truth(&self, live: &[SlotId]) -> Truth {
         let names: Vec<String> = live
             .iter()
-            .map(|seat| self.name(*seat).to_owned())
+            .map(|slot| self.name(*slot).to_owned())
             .collect();
         let index: BTreeMap<&str, usize> = names
             .iter()
@@ -60,13 +60,13 @@ impl World {
             .collect();
         let edges: Edges = live
             .iter()
-            .map(|seat| {
-                let near = self.neighbours(*seat);
+            .map(|slot| {
+                let near = self.neighbours(*slot);
                 near.filter_map(|other| Some((*index.get(other)?, 1)))
                     .collect()
             })
             .collect();
-        let apps = live.iter().flat_map(|seat| self.reachable(*seat));
+        let apps = live.iter().flat_map(|slot| self.reachable(*slot));
         Truth {
             apps: apps.map(str::to_owned).collect(),
             far: (0..live.len()).map(|at| distances(&edges, at)).collect(),
@@ -75,27 +75,27 @@ impl World {
         }
     }
 
-    /// Names that are registered in this seat's IPCP.
-    fn reachable(&self, seat: SeatId) -> Vec<&str> {
-        let state = &self.seats[seat.0];
+    /// Names that are registered in this slot's IPCP.
+    fn reachable(&self, slot: SlotId) -> Vec<&str> {
+        let state = &self.slots[slot.0];
         let mut names: Vec<&str> = state.apps.iter().map(String::as_str).collect();
-        for above in &self.systems[state.system.0].seats {
-            let upper = &self.seats[above.0];
+        for above in &self.systems[state.system.0].slots {
+            let upper = &self.slots[above.0];
             let is_above = upper
                 .attachments
                 .iter()
-                .any(|a| a.below == crate::parts::Below::Seat(seat));
-            if is_above && upper.life.is_some() {
+                .any(|a| a.below == crate::model::Below::Ipcp(slot));
+            if is_above && upper.instance.is_some() {
                 names.push(&upper.config.name);
             }
         }
         names
     }
 
-    /// Names of the IPCPs at the other ends of a seat's N-1 flows, each once.
-    fn neighbours(&self, seat: SeatId) -> impl Iterator<Item = &str> {
-        let life = self.seats[seat.0].life.iter();
-        let n1s = life.flat_map(|life| life.n1s.iter().flatten());
+    /// Names of the IPCPs at the other ends of a slot's N-1 flows, each once.
+    fn neighbours(&self, slot: SlotId) -> impl Iterator<Item = &str> {
+        let instance = self.slots[slot.0].instance.iter();
+        let n1s = instance.flat_map(|instance| instance.n1s.iter().flatten());
         let names: BTreeSet<&str> = n1s.map(|n1| n1.remote.as_str()).collect();
         names.into_iter()
     }
@@ -133,7 +133,7 @@ impl World {
                 let was_heard = self.peace_since.is_some_and(|at| session.said_at > at);
                 let text = session.wrong(self.are_ends_told_once && !was_heard)?;
                 let state = |end: &Option<crate::traffic::End>| {
-                    end.as_ref().map(|end| (end.seat, end.state.clone()))
+                    end.as_ref().map(|end| (end.slot, end.state.clone()))
                 };
                 let ends = session.ends.each_ref().map(state);
                 Some(format!("session {number}: {text}; {ends:?}"))
@@ -147,21 +147,21 @@ impl World {
 
     /// Checks that no member holds more than its N-1 flows and its flows need.
     pub fn check_leaks(&mut self) {
-        for index in 0..self.seats.len() {
-            let seat = SeatId(index);
-            let Some(life) = self.life(seat) else {
+        for index in 0..self.slots.len() {
+            let slot = SlotId(index);
+            let Some(instance) = self.instance(slot) else {
                 continue;
             };
-            let flows = life.flows.len();
-            let sessions = life.flows.values();
-            let open = sessions.filter(|holder| matches!(holder, Holder::Session(..)));
+            let flows = instance.flows.len();
+            let sessions = instance.flows.values();
+            let open = sessions.filter(|owner| matches!(owner, FlowOwner::Session(..)));
             let open = open.count();
-            let n1s = life.n1_count();
-            let burden = match self.burden(seat) {
+            let n1s = instance.n1_count();
+            let burden = match self.burden(slot) {
                 Ok(burden) => burden,
                 Err(reason) => return self.fail(reason),
             };
-            let name = self.name(seat).to_owned();
+            let name = self.name(slot).to_owned();
             if open > 0 {
                 self.fail(format!(
                     "{name}: {open} flows of applications are still there"
@@ -184,21 +184,21 @@ impl World {
     /// between living systems.
     #[must_use]
     pub fn is_joined(&self) -> bool {
-        self.seats.iter().all(|seat| {
-            let Some(life) = &seat.life else {
-                return !self.systems[seat.system.0].is_up;
+        self.slots.iter().all(|slot| {
+            let Some(instance) = &slot.instance else {
+                return !self.systems[slot.system.0].is_up;
             };
-            let is_met = |(link, to): (&Link, &crate::parts::Attachment)| {
-                matches!(link, Link::Up(_)) || !to.asks || !self.lives(&to.remote)
+            let is_met = |(link, to): (&Link, &crate::model::Attachment)| {
+                matches!(link, Link::Up(_)) || !to.is_initiator || !self.lives(&to.remote)
             };
-            let is_member = life.address.is_some() || !seat.is_wanted;
-            is_member && life.links.iter().zip(&seat.attachments).all(is_met)
+            let is_member = instance.address.is_some() || !slot.is_wanted;
+            is_member && instance.links.iter().zip(&slot.attachments).all(is_met)
         })
     }
 
     fn lives(&self, name: &str) -> bool {
-        let seat = self.names.get(name);
-        seat.is_some_and(|seat| self.seats[seat.0].life.is_some())
+        let slot = self.names.get(name);
+        slot.is_some_and(|slot| self.slots[slot.0].instance.is_some())
     }
 }
 
@@ -269,10 +269,10 @@ impl Session {
             return Some("a called end was forgotten".into());
         }
         match (caller, called) {
-            (Some(State::Asking), _) => Some("the request was never answered".into()),
-            (_, Some(State::Asking)) => Some("the called side was never told".into()),
+            (Some(State::Requesting), _) => Some("the request was never answered".into()),
+            (_, Some(State::Requesting)) => Some("the called side was never told".into()),
             (Some(State::Open), Some(State::Open)) => self.stuck(),
-            // Whoever has something to say must find out by itself.
+            // An end that has something to send must find out by itself.
             (Some(State::Open), None | Some(_)) if are_ends_told_once => self.waits(0),
             (Some(_), Some(State::Open)) if are_ends_told_once => self.waits(1),
             (Some(State::Open), None) => Some("open at one end only".into()),
@@ -313,14 +313,14 @@ impl Session {
 
 fn differ<T: Ord + std::fmt::Debug>(
     what: &str,
-    wanted: &BTreeSet<T>,
+    expected: &BTreeSet<T>,
     known: &BTreeSet<T>,
 ) -> Result<(), String> {
-    if wanted == known {
+    if expected == known {
         return Ok(());
     }
-    let missing: Vec<&T> = wanted.difference(known).collect();
-    let extra: Vec<&T> = known.difference(wanted).collect();
+    let missing: Vec<&T> = expected.difference(known).collect();
+    let extra: Vec<&T> = known.difference(expected).collect();
     Err(format!(
         "sees other {what} than there are: missing {missing:?}, too many {extra:?}"
     ))

@@ -10,10 +10,10 @@ use carina_wire::dif::Dialect;
 
 use crate::dialect::Terms;
 use crate::link::Profile;
-use crate::member::Birth;
-use crate::parts::{Attachment, Below, SeatId};
+use crate::member::MemberFactory;
+use crate::model::{Attachment, Below, SlotId};
 use crate::stream::Lengths;
-use crate::traffic::{Ending, Reader, State, Wish};
+use crate::traffic::{Ending, FlowRequest, Reader, State};
 use crate::world::World;
 use carina_random::{Random, mix};
 
@@ -30,7 +30,7 @@ pub struct Churn {
 
 /// One application that calls.
 struct Caller {
-    from: SeatId,
+    from: SlotId,
     to: usize,
     rounds: usize,
     /// Its session, and how that ends.
@@ -61,9 +61,9 @@ impl Churn {
     ///
     /// # Errors
     /// What went wrong.
-    pub fn run(&self, birth: Birth) -> Result<u64, String> {
+    pub fn run(&self, member_factory: MemberFactory) -> Result<u64, String> {
         let terms = Terms::of(self.dialect);
-        let mut run = Run::new(self, birth);
+        let mut run = Run::new(self, member_factory);
         run.live(terms);
         let failures = run.world.take_failures();
         match failures.is_empty() {
@@ -74,7 +74,7 @@ impl Churn {
 }
 
 impl Run {
-    fn new(churn: &Churn, birth: Birth) -> Run {
+    fn new(churn: &Churn, member_factory: MemberFactory) -> Run {
         let terms = Terms::of(churn.dialect);
         let mut random = Random::new(mix(churn.seed, 0xc407));
         // Where requests are not repeated none may be lost.
@@ -91,11 +91,11 @@ impl Run {
             ..Profile::clean()
         };
         let config = terms.config(churn.seed, MEMBERS, &profile, DifConfig::default());
-        let mut world = World::new(churn.seed, birth);
+        let mut world = World::new(churn.seed, member_factory);
         let systems: Vec<_> = (0..MEMBERS)
             .map(|at| world.add_system(&format!("s{at}")))
             .collect();
-        let mut seats = Vec::new();
+        let mut slots = Vec::new();
         for (at, system) in systems.iter().enumerate() {
             let config = Config {
                 name: format!("m{at}"),
@@ -104,8 +104,8 @@ impl Run {
                 dif_config: Some(config.clone()),
             };
             let born = world.now() + at as u64 * 1_000 * MS;
-            seats.push(world.add_seat(*system, config, at == 0, born));
-            world.add_app(seats[at], &format!("app{at}"));
+            slots.push(world.add_slot(*system, config, at == 0, born));
+            world.add_app(slots[at], &format!("app{at}"));
         }
         for at in 1..MEMBERS {
             let ends = [at, at - 1];
@@ -114,17 +114,17 @@ impl Run {
                 let attachment = Attachment {
                     below: Below::Cable(cable),
                     remote: format!("m{}", ends[1 - side]),
-                    asks: side == 0,
+                    is_initiator: side == 0,
                     is_reliable: false,
                 };
-                world.attach(seats[ends[side]], attachment);
+                world.attach(slots[ends[side]], attachment);
             }
         }
         let pairs = (0..MEMBERS).flat_map(|from| (0..MEMBERS).map(move |to| (from, to)));
         let pairs = pairs.filter(|(from, to)| from != to);
         let callers = pairs.flat_map(|pair| [pair; CALLERS_PER_PAIR]);
         let caller = |(from, to): (usize, usize)| Caller {
-            from: seats[from],
+            from: slots[from],
             to,
             rounds: churn.rounds,
             current: None,
@@ -180,7 +180,7 @@ impl Run {
         };
         let [caller, _] = &self.world.sessions[number].ends;
         match caller.as_ref().map(|end| end.state.clone()) {
-            Some(State::Asking) => {
+            Some(State::Requesting) => {
                 if let Parting::Unanswered(steps) = parting {
                     match steps.checked_sub(1) {
                         Some(left) => {
@@ -219,7 +219,7 @@ impl Run {
             4..6 => Parting::Written(1),
             _ => Parting::Both,
         };
-        let wish = Wish {
+        let request = FlowRequest {
             from: caller.from,
             to: format!("app{}", caller.to),
             spec,
@@ -230,7 +230,7 @@ impl Run {
             ending: Ending::Never,
             is_refused: false,
         };
-        match self.world.call(wish) {
+        match self.world.call(request) {
             Some(number) => {
                 self.flows += 1;
                 self.callers[at].current = Some((number, parting));
@@ -263,13 +263,13 @@ impl Run {
             return;
         };
         end.state = State::Ended;
-        let (seat, flow) = (end.seat, end.key);
-        if let Some(life) = self.world.life(seat) {
-            life.let_go(flow);
+        let (slot, flow) = (end.slot, end.key);
+        if let Some(instance) = self.world.instance(slot) {
+            instance.let_go(flow);
         }
         let reason = String::new();
         self.world
-            .command(seat, Command::Deallocate { flow, reason });
+            .command(slot, Command::Deallocate { flow, reason });
     }
 }
 

@@ -58,7 +58,7 @@ impl Terms {
                 ..native
             },
             // Keep-alives: 3 of 30 s; steps of 10 s, three attempts, the next ones 30 s later;
-            // everything is told again about every 60 s. Connections end with MPL 60 s.
+            // everything is announced again about every 60 s. Connections end with MPL 60 s.
             Dialect::Irati => Terms {
                 repeats_management: false,
                 slowness: 4,

@@ -2,11 +2,11 @@
 
 use carina_ipcp::Command;
 
-use crate::parts::{Below, CableId, Happening, SeatId, SystemId, User};
+use crate::model::{Below, CableId, Scheduled, SlotId, SystemId, User};
 use crate::world::World;
 
 impl World {
-    /// A system dies: everything in it is lost at once.
+    /// Crashes a system: everything in it is lost at once.
     pub fn crash(&mut self, id: SystemId) {
         let now = self.now();
         let system = &mut self.systems[id.0];
@@ -15,8 +15,8 @@ impl World {
         }
         self.trace
             .note(now, id.0 as u64, "crash", &[], &system.name);
-        for seat in system.seats.clone() {
-            self.seats[seat.0].life = None;
+        for slot in system.slots.clone() {
+            self.slots[slot.0].instance = None;
         }
         self.lose_sessions(id);
         for index in 0..self.cables.len() {
@@ -35,7 +35,7 @@ impl World {
         }
     }
 
-    /// A system that died starts again: its IPCPs are born and ask to join.
+    /// Restarts a crashed system: its IPCPs start and ask to join.
     pub fn restart(&mut self, id: SystemId) {
         let now = self.now();
         let system = &mut self.systems[id.0];
@@ -44,8 +44,8 @@ impl World {
         }
         self.trace
             .note(now, id.0 as u64, "restart", &[], &system.name);
-        for seat in system.seats.clone() {
-            self.start(seat);
+        for slot in system.slots.clone() {
+            self.start(slot);
         }
     }
 
@@ -83,9 +83,9 @@ impl World {
             .flat_map(|ends| ends.iter().copied().flatten())
             .collect();
         for user in halves {
-            self.n1_down(user.seat, user.n1, "the other side has ended it");
+            self.n1_down(user.slot, user.n1, "the other side has ended it");
         }
-        self.tend_ends(id);
+        self.maintain_ends(id);
     }
 
     /// True while the cable carries PDUs.
@@ -101,39 +101,38 @@ impl World {
     }
 
     /// A member leaves its DIF in order, and stays away until it is called back.
-    pub fn leave(&mut self, seat: SeatId) {
-        self.seats[seat.0].is_wanted = false;
-        self.command(seat, Command::Leave);
+    pub fn leave(&mut self, slot: SlotId) {
+        self.slots[slot.0].is_wanted = false;
+        self.command(slot, Command::Leave);
     }
 
     /// A member that left joins again.
-    pub fn come_back(&mut self, seat: SeatId) {
-        self.seats[seat.0].is_wanted = true;
-        self.tend_at(seat, self.now());
+    pub fn come_back(&mut self, slot: SlotId) {
+        self.slots[slot.0].is_wanted = true;
+        self.maintain_n1_at(slot, self.now());
     }
 
-    /// True when the operator wants the seat's IPCP in the DIF.
+    /// True when the operator wants the slot's IPCP in the DIF.
     #[must_use]
-    pub fn is_wanted(&self, seat: SeatId) -> bool {
-        self.seats[seat.0].is_wanted
+    pub fn is_wanted(&self, slot: SlotId) -> bool {
+        self.slots[slot.0].is_wanted
     }
 
     fn detect(&mut self, id: CableId) {
         let cable = &self.cables[id.0];
         if let Some(after) = cable.detection_ns {
             let (at, epoch) = (self.now() + after, cable.epoch);
-            self.agenda
-                .put(at, Happening::Detected { cable: id, epoch });
+            self.queue.put(at, Scheduled::Detected { cable: id, epoch });
         }
     }
 
-    /// Whoever wants a flow over this cable asks soon.
-    fn tend_ends(&mut self, id: CableId) {
+    /// Has every IPCP that needs a flow over this cable ask for it soon.
+    fn maintain_ends(&mut self, id: CableId) {
         for end in self.cables[id.0].ends {
-            for seat in self.systems[end.0].seats.clone() {
+            for slot in self.systems[end.0].slots.clone() {
                 let uses = |below| below == Below::Cable(id);
-                if self.seats[seat.0].attachments.iter().any(|a| uses(a.below)) {
-                    self.tend_later(seat);
+                if self.slots[slot.0].attachments.iter().any(|a| uses(a.below)) {
+                    self.maintain_n1_later(slot);
                 }
             }
         }

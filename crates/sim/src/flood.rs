@@ -36,7 +36,7 @@ struct Peer {
 }
 
 impl Flood {
-    pub(crate) fn birth(config: Config, seed: u64) -> Result<Box<dyn Member>, String> {
+    pub(crate) fn member(config: Config, seed: u64) -> Result<Box<dyn Member>, String> {
         Ok(Box::new(Flood {
             name: config.name,
             seed,
@@ -274,9 +274,9 @@ impl Member for Flood {
 mod tests {
     use super::*;
     use crate::link::Profile;
-    use crate::parts::{Attachment, Below, SeatId};
+    use crate::model::{Attachment, Below, SlotId};
     use crate::stream::Lengths;
-    use crate::traffic::{Ending, Reader, Wish};
+    use crate::traffic::{Ending, FlowRequest, Reader};
     use crate::world::World;
 
     fn config(dif: &str, name: &str) -> Config {
@@ -289,12 +289,12 @@ mod tests {
     }
 
     /// Three systems in a line, one DIF over the cables and one over that.
-    fn line(seed: u64, profile: Profile) -> (World, Vec<SeatId>) {
-        let mut world = World::new(seed, Box::new(Flood::birth));
+    fn line(seed: u64, profile: Profile) -> (World, Vec<SlotId>) {
+        let mut world = World::new(seed, Box::new(Flood::member));
         let systems = ["a", "b", "c"].map(|name| world.add_system(name));
         let now = world.now();
         let low = [0, 1, 2].map(|at| {
-            world.add_seat(
+            world.add_slot(
                 systems[at],
                 config("low", &format!("low{at}")),
                 at == 0,
@@ -308,13 +308,13 @@ mod tests {
                 Attachment {
                     below: Below::Cable(cable),
                     remote: format!("low{}", at - 1),
-                    asks: true,
+                    is_initiator: true,
                     is_reliable: true,
                 },
             );
         }
         let high = [0, 2].map(|at| {
-            world.add_seat(
+            world.add_slot(
                 systems[at],
                 config("high", &format!("high{at}")),
                 at == 0,
@@ -325,9 +325,9 @@ mod tests {
             world.attach(
                 high[at],
                 Attachment {
-                    below: Below::Seat(low[2 * at]),
+                    below: Below::Ipcp(low[2 * at]),
                     remote: format!("high{other}"),
-                    asks: at == 1,
+                    is_initiator: at == 1,
                     is_reliable: true,
                 },
             );
@@ -339,7 +339,7 @@ mod tests {
     fn run(seed: u64, profile: Profile) -> World {
         let (mut world, high) = line(seed, profile);
         world.run_for(5_000_000_000);
-        let called = world.call(Wish {
+        let called = world.call(FlowRequest {
             from: high[1],
             to: "server".into(),
             spec: FlowSpec::reliable(),

@@ -7,43 +7,43 @@
 //! ```text
 //!   scenario   what is built, what goes wrong, what must hold afterwards
 //!      |
-//!   world      systems, cables, seats with IPCPs, applications; the loop
-//!      |          wires: N-1 flows over cables and over IPCPs    traffic: flows, checked content
-//!      |          faults: crash, cut, leave                      check: what must hold
-//!   agenda, random, link, stream, trace: no knowledge of IPCPs
+//!   world      systems, cables, slots with IPCPs, applications; the loop
+//!      |          n1_flows: over cables and over IPCPs    traffic: flows, checked content
+//!      |          faults: crash, cut, leave               check: what must hold
+//!   event_queue, link, stream, trace: no knowledge of IPCPs
 //! ```
 
 #![forbid(unsafe_code)]
 
-pub mod agenda;
-pub mod arrange;
-mod bind;
-mod carry;
 mod check;
 pub mod churn;
 pub mod dialect;
+pub mod event_queue;
+mod events;
 mod faults;
 #[cfg(test)]
 mod flood;
+mod ipcp_member;
+pub mod layout;
 pub mod link;
 pub mod member;
-pub mod namesakes;
-pub mod parts;
+pub mod model;
+mod n1_flows;
+pub mod name_conflict;
+mod pdus;
 pub mod scale;
 pub mod scenario;
 mod stacking;
 pub mod stream;
-mod told;
 pub mod topology;
 pub mod trace;
 pub mod traffic;
 mod view;
-mod wires;
 pub mod world;
 
-pub use bind::birth;
 pub use carina_random::Random;
+pub use ipcp_member::member_factory;
 pub use link::Profile;
-pub use parts::{Attachment, Below, CableId, SeatId, SystemId, Tallies};
+pub use model::{Attachment, Below, CableId, SlotId, SystemId, Tallies};
 pub use view::{Burden, View};
 pub use world::World;

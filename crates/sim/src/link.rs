@@ -1,4 +1,4 @@
-//! One direction of a link between two systems: what becomes of a PDU that is put in.
+//! What a cable does to PDUs: loss, duplication, damage, delay and a queue.
 
 use carina_random::Random;
 

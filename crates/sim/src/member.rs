@@ -35,4 +35,4 @@ pub trait Member {
 }
 
 /// Makes an IPCP from its configuration and a seed.
-pub type Birth = Box<dyn FnMut(Config, u64) -> Result<Box<dyn Member>, String>>;
+pub type MemberFactory = Box<dyn FnMut(Config, u64) -> Result<Box<dyn Member>, String>>;

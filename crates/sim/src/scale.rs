@@ -3,10 +3,10 @@
 
 use carina_ipcp::DifConfig;
 
-use crate::arrange::{Ground, flat, ground, regional};
+use crate::layout::{Ground, flat, ground, regional};
 use crate::link::Profile;
-use crate::member::Birth;
-use crate::parts::SeatId;
+use crate::member::MemberFactory;
+use crate::model::SlotId;
 use crate::world::World;
 
 /// What to build.
@@ -24,21 +24,21 @@ pub struct Size {
 
 /// How the systems are arranged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arrangement {
+pub enum Layout {
     /// One DIF of all.
     Flat,
     /// A DIF in each region, a backbone, a DIF above.
     Recursive,
 }
 
-/// What was measured of one arrangement.
+/// What was measured of one layout.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// IPCPs in all.
     pub ipcps: usize,
     /// DIFs.
     pub difs: usize,
-    /// Virtual time from the first birth until every member of every DIF has a route to every
+    /// Virtual time from the first start until every member of every DIF has a route to every
     /// other of its DIF, in ns.
     pub converged_ns: u64,
     /// PDUs on cables until then.
@@ -64,26 +64,26 @@ pub enum Progress {
     Milestone(String),
 }
 
-/// Builds and measures an arrangement.
+/// Builds and measures a layout.
 ///
 /// # Errors
 /// It does not converge, or a member sees what is not so.
 pub fn measure(
-    arrangement: Arrangement,
+    layout: Layout,
     size: Size,
-    birth: Birth,
+    member_factory: MemberFactory,
     mut progress: impl FnMut(Progress),
 ) -> Result<Report, String> {
-    let mut world = World::new(size.seed, birth);
+    let mut world = World::new(size.seed, member_factory);
     let profile = Profile {
         delay_ns: 2_000_000,
         ..Profile::clean()
     };
     let config = DifConfig::default();
     let ground = ground(&mut world, size.regions, size.systems, profile);
-    let difs: Vec<Vec<SeatId>> = match arrangement {
-        Arrangement::Flat => vec![flat(&mut world, &ground, &config, RAMP_NS).concat()],
-        Arrangement::Recursive => {
+    let difs: Vec<Vec<SlotId>> = match layout {
+        Layout::Flat => vec![flat(&mut world, &ground, &config, RAMP_NS).concat()],
+        Layout::Recursive => {
             let [regions, mut backbone, above] =
                 regional(&mut world, &ground, &config, size.above, RAMP_NS);
             let mut difs = regions;
@@ -97,7 +97,7 @@ pub fn measure(
     let converged_ns = world.now() - begin;
     let built = world.tallies();
     progress(Progress::Milestone(format!(
-        "{arrangement:?}: converged after {:.1} s",
+        "{layout:?}: converged after {:.1} s",
         converged_ns as f64 / 1e9
     )));
     // The last reports of links are still on their way, and an alternate or an equal way may come.
@@ -109,7 +109,7 @@ pub fn measure(
         progress(Progress::Step(format!("members of {name} agree")));
     }
     progress(Progress::Milestone(format!(
-        "{arrangement:?}: all members know what is so; a quiet minute, and one after a cut"
+        "{layout:?}: all members know what is so; a quiet minute, and one after a cut"
     )));
     let before = world.tallies().wire_pdus;
     world.run_for(MINUTE_NS);
@@ -137,7 +137,7 @@ pub fn measure(
 
 fn converge(
     world: &mut World,
-    difs: &[Vec<SeatId>],
+    difs: &[Vec<SlotId>],
     begin: u64,
     progress: &mut impl FnMut(Progress),
 ) -> Result<(), String> {
@@ -163,10 +163,10 @@ fn converge(
 }
 
 /// Every member has a route to every other one of its DIF.
-fn knows_all(world: &mut World, difs: &[Vec<SeatId>]) -> Result<bool, String> {
+fn knows_all(world: &mut World, difs: &[Vec<SlotId>]) -> Result<bool, String> {
     for dif in difs {
-        for seat in dif {
-            let routes = world.read_rib(*seat, "/routing/table", 1)?;
+        for slot in dif {
+            let routes = world.read_rib(*slot, "/routing/table", 1)?;
             let below = routes
                 .iter()
                 .filter(|object| object.path != "/routing/table");
@@ -182,8 +182,8 @@ fn burdens(world: &mut World, ground: &Ground) -> Result<(Vec<u64>, Vec<u64>), S
     let (mut objects, mut routes) = (Vec::new(), Vec::new());
     for system in ground.regions.concat() {
         let (mut held, mut known) = (0, 0);
-        for seat in world.seats_on(system) {
-            let burden = world.burden(seat)?;
+        for slot in world.slots_on(system) {
+            let burden = world.burden(slot)?;
             held += burden.objects as u64;
             known += burden.routes as u64;
         }

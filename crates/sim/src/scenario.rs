@@ -1,4 +1,5 @@
-//! A whole life of a DIF, made from a seed: it grows, works, suffers, heals, and must be well then.
+//! The whole life of a DIF, made from a seed: it grows, works, suffers faults, heals, and must then
+//! be well.
 //!
 //! ```text
 //!   join        systems start one after another and enroll; everybody must be a member
@@ -10,22 +11,22 @@
 //!   part        all flows are closed; nothing is left over
 //! ```
 
+mod display;
 mod drawing;
-mod life;
-mod words;
+mod run;
 
 use carina_ipcp::DifConfig;
 use carina_wire::dif::Dialect;
 
 use crate::dialect::Terms;
 use crate::link::Profile;
-use crate::member::Birth;
+use crate::member::MemberFactory;
 use crate::topology::Shape;
 use crate::trace::Sink;
 use crate::world::World;
 use carina_random::{Random, mix};
 use drawing::{draw_config, draw_members, draw_profile};
-use life::Run;
+use run::Run;
 
 /// A scenario, not yet run.
 #[derive(Clone, Debug)]
@@ -87,14 +88,14 @@ pub struct Outcome {
     /// Virtual time that passed, in ns.
     pub virtual_ns: u64,
     /// What moved.
-    pub tallies: crate::parts::Tallies,
+    pub tallies: crate::model::Tallies,
     /// State of the members when something went wrong.
     pub state: String,
 }
 
 /// The choices that a person may make instead of the seed.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Wanted {
+pub struct Overrides {
     /// Number of members.
     pub members: Option<usize>,
     /// No faults.
@@ -106,13 +107,13 @@ pub struct Wanted {
 impl Scenario {
     /// The scenario of a seed.
     #[must_use]
-    pub fn new(seed: u64, wanted: Wanted) -> Scenario {
+    pub fn new(seed: u64, overrides: Overrides) -> Scenario {
         let mut random = Random::new(mix(seed, 0x5ce_7a10));
         let drawn = draw_members(&mut random);
-        let members = wanted.members.unwrap_or(drawn).max(2);
+        let members = overrides.members.unwrap_or(drawn).max(2);
         let shape = *random.pick(&Shape::ALL);
         let edges = shape.edges(members, &mut random);
-        let terms = Terms::of(wanted.dialect);
+        let terms = Terms::of(overrides.dialect);
         let drawn = draw_profile(&mut random);
         let profile = terms.cable(drawn);
         let detection_ns = match random.below(3) {
@@ -125,7 +126,7 @@ impl Scenario {
         let calls = random.within(3, 12) as usize;
         let mut scenario = Scenario {
             seed,
-            dialect: wanted.dialect,
+            dialect: overrides.dialect,
             members,
             shape,
             edges,
@@ -136,7 +137,7 @@ impl Scenario {
             heal_ns: SECOND * random.within(20, 60) * terms.slowness,
             calls,
         };
-        if !wanted.is_calm {
+        if !overrides.is_calm {
             scenario.draw_faults(&mut random);
         }
         scenario
@@ -147,9 +148,9 @@ impl Scenario {
         !self.faults.is_empty() || self.profile.drops()
     }
 
-    /// Runs it with IPCPs that `birth` makes; `sink` gets a line per event.
-    pub fn run(&self, birth: Birth, sink: Option<Sink>) -> Outcome {
-        let mut world = self.play(birth, sink);
+    /// Runs it with IPCPs that `member_factory` makes; `sink` gets a line per event.
+    pub fn run(&self, member_factory: MemberFactory, sink: Option<Sink>) -> Outcome {
+        let mut world = self.play(member_factory, sink);
         let failures = world.take_failures();
         let state = match failures.is_empty() {
             true => String::new(),
@@ -166,8 +167,8 @@ impl Scenario {
     }
 
     /// Runs it and gives the world as it is then, for a closer look.
-    pub fn play(&self, birth: Birth, sink: Option<Sink>) -> World {
-        let mut run = Run::new(self, birth);
+    pub fn play(&self, member_factory: MemberFactory, sink: Option<Sink>) -> World {
+        let mut run = Run::new(self, member_factory);
         if let Some(sink) = sink {
             run.world.trace().show(sink);
         }

@@ -3,15 +3,15 @@
 use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::carry::UPPER_ROOM;
-use crate::parts::{Attachment, Below, Holder, Link, Lower, SeatId};
+use crate::model::{Attachment, Below, FlowOwner, Link, Lower, SlotId};
+use crate::pdus::UPPER_ROOM;
 use crate::world::World;
 
 impl World {
-    /// Registers a seat's name in the IPCPs below it, and the names above it in it.
-    pub(crate) fn register_below(&mut self, id: SeatId) {
+    /// Registers a slot's name in the IPCPs below it, and the names above it in it.
+    pub(crate) fn register_below(&mut self, id: SlotId) {
         let name = self.name(id).to_owned();
-        let lowers: Vec<SeatId> = self.lowers(id).collect();
+        let lowers: Vec<SlotId> = self.lowers(id).collect();
         for lower in lowers {
             if self.address(lower).is_some() {
                 let name = name.clone();
@@ -20,15 +20,15 @@ impl World {
         }
     }
 
-    /// A seat has become a member: everybody who wants to be reached through it says so.
-    pub(crate) fn register_above(&mut self, id: SeatId) {
-        let system = self.seats[id.0].system;
-        let mut names = self.seats[id.0].apps.clone();
-        for above in self.systems[system.0].seats.clone() {
+    /// A slot has become a member: everybody who wants to be reached through it says so.
+    pub(crate) fn register_above(&mut self, id: SlotId) {
+        let system = self.slots[id.0].system;
+        let mut names = self.slots[id.0].apps.clone();
+        for above in self.systems[system.0].slots.clone() {
             let is_above = self.lowers(above).any(|lower| lower == id);
-            if is_above && self.seats[above.0].life.is_some() {
+            if is_above && self.slots[above.0].instance.is_some() {
                 names.push(self.name(above).to_owned());
-                self.tend_at(above, self.now());
+                self.maintain_n1_at(above, self.now());
             }
         }
         for name in names {
@@ -36,10 +36,10 @@ impl World {
         }
     }
 
-    fn lowers(&self, id: SeatId) -> impl Iterator<Item = SeatId> + '_ {
+    fn lowers(&self, id: SlotId) -> impl Iterator<Item = SlotId> + '_ {
         let mut seen = Vec::new();
-        for attachment in &self.seats[id.0].attachments {
-            if let Below::Seat(lower) = attachment.below
+        for attachment in &self.slots[id.0].attachments {
+            if let Below::Ipcp(lower) = attachment.below
                 && !seen.contains(&lower)
             {
                 seen.push(lower);
@@ -50,9 +50,9 @@ impl World {
 
     pub(crate) fn connect_below(
         &mut self,
-        id: SeatId,
+        id: SlotId,
         index: usize,
-        lower: SeatId,
+        lower: SlotId,
         to: &Attachment,
     ) -> bool {
         let now = self.now();
@@ -61,31 +61,35 @@ impl World {
             true => FlowSpec::reliable(),
             false => FlowSpec::unreliable(),
         };
-        let Some(life) = self.life(lower).filter(|life| life.address.is_some()) else {
+        let Some(instance) = self
+            .instance(lower)
+            .filter(|instance| instance.address.is_some())
+        else {
             return false;
         };
-        let asked = life.member.allocate(now, &name, &to.remote, spec);
+        let asked = instance.member.allocate(now, &name, &to.remote, spec);
         self.touch(lower);
         match asked {
-            Ok(key) => self.hold(lower, key, Holder::Asking(id, index)),
+            Ok(key) => self.hold(lower, key, FlowOwner::Requesting(id, index)),
             Err(_) => false,
         }
     }
 
     /// The flow was deallocated from this side.
-    pub(crate) fn has_let_go(&mut self, id: SeatId, key: FlowKey) -> bool {
-        self.life(id).is_some_and(|life| life.gone.contains(&key))
+    pub(crate) fn has_let_go(&mut self, id: SlotId, key: FlowKey) -> bool {
+        self.instance(id)
+            .is_some_and(|instance| instance.gone.contains(&key))
     }
 
     /// Notes who has a flow; false, and a failure, when the key is taken.
-    pub(crate) fn hold(&mut self, id: SeatId, key: FlowKey, holder: Holder) -> bool {
-        let Some(life) = self.life(id) else {
+    pub(crate) fn hold(&mut self, id: SlotId, key: FlowKey, owner: FlowOwner) -> bool {
+        let Some(instance) = self.instance(id) else {
             return false;
         };
-        life.gone.remove(&key);
-        if let Some(old) = life.flows.insert(key, holder) {
+        instance.gone.remove(&key);
+        if let Some(old) = instance.flows.insert(key, owner) {
             let text = format!(
-                "{} gives {key:?} to {holder:?}, but {old:?} has it",
+                "{} gives {key:?} to {owner:?}, but {old:?} has it",
                 self.name(id)
             );
             self.fail(text);
@@ -97,69 +101,69 @@ impl World {
     /// The flow that an IPCP above asked for is there, or not.
     pub(crate) fn upper_allocated(
         &mut self,
-        lower: SeatId,
+        lower: SlotId,
         key: FlowKey,
-        (upper, attachment): (SeatId, usize),
+        (upper, attachment): (SlotId, usize),
         result: Result<(), String>,
     ) {
         let is_up = result.is_ok();
-        if let Some(life) = self.life(lower) {
-            life.flows.remove(&key);
+        if let Some(instance) = self.instance(lower) {
+            instance.flows.remove(&key);
         }
         if !is_up {
-            if let Some(life) = self.life(upper) {
-                life.links[attachment] = Link::Idle;
+            if let Some(instance) = self.instance(upper) {
+                instance.links[attachment] = Link::Idle;
             }
-            return self.tend_later(upper);
+            return self.maintain_n1_later(upper);
         }
-        let remote = self.seats[upper.0].attachments[attachment].remote.clone();
+        let remote = self.slots[upper.0].attachments[attachment].remote.clone();
         self.flow_for_upper(lower, key, upper, Some(attachment), remote, true);
     }
 
     fn flow_for_upper(
         &mut self,
-        lower: SeatId,
+        lower: SlotId,
         key: FlowKey,
-        upper: SeatId,
+        upper: SlotId,
         attachment: Option<usize>,
         remote: String,
         is_initiator: bool,
     ) {
         let now = self.now();
         let below = Lower::Flow {
-            seat: lower,
+            slot: lower,
             key,
             partial: Vec::new(),
         };
         let Some(n1) = self.n1_up(upper, below, attachment, remote, is_initiator) else {
             return;
         };
-        self.hold(lower, key, Holder::Upper(upper, n1));
-        if let Some(life) = self.life(lower) {
-            life.member.set_delivery_room(now, key, UPPER_ROOM);
+        self.hold(lower, key, FlowOwner::Upper(upper, n1));
+        if let Some(instance) = self.instance(lower) {
+            instance.member.set_delivery_room(now, key, UPPER_ROOM);
         }
     }
 
-    /// Somebody asks for a flow to an IPCP above. False when no such IPCP lives here.
+    /// A request for a flow to an IPCP above arrives. False when no such IPCP runs here.
     pub(crate) fn upper_incoming(
         &mut self,
-        lower: SeatId,
+        lower: SlotId,
         flow: FlowKey,
         local: &str,
         remote: &str,
     ) -> bool {
-        let system = self.seats[lower.0].system;
-        let seats = self.systems[system.0].seats.iter().copied();
-        let mut uppers = seats.filter(|seat| {
-            let seat = &self.seats[seat.0];
-            seat.config.name == local && seat.life.is_some()
+        let system = self.slots[lower.0].system;
+        let slots = self.systems[system.0].slots.iter().copied();
+        let mut uppers = slots.filter(|slot| {
+            let slot = &self.slots[slot.0];
+            slot.config.name == local && slot.instance.is_some()
         });
         let Some(upper) = uppers.next() else {
             return false;
         };
         let answer = Ok(());
         self.command(lower, Command::Respond { flow, answer });
-        let attachment = self.attachment_to(upper, Below::Seat(lower), remote);
+        let attachment = self.attachment_to(upper, Below::Ipcp(lower), remote);
         self.flow_for_upper(lower, flow, upper, attachment, remote.to_owned(), false);
         true
     }

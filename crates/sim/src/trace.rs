@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// Folds every event of a run, and shows them when somebody looks.
+/// Folds every event of a run, and shows them when a sink is there.
 #[derive(Default)]
 pub struct Trace {
     hash: u64,
@@ -14,7 +14,7 @@ pub struct Trace {
 pub type Sink = Box<dyn FnMut(&str)>;
 
 impl Trace {
-    /// A trace that nobody reads.
+    /// A trace without a sink.
     #[must_use]
     pub fn new() -> Trace {
         Trace::default()
@@ -26,7 +26,7 @@ impl Trace {
     }
 
     /// Folds an event in: the time, who it happens to, what, and the bytes of it. The words are
-    /// made only when somebody looks.
+    /// formatted only for a sink.
     pub fn note(&mut self, now: u64, who: u64, what: &str, bytes: &[u8], words: impl fmt::Display) {
         self.fold(now);
         self.fold(who);

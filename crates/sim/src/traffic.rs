@@ -5,19 +5,19 @@ mod sdus;
 use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::parts::{Happening, Holder, SeatId, SystemId};
+use crate::model::{FlowOwner, Scheduled, SlotId, SystemId};
 use crate::stream::{Lengths, Promise, Stream};
 use crate::world::World;
 use carina_random::mix;
 
 /// A flow that a pair of applications wants to have.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct FlowRequest {
     /// Where the calling application is.
-    pub from: SeatId,
+    pub from: SlotId,
     /// Name of the called application.
     pub to: String,
-    /// What is asked of the flow.
+    /// Requirements on the flow.
     pub spec: FlowSpec,
     /// SDUs that the calling side writes, then the called side.
     pub sdus: [u64; 2],
@@ -70,7 +70,7 @@ impl Reader {
 /// A pair of applications with a flow.
 #[derive(Debug)]
 pub struct Session {
-    pub(crate) wish: Wish,
+    pub(crate) request: FlowRequest,
     pub(crate) promise: Promise,
     /// By end: the calling one, then the called one.
     pub(crate) ends: [Option<End>; 2],
@@ -79,14 +79,14 @@ pub struct Session {
     /// Called ends that the caller knows nothing about, because it died or gave up.
     pub(crate) strays: u32,
     pub(crate) is_closing: bool,
-    /// When something last happened to one end that the other has to be told.
+    /// When something last happened to one end of which the other has to be notified.
     pub(crate) said_at: u64,
 }
 
 /// One end of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct End {
-    pub seat: SeatId,
+    pub slot: SlotId,
     pub incarnation: u32,
     pub key: FlowKey,
     pub state: State,
@@ -99,7 +99,7 @@ pub(crate) struct End {
 /// How far an end has come.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    Asking,
+    Requesting,
     Open,
     /// This side ended it in order.
     Ended,
@@ -112,9 +112,9 @@ pub(crate) enum State {
 }
 
 impl End {
-    fn new(seat: SeatId, incarnation: u32, key: FlowKey, state: State, reader: &Reader) -> End {
+    fn new(slot: SlotId, incarnation: u32, key: FlowKey, state: State, reader: &Reader) -> End {
         End {
-            seat,
+            slot,
             incarnation,
             key,
             state,
@@ -126,59 +126,70 @@ impl End {
     }
 
     pub(crate) fn is_live(&self) -> bool {
-        matches!(self.state, State::Asking | State::Open)
+        matches!(self.state, State::Requesting | State::Open)
     }
 }
 
 impl World {
     /// Has an application ask for a flow. Returns the number of the session; `None` when the
     /// IPCP is dead or refuses at once.
-    pub fn call(&mut self, wish: Wish) -> Option<usize> {
+    pub fn call(&mut self, request: FlowRequest) -> Option<usize> {
         let now = self.now();
         let number = self.sessions.len();
-        let incarnation = self.seats[wish.from.0].incarnation;
+        let incarnation = self.slots[request.from.0].incarnation;
         let local = caller_name(number);
-        let life = self.life(wish.from)?;
-        let key = life
+        let instance = self.instance(request.from)?;
+        let key = instance
             .member
-            .allocate(now, &local, &wish.to, wish.spec)
+            .allocate(now, &local, &request.to, request.spec)
             .ok()?;
-        self.touch(wish.from);
-        let words = format_args!("{local} to {} {:?}", wish.to, wish.spec);
-        self.trace
-            .note(now, wish.from.0 as u64, "call", wish.to.as_bytes(), words);
+        self.touch(request.from);
+        let words = format_args!("{local} to {} {:?}", request.to, request.spec);
+        self.trace.note(
+            now,
+            request.from.0 as u64,
+            "call",
+            request.to.as_bytes(),
+            words,
+        );
         let promise = Promise {
-            loses_nothing: wish.spec.max_loss == 0,
-            in_order: wish.spec.in_order,
-            has_boundaries: wish.spec.msg_boundaries,
+            loses_nothing: request.spec.max_loss == 0,
+            in_order: request.spec.in_order,
+            has_boundaries: request.spec.msg_boundaries,
         };
         let seed = mix(self.seed(), 0xf10a + number as u64);
         let stream = |side: usize| {
             Stream::new(
                 mix(seed, side as u64),
-                wish.sdus[side],
-                wish.lengths,
+                request.sdus[side],
+                request.lengths,
                 promise,
             )
         };
-        let end = End::new(wish.from, incarnation, key, State::Asking, &wish.readers[0]);
-        let from = wish.from;
+        let end = End::new(
+            request.from,
+            incarnation,
+            key,
+            State::Requesting,
+            &request.readers[0],
+        );
+        let from = request.from;
         self.sessions.push(Session {
             streams: [stream(0), stream(1)],
-            wish,
+            request,
             promise,
             ends: [Some(end), None],
             strays: 0,
             is_closing: false,
             said_at: now,
         });
-        self.hold(from, key, Holder::Session(number, 0));
+        self.hold(from, key, FlowOwner::Session(number, 0));
         Some(number)
     }
 
-    /// Somebody calls an application of this system.
-    pub(crate) fn session_incoming(&mut self, id: SeatId, flow: FlowKey, remote: &str) {
-        let incarnation = self.seats[id.0].incarnation;
+    /// A request for a flow to an application of this system arrives.
+    pub(crate) fn session_incoming(&mut self, id: SlotId, flow: FlowKey, remote: &str) {
+        let incarnation = self.slots[id.0].incarnation;
         let number = remote
             .strip_prefix('c')
             .and_then(|digits| digits.parse::<usize>().ok());
@@ -203,36 +214,37 @@ impl World {
         if session.ends[1].is_some() {
             session.streams[1].begin_again();
         }
-        let reader = session.wish.readers[1];
-        session.ends[1] = Some(End::new(id, incarnation, flow, State::Asking, &reader));
-        self.hold(id, flow, Holder::Session(number, 1));
+        let reader = session.request.readers[1];
+        session.ends[1] = Some(End::new(id, incarnation, flow, State::Requesting, &reader));
+        self.hold(id, flow, FlowOwner::Session(number, 1));
         let after = mix(self.seed(), number as u64) % 20_000_000;
         let at = self.now() + after;
-        self.agenda.put(at, Happening::Respond(number, incarnation));
+        self.queue.put(at, Scheduled::Respond(number, incarnation));
     }
 
     /// The called application makes up its mind.
     pub(crate) fn respond(&mut self, number: usize, incarnation: u32) {
         let now = self.now();
         let session = &mut self.sessions[number];
-        let is_refused = session.wish.is_refused;
-        let asking = |end: &&mut End| end.incarnation == incarnation && end.state == State::Asking;
+        let is_refused = session.request.is_refused;
+        let asking =
+            |end: &&mut End| end.incarnation == incarnation && end.state == State::Requesting;
         let Some(end) = session.ends[1].as_mut().filter(asking) else {
             return;
         };
-        let (seat, flow) = (end.seat, end.key);
+        let (slot, flow) = (end.slot, end.key);
         session.said_at = now;
         if is_refused {
             end.state = State::Denied("no".into());
-            if let Some(life) = self.life(seat) {
-                life.let_go(flow);
+            if let Some(instance) = self.instance(slot) {
+                instance.let_go(flow);
             }
             let answer = Err("no".to_owned());
-            return self.command(seat, Command::Respond { flow, answer });
+            return self.command(slot, Command::Respond { flow, answer });
         }
         end.state = State::Open;
         self.command(
-            seat,
+            slot,
             Command::Respond {
                 flow,
                 answer: Ok(()),
@@ -255,7 +267,7 @@ impl World {
         let Some(end) = &mut session.ends[side] else {
             return;
         };
-        if end.state != State::Asking || side == 1 {
+        if end.state != State::Requesting || side == 1 {
             let text = format!(
                 "session {number} side {side} is answered in {:?}",
                 end.state
@@ -271,9 +283,9 @@ impl World {
             }
             Err(reason) => {
                 end.state = State::Denied(reason);
-                let (seat, key) = (end.seat, end.key);
-                if let Some(life) = self.life(seat) {
-                    life.flows.remove(&key);
+                let (slot, key) = (end.slot, end.key);
+                if let Some(instance) = self.instance(slot) {
+                    instance.flows.remove(&key);
                 }
             }
         }
@@ -289,7 +301,7 @@ impl World {
     ) {
         let now = self.now();
         let session = &mut self.sessions[number];
-        // Whoever cannot be reached is not told, and what it sees may be another DIF.
+        // An end that cannot be reached is not notified, and it may see another DIF.
         if !why.ends_with(UNREACHABLE) {
             session.said_at = now;
         }
@@ -321,7 +333,7 @@ impl World {
         let now = self.now();
         for session in &mut self.sessions {
             for end in session.ends.iter_mut().flatten() {
-                if self.seats[end.seat.0].system == system && end.is_live() {
+                if self.slots[end.slot.0].system == system && end.is_live() {
                     end.state = State::Dead;
                     session.said_at = now;
                 }
@@ -332,7 +344,7 @@ impl World {
     /// The calling side ends the flow when its time has come.
     fn maybe_close(&mut self, number: usize) {
         let session = &mut self.sessions[number];
-        let is_done = match session.wish.ending {
+        let is_done = match session.request.ending {
             Ending::Never => false,
             Ending::WhenWritten => session.streams[0].is_written(),
             Ending::WhenDone => session.streams.iter().all(|stream| {
@@ -346,28 +358,28 @@ impl World {
                 false => 5_000_000_000,
             };
             let at = self.now() + linger;
-            self.agenda.put(at, Happening::Close(number, 0));
+            self.queue.put(at, Scheduled::Close(number, 0));
         }
     }
 
     /// Ends a session from one side, in order.
     pub fn close(&mut self, number: usize, side: usize) {
         let now = self.now();
-        let Some((seat, flow)) = self.open_end(number, side) else {
+        let Some((slot, flow)) = self.open_end(number, side) else {
             return;
         };
         self.sessions[number].said_at = now;
         if let Some(end) = &mut self.sessions[number].ends[side] {
             end.state = State::Ended;
         }
-        if let Some(life) = self.life(seat) {
-            life.let_go(flow);
+        if let Some(instance) = self.instance(slot) {
+            instance.let_go(flow);
         }
         let words = format_args!("session {number} side {side}");
         self.trace
-            .note(now, seat.0 as u64, "deallocate", &[side as u8], words);
+            .note(now, slot.0 as u64, "deallocate", &[side as u8], words);
         let reason = String::new();
-        self.command(seat, Command::Deallocate { flow, reason });
+        self.command(slot, Command::Deallocate { flow, reason });
     }
 
     /// Ends every session that is open, from the calling side.

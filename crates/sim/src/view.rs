@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use carina_ipcp::api::{RibObject, Scalar};
 
-use crate::parts::{Lower, SeatId};
+use crate::model::{Lower, SlotId};
 use crate::world::World;
 
 /// What one member knows of its DIF.
@@ -43,18 +43,18 @@ impl World {
     ///
     /// # Errors
     /// The IPCP is dead or answers nonsense.
-    pub fn view(&mut self, seat: SeatId) -> Result<View, String> {
+    pub fn view(&mut self, slot: SlotId) -> Result<View, String> {
         let mut view = View::default();
-        for object in self.read_rib(seat, "/members", 1)? {
+        for object in self.read_rib(slot, "/members", 1)? {
             let is_seen = flag(&object, "is_visible");
             if let Some(name) = leaf(&object, "/members/").filter(|_| is_seen) {
                 view.members.insert(name, number(&object, "address")?);
             }
         }
-        for object in self.read_rib(seat, "/directory", 1)? {
+        for object in self.read_rib(slot, "/directory", 1)? {
             view.directory.extend(leaf(&object, "/directory/"));
         }
-        for object in self.read_rib(seat, "/routing/links", 1)? {
+        for object in self.read_rib(slot, "/routing/links", 1)? {
             let is_up = flag(&object, "is_up");
             if let Some(name) = leaf(&object, "/routing/links/").filter(|_| is_up) {
                 let ends = name
@@ -63,7 +63,7 @@ impl World {
                 view.links.insert(ends.ok_or(format!("no link: {name}"))?);
             }
         }
-        for object in self.read_rib(seat, "/routing/table", 1)? {
+        for object in self.read_rib(slot, "/routing/table", 1)? {
             if let Some(name) = leaf(&object, "/routing/table/") {
                 let dst = name.parse().map_err(|_| format!("no address: {name}"))?;
                 view.table.insert(dst, addresses(&object, "next")?);
@@ -76,8 +76,8 @@ impl World {
     ///
     /// # Errors
     /// The IPCP is dead or answers nonsense.
-    pub fn burden(&mut self, seat: SeatId) -> Result<Burden, String> {
-        let objects = self.read_rib(seat, "/", 9)?;
+    pub fn burden(&mut self, slot: SlotId) -> Result<Burden, String> {
+        let objects = self.read_rib(slot, "/", 9)?;
         let count = |prefix: &str| {
             let below = |object: &&RibObject| leaf(object, prefix).is_some();
             objects.iter().filter(below).count()
@@ -99,8 +99,8 @@ impl World {
     }
 
     /// How often something was counted at a member; 0 when it is dead.
-    pub fn counted(&mut self, seat: SeatId, what: &str) -> u64 {
-        let objects = self.read_rib(seat, "/counters", 0).unwrap_or_default();
+    pub fn counted(&mut self, slot: SlotId, what: &str) -> u64 {
+        let objects = self.read_rib(slot, "/counters", 0).unwrap_or_default();
         let counts = objects
             .iter()
             .filter_map(|object| number(object, what).ok());
@@ -111,19 +111,19 @@ impl World {
     #[must_use]
     pub fn describe(&self) -> String {
         let mut text = String::new();
-        for seat in &self.seats {
-            let name = &seat.config.name;
-            let Some(life) = &seat.life else {
+        for slot in &self.slots {
+            let name = &slot.config.name;
+            let Some(instance) = &slot.instance else {
                 text += &format!("  {name}: dead\n");
                 continue;
             };
-            let n1s: Vec<String> = life
+            let n1s: Vec<String> = instance
                 .n1s
                 .iter()
                 .flatten()
                 .map(|n1| self.label(&n1.lower))
                 .collect();
-            let address = life
+            let address = instance
                 .address
                 .map_or("no member".to_owned(), |a| format!("address {a}"));
             text += &format!("  {name}: {address}, N-1 {}\n", n1s.join(" "));
@@ -133,20 +133,20 @@ impl World {
 
     /// What each member lacks of what any member knows, for people.
     pub fn describe_views(&mut self) -> String {
-        let seats: Vec<SeatId> = (0..self.seats.len()).map(SeatId).collect();
-        let mut views: Vec<(SeatId, View)> = Vec::new();
-        for seat in seats {
-            if self.address(seat).is_some()
-                && let Ok(view) = self.view(seat)
+        let slots: Vec<SlotId> = (0..self.slots.len()).map(SlotId).collect();
+        let mut views: Vec<(SlotId, View)> = Vec::new();
+        for slot in slots {
+            if self.address(slot).is_some()
+                && let Ok(view) = self.view(slot)
             {
-                views.push((seat, view));
+                views.push((slot, view));
             }
         }
         let mut text = String::new();
-        for (seat, view) in &views {
+        for (slot, view) in &views {
             let peers = views
                 .iter()
-                .filter(|(other, _)| self.dif(*other) == self.dif(*seat));
+                .filter(|(other, _)| self.dif(*other) == self.dif(*slot));
             let mut all = View::default();
             for (_, other) in peers {
                 all.members.extend(other.members.clone());
@@ -163,7 +163,7 @@ impl World {
             let routes = view.table.len();
             text += &format!(
                 "  {} lacks members {members:?}, applications {apps:?}, links {links:?}; {routes} routes\n",
-                self.name(*seat)
+                self.name(*slot)
             );
         }
         text
@@ -172,7 +172,7 @@ impl World {
     fn label(&self, lower: &Lower) -> String {
         match lower {
             Lower::Cable { cable, flow, .. } => format!("{}#{flow}", self.cables[cable.0].name),
-            Lower::Flow { seat, key, .. } => format!("{}:{}", self.seats[seat.0].config.dif, key.0),
+            Lower::Flow { slot, key, .. } => format!("{}:{}", self.slots[slot.0].config.dif, key.0),
         }
     }
 }

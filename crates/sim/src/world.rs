@@ -6,11 +6,12 @@ use carina_ipcp::api::RibObject;
 use carina_ipcp::{Command, Config};
 use carina_wire::dif::{Address, Dialect};
 
-use crate::agenda::Agenda;
+use crate::event_queue::EventQueue;
 use crate::link::{Pipe, Profile, Tally};
-use crate::member::Birth;
-use crate::parts::{
-    Attachment, Cable, CableId, Happening, Life, Link, Seat, SeatId, System, SystemId, Tallies,
+use crate::member::MemberFactory;
+use crate::model::{
+    Attachment, Cable, CableId, Instance, IpcpSlot, Link, Scheduled, SlotId, System, SystemId,
+    Tallies,
 };
 use crate::trace::Trace;
 use crate::traffic::Session;
@@ -18,13 +19,13 @@ use carina_random::{Random, mix};
 
 /// Everything.
 pub struct World {
-    pub(crate) agenda: Agenda<Happening>,
+    pub(crate) queue: EventQueue<Scheduled>,
     pub(crate) random: Random,
     pub(crate) trace: Trace,
     pub(crate) systems: Vec<System>,
     pub(crate) cables: Vec<Cable>,
-    pub(crate) seats: Vec<Seat>,
-    pub(crate) names: BTreeMap<String, SeatId>,
+    pub(crate) slots: Vec<IpcpSlot>,
+    pub(crate) names: BTreeMap<String, SlotId>,
     pub(crate) sessions: Vec<Session>,
     pub(crate) answers: BTreeMap<u64, Result<Vec<RibObject>, String>>,
     pub(crate) tallies: Tallies,
@@ -35,7 +36,7 @@ pub struct World {
     /// Seats with something to do at this instant.
     dirty: BTreeSet<usize>,
     failures: Vec<String>,
-    birth: Birth,
+    member_factory: MemberFactory,
     seed: u64,
     next_answer: u64,
 }
@@ -43,14 +44,14 @@ pub struct World {
 impl World {
     /// An empty world.
     #[must_use]
-    pub fn new(seed: u64, birth: Birth) -> World {
+    pub fn new(seed: u64, member_factory: MemberFactory) -> World {
         World {
-            agenda: Agenda::new(1_000_000_000),
+            queue: EventQueue::new(1_000_000_000),
             random: Random::new(seed),
             trace: Trace::new(),
             systems: Vec::new(),
             cables: Vec::new(),
-            seats: Vec::new(),
+            slots: Vec::new(),
             names: BTreeMap::new(),
             sessions: Vec::new(),
             answers: BTreeMap::new(),
@@ -59,7 +60,7 @@ impl World {
             peace_since: None,
             dirty: BTreeSet::new(),
             failures: Vec::new(),
-            birth,
+            member_factory,
             seed,
             next_answer: 0,
         }
@@ -70,7 +71,7 @@ impl World {
         self.systems.push(System {
             name: name.to_owned(),
             is_up: true,
-            seats: Vec::new(),
+            slots: Vec::new(),
         });
         SystemId(self.systems.len() - 1)
     }
@@ -101,12 +102,12 @@ impl World {
         CableId(number)
     }
 
-    /// Puts an IPCP on a system; it is born at `at`. `founds` makes it the first member then.
-    pub fn add_seat(&mut self, system: SystemId, config: Config, founds: bool, at: u64) -> SeatId {
-        let id = SeatId(self.seats.len());
-        self.systems[system.0].seats.push(id);
+    /// Puts an IPCP on a system; it starts at `at`. `founds` makes it the first member then.
+    pub fn add_slot(&mut self, system: SystemId, config: Config, founds: bool, at: u64) -> SlotId {
+        let id = SlotId(self.slots.len());
+        self.systems[system.0].slots.push(id);
         self.names.insert(config.name.clone(), id);
-        self.seats.push(Seat {
+        self.slots.push(IpcpSlot {
             system,
             config,
             founds,
@@ -114,38 +115,38 @@ impl World {
             attachments: Vec::new(),
             apps: Vec::new(),
             incarnation: 0,
-            life: None,
+            instance: None,
         });
-        self.agenda.put(at, Happening::Start(id));
+        self.queue.put(at, Scheduled::Start(id));
         id
     }
 
-    /// Gives an IPCP an N-1 flow that it is meant to have. Only before it is born.
-    pub fn attach(&mut self, seat: SeatId, attachment: Attachment) {
-        self.seats[seat.0].attachments.push(attachment);
+    /// Gives an IPCP an N-1 flow that it is meant to have. Only before it starts.
+    pub fn attach(&mut self, slot: SlotId, attachment: Attachment) {
+        self.slots[slot.0].attachments.push(attachment);
     }
 
-    /// Lets an application of this system be reached through the seat's DIF, whenever the IPCP
+    /// Lets an application of this system be reached through the slot's DIF, whenever the IPCP
     /// lives.
-    pub fn add_app(&mut self, seat: SeatId, name: &str) {
-        self.seats[seat.0].apps.push(name.to_owned());
-        if self.address(seat).is_some() {
+    pub fn add_app(&mut self, slot: SlotId, name: &str) {
+        self.slots[slot.0].apps.push(name.to_owned());
+        if self.address(slot).is_some() {
             let name = name.to_owned();
-            self.command(seat, Command::Register { name });
+            self.command(slot, Command::Register { name });
         }
     }
 
     /// Lets time pass until `end` ns; stops early when something is wrong.
     pub fn run_until(&mut self, end: u64) {
-        self.settle();
+        self.process_pending();
         while self.failures.is_empty() {
-            let Some(what) = self.agenda.take(end) else {
+            let Some(what) = self.queue.take(end) else {
                 return;
             };
-            self.happen(what);
+            self.dispatch(what);
             // What happens at the same instant is one burst, as far as it is known by now.
-            if self.agenda.next_at() != Some(self.now()) {
-                self.settle();
+            if self.queue.next_at() != Some(self.now()) {
+                self.process_pending();
             }
         }
     }
@@ -175,7 +176,7 @@ impl World {
     /// The time in ns.
     #[must_use]
     pub fn now(&self) -> u64 {
-        self.agenda.now()
+        self.queue.now()
     }
 
     /// The seed.
@@ -213,29 +214,29 @@ impl World {
         std::mem::take(&mut self.failures)
     }
 
-    /// The address of a seat's IPCP, when it lives and is a member.
+    /// The address of a slot's IPCP, when it lives and is a member.
     #[must_use]
-    pub fn address(&self, seat: SeatId) -> Option<Address> {
-        self.seats[seat.0].life.as_ref()?.address
+    pub fn address(&self, slot: SlotId) -> Option<Address> {
+        self.slots[slot.0].instance.as_ref()?.address
     }
 
-    /// All seats of a DIF.
-    pub fn seats_of<'a>(&'a self, dif: &'a str) -> impl Iterator<Item = SeatId> + 'a {
-        let is_in = move |(_, seat): &(usize, &Seat)| seat.config.dif == dif;
-        let seats = self.seats.iter().enumerate().filter(is_in);
-        seats.map(|(index, _)| SeatId(index))
+    /// All slots of a DIF.
+    pub fn slots_of<'a>(&'a self, dif: &'a str) -> impl Iterator<Item = SlotId> + 'a {
+        let is_in = move |(_, slot): &(usize, &IpcpSlot)| slot.config.dif == dif;
+        let slots = self.slots.iter().enumerate().filter(is_in);
+        slots.map(|(index, _)| SlotId(index))
     }
 
-    /// Name of a seat's IPCP.
+    /// Name of a slot's IPCP.
     #[must_use]
-    pub fn name(&self, seat: SeatId) -> &str {
-        &self.seats[seat.0].config.name
+    pub fn name(&self, slot: SlotId) -> &str {
+        &self.slots[slot.0].config.name
     }
 
-    /// Name of a seat's DIF.
+    /// Name of a slot's DIF.
     #[must_use]
-    pub fn dif(&self, seat: SeatId) -> &str {
-        &self.seats[seat.0].config.dif
+    pub fn dif(&self, slot: SlotId) -> &str {
+        &self.slots[slot.0].config.dif
     }
 
     /// Name of a system.
@@ -244,16 +245,16 @@ impl World {
         &self.systems[system.0].name
     }
 
-    /// The seats on a system.
+    /// The slots on a system.
     #[must_use]
-    pub fn seats_on(&self, system: SystemId) -> Vec<SeatId> {
-        self.systems[system.0].seats.clone()
+    pub fn slots_on(&self, system: SystemId) -> Vec<SlotId> {
+        self.systems[system.0].slots.clone()
     }
 
     /// How many of these are members.
     #[must_use]
-    pub fn members(&self, seats: &[SeatId]) -> usize {
-        let members = seats.iter().filter(|seat| self.address(**seat).is_some());
+    pub fn members(&self, slots: &[SlotId]) -> usize {
+        let members = slots.iter().filter(|slot| self.address(**slot).is_some());
         members.count()
     }
 
@@ -263,7 +264,7 @@ impl World {
     /// The IPCP is dead, gives no answer or an error.
     pub fn read_rib(
         &mut self,
-        seat: SeatId,
+        slot: SlotId,
         path: &str,
         scope: u32,
     ) -> Result<Vec<RibObject>, String> {
@@ -275,24 +276,24 @@ impl World {
             filter: String::new(),
         };
         self.command(
-            seat,
+            slot,
             Command::Rib {
                 id,
                 member: None,
                 op,
             },
         );
-        self.settle();
+        self.process_pending();
         let answer = self.answers.remove(&id);
-        answer.unwrap_or_else(|| Err(format!("{} does not answer", self.name(seat))))
+        answer.unwrap_or_else(|| Err(format!("{} does not answer", self.name(slot))))
     }
 
     /// Gives an order to an IPCP, if it lives.
-    pub fn command(&mut self, seat: SeatId, command: Command) {
+    pub fn command(&mut self, slot: SlotId, command: Command) {
         let now = self.now();
-        if let Some(life) = &mut self.seats[seat.0].life {
-            life.member.handle(now, command);
-            self.touch(seat);
+        if let Some(instance) = &mut self.slots[slot.0].instance {
+            instance.member.handle(now, command);
+            self.touch(slot);
         }
     }
 
@@ -303,180 +304,196 @@ impl World {
             .push(format!("at {:.6} s: {text}", now as f64 / 1e9));
     }
 
-    pub(crate) fn touch(&mut self, seat: SeatId) {
-        self.dirty.insert(seat.0);
+    pub(crate) fn touch(&mut self, slot: SlotId) {
+        self.dirty.insert(slot.0);
     }
 
-    pub(crate) fn life(&mut self, seat: SeatId) -> Option<&mut Life> {
-        self.seats[seat.0].life.as_mut()
+    pub(crate) fn instance(&mut self, slot: SlotId) -> Option<&mut Instance> {
+        self.slots[slot.0].instance.as_mut()
     }
 
     /// The IPCP, if it is still the one that was meant.
-    pub(crate) fn same_life(&mut self, seat: SeatId, incarnation: u32) -> Option<&mut Life> {
-        let seat = &mut self.seats[seat.0];
-        seat.life
+    pub(crate) fn same_instance(
+        &mut self,
+        slot: SlotId,
+        incarnation: u32,
+    ) -> Option<&mut Instance> {
+        let slot = &mut self.slots[slot.0];
+        slot.instance
             .as_mut()
-            .filter(|_| seat.incarnation == incarnation)
+            .filter(|_| slot.incarnation == incarnation)
     }
 
     /// Lets every IPCP that has something to do breathe, until none has.
-    pub(crate) fn settle(&mut self) {
+    pub(crate) fn process_pending(&mut self) {
         while let Some(index) = self.dirty.pop_first() {
             if !self.failures.is_empty() {
                 self.dirty.clear();
                 return;
             }
-            self.breathe(SeatId(index));
+            self.process(SlotId(index));
         }
     }
 
-    fn happen(&mut self, what: Happening) {
+    fn dispatch(&mut self, what: Scheduled) {
         let now = self.now();
         match what {
-            Happening::Start(seat) => self.start(seat),
-            Happening::Tend(seat, incarnation) => {
+            Scheduled::Start(slot) => self.start(slot),
+            Scheduled::MaintainN1(slot, incarnation) => {
                 // A visit that was put forward does not come a second time.
-                if let Some(life) = self.same_life(seat, incarnation)
-                    && life.tends_at == Some(now)
+                if let Some(instance) = self.same_instance(slot, incarnation)
+                    && instance.maintains_n1_at == Some(now)
                 {
-                    life.tends_at = None;
-                    self.tend(seat);
+                    instance.maintains_n1_at = None;
+                    self.maintain_n1(slot);
                 }
             }
-            Happening::Timer(seat, incarnation) => self.timer(seat, incarnation),
-            Happening::Asked {
+            Scheduled::Timer(slot, incarnation) => self.timer(slot, incarnation),
+            Scheduled::Requested {
                 cable,
                 side,
-                asker,
+                initiator,
                 incarnation,
                 attachment,
-            } => self.asked(cable, side, (asker, incarnation, attachment)),
-            Happening::Answered {
+            } => self.requested(cable, side, (initiator, incarnation, attachment)),
+            Scheduled::Responded {
                 cable,
-                asker,
+                initiator,
                 incarnation,
                 attachment,
                 flow,
-            } => self.answered(cable, (asker, incarnation, attachment), flow),
-            Happening::Arrive {
+            } => self.responded(cable, (initiator, incarnation, attachment), flow),
+            Scheduled::Arrive {
                 cable,
                 side,
                 flow,
                 pdu,
             } => self.arrive(cable, side, flow, pdu),
-            Happening::Ended { cable, side, flow } => self.ended(cable, side, flow),
-            Happening::Detected { cable, epoch } => self.detected(cable, epoch),
-            Happening::Unblock(user) => {
-                if let Some(life) = self.same_life(user.seat, user.incarnation) {
-                    life.member.unblock_n1(user.n1);
-                    self.touch(user.seat);
+            Scheduled::Ended { cable, side, flow } => self.ended(cable, side, flow),
+            Scheduled::Detected { cable, epoch } => self.detected(cable, epoch),
+            Scheduled::Unblock(user) => {
+                if let Some(instance) = self.same_instance(user.slot, user.incarnation) {
+                    instance.member.unblock_n1(user.n1);
+                    self.touch(user.slot);
                 }
             }
-            Happening::Write(session, side) => self.write(session, side),
-            Happening::Resume(session, side) => self.resume(session, side),
-            Happening::Respond(session, incarnation) => self.respond(session, incarnation),
-            Happening::Close(session, side) => self.close(session, side),
+            Scheduled::Write(session, side) => self.write(session, side),
+            Scheduled::Resume(session, side) => self.resume(session, side),
+            Scheduled::Respond(session, incarnation) => self.respond(session, incarnation),
+            Scheduled::Close(session, side) => self.close(session, side),
         }
-        debug_assert_eq!(now, self.now(), "time moves in the agenda only");
+        debug_assert_eq!(now, self.now(), "time moves in the queue only");
     }
 
-    /// Brings the IPCP of a seat to life.
-    pub(crate) fn start(&mut self, id: SeatId) {
+    /// Starts the IPCP of a slot.
+    pub(crate) fn start(&mut self, id: SlotId) {
         let now = self.now();
-        let seat = &mut self.seats[id.0];
-        if seat.life.is_some() || !self.systems[seat.system.0].is_up {
+        let slot = &mut self.slots[id.0];
+        if slot.instance.is_some() || !self.systems[slot.system.0].is_up {
             return;
         }
-        seat.incarnation += 1;
-        let founds = seat.founds && seat.incarnation == 1;
-        let mut config = seat.config.clone();
+        slot.incarnation += 1;
+        let founds = slot.founds && slot.incarnation == 1;
+        let mut config = slot.config.clone();
         if !founds && config.dialect != Dialect::Irati {
             config.dif_config = None;
         }
-        let seed = mix(mix(self.seed, id.0 as u64), u64::from(seat.incarnation));
-        let member = match (self.birth)(config, seed) {
+        let seed = mix(mix(self.seed, id.0 as u64), u64::from(slot.incarnation));
+        let member = match (self.member_factory)(config, seed) {
             Ok(member) => member,
             Err(reason) => {
                 let text = format!("{} is not born: {reason}", self.name(id));
                 return self.fail(text);
             }
         };
-        let name = &seat.config.name;
+        let name = &slot.config.name;
         self.trace.note(now, id.0 as u64, "birth", &[], name);
-        seat.life = Some(Life {
+        slot.instance = Some(Instance {
             member,
             n1s: Vec::new(),
-            links: vec![Link::Idle; seat.attachments.len()],
+            links: vec![Link::Idle; slot.attachments.len()],
             flows: BTreeMap::new(),
             gone: BTreeSet::new(),
             address: None,
             armed: None,
-            tends_at: None,
+            maintains_n1_at: None,
             busy: (0, 0),
         });
         if founds {
             self.command(id, Command::Bootstrap);
         }
         self.register_below(id);
-        self.tend_at(id, now);
+        self.maintain_n1_at(id, now);
         self.touch(id);
     }
 
-    fn timer(&mut self, id: SeatId, incarnation: u32) {
+    fn timer(&mut self, id: SlotId, incarnation: u32) {
         let now = self.now();
-        let Some(life) = self.same_life(id, incarnation) else {
+        let Some(instance) = self.same_instance(id, incarnation) else {
             return;
         };
-        if life.armed != Some(now) {
+        if instance.armed != Some(now) {
             return;
         }
-        life.armed = None;
-        if life.member.poll_timeout().is_some_and(|at| at <= now) {
-            life.member.handle_timeout(now);
+        instance.armed = None;
+        if instance.member.poll_timeout().is_some_and(|at| at <= now) {
+            instance.member.handle_timeout(now);
             self.trace.note(now, id.0 as u64, "timer", &[], id.0);
         }
         self.touch(id);
     }
 
     /// Lets one IPCP do all it has to do at this instant.
-    fn breathe(&mut self, id: SeatId) {
+    fn process(&mut self, id: SlotId) {
         let now = self.now();
-        let Some(life) = self.life(id) else {
+        let Some(instance) = self.instance(id) else {
             return;
         };
-        life.busy = match life.busy {
+        instance.busy = match instance.busy {
             (at, count) if at == now => (now, count + 1),
             _ => (now, 0),
         };
-        if life.busy.1 > BREATHS_MAX {
+        if instance.busy.1 > BREATHS_MAX {
             let text = format!(
                 "{} finds no rest: {BREATHS_MAX} breaths at one instant",
                 self.name(id)
             );
             return self.fail(text);
         }
-        life.member.end_of_burst(now);
-        // The end of a flow is told once its reader has taken everything, hence round and round.
+        instance.member.end_of_burst(now);
+        // A flow ends when its reader has taken everything, hence until nothing is left.
         while self.poll_all(id) {}
         self.arm(id);
     }
 
     /// Polls everything that an IPCP may have to give; true when it gave something.
-    fn poll_all(&mut self, id: SeatId) -> bool {
+    fn poll_all(&mut self, id: SlotId) -> bool {
         let mut gave = false;
-        while let Some(event) = self.life(id).and_then(|life| life.member.poll_event()) {
+        while let Some(event) = self
+            .instance(id)
+            .and_then(|instance| instance.member.poll_event())
+        {
             gave = true;
-            self.tell(id, event);
+            self.dispatch_event(id, event);
         }
-        while let Some(delivery) = self.life(id).and_then(|life| life.member.poll_deliver()) {
+        while let Some(delivery) = self
+            .instance(id)
+            .and_then(|instance| instance.member.poll_deliver())
+        {
             gave = true;
             self.deliver(id, delivery);
         }
-        while let Some(key) = self.life(id).and_then(|life| life.member.poll_room()) {
+        while let Some(key) = self
+            .instance(id)
+            .and_then(|instance| instance.member.poll_room())
+        {
             gave = true;
             self.room_grew(id, key);
         }
-        while let Some(n1) = self.life(id).and_then(|life| life.member.poll_n1()) {
+        while let Some(n1) = self
+            .instance(id)
+            .and_then(|instance| instance.member.poll_n1())
+        {
             gave = true;
             if !self.transmit(id, n1) {
                 break;
@@ -485,23 +502,23 @@ impl World {
         gave && self.failures.is_empty()
     }
 
-    fn arm(&mut self, id: SeatId) {
+    fn arm(&mut self, id: SlotId) {
         let now = self.now();
-        let Seat {
-            life: Some(life),
+        let IpcpSlot {
+            instance: Some(instance),
             incarnation,
             ..
-        } = &mut self.seats[id.0]
+        } = &mut self.slots[id.0]
         else {
             return;
         };
-        let Some(at) = life.member.poll_timeout() else {
+        let Some(at) = instance.member.poll_timeout() else {
             return;
         };
         let at = at.max(now);
-        if life.armed.is_none_or(|armed| at < armed || armed < now) {
-            life.armed = Some(at);
-            self.agenda.put(at, Happening::Timer(id, *incarnation));
+        if instance.armed.is_none_or(|armed| at < armed || armed < now) {
+            instance.armed = Some(at);
+            self.queue.put(at, Scheduled::Timer(id, *incarnation));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Flows that follow upon one another without a pause, in all dialects.
 
-use carina_sim::birth;
 use carina_sim::churn::Churn;
+use carina_sim::member_factory;
 use carina_wire::dif::Dialect;
 
 fn seeds_hold(dialect: Dialect) {
@@ -11,7 +11,7 @@ fn seeds_hold(dialect: Dialect) {
             dialect,
             rounds: ROUNDS,
         };
-        match churn.run(birth()) {
+        match churn.run(member_factory()) {
             Ok(flows) => assert_eq!(flows, 12 * ROUNDS as u64),
             Err(reason) => panic!("seed {seed}, {}: {reason}", dialect.name()),
         }

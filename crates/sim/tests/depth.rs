@@ -1,15 +1,15 @@
 //! DIFs over DIFs over DIFs: the same IPCP at every level.
 
-use carina_sim::arrange::stack;
+use carina_sim::layout::stack;
 use carina_sim::stream::Lengths;
-use carina_sim::traffic::{Ending, Reader, Wish};
-use carina_sim::{Profile, World, birth};
+use carina_sim::traffic::{Ending, FlowRequest, Reader};
+use carina_sim::{Profile, World, member_factory};
 use carina_wire::FlowSpec;
 
 const SECOND: u64 = 1_000_000_000;
 
 fn carries(depth: usize, systems: usize, profile: Profile, seed: u64) {
-    let world = World::new(seed, birth());
+    let world = World::new(seed, member_factory());
     let (mut world, levels) = stack(world, depth, systems, profile);
     let top = &levels[depth - 1];
     let (first, last) = (top[0], top[systems - 1]);
@@ -24,7 +24,7 @@ fn carries(depth: usize, systems: usize, profile: Profile, seed: u64) {
     assert!(joined, "not joined; {told}");
     world.run_for(10 * SECOND);
     for spec in [FlowSpec::reliable(), FlowSpec::unreliable()] {
-        let called = world.call(Wish {
+        let called = world.call(FlowRequest {
             from: first,
             to: "server".into(),
             spec,

@@ -1,19 +1,19 @@
 //! The scenarios of `seeds.rs` with members that speak other dialects.
 
-use carina_sim::birth;
-use carina_sim::scenario::{Outcome, Scenario, Wanted};
+use carina_sim::member_factory;
+use carina_sim::scenario::{Outcome, Overrides, Scenario};
 use carina_wire::dif::Dialect;
 
 /// Runs a seed; a panic says all that is needed to see it again.
 fn holds(dialect: Dialect, seed: u64, members: Option<usize>) -> Outcome {
-    let wanted = Wanted {
+    let overrides = Overrides {
         members,
         dialect,
         is_calm: false,
     };
-    let scenario = Scenario::new(seed, wanted);
-    let mut outcome = scenario.run(birth(), None);
-    // Nobody talks without end about what everybody knows.
+    let scenario = Scenario::new(seed, overrides);
+    let mut outcome = scenario.run(member_factory(), None);
+    // No member repeats without end what all members know.
     let most = outcome.virtual_ns / 1_000_000_000 * scenario.edges.len() as u64 * PDUS_MAX;
     let sent = outcome.tallies.wire_pdus;
     if dialect != Dialect::Native && sent > most {
@@ -37,14 +37,14 @@ fn all_hold(dialect: Dialect, half: u64) {
     if let Ok(seed) = std::env::var("CARINA_SIM_SEED") {
         let seed = seed.parse().expect("CARINA_SIM_SEED is a number");
         if half == 0 {
-            let wanted = Wanted {
+            let overrides = Overrides {
                 dialect,
-                ..Wanted::default()
+                ..Overrides::default()
             };
-            let scenario = Scenario::new(seed, wanted);
+            let scenario = Scenario::new(seed, overrides);
             println!("{scenario}");
             let sink = Box::new(|line: &str| println!("{line}"));
-            let outcome = scenario.run(birth(), Some(sink));
+            let outcome = scenario.run(member_factory(), Some(sink));
             let Outcome {
                 failures, state, ..
             } = outcome;
@@ -112,12 +112,12 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     // Several versions of a member's record went round for ever: 40 to 80 times as many PDUs.
     (Dialect::Rlite, 89, None),
     (Dialect::Rlite, 153, None),
-    // Two that connected at once both gave way, and nobody asked again.
+    // Two that connected at once both gave way, and neither asked again.
     (Dialect::Rlite, 94, None),
     (Dialect::Rlite, 102, None),
     // An N-1 flow whose other end was gone was asked over for ever.
     (Dialect::Rlite, 296, None),
-    // An address that a member had had before came back with whoever missed the new one.
+    // An address that a member had had before came back with a member that missed the new one.
     (Dialect::Rlite, 302, None),
     // An attempt that was refused kept the one through a member waiting for ever.
     (Dialect::Irati, 2, None),
@@ -128,7 +128,7 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     // 35, too.)
     (Dialect::Irati, 127, None),
     (Dialect::Irati, 242, None),
-    // An M_CONNECT that its sender had given up was answered later, and nobody asked any more.
+    // An M_CONNECT that its sender had given up was answered later, and not sent again.
     (Dialect::Irati, 147, None),
     // The member that had asked for an N-1 flow let it lie when its other end was gone.
     (Dialect::Irati, 296, None),

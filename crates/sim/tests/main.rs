@@ -3,6 +3,6 @@
 mod churn;
 mod depth;
 mod dialects;
-mod namesakes;
+mod name_conflict;
 mod scale;
 mod seeds;

@@ -1,9 +1,9 @@
 //! The comparison of `carina sim scale`, small: both halves come to their end.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use carina_sim::scale::{Arrangement, Progress, Report, Size, measure};
+use carina_sim::scale::{Layout, Progress, Report, Size, measure};
 
-fn measured(arrangement: Arrangement) -> (Report, usize) {
+fn measured(layout: Layout) -> (Report, usize) {
     let size = Size {
         systems: 48,
         regions: 4,
@@ -12,7 +12,7 @@ fn measured(arrangement: Arrangement) -> (Report, usize) {
     };
     let mut milestones = 0;
     let count = |what| milestones += usize::from(matches!(what, Progress::Milestone(_)));
-    let report = measure(arrangement, size, carina_sim::birth(), count).unwrap();
+    let report = measure(layout, size, carina_sim::member_factory(), count).unwrap();
     (report, milestones)
 }
 
@@ -21,18 +21,18 @@ fn median(values: &[u64]) -> u64 {
 }
 
 #[test]
-fn small_difs_hold_and_say_less_than_one_of_all_and_both_converge() {
-    let (flat, milestones) = measured(Arrangement::Flat);
+fn small_difs_hold_and_send_less_than_one_of_all() {
+    let (flat, milestones) = measured(Layout::Flat);
     assert_eq!((flat.ipcps, flat.difs, milestones), (48, 1, 2));
     assert_eq!(flat.routes, vec![47; 48]);
-    let (recursive, _) = measured(Arrangement::Recursive);
+    let (recursive, _) = measured(Layout::Recursive);
     // A DIF in each region, the backbone of four, and two of each region above.
     assert_eq!((recursive.ipcps, recursive.difs), (48 + 4 + 8, 6));
     assert!(recursive.messages < flat.messages);
     assert!(recursive.bytes < flat.bytes);
     assert!(median(&recursive.objects) < median(&flat.objects));
     assert_eq!(median(&recursive.routes), 11, "the others of the region");
-    let (again, _) = measured(Arrangement::Recursive);
+    let (again, _) = measured(Layout::Recursive);
     assert_eq!(
         (again.messages, again.converged_ns, again.cut_messages),
         (

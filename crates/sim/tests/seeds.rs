@@ -1,14 +1,14 @@
 //! Scenarios by seed. A failure prints the seed, the scenario and how to run it again.
 
-use carina_sim::birth;
-use carina_sim::scenario::{Outcome, Scenario, Wanted};
+use carina_sim::member_factory;
+use carina_sim::scenario::{Outcome, Overrides, Scenario};
 
 /// Runs a seed; a panic says all that is needed to see it again.
-fn holds(seed: u64, wanted: Wanted) -> Outcome {
-    let scenario = Scenario::new(seed, wanted);
-    let outcome = scenario.run(birth(), None);
+fn holds(seed: u64, overrides: Overrides) -> Outcome {
+    let scenario = Scenario::new(seed, overrides);
+    let outcome = scenario.run(member_factory(), None);
     if !outcome.failures.is_empty() {
-        let members = match wanted.members {
+        let members = match overrides.members {
             Some(members) => format!(" --members {members}"),
             None => String::new(),
         };
@@ -26,10 +26,10 @@ fn quarter(number: u64) {
     if let Ok(seed) = std::env::var("CARINA_SIM_SEED") {
         let seed = seed.parse().expect("CARINA_SIM_SEED is a number");
         if number == 0 {
-            let scenario = Scenario::new(seed, Wanted::default());
+            let scenario = Scenario::new(seed, Overrides::default());
             println!("{scenario}");
             let sink = Box::new(|line: &str| println!("{line}"));
-            let outcome = scenario.run(birth(), Some(sink));
+            let outcome = scenario.run(member_factory(), Some(sink));
             assert!(
                 outcome.failures.is_empty(),
                 "{:?}\n{}",
@@ -40,7 +40,7 @@ fn quarter(number: u64) {
         return;
     }
     for seed in (0..SEEDS).filter(|seed| seed % 4 == number) {
-        holds(seed, Wanted::default());
+        holds(seed, Overrides::default());
     }
 }
 
@@ -67,22 +67,22 @@ fn fourth_quarter_of_the_seeds_holds() {
 #[test]
 fn seeds_that_once_failed_hold() {
     for (seed, members) in ONCE_FAILED {
-        let wanted = Wanted {
+        let overrides = Overrides {
             members: *members,
-            ..Wanted::default()
+            ..Overrides::default()
         };
-        holds(*seed, wanted);
+        holds(*seed, overrides);
     }
 }
 
 #[test]
 fn same_seed_is_the_same_run_whatever_lies_in_memory() {
     for seed in [3, 11] {
-        let first = holds(seed, Wanted::default());
+        let first = holds(seed, Overrides::default());
         // Other addresses, other free lists: nothing may depend on where things lie.
         let ballast: Vec<Vec<u8>> = (1..2_000).map(|len| vec![0; 7 * len]).collect();
         let holes: Vec<&Vec<u8>> = ballast.iter().step_by(3).collect();
-        let second = holds(seed, Wanted::default());
+        let second = holds(seed, Overrides::default());
         assert_eq!(holes.len(), 667);
         assert_eq!(
             (first.hash, first.events),
@@ -90,10 +90,10 @@ fn same_seed_is_the_same_run_whatever_lies_in_memory() {
             "seed {seed}"
         );
         drop(ballast);
-        let third = holds(seed, Wanted::default());
+        let third = holds(seed, Overrides::default());
         assert_eq!(first.hash, third.hash, "seed {seed}");
     }
-    let hashes = [3, 11].map(|seed| holds(seed, Wanted::default()).hash);
+    let hashes = [3, 11].map(|seed| holds(seed, Overrides::default()).hash);
     assert_ne!(hashes[0], hashes[1]);
 }
 

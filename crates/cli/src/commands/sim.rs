@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Instant;
 
-use carina_sim::scenario::{Outcome as Run, Scenario, Wanted};
+use carina_sim::scenario::{Outcome as Run, Overrides, Scenario};
 use carina_sim::trace::Sink;
 use carina_wire::dif::Dialect;
 use clap::Subcommand;
@@ -44,7 +44,7 @@ pub struct RunArgs {
     #[arg(long)]
     seed: u64,
     #[command(flatten)]
-    wanted: WantedArgs,
+    overrides: WantedArgs,
     /// Print every event
     #[arg(long)]
     trace: bool,
@@ -57,7 +57,7 @@ pub struct SoakArgs {
     #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
     seeds: Range<u64>,
     #[command(flatten)]
-    wanted: WantedArgs,
+    overrides: WantedArgs,
 }
 
 /// What is not left to the seed.
@@ -76,12 +76,12 @@ pub struct WantedArgs {
 
 impl WantedArgs {
     fn scenario(&self, seed: u64) -> Scenario {
-        let wanted = Wanted {
+        let overrides = Overrides {
             members: self.members,
             is_calm: self.calm,
             dialect: self.dialect,
         };
-        Scenario::new(seed, wanted)
+        Scenario::new(seed, overrides)
     }
 }
 
@@ -98,7 +98,7 @@ pub fn run(shared: &Shared, command: SimCommand) -> Outcome {
 }
 
 fn run_one(shared: &Shared, args: &RunArgs) -> Outcome {
-    let scenario = args.wanted.scenario(args.seed);
+    let scenario = args.overrides.scenario(args.seed);
     if args.trace {
         print_line(&scenario)?;
     }
@@ -110,7 +110,7 @@ fn run_one(shared: &Shared, args: &RunArgs) -> Outcome {
         sink
     });
     let began = Instant::now();
-    let outcome = scenario.run(carina_sim::birth(), sink);
+    let outcome = scenario.run(carina_sim::member_factory(), sink);
     let took = began.elapsed().as_secs_f64();
     if shared.json {
         print_json(&as_json(args.seed, &scenario, &outcome))?;
@@ -182,7 +182,10 @@ fn soak(shared: &Shared, args: &SoakArgs) -> Outcome {
                     if seed >= args.seeds.end {
                         return;
                     }
-                    let outcome = args.wanted.scenario(seed).run(carina_sim::birth(), None);
+                    let outcome = args
+                        .overrides
+                        .scenario(seed)
+                        .run(carina_sim::member_factory(), None);
                     if results.send((seed, outcome)).is_err() {
                         return;
                     }
@@ -215,7 +218,7 @@ fn soak(shared: &Shared, args: &SoakArgs) -> Outcome {
         true => Ok(()),
         false => Err(failed(format!(
             "seeds that failed: {bad:?}; look with `carina sim run --dialect {} --seed`",
-            args.wanted.dialect.name()
+            args.overrides.dialect.name()
         ))),
     }
 }

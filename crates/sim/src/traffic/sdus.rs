@@ -4,18 +4,18 @@ use carina_ipcp::FlowKey;
 use carina_wire::{Bytes, Payload};
 
 use super::State;
-use crate::parts::{Happening, SeatId};
+use crate::model::{Scheduled, SlotId};
 use crate::world::World;
 
 impl World {
     /// An application writes what it can.
     pub(crate) fn write(&mut self, number: usize, side: usize) {
         let now = self.now();
-        let Some((seat, key)) = self.open_end(number, side) else {
+        let Some((slot, key)) = self.open_end(number, side) else {
             return;
         };
         let session = &mut self.sessions[number];
-        let pause = session.wish.pause_ns;
+        let pause = session.request.pause_ns;
         if let Some(end) = &mut session.ends[side] {
             if end.writes_at.is_some_and(|at| at > now) {
                 return;
@@ -23,16 +23,16 @@ impl World {
             end.writes_at = None;
         }
         for _ in 0..BURST {
-            let Some(life) = self.seats[seat.0].life.as_mut() else {
+            let Some(instance) = self.slots[slot.0].instance.as_mut() else {
                 return;
             };
-            let room = life.member.room(key);
+            let room = instance.member.room(key);
             let stream = &mut self.sessions[number].streams[side];
             let Some((piece, more)) = stream.write(room) else {
                 break;
             };
-            life.member.on_sdu(now, key, piece, more);
-            self.touch(seat);
+            instance.member.on_sdu(now, key, piece, more);
+            self.touch(slot);
             if pause > 0 && !more {
                 break;
             }
@@ -41,8 +41,8 @@ impl World {
         if stream.is_written() {
             self.maybe_close(number);
         } else if self
-            .life(seat)
-            .is_some_and(|life| life.member.room(key) > 0)
+            .instance(slot)
+            .is_some_and(|instance| instance.member.room(key) > 0)
         {
             self.write_later(number, side, pause.max(1_000));
         }
@@ -53,24 +53,24 @@ impl World {
         if let Some(end) = &mut self.sessions[number].ends[side] {
             end.writes_at = Some(at);
         }
-        self.agenda.put(at, Happening::Write(number, side));
+        self.queue.put(at, Scheduled::Write(number, side));
     }
 
     /// An application reads.
     pub(crate) fn read(&mut self, number: usize, side: usize, sdu: &Bytes, more: bool) {
         let now = self.now();
         let session = &mut self.sessions[number];
-        let reader = session.wish.readers[side];
+        let reader = session.request.readers[side];
         let Some(end) = &mut session.ends[side] else {
             return;
         };
-        let (seat, key, state) = (end.seat, end.key, end.state.clone());
+        let (slot, key, state) = (end.slot, end.key, end.state.clone());
         let words = format_args!(
             "session {number} side {side}, {} bytes, more {more}",
             sdu.len()
         );
         self.trace
-            .note(now, seat.0 as u64, "read", sdu.as_slice(), words);
+            .note(now, slot.0 as u64, "read", sdu.as_slice(), words);
         self.tallies.sdus += u64::from(!more);
         self.tallies.sdu_bytes += sdu.len() as u64;
         if state != State::Open {
@@ -97,16 +97,16 @@ impl World {
                 end.is_stopped = true;
                 end.until_stop = reader.stops_every;
                 let at = now + reader.stops_ns;
-                self.agenda.put(at, Happening::Resume(number, side));
+                self.queue.put(at, Scheduled::Resume(number, side));
             }
         }
         if !end.is_stopped {
             end.held = 0;
         }
         let free = reader.capacity - end.held;
-        if let Some(life) = self.life(seat) {
-            life.member.set_delivery_room(now, key, free);
-            self.touch(seat);
+        if let Some(instance) = self.instance(slot) {
+            instance.member.set_delivery_room(now, key, free);
+            self.touch(slot);
         }
         self.maybe_close(number);
     }
@@ -125,22 +125,22 @@ impl World {
     pub(super) fn offer_room(&mut self, number: usize, side: usize) {
         let now = self.now();
         let session = &self.sessions[number];
-        let capacity = session.wish.readers[side].capacity;
+        let capacity = session.request.readers[side].capacity;
         let Some(end) = &session.ends[side] else {
             return;
         };
-        let (seat, key, free) = (end.seat, end.key, capacity - end.held);
-        if let Some(life) = self.life(seat) {
-            life.member.set_delivery_room(now, key, free);
-            self.touch(seat);
+        let (slot, key, free) = (end.slot, end.key, capacity - end.held);
+        if let Some(instance) = self.instance(slot) {
+            instance.member.set_delivery_room(now, key, free);
+            self.touch(slot);
         }
     }
 
-    pub(super) fn open_end(&self, number: usize, side: usize) -> Option<(SeatId, FlowKey)> {
+    pub(super) fn open_end(&self, number: usize, side: usize) -> Option<(SlotId, FlowKey)> {
         let end = self.sessions[number].ends[side].as_ref()?;
-        let seat = &self.seats[end.seat.0];
-        let is_same = seat.life.is_some() && seat.incarnation == end.incarnation;
-        (end.state == State::Open && is_same).then_some((end.seat, end.key))
+        let slot = &self.slots[end.slot.0];
+        let is_same = slot.instance.is_some() && slot.incarnation == end.incarnation;
+        (end.state == State::Open && is_same).then_some((end.slot, end.key))
     }
 }
 

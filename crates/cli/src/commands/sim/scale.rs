@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use carina_measure::results::machine;
 use carina_measure::table::{Table, short};
-use carina_sim::scale::{Arrangement, Progress, Report, Size, measure};
+use carina_sim::scale::{Layout, Progress, Report, Size, measure};
 use serde::Serialize;
 
 use super::figure;
@@ -58,10 +58,8 @@ struct Document {
     rows: Vec<Row>,
 }
 
-pub(super) const SYSTEMS: [(&str, Arrangement); 2] = [
-    ("flat", Arrangement::Flat),
-    ("recursive", Arrangement::Recursive),
-];
+pub(super) const SYSTEMS: [(&str, Layout); 2] =
+    [("flat", Layout::Flat), ("recursive", Layout::Recursive)];
 
 /// Runs the command.
 pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {
@@ -71,7 +69,7 @@ pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {
         ));
     }
     let mut rows = Vec::new();
-    for (system, arrangement) in SYSTEMS {
+    for (system, layout) in SYSTEMS {
         let mut reports = Vec::new();
         for run in 0..args.runs {
             let size = Size {
@@ -81,7 +79,12 @@ pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {
                 seed: args.seed + run as u64,
             };
             let began = Instant::now();
-            let report = measure(arrangement, size, carina_sim::birth(), now_and_then(system));
+            let report = measure(
+                layout,
+                size,
+                carina_sim::member_factory(),
+                now_and_then(system),
+            );
             let report =
                 report.map_err(|what| failed(format!("{system}, seed {}: {what}", size.seed)))?;
             progress(format!(

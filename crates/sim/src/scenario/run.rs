@@ -7,10 +7,10 @@ use super::drawing::draw_spec;
 use super::{Fault, SECOND, Scenario};
 use crate::dialect::Terms;
 use crate::link::Profile;
-use crate::member::Birth;
-use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
+use crate::member::MemberFactory;
+use crate::model::{Attachment, Below, CableId, SlotId, SystemId};
 use crate::stream::Lengths;
-use crate::traffic::{Ending, Reader, Wish};
+use crate::traffic::{Ending, FlowRequest, Reader};
 use crate::world::World;
 use carina_random::{Random, mix};
 
@@ -21,16 +21,16 @@ pub(super) struct Run<'a> {
     pub(super) world: World,
     random: Random,
     systems: Vec<SystemId>,
-    seats: Vec<SeatId>,
+    slots: Vec<SlotId>,
     cables: Vec<CableId>,
     /// When everybody had joined.
     begin: u64,
 }
 
 impl<'a> Run<'a> {
-    pub(super) fn new(scenario: &'a Scenario, birth: Birth) -> Run<'a> {
+    pub(super) fn new(scenario: &'a Scenario, member_factory: MemberFactory) -> Run<'a> {
         let terms = Terms::of(scenario.dialect);
-        let mut world = World::new(scenario.seed, birth);
+        let mut world = World::new(scenario.seed, member_factory);
         world.are_ends_told_once = !terms.repeats_management && scenario.loses_management();
         let mut random = Random::new(mix(scenario.seed, 0xdec1de));
         let systems: Vec<SystemId> = (0..scenario.members)
@@ -38,7 +38,7 @@ impl<'a> Run<'a> {
             .collect();
         let start = world.now();
         let founder = random.index(scenario.members);
-        let seats: Vec<SeatId> = (0..scenario.members)
+        let slots: Vec<SlotId> = (0..scenario.members)
             .map(|at| {
                 let config = Config {
                     name: format!("m{at}"),
@@ -47,27 +47,27 @@ impl<'a> Run<'a> {
                     dif_config: Some(scenario.config.clone()),
                 };
                 let born = start + random.below(3 * SECOND);
-                world.add_seat(systems[at], config, at == founder, born)
+                world.add_slot(systems[at], config, at == founder, born)
             })
             .collect();
         let mut cables = Vec::new();
         for ends in &scenario.edges {
             let pair = ends.map(|end| systems[end]);
             let cable = world.add_cable(pair, scenario.profile, scenario.detection_ns);
-            let asker = random.index(2);
+            let initiator = random.index(2);
             for side in 0..2 {
                 let attachment = Attachment {
                     below: Below::Cable(cable),
                     remote: format!("m{}", ends[1 - side]),
-                    asks: side == asker,
+                    is_initiator: side == initiator,
                     is_reliable: false,
                 };
-                world.attach(seats[ends[side]], attachment);
+                world.attach(slots[ends[side]], attachment);
             }
             cables.push(cable);
         }
-        for (at, seat) in seats.iter().enumerate() {
-            world.add_app(*seat, &format!("app{at}"));
+        for (at, slot) in slots.iter().enumerate() {
+            world.add_app(*slot, &format!("app{at}"));
         }
         Run {
             scenario,
@@ -75,7 +75,7 @@ impl<'a> Run<'a> {
             world,
             random,
             systems,
-            seats,
+            slots,
             cables,
             begin: start,
         }
@@ -85,7 +85,7 @@ impl<'a> Run<'a> {
         self.join();
         self.work();
         self.heal();
-        self.settle();
+        self.wait_until_stable();
         self.part();
     }
 
@@ -154,8 +154,8 @@ impl<'a> Run<'a> {
                 world.set_profile(self.cables[*edge], storm);
             }
             Fault::Calm(edge) => world.set_profile(self.cables[*edge], self.scenario.profile),
-            Fault::Leave(at) => world.leave(self.seats[*at]),
-            Fault::ComeBack(at) => world.come_back(self.seats[*at]),
+            Fault::Leave(at) => world.leave(self.slots[*at]),
+            Fault::ComeBack(at) => world.come_back(self.slots[*at]),
         }
     }
 
@@ -175,16 +175,16 @@ impl<'a> Run<'a> {
         for system in &self.systems {
             self.world.restart(*system);
         }
-        for seat in &self.seats {
-            if !self.world.is_wanted(*seat) {
-                self.world.come_back(*seat);
+        for slot in &self.slots {
+            if !self.world.is_wanted(*slot) {
+                self.world.come_back(*slot);
             }
         }
     }
 
     fn call(&mut self) {
-        let from = *self.random.pick(&self.seats);
-        let to = self.random.index(self.seats.len());
+        let from = *self.random.pick(&self.slots);
+        let to = self.random.index(self.slots.len());
         let spec = draw_spec(&mut self.random);
         let small = self.scenario.profile.rate_bps > 0 || self.scenario.profile.loss > 50;
         let most = if small { 30 } else { 120 };
@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
             Ending::WhenWritten,
             Ending::Never,
         ]);
-        let wish = Wish {
+        let request = FlowRequest {
             from,
             to: format!("app{to}"),
             spec,
@@ -213,7 +213,7 @@ impl<'a> Run<'a> {
             ending,
             is_refused: self.random.chance(500),
         };
-        self.world.call(wish);
+        self.world.call(request);
     }
 
     fn lengths(&mut self) -> Lengths {
@@ -234,7 +234,7 @@ impl<'a> Run<'a> {
     }
 
     /// In peace, everything must come right; probes show that the DIF works.
-    fn settle(&mut self) {
+    fn wait_until_stable(&mut self) {
         if self.is_broken() {
             return;
         }
@@ -272,9 +272,9 @@ impl<'a> Run<'a> {
     fn probe(&mut self) -> Option<String> {
         let mut probes = Vec::new();
         for _ in 0..PROBES {
-            let from = *self.random.pick(&self.seats);
-            let to = self.random.index(self.seats.len());
-            let wish = Wish {
+            let from = *self.random.pick(&self.slots);
+            let to = self.random.index(self.slots.len());
+            let request = FlowRequest {
                 from,
                 to: format!("app{to}"),
                 spec: FlowSpec::reliable(),
@@ -285,7 +285,7 @@ impl<'a> Run<'a> {
                 ending: Ending::WhenDone,
                 is_refused: false,
             };
-            match self.world.call(wish) {
+            match self.world.call(request) {
                 Some(number) => probes.push(number),
                 None => {
                     return Some(format!(

@@ -4,7 +4,7 @@
 //!   join      the members of both halves, and the first of the two
 //!   trouble   maybe the halves are parted; the second joins; who lives may crash and start again
 //!   heal      all is whole
-//!   settle    exactly one of the two is a member, nobody disputes any more, all members agree
+//!   settle    exactly one of the two is a member, no dispute is left, all members agree
 //! ```
 //!
 //! The operator of each asks to join about once a second, whatever was refused before.
@@ -14,8 +14,8 @@ use carina_ipcp::{Config, DifConfig, PolicySpec};
 use carina_wire::dif::Dialect;
 
 use crate::link::Profile;
-use crate::member::Birth;
-use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
+use crate::member::MemberFactory;
+use crate::model::{Attachment, Below, CableId, SlotId, SystemId};
 use crate::topology::Shape;
 use crate::world::World;
 use carina_random::{Random, mix};
@@ -33,7 +33,7 @@ pub enum When {
 
 /// What to run.
 #[derive(Clone, Copy, Debug)]
-pub struct Namesakes {
+pub struct NameConflict {
     /// The seed.
     pub seed: u64,
     /// When the second joins.
@@ -55,21 +55,21 @@ struct Run {
     world: World,
     random: Random,
     systems: Vec<SystemId>,
-    seats: Vec<SeatId>,
+    slots: Vec<SlotId>,
     /// Cables between the halves.
     bridges: Vec<CableId>,
-    pair: [SeatId; 2],
+    pair: [SlotId; 2],
     enrollments: [u32; 2],
     was_member: [bool; 2],
 }
 
-impl Namesakes {
+impl NameConflict {
     /// Runs it.
     ///
     /// # Errors
     /// What went wrong.
-    pub fn run(&self, birth: Birth) -> Result<Found, String> {
-        let mut run = Run::new(self, birth);
+    pub fn run(&self, member_factory: MemberFactory) -> Result<Found, String> {
+        let mut run = Run::new(self, member_factory);
         run.live(self);
         let failures = run.world.take_failures();
         if !failures.is_empty() {
@@ -84,8 +84,8 @@ impl Namesakes {
 }
 
 impl Run {
-    fn new(of: &Namesakes, birth: Birth) -> Run {
-        let mut world = World::new(of.seed, birth);
+    fn new(of: &NameConflict, member_factory: MemberFactory) -> Run {
+        let mut world = World::new(of.seed, member_factory);
         let mut random = Random::new(mix(of.seed, 0x2a3e));
         // An answer that is lost lets the second in until it finds the first.
         let is_strict = of.when == When::Later && !of.has_crashes;
@@ -99,7 +99,7 @@ impl Run {
         };
         let half = random.within(1, 6) as usize;
         let start = world.now();
-        let (mut systems, mut seats) = (Vec::new(), Vec::new());
+        let (mut systems, mut slots) = (Vec::new(), Vec::new());
         for at in 0..2 * half + 2 {
             let is_ordinary = at < 2 * half;
             let name = if is_ordinary {
@@ -120,15 +120,15 @@ impl Run {
                 (false, _) => start + JOIN_NS + SECOND * random.within(1, 40),
             };
             systems.push(world.add_system(&format!("s{at}")));
-            seats.push(world.add_seat(systems[at], config, at == 0, born));
-            world.add_app(seats[at], &format!("app{at}"));
+            slots.push(world.add_slot(systems[at], config, at == 0, born));
+            world.add_app(slots[at], &format!("app{at}"));
         }
-        let pair = [seats[2 * half], seats[2 * half + 1]];
+        let pair = [slots[2 * half], slots[2 * half + 1]];
         let mut run = Run {
             world,
             random,
             systems,
-            seats,
+            slots,
             bridges: Vec::new(),
             pair,
             enrollments: [0; 2],
@@ -166,22 +166,22 @@ impl Run {
         let pair = ends.map(|at| self.systems[at]);
         let cable = self.world.add_cable(pair, profile, Some(SECOND));
         for side in 0..2 {
-            let remote = self.world.name(self.seats[ends[1 - side]]).to_owned();
+            let remote = self.world.name(self.slots[ends[1 - side]]).to_owned();
             let attachment = Attachment {
                 below: Below::Cable(cable),
                 remote,
-                asks: side == 0,
+                is_initiator: side == 0,
                 is_reliable: false,
             };
-            self.world.attach(self.seats[ends[side]], attachment);
+            self.world.attach(self.slots[ends[side]], attachment);
         }
         cable
     }
 
-    fn live(&mut self, of: &Namesakes) {
+    fn live(&mut self, of: &NameConflict) {
         self.run_for(JOIN_NS - SECOND);
-        let ordinary = self.seats.len() - 2;
-        if self.world.members(&self.seats[..ordinary]) != ordinary {
+        let ordinary = self.slots.len() - 2;
+        if self.world.members(&self.slots[..ordinary]) != ordinary {
             return self.world.fail("not everybody has joined".to_owned());
         }
         let bridges = self.bridges.clone();
@@ -193,7 +193,7 @@ impl Run {
         self.run_for(SETTLE_NS);
         let before = (self.disputes(), self.enrollments);
         self.run_for(30 * SECOND);
-        let members = self.pair.map(|seat| self.world.address(seat).is_some());
+        let members = self.pair.map(|slot| self.world.address(slot).is_some());
         if members[0] == members[1] {
             let text = format!("members of the two of one name: {members:?}");
             return self.world.fail(text);
@@ -211,7 +211,7 @@ impl Run {
     }
 
     /// The time in which the second joins.
-    fn trouble(&mut self, of: &Namesakes) {
+    fn trouble(&mut self, of: &NameConflict) {
         let end = self.world.now() + TROUBLE_NS;
         while of.has_crashes && self.world.now() + 20 * SECOND < end {
             let pause = self.random.within(1, 10 * SECOND);
@@ -237,8 +237,8 @@ impl Run {
         while self.world.now() < end && self.world.failures().is_empty() {
             self.world
                 .run_until(end.min(self.world.now() + SECOND / 10));
-            for (at, seat) in self.pair.iter().enumerate() {
-                let is_member = self.world.address(*seat).is_some();
+            for (at, slot) in self.pair.iter().enumerate() {
+                let is_member = self.world.address(*slot).is_some();
                 let was_member = std::mem::replace(&mut self.was_member[at], is_member);
                 self.enrollments[at] += u32::from(is_member && !was_member);
             }
@@ -247,9 +247,9 @@ impl Run {
 
     /// Entries that members had to say again.
     fn disputes(&mut self) -> u64 {
-        let seats = self.seats.clone();
-        let counted = |seat| self.world.counted(seat, "entries-disputed");
-        seats.into_iter().map(counted).sum()
+        let slots = self.slots.clone();
+        let counted = |slot| self.world.counted(slot, "entries-disputed");
+        slots.into_iter().map(counted).sum()
     }
 }
 

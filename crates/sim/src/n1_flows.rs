@@ -7,71 +7,72 @@
 
 use carina_ipcp::{Command, N1Port, N1Properties};
 
-use crate::parts::{Attachment, Below, CableId, Happening, Link, Lower, N1, SeatId, User};
+use crate::model::{Attachment, Below, CableId, Link, Lower, N1, Scheduled, SlotId, User};
 use crate::world::World;
 
-/// Who asked for a flow over a cable: seat, incarnation, attachment.
-pub(crate) type Asker = (SeatId, u32, usize);
+/// Who asked for a flow over a cable: slot, incarnation, attachment.
+pub(crate) type Initiator = (SlotId, u32, usize);
 
 impl World {
     /// Asks for a visit of the operator.
-    pub(crate) fn tend_at(&mut self, id: SeatId, at: u64) {
-        let incarnation = self.seats[id.0].incarnation;
-        if let Some(life) = self.life(id)
-            && life.tends_at.is_none_or(|planned| at < planned)
+    pub(crate) fn maintain_n1_at(&mut self, id: SlotId, at: u64) {
+        let incarnation = self.slots[id.0].incarnation;
+        if let Some(instance) = self.instance(id)
+            && instance.maintains_n1_at.is_none_or(|planned| at < planned)
         {
-            life.tends_at = Some(at);
-            self.agenda.put(at, Happening::Tend(id, incarnation));
+            instance.maintains_n1_at = Some(at);
+            self.queue.put(at, Scheduled::MaintainN1(id, incarnation));
         }
     }
 
     /// The operator's visit: N-1 flows that are missing are asked for; who is no member asks again.
-    pub(crate) fn tend(&mut self, id: SeatId) {
+    pub(crate) fn maintain_n1(&mut self, id: SlotId) {
         let now = self.now();
-        if !self.seats[id.0].is_wanted {
+        if !self.slots[id.0].is_wanted {
             return;
         }
-        for index in 0..self.seats[id.0].attachments.len() {
-            let asks = self.seats[id.0].attachments[index].asks;
+        for index in 0..self.slots[id.0].attachments.len() {
+            let asks = self.slots[id.0].attachments[index].is_initiator;
             let is_idle = self
-                .life(id)
-                .is_some_and(|life| life.links.get(index) == Some(&Link::Idle));
+                .instance(id)
+                .is_some_and(|instance| instance.links.get(index) == Some(&Link::Idle));
             if asks && is_idle {
                 self.connect(id, index);
             }
         }
-        let Some(life) = self.life(id) else {
+        let Some(instance) = self.instance(id) else {
             return;
         };
-        if life.address.is_none() {
+        if instance.address.is_none() {
             let ripe = |n1: &&N1| now.saturating_sub(n1.since) >= PATIENCE_NS;
-            let again: Vec<usize> = (0..life.n1s.len())
-                .filter(|index| life.n1s[*index].as_ref().filter(ripe).is_some())
+            let again: Vec<usize> = (0..instance.n1s.len())
+                .filter(|index| instance.n1s[*index].as_ref().filter(ripe).is_some())
                 .collect();
             for index in again {
                 let n1 = N1Port(index as u32);
                 self.command(id, Command::Enroll { n1 });
             }
-            self.tend_later(id);
-        } else if life.links.contains(&Link::Idle) {
-            let asks =
-                |(link, attachment): (&Link, &Attachment)| *link == Link::Idle && attachment.asks;
-            let seat = &self.seats[id.0];
-            let links = seat.life.as_ref().map(|life| &life.links);
-            if links.is_some_and(|links| links.iter().zip(&seat.attachments).any(asks)) {
-                self.tend_later(id);
+            self.maintain_n1_later(id);
+        } else if instance.links.contains(&Link::Idle) {
+            let asks = |(link, attachment): (&Link, &Attachment)| {
+                *link == Link::Idle && attachment.is_initiator
+            };
+            let slot = &self.slots[id.0];
+            let links = slot.instance.as_ref().map(|instance| &instance.links);
+            if links.is_some_and(|links| links.iter().zip(&slot.attachments).any(asks)) {
+                self.maintain_n1_later(id);
             }
         }
     }
 
-    pub(crate) fn tend_later(&mut self, id: SeatId) {
+    pub(crate) fn maintain_n1_later(&mut self, id: SlotId) {
         let at = self.now() + self.random.within(PATIENCE_NS / 2, 3 * PATIENCE_NS / 2);
-        self.tend_at(id, at);
+        self.maintain_n1_at(id, at);
     }
 
     /// The IPCP wants an N-1 flow: one that was planned, or a new one that leads there.
-    pub(crate) fn need_n1(&mut self, id: SeatId, dif: &str, remote: &str) {
-        let known = self.seats[id.0].attachments.iter().position(|attachment| {
+    pub(crate) fn need_n1(&mut self, id: SlotId, dif: &str, remote: &str) {
+        let known = self.slots[id.0].attachments.iter().position(|attachment| {
             attachment.remote == remote && self.dif_below(attachment.below) == dif
         });
         let index = match known {
@@ -80,22 +81,22 @@ impl World {
                 let Some(below) = self.find_below(id, dif) else {
                     return;
                 };
-                self.seats[id.0].attachments.push(Attachment {
+                self.slots[id.0].attachments.push(Attachment {
                     below,
                     remote: remote.to_owned(),
-                    asks: false,
+                    is_initiator: false,
                     is_reliable: false,
                 });
-                let Some(life) = self.life(id) else {
+                let Some(instance) = self.instance(id) else {
                     return;
                 };
-                life.links.push(Link::Idle);
-                life.links.len() - 1
+                instance.links.push(Link::Idle);
+                instance.links.len() - 1
             }
         };
         if self
-            .life(id)
-            .is_some_and(|life| life.links[index] == Link::Idle)
+            .instance(id)
+            .is_some_and(|instance| instance.links[index] == Link::Idle)
         {
             self.connect(id, index);
         }
@@ -104,61 +105,61 @@ impl World {
     fn dif_below(&self, below: Below) -> &str {
         match below {
             Below::Cable(cable) => &self.cables[cable.0].name,
-            Below::Seat(seat) => &self.seats[seat.0].config.dif,
+            Below::Ipcp(slot) => &self.slots[slot.0].config.dif,
         }
     }
 
-    fn find_below(&self, id: SeatId, dif: &str) -> Option<Below> {
-        let system = self.seats[id.0].system;
-        let mut seats = self.systems[system.0].seats.iter().copied();
-        let lower = seats.find(|seat| self.seats[seat.0].config.dif == dif);
+    fn find_below(&self, id: SlotId, dif: &str) -> Option<Below> {
+        let system = self.slots[id.0].system;
+        let mut slots = self.systems[system.0].slots.iter().copied();
+        let lower = slots.find(|slot| self.slots[slot.0].config.dif == dif);
         let mut cables = self.cables.iter();
         let cable = cables.position(|cable| cable.name == dif && cable.ends.contains(&system));
         lower
-            .map(Below::Seat)
+            .map(Below::Ipcp)
             .or(cable.map(|cable| Below::Cable(CableId(cable))))
     }
 
     /// Asks for the N-1 flow of an attachment.
-    fn connect(&mut self, id: SeatId, index: usize) {
+    fn connect(&mut self, id: SlotId, index: usize) {
         let now = self.now();
-        let seat = &self.seats[id.0];
-        let (incarnation, system) = (seat.incarnation, seat.system);
-        let attachment = seat.attachments[index].clone();
+        let slot = &self.slots[id.0];
+        let (incarnation, system) = (slot.incarnation, slot.system);
+        let attachment = slot.attachments[index].clone();
         let asked = match attachment.below {
             Below::Cable(cable) => {
                 let model = &self.cables[cable.0];
                 let side = usize::from(model.ends[0] == system);
                 let at = now + model.profile.delay_ns;
-                let asked = Happening::Asked {
+                let asked = Scheduled::Requested {
                     cable,
                     side,
-                    asker: id,
+                    initiator: id,
                     incarnation,
                     attachment: index,
                 };
-                self.agenda.put(at, asked);
+                self.queue.put(at, asked);
                 true
             }
-            Below::Seat(lower) => self.connect_below(id, index, lower, &attachment),
+            Below::Ipcp(lower) => self.connect_below(id, index, lower, &attachment),
         };
-        if asked && let Some(life) = self.life(id) {
-            life.links[index] = Link::Asking;
+        if asked && let Some(instance) = self.instance(id) {
+            instance.links[index] = Link::Requesting;
         } else {
-            self.tend_later(id);
+            self.maintain_n1_later(id);
         }
     }
 
     /// A flow over a cable is asked for, seen from the other side.
-    pub(crate) fn asked(&mut self, cable: CableId, side: usize, asker: Asker) {
+    pub(crate) fn requested(&mut self, cable: CableId, side: usize, initiator: Initiator) {
         let now = self.now();
-        let (from, incarnation, attachment) = asker;
-        let remote = self.seats[from.0].attachments[attachment].remote.clone();
+        let (from, incarnation, attachment) = initiator;
+        let remote = self.slots[from.0].attachments[attachment].remote.clone();
         let model = &self.cables[cable.0];
         let system = &self.systems[model.ends[side].0];
-        let called = system.seats.iter().copied().find(|seat| {
-            let seat = &self.seats[seat.0];
-            seat.config.name == remote && seat.life.is_some()
+        let called = system.slots.iter().copied().find(|slot| {
+            let slot = &self.slots[slot.0];
+            slot.config.name == remote && slot.instance.is_some()
         });
         let is_there = model.is_up && self.systems[model.ends[1 - side].0].is_up;
         let flow = called.filter(|_| is_there).map(|called| {
@@ -173,59 +174,59 @@ impl World {
             flow
         });
         let at = now + self.cables[cable.0].profile.delay_ns;
-        let answer = Happening::Answered {
+        let answer = Scheduled::Responded {
             cable,
-            asker: from,
+            initiator: from,
             incarnation,
             attachment,
             flow,
         };
-        self.agenda.put(at, answer);
+        self.queue.put(at, answer);
     }
 
     /// The attachment that an incoming flow fills, if it was planned and is empty.
-    pub(crate) fn attachment_to(&self, id: SeatId, below: Below, remote: &str) -> Option<usize> {
-        let seat = &self.seats[id.0];
-        let life = seat.life.as_ref()?;
-        seat.attachments
+    pub(crate) fn attachment_to(&self, id: SlotId, below: Below, remote: &str) -> Option<usize> {
+        let slot = &self.slots[id.0];
+        let instance = slot.instance.as_ref()?;
+        slot.attachments
             .iter()
-            .zip(&life.links)
+            .zip(&instance.links)
             .position(|(attachment, link)| {
                 attachment.below == below && attachment.remote == remote && *link == Link::Idle
             })
     }
 
-    /// The asking side of a flow over a cable has its answer.
-    pub(crate) fn answered(&mut self, cable: CableId, asker: Asker, flow: Option<u32>) {
-        let (id, incarnation, attachment) = asker;
+    /// The response to a request for a flow over a cable reaches the initiator.
+    pub(crate) fn responded(&mut self, cable: CableId, initiator: Initiator, flow: Option<u32>) {
+        let (id, incarnation, attachment) = initiator;
         let model = &self.cables[cable.0];
-        let system = self.seats[id.0].system;
+        let system = self.slots[id.0].system;
         let side = usize::from(model.ends[0] != system);
         let is_live = |flow: &u32| {
             let ends = model.flows.get(flow);
             model.is_up && ends.is_some_and(|ends| ends[1 - side].is_some())
         };
         let usable = flow.filter(is_live);
-        if self.same_life(id, incarnation).is_none() {
+        if self.same_instance(id, incarnation).is_none() {
             if let Some(flow) = flow {
-                self.tell_other_side(cable, 1 - side, flow);
+                self.notify_other_side(cable, 1 - side, flow);
             }
             return;
         }
         match usable {
             Some(flow) => {
                 let lower = Lower::Cable { cable, flow, side };
-                let remote = self.seats[id.0].attachments[attachment].remote.clone();
+                let remote = self.slots[id.0].attachments[attachment].remote.clone();
                 self.n1_up(id, lower, Some(attachment), remote, true);
             }
             None => {
                 if let Some(flow) = flow {
-                    self.tell_other_side(cable, 1 - side, flow);
+                    self.notify_other_side(cable, 1 - side, flow);
                 }
-                if let Some(life) = self.life(id) {
-                    life.links[attachment] = Link::Idle;
+                if let Some(instance) = self.instance(id) {
+                    instance.links[attachment] = Link::Idle;
                 }
-                self.tend_later(id);
+                self.maintain_n1_later(id);
             }
         }
     }
@@ -233,14 +234,14 @@ impl World {
     /// Gives an IPCP an N-1 flow.
     pub(crate) fn n1_up(
         &mut self,
-        id: SeatId,
+        id: SlotId,
         lower: Lower,
         attachment: Option<usize>,
         remote: String,
         is_initiator: bool,
     ) -> Option<N1Port> {
         let now = self.now();
-        let incarnation = self.seats[id.0].incarnation;
+        let incarnation = self.slots[id.0].incarnation;
         let (dif, sdu_max, is_reliable, is_exposed) = match &lower {
             Lower::Cable { cable, .. } => {
                 let model = &self.cables[cable.0];
@@ -253,36 +254,36 @@ impl World {
                     is_exposed,
                 )
             }
-            Lower::Flow { seat, .. } => {
+            Lower::Flow { slot, .. } => {
                 let is_reliable =
-                    attachment.is_some_and(|index| self.seats[id.0].attachments[index].is_reliable);
-                let dif = self.seats[seat.0].config.dif.clone();
+                    attachment.is_some_and(|index| self.slots[id.0].attachments[index].is_reliable);
+                let dif = self.slots[slot.0].config.dif.clone();
                 (dif, STACKED_SDU_MAX, is_reliable, false)
             }
         };
-        let life = self.life(id)?;
-        let free = life.n1s.iter().position(Option::is_none);
-        let index = free.unwrap_or(life.n1s.len());
-        if index == life.n1s.len() {
-            life.n1s.push(None);
+        let instance = self.instance(id)?;
+        let free = instance.n1s.iter().position(Option::is_none);
+        let index = free.unwrap_or(instance.n1s.len());
+        if index == instance.n1s.len() {
+            instance.n1s.push(None);
         }
         let n1 = N1Port(index as u32);
         let place = match lower {
             Lower::Cable { cable, flow, side } => Some((cable, flow, side)),
             Lower::Flow { .. } => None,
         };
-        life.n1s[index] = Some(N1 {
+        instance.n1s[index] = Some(N1 {
             lower,
             remote: remote.clone(),
             attachment,
             since: now,
         });
         if let Some(attachment) = attachment {
-            life.links[attachment] = Link::Up(n1);
+            instance.links[attachment] = Link::Up(n1);
         }
         if let Some((cable, flow, side)) = place {
             let user = User {
-                seat: id,
+                slot: id,
                 incarnation,
                 n1,
             };
@@ -290,7 +291,7 @@ impl World {
                 ends[side] = Some(user);
             }
         }
-        let words = format_args!("{} {n1:?} {dif} to {remote}", self.seats[id.0].config.name);
+        let words = format_args!("{} {n1:?} {dif} to {remote}", self.slots[id.0].config.name);
         self.trace
             .note(now, id.0 as u64, "n1-up", &n1.0.to_le_bytes(), words);
         let props = N1Properties {
@@ -306,8 +307,8 @@ impl World {
         Some(n1)
     }
 
-    /// An N-1 flow of an IPCP has ended, whoever ended it.
-    pub(crate) fn n1_down(&mut self, id: SeatId, n1: N1Port, reason: &str) {
+    /// An N-1 flow of an IPCP has ended, at either end.
+    pub(crate) fn n1_down(&mut self, id: SlotId, n1: N1Port, reason: &str) {
         let now = self.now();
         let Some(gone) = self.forget_n1(id, n1) else {
             return;
@@ -315,46 +316,46 @@ impl World {
         if let Lower::Cable { cable, flow, side } = gone.lower {
             self.vacate(cable, flow, side);
         }
-        let words = format_args!("{} {n1:?}: {reason}", self.seats[id.0].config.name);
+        let words = format_args!("{} {n1:?}: {reason}", self.slots[id.0].config.name);
         self.trace
             .note(now, id.0 as u64, "n1-down", &n1.0.to_le_bytes(), words);
         let reason = reason.to_owned();
         self.command(id, Command::N1Down { n1, reason });
-        self.tend_later(id);
+        self.maintain_n1_later(id);
     }
 
     /// The IPCP wants to be rid of an N-1 flow.
-    pub(crate) fn drop_n1(&mut self, id: SeatId, n1: N1Port, reason: &str) {
+    pub(crate) fn drop_n1(&mut self, id: SlotId, n1: N1Port, reason: &str) {
         let now = self.now();
         let Some(gone) = self.forget_n1(id, n1) else {
             return;
         };
-        let words = format_args!("{} {n1:?}: {reason}", self.seats[id.0].config.name);
+        let words = format_args!("{} {n1:?}: {reason}", self.slots[id.0].config.name);
         self.trace
             .note(now, id.0 as u64, "n1-drop", &n1.0.to_le_bytes(), words);
         match gone.lower {
             Lower::Cable { cable, flow, side } => {
                 self.vacate(cable, flow, side);
-                self.tell_other_side(cable, 1 - side, flow);
+                self.notify_other_side(cable, 1 - side, flow);
             }
-            Lower::Flow { seat, key, .. } => {
-                if let Some(life) = self.life(seat) {
-                    life.let_go(key);
+            Lower::Flow { slot, key, .. } => {
+                if let Some(instance) = self.instance(slot) {
+                    instance.let_go(key);
                 }
                 let reason = reason.to_owned();
-                self.command(seat, Command::Deallocate { flow: key, reason });
+                self.command(slot, Command::Deallocate { flow: key, reason });
             }
         }
         let reason = reason.to_owned();
         self.command(id, Command::N1Down { n1, reason });
-        self.tend_later(id);
+        self.maintain_n1_later(id);
     }
 
-    fn forget_n1(&mut self, id: SeatId, n1: N1Port) -> Option<N1> {
-        let life = self.life(id)?;
-        let gone = life.n1s.get_mut(n1.0 as usize)?.take()?;
+    fn forget_n1(&mut self, id: SlotId, n1: N1Port) -> Option<N1> {
+        let instance = self.instance(id)?;
+        let gone = instance.n1s.get_mut(n1.0 as usize)?.take()?;
         if let Some(attachment) = gone.attachment {
-            life.links[attachment] = Link::Idle;
+            instance.links[attachment] = Link::Idle;
         }
         Some(gone)
     }
@@ -370,18 +371,18 @@ impl World {
     }
 
     /// The other end of a flow over a cable hears of its end, if the cable carries anything.
-    pub(crate) fn tell_other_side(&mut self, cable: CableId, side: usize, flow: u32) {
+    pub(crate) fn notify_other_side(&mut self, cable: CableId, side: usize, flow: u32) {
         let model = &self.cables[cable.0];
         if model.is_up {
             let at = self.now() + model.profile.delay_ns;
-            self.agenda.put(at, Happening::Ended { cable, side, flow });
+            self.queue.put(at, Scheduled::Ended { cable, side, flow });
         }
     }
 
     pub(crate) fn ended(&mut self, cable: CableId, side: usize, flow: u32) {
         let ends = self.cables[cable.0].flows.get(&flow);
         if let Some(user) = ends.and_then(|ends| ends[side]) {
-            self.n1_down(user.seat, user.n1, "the other side ended it");
+            self.n1_down(user.slot, user.n1, "the other side ended it");
         }
     }
 
@@ -398,7 +399,7 @@ impl World {
             .flat_map(|ends| ends.iter().copied().flatten())
             .collect();
         for user in users {
-            self.n1_down(user.seat, user.n1, "the link is dead");
+            self.n1_down(user.slot, user.n1, "the link is dead");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What the world is made of.
+//! The parts of the simulated world: systems, cables, IPCPs and their N-1 flows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +9,7 @@ use crate::link::{Pipe, Profile};
 use crate::member::Member;
 use carina_random::Random;
 
-/// A system: a machine with IPCPs and applications that lives and dies as one.
+/// A system: a machine with IPCPs and applications that starts and crashes as one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SystemId(pub usize);
 
@@ -17,9 +17,9 @@ pub struct SystemId(pub usize);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CableId(pub usize);
 
-/// The place of one IPCP on one system. The IPCP in it may die and be born again.
+/// The place of one IPCP on one system. The IPCP in it may crash and start again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SeatId(pub usize);
+pub struct SlotId(pub usize);
 
 /// What an N-1 flow of an IPCP runs over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub enum Below {
     /// A cable of the system.
     Cable(CableId),
     /// The IPCP of another DIF on the same system.
-    Seat(SeatId),
+    Ipcp(SlotId),
 }
 
 /// An N-1 flow that an IPCP is meant to have.
@@ -38,12 +38,12 @@ pub struct Attachment {
     /// Name of the IPCP at the other end.
     pub remote: String,
     /// This side allocates the flow, and does so again when it is gone.
-    pub asks: bool,
-    /// The flow asked of a lower IPCP is reliable.
+    pub is_initiator: bool,
+    /// The flow that is requested of a lower IPCP is reliable.
     pub is_reliable: bool,
 }
 
-/// What moved so far, and what people were told.
+/// Totals of a run so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tallies {
     /// PDUs put on cables.
@@ -58,7 +58,7 @@ pub struct Tallies {
     pub sdu_bytes: u64,
     /// Times that an IPCP became a member.
     pub enrollments: u64,
-    /// When somebody last became a member or a neighbour, or ceased to be, in ns.
+    /// When an IPCP last became a member or a neighbour, or ceased to be, in ns.
     pub changed_at: u64,
     /// Notices for people.
     pub notices: u64,
@@ -67,7 +67,7 @@ pub struct Tallies {
 pub(crate) struct System {
     pub name: String,
     pub is_up: bool,
-    pub seats: Vec<SeatId>,
+    pub slots: Vec<SlotId>,
 }
 
 pub(crate) struct Cable {
@@ -85,38 +85,38 @@ pub(crate) struct Cable {
     pub random: Random,
 }
 
-/// Who uses one end of a flow over a cable.
+/// The user of one end of a flow over a cable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct User {
-    pub seat: SeatId,
+    pub slot: SlotId,
     pub incarnation: u32,
     pub n1: N1Port,
 }
 
-pub(crate) struct Seat {
+pub(crate) struct IpcpSlot {
     pub system: SystemId,
     pub config: Config,
-    /// Becomes the first member the first time it is born.
+    /// Becomes the first member the first time it starts.
     pub founds: bool,
     /// The operator wants it in the DIF.
     pub is_wanted: bool,
     pub attachments: Vec<Attachment>,
     pub apps: Vec<String>,
     pub incarnation: u32,
-    pub life: Option<Life>,
+    pub instance: Option<Instance>,
 }
 
-pub(crate) struct Life {
+pub(crate) struct Instance {
     pub member: Box<dyn Member>,
     pub n1s: Vec<Option<N1>>,
     /// By attachment.
     pub links: Vec<Link>,
-    pub flows: BTreeMap<FlowKey, Holder>,
+    pub flows: BTreeMap<FlowKey, FlowOwner>,
     /// Flows that were deallocated here; the IPCP may not be through with them.
     pub gone: BTreeSet<FlowKey>,
     pub address: Option<Address>,
     pub armed: Option<u64>,
-    pub tends_at: Option<u64>,
+    pub maintains_n1_at: Option<u64>,
     /// For the guard against endless work at one instant.
     pub busy: (u64, u32),
 }
@@ -135,7 +135,7 @@ pub(crate) enum Lower {
         side: usize,
     },
     Flow {
-        seat: SeatId,
+        slot: SlotId,
         key: FlowKey,
         partial: Vec<u8>,
     },
@@ -145,38 +145,38 @@ pub(crate) enum Lower {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Link {
     Idle,
-    Asking,
+    Requesting,
     Up(N1Port),
 }
 
-/// Who has a flow of an IPCP.
+/// The user of a flow of an IPCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum FlowOwner {
     /// An end of a session of applications.
     Session(usize, usize),
     /// An IPCP above that waits for its attachment.
-    Asking(SeatId, usize),
+    Requesting(SlotId, usize),
     /// An IPCP above.
-    Upper(SeatId, N1Port),
+    Upper(SlotId, N1Port),
 }
 
 #[derive(Debug)]
-pub(crate) enum Happening {
-    Start(SeatId),
-    Tend(SeatId, u32),
-    Timer(SeatId, u32),
-    /// A flow over a cable is asked for: the other side hears it.
-    Asked {
+pub(crate) enum Scheduled {
+    Start(SlotId),
+    MaintainN1(SlotId, u32),
+    Timer(SlotId, u32),
+    /// A request for a flow over a cable reaches the other side.
+    Requested {
         cable: CableId,
         side: usize,
-        asker: SeatId,
+        initiator: SlotId,
         incarnation: u32,
         attachment: usize,
     },
-    /// The asking side hears the answer: the flow, or none.
-    Answered {
+    /// The initiator receives the response: the flow, or a refusal.
+    Responded {
         cable: CableId,
-        asker: SeatId,
+        initiator: SlotId,
         incarnation: u32,
         attachment: usize,
         flow: Option<u32>,
@@ -205,7 +205,7 @@ pub(crate) enum Happening {
     Close(usize, usize),
 }
 
-impl Life {
+impl Instance {
     /// N-1 flows that are up.
     pub fn n1_count(&self) -> usize {
         self.n1s.iter().flatten().count()

@@ -1,22 +1,22 @@
 //! Two systems of one name: one of them is a member, whenever they joined.
 
-use carina_sim::birth;
-use carina_sim::namesakes::{Found, Namesakes, When};
+use carina_sim::member_factory;
+use carina_sim::name_conflict::{Found, NameConflict, When};
 
 fn found(seed: u64, when: When, has_crashes: bool) -> Found {
-    let namesakes = Namesakes {
+    let conflict = NameConflict {
         seed,
         when,
         has_crashes,
     };
-    match namesakes.run(birth()) {
+    match conflict.run(member_factory()) {
         Ok(found) => found,
-        Err(reason) => panic!("{namesakes:?}: {reason}"),
+        Err(reason) => panic!("{conflict:?}: {reason}"),
     }
 }
 
 #[test]
-fn the_second_of_a_name_is_never_a_member_while_the_first_can_be_reached() {
+fn second_of_a_name_waits_while_the_first_can_be_reached() {
     for seed in 0..SEEDS {
         let found = found(seed, When::Later, false);
         let once = Found {

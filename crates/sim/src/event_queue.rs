@@ -1,11 +1,11 @@
-//! What will happen when: the virtual clock and the queue behind it.
+//! The event queue of the simulation and its virtual clock.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 /// Events in order of time; events of the same time in the order in which they were put in.
 #[derive(Debug)]
-pub struct Agenda<T> {
+pub struct EventQueue<T> {
     now: u64,
     count: u64,
     heap: BinaryHeap<Reverse<Entry<T>>>,
@@ -18,11 +18,11 @@ struct Entry<T> {
     what: T,
 }
 
-impl<T> Agenda<T> {
-    /// An empty agenda whose clock stands at `now` ns.
+impl<T> EventQueue<T> {
+    /// An empty queue whose clock stands at `now` ns.
     #[must_use]
-    pub fn new(now: u64) -> Agenda<T> {
-        Agenda {
+    pub fn new(now: u64) -> EventQueue<T> {
+        EventQueue {
             now,
             count: 0,
             heap: BinaryHeap::new(),
@@ -61,13 +61,13 @@ impl<T> Agenda<T> {
         None
     }
 
-    /// How many events wait.
+    /// Number of events that wait.
     #[must_use]
     pub fn len(&self) -> usize {
         self.heap.len()
     }
 
-    /// True when none waits.
+    /// True when no event waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.heap.is_empty()
@@ -100,20 +100,20 @@ mod tests {
 
     #[test]
     fn ties_are_broken_by_the_order_of_arrival() {
-        let mut agenda = Agenda::new(0);
+        let mut queue = EventQueue::new(0);
         for (at, what) in [(5, 'c'), (3, 'a'), (5, 'd'), (3, 'b')] {
-            agenda.put(at, what);
+            queue.put(at, what);
         }
-        let order: String = std::iter::from_fn(|| agenda.take(10)).collect();
-        assert_eq!((order.as_str(), agenda.now()), ("abcd", 10));
+        let order: String = std::iter::from_fn(|| queue.take(10)).collect();
+        assert_eq!((order.as_str(), queue.now()), ("abcd", 10));
     }
 
     #[test]
     fn clock_never_goes_back() {
-        let mut agenda = Agenda::new(100);
-        agenda.put(1, ());
-        assert_eq!(agenda.next_at(), Some(100));
-        assert!(agenda.take(50).is_none());
-        assert_eq!(agenda.now(), 100);
+        let mut queue = EventQueue::new(100);
+        queue.put(1, ());
+        assert_eq!(queue.next_at(), Some(100));
+        assert!(queue.take(50).is_none());
+        assert_eq!(queue.now(), 100);
     }
 }

@@ -4,13 +4,13 @@ use carina_ipcp::{Catalogue, Command, Config, Delivery, Event, FlowKey, Ipcp, N1
 use carina_protect::{Credentials, Secret, Tools};
 use carina_wire::{Bytes, FlowSpec};
 
-use crate::member::{Birth, Member};
+use crate::member::{Member, MemberFactory};
 use carina_random::mix;
 
 /// Makes real IPCPs, with the protection and authentication of `carina-protect`. All know the same
 /// password, and keys come from the seed.
 #[must_use]
-pub fn birth() -> Birth {
+pub fn member_factory() -> MemberFactory {
     Box::new(|config: Config, seed: u64| {
         let credentials = Credentials {
             password: Some(Secret::new("of the simulation")),

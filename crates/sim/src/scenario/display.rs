@@ -110,7 +110,7 @@ fn millis(ns: u64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Wanted;
+    use super::super::Overrides;
     use super::*;
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         );
         let cut = Fault::Cut(vec![3, 5]);
         assert_eq!(cut.to_string(), "cables 3, 5 are cut");
-        let scenario = Scenario::new(7, Wanted::default()).to_string();
+        let scenario = Scenario::new(7, Overrides::default()).to_string();
         for odd in ['{', '[', '"', '('] {
             assert!(!scenario.contains(odd), "{scenario}");
         }

@@ -2,12 +2,12 @@
 
 use carina_ipcp::{Command, Event, FlowKey, N1Port};
 
-use crate::parts::{Holder, SeatId};
+use crate::model::{FlowOwner, SlotId};
 use crate::world::World;
 
 impl World {
     /// Acts on one event of an IPCP.
-    pub(crate) fn tell(&mut self, id: SeatId, event: Event) {
+    pub(crate) fn dispatch_event(&mut self, id: SlotId, event: Event) {
         let now = self.now();
         // An answer may be a whole RIB, and it is the simulation that has asked.
         let bytes = match &event {
@@ -17,12 +17,12 @@ impl World {
             }
             other => format!("{other:?}"),
         };
-        let words = format_args!("{}: {bytes}", self.seats[id.0].config.name);
+        let words = format_args!("{}: {bytes}", self.slots[id.0].config.name);
         self.trace
             .note(now, id.0 as u64, "event", bytes.as_bytes(), words);
         match event {
             Event::Enrolled { address, .. } => self.enrolled(id, address),
-            Event::EnrollFailed { .. } | Event::EnrollRefused { .. } => self.tend_later(id),
+            Event::EnrollFailed { .. } | Event::EnrollRefused { .. } => self.maintain_n1_later(id),
             Event::Left { .. } => self.left(id),
             Event::NeighbourUp { .. } | Event::NeighbourDown { .. } => {
                 self.tallies.changed_at = now;
@@ -49,51 +49,51 @@ impl World {
         }
     }
 
-    fn enrolled(&mut self, id: SeatId, address: carina_wire::dif::Address) {
+    fn enrolled(&mut self, id: SlotId, address: carina_wire::dif::Address) {
         let now = self.now();
         self.tallies.enrollments += 1;
         self.tallies.changed_at = now;
-        if let Some(life) = self.life(id) {
-            life.address = Some(address);
+        if let Some(instance) = self.instance(id) {
+            instance.address = Some(address);
         }
         self.register_above(id);
-        self.tend_at(id, now);
+        self.maintain_n1_at(id, now);
     }
 
-    fn left(&mut self, id: SeatId) {
+    fn left(&mut self, id: SlotId) {
         self.tallies.changed_at = self.now();
-        let ports = self.life(id).map(|life| {
-            life.address = None;
-            life.n1s.len()
+        let ports = self.instance(id).map(|instance| {
+            instance.address = None;
+            instance.n1s.len()
         });
         for index in 0..ports.unwrap_or(0) {
             self.drop_n1(id, N1Port(index as u32), "left the DIF");
         }
     }
 
-    fn incoming(&mut self, id: SeatId, flow: FlowKey, local: &str, remote: &str) {
+    fn incoming(&mut self, id: SlotId, flow: FlowKey, local: &str, remote: &str) {
         if self.upper_incoming(id, flow, local, remote) {
             return;
         }
-        if self.seats[id.0].apps.iter().any(|app| app == local) {
+        if self.slots[id.0].apps.iter().any(|app| app == local) {
             return self.session_incoming(id, flow, remote);
         }
         let answer = Err(format!("no application {local}"));
         self.command(id, Command::Respond { flow, answer });
     }
 
-    fn allocated(&mut self, id: SeatId, flow: FlowKey, result: Result<(), String>) {
-        let holder = self
-            .life(id)
-            .and_then(|life| life.flows.get(&flow).copied());
-        match holder {
-            Some(Holder::Asking(upper, attachment)) => {
+    fn allocated(&mut self, id: SlotId, flow: FlowKey, result: Result<(), String>) {
+        let owner = self
+            .instance(id)
+            .and_then(|instance| instance.flows.get(&flow).copied());
+        match owner {
+            Some(FlowOwner::Requesting(upper, attachment)) => {
                 self.upper_allocated(id, flow, (upper, attachment), result);
             }
-            Some(Holder::Session(session, side)) => {
+            Some(FlowOwner::Session(session, side)) => {
                 self.session_allocated(session, side, result);
             }
-            Some(Holder::Upper(..)) | None => {
+            Some(FlowOwner::Upper(..)) | None => {
                 let text = format!(
                     "{} answers for {flow:?}, which nobody asked for",
                     self.name(id)
@@ -103,15 +103,17 @@ impl World {
         }
     }
 
-    fn closed(&mut self, id: SeatId, flow: FlowKey, is_graceful: bool, reason: &str) {
-        let holder = self.life(id).and_then(|life| life.flows.remove(&flow));
-        match holder {
-            Some(Holder::Asking(upper, attachment)) => {
+    fn closed(&mut self, id: SlotId, flow: FlowKey, is_graceful: bool, reason: &str) {
+        let owner = self
+            .instance(id)
+            .and_then(|instance| instance.flows.remove(&flow));
+        match owner {
+            Some(FlowOwner::Requesting(upper, attachment)) => {
                 let result = Err(reason.to_owned());
                 self.upper_allocated(id, flow, (upper, attachment), result);
             }
-            Some(Holder::Upper(upper, n1)) => self.n1_down(upper, n1, reason),
-            Some(Holder::Session(session, side)) => {
+            Some(FlowOwner::Upper(upper, n1)) => self.n1_down(upper, n1, reason),
+            Some(FlowOwner::Session(session, side)) => {
                 self.session_closed(session, side, is_graceful, reason);
             }
             None if self.has_let_go(id, flow) => {}

@@ -3,24 +3,24 @@
 use carina_ipcp::{Delivery, FlowKey, N1Port};
 use carina_wire::{Bytes, Payload};
 
-use crate::parts::{CableId, Happening, Holder, Lower, N1, SeatId, User};
+use crate::model::{CableId, FlowOwner, Lower, N1, Scheduled, SlotId, User};
 use crate::world::World;
 
 impl World {
     /// Sends what an IPCP has for one N-1 flow; false when there is no such flow.
-    pub(crate) fn transmit(&mut self, id: SeatId, n1: N1Port) -> bool {
-        let Some(life) = self.life(id) else {
+    pub(crate) fn transmit(&mut self, id: SlotId, n1: N1Port) -> bool {
+        let Some(instance) = self.instance(id) else {
             return false;
         };
-        let lower = match life.n1s.get(n1.0 as usize).and_then(Option::as_ref) {
+        let lower = match instance.n1s.get(n1.0 as usize).and_then(Option::as_ref) {
             Some(N1 {
                 lower: Lower::Cable { cable, flow, side },
                 ..
             }) => Ok((*cable, *flow, *side)),
             Some(N1 {
-                lower: Lower::Flow { seat, key, .. },
+                lower: Lower::Flow { slot, key, .. },
                 ..
-            }) => Err((*seat, *key)),
+            }) => Err((*slot, *key)),
             None => {
                 let text = format!("{} has PDUs for {n1:?}, which is not up", self.name(id));
                 self.fail(text);
@@ -29,12 +29,15 @@ impl World {
         };
         let mut has_moved = false;
         loop {
-            let Some(len) = self.life(id).and_then(|life| life.member.peek_transmit(n1)) else {
+            let Some(len) = self
+                .instance(id)
+                .and_then(|instance| instance.member.peek_transmit(n1))
+            else {
                 return has_moved || self.nothing_there(id, n1);
             };
             let went = match lower {
                 Ok((cable, flow, side)) => self.onto_cable(id, n1, len, (cable, flow, side)),
-                Err((seat, key)) => self.down_flow(id, n1, len, (seat, key)),
+                Err((slot, key)) => self.down_flow(id, n1, len, (slot, key)),
             };
             if !went {
                 return true;
@@ -44,8 +47,10 @@ impl World {
     }
 
     /// An N-1 flow was offered that has no PDU. That may happen once: not again and again.
-    fn nothing_there(&mut self, id: SeatId, n1: N1Port) -> bool {
-        let again = self.life(id).and_then(|life| life.member.poll_n1());
+    fn nothing_there(&mut self, id: SlotId, n1: N1Port) -> bool {
+        let again = self
+            .instance(id)
+            .and_then(|instance| instance.member.poll_n1());
         if again == Some(n1) {
             let text = format!("{} offers {n1:?}, which has no PDU", self.name(id));
             self.fail(text);
@@ -54,11 +59,11 @@ impl World {
         again.is_none_or(|other| self.transmit(id, other))
     }
 
-    fn take(&mut self, id: SeatId, n1: N1Port, len: usize) -> Option<Bytes> {
+    fn take(&mut self, id: SlotId, n1: N1Port, len: usize) -> Option<Bytes> {
         let now = self.now();
         let pdu = self
-            .life(id)
-            .and_then(|life| life.member.take_transmit(now, n1));
+            .instance(id)
+            .and_then(|instance| instance.member.take_transmit(now, n1));
         match pdu {
             Some(pdu) if pdu.len() <= len => Some(pdu),
             Some(pdu) => {
@@ -77,7 +82,7 @@ impl World {
 
     fn onto_cable(
         &mut self,
-        id: SeatId,
+        id: SlotId,
         n1: N1Port,
         len: usize,
         (cable, flow, side): (CableId, u32, usize),
@@ -88,14 +93,14 @@ impl World {
         let free_at = model.pipes[side].room_at(now, len, &profile);
         if free_at > now {
             let user = User {
-                seat: id,
-                incarnation: self.seats[id.0].incarnation,
+                slot: id,
+                incarnation: self.slots[id.0].incarnation,
                 n1,
             };
-            if let Some(life) = self.life(id) {
-                life.member.block_n1(n1);
+            if let Some(instance) = self.instance(id) {
+                instance.member.block_n1(n1);
             }
-            self.agenda.put(free_at, Happening::Unblock(user));
+            self.queue.put(free_at, Scheduled::Unblock(user));
             return false;
         }
         let Some(pdu) = self.take(id, n1, len) else {
@@ -117,7 +122,7 @@ impl World {
         self.tallies.wire_bytes += bytes.len() as u64;
         let words = format_args!(
             "{} {n1:?} {} bytes",
-            self.seats[id.0].config.name,
+            self.slots[id.0].config.name,
             bytes.len()
         );
         self.trace.note(now, id.0 as u64, "send", &bytes, words);
@@ -129,33 +134,35 @@ impl World {
         let mut out = Vec::new();
         model.pipes[side].put(now, bytes, &profile, &mut model.random, &mut out);
         for (at, pdu) in out {
-            let arrive = Happening::Arrive {
+            let arrive = Scheduled::Arrive {
                 cable,
                 side: 1 - side,
                 flow,
                 pdu,
             };
-            self.agenda.put(at, arrive);
+            self.queue.put(at, arrive);
         }
         true
     }
 
-    fn down_flow(&mut self, id: SeatId, n1: N1Port, len: usize, to: (SeatId, FlowKey)) -> bool {
+    fn down_flow(&mut self, id: SlotId, n1: N1Port, len: usize, to: (SlotId, FlowKey)) -> bool {
         let now = self.now();
-        let (seat, key) = to;
-        let room = self.life(seat).map_or(0, |life| life.member.room(key));
+        let (slot, key) = to;
+        let room = self
+            .instance(slot)
+            .map_or(0, |instance| instance.member.room(key));
         if room < len {
-            if let Some(life) = self.life(id) {
-                life.member.block_n1(n1);
+            if let Some(instance) = self.instance(id) {
+                instance.member.block_n1(n1);
             }
             return false;
         }
         let Some(pdu) = self.take(id, n1, len) else {
             return self.failures().is_empty();
         };
-        if let Some(life) = self.life(seat) {
-            life.member.on_sdu(now, key, pdu, false);
-            self.touch(seat);
+        if let Some(instance) = self.instance(slot) {
+            instance.member.on_sdu(now, key, pdu, false);
+            self.touch(slot);
         }
         true
     }
@@ -170,35 +177,35 @@ impl World {
         let Some(user) = model.flows.get(&flow).and_then(|ends| ends[side]) else {
             return;
         };
-        if let Some(life) = self.same_life(user.seat, user.incarnation) {
-            life.member.on_pdu(now, user.n1, Bytes::from(pdu));
-            self.touch(user.seat);
+        if let Some(instance) = self.same_instance(user.slot, user.incarnation) {
+            instance.member.on_pdu(now, user.n1, Bytes::from(pdu));
+            self.touch(user.slot);
         }
     }
 
     /// An IPCP delivers to one of its flows.
-    pub(crate) fn deliver(&mut self, id: SeatId, delivery: Delivery<Bytes>) {
+    pub(crate) fn deliver(&mut self, id: SlotId, delivery: Delivery<Bytes>) {
         let now = self.now();
         let Delivery { flow, sdu, more } = delivery;
-        let holder = self
-            .life(id)
-            .and_then(|life| life.flows.get(&flow).copied());
-        match holder {
-            Some(Holder::Session(session, side)) => self.read(session, side, &sdu, more),
-            Some(Holder::Upper(upper, n1)) => {
+        let owner = self
+            .instance(id)
+            .and_then(|instance| instance.flows.get(&flow).copied());
+        match owner {
+            Some(FlowOwner::Session(session, side)) => self.read(session, side, &sdu, more),
+            Some(FlowOwner::Upper(upper, n1)) => {
                 if let Some(pdu) = self.lift(upper, n1, &sdu, more)
-                    && let Some(life) = self.life(upper)
+                    && let Some(instance) = self.instance(upper)
                 {
-                    life.member.on_pdu(now, n1, Bytes::from(pdu));
+                    instance.member.on_pdu(now, n1, Bytes::from(pdu));
                     self.touch(upper);
                 }
-                if let Some(life) = self.life(id) {
-                    life.member.set_delivery_room(now, flow, UPPER_ROOM);
+                if let Some(instance) = self.instance(id) {
+                    instance.member.set_delivery_room(now, flow, UPPER_ROOM);
                 }
             }
             // It was written before the other side heard of the end.
             None if self.has_let_go(id, flow) => {}
-            Some(Holder::Asking(..)) | None => {
+            Some(FlowOwner::Requesting(..)) | None => {
                 let text = format!("{} delivers to {flow:?}, which nobody has", self.name(id));
                 self.fail(text);
             }
@@ -206,8 +213,8 @@ impl World {
     }
 
     /// A whole PDU for the IPCP above, when this was its last piece.
-    fn lift(&mut self, upper: SeatId, n1: N1Port, sdu: &Bytes, more: bool) -> Option<Vec<u8>> {
-        let n1 = self.life(upper)?.n1s.get_mut(n1.0 as usize)?.as_mut()?;
+    fn lift(&mut self, upper: SlotId, n1: N1Port, sdu: &Bytes, more: bool) -> Option<Vec<u8>> {
+        let n1 = self.instance(upper)?.n1s.get_mut(n1.0 as usize)?.as_mut()?;
         let Lower::Flow { partial, .. } = &mut n1.lower else {
             return None;
         };
@@ -216,17 +223,19 @@ impl World {
     }
 
     /// A flow may write more than it could.
-    pub(crate) fn room_grew(&mut self, id: SeatId, key: FlowKey) {
-        let holder = self.life(id).and_then(|life| life.flows.get(&key).copied());
-        match holder {
-            Some(Holder::Session(session, side)) => self.write(session, side),
-            Some(Holder::Upper(upper, n1)) => {
-                if let Some(life) = self.life(upper) {
-                    life.member.unblock_n1(n1);
+    pub(crate) fn room_grew(&mut self, id: SlotId, key: FlowKey) {
+        let owner = self
+            .instance(id)
+            .and_then(|instance| instance.flows.get(&key).copied());
+        match owner {
+            Some(FlowOwner::Session(session, side)) => self.write(session, side),
+            Some(FlowOwner::Upper(upper, n1)) => {
+                if let Some(instance) = self.instance(upper) {
+                    instance.member.unblock_n1(n1);
                     self.touch(upper);
                 }
             }
-            Some(Holder::Asking(..)) | None => {}
+            Some(FlowOwner::Requesting(..)) | None => {}
         }
     }
 }

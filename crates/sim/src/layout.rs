@@ -4,7 +4,7 @@ use carina_ipcp::{Config, DifConfig};
 use carina_wire::dif::Dialect;
 
 use crate::link::Profile;
-use crate::parts::{Attachment, Below, CableId, SeatId, SystemId};
+use crate::model::{Attachment, Below, CableId, SlotId, SystemId};
 use crate::topology::Shape;
 use crate::world::World;
 use carina_random::Random;
@@ -20,15 +20,15 @@ pub struct Layer<'a> {
     pub systems: &'a [SystemId],
     /// N-1 flows over a lower DIF are reliable ones.
     pub is_reliable: bool,
-    /// Members are born at random within so many ns.
+    /// Members start at random within so many ns.
     pub ramp_ns: u64,
 }
 
 impl Layer<'_> {
     /// Puts a member on each of the systems.
-    pub fn seats(&self, world: &mut World, random: &mut Random) -> Vec<SeatId> {
+    pub fn slots(&self, world: &mut World, random: &mut Random) -> Vec<SlotId> {
         let now = world.now();
-        let mut seats = Vec::with_capacity(self.systems.len());
+        let mut slots = Vec::with_capacity(self.systems.len());
         for (at, system) in self.systems.iter().enumerate() {
             let config = Config {
                 name: format!("{}.{}", self.dif, world.system_name(*system)),
@@ -41,28 +41,29 @@ impl Layer<'_> {
             } else {
                 random.below(self.ramp_ns + 1)
             };
-            seats.push(world.add_seat(*system, config, at == 0, now + born));
+            slots.push(world.add_slot(*system, config, at == 0, now + born));
         }
-        seats
+        slots
     }
 
-    /// Connects two members over a cable; the second one asks.
-    pub fn over_cable(&self, world: &mut World, [a, b]: [SeatId; 2], cable: CableId) {
+    /// Connects two members over a cable; the second one is the initiator.
+    pub fn over_cable(&self, world: &mut World, [a, b]: [SlotId; 2], cable: CableId) {
         self.connect(world, [a, b], [Below::Cable(cable); 2]);
     }
 
-    /// Connects two members over the members of a DIF below on their systems; the second one asks.
-    pub fn over_seats(&self, world: &mut World, pair: [SeatId; 2], below: [SeatId; 2]) {
-        self.connect(world, pair, below.map(Below::Seat));
+    /// Connects two members over the members of a DIF below on their systems; the second one is
+    /// the initiator.
+    pub fn over_slots(&self, world: &mut World, pair: [SlotId; 2], below: [SlotId; 2]) {
+        self.connect(world, pair, below.map(Below::Ipcp));
     }
 
-    fn connect(&self, world: &mut World, pair: [SeatId; 2], below: [Below; 2]) {
+    fn connect(&self, world: &mut World, pair: [SlotId; 2], below: [Below; 2]) {
         for side in 0..2 {
             let remote = world.name(pair[1 - side]).to_owned();
             let attachment = Attachment {
                 below: below[side],
                 remote,
-                asks: side == 1,
+                is_initiator: side == 1,
                 is_reliable: self.is_reliable,
             };
             world.attach(pair[side], attachment);
@@ -71,13 +72,13 @@ impl Layer<'_> {
 }
 
 /// A line of systems with `depth` DIFs, each over the one below; all systems are in all DIFs.
-/// Returns the world and the seats by level, the lowest first.
+/// Returns the world and the slots by level, the lowest first.
 pub fn stack(
     mut world: World,
     depth: usize,
     systems: usize,
     profile: Profile,
-) -> (World, Vec<Vec<SeatId>>) {
+) -> (World, Vec<Vec<SlotId>>) {
     let mut random = world.random.fork();
     let line: Vec<SystemId> = (0..systems)
         .map(|at| world.add_system(&format!("s{at}")))
@@ -85,7 +86,7 @@ pub fn stack(
     let cables: Vec<CableId> = (1..systems)
         .map(|at| world.add_cable([line[at - 1], line[at]], profile, Some(1_000_000_000)))
         .collect();
-    let mut levels: Vec<Vec<SeatId>> = Vec::new();
+    let mut levels: Vec<Vec<SlotId>> = Vec::new();
     for level in 0..depth {
         let config = DifConfig {
             keepalive_ms: 1_000 + 500 * level as u32,
@@ -98,15 +99,15 @@ pub fn stack(
             is_reliable: random.chance(5_000),
             ramp_ns: 0,
         };
-        let seats = layer.seats(&mut world, &mut random);
+        let slots = layer.slots(&mut world, &mut random);
         for at in 1..systems {
-            let pair = [seats[at - 1], seats[at]];
+            let pair = [slots[at - 1], slots[at]];
             match levels.last() {
                 None => layer.over_cable(&mut world, pair, cables[at - 1]),
-                Some(below) => layer.over_seats(&mut world, pair, [below[at - 1], below[at]]),
+                Some(below) => layer.over_slots(&mut world, pair, [below[at - 1], below[at]]),
             }
         }
-        levels.push(seats);
+        levels.push(slots);
     }
     (world, levels)
 }
@@ -152,13 +153,13 @@ pub fn ground(world: &mut World, regions: usize, systems: usize, profile: Profil
     ground
 }
 
-/// One DIF over all cables. Returns its seats by region.
+/// One DIF over all cables. Returns its slots by region.
 pub fn flat(
     world: &mut World,
     ground: &Ground,
     config: &DifConfig,
     ramp_ns: u64,
-) -> Vec<Vec<SeatId>> {
+) -> Vec<Vec<SlotId>> {
     let mut random = world.random.fork();
     let systems: Vec<SystemId> = ground.regions.concat();
     let layer = Layer {
@@ -168,25 +169,25 @@ pub fn flat(
         is_reliable: false,
         ramp_ns,
     };
-    let mut all = layer.seats(world, &mut random).into_iter();
-    let seats: Vec<Vec<SeatId>> = ground
+    let mut all = layer.slots(world, &mut random).into_iter();
+    let slots: Vec<Vec<SlotId>> = ground
         .regions
         .iter()
         .map(|region| all.by_ref().take(region.len()).collect())
         .collect();
     for (region, cables) in ground.inner.iter().enumerate() {
         for (pair, cable) in cables {
-            layer.over_cable(world, pair.map(|at| seats[region][at]), *cable);
+            layer.over_cable(world, pair.map(|at| slots[region][at]), *cable);
         }
     }
     for (pair, cable) in &ground.outer {
-        layer.over_cable(world, pair.map(|region| seats[region][0]), *cable);
+        layer.over_cable(world, pair.map(|region| slots[region][0]), *cable);
     }
-    seats
+    slots
 }
 
 /// A DIF in each region, one over the borders, and one above for `above` systems of each region,
-/// its border included, that talk to other regions. Returns the seats: of the regions, of the
+/// its border included, that talk to other regions. Returns the slots: of the regions, of the
 /// backbone, of the DIF above by region.
 pub fn regional(
     world: &mut World,
@@ -194,7 +195,7 @@ pub fn regional(
     config: &DifConfig,
     above: usize,
     ramp_ns: u64,
-) -> [Vec<Vec<SeatId>>; 3] {
+) -> [Vec<Vec<SlotId>>; 3] {
     let mut random = world.random.fork();
     let layer = Layer {
         dif: "",
@@ -211,11 +212,11 @@ pub fn regional(
             systems,
             ..layer
         };
-        let seats = layer.seats(world, &mut random);
+        let slots = layer.slots(world, &mut random);
         for (pair, cable) in &ground.inner[index] {
-            layer.over_cable(world, pair.map(|at| seats[at]), *cable);
+            layer.over_cable(world, pair.map(|at| slots[at]), *cable);
         }
-        regions.push(seats);
+        regions.push(slots);
     }
     let borders: Vec<SystemId> = ground.regions.iter().map(|region| region[0]).collect();
     let spine = Layer {
@@ -223,7 +224,7 @@ pub fn regional(
         systems: &borders,
         ..layer
     };
-    let backbone = spine.seats(world, &mut random);
+    let backbone = spine.slots(world, &mut random);
     for (pair, cable) in &ground.outer {
         spine.over_cable(world, pair.map(|region| backbone[region]), *cable);
     }
@@ -238,20 +239,20 @@ pub fn regional(
         systems: &systems,
         ..layer
     };
-    let mut all = top.seats(world, &mut random).into_iter();
-    let upper: Vec<Vec<SeatId>> = chosen
+    let mut all = top.slots(world, &mut random).into_iter();
+    let upper: Vec<Vec<SlotId>> = chosen
         .iter()
         .map(|region| all.by_ref().take(region.len()).collect())
         .collect();
-    for (region, seats) in upper.iter().enumerate() {
-        for at in 1..seats.len() {
+    for (region, slots) in upper.iter().enumerate() {
+        for at in 1..slots.len() {
             let below = [regions[region][0], regions[region][at]];
-            top.over_seats(world, [seats[0], seats[at]], below);
+            top.over_slots(world, [slots[0], slots[at]], below);
         }
     }
     for (pair, _) in &ground.outer {
-        let seats = pair.map(|region| upper[region][0]);
-        top.over_seats(world, seats, pair.map(|region| backbone[region]));
+        let slots = pair.map(|region| upper[region][0]);
+        top.over_slots(world, slots, pair.map(|region| backbone[region]));
     }
     [regions, vec![backbone], upper]
 }
