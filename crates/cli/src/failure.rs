@@ -15,7 +15,7 @@ pub const EXIT_FAILED: u8 = 1;
 /// The exit code of a command line that asks for something impossible; nothing was tried.
 pub const EXIT_USAGE: u8 = 2;
 /// The exit code of a command that was refused for a reason that stays: trying again is of no use.
-/// Such is all bad input that only a node, or whoever reads a configuration, can tell.
+/// Such is bad input that only a node, or the reader of a configuration, can recognise.
 pub const EXIT_REFUSED: u8 = 3;
 /// The exit code of a command that Ctrl-C ended before its time: what a shell shows of a process
 /// that SIGINT (2) ended.
@@ -35,7 +35,7 @@ pub enum Failure {
     Refused(String),
     /// Ctrl-C ended it; what it has begun goes on.
     Interrupted(String),
-    /// Whoever read standard output has read enough, as `head` does: nobody need be told.
+    /// Standard output was closed, as `head` does. Nothing is printed about it.
     Unread,
 }
 
@@ -70,12 +70,12 @@ impl fmt::Display for Failure {
             | Self::Failed(text)
             | Self::Refused(text)
             | Self::Interrupted(text) => f.write_str(text),
-            Self::Unread => f.write_str("nobody reads standard output any more"),
+            Self::Unread => f.write_str("standard output was closed"),
         }
     }
 }
 
-/// A failure that was tried, from anything that can be shown.
+/// A failure of a command that was tried, from anything that can be shown.
 pub fn failed(text: impl fmt::Display) -> Failure {
     Failure::Failed(text.to_string())
 }
@@ -90,7 +90,7 @@ pub fn usage(text: impl fmt::Display) -> Failure {
     Failure::Usage(text.to_string())
 }
 
-/// Puts what was attempted in front of the reason for which it failed.
+/// Puts what was attempted in front of the reason of a failure.
 pub trait Attempt<T> {
     /// Turns an error into `Failure::Failed("{what}: {error chain}")`, or into
     /// [`Failure::Refused`] when a node says that its refusal stays.
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_an_error_says_of_its_source_is_not_said_twice() {
+    fn source_that_an_error_prints_is_not_printed_twice() {
         #[derive(Debug, thiserror::Error)]
         #[error("no node answers: {source}; start one")]
         struct Silent {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_that_stay_have_an_exit_code_of_their_own() {
+    fn final_refusals_have_an_exit_code_of_their_own() {
         let refusal =
             |code| -> Result<(), Error> { Err(Error::Refused(ErrorBody::new(code, "m"))) };
         let code = |code| refusal(code).attempt("x").unwrap_err().code();
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configuration_that_is_wrong_is_refused_and_one_that_cannot_be_read_is_not() {
+    fn wrong_configuration_is_refused_unreadable_one_fails() {
         let code = |error: ConfigError| Err::<(), _>(error).attempt("x").unwrap_err().code();
         let wrong = |text| carina_node::config::Config::parse(text, None).unwrap_err();
         assert_eq!(code(wrong("hop = 1")), EXIT_REFUSED);

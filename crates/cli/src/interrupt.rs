@@ -1,4 +1,4 @@
-//! Ctrl-C that has a command come to its end, with what it has found out, instead of ending it.
+//! Ctrl-C that makes a command finish and print its result, instead of killing it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use carina_netdev::StopSignal;
 use carina_sys::{Epoll, Interest};
 
-/// SIGINT and SIGTERM, which end nothing while this is there: whoever has it looks for them.
+/// SIGINT and SIGTERM. While this value lives they do not end the process; its owner polls them.
 pub struct Interrupt {
     epoll: Epoll,
     _signal: StopSignal,

@@ -25,11 +25,17 @@ use crate::failure::{Attempt, EXIT_UNREAD, EXIT_USAGE, Failure, Outcome};
 
 /// Networks of virtual machines without network cards.
 ///
-/// Exit codes: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused for a reason that
-/// stays however often one tries, such as a bad value, 130 ended by Ctrl-C, 141 whoever read the
-/// output closed it.
+/// Exit codes: 0 done, 1 tried and failed, 2 the command line is wrong, 3 refused and trying again
+/// cannot help, such as a bad value, 130 ended by Ctrl-C, 141 standard output was closed.
 #[derive(Debug, Parser)]
-#[command(name = "carina", version, max_term_width = 100)]
+#[command(
+    name = "carina",
+    version,
+    max_term_width = 100,
+    after_help = "Environment:\n  CARINA_RUN  run directory of the node, as --run\n  \
+    CARINA_LOG  what is logged on standard error: a level, or levels by component,\n              \
+    as CARINA_LOG=info,carina_node=debug [default: info]"
+)]
 struct Cli {
     #[command(flatten)]
     shared: Shared,
@@ -47,7 +53,7 @@ pub struct Shared {
     /// $XDG_RUNTIME_DIR/carina]
     #[arg(long, global = true, value_name = "DIR")]
     pub run: Option<PathBuf>,
-    /// Wait so long for a node that is still starting, a DIF to join, a name to become known
+    /// Time to wait for a node to start, a DIF to be joined, a name to become known
     #[arg(long, global = true, value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
     pub wait: Option<u64>,
 }
@@ -58,16 +64,16 @@ impl Shared {
         self.run.as_ref().map_or_else(RunDir::from_env, RunDir::new)
     }
 
-    /// How long to wait for what is not there yet.
-    pub fn patience(&self) -> Duration {
+    /// How long to wait for a node, a DIF or a name, as --wait says.
+    pub fn wait_limit(&self) -> Duration {
         Duration::from_nanos(self.wait.unwrap_or(0))
     }
 
-    /// A client of the node's control socket, which is waited for within the patience.
+    /// A client of the node's control socket. Waits for the socket within the limit.
     pub fn control(&self) -> Client {
         let socket = self.run_dir().control_sock();
-        let deadline = Instant::now() + self.patience();
-        // Who still hears nobody learns why from the first request.
+        let deadline = Instant::now() + self.wait_limit();
+        // If nothing listens yet, the first request fails with the reason.
         while UnixStream::connect(&socket).is_err() && Instant::now() < deadline {
             std::thread::sleep(LOOK_AGAIN);
         }
@@ -80,7 +86,7 @@ impl Shared {
     /// No node runs.
     pub fn node(&self) -> Result<Node, Failure> {
         let socket = self.run_dir().ipc_sock();
-        let deadline = Instant::now() + self.patience();
+        let deadline = Instant::now() + self.wait_limit();
         loop {
             match Node::connect_to(&socket) {
                 Err(_) if Instant::now() < deadline => std::thread::sleep(LOOK_AGAIN),
@@ -199,10 +205,10 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             // Help and version come as errors as well.
-            let told = report::printed(error.print());
-            return ExitCode::from(match told {
+            let printed = report::printed(error.print());
+            return ExitCode::from(match printed {
                 _ if error.use_stderr() => EXIT_USAGE,
-                told => told.map_or_else(|failure| failure.code(), |()| 0),
+                printed => printed.map_or_else(|failure| failure.code(), |()| 0),
             });
         }
     };

@@ -178,7 +178,7 @@ impl Drop for Site {
 }
 
 #[test]
-fn sdus_pass_both_ways_with_their_boundaries_on_many_flows_at_once() {
+fn sdus_keep_boundaries_both_ways_on_many_flows() {
     let mut site = Site::new("native", &[]);
     let mut back = site.back();
     let mut flows = Vec::new();
@@ -243,7 +243,7 @@ fn a_reader_that_stops_holds_back_the_writer_and_loses_nothing() {
     let mut still = Instant::now();
     while still.elapsed() < Duration::from_secs(2) {
         let held = sent * sdu.len() as u64;
-        assert!(held <= HELD_MAX, "{sent} SDUs that nobody reads");
+        assert!(held <= HELD_MAX, "{sent} unread SDUs");
         match mine.try_send(&sdu).unwrap() {
             true => {
                 sent += 1;
@@ -284,7 +284,7 @@ fn private_bytes(pid: u32) -> u64 {
 }
 
 #[test]
-fn a_stopped_reader_costs_a_bounded_part_of_the_nodes_memory_and_holds_up_nobody_else() {
+fn stopped_reader_takes_bounded_memory_and_blocks_no_other() {
     let site = Site::new("native", &[]);
     let mut back = site.back();
     let (mut mine, mut theirs) = site.flow(&mut back, FlowSpec::reliable());
@@ -305,15 +305,9 @@ fn a_stopped_reader_costs_a_bounded_part_of_the_nodes_memory_and_holds_up_nobody
             if now != last {
                 (last, still) = (now, Instant::now());
             }
-            assert!(
-                now * LONG as u64 <= HELD_MAX,
-                "{now} SDUs that nobody reads"
-            );
+            assert!(now * LONG as u64 <= HELD_MAX, "{now} unread SDUs");
             let held = private_bytes(site.node.id()).saturating_sub(before);
-            assert!(
-                held <= HELD_MAX,
-                "{held} bytes for {now} SDUs that nobody reads"
-            );
+            assert!(held <= HELD_MAX, "{held} bytes for {now} unread SDUs");
             std::thread::sleep(Duration::from_millis(5));
         }
         let (mut other, mut its) = site.flow(&mut back, FlowSpec::reliable());
@@ -339,7 +333,7 @@ const STOPPED_SDUS: u64 = 2_000;
 const HELD_MAX: u64 = 48 << 20;
 
 #[test]
-fn a_bridge_with_patience_waits_for_a_name_that_is_not_known_yet() {
+fn bridge_with_wait_waits_for_a_name_not_known_yet() {
     let mut site = Site::with("native", &[], carina);
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| site.ask(&FlowSpec::reliable()).unwrap());

@@ -54,7 +54,7 @@ fn assert_said(lines: &[String], wanted: &[&str]) {
     }
 }
 
-/// Nothing is left as bytes that nobody understands, but for what applications said and what the
+/// No bytes are left without a meaning, but for what applications said and what the
 /// capture has cut off.
 fn assert_understood(lines: &[String]) {
     for line in lines {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::error::Reason;
 use crate::{Draft, Member, nearest};
 
-/// What a line does, and how it is written.
+/// A command, and how it is written.
 struct Verb {
     name: &'static str,
     form: &'static str,

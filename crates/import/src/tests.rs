@@ -4,7 +4,7 @@ use carina_node::Config;
 
 use super::*;
 
-/// Two nodes of a tutorial, and every kind of thing that has no like.
+/// Two nodes of a tutorial, and everything that has no equivalent.
 const SCRIPT: &str = "\
 # a comment
 reset

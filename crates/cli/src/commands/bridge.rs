@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 
 use crate::failure::{Attempt, Failure, Outcome, usage};
 use crate::report::{print_json, print_line};
-use crate::splice::{self, Counts, Desk, Ended, Ending};
+use crate::splice::{self, Counts, Ended, Ending, Supervisor};
 use crate::{LOOK_AGAIN, Shared};
 
-/// Take flows to a name in one DIF on to a name in another, also one of another dialect
+/// Forward flows to a name in one DIF to a name in another, which may have another dialect
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina bridge --listen echo --listen-dif rlite.DIF --to echo \
@@ -26,7 +26,7 @@ use crate::{LOOK_AGAIN, Shared};
     --to-dif net --local gate\n\nEvery flow that comes is asked for anew with the same \
     specification; when that is refused, so is the\nflow that came; \
     with --wait not before that time is over, where the name is not known yet.\n\
-    SDUs stay what they are, and whoever reads slowly holds back whoever writes.\nTwo \
+    SDUs keep their boundaries, and a slow reader holds back the writer.\nTwo \
     bridges, one each way, make a name of either DIF known in the other."
 )]
 pub struct BridgeArgs {
@@ -45,7 +45,7 @@ pub struct BridgeArgs {
     /// A further name to register; may be repeated
     #[arg(long, value_name = "NAME")]
     register_as: Vec<AppName>,
-    /// The name under which to ask [default: that of whoever asked here]
+    /// The name under which to ask [default: that of the caller]
     #[arg(long, value_name = "NAME")]
     local: Option<AppName>,
     /// Flows at a time; more are refused
@@ -116,7 +116,7 @@ struct Bridge<'a> {
     /// When they are asked for again.
     ask_again_at: u64,
     pairs: HashMap<u64, Pair>,
-    desk: Desk,
+    supervisor: Supervisor,
     ends: Receiver<Ended>,
     next: u64,
     totals: Totals,
@@ -152,7 +152,7 @@ impl<'a> Bridge<'a> {
             waiting: Vec::new(),
             ask_again_at: 0,
             pairs: HashMap::new(),
-            desk: Desk {
+            supervisor: Supervisor {
                 ended,
                 doorbell,
                 stop,
@@ -189,7 +189,7 @@ impl<'a> Bridge<'a> {
                 match event.token {
                     STOP => return Ok(()),
                     ENDED => {
-                        self.desk.doorbell.drain();
+                        self.supervisor.doorbell.drain();
                         self.hear_ends()?;
                     }
                     token if token >= FIRST_PAIR => self.hear_answer(token)?,
@@ -221,8 +221,8 @@ impl<'a> Bridge<'a> {
                 )?;
                 continue;
             }
-            let patience = self.shared.patience().as_nanos() as u64;
-            let until = monotonic_ns().saturating_add(patience);
+            let limit = self.shared.wait_limit().as_nanos() as u64;
+            let until = monotonic_ns().saturating_add(limit);
             self.ask(Comer {
                 door,
                 request,
@@ -308,7 +308,7 @@ impl<'a> Bridge<'a> {
             "ports": [caller.info().port, to.port], "spec": request.spec,
         });
         self.tell(words, event)?;
-        splice::join(pair, caller, called, &self.desk).attempt("joining two flows")
+        splice::join(pair, caller, called, &self.supervisor).attempt("joining two flows")
     }
 
     fn refuse(&mut self, door: usize, request: &FlowRequest, reason: &str) -> Outcome {
@@ -378,7 +378,7 @@ impl<'a> Bridge<'a> {
 
     /// Ends what is left, and prints the counters.
     fn finish(mut self) -> Outcome {
-        self.desk.stop();
+        self.supervisor.stop();
         let until = monotonic_ns() + GRACE_NS;
         while !self.pairs.is_empty() && monotonic_ns() < until {
             let left = until.saturating_sub(monotonic_ns());
@@ -386,7 +386,7 @@ impl<'a> Bridge<'a> {
             self.epoll
                 .wait(&mut ready, Some(left.min(100_000_000)))
                 .attempt("waiting for the ends of flows")?;
-            self.desk.doorbell.drain();
+            self.supervisor.doorbell.drain();
             self.hear_ends()?;
         }
         let Totals {

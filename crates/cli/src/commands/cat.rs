@@ -99,7 +99,7 @@ fn open(shared: &Shared, args: &CatArgs) -> Result<Flow, Failure> {
             remote: args.name.clone(),
             dif: args.dif.clone(),
             spec: args.spec.0,
-            wait: shared.patience(),
+            wait: shared.wait_limit(),
         };
         return Ok(target.allocate()?);
     }

@@ -39,13 +39,13 @@ pub enum DifCommand {
     /// Let this system's member of a normal DIF use another N-1 DIF, beside those that it has
     #[command(after_help = "Examples:\n  carina dif extend net --over udp0\n  \
         carina dif extend net --over udp0 --via net.host2\n\nThe member asks for a neighbour \
-        there, and takes those that ask. When one way to a neighbour fails,\nPDUs take another. \
+        there, and takes those that ask. When one path to a neighbour fails,\nPDUs take another. \
         It is refused when the N-1 DIF does not carry the longest PDU of the DIF.")]
     Extend(extend::ExtendArgs),
     /// Take an N-1 DIF away from this system's member of a normal DIF, which stays a member
     #[command(after_help = "Examples:\n  carina dif retract net --over udp0\n  \
-        carina --wait 10s dif retract net --over udp0\n\nNeighbours there are told before the \
-        N-1 flows end, and PDUs take the other ways that there are; flows of\napplications go on. \
+        carina --wait 10s dif retract net --over udp0\n\nNeighbours there are informed before the \
+        N-1 flows end, and PDUs take the other paths; flows of\napplications go on. \
         With --wait it ends when no N-1 flow is left there. It is refused when the DIF is\nnot \
         over that one, or over no other.")]
     Retract(retract::RetractArgs),
@@ -64,7 +64,7 @@ pub enum DifCommand {
     #[command(
         after_help = "Example:\n  carina dif expel net net.host2\n\nIt is up to policy \
         access-control (parameter `expel`) of both members whether this one may. Members of \
-        dialect irati expel\nneighbours only, and those of rlite nobody."
+        dialect irati expel\nneighbours only, and those of rlite none."
     )]
     Expel {
         /// The DIF
@@ -112,7 +112,7 @@ fn list(shared: &Shared) -> Outcome {
         return print_json(&difs);
     }
     let known = shared.control().ipcps().attempt("listing IPC processes")?;
-    // Who has left a DIF, or was told to leave, is still here and no member.
+    // An IPCP that has left its DIF still exists, but is not a member.
     let shown = |name: &LocalName| match known.iter().find(|ipcp| ipcp.name == *name) {
         Some(ipcp) if ipcp.state == LinkState::Down => format!("{name} (down)"),
         _ => name.to_string(),

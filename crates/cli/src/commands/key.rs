@@ -1,4 +1,4 @@
-//! `carina key`: keys with which members of a DIF prove who they are.
+//! `carina key`: keys with which members of a DIF prove their identity.
 
 use std::path::PathBuf;
 

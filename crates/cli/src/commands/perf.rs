@@ -236,7 +236,7 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
         remote: args.name.clone(),
         dif: args.dif.clone(),
         spec: args.spec.0,
-        wait: shared.patience(),
+        wait: shared.wait_limit(),
     };
     let mut client = match &args.control_dif {
         None => TrialClient::open(target)?,
@@ -263,9 +263,9 @@ fn measure(shared: &Shared, args: &PerfArgs) -> Outcome {
             },
         );
         let trial = client.measure(&job, &mut |seen| progress(interval_text(seen)))?;
-        let told = trial.unreported.is_none();
+        let is_reported = trial.unreported.is_none();
         results.push((sizes, trial));
-        if !told {
+        if !is_reported {
             break;
         }
     }
@@ -309,14 +309,14 @@ fn arrivals() -> impl TypedValueParser<Value = Arrivals> {
 
 /// Fails when a flow stalled, or a reliable one did not deliver everything whole.
 fn judge(args: &PerfArgs, results: &[(Sizes, Trial)]) -> Result<(), Failure> {
-    let told = || results.iter().map(|(_, trial)| trial);
-    let damaged: u64 = told().map(|trial| trial.receiver().damaged).sum();
-    let lost: u64 = told().filter_map(lost).sum();
+    let trials = || results.iter().map(|(_, trial)| trial);
+    let damaged: u64 = trials().map(|trial| trial.receiver().damaged).sum();
+    let lost: u64 = trials().filter_map(lost).sum();
     let mut reasons = Vec::new();
     if damaged > 0 || (args.spec.is_reliable() && lost > 0) {
         reasons.push(format!("{lost} SDUs lost, {damaged} damaged"));
     }
-    reasons.extend(told().find_map(Trial::stall));
+    reasons.extend(trials().find_map(Trial::stall));
     match reasons.is_empty() {
         true => Ok(()),
         false => Err(failed(reasons.join("; "))),

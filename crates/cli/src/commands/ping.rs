@@ -104,7 +104,7 @@ fn ask(shared: &Shared, args: &PingArgs) -> Outcome {
         remote: args.name.clone(),
         dif: args.dif.clone(),
         spec: args.spec.0,
-        wait: shared.patience(),
+        wait: shared.wait_limit(),
     };
     let flow = target.allocate()?;
     let dif = flow.info().dif.clone();

@@ -38,8 +38,8 @@ pub enum PolicyCommand {
         carina policy set rmt-queue=red,least=50,most=200 --dif net --member net.host2\n  \
         carina policy set rmt-scheduling=strict-priority --dif net --all\n\n\
         It holds for one member: that of this system, or --member. With --all it is written to \
-        every member\nthat is known here, and each decides whether it takes it; who did not is \
-        told, and the exit code is 1 (3 when\nno member could: what is written is wrong, or cannot change while the DIF runs)."
+        every member\nthat is known here, and each decides whether it accepts it; those that \
+        do not are listed, and the exit code is 1 (3 when\nno member could: the value is wrong, or cannot change while the DIF runs)."
     )]
     Set {
         /// Component, policy and parameters

@@ -1,4 +1,5 @@
-//! Two flows made one: what comes out of either goes into the other.
+//! Two flows joined: what comes out of either goes into the other. A relay for applications, used
+//! by `carina bridge` alone; a relay between members of one DIF is the RMT of a normal IPCP.
 //!
 //! ```text
 //!             DIF of --listen-dif                      DIF of --to-dif
@@ -6,9 +7,9 @@
 //!                              [ sender <- receiver ]
 //! ```
 //!
-//! Each direction has a thread of its own, which waits for room before it takes more: whoever
-//! reads slowly holds back whoever writes, through both flows. An SDU stays an SDU. The end of a
-//! flow ends the other one after everything that came before it was passed on.
+//! Each direction has a thread of its own, which waits for room before it takes more: a slow reader
+//! holds back the writer through both flows. SDUs keep their boundaries. The end of a flow ends the
+//! other one after everything before it was delivered.
 
 mod way;
 
@@ -34,22 +35,22 @@ pub struct Ended {
     pub counts: Counts,
 }
 
-/// Where the ends of directions are told, and how all of them are told to end.
+/// Receives the ends of directions, and stops all of them.
 #[derive(Clone)]
-pub struct Desk {
-    /// The ends.
+pub struct Supervisor {
+    /// Ends of directions.
     pub ended: Sender<Ended>,
-    /// Rings when there is one.
+    /// Signalled for each end.
     pub doorbell: Arc<EventFd>,
-    /// Everything is to end.
+    /// Set when all directions are to end.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Joins two flows; both directions tell `desk` when they end.
+/// Joins two flows; both directions report to `supervisor` when they end.
 ///
 /// # Errors
 /// The system has no thread to give.
-pub fn join(pair: u64, caller: Flow, called: Flow, desk: &Desk) -> std::io::Result<()> {
+pub fn join(pair: u64, caller: Flow, called: Flow, supervisor: &Supervisor) -> std::io::Result<()> {
     let (to_caller, from_caller) = caller.split();
     let (to_called, from_called) = called.split();
     let ways = [
@@ -57,28 +58,28 @@ pub fn join(pair: u64, caller: Flow, called: Flow, desk: &Desk) -> std::io::Resu
         (false, from_called, to_caller),
     ];
     for (is_forward, from, to) in ways {
-        let desk = desk.clone();
+        let supervisor = supervisor.clone();
         let name = if is_forward { "way-there" } else { "way-back" };
         std::thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
-                let (ending, counts) = way::carry(from, to, &desk.stop);
+                let (ending, counts) = way::carry(from, to, &supervisor.stop);
                 let ended = Ended {
                     pair,
                     is_forward,
                     ending,
                     counts,
                 };
-                // A desk that is gone has no more to hear.
-                let _ = desk.ended.send(ended);
-                desk.doorbell.signal();
+                // An error means that the bridge has ended already.
+                let _ = supervisor.ended.send(ended);
+                supervisor.doorbell.signal();
             })?;
     }
     Ok(())
 }
 
-impl Desk {
-    /// Tells everything to end.
+impl Supervisor {
+    /// Makes all directions end.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
     }

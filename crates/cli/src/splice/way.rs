@@ -1,4 +1,4 @@
-//! One direction of two flows made one.
+//! One direction of two joined flows.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,7 +32,7 @@ pub enum Ending {
         /// The flow that is still there.
         other: PortId,
     },
-    /// It was told to end.
+    /// The bridge was stopped.
     Stopped,
 }
 
@@ -77,7 +77,7 @@ fn await_sdu(from: &mut FlowReceiver) -> Result<(), Error> {
     Ok(())
 }
 
-/// Sends an SDU as soon as there is room; false when it was told to end before that.
+/// Sends an SDU as soon as there is room; false when the bridge was stopped before that.
 fn pass(to: &mut FlowSender, sdu: &[u8], stop: &AtomicBool) -> Result<bool, Error> {
     while !to.try_send(sdu)? {
         if stop.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! Commands about members of a DIF: what is in their RIBs, who may be one, who has to go.
+//! Commands about members of a DIF: their RIBs, admission, expulsion.
 
 use std::time::{Duration, Instant};
 

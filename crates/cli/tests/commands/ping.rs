@@ -1,4 +1,4 @@
-//! `carina ping` that somebody ends.
+//! `carina ping`, ended by a signal.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::commands::node::{CARINA, Node};
 
 #[test]
-fn a_ping_without_end_tells_what_it_measured_when_it_is_stopped() {
+fn endless_ping_prints_its_results_when_stopped() {
     let node = Node::new();
     let ping = |words: &[&str]| {
         let mut command = Command::new(CARINA);

@@ -62,7 +62,7 @@ const BAD: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn whatever_is_wrong_with_a_policy_is_refused_with_one_exit_code() {
+fn every_wrong_policy_is_refused_with_one_exit_code() {
     let site = both_in_one();
     for (choice, words) in BAD {
         for of in [&[][..], &["--member", "net.b"], &["--all"]] {
@@ -97,7 +97,7 @@ fn whatever_is_wrong_with_a_policy_is_refused_with_one_exit_code() {
 }
 
 #[test]
-fn a_configuration_with_a_bad_value_is_refused_by_a_new_node_and_by_a_running_one() {
+fn bad_configuration_is_refused_at_start_and_by_apply() {
     let site = Node::new();
     let file = site.directory.path().join("node.toml");
     let text = "[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"local\"]\n\

@@ -43,7 +43,7 @@ fn named(name: &str) -> impl Fn(&Value) -> bool {
 }
 
 #[test]
-fn who_does_not_wait_for_a_member_hears_that_it_goes_on_and_how_to_end_it() {
+fn stopped_join_says_that_it_goes_on_and_how_to_end_it() {
     let node = Node::new();
     let join = [
         "dif", "join", "net", "--over", "local", "--ipcp", "net.b", "--via", "nobody",
@@ -61,7 +61,7 @@ fn who_does_not_wait_for_a_member_hears_that_it_goes_on_and_how_to_end_it() {
 }
 
 #[test]
-fn who_does_not_wait_for_a_neighbour_hears_how_to_take_the_dif_back() {
+fn stopped_extend_says_how_to_take_the_dif_back() {
     let node = Node::new();
     let listen = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr();
     let listen = listen.unwrap().to_string();

@@ -4,7 +4,7 @@ use std::process::{Command, Output, Stdio};
 
 use crate::commands::node::{CARINA, Node, both_in_one};
 
-/// A command whose standard output nobody reads.
+/// A command whose standard output is closed.
 fn unread(node: &Node, words: &[&str]) -> Output {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);

@@ -65,7 +65,7 @@ fn disk_image_with_carina_inside_is_booted_and_pinged() {
 }
 
 #[test]
-fn disk_that_cannot_be_used_is_refused_with_its_name_and_leaves_nothing() {
+fn unusable_disk_is_refused_by_name_and_leaves_nothing() {
     let host = Host::start();
     let run = |disk: &str| host.carina(&["vm", "run", "d", "--disk", disk]);
     let output = run("/no/such.qcow2");

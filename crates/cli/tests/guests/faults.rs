@@ -1,4 +1,4 @@
-//! What happens to everyone else when somebody dies or lies.
+//! Effects on others when a process dies or a guest misbehaves.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use crate::house::{Background, Host, SOON, told};
 const SCRIBBLE: &str = "/bin/scribbler --ignored --exact scribbler::every_byte_of_the_region";
 
 #[test]
-fn scribbling_guest_is_cut_off_and_another_guests_traffic_flows_undisturbed() {
+fn scribbling_guest_is_cut_off_without_harm_to_another() {
     let mut host = Host::start();
     let (good, bad) = (host.boot("good"), host.boot("bad"));
     good.serves_echo(&host, "echo.good");
@@ -45,7 +45,7 @@ fn scribbling_guest_is_cut_off_and_another_guests_traffic_flows_undisturbed() {
 }
 
 #[test]
-fn flows_end_when_qemu_is_killed_and_the_vm_can_be_started_again() {
+fn flows_end_when_qemu_dies_and_the_vm_starts_again() {
     let host = Host::start();
     let mut guest = host.boot("a");
     guest.serves_echo(&host, "echo");
@@ -54,7 +54,7 @@ fn flows_end_when_qemu_is_killed_and_the_vm_can_be_started_again() {
     guest.vm.kill();
     fails(&mut client, killed);
     let loss = host.until("the host's node notes it", SOON, || Loss::last(&host.log()));
-    // QEMU's end is told by the kernel; nobody waits for a heartbeat.
+    // The kernel reports QEMU's end; no heartbeat is waited for.
     assert!(loss.reason.contains("not running"), "{loss:?}");
     loss.kept_its_promise(&canary);
     host.until("the name is gone", SOON, || {
@@ -67,7 +67,7 @@ fn flows_end_when_qemu_is_killed_and_the_vm_can_be_started_again() {
 }
 
 #[test]
-fn flows_end_when_the_guests_node_is_killed_and_it_attaches_again() {
+fn flows_end_when_guests_node_dies_and_it_reattaches() {
     let host = Host::start();
     let guest = host.boot("a");
     guest.serves_echo(&host, "echo");
@@ -93,7 +93,7 @@ fn flows_end_when_the_guests_node_is_killed_and_it_attaches_again() {
 }
 
 #[test]
-fn guest_reattaches_when_the_hosts_node_is_killed_and_started_again() {
+fn guest_reattaches_after_restart_of_a_killed_host_node() {
     let mut host = Host::start();
     let guest = host.boot("a");
     let _server = host.serves_echo("echo.on.host");
@@ -168,7 +168,7 @@ fn nothing_stays_behind_after_an_orderly_end() {
 }
 
 #[test]
-fn node_cleans_up_what_a_killed_node_and_a_killed_qemu_have_left() {
+fn node_cleans_up_after_a_killed_node_and_killed_qemu() {
     let mut host = Host::start();
     let mut guest = host.boot("a");
     host.kill_node();

@@ -1,4 +1,4 @@
-//! A host with a node and guests, told in few words.
+//! A host with a node and guests: the vocabulary of the scenarios.
 
 use std::fs;
 use std::io::Write;

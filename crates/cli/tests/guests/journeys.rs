@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::house::{Host, SOON, told};
 
 #[test]
-fn host_reaches_an_application_in_a_guest_and_the_guest_one_on_the_host() {
+fn host_and_guest_reach_applications_of_each_other() {
     let host = Host::start();
     let guest = host.boot("a");
 
@@ -46,7 +46,7 @@ fn guest_with_an_iommu_is_woken_by_doorbells() {
 }
 
 #[test]
-fn guest_with_an_iommu_is_woken_again_after_each_restart_of_the_hosts_node() {
+fn guest_with_iommu_is_woken_after_restarts_of_hosts_node() {
     let mut host = Host::start();
     let guest = host.boot_with("a", |machine| machine.iommu());
     for restart in 0..3 {
@@ -105,7 +105,7 @@ fn application_of_one_guest_is_not_reached_from_another() {
 }
 
 #[test]
-fn sdus_of_random_sizes_cross_unharmed_for_a_minute_in_both_directions_at_once() {
+fn random_sdus_cross_unharmed_both_ways_for_a_minute() {
     let host = Host::start();
     let guest = host.boot_with("a", |machine| machine.cpus(2));
     guest.starts("carina perf --listen perf");
@@ -134,7 +134,7 @@ fn sdus_of_random_sizes_cross_unharmed_for_a_minute_in_both_directions_at_once()
 }
 
 #[test]
-fn idle_node_with_an_idle_vm_uses_less_than_a_hundredth_of_a_core() {
+fn idle_node_with_idle_vm_uses_under_a_hundredth_of_a_core() {
     let host = Host::start();
     let _guest = host.boot("a");
     // The link's first seconds are not idleness.
@@ -150,7 +150,7 @@ fn idle_node_with_an_idle_vm_uses_less_than_a_hundredth_of_a_core() {
 }
 
 #[test]
-fn all_that_cat_was_given_arrives_though_it_closes_the_flow_at_once() {
+fn all_input_of_cat_arrives_though_it_closes_at_once() {
     let host = Host::start();
     let guest = host.boot("a");
     let inbox = host.in_background(&["cat", "--listen", "inbox"]);

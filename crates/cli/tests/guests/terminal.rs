@@ -202,7 +202,7 @@ impl Drop for Terminal {
 }
 
 #[test]
-fn top_shows_channels_of_a_vm_scrolls_follows_the_window_and_leaves_a_clean_terminal() {
+fn top_shows_channels_scrolls_and_leaves_a_clean_terminal() {
     let host = Host::start();
     let guest = host.boot("a");
     guest.serves_echo(&host, "echo");

@@ -5,10 +5,10 @@ use serde_json::{Map, Value, json};
 use crate::error::Reason;
 use crate::json::Node;
 
-/// What has no like: line, what, why.
+/// What has no equivalent: line, what, why.
 type Unlike = Vec<(usize, String, String)>;
 
-/// A cube as Carina's configuration has it, and what of it has no like.
+/// A cube as Carina's configuration has it, and what of it has no equivalent.
 pub(super) fn cube(from: &Node) -> Result<(Value, Unlike), Reason> {
     let id = from.number_of("id").ok_or("a cube needs an `id`")?;
     let name = from.text_of("name").ok_or("a cube needs a `name`")?;
@@ -38,7 +38,7 @@ pub(super) fn cube(from: &Node) -> Result<(Value, Unlike), Reason> {
     Ok((Value::Object(made), notes))
 }
 
-/// Keys that are not carried over: what a cube has no like of, and what is no key.
+/// Keys that are not carried over: those without an equivalent, and unknown ones.
 fn unlike(table: &Node, cube: &str, known: &[&str], notes: &mut Unlike) {
     for (key, line, _) in table.fields() {
         if !known.contains(&key.as_str()) {

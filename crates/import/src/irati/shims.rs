@@ -22,14 +22,14 @@ pub(super) struct Shim<'a> {
     pub template: Option<&'a (String, Node)>,
 }
 
-/// What has no like: in the template or else in the configuration, line, what, why.
+/// What has no equivalent: in the template or else in the configuration, line, what, why.
 pub(super) type Unlike = Vec<(bool, usize, String, String)>;
 
 impl Shim<'_> {
-    /// The shim as Carina's configuration has it, and what of it has no like.
+    /// The shim as Carina's configuration has it, and what of it has no equivalent.
     ///
     /// # Errors
-    /// Why there is none.
+    /// Why it cannot be made.
     pub fn made(&self) -> Result<(IpcpCreate, Unlike), Reason> {
         let mut notes = Vec::new();
         let made = match self.kind {
@@ -237,7 +237,7 @@ fn registered_port(text: &str) -> Result<u16, Reason> {
 
 /// The section of a template with the parameters of a shim.
 pub(super) const PARAMETERS: &str = "configParameters";
-/// Where a udp shim listens unless told.
+/// Default port of a udp shim.
 const PORT: u16 = 3359;
 /// Highest VLAN id.
 const VLAN_MAX: u16 = 4094;

@@ -63,7 +63,7 @@ pub(super) fn set(member: &mut Member, scheduler: &str, options: &[&str]) -> Res
     }
 }
 
-/// The nearest number that a member takes; another one than was given is told.
+/// The nearest number that a member takes; a change is reported in `changed`.
 fn within((name, least, most): Range, given: u64, changed: &mut Vec<String>) -> u64 {
     let here = given.clamp(least, most);
     if here != given {

@@ -60,7 +60,7 @@ impl Transport for UnixTransport {
         }
         loop {
             match recv(&self.socket, &mut *buffer, RecvFlags::empty()) {
-                // A message of no bytes cannot be told from the end here; the benches send none.
+                // A message of no bytes looks like the end here; the benches send none.
                 Ok((0, _)) => return Ok(Arrival::End),
                 Ok((len, _)) => return Ok(Arrival::Sdu(len)),
                 Err(Errno::INTR) => {}

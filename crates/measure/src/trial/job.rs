@@ -25,7 +25,7 @@ pub enum Direction {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Via {
-    /// Another flow to the server's name; the ticket tells the flows of several clients apart.
+    /// Another flow to the server's name; the ticket distinguishes flows of several clients.
     Flow {
         /// Any number that the client has not used before.
         ticket: u64,

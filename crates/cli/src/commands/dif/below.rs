@@ -1,5 +1,5 @@
-//! What a member stands on: its N-1 DIFs and the N-1 flows there, as this node tells it or as the
-//! RIB of any member does.
+//! The layer below a member: its N-1 DIFs and the N-1 flows there, as this node reports it or as
+//! the RIB of any member does.
 
 use carina_api::DifName;
 use carina_api::control::{IpcpInfo, N1Info, N1State, RibObject};
@@ -7,7 +7,7 @@ use carina_measure::table::Table;
 use serde::Serialize;
 use serde_json::Value;
 
-/// An N-1 flow of a member, or an N-1 DIF of it in which there is none.
+/// An N-1 flow of a member, or an N-1 DIF in which it has no flow.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub struct Below {
     dif: DifName,

@@ -19,7 +19,7 @@ pub struct ExtendArgs {
     /// The N-1 DIF, of which this system must be a member
     #[arg(long, value_name = "DIF")]
     over: DifName,
-    /// The member to ask there [default: as when this one joined, else whoever answers to the
+    /// The member to ask there [default: as when this one joined, else any that answers to the
     /// DIF's name]
     #[arg(long, value_name = "IPCP")]
     via: Option<AppName>,
@@ -45,7 +45,7 @@ pub fn run(shared: &Shared, args: &ExtendArgs) -> Outcome {
         .attempt(format!("extending DIF {}", args.name))?;
     let member = match shared.wait {
         Some(_) => {
-            let until = Instant::now() + shared.patience();
+            let until = Instant::now() + shared.wait_limit();
             wait(&node, &made, &args.over, until, &stop)?
         }
         None => made,
@@ -95,7 +95,7 @@ fn wait(
         }
         if Instant::now() >= until {
             let why = here.iter().find_map(|n1| n1.reason.clone());
-            let why = why.unwrap_or_else(|| "nobody has answered yet".to_owned());
+            let why = why.unwrap_or_else(|| "no member has answered yet".to_owned());
             return Err(failed(format!(
                 "DIF {}: no neighbour over {over} ({why}); it goes on asking",
                 made.dif

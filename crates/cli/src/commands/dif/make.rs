@@ -28,7 +28,7 @@ pub struct CreateArgs {
 pub struct JoinArgs {
     #[command(flatten)]
     member: MemberArgs,
-    /// The member to ask [default: whoever answers to the DIF's name]
+    /// The member to ask [default: any that answers to the DIF's name]
     #[arg(long, value_name = "IPCP")]
     via: Option<AppName>,
     // For dialects in which a member has a configuration of its own.
@@ -101,7 +101,7 @@ struct MemberArgs {
     /// Name of the member, unique in the DIF [default: DIF.SYSTEM]
     #[arg(long, value_name = "NAME")]
     ipcp: Option<LocalName>,
-    /// How members prove who they are: none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE
+    /// How members prove their identity: none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE
     #[arg(long, value_name = "KIND:FILE")]
     auth: Option<String>,
     /// What the members speak: native, rlite or irati; the same at all of them
@@ -158,19 +158,19 @@ pub fn create(shared: &Shared, args: &CreateArgs) -> Outcome {
     let made = node
         .create_dif(&request)
         .attempt(format!("creating DIF {}", request.name))?;
-    let patience = Patience {
+    let policy = WaitPolicy {
         until: Instant::now() + BOOTSTRAP,
         is_for_failures: false,
         stop,
     };
-    let member = wait(&node, &made, &patience)?;
+    let member = wait(&node, &made, &policy)?;
     report(shared, &made, &member, "is the first member of")
 }
 
 /// Makes a member that asks for admission, and waits for it.
 ///
 /// # Errors
-/// The node refuses or does not run, or nobody admits the member.
+/// The node refuses or does not run, or no member admits this one.
 pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
     let mut request = args.member.request(DifRole::Join)?;
     request.via.clone_from(&args.via);
@@ -181,12 +181,12 @@ pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
     let made = node
         .create_dif(&request)
         .attempt(format!("joining DIF {}", request.name))?;
-    let patience = Patience {
+    let policy = WaitPolicy {
         until: Instant::now() + shared.wait.map_or(ONE_ATTEMPT, Duration::from_nanos),
         is_for_failures: shared.wait.is_some(),
         stop,
     };
-    match wait(&node, &made, &patience).and_then(usable) {
+    match wait(&node, &made, &policy).and_then(usable) {
         Ok(member) => report(shared, &made, &member, "is a member of"),
         Err(failure @ Failure::Interrupted(_)) => Err(failure),
         Err(failure) => {
@@ -207,7 +207,7 @@ fn usable(member: MemberInfo) -> Result<MemberInfo, Failure> {
 }
 
 /// How long a member has to enroll.
-struct Patience {
+struct WaitPolicy {
     until: Instant,
     /// Through failed attempts as well.
     is_for_failures: bool,
@@ -216,7 +216,7 @@ struct Patience {
 }
 
 /// Waits until a member is enrolled.
-fn wait(node: &Client, made: &IpcpInfo, patience: &Patience) -> Result<MemberInfo, Failure> {
+fn wait(node: &Client, made: &IpcpInfo, policy: &WaitPolicy) -> Result<MemberInfo, Failure> {
     let mut said = String::new();
     loop {
         let ipcps = node.ipcps().attempt("asking how far it is")?;
@@ -234,13 +234,13 @@ fn wait(node: &Client, made: &IpcpInfo, patience: &Patience) -> Result<MemberInf
             let why = why.unwrap_or_else(|| "it was refused".to_owned());
             return Err(refused(format!("DIF {}: {why}", made.dif)));
         }
-        if !patience.is_for_failures
+        if !policy.is_for_failures
             && let (1.., Some(why)) = (member.failures, &why)
         {
             return Err(failed(format!("DIF {}: {why}", made.dif)));
         }
-        if Instant::now() >= patience.until {
-            let why = why.unwrap_or_else(|| "nobody has answered yet".to_owned());
+        if Instant::now() >= policy.until {
+            let why = why.unwrap_or_else(|| "no member has answered yet".to_owned());
             return Err(failed(format!(
                 "DIF {}: still {} ({why})",
                 made.dif, member.step
@@ -254,7 +254,7 @@ fn wait(node: &Client, made: &IpcpInfo, patience: &Patience) -> Result<MemberInf
             progress(format!("{}: {says}", made.name));
             said = says;
         }
-        let stop = &patience.stop;
+        let stop = &policy.stop;
         if stop
             .comes_within(LOOK_AGAIN)
             .attempt("waiting for signals")?
@@ -307,7 +307,7 @@ pub fn expel(shared: &Shared, name: &DifName, member: &str) -> Outcome {
         .attempt(format!("expelling {member} from DIF {name}"))?;
     match shared.json {
         true => print_json(&json!({ "dif": name, "expelled": member })),
-        false => print_line(format!("{member} was told to leave DIF {name}")),
+        false => print_line(format!("{member} was asked to leave DIF {name}")),
     }
 }
 
@@ -325,7 +325,7 @@ fn absolute(auth: &str) -> Result<String, Failure> {
     Ok(format!("{kind}:{}", full.join(",")))
 }
 
-/// A first member asks nobody.
+/// A first member needs no admission.
 const BOOTSTRAP: Duration = Duration::from_secs(10);
 
 /// Longer than one attempt can take.

@@ -69,7 +69,7 @@ pub fn run(shared: &Shared, args: &MapArgs) -> Outcome {
         node.rib(Some(args.name.as_str()), args.member.as_deref(), path, 1)
             .attempt(format!("reading {path} of DIF {}", args.name))
     };
-    let until = Instant::now() + shared.patience();
+    let until = Instant::now() + shared.wait_limit();
     let mut picture = loop {
         let picture = Picture::new(&read("/members")?, &read("/routing/links")?);
         // Who has just joined may not have worked out all ways yet.
@@ -133,7 +133,7 @@ impl Picture {
         picture
     }
 
-    /// Takes in who are neighbours of the member whose view this is.
+    /// Adds the neighbours of the member whose view this is.
     fn hear(&mut self, neighbours: &[RibObject]) {
         let number = |object: &RibObject, field: &str| object.fields.get(field)?.as_u64();
         self.heard_ago_ms = neighbours
@@ -154,7 +154,7 @@ impl Picture {
         }
     }
 
-    /// Everybody who is a member or at the end of a link.
+    /// All members, and all ends of links.
     fn addresses(&self) -> BTreeSet<u64> {
         let ends = self.links.keys().flat_map(|pair| [pair.0, pair.1]);
         self.members.keys().copied().chain(ends).collect()

@@ -30,23 +30,28 @@ pub struct RetractArgs {
 pub fn run(shared: &Shared, args: &RetractArgs) -> Outcome {
     let node = shared.control();
     let ipcp = args.ipcp.as_ref().map(LocalName::as_str);
-    let told = node
+    let retracted = node
         .retract_dif(args.name.as_str(), args.over.as_str(), ipcp)
         .attempt(format!("taking {} away from DIF {}", args.over, args.name))?;
     let member = match shared.wait {
-        Some(_) => wait(&node, told, &args.over, Instant::now() + shared.patience())?,
-        None => told,
+        Some(_) => wait(
+            &node,
+            retracted,
+            &args.over,
+            Instant::now() + shared.wait_limit(),
+        )?,
+        None => retracted,
     };
     show(shared, &member)
 }
 
 fn wait(
     node: &Client,
-    told: IpcpInfo,
+    retracted: IpcpInfo,
     over: &DifName,
     until: Instant,
 ) -> Result<IpcpInfo, Failure> {
-    let mut member = told;
+    let mut member = retracted;
     loop {
         let n1 = member.member.iter().flat_map(|member| &member.n1);
         let left = n1.filter(|n1| n1.dif == *over).count();

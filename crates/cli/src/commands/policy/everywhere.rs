@@ -16,7 +16,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Failure, Outcome, failed, refused};
 use crate::report::{print_json, print_line};
 
-/// A member, and what became of the write.
+/// A member, and the outcome of the write.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Row {
     member: String,
@@ -29,7 +29,7 @@ struct Row {
     is_final: bool,
 }
 
-/// Writes to every member that this system's member knows, and shows who took it.
+/// Writes to every member that this system's member knows, and shows which accepted it.
 ///
 /// # Errors
 /// A member did not take it.

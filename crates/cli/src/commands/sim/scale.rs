@@ -114,11 +114,11 @@ pub(super) fn run(shared: &Shared, args: &ScaleArgs) -> Outcome {
 
 /// Tells how far it is: what is done at once, steps on the way as often as a person may care.
 fn now_and_then(system: &'static str) -> impl FnMut(Progress) {
-    let mut told = Instant::now();
+    let mut reported = Instant::now();
     move |what| match what {
         Progress::Milestone(words) => progress(words),
-        Progress::Step(words) if told.elapsed() >= EVERY => {
-            told = Instant::now();
+        Progress::Step(words) if reported.elapsed() >= EVERY => {
+            reported = Instant::now();
             progress(format!("{system}: {words}"));
         }
         Progress::Step(_) => {}

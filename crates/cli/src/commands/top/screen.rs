@@ -68,7 +68,7 @@ pub(super) fn run(
         ));
     }
     let screen = Screen {
-        // Rates need two looks; until the second, who is there and what was dropped.
+        // Rates need two samples; until the second, only names and drops are shown.
         rows: rates(&before.1, &before.1, 1.0),
         interval,
         first: 0,

@@ -159,7 +159,7 @@ struct Stuck {
 
 impl Transport for Stuck {
     fn send(&mut self, _sdu: &[u8]) -> Result<(), TransportError> {
-        panic!("where there is an end time, nobody waits without it");
+        panic!("where there is an end time, no side waits without it");
     }
 
     fn send_until(&mut self, _sdu: &[u8], until: Instant) -> Result<bool, TransportError> {
@@ -174,7 +174,7 @@ impl Transport for Stuck {
     fn recv(&mut self, _buffer: &mut [u8], limit: Duration) -> Result<Arrival, TransportError> {
         assert!(
             limit < FOR_EVER,
-            "where there is an end time, nobody waits for ever"
+            "where there is an end time, no side waits for ever"
         );
         if self.gives == 0 {
             std::thread::sleep(limit);
