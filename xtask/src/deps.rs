@@ -188,7 +188,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-node",
-        "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-ipcp carina-protect \
+        "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-ipcp carina-protect \
          carina-netdev carina-engine carina-dataplane carina-shims rustix serde serde_json toml thiserror tracing tokio axum",
     ),
     (

@@ -4,9 +4,10 @@
 //! cargo run --release -p carina-efcp --example efcp_cost
 //! ```
 
-use std::time::Instant;
+use std::time::Instant as Clock;
 
 use carina_efcp::{Connection, ConnectionConfig, Transmit};
+use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, Pci, QosId};
 
@@ -64,35 +65,48 @@ const PDUS: u64 = 4_000_000;
 const BURST: u64 = 32;
 
 fn measure(label: &str, config: impl Fn() -> ConnectionConfig) {
-    let mut a = Connection::new(0, config(), 1);
-    let mut b = Connection::new(0, config(), 2);
-    let begin = Instant::now();
+    let mut a = Connection::new(Instant::ZERO, config(), 1);
+    let mut b = Connection::new(Instant::ZERO, config(), 2);
+    let begin = Clock::now();
     let (mut now, mut delivered, mut control) = (0_u64, 0_u64, 0_u64);
     while delivered < PDUS {
         now += 10_000;
         let mut written = 0;
-        while written < BURST && a.write(now, Weightless).is_ok() {
+        while written < BURST && a.write(Instant::from_nanos(now), Weightless).is_ok() {
             written += 1;
         }
         for _ in 0..2 {
-            while let Some(transmit) = a.poll_transmit(now) {
+            while let Some(transmit) = a.poll_transmit(Instant::from_nanos(now)) {
                 let pci = pci(&transmit);
-                let _ = b.receive(now, &pci, transmit.control.as_ref(), transmit.udf);
+                let _ = b.receive(
+                    Instant::from_nanos(now),
+                    &pci,
+                    transmit.control.as_ref(),
+                    transmit.udf,
+                );
             }
             while b.poll_deliver().is_some() {
                 delivered += 1;
             }
-            a.end_of_burst(now);
-            b.end_of_burst(now);
-            while let Some(transmit) = b.poll_transmit(now) {
+            a.end_of_burst(Instant::from_nanos(now));
+            b.end_of_burst(Instant::from_nanos(now));
+            while let Some(transmit) = b.poll_transmit(Instant::from_nanos(now)) {
                 control += 1;
                 let pci = pci(&transmit);
-                let _ = a.receive(now, &pci, transmit.control.as_ref(), transmit.udf);
+                let _ = a.receive(
+                    Instant::from_nanos(now),
+                    &pci,
+                    transmit.control.as_ref(),
+                    transmit.udf,
+                );
             }
         }
         for conn in [&mut a, &mut b] {
-            if conn.poll_timeout().is_some_and(|at| at <= now) {
-                conn.handle_timeout(now);
+            if conn
+                .poll_timeout()
+                .is_some_and(|at| at <= Instant::from_nanos(now))
+            {
+                conn.handle_timeout(Instant::from_nanos(now));
             }
         }
     }

@@ -3,6 +3,8 @@
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 
+use carina_time::Duration;
+
 use crate::congestion::{self, CongestionControl};
 use crate::profile::EfcpProfile;
 use crate::rtt::{self, RttEstimator};
@@ -26,12 +28,12 @@ pub struct ConnectionConfig {
     /// `None` or 0 nothing ever is.
     pub max_sdu_gap: Option<u64>,
     /// A of delta-t: how long an acknowledgement, and delivery over a gap, may wait, in ns.
-    pub a_ns: u64,
+    pub a: Duration,
     /// R of delta-t: how long a PDU is sent again before the connection fails, in ns. Counts as 0
     /// without retransmission control.
-    pub r_ns: u64,
+    pub r: Duration,
     /// MPL of delta-t: the longest life of a PDU in ns.
-    pub mpl_ns: u64,
+    pub mpl: Duration,
     /// Width of sequence numbers in bits: 8 to 64.
     pub seq_bits: u8,
     /// Width of the sequence numbers of control PDUs in bits: 8 to 64.
@@ -133,9 +135,9 @@ impl Default for ConnectionConfig {
             window: Some(WindowControl::default()),
             rate: None,
             max_sdu_gap: None,
-            a_ns: 20_000_000,
-            r_ns: 30_000_000_000,
-            mpl_ns: 2_000_000_000,
+            a: Duration::from_millis(20),
+            r: Duration::from_secs(30),
+            mpl: Duration::from_secs(2),
             seq_bits: 32,
             ctrl_seq_bits: 32,
             ecn: false,
@@ -192,9 +194,12 @@ impl ConnectionConfig {
     }
 
     /// Δt = MPL + R + A, in ns.
-    pub(crate) fn delta_t(&self) -> u64 {
-        let r = if self.retransmission { self.r_ns } else { 0 };
-        self.mpl_ns.saturating_add(r).saturating_add(self.a_ns)
+    pub(crate) fn delta_t(&self) -> Duration {
+        let r = match self.retransmission {
+            true => self.r,
+            false => Duration::ZERO,
+        };
+        self.mpl + r + self.a
     }
 
     /// The window in force: retransmission control needs one.

@@ -5,6 +5,7 @@ mod control;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 use carina_wire::dif::{Control, Pci, PduType};
 
@@ -14,7 +15,7 @@ use crate::control_numbers::ControlNumbers;
 use crate::counters::{Counters, Discard};
 use crate::event::{ConnEvent, FailReason};
 use crate::profile::EfcpProfile;
-use crate::receiver::{Delivered, NEVER, Receiver};
+use crate::receiver::{Delivered, Receiver};
 use crate::rtt::RttEstimator;
 use crate::sender::Sender;
 use crate::seq::{self, Random};
@@ -83,7 +84,7 @@ pub struct Connection<P> {
 impl<P: Payload> Connection<P> {
     /// A connection with empty state. The seed decides initial sequence numbers only.
     #[must_use]
-    pub fn new(now: u64, config: ConnectionConfig, seed: u64) -> Connection<P> {
+    pub fn new(now: Instant, config: ConnectionConfig, seed: u64) -> Connection<P> {
         let (profile, receiver) = (config.profile, Receiver::new(&config));
         let numbers = ControlNumbers::new(config.ctrl_seq_bits, &profile);
         let (mut sender, mut random) = (Sender::new(now, config), Random::new(seed));
@@ -127,7 +128,7 @@ impl<P: Payload> Connection<P> {
     ///
     /// # Errors
     /// The UDF comes back when there is no room or no buffer, after `finish` and after a failure.
-    pub fn write(&mut self, _now: u64, udf: P) -> Result<(), P> {
+    pub fn write(&mut self, _now: Instant, udf: P) -> Result<(), P> {
         if self.is_failed || self.is_finished {
             return Err(udf);
         }
@@ -145,7 +146,7 @@ impl<P: Payload> Connection<P> {
     /// # Errors
     /// Those of `write`.
     #[inline]
-    pub fn write_through(&mut self, now: u64, udf: P) -> Result<Option<Transmit<P>>, P> {
+    pub fn write_through(&mut self, now: Instant, udf: P) -> Result<Option<Transmit<P>>, P> {
         let is_first = !self.sender.has_work() && !self.receiver.is_control_due();
         self.write(now, udf)?;
         Ok(if is_first { self.next_data(now) } else { None })
@@ -157,7 +158,7 @@ impl<P: Payload> Connection<P> {
     /// Why it was discarded; counted already.
     pub fn receive(
         &mut self,
-        now: u64,
+        now: Instant,
         pci: &Pci,
         control: Option<&Control>,
         udf: Option<P>,
@@ -178,7 +179,7 @@ impl<P: Payload> Connection<P> {
 
     fn dispatch(
         &mut self,
-        now: u64,
+        now: Instant,
         pci: &Pci,
         control: Option<&Control>,
         udf: Option<P>,
@@ -211,7 +212,7 @@ impl<P: Payload> Connection<P> {
 
     /// The next PDU to send. May change after anything but the other polls.
     #[must_use]
-    pub fn poll_transmit(&mut self, now: u64) -> Option<Transmit<P>> {
+    pub fn poll_transmit(&mut self, now: Instant) -> Option<Transmit<P>> {
         if self.is_failed {
             return None;
         }
@@ -232,7 +233,7 @@ impl<P: Payload> Connection<P> {
     }
 
     /// A PDU to send again, or a new one.
-    fn next_data(&mut self, now: u64) -> Option<Transmit<P>> {
+    fn next_data(&mut self, now: Instant) -> Option<Transmit<P>> {
         let sender = &mut self.sender;
         if !sender.takes_tokens(now) {
             return None;
@@ -303,13 +304,13 @@ impl<P: Payload> Connection<P> {
     /// When [`Connection::handle_timeout`] is due, in ns. After it, no time up to `now` is due any
     /// longer, whether or not what became due was taken with [`Connection::poll_transmit`].
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<u64> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         let at = self.receiver.next_timeout().min(self.sender.next_timeout());
-        (at != NEVER && !self.is_failed).then_some(at)
+        (at != Instant::MAX && !self.is_failed).then_some(at)
     }
 
     /// Does what is due at `now`.
-    pub fn handle_timeout(&mut self, now: u64) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         if self.is_failed {
             return;
         }
@@ -325,13 +326,13 @@ impl<P: Payload> Connection<P> {
     }
 
     /// The reader has room for this many UDFs, those in [`Connection::poll_deliver`] included.
-    pub fn set_credit(&mut self, _now: u64, pdus: u32) {
+    pub fn set_credit(&mut self, _now: Instant, pdus: u32) {
         self.receiver.set_credit(pdus);
     }
 
     /// The burst is over: acknowledgements that bursts decide on become due, and what stays queued
     /// is kept.
-    pub fn end_of_burst(&mut self, _now: u64) {
+    pub fn end_of_burst(&mut self, _now: Instant) {
         self.sender.end_of_burst(&mut self.counters);
         self.receiver.end_of_burst(&mut self.counters);
         if let Some(reason) = self.receiver.broken {
@@ -340,7 +341,7 @@ impl<P: Payload> Connection<P> {
     }
 
     /// No more will be written. [`ConnEvent::Drained`] tells when all is through.
-    pub fn finish(&mut self, _now: u64) {
+    pub fn finish(&mut self, _now: Instant) {
         self.is_finished = true;
         self.check_drained();
     }
@@ -353,7 +354,7 @@ impl<P: Payload> Connection<P> {
 
     /// The rate that this side's receiver permits from now on. Without effect on a connection
     /// without flow control by rate.
-    pub fn set_rate(&mut self, now: u64, rate: RateControl) {
+    pub fn set_rate(&mut self, now: Instant, rate: RateControl) {
         self.receiver.set_rate(now, rate);
     }
 
@@ -382,8 +383,8 @@ impl<P: Payload> Connection<P> {
             congestion: sender.congestion.name(),
             congestion_window: sender.congestion.window(),
             rtt: sender.rtt.name(),
-            rtt_ns: sender.rtt.estimate_ns(),
-            rtt_min_ns: sender.rtt.min_ns(),
+            round_trip: sender.rtt.estimate(),
+            round_trip_min: sender.rtt.min_rtt(),
             next_seq: sender.next,
             receiver_left: self.receiver.left(),
             receiver_right: self.receiver.right(),
@@ -416,9 +417,9 @@ pub struct Status {
     /// Name of the round-trip time policy.
     pub rtt: &'static str,
     /// Its estimate in ns; 0 when there is none.
-    pub rtt_ns: u64,
+    pub round_trip: Duration,
     /// The smallest round-trip time in ns; 0 when there is none.
-    pub rtt_min_ns: u64,
+    pub round_trip_min: Duration,
     /// Number of the next new PDU.
     pub next_seq: u64,
     /// The receiver's left edge: next expected.

@@ -3,6 +3,7 @@
 
 use alloc::vec::Vec;
 
+use carina_time::{Duration, Instant};
 use carina_wire::dif::{Ack, Address, CepId, Control, Pci, PduType, QosId, Sack, Window};
 use carina_wire::{Bytes, Payload};
 
@@ -68,8 +69,9 @@ fn config(kind: u8, features: u8) -> ConnectionConfig {
 /// each step is an action and its operands.
 pub fn connection(kind: u8, data: &[u8]) {
     let mut script = Script(data);
-    let mut conn: Connection<Bytes> = Connection::new(0, config(kind, script.byte()), 1);
-    let mut now = 0_u64;
+    let mut conn: Connection<Bytes> =
+        Connection::new(Instant::ZERO, config(kind, script.byte()), 1);
+    let mut now = Instant::ZERO;
     let mut sent_right = 0;
     while !script.0.is_empty() {
         match script.byte() % 8 {
@@ -79,7 +81,7 @@ pub fn connection(kind: u8, data: &[u8]) {
             2 | 3 => data_pdu(&mut conn, now, &mut script),
             4 => control_pdu(&mut conn, now, &mut script, PduType::Control),
             5 => control_pdu(&mut conn, now, &mut script, PduType::Rendezvous),
-            6 => now += u64::from(script.byte()) * 1_000_000,
+            6 => now += Duration::from_millis(u64::from(script.byte())),
             _ => now = conn.poll_timeout().unwrap_or(now).max(now),
         }
         if conn.poll_timeout().is_some_and(|at| at <= now) {
@@ -97,7 +99,7 @@ pub fn connection(kind: u8, data: &[u8]) {
     }
 }
 
-fn data_pdu(conn: &mut Connection<Bytes>, now: u64, script: &mut Script<'_>) {
+fn data_pdu(conn: &mut Connection<Bytes>, now: Instant, script: &mut Script<'_>) {
     let flags = script.byte();
     let near = conn.status().receiver_left;
     let seq = script.number(near);
@@ -106,7 +108,7 @@ fn data_pdu(conn: &mut Connection<Bytes>, now: u64, script: &mut Script<'_>) {
     let _ = conn.receive(now, &pci, None, udf);
 }
 
-fn control_pdu(conn: &mut Connection<Bytes>, now: u64, script: &mut Script<'_>, kind: PduType) {
+fn control_pdu(conn: &mut Connection<Bytes>, now: Instant, script: &mut Script<'_>, kind: PduType) {
     let flags = script.byte();
     let (near, left) = (conn.status().next_seq, conn.status().receiver_left);
     let ack = (flags & 1 != 0).then(|| {
@@ -142,7 +144,7 @@ fn control_pdu(conn: &mut Connection<Bytes>, now: u64, script: &mut Script<'_>, 
 }
 
 /// Takes everything that a connection has to say; it must come to an end.
-fn drain(conn: &mut Connection<Bytes>, now: u64) -> u64 {
+fn drain(conn: &mut Connection<Bytes>, now: Instant) -> u64 {
     let (mut right, mut count) = (0, 0);
     while let Some(transmit) = conn.poll_transmit(now) {
         count += 1;

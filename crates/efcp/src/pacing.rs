@@ -1,5 +1,7 @@
 //! Flow control by rate: tokens that accrue evenly over the frame.
 
+use carina_time::Instant;
+
 use crate::config::RateControl;
 
 /// A token bucket. It fills evenly, so that PDUs are spread over the frame, and holds at most a
@@ -16,11 +18,11 @@ pub(crate) struct Bucket {
 }
 
 impl Bucket {
-    pub(crate) fn new(now: u64, rate: RateControl) -> Bucket {
+    pub(crate) fn new(now: Instant, rate: RateControl) -> Bucket {
         let mut bucket = Bucket {
             own: rate,
             cost: 1,
-            spent: u128::from(now) * 256,
+            spent: u128::from(now.as_nanos()) * 256,
             depth: 1,
         };
         bucket.adopt(rate);
@@ -35,7 +37,7 @@ impl Bucket {
     }
 
     /// The other side permits this rate: the lower one of it and the configured one holds.
-    pub(crate) fn limit(&mut self, now: u64, rate: RateControl) {
+    pub(crate) fn limit(&mut self, now: Instant, rate: RateControl) {
         let speed =
             |one: RateControl, other: RateControl| u64::from(one.pdus) * u64::from(other.frame_ms);
         let is_lower = speed(rate, self.own) < speed(self.own, rate);
@@ -43,19 +45,19 @@ impl Bucket {
         self.adopt(if is_lower { rate } else { self.own });
         if self.cost < before {
             // A debt at the old low rate must not outlast it.
-            let floor = u128::from(now) * 256;
+            let floor = u128::from(now.as_nanos()) * 256;
             self.spent = self.spent.min(floor + self.depth);
         }
     }
 
     /// When the next PDU may go, in ns.
-    pub(crate) fn ready_at(&self) -> u64 {
+    pub(crate) fn ready_at(&self) -> Instant {
         let at = (self.spent + u128::from(self.cost)).saturating_sub(self.depth);
-        u64::try_from(at.div_ceil(256)).unwrap_or(u64::MAX)
+        u64::try_from(at.div_ceil(256)).map_or(Instant::MAX, Instant::from_nanos)
     }
 
-    pub(crate) fn spend(&mut self, now: u64) {
-        let floor = u128::from(now) * 256;
+    pub(crate) fn spend(&mut self, now: Instant) {
+        let floor = u128::from(now.as_nanos()) * 256;
         self.spent = self.spent.max(floor) + u128::from(self.cost);
     }
 }

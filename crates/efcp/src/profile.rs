@@ -106,8 +106,11 @@ mod tests {
     use super::*;
     use crate::{Connection, ConnectionConfig, WindowControl};
     use alloc::vec::Vec;
+    use carina_time::Instant;
     use carina_wire::dif::{Address, CepId, Pci, QosId};
     use carina_wire::{Bytes, Payload};
+
+    const NOW: Instant = Instant::ZERO;
 
     fn connection(first: FirstNumber, drf_on_every: bool) -> Connection<Bytes> {
         let config = ConnectionConfig {
@@ -125,13 +128,13 @@ mod tests {
             },
             ..ConnectionConfig::default()
         };
-        Connection::new(0, config, 1)
+        Connection::new(NOW, config, 1)
     }
 
     /// Moves everything from one end to the other; returns the sequence numbers on the wire.
     fn pass(from: &mut Connection<Bytes>, to: &mut Connection<Bytes>) -> Vec<u64> {
         let mut numbers = Vec::new();
-        while let Some(pdu) = from.poll_transmit(0) {
+        while let Some(pdu) = from.poll_transmit(NOW) {
             if pdu.udf.is_some() {
                 numbers.push(pdu.seq);
             }
@@ -146,7 +149,7 @@ mod tests {
                 ecn: false,
                 seq: pdu.seq,
             };
-            to.receive(0, &pci, pdu.control.as_ref(), pdu.udf)
+            to.receive(NOW, &pci, pdu.control.as_ref(), pdu.udf)
                 .expect("all is in order");
         }
         numbers
@@ -163,9 +166,9 @@ mod tests {
             let mut delivered = 0;
             for number in 0..1000_u64 {
                 let udf = Bytes::from(number.to_be_bytes().to_vec());
-                sender.write(0, udf).expect("room");
+                sender.write(NOW, udf).expect("room");
                 numbers.extend(pass(&mut sender, &mut receiver));
-                receiver.end_of_burst(0);
+                receiver.end_of_burst(NOW);
                 assert!(pass(&mut receiver, &mut sender).is_empty());
                 while let Some(udf) = receiver.poll_deliver() {
                     let mut bytes = [0; 8];

@@ -20,6 +20,7 @@ mod ranges;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 use carina_wire::dif::{Ack, Sack, Window};
 
@@ -46,13 +47,13 @@ enum Slot<P> {
     /// Not received.
     Missing,
     /// Received at this time and delivered (without in-order delivery).
-    Done(u64),
+    Done(Instant),
     /// Received at this time and waiting for what is before it.
-    Held(u64, P),
+    Held(Instant, P),
 }
 
 impl<P> Slot<P> {
-    fn received_at(&self) -> Option<u64> {
+    fn received_at(&self) -> Option<Instant> {
         match self {
             Slot::Missing => None,
             Slot::Done(at) | Slot::Held(at, _) => Some(*at),
@@ -65,7 +66,7 @@ impl<P> Slot<P> {
 struct Previous {
     start: u64,
     end: u64,
-    until: u64,
+    until: Instant,
 }
 
 /// See the module.
@@ -77,8 +78,8 @@ pub(crate) struct Receiver<P> {
     /// The rate that is granted.
     rate: Option<RateControl>,
     gap_max: Option<u64>,
-    a_ns: u64,
-    delta_t: u64,
+    a: Duration,
+    delta_t: Duration,
     bits: u8,
     reorder_max: u64,
     ack_policy: AckPolicy,
@@ -111,11 +112,11 @@ pub(crate) struct Receiver<P> {
     /// The first sequence number in the ring that is not missing.
     gap_end: u64,
     /// When the gap at the left edge is given up.
-    gap_at: u64,
+    gap_at: Instant,
     /// A gap was passed and the next UDF must say so.
     is_gap: bool,
     /// Below this all was sent (so the sender said), known since then.
-    announced: Option<(u64, u64)>,
+    announced: Option<(u64, Instant)>,
     ready: VecDeque<Delivered<P>>,
     /// This many at the front of `ready` are kept already.
     ready_kept: usize,
@@ -124,7 +125,7 @@ pub(crate) struct Receiver<P> {
     previous: Option<Previous>,
     /// A sequence number far away that would be believed if another close above it came.
     candidate: Option<u64>,
-    heard_at: u64,
+    heard_at: Instant,
     /// Something is lost although nothing may be.
     pub(crate) broken: Option<FailReason>,
 
@@ -135,9 +136,9 @@ pub(crate) struct Receiver<P> {
     unacked: u32,
     is_ack_due: bool,
     /// When an acknowledgement is due at the latest.
-    pub(crate) ack_at: u64,
+    pub(crate) ack_at: Instant,
     cause: u64,
-    cause_at: u64,
+    cause_at: Instant,
     marks: u16,
 }
 
@@ -151,9 +152,6 @@ const LOOK_BACK: u64 = 64;
 /// How far sequence numbers may jump without doubt when there is no window.
 const JUMP: u64 = 4096;
 
-/// Never.
-pub(crate) const NEVER: u64 = u64::MAX;
-
 impl<P: Payload> Receiver<P> {
     pub(crate) fn new(config: &ConnectionConfig) -> Receiver<P> {
         let window = config.window_in_force();
@@ -164,7 +162,7 @@ impl<P: Payload> Receiver<P> {
             window,
             rate: config.rate,
             gap_max: config.max_sdu_gap,
-            a_ns: config.a_ns,
+            a: config.a,
             delta_t: config.delta_t(),
             bits: config.seq_bits,
             reorder_max: (config.reorder_max as u64).min(config.space() / 8),
@@ -188,7 +186,7 @@ impl<P: Payload> Receiver<P> {
             credit: window.map_or(0, |window| window.credit_max),
             ring: VecDeque::new(),
             gap_end: 0,
-            gap_at: NEVER,
+            gap_at: Instant::MAX,
             is_gap: false,
             announced: None,
             ready: VecDeque::new(),
@@ -196,15 +194,15 @@ impl<P: Payload> Receiver<P> {
             early: Vec::new(),
             previous: None,
             candidate: None,
-            heard_at: 0,
+            heard_at: Instant::ZERO,
             broken: None,
             ranges: Ranges::default(),
             twice: None,
             unacked: 0,
             is_ack_due: false,
-            ack_at: NEVER,
+            ack_at: Instant::MAX,
             cause: 0,
-            cause_at: 0,
+            cause_at: Instant::ZERO,
             marks: 0,
         }
     }
@@ -294,7 +292,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// What a control PDU says of this half.
-    pub(crate) fn report(&mut self, now: u64) -> Option<(Option<Ack>, Window)> {
+    pub(crate) fn report(&mut self, now: Instant) -> Option<(Option<Ack>, Window)> {
         if !self.is_running || (self.window.is_none() && self.rate.is_none()) {
             self.is_ack_due = false;
             return None;
@@ -312,14 +310,13 @@ impl<P: Payload> Receiver<P> {
                 next: self.left,
                 sack,
                 cause: self.cause,
-                delay_us: u32::try_from(now.saturating_sub(self.cause_at) / 1000)
-                    .unwrap_or(u32::MAX),
+                delay_us: u32::try_from(now.since(self.cause_at).as_micros()).unwrap_or(u32::MAX),
                 ecn_marks: self.marks,
             }
         });
         self.unacked = 0;
         self.is_ack_due = false;
-        self.ack_at = NEVER;
+        self.ack_at = Instant::MAX;
         let window = Window {
             left: self.left,
             right: self.right,
@@ -331,7 +328,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// From now on, this rate is granted.
-    pub(crate) fn set_rate(&mut self, now: u64, rate: RateControl) {
+    pub(crate) fn set_rate(&mut self, now: Instant, rate: RateControl) {
         if self.rate.is_some() {
             self.rate = Some(rate);
             self.is_ack_due = true;
@@ -339,16 +336,16 @@ impl<P: Payload> Receiver<P> {
         }
     }
 
-    pub(crate) fn next_timeout(&self) -> u64 {
+    pub(crate) fn next_timeout(&self) -> Instant {
         let forget_at = if self.is_running || !self.early.is_empty() {
-            self.heard_at.saturating_add(2 * self.delta_t)
+            self.heard_at + self.delta_t * 2
         } else {
-            NEVER
+            Instant::MAX
         };
         let announced_at = match self.announced {
             // While something is held, the gap before it is what is waited for.
-            Some((_, at)) if self.ring.is_empty() => at.saturating_add(self.a_ns),
-            _ => NEVER,
+            Some((_, at)) if self.ring.is_empty() => at + self.a,
+            _ => Instant::MAX,
         };
         self.gap_at
             .min(self.ack_at)
@@ -357,15 +354,15 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// True when the run was forgotten.
-    pub(crate) fn handle_timeout(&mut self, now: u64, counters: &mut Counters) -> bool {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, counters: &mut Counters) -> bool {
         if self.ack_at <= now {
             self.is_ack_due = true;
-            self.ack_at = NEVER;
+            self.ack_at = Instant::MAX;
         }
         if self.is_running && !self.is_reliable_for_good() {
             self.advance(now, counters);
         }
-        let is_silent = now >= self.heard_at.saturating_add(2 * self.delta_t);
+        let is_silent = now >= self.heard_at + self.delta_t * 2;
         if is_silent && (self.is_running || !self.early.is_empty()) {
             self.forget();
             return true;
@@ -382,8 +379,8 @@ impl<P: Payload> Receiver<P> {
         self.early.clear();
         self.ranges = Ranges::default();
         self.twice = None;
-        self.gap_at = NEVER;
-        self.ack_at = NEVER;
+        self.gap_at = Instant::MAX;
+        self.ack_at = Instant::MAX;
         self.announced = None;
         self.is_ack_due = false;
         self.unacked = 0;
@@ -395,7 +392,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// Moves the left edge over what is there, and over gaps that are not waited for any longer.
-    fn advance(&mut self, now: u64, counters: &mut Counters) {
+    fn advance(&mut self, now: Instant, counters: &mut Counters) {
         loop {
             while let Some(slot) = self.ring.front() {
                 if matches!(slot, Slot::Missing) {
@@ -413,7 +410,7 @@ impl<P: Payload> Receiver<P> {
                 self.left += 1;
             }
             self.ranges.pass(self.left);
-            self.gap_at = NEVER;
+            self.gap_at = Instant::MAX;
             if self.ring.is_empty() {
                 break;
             }
@@ -433,16 +430,16 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// When the gap at the left edge is given up.
-    fn gap_deadline(&self) -> u64 {
+    fn gap_deadline(&self) -> Instant {
         let missing = self.gap_end - self.left;
         let index = usize::try_from(missing).unwrap_or(usize::MAX);
         let seen_at = self.ring.get(index).and_then(Slot::received_at);
-        let at = seen_at.unwrap_or(0).saturating_add(self.a_ns);
+        let at = seen_at.unwrap_or_default() + self.a;
         let gap_max = self.gap_max;
         match (self.is_reliable, gap_max) {
             (true, Some(most)) if missing <= most && most > 0 => at,
-            (true, _) => NEVER,
-            (false, Some(most)) if self.is_start_known && missing > most => 0,
+            (true, _) => Instant::MAX,
+            (false, Some(most)) if self.is_start_known && missing > most => Instant::ZERO,
             (false, _) => at,
         }
     }
@@ -464,13 +461,13 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// The sender said that everything below a number was sent, and A has passed since.
-    fn reach_announced(&mut self, now: u64, counters: &mut Counters) {
+    fn reach_announced(&mut self, now: Instant, counters: &mut Counters) {
         let Some((seq, at)) = self.announced else {
             return;
         };
         if seq <= self.left {
             self.announced = None;
-        } else if now >= at.saturating_add(self.a_ns) && self.ring.is_empty() {
+        } else if now >= at + self.a && self.ring.is_empty() {
             self.announced = None;
             self.give_up(seq, counters);
             self.is_ack_due = true;

@@ -6,6 +6,8 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt;
 
+use carina_time::{Duration, Instant};
+
 use crate::catalogue::{ParamInfo, PolicyInfo, check_names, number};
 
 /// A policy of round-trip time estimation.
@@ -14,45 +16,45 @@ pub trait RttEstimator: fmt::Debug + Send {
     fn name(&self) -> &'static str;
 
     /// A sample in ns, without the time that the other side let pass.
-    fn on_sample(&mut self, now: u64, rtt_ns: u64);
+    fn on_sample(&mut self, now: Instant, rtt: Duration);
 
     /// The estimate in ns; 0 before the first sample.
-    fn estimate_ns(&self) -> u64;
+    fn estimate(&self) -> Duration;
 
     /// The smallest sample in ns that is thought to be still possible; 0 before the first.
-    fn min_ns(&self) -> u64;
+    fn min_rtt(&self) -> Duration;
 
     /// Retransmission timeout in ns, without back-off and without A.
-    fn timeout_ns(&self) -> u64;
+    fn timeout(&self) -> Duration;
 }
 
 /// Smoothed mean and deviation, as in RFC 6298.
 #[derive(Clone, Copy, Debug)]
 pub struct Smoothed {
-    initial_ns: u64,
-    floor_ns: u64,
-    srtt_ns: u64,
-    deviation_ns: u64,
+    initial: Duration,
+    floor: Duration,
+    srtt: Duration,
+    deviation: Duration,
     least: Least,
 }
 
 impl Smoothed {
     /// With a timeout of `initial_ns` before the first sample and of `floor_ns` at least.
     #[must_use]
-    pub fn new(initial_ns: u64, floor_ns: u64) -> Smoothed {
+    pub fn new(initial: Duration, floor: Duration) -> Smoothed {
         Smoothed {
-            initial_ns,
-            floor_ns,
-            srtt_ns: 0,
-            deviation_ns: 0,
-            least: Least::new(60_000_000_000),
+            initial,
+            floor,
+            srtt: Duration::ZERO,
+            deviation: Duration::ZERO,
+            least: Least::new(Duration::from_secs(60)),
         }
     }
 }
 
 impl Default for Smoothed {
     fn default() -> Smoothed {
-        Smoothed::new(1_000_000_000, 10_000_000)
+        Smoothed::new(Duration::from_secs(1), Duration::from_millis(10))
     }
 }
 
@@ -61,32 +63,32 @@ impl RttEstimator for Smoothed {
         "smoothed"
     }
 
-    fn on_sample(&mut self, now: u64, rtt_ns: u64) {
+    fn on_sample(&mut self, now: Instant, rtt: Duration) {
         // 0 stands for "no sample".
-        let rtt_ns = rtt_ns.clamp(1, u64::MAX / 16);
-        self.least.on_sample(now, rtt_ns);
-        if self.srtt_ns == 0 {
-            (self.srtt_ns, self.deviation_ns) = (rtt_ns, rtt_ns / 2);
+        let rtt = rtt.clamp(Duration::from_nanos(1), Duration::MAX / 16);
+        self.least.on_sample(now, rtt);
+        if self.srtt == Duration::ZERO {
+            (self.srtt, self.deviation) = (rtt, rtt / 2);
             return;
         }
-        let error = self.srtt_ns.abs_diff(rtt_ns);
-        self.deviation_ns = (3 * self.deviation_ns + error) / 4;
-        self.srtt_ns = ((7 * self.srtt_ns + rtt_ns) / 8).max(1);
+        let error = self.srtt.abs_diff(rtt);
+        self.deviation = (self.deviation * 3 + error) / 4;
+        self.srtt = ((self.srtt * 7 + rtt) / 8).max(Duration::from_nanos(1));
     }
 
-    fn estimate_ns(&self) -> u64 {
-        self.srtt_ns
+    fn estimate(&self) -> Duration {
+        self.srtt
     }
 
-    fn min_ns(&self) -> u64 {
+    fn min_rtt(&self) -> Duration {
         self.least.get()
     }
 
-    fn timeout_ns(&self) -> u64 {
-        if self.srtt_ns == 0 {
-            return self.initial_ns.max(self.floor_ns);
+    fn timeout(&self) -> Duration {
+        if self.srtt == Duration::ZERO {
+            return self.initial.max(self.floor);
         }
-        (self.srtt_ns + 4 * self.deviation_ns).max(self.floor_ns)
+        (self.srtt + self.deviation * 4).max(self.floor)
     }
 }
 
@@ -101,10 +103,10 @@ pub struct Minimum {
 impl Minimum {
     /// As [`Smoothed::new`], and samples count for `window_ns` to twice that.
     #[must_use]
-    pub fn new(initial_ns: u64, floor_ns: u64, window_ns: u64) -> Minimum {
+    pub fn new(initial: Duration, floor: Duration, window: Duration) -> Minimum {
         Minimum {
-            smoothed: Smoothed::new(initial_ns, floor_ns),
-            least: Least::new(window_ns),
+            smoothed: Smoothed::new(initial, floor),
+            least: Least::new(window),
         }
     }
 }
@@ -114,57 +116,58 @@ impl RttEstimator for Minimum {
         "minimum"
     }
 
-    fn on_sample(&mut self, now: u64, rtt_ns: u64) {
-        self.smoothed.on_sample(now, rtt_ns);
-        self.least.on_sample(now, rtt_ns.clamp(1, u64::MAX / 16));
+    fn on_sample(&mut self, now: Instant, rtt: Duration) {
+        self.smoothed.on_sample(now, rtt);
+        self.least
+            .on_sample(now, rtt.clamp(Duration::from_nanos(1), Duration::MAX / 16));
     }
 
-    fn estimate_ns(&self) -> u64 {
+    fn estimate(&self) -> Duration {
         self.least.get()
     }
 
-    fn min_ns(&self) -> u64 {
+    fn min_rtt(&self) -> Duration {
         self.least.get()
     }
 
-    fn timeout_ns(&self) -> u64 {
-        self.smoothed.timeout_ns()
+    fn timeout(&self) -> Duration {
+        self.smoothed.timeout()
     }
 }
 
 /// The smallest of the samples of this window and of the one before.
 #[derive(Clone, Copy, Debug)]
 struct Least {
-    window_ns: u64,
-    since: u64,
+    window: Duration,
+    since: Instant,
     /// 0 for none.
-    present: u64,
-    past: u64,
+    present: Duration,
+    past: Duration,
 }
 
 impl Least {
-    fn new(window_ns: u64) -> Least {
+    fn new(window: Duration) -> Least {
         Least {
-            window_ns,
-            since: 0,
-            present: 0,
-            past: 0,
+            window,
+            since: Instant::ZERO,
+            present: Duration::ZERO,
+            past: Duration::ZERO,
         }
     }
 
-    fn on_sample(&mut self, now: u64, rtt_ns: u64) {
-        if self.present == 0 {
-            (self.since, self.present) = (now, rtt_ns);
-        } else if now.saturating_sub(self.since) >= self.window_ns {
-            (self.since, self.past, self.present) = (now, self.present, rtt_ns);
+    fn on_sample(&mut self, now: Instant, rtt: Duration) {
+        if self.present == Duration::ZERO {
+            (self.since, self.present) = (now, rtt);
+        } else if now.since(self.since) >= self.window {
+            (self.since, self.past, self.present) = (now, self.present, rtt);
         } else {
-            self.present = self.present.min(rtt_ns);
+            self.present = self.present.min(rtt);
         }
     }
 
-    fn get(&self) -> u64 {
+    fn get(&self) -> Duration {
         match self.past {
-            0 => self.present,
+            Duration::ZERO => self.present,
             past => past.min(self.present),
         }
     }
@@ -179,7 +182,7 @@ pub fn by_name(
     params: &BTreeMap<String, String>,
 ) -> Result<Box<dyn RttEstimator>, String> {
     let info = check_names("rtt-estimation", LIST, name, params)?;
-    let ms = |name| Ok::<u64, String>(number(info, params, name, 1..=3_600_000)? * 1_000_000);
+    let ms = |name| number(info, params, name, 1..=3_600_000).map(Duration::from_millis);
     let (initial, floor) = (ms("initial-ms")?, ms("floor-ms")?);
     Ok(match name {
         "smoothed" => Box::new(Smoothed::new(initial, floor)),
@@ -231,33 +234,33 @@ const LIST: &[PolicyInfo] = &[
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
+    const MS: Duration = Duration::from_millis(1);
 
     #[test]
     fn estimates_follow_samples() {
         let mut smoothed = Smoothed::default();
-        assert_eq!(smoothed.timeout_ns(), 1000 * MS);
+        assert_eq!(smoothed.timeout(), MS * 1000);
         for _ in 0..100 {
-            smoothed.on_sample(0, 50 * MS);
+            smoothed.on_sample(Instant::ZERO, MS * 50);
         }
-        assert_eq!(smoothed.estimate_ns(), 50 * MS);
-        assert!(smoothed.timeout_ns() < 52 * MS);
-        smoothed.on_sample(0, 500 * MS);
-        assert!(smoothed.timeout_ns() > 400 * MS);
-        assert_eq!(smoothed.min_ns(), 50 * MS);
-        smoothed.on_sample(0, u64::MAX);
-        assert!(smoothed.timeout_ns() > 0);
+        assert_eq!(smoothed.estimate(), MS * 50);
+        assert!(smoothed.timeout() < MS * 52);
+        smoothed.on_sample(Instant::ZERO, MS * 500);
+        assert!(smoothed.timeout() > MS * 400);
+        assert_eq!(smoothed.min_rtt(), MS * 50);
+        smoothed.on_sample(Instant::ZERO, Duration::MAX);
+        assert!(smoothed.timeout() > Duration::ZERO);
     }
 
     #[test]
     fn the_minimum_is_forgotten_after_two_windows() {
-        let mut minimum = Minimum::new(1000 * MS, MS, 100 * MS);
-        minimum.on_sample(0, 10 * MS);
-        minimum.on_sample(50 * MS, 30 * MS);
-        minimum.on_sample(120 * MS, 40 * MS);
-        assert_eq!(minimum.estimate_ns(), 10 * MS);
-        minimum.on_sample(230 * MS, 50 * MS);
-        assert_eq!(minimum.estimate_ns(), 40 * MS);
+        let mut minimum = Minimum::new(MS * 1000, MS, MS * 100);
+        minimum.on_sample(Instant::ZERO, MS * 10);
+        minimum.on_sample(Instant::from_millis(50), MS * 30);
+        minimum.on_sample(Instant::from_millis(120), MS * 40);
+        assert_eq!(minimum.estimate(), MS * 10);
+        minimum.on_sample(Instant::from_millis(230), MS * 50);
+        assert_eq!(minimum.estimate(), MS * 40);
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod stall;
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 
 use crate::config::{ConnectionConfig, QueueLimits, WindowControl};
@@ -27,7 +28,6 @@ use crate::congestion::CongestionControl;
 use crate::counters::Counters;
 use crate::pacing::Bucket;
 use crate::profile::{EfcpProfile, Stall};
-use crate::receiver::NEVER;
 use crate::rtt::RttEstimator;
 use loss::Loss;
 
@@ -37,7 +37,7 @@ pub(crate) struct Sent<P> {
     /// `None` once it is acknowledged.
     pub(crate) udf: Option<P>,
     /// When it was sent last, in ns.
-    pub(crate) sent_at: u64,
+    pub(crate) sent_at: Instant,
     /// Sent more than once.
     pub(crate) is_resent: bool,
     /// Declared lost, and waiting to be sent again.
@@ -50,7 +50,7 @@ impl<P> Sent<P> {
     fn acknowledged() -> Sent<P> {
         Sent {
             udf: None,
-            sent_at: 0,
+            sent_at: Instant::ZERO,
             is_resent: false,
             is_lost: false,
             skip: 1,
@@ -73,17 +73,17 @@ pub(crate) struct Sender<P> {
     /// for the first of the run.
     flight_max: u64,
     /// After such a silence either side may have forgotten the run.
-    silence: u64,
+    silence: Duration,
     /// A UDF is sent as a copy: it may have to be sent again.
     copies: bool,
     /// The last UDF, to be repeated where that stands for a rendezvous PDU.
     last: Option<P>,
     /// A, as far as the other side lets it pass.
-    a_ns: u64,
+    a: Duration,
     /// How long an acknowledgement may take beyond the round trip.
-    answer_ns: u64,
-    r_ns: u64,
-    delta_t: u64,
+    answer_delay: Duration,
+    r: Duration,
+    delta_t: Duration,
     rollover: u64,
     /// The first number that is not used.
     end: u64,
@@ -113,15 +113,15 @@ pub(crate) struct Sender<P> {
     /// Bytes of them that are not acknowledged.
     pub(crate) sent_bytes: usize,
     /// When a data or rendezvous PDU was last sent.
-    pub(crate) active_at: u64,
-    /// When the next rendezvous PDU is due; [`NEVER`] while the window is open.
-    rendezvous_at: u64,
-    rendezvous_ns: u64,
+    pub(crate) active_at: Instant,
+    /// When the next rendezvous PDU is due; [`Instant::MAX`] while the window is open.
+    rendezvous_at: Instant,
+    rendezvous_pause: Duration,
     is_rendezvous_due: bool,
     /// When sending is tried again that the rate forbade, or a lack of buffers.
-    pub(crate) retry_at: u64,
+    pub(crate) retry_at: Instant,
     /// When the window closed, or control was heard since.
-    pub(crate) answered_at: u64,
+    pub(crate) answered_at: Instant,
     /// Rollover was announced for this run.
     pub(crate) is_rolled_over: bool,
     /// No number is left.
@@ -129,22 +129,22 @@ pub(crate) struct Sender<P> {
 }
 
 impl<P: Payload> Sender<P> {
-    pub(crate) fn new(now: u64, config: ConnectionConfig) -> Sender<P> {
+    pub(crate) fn new(now: Instant, config: ConnectionConfig) -> Sender<P> {
         let space = config.space();
         let (window, delta_t) = (config.window_in_force(), config.delta_t());
         let repeats = config.profile.stall == Stall::Repeat;
         // Where every PDU is answered at once, nobody lets A pass.
-        let a_ns = match config.profile.answers_every {
-            true => 0,
-            false => config.a_ns,
+        let a = match config.profile.answers_every {
+            true => Duration::ZERO,
+            false => config.a,
         };
         // What is not told of the other side's clock has to be allowed for: round-trip times do
         // not say how much of them was A, nor by how much the other side's timer is late.
-        let answer_ns = match config.profile.selective {
-            true => a_ns,
-            false => a_ns.saturating_mul(2),
+        let answer_delay = match config.profile.selective {
+            true => a,
+            false => a * 2,
         };
-        let timeout_ns = config.rtt.timeout_ns().saturating_add(answer_ns);
+        let timeout = config.rtt.timeout() + answer_delay;
         Sender {
             is_reliable: config.retransmission,
             window,
@@ -154,12 +154,12 @@ impl<P: Payload> Sender<P> {
             profile: config.profile,
             prepared: None,
             flight_max: u64::MAX,
-            silence: delta_t.saturating_mul(if config.profile.takes_any_first { 2 } else { 3 }),
+            silence: delta_t * if config.profile.takes_any_first { 2 } else { 3 },
             copies: config.retransmission || (repeats && window.is_some()),
             last: None,
-            a_ns,
-            answer_ns,
-            r_ns: config.r_ns,
+            a,
+            answer_delay,
+            r: config.r,
             delta_t,
             rollover: match config.rollover {
                 _ if config.profile.wraps => u64::MAX,
@@ -173,7 +173,7 @@ impl<P: Payload> Sender<P> {
             },
             congestion: config.congestion,
             rtt: config.rtt,
-            loss: Loss::new(timeout_ns, !config.profile.selective),
+            loss: Loss::new(timeout, !config.profile.selective),
             queue: VecDeque::new(),
             queue_bytes: 0,
             queue_kept: 0,
@@ -185,12 +185,12 @@ impl<P: Payload> Sender<P> {
             right: 0,
             sent: VecDeque::new(),
             sent_bytes: 0,
-            active_at: 0,
-            rendezvous_at: NEVER,
-            rendezvous_ns: 0,
+            active_at: Instant::ZERO,
+            rendezvous_at: Instant::MAX,
+            rendezvous_pause: Duration::ZERO,
             is_rendezvous_due: false,
-            retry_at: NEVER,
-            answered_at: 0,
+            retry_at: Instant::MAX,
+            answered_at: Instant::ZERO,
             is_rolled_over: false,
             is_exhausted: false,
         }
@@ -245,8 +245,8 @@ impl<P: Payload> Sender<P> {
     }
 
     /// The rate allows another PDU; if not, `retry_at` tells when it does.
-    pub(crate) fn takes_tokens(&mut self, now: u64) -> bool {
-        self.retry_at = NEVER;
+    pub(crate) fn takes_tokens(&mut self, now: Instant) -> bool {
+        self.retry_at = Instant::MAX;
         let Some(bucket) = &self.bucket else {
             return true;
         };
@@ -259,7 +259,7 @@ impl<P: Payload> Sender<P> {
 
     /// Numbers the next UDF. `None` when there is none, when the window, congestion control or
     /// the rate forbid it, or when there is no buffer.
-    pub(crate) fn take_new(&mut self, now: u64) -> Option<(u64, P)> {
+    pub(crate) fn take_new(&mut self, now: Instant) -> Option<(u64, P)> {
         loop {
             if !self.is_open() || !self.has_flight() || self.sent_bytes >= self.limits.flight_bytes
             {
@@ -274,7 +274,7 @@ impl<P: Payload> Sender<P> {
                 Some(udf) if self.copies => {
                     let copy = udf.share();
                     if copy.is_none() {
-                        self.retry_at = now.saturating_add(RETRY_NS);
+                        self.retry_at = now + RETRY;
                         return None;
                     }
                     copy
@@ -306,7 +306,7 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    fn outstanding(&mut self, now: u64, udf: Option<P>) {
+    fn outstanding(&mut self, now: Instant, udf: Option<P>) {
         if self.sent.is_empty() {
             self.loss.progress_at = now;
         }
@@ -336,7 +336,7 @@ impl<P: Payload> Sender<P> {
     }
 
     /// When the next timer of this half is due.
-    pub(crate) fn next_timeout(&self) -> u64 {
+    pub(crate) fn next_timeout(&self) -> Instant {
         let mut at = self.rendezvous_at.min(self.retry_at);
         if self.is_reliable {
             at = at
@@ -349,10 +349,10 @@ impl<P: Payload> Sender<P> {
     }
 
     /// Does what is due. True when the connection has failed.
-    pub(crate) fn handle_timeout(&mut self, now: u64, counters: &mut Counters) -> bool {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, counters: &mut Counters) -> bool {
         self.check_rendezvous(now);
         if now >= self.retry_at {
-            self.retry_at = NEVER;
+            self.retry_at = Instant::MAX;
         }
         if !self.is_reliable {
             return false;
@@ -377,8 +377,8 @@ impl<P: Payload> Sender<P> {
         self.last = None;
         self.queue_bytes = 0;
         self.queue_kept = 0;
-        self.rendezvous_at = NEVER;
-        self.retry_at = NEVER;
+        self.rendezvous_at = Instant::MAX;
+        self.retry_at = Instant::MAX;
         self.loss.restart();
     }
 
@@ -409,4 +409,4 @@ impl<P: Payload> Sender<P> {
 }
 
 /// When buffers may be there again, in ns.
-const RETRY_NS: u64 = 1_000_000;
+const RETRY: Duration = Duration::from_millis(1);

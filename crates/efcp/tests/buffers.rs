@@ -3,6 +3,7 @@
 use std::cell::Cell;
 
 use carina_efcp::{ConnEvent, Connection, ConnectionConfig, Discard, FailReason, Transmit};
+use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, Pci, QosId};
 
@@ -62,7 +63,7 @@ impl Payload for Scarce {
 fn pass(from: &mut Connection<Scarce>, to: &mut Connection<Scarce>, now: u64, odd: bool) {
     let mut held = None;
     let mut count = 0;
-    while let Some(transmit) = from.poll_transmit(now) {
+    while let Some(transmit) = from.poll_transmit(Instant::from_nanos(now)) {
         count += 1;
         // Every third pair changes places.
         if odd && count % 6 == 0 {
@@ -91,7 +92,12 @@ fn receive(to: &mut Connection<Scarce>, now: u64, transmit: Transmit<Scarce>) {
         ecn: false,
         seq: transmit.seq,
     };
-    let _ = to.receive(now, &pci, transmit.control.as_ref(), transmit.udf);
+    let _ = to.receive(
+        Instant::from_nanos(now),
+        &pci,
+        transmit.control.as_ref(),
+        transmit.udf,
+    );
 }
 
 /// Writes 2000 numbers; the reader takes what there is when `reads` says so.
@@ -104,18 +110,22 @@ fn run(
         ..ConnectionConfig::default()
     };
     let (mut a, mut b) = (
-        Connection::new(0, config(), 1),
-        Connection::new(0, config(), 2),
+        Connection::new(Instant::ZERO, config(), 1),
+        Connection::new(Instant::ZERO, config(), 2),
     );
     let (mut got, mut events, mut next) = (Vec::new(), Vec::new(), 0);
     for tick in 0..20_000_u64 {
         let now = tick * 1_000_000;
         for conn in [&mut a, &mut b] {
-            if conn.poll_timeout().is_some_and(|at| at <= now) {
-                conn.handle_timeout(now);
+            if conn
+                .poll_timeout()
+                .is_some_and(|at| at <= Instant::from_nanos(now))
+            {
+                conn.handle_timeout(Instant::from_nanos(now));
             }
         }
-        while next < 2000 && a.room() > 0 && a.write(now, Scarce(next)).is_ok() {
+        while next < 2000 && a.room() > 0 && a.write(Instant::from_nanos(now), Scarce(next)).is_ok()
+        {
             next += 1;
         }
         pass(&mut a, &mut b, now, true);
@@ -124,8 +134,8 @@ fn run(
         {
             got.push(delivered.udf.0);
         }
-        a.end_of_burst(now);
-        b.end_of_burst(now);
+        a.end_of_burst(Instant::from_nanos(now));
+        b.end_of_burst(Instant::from_nanos(now));
         pass(&mut b, &mut a, now, false);
         events.extend(std::iter::from_fn(|| b.poll_event()));
     }

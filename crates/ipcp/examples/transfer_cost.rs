@@ -7,12 +7,13 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::Instant as Clock;
 
 use carina_ipcp::api::{FlowKey, N1Port, N1Properties};
 use carina_ipcp::config::{DifConfig, QosCube, WindowConfig};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Route};
 use carina_ipcp::{Catalogue, DataPath, PolicySpec};
+use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId};
 
@@ -224,16 +225,16 @@ fn open(member: &mut DataPath<Handle>, key: u32, is_reliable: bool) -> CepId {
 fn drain(member: &mut DataPath<Handle>, now: u64, to: &mut Vec<Handle>) {
     while let Some(n1) = member.poll_n1() {
         while member.peek_transmit(n1).is_some() {
-            to.extend(member.take_transmit(now, n1));
+            to.extend(member.take_transmit(Instant::from_nanos(now), n1));
         }
     }
 }
 
 fn give(member: &mut DataPath<Handle>, now: u64, port: u32, from: &mut Vec<Handle>) {
     for pdu in from.drain(..) {
-        member.on_pdu(now, N1Port(port), pdu);
+        member.on_pdu(Instant::from_nanos(now), N1Port(port), pdu);
     }
-    member.end_of_burst(now);
+    member.end_of_burst(Instant::from_nanos(now));
 }
 
 /// Nanoseconds per PDU for sending, relaying, receiving, and what acknowledgements cost all three.
@@ -251,39 +252,42 @@ fn measure(is_reliable: bool, flows: u32) -> [f64; 4] {
     let mut delivered = 0usize;
     for round in 0..BURSTS {
         let now = round as u64 * 100_000 + 1;
-        let start = Instant::now();
+        let start = Clock::now();
         // Each writer gives at once what it has.
         let writers = BURST.min(flows as usize);
         for index in 0..writers {
             let key = FlowKey((round * BURST + index) as u32 % flows);
             let count = BURST / writers + usize::from(index < BURST % writers);
             let sdus = (0..count).map(|_| (Handle::of(&body), false));
-            first.on_sdus(now, key, sdus);
+            first.on_sdus(Instant::from_nanos(now), key, sdus);
         }
-        first.end_of_burst(now);
+        first.end_of_burst(Instant::from_nanos(now));
         drain(first, now, &mut pdus);
         first.release_burst();
-        let sent = Instant::now();
+        let sent = Clock::now();
         give(relay, now, 0, &mut pdus);
         drain(relay, now, &mut pdus);
         relay.release_burst();
-        let relayed = Instant::now();
+        let relayed = Clock::now();
         give(last, now, 0, &mut pdus);
         while let Some(delivery) = last.poll_deliver() {
             delivered += 1;
             drop(delivery);
         }
-        let received = Instant::now();
+        let received = Clock::now();
         drain(last, now, &mut pdus);
         give(relay, now, 1, &mut pdus);
         drain(relay, now, &mut pdus);
         give(first, now, 1, &mut pdus);
         for member in [&mut *first, relay, last] {
-            if member.poll_timeout().is_some_and(|due| due <= now) {
-                member.handle_timeout(now);
+            if member
+                .poll_timeout()
+                .is_some_and(|due| due <= Instant::from_nanos(now))
+            {
+                member.handle_timeout(Instant::from_nanos(now));
             }
         }
-        let over = Instant::now();
+        let over = Clock::now();
         let steps = [start, sent, relayed, received, over];
         for (spent, pair) in spent.iter_mut().zip(steps.windows(2)) {
             spent.push((pair[1] - pair[0]).as_nanos());

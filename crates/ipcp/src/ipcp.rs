@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_time::Instant;
 use carina_wire::dif::Address;
 use carina_wire::{FlowSpec, Payload};
 
@@ -19,8 +20,8 @@ use crate::trace::Tracer;
 
 /// An IPC process: one member of one normal DIF, as a machine without I/O.
 ///
-/// The same configuration, seed and calls give the same behaviour. Time is in nanoseconds and
-/// never goes back.
+/// The same configuration, seed and calls give the same behaviour. Time never goes
+/// back.
 ///
 /// # The order of calls
 ///
@@ -64,8 +65,9 @@ impl<P: Payload> Ipcp<P> {
     }
 
     /// Acts on an order.
-    pub fn handle(&mut self, now: u64, command: Command) {
-        self.management.handle(now, command, &mut self.transfer);
+    pub fn handle(&mut self, now: Instant, command: Command) {
+        self.management
+            .handle(now.as_nanos(), command, &mut self.transfer);
         self.exchange(now);
     }
 
@@ -76,21 +78,21 @@ impl<P: Payload> Ipcp<P> {
     /// Why there is not even a request: no member, no cube for the specification.
     pub fn allocate(
         &mut self,
-        now: u64,
+        now: Instant,
         local: &str,
         remote: &str,
         spec: FlowSpec,
     ) -> Result<FlowKey, String> {
         let key = self
             .management
-            .allocate(now, local, remote, spec, &mut self.transfer);
+            .allocate(now.as_nanos(), local, remote, spec, &mut self.transfer);
         self.exchange(now);
         key
     }
 
     /// A PDU from an N-1 flow. Anyone may have written it.
     #[inline]
-    pub fn on_pdu(&mut self, now: u64, n1: N1Port, pdu: P) {
+    pub fn on_pdu(&mut self, now: Instant, n1: N1Port, pdu: P) {
         self.transfer.on_pdu(now, n1, pdu);
         // The answer that opens a management channel may be followed in the same burst by what
         // comes through it.
@@ -102,13 +104,13 @@ impl<P: Payload> Ipcp<P> {
     /// An SDU of a flow, or with `more` a piece that is not its last. What does not fit into
     /// [`Ipcp::room`] waits; nothing is lost.
     #[inline]
-    pub fn on_sdu(&mut self, now: u64, flow: FlowKey, sdu: P, more: bool) {
+    pub fn on_sdu(&mut self, now: Instant, flow: FlowKey, sdu: P, more: bool) {
         self.transfer.on_sdu(now, flow, sdu, more);
     }
 
     /// As [`Ipcp::on_sdu`], for all that a writer gives at a time.
     #[inline]
-    pub fn on_sdus(&mut self, now: u64, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
+    pub fn on_sdus(&mut self, now: Instant, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
         self.transfer.on_sdus(now, flow, sdus);
     }
 
@@ -133,7 +135,7 @@ impl<P: Payload> Ipcp<P> {
 
     /// What the reader of a flow can take, in bytes, beyond what was polled so far. No limit until
     /// it is said.
-    pub fn set_delivery_room(&mut self, now: u64, flow: FlowKey, bytes: usize) {
+    pub fn set_delivery_room(&mut self, now: Instant, flow: FlowKey, bytes: usize) {
         self.transfer.set_delivery_room(now, flow, bytes);
     }
 
@@ -173,7 +175,7 @@ impl<P: Payload> Ipcp<P> {
     /// Takes the next PDU of an N-1 flow.
     #[inline]
     #[must_use]
-    pub fn take_transmit(&mut self, now: u64, n1: N1Port) -> Option<P> {
+    pub fn take_transmit(&mut self, now: Instant, n1: N1Port) -> Option<P> {
         self.transfer.take_transmit(now, n1)
     }
 
@@ -189,7 +191,7 @@ impl<P: Payload> Ipcp<P> {
 
     /// The burst is over: management acts on what came, small SDUs that waited for company and due
     /// acknowledgements are sent, and what cannot be sent or delivered at once is made to last.
-    pub fn end_of_burst(&mut self, now: u64) {
+    pub fn end_of_burst(&mut self, now: Instant) {
         self.transfer.end_of_burst(now);
         if self.exchange(now) {
             self.transfer.end_of_burst(now);
@@ -203,19 +205,28 @@ impl<P: Payload> Ipcp<P> {
     }
 
     /// Does what is due. Call [`Ipcp::end_of_burst`] afterwards.
-    pub fn handle_timeout(&mut self, now: u64) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         self.transfer.handle_timeout(now);
         self.exchange(now);
-        if self.management.poll_timeout().is_some_and(|at| at <= now) {
-            self.management.handle_timeout(now, &mut self.transfer);
+        if self
+            .management
+            .poll_timeout()
+            .map(Instant::from_nanos)
+            .is_some_and(|at| at <= now)
+        {
+            self.management
+                .handle_timeout(now.as_nanos(), &mut self.transfer);
             self.exchange(now);
         }
     }
 
-    /// When [`Ipcp::handle_timeout`] is due, in nanoseconds. May be early, never late.
+    /// When [`Ipcp::handle_timeout`] is due. May be early, never late.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<u64> {
-        match (self.transfer.poll_timeout(), self.management.poll_timeout()) {
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        match (
+            self.transfer.poll_timeout(),
+            self.management.poll_timeout().map(Instant::from_nanos),
+        ) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
@@ -255,7 +266,7 @@ impl<P: Payload> Ipcp<P> {
     }
 
     /// Hands events of data transfer to management until there are none. True when there were.
-    fn exchange(&mut self, now: u64) -> bool {
+    fn exchange(&mut self, now: Instant) -> bool {
         let mut was_any = false;
         // Each event is answered within data transfer, so that this ends; the bound is against
         // two halves that answer each other for ever.
@@ -264,7 +275,8 @@ impl<P: Payload> Ipcp<P> {
                 break;
             };
             was_any = true;
-            self.management.on_transfer(now, event, &mut self.transfer);
+            self.management
+                .on_transfer(now.as_nanos(), event, &mut self.transfer);
         }
         was_any
     }

@@ -4,6 +4,8 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_time::Instant;
+
 use crate::config::PolicySpec;
 
 /// SDU protection of one N-1 flow: what is done to a PDU before it goes down and undone when it
@@ -13,9 +15,9 @@ pub trait SduProtection {
     /// PDU is, so that no medium has to pad it.
     fn overhead(&self) -> usize;
 
-    /// The time in nanoseconds. To be said before a burst of `seal` or `open`; only policies that
+    /// The time. To be set before a burst of `seal` or `open`; only policies that
     /// limit the lifetime of PDUs listen.
-    fn set_now(&mut self, _now: u64) {}
+    fn set_now(&mut self, _now: Instant) {}
 
     /// Protects a PDU in place.
     ///
@@ -53,7 +55,7 @@ pub enum Reject {
 /// values; nothing else is accepted on the N-1 flow before it is over.
 pub trait Authenticator {
     /// Acts on a message of the other side; the asking side starts with `None`.
-    fn step(&mut self, now: u64, message: Option<&[u8]>) -> AuthStep;
+    fn step(&mut self, now: Instant, message: Option<&[u8]>) -> AuthStep;
 }
 
 /// What an authentication does next.

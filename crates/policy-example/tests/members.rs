@@ -9,6 +9,7 @@ use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, SduProtection, T
 use carina_ipcp::{
     Catalogue, Command, Config, DataPath, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec,
 };
+use carina_time::Instant;
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, Dialect, PduType, Syntax};
 
@@ -18,7 +19,7 @@ struct Trusting;
 struct Agreed;
 
 impl Authenticator for Agreed {
-    fn step(&mut self, _now: u64, _message: Option<&[u8]>) -> AuthStep {
+    fn step(&mut self, _now: Instant, _message: Option<&[u8]>) -> AuthStep {
         AuthStep::Done {
             last: None,
             secret: None,

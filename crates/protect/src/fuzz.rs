@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use carina_ipcp::security::{AuthStep, Authenticator, SduProtection};
+use carina_time::Instant;
 
 use crate::auth::{Ed25519, Password, Stretched};
 use crate::key::{Allowed, generate};
@@ -68,13 +69,13 @@ fn play(data: &[u8]) -> bool {
     };
     let mut side = side(*choice);
     if choice & 1 != 0 {
-        assert!(matches!(side.step(0, None), AuthStep::Send(_)));
+        assert!(matches!(side.step(Instant::ZERO, None), AuthStep::Send(_)));
     }
     let mut first = None;
     while let Some((len, more)) = rest.split_first() {
         let (message, more) = more.split_at(more.len().min(usize::from(*len)));
         rest = more;
-        let step = side.step(0, Some(message));
+        let step = side.step(Instant::ZERO, Some(message));
         assert!(!matches!(step, AuthStep::Done { .. }), "done without a key");
         first.get_or_insert(matches!(step, AuthStep::Send(_)));
     }

@@ -4,6 +4,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_time::Instant;
+
 use crate::message::{Address, FlowState, Message};
 
 /// How PDUs for one member leave this one.
@@ -39,40 +41,40 @@ pub struct State {
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// A routing policy of one member. Times are nanoseconds of any clock that does not go back.
+/// A routing policy of one member. The time never goes back.
 ///
 /// After each `handle_*`, drain [`poll_message`](Routing::poll_message) and
 /// [`poll_routes`](Routing::poll_routes) and read [`poll_timeout`](Routing::poll_timeout) again.
 pub trait Routing: Send {
     /// This member's address and name. Called before anything else; later on when the address
     /// changes, which withdraws what was reported under the old one.
-    fn set_own(&mut self, now: u64, address: Address, name: &str);
+    fn set_own(&mut self, now: Instant, address: Address, name: &str);
 
     /// There is a link to this neighbour, or its cost has changed. Several N-1 flows to one
     /// neighbour are one link. A cost of 0 counts as 1.
-    fn handle_link_up(&mut self, now: u64, neighbour: Address, cost: u32);
+    fn handle_link_up(&mut self, now: Instant, neighbour: Address, cost: u32);
 
     /// The link to this neighbour is gone.
-    fn handle_link_down(&mut self, now: u64, neighbour: Address);
+    fn handle_link_down(&mut self, now: Instant, neighbour: Address);
 
     /// A message of a neighbour.
-    fn handle_message(&mut self, now: u64, from: Address, message: Message);
+    fn handle_message(&mut self, now: Instant, from: Address, message: Message);
 
     /// Withdraws everything that this member reports; it is about to leave the DIF. Drain
     /// `poll_message` and send before the N-1 flows go.
-    fn handle_leave(&mut self, now: u64);
+    fn handle_leave(&mut self, now: Instant);
 
     /// To be called at the time that `poll_timeout` gave, or later.
-    fn handle_timeout(&mut self, now: u64);
+    fn handle_timeout(&mut self, now: Instant);
 
     /// When `handle_timeout` is due; may lie in the past. May change after every `handle_*`.
     #[must_use]
-    fn poll_timeout(&self) -> Option<u64>;
+    fn poll_timeout(&self) -> Option<Instant>;
 
     /// The next message, and the neighbour that it is for; neighbours take turns. Objects are
     /// batched, and what is not taken yet is replaced by newer versions.
     #[must_use]
-    fn poll_message(&mut self, now: u64) -> Option<(Address, Message)>;
+    fn poll_message(&mut self, now: Instant) -> Option<(Address, Message)>;
 
     /// What has changed in the table since the last call; `None` when nothing has.
     #[must_use]
@@ -85,10 +87,11 @@ pub trait Routing: Send {
     ///
     /// # Errors
     /// An unknown parameter or a value that is no good; then nothing has changed.
-    fn set_params(&mut self, now: u64, params: &BTreeMap<String, String>) -> Result<(), String>;
+    fn set_params(&mut self, now: Instant, params: &BTreeMap<String, String>)
+    -> Result<(), String>;
 
     /// What people may want to see.
-    fn show(&self, now: u64) -> State;
+    fn show(&self, now: Instant) -> State;
 }
 
 /// Brings `table` to `wanted`, noting what changes.

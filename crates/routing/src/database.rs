@@ -4,6 +4,8 @@ use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_time::{Duration, Instant};
+
 use crate::message::{Address, Digest, FlowState, OriginDigest, Summary};
 
 /// All flow-state objects that a member knows, its own among them. Bounded; memory is linear in
@@ -30,10 +32,10 @@ pub struct Database {
 pub struct Limits {
     /// Objects at most, tombstones included. Own objects are always accepted.
     pub objects: usize,
-    /// Age at which an object is forgotten, in milliseconds.
-    pub age_ms: u32,
-    /// Age at which an own object is made anew, in milliseconds; well below `age_ms`.
-    pub refresh_ms: u32,
+    /// Age at which an object is forgotten; at most 49 days.
+    pub age: Duration,
+    /// Age at which an own object is made anew; well below `age`.
+    pub refresh: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -113,7 +115,7 @@ impl Database {
 
     /// This member reports its link to `to`; `None` withdraws it. Returns whether that made a new
     /// version, to be told to all neighbours.
-    pub fn report(&mut self, now_ms: i64, to: Address, cost: Option<u32>) -> bool {
+    pub fn report(&mut self, now: Instant, to: Address, cost: Option<u32>) -> bool {
         let key = (self.own, to);
         let seq = match (self.objects.get(&key), cost) {
             (None, None) => return false,
@@ -121,16 +123,16 @@ impl Database {
             (Some(old), cost) if old.report() == cost => return false,
             (Some(old), _) => above(old.seq),
         };
-        self.originate(now_ms, to, cost, seq);
+        self.originate(now, to, cost, seq);
         true
     }
 
-    fn originate(&mut self, now_ms: i64, to: Address, cost: Option<u32>, seq: u64) {
+    fn originate(&mut self, now: Instant, to: Address, cost: Option<u32>, seq: u64) {
         let object = Object {
             cost: cost.unwrap_or(1),
             seq,
             is_up: cost.is_some(),
-            born_ms: now_ms,
+            born_ms: millis(now),
         };
         self.put((self.own, to), object);
         let origin = self.origins.entry(self.own).or_default();
@@ -138,7 +140,7 @@ impl Database {
     }
 
     /// Takes an object that a neighbour sent.
-    pub fn insert(&mut self, now_ms: i64, new: &FlowState) -> MergeOutcome {
+    pub fn insert(&mut self, now: Instant, new: &FlowState) -> MergeOutcome {
         let named = new.from != 0 && new.to != 0 && new.from != new.to;
         let sane = new.cost > 0 && (1..=SEQ_MAX).contains(&new.seq) && new.name.len() <= NAME_MAX;
         if !named || !sane {
@@ -146,11 +148,13 @@ impl Database {
         }
         let key = (new.from, new.to);
         let old = self.objects.get(&key);
-        if new.age_ms >= self.limits.age_ms && old.is_none_or(|old| old.seq < new.seq) {
+        if u64::from(new.age_ms) >= self.limits.age.as_millis()
+            && old.is_none_or(|old| old.seq < new.seq)
+        {
             return MergeOutcome::Expired;
         }
         if new.from == self.own {
-            return self.insert_own(now_ms, new);
+            return self.insert_own(now, new);
         }
         if let Some(old) = old {
             let (old, new) = (old.rank(), (new.seq, !new.is_up, new.cost));
@@ -167,7 +171,7 @@ impl Database {
             cost: new.cost,
             seq: new.seq,
             is_up: new.is_up,
-            born_ms: now_ms.saturating_sub(i64::from(new.age_ms)),
+            born_ms: millis(now).saturating_sub(i64::from(new.age_ms)),
         };
         self.put(key, object);
         let origin = self.origins.entry(new.from).or_default();
@@ -177,7 +181,7 @@ impl Database {
 
     /// Somebody knows a version of this member's own object: left over from its former life, or
     /// made up. What this member says must win, so it says it with a higher sequence number.
-    fn insert_own(&mut self, now_ms: i64, new: &FlowState) -> MergeOutcome {
+    fn insert_own(&mut self, now: Instant, new: &FlowState) -> MergeOutcome {
         let report = match self.objects.get(&(new.from, new.to)) {
             Some(own) if own.rank() == (new.seq, !new.is_up, new.cost) => {
                 return MergeOutcome::Known;
@@ -186,27 +190,27 @@ impl Database {
             Some(own) => own.report(),
             None => None,
         };
-        self.originate(now_ms, new.to, report, above(new.seq));
+        self.originate(now, new.to, report, above(new.seq));
         MergeOutcome::Disputed
     }
 
     /// Makes own objects anew that are old; returns the neighbours that they are about.
-    pub fn refresh(&mut self, now_ms: i64) -> Vec<Address> {
+    pub fn refresh(&mut self, now: Instant) -> Vec<Address> {
         let mut due = Vec::new();
         for (key, object) in self.objects.range((self.own, 0)..=(self.own, Address::MAX)) {
             // Tombstones are not renewed: they are to go.
-            if object.is_up && now_ms >= self.refresh_at(*key, object) {
+            if object.is_up && now >= self.refresh_at(*key, object) {
                 due.push((key.1, object.cost, above(object.seq)));
             }
         }
         for (to, cost, seq) in &due {
-            self.originate(now_ms, *to, Some(*cost), *seq);
+            self.originate(now, *to, Some(*cost), *seq);
         }
         due.into_iter().map(|(to, ..)| to).collect()
     }
 
     /// When the next own object is to be made anew.
-    pub fn refresh_due(&self) -> Option<i64> {
+    pub fn refresh_due(&self) -> Option<Instant> {
         self.objects
             .range((self.own, 0)..=(self.own, Address::MAX))
             .filter(|(_, object)| object.is_up)
@@ -216,19 +220,21 @@ impl Database {
 
     /// Spread over the last eighth of the time, so that members that came up together do not
     /// refresh together.
-    fn refresh_at(&self, key: (Address, Address), object: &Object) -> i64 {
-        let spread = u64::from(self.limits.refresh_ms / 8).max(1);
+    fn refresh_at(&self, key: (Address, Address), object: &Object) -> Instant {
+        let refresh_ms = self.limits.refresh.as_millis();
+        let spread = (refresh_ms / 8).max(1);
         let early = mix(key.0 ^ mix(key.1)) % spread;
-        object.born_ms + i64::from(self.limits.refresh_ms) - early as i64
+        let at_ms = object.born_ms + refresh_ms as i64 - early as i64;
+        Instant::from_millis(u64::try_from(at_ms).unwrap_or(0))
     }
 
     /// Forgets what is too old; returns the keys of what was.
-    pub fn expire(&mut self, now_ms: i64) -> Vec<(Address, Address)> {
-        let limit = i64::from(self.limits.age_ms);
+    pub fn expire(&mut self, now: Instant) -> Vec<(Address, Address)> {
+        let limit = self.limits.age.as_millis() as i64;
         let old: Vec<(Address, Address)> = self
             .objects
             .iter()
-            .filter(|(_, object)| now_ms - object.born_ms >= limit)
+            .filter(|(_, object)| millis(now) - object.born_ms >= limit)
             .map(|(key, _)| *key)
             .collect();
         for key in &old {
@@ -237,12 +243,12 @@ impl Database {
         old
     }
 
-    /// The object of this key as it is told to others at `now_ms`.
-    pub fn object(&self, now_ms: i64, key: (Address, Address)) -> Option<FlowState> {
+    /// The object of this key as it is sent to others at `now`.
+    pub fn object(&self, now: Instant, key: (Address, Address)) -> Option<FlowState> {
         let object = self.objects.get(&key)?;
         let origin = self.origins.get(&key.0)?;
         // One more than the truth, so that an object that travels in circles grows old.
-        let age = now_ms.saturating_sub(object.born_ms).saturating_add(1);
+        let age = millis(now).saturating_sub(object.born_ms).saturating_add(1);
         Some(FlowState {
             from: key.0,
             name: origin.name.clone(),
@@ -383,3 +389,8 @@ pub const SEQ_MAX: u64 = i64::MAX as u64;
 
 /// Longest name of a member in bytes.
 pub const NAME_MAX: usize = 255;
+
+/// Whole milliseconds since the origin of the clock.
+fn millis(now: Instant) -> i64 {
+    now.as_millis() as i64
+}

@@ -6,6 +6,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
+use carina_time::Instant;
+
 use crate::database::Database;
 use crate::message::{Address, Message};
 
@@ -111,7 +113,7 @@ impl Peers {
     pub fn poll(
         &mut self,
         database: &Database,
-        now_ms: i64,
+        now: Instant,
         batch: usize,
     ) -> Option<(Address, Message)> {
         let after = self.last.saturating_add(1);
@@ -124,7 +126,7 @@ impl Peers {
             .collect();
         for address in order {
             let peer = self.peers.get_mut(&address)?;
-            if let Some(message) = peer.poll(database, now_ms, batch) {
+            if let Some(message) = peer.poll(database, now, batch) {
                 self.last = address;
                 return Some((address, message));
             }
@@ -140,13 +142,13 @@ impl Peer {
     }
 
     /// Objects come first, so that a digest speaks of what the neighbour has heard.
-    fn poll(&mut self, database: &Database, now_ms: i64, batch: usize) -> Option<Message> {
+    fn poll(&mut self, database: &Database, now: Instant, batch: usize) -> Option<Message> {
         let mut objects = Vec::new();
         while objects.len() < batch {
             let Some(key) = self.pending.pop_first() else {
                 break;
             };
-            objects.extend(database.object(now_ms, key));
+            objects.extend(database.object(now, key));
         }
         if !objects.is_empty() {
             return Some(Message::Objects(objects));

@@ -11,6 +11,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_time::Instant;
+
 use crate::api::{Delta, PendingDelta, Route, Routing, State, replace, take_delta};
 use crate::compute::Computation;
 use crate::database::{Database, MergeOutcome};
@@ -37,14 +39,14 @@ pub struct LinkState {
     counters: Counters,
 }
 
-/// Deadlines in nanoseconds.
+/// Deadlines.
 #[derive(Default)]
 struct Timers {
-    spf_at: Option<u64>,
-    spf_last: Option<u64>,
-    sweep_at: Option<u64>,
-    sync_at: Option<u64>,
-    refresh_at: Option<u64>,
+    spf_at: Option<Instant>,
+    spf_last: Option<Instant>,
+    sweep_at: Option<Instant>,
+    sync_at: Option<Instant>,
+    refresh_at: Option<Instant>,
 }
 
 /// How often this member may outdo others' versions of its own objects. Two members that were
@@ -93,40 +95,40 @@ impl LinkState {
         })
     }
 
-    fn report(&mut self, now: u64, to: Address, cost: Option<u32>) {
-        if self.database.own() != 0 && self.database.report(millis(now), to, cost) {
+    fn report(&mut self, now: Instant, to: Address, cost: Option<u32>) {
+        if self.database.own() != 0 && self.database.report(now, to, cost) {
             self.own_changed(now, to);
             // What this member sees with its own eyes need not wait for company.
             self.timers.spf_at = Some(now);
         }
     }
 
-    fn own_changed(&mut self, now: u64, to: Address) {
+    fn own_changed(&mut self, now: Instant, to: Address) {
         let key = (self.database.own(), to);
         self.peers.flood(key, None);
         self.mark(now, key);
         self.plan_refresh();
     }
 
-    fn mark(&mut self, now: u64, (from, to): (Address, Address)) {
+    fn mark(&mut self, now: Instant, (from, to): (Address, Address)) {
         self.stale.insert((from.min(to), from.max(to)));
         let hold = self
             .timers
             .spf_last
-            .map_or(0, |last| last + self.parameters.hold_ns);
-        let at = hold.max(now + self.parameters.delay_ns);
+            .map_or(Instant::ZERO, |last| last + self.parameters.hold);
+        let at = hold.max(now + self.parameters.delay);
         let at = self.timers.spf_at.map_or(at, |set| set.min(at));
         self.timers.spf_at = Some(at);
-        let sweep_at = now + self.parameters.sweep_ns();
+        let sweep_at = now + self.parameters.sweep();
         self.timers.sweep_at.get_or_insert(sweep_at);
     }
 
     fn plan_refresh(&mut self) {
         let due = self.database.refresh_due();
-        self.timers.refresh_at = due.map(|at| u64::try_from(at).unwrap_or(0) * MILLI);
+        self.timers.refresh_at = due;
     }
 
-    fn compute(&mut self, now: u64) {
+    fn compute(&mut self, now: Instant) {
         self.timers.spf_at = None;
         self.timers.spf_last = Some(now);
         self.counters.computations += 1;
@@ -146,7 +148,7 @@ impl LinkState {
     }
 
     /// Everything anew: another root, or other parameters.
-    fn restart(&mut self, now: u64) {
+    fn restart(&mut self, now: Instant) {
         self.computation = Computation::new(self.parameters.paths);
         self.computation.set_root(self.database.own());
         let all = self.database.keys().map(|(a, b)| (a.min(b), a.max(b)));
@@ -159,14 +161,14 @@ impl LinkState {
         replace(&mut self.table, wanted, &mut self.delta);
     }
 
-    fn take_objects(&mut self, now: u64, from: Address, objects: &[FlowState]) {
+    fn take_objects(&mut self, now: Instant, from: Address, objects: &[FlowState]) {
         for object in objects {
             if object.from == self.database.own() && !self.disputes.allow(now) {
                 self.counters.disputed_ignored += 1;
                 continue;
             }
             let key = (object.from, object.to);
-            match self.database.insert(millis(now), object) {
+            match self.database.insert(now, object) {
                 MergeOutcome::Accepted => {
                     self.counters.accepted += 1;
                     self.peers.flood(key, Some(from));
@@ -215,8 +217,8 @@ impl LinkState {
         }
     }
 
-    fn sweep(&mut self, now: u64) {
-        let old = self.database.expire(millis(now));
+    fn sweep(&mut self, now: Instant) {
+        let old = self.database.expire(now);
         self.counters.forgotten += old.len() as u64;
         self.timers.sweep_at = None;
         for key in old {
@@ -224,13 +226,13 @@ impl LinkState {
             self.mark(now, key);
         }
         if !self.database.is_empty() {
-            self.timers.sweep_at = Some(now + self.parameters.sweep_ns());
+            self.timers.sweep_at = Some(now + self.parameters.sweep());
         }
     }
 }
 
 impl Routing for LinkState {
-    fn set_own(&mut self, now: u64, address: Address, name: &str) {
+    fn set_own(&mut self, now: Instant, address: Address, name: &str) {
         if address == self.database.own() && name == self.name && !self.has_left {
             return;
         }
@@ -248,15 +250,15 @@ impl Routing for LinkState {
         self.restart(now);
     }
 
-    fn handle_link_up(&mut self, now: u64, neighbour: Address, cost: u32) {
+    fn handle_link_up(&mut self, now: Instant, neighbour: Address, cost: u32) {
         if neighbour == 0 || neighbour == self.database.own() {
             return;
         }
         let cost = cost.max(1);
         if self.links.insert(neighbour, cost).is_none() {
             self.peers.add(neighbour);
-            if let Some(sync_ns) = self.parameters.sync_ns {
-                self.timers.sync_at.get_or_insert(now + sync_ns);
+            if let Some(sync) = self.parameters.sync {
+                self.timers.sync_at.get_or_insert(now + sync);
             }
         }
         if !self.has_left {
@@ -264,13 +266,13 @@ impl Routing for LinkState {
         }
     }
 
-    fn handle_link_down(&mut self, now: u64, neighbour: Address) {
+    fn handle_link_down(&mut self, now: Instant, neighbour: Address) {
         self.links.remove(&neighbour);
         self.peers.remove(neighbour);
         self.report(now, neighbour, None);
     }
 
-    fn handle_message(&mut self, now: u64, from: Address, message: Message) {
+    fn handle_message(&mut self, now: Instant, from: Address, message: Message) {
         self.counters.messages += 1;
         match message {
             Message::Objects(objects) => self.take_objects(now, from, &objects),
@@ -287,7 +289,7 @@ impl Routing for LinkState {
         }
     }
 
-    fn handle_leave(&mut self, now: u64) {
+    fn handle_leave(&mut self, now: Instant) {
         self.has_left = true;
         let neighbours: Vec<Address> = self.links.keys().copied().collect();
         for neighbour in neighbours {
@@ -295,28 +297,28 @@ impl Routing for LinkState {
         }
     }
 
-    fn handle_timeout(&mut self, now: u64) {
-        let is_due = |at: Option<u64>| at.is_some_and(|at| at <= now);
+    fn handle_timeout(&mut self, now: Instant) {
+        let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.timers.sweep_at) {
             self.sweep(now);
         }
         if is_due(self.timers.refresh_at) {
-            for to in self.database.refresh(millis(now)) {
+            for to in self.database.refresh(now) {
                 self.peers.flood((self.database.own(), to), None);
             }
             self.plan_refresh();
         }
         if is_due(self.timers.sync_at) {
             self.peers.compare_all();
-            let again = self.parameters.sync_ns.filter(|_| !self.links.is_empty());
-            self.timers.sync_at = again.map(|sync_ns| now + sync_ns);
+            let again = self.parameters.sync.filter(|_| !self.links.is_empty());
+            self.timers.sync_at = again.map(|sync| now + sync);
         }
         if is_due(self.timers.spf_at) {
             self.compute(now);
         }
     }
 
-    fn poll_timeout(&self) -> Option<u64> {
+    fn poll_timeout(&self) -> Option<Instant> {
         let Timers {
             spf_at,
             sweep_at,
@@ -330,9 +332,9 @@ impl Routing for LinkState {
             .min()
     }
 
-    fn poll_message(&mut self, now: u64) -> Option<(Address, Message)> {
+    fn poll_message(&mut self, now: Instant) -> Option<(Address, Message)> {
         let batch = self.parameters.batch;
-        self.peers.poll(&self.database, millis(now), batch)
+        self.peers.poll(&self.database, now, batch)
     }
 
     fn poll_routes(&mut self) -> Option<Delta> {
@@ -343,28 +345,32 @@ impl Routing for LinkState {
         &self.table
     }
 
-    fn set_params(&mut self, now: u64, params: &BTreeMap<String, String>) -> Result<(), String> {
+    fn set_params(
+        &mut self,
+        now: Instant,
+        params: &BTreeMap<String, String>,
+    ) -> Result<(), String> {
         self.parameters = Parameters::parse(params)?;
         self.database.set_limits(self.parameters.limits);
         self.timers.sync_at = self
             .parameters
-            .sync_ns
+            .sync
             .filter(|_| !self.links.is_empty())
-            .map(|sync_ns| now + sync_ns);
+            .map(|sync| now + sync);
         if self.timers.sweep_at.is_some() {
-            self.timers.sweep_at = Some(now + self.parameters.sweep_ns());
+            self.timers.sweep_at = Some(now + self.parameters.sweep());
         }
         self.plan_refresh();
         self.restart(now);
         Ok(())
     }
 
-    fn show(&self, now: u64) -> State {
+    fn show(&self, now: Instant) -> State {
         let keys = self.database.keys();
         let counters = &self.counters;
         State {
             links: keys
-                .filter_map(|key| self.database.object(millis(now), key))
+                .filter_map(|key| self.database.object(now, key))
                 .collect(),
             counters: Vec::from([
                 ("messages", counters.messages),
@@ -385,20 +391,14 @@ impl Routing for LinkState {
 }
 
 impl Disputes {
-    fn allow(&mut self, now: u64) -> bool {
-        let second = now / (1000 * MILLI);
+    fn allow(&mut self, now: Instant) -> bool {
+        let second = now.as_millis() / 1000;
         if second != self.second {
             *self = Disputes { second, count: 0 };
         }
         self.count < DISPUTES_PER_SECOND
     }
 }
-
-fn millis(now: u64) -> i64 {
-    (now / MILLI) as i64
-}
-
-const MILLI: u64 = 1_000_000;
 
 /// Enough for a member that comes back with the address of its former life and many links.
 const DISPUTES_PER_SECOND: u32 = 256;

@@ -5,6 +5,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use core::str::FromStr;
 
+use carina_time::Duration;
+
 use crate::compute::Paths;
 use crate::database::Limits;
 use crate::message::Address;
@@ -55,11 +57,11 @@ pub struct Parameters {
     /// Bounds of the database.
     pub limits: Limits,
     /// Time from news to computation.
-    pub delay_ns: u64,
+    pub delay: Duration,
     /// Time between computations at least.
-    pub hold_ns: u64,
+    pub hold: Duration,
     /// Interval of comparisons.
-    pub sync_ns: Option<u64>,
+    pub sync: Option<Duration>,
     /// Objects in a message.
     pub batch: usize,
 }
@@ -91,19 +93,21 @@ impl Parameters {
             },
             limits: Limits {
                 objects: number("max_objects", 16, 1 << 24)? as usize,
-                age_ms: (age_s * 1000) as u32,
-                refresh_ms: (refresh_s * 1000) as u32,
+                age: Duration::from_secs(age_s),
+                refresh: Duration::from_secs(refresh_s),
             },
-            delay_ns: number("delay_ms", 0, 60_000)? * 1_000_000,
-            hold_ns: number("hold_ms", 0, 60_000)? * 1_000_000,
-            sync_ns: Some(number("sync_s", 0, 86_400)? * 1_000_000_000).filter(|ns| *ns > 0),
+            delay: Duration::from_millis(number("delay_ms", 0, 60_000)?),
+            hold: Duration::from_millis(number("hold_ms", 0, 60_000)?),
+            sync: Some(number("sync_s", 0, 86_400)?)
+                .filter(|seconds| *seconds > 0)
+                .map(Duration::from_secs),
             batch: number("batch", 1, 1000)? as usize,
         })
     }
 
     /// How often objects are looked at for their age.
-    pub fn sweep_ns(&self) -> u64 {
-        u64::from(self.limits.age_ms / 16).clamp(100, 10_000) * 1_000_000
+    pub fn sweep(&self) -> Duration {
+        Duration::from_millis((self.limits.age.as_millis() / 16).clamp(100, 10_000))
     }
 }
 

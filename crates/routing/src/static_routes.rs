@@ -5,6 +5,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_time::Instant;
+
 use crate::api::{Delta, PendingDelta, Route, Routing, State, replace, take_delta};
 use crate::message::{Address, Message};
 use crate::parameters::{address, check_names, value};
@@ -87,36 +89,36 @@ impl StaticRoutes {
 }
 
 impl Routing for StaticRoutes {
-    fn set_own(&mut self, _now: u64, address: Address, _name: &str) {
+    fn set_own(&mut self, _now: Instant, address: Address, _name: &str) {
         self.own = address;
         self.refresh();
     }
 
-    fn handle_link_up(&mut self, _now: u64, neighbour: Address, cost: u32) {
+    fn handle_link_up(&mut self, _now: Instant, neighbour: Address, cost: u32) {
         if neighbour != 0 {
             self.neighbours.insert(neighbour, cost.max(1));
             self.refresh();
         }
     }
 
-    fn handle_link_down(&mut self, _now: u64, neighbour: Address) {
+    fn handle_link_down(&mut self, _now: Instant, neighbour: Address) {
         self.neighbours.remove(&neighbour);
         self.refresh();
     }
 
-    fn handle_message(&mut self, _now: u64, _from: Address, _message: Message) {
+    fn handle_message(&mut self, _now: Instant, _from: Address, _message: Message) {
         self.ignored += 1;
     }
 
-    fn handle_leave(&mut self, _now: u64) {}
+    fn handle_leave(&mut self, _now: Instant) {}
 
-    fn handle_timeout(&mut self, _now: u64) {}
+    fn handle_timeout(&mut self, _now: Instant) {}
 
-    fn poll_timeout(&self) -> Option<u64> {
+    fn poll_timeout(&self) -> Option<Instant> {
         None
     }
 
-    fn poll_message(&mut self, _now: u64) -> Option<(Address, Message)> {
+    fn poll_message(&mut self, _now: Instant) -> Option<(Address, Message)> {
         None
     }
 
@@ -128,13 +130,17 @@ impl Routing for StaticRoutes {
         &self.table
     }
 
-    fn set_params(&mut self, _now: u64, params: &BTreeMap<String, String>) -> Result<(), String> {
+    fn set_params(
+        &mut self,
+        _now: Instant,
+        params: &BTreeMap<String, String>,
+    ) -> Result<(), String> {
         self.configured = parse(params)?;
         self.refresh();
         Ok(())
     }
 
-    fn show(&self, _now: u64) -> State {
+    fn show(&self, _now: Instant) -> State {
         State {
             links: Vec::new(),
             counters: Vec::from([("messages_ignored", self.ignored)]),
@@ -204,17 +210,17 @@ mod tests {
     #[test]
     fn next_hops_count_while_they_are_neighbours_and_alternates_step_in() {
         let mut routing = made("9 via 2 3 alt 4; 8 via 5").expect("good routes");
-        routing.set_own(0, 1, "a");
+        routing.set_own(Instant::ZERO, 1, "a");
         assert!(routing.table().is_empty());
         for neighbour in [2, 3, 4] {
-            routing.handle_link_up(0, neighbour, 7);
+            routing.handle_link_up(Instant::ZERO, neighbour, 7);
         }
         assert_eq!(routing.table()[&9].next, vec![2, 3]);
         assert_eq!(routing.table()[&9].alternates, vec![4]);
         assert_eq!(routing.table()[&2].cost, 7);
         assert!(!routing.table().contains_key(&8));
-        routing.handle_link_down(0, 2);
-        routing.handle_link_down(0, 3);
+        routing.handle_link_down(Instant::ZERO, 2);
+        routing.handle_link_down(Instant::ZERO, 3);
         assert_eq!(routing.table()[&9].next, vec![4]);
         let delta = routing.poll_routes().expect("changes");
         assert_eq!(delta.removed, vec![2, 3]);
@@ -242,11 +248,13 @@ mod tests {
     #[test]
     fn bad_change_of_parameters_changes_nothing() {
         let mut routing = made("9 via 2").expect("good routes");
-        routing.handle_link_up(0, 2, 1);
+        routing.handle_link_up(Instant::ZERO, 2, 1);
         let bad = BTreeMap::from([("routes".into(), "9 to 3".into())]);
-        assert!(routing.set_params(0, &bad).is_err());
+        assert!(routing.set_params(Instant::ZERO, &bad).is_err());
         assert_eq!(routing.table()[&9].next, vec![2]);
-        routing.set_params(0, &BTreeMap::new()).expect("defaults");
+        routing
+            .set_params(Instant::ZERO, &BTreeMap::new())
+            .expect("defaults");
         assert!(!routing.table().contains_key(&9));
     }
 }

@@ -2,6 +2,7 @@
 
 use carina_ipcp::{Catalogue, Command, Config, Delivery, Event, FlowKey, Ipcp, N1Port};
 use carina_protect::{Credentials, Secret, Tools};
+use carina_time::Instant;
 use carina_wire::{Bytes, FlowSpec};
 
 use crate::member::{Member, MemberFactory};
@@ -24,7 +25,7 @@ pub fn member_factory() -> MemberFactory {
 
 impl Member for Ipcp<Bytes> {
     fn handle(&mut self, now: u64, command: Command) {
-        Ipcp::handle(self, now, command);
+        Ipcp::handle(self, Instant::from_nanos(now), command);
     }
 
     fn allocate(
@@ -34,15 +35,15 @@ impl Member for Ipcp<Bytes> {
         remote: &str,
         spec: FlowSpec,
     ) -> Result<FlowKey, String> {
-        Ipcp::allocate(self, now, local, remote, spec)
+        Ipcp::allocate(self, Instant::from_nanos(now), local, remote, spec)
     }
 
     fn on_pdu(&mut self, now: u64, n1: N1Port, pdu: Bytes) {
-        Ipcp::on_pdu(self, now, n1, pdu);
+        Ipcp::on_pdu(self, Instant::from_nanos(now), n1, pdu);
     }
 
     fn on_sdu(&mut self, now: u64, flow: FlowKey, sdu: Bytes, more: bool) {
-        Ipcp::on_sdu(self, now, flow, sdu, more);
+        Ipcp::on_sdu(self, Instant::from_nanos(now), flow, sdu, more);
     }
 
     fn room(&mut self, flow: FlowKey) -> usize {
@@ -54,7 +55,7 @@ impl Member for Ipcp<Bytes> {
     }
 
     fn set_delivery_room(&mut self, now: u64, flow: FlowKey, bytes: usize) {
-        Ipcp::set_delivery_room(self, now, flow, bytes);
+        Ipcp::set_delivery_room(self, Instant::from_nanos(now), flow, bytes);
     }
 
     fn poll_deliver(&mut self) -> Option<Delivery<Bytes>> {
@@ -70,7 +71,7 @@ impl Member for Ipcp<Bytes> {
     }
 
     fn take_transmit(&mut self, now: u64, n1: N1Port) -> Option<Bytes> {
-        Ipcp::take_transmit(self, now, n1)
+        Ipcp::take_transmit(self, Instant::from_nanos(now), n1)
     }
 
     fn block_n1(&mut self, n1: N1Port) {
@@ -82,15 +83,15 @@ impl Member for Ipcp<Bytes> {
     }
 
     fn end_of_burst(&mut self, now: u64) {
-        Ipcp::end_of_burst(self, now);
+        Ipcp::end_of_burst(self, Instant::from_nanos(now));
     }
 
     fn handle_timeout(&mut self, now: u64) {
-        Ipcp::handle_timeout(self, now);
+        Ipcp::handle_timeout(self, Instant::from_nanos(now));
     }
 
     fn poll_timeout(&mut self) -> Option<u64> {
-        Ipcp::poll_timeout(self)
+        Ipcp::poll_timeout(self).map(Instant::as_nanos)
     }
 
     fn poll_event(&mut self) -> Option<Event> {

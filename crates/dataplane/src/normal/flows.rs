@@ -6,6 +6,7 @@ use carina_api::{FlowSpec, PortId};
 use carina_engine::counters::Value;
 use carina_engine::{Close, LinkId, Links, Packet, record_cost};
 use carina_ipcp::{Command, FlowKey};
+use carina_time::Instant;
 use carina_wire::Payload;
 
 use super::Normal;
@@ -174,7 +175,9 @@ impl Normal {
             Some((packet, more))
         });
         match key {
-            Some(key) => self.machine.on_sdus(self.now, key, written),
+            Some(key) => self
+                .machine
+                .on_sdus(Instant::from_nanos(self.now), key, written),
             None => {
                 let lost = written.count() as u64;
                 self.row.add(Value::DropFlowEnded, lost);
@@ -223,8 +226,10 @@ impl Normal {
                 Close::Graceful(_) => String::new(),
                 other => other.reason().to_owned(),
             };
-            self.machine
-                .handle(self.now, Command::Deallocate { flow: key, reason });
+            self.machine.handle(
+                Instant::from_nanos(self.now),
+                Command::Deallocate { flow: key, reason },
+            );
         }
         links.wake(self.id);
     }
@@ -312,8 +317,10 @@ impl Normal {
             let lost = links.disconnect(ends.from_flow);
             self.row.add(Value::DropFlowEnded, lost as u64);
         }
-        self.machine
-            .handle(self.now, Command::Deallocate { flow: key, reason });
+        self.machine.handle(
+            Instant::from_nanos(self.now),
+            Command::Deallocate { flow: key, reason },
+        );
     }
 
     /// Takes note of what readers have consumed.
@@ -365,7 +372,8 @@ impl Normal {
             let room = flow.payload_room();
             if room != flow.stated && flow.state != FlowState::Ending {
                 flow.stated = room;
-                self.machine.set_delivery_room(self.now, key, room);
+                self.machine
+                    .set_delivery_room(Instant::from_nanos(self.now), key, room);
             }
         }
         self.touched = touched;

@@ -29,6 +29,7 @@ use carina_engine::{App, AppId, LinkId, Links, Packet};
 use carina_ipcp::security::Toolbox;
 use carina_ipcp::{Catalogue, Config, Counters, FlowKey, Ipcp, N1Port, Passage};
 use carina_sys::Interest;
+use carina_time::Instant;
 use carina_wire::pcapng::Direction;
 
 use self::flows::NormalFlow;
@@ -141,7 +142,7 @@ impl Normal {
 
     /// Passes on whatever the machine has after it was given something. True when a packet moved.
     fn flush(&mut self, links: &mut Links) -> bool {
-        self.machine.end_of_burst(self.now);
+        self.machine.end_of_burst(Instant::from_nanos(self.now));
         let mut moved = self.transmit(links);
         moved |= self.deliver(links);
         self.dispatch_events(links);
@@ -199,8 +200,12 @@ impl App for Normal {
         self.follow_taps();
         self.measure(links);
         self.take_returns(links);
-        if self.machine.poll_timeout().is_some_and(|due| due <= now) {
-            self.machine.handle_timeout(now);
+        if self
+            .machine
+            .poll_timeout()
+            .is_some_and(|due| due <= Instant::from_nanos(now))
+        {
+            self.machine.handle_timeout(Instant::from_nanos(now));
         }
         for n1 in std::mem::take(&mut self.blocked) {
             self.machine.unblock_n1(n1);
@@ -251,7 +256,7 @@ impl App for Normal {
         if self.is_removed {
             return None;
         }
-        let due = self.machine.poll_timeout();
+        let due = self.machine.poll_timeout().map(Instant::as_nanos);
         if self.left.is_empty() {
             return due;
         }

@@ -4,6 +4,7 @@ use carina_api::{AppName, FlowSpec, PortId};
 use carina_engine::counters::Value;
 use carina_engine::{Close, Links};
 use carina_ipcp::{Command, FlowKey};
+use carina_time::Instant;
 
 use super::Normal;
 use super::flows::{FlowState, NormalFlow};
@@ -27,11 +28,13 @@ impl Normal {
         match request {
             Request::Register(name) => {
                 let name = name.into();
-                self.machine.handle(self.now, Command::Register { name });
+                self.machine
+                    .handle(Instant::from_nanos(self.now), Command::Register { name });
             }
             Request::Unregister(name) => {
                 let name = name.into();
-                self.machine.handle(self.now, Command::Unregister { name });
+                self.machine
+                    .handle(Instant::from_nanos(self.now), Command::Unregister { name });
             }
             Request::Allocate {
                 port,
@@ -53,7 +56,7 @@ impl Normal {
                 Command::Enroll { n1 } | Command::GiveUpN1 { n1, .. } => {
                     self.handle_on(n1, command);
                 }
-                command => self.machine.handle(self.now, command),
+                command => self.machine.handle(Instant::from_nanos(self.now), command),
             },
             MemberRequest::Attach { n1, links } => self.attach(n1, links),
             MemberRequest::N1Up { n1, props } => self.n1_up(n1, props),
@@ -71,9 +74,12 @@ impl Normal {
         links: &mut Links,
     ) {
         let wire_spec = carina_wire::FlowSpec::from(*spec);
-        let asked = self
-            .machine
-            .allocate(self.now, local.as_str(), remote.as_str(), wire_spec);
+        let asked = self.machine.allocate(
+            Instant::from_nanos(self.now),
+            local.as_str(),
+            remote.as_str(),
+            wire_spec,
+        );
         match asked {
             Ok(key) => {
                 let flow = NormalFlow::new(port, FlowState::Requested, Some(ends), spec);
@@ -123,8 +129,10 @@ impl Normal {
         self.state_rooms();
         self.row.add(Value::FlowsOpened, 1);
         let answer = Ok(());
-        self.machine
-            .handle(self.now, Command::Respond { flow: key, answer });
+        self.machine.handle(
+            Instant::from_nanos(self.now),
+            Command::Respond { flow: key, answer },
+        );
         self.roomy.push(key);
     }
 
@@ -137,8 +145,10 @@ impl Normal {
             .is_some_and(|flow| flow.state == FlowState::Offered)
         {
             let answer = Err(reason);
-            self.machine
-                .handle(self.now, Command::Respond { flow: key, answer });
+            self.machine.handle(
+                Instant::from_nanos(self.now),
+                Command::Respond { flow: key, answer },
+            );
             self.remove_flow(key);
             self.ports.remove(port);
         }
@@ -166,7 +176,8 @@ impl Normal {
         }
         // The neighbours learn of it, and through them the DIF; when the message is lost, their
         // keep-alive finds out.
-        self.machine.handle(self.now, Command::Leave);
+        self.machine
+            .handle(Instant::from_nanos(self.now), Command::Leave);
         self.flush(links);
         self.drop_all_n1s(links);
         self.is_removed = true;

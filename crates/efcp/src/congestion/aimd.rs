@@ -1,5 +1,7 @@
 //! Additive increase, multiplicative decrease, as in RFC 5681.
 
+use carina_time::Instant;
+
 use super::window::Window;
 use super::{Acked, CongestionControl};
 
@@ -58,11 +60,11 @@ impl CongestionControl for Aimd {
         }
     }
 
-    fn on_loss(&mut self, _now: u64, in_flight: u64) {
+    fn on_loss(&mut self, _now: Instant, in_flight: u64) {
         self.window.shrink(in_flight, self.keep);
     }
 
-    fn on_timeout(&mut self, _now: u64, in_flight: u64) {
+    fn on_timeout(&mut self, _now: Instant, in_flight: u64) {
         self.window.collapse(in_flight, self.keep);
     }
 

@@ -1,5 +1,7 @@
 //! CUBIC, as in RFC 9438: growth depends on the time since the last loss, not on the round trip.
 
+use carina_time::{Duration, Instant};
+
 use super::window::Window;
 use super::{Acked, CongestionControl};
 
@@ -14,7 +16,7 @@ pub struct Cubic {
     /// The same, or less when it was smaller than the time before: the plateau.
     plateau: f64,
     /// When growth from the last loss began, in ns.
-    since: Option<u64>,
+    since: Option<Instant>,
     /// Seconds from there to the plateau: K.
     reach_s: f64,
     /// What AIMD would have reached: growth is never slower.
@@ -28,7 +30,7 @@ pub struct Cubic {
 struct Before {
     prior: f64,
     plateau: f64,
-    since: Option<u64>,
+    since: Option<Instant>,
     reach_s: f64,
     friendly: f64,
 }
@@ -71,7 +73,7 @@ impl Cubic {
         self.since = None;
     }
 
-    fn begin(&mut self, now: u64) {
+    fn begin(&mut self, now: Instant) {
         self.since = Some(now);
         self.friendly = self.window.size;
         let missing = self.plateau - self.window.size;
@@ -87,8 +89,8 @@ impl Cubic {
             self.begin(ack.now);
         }
         let since = self.since.unwrap_or(ack.now);
-        let rtt_s = ack.srtt_ns as f64 / 1e9;
-        let from_plateau = ack.now.saturating_sub(since) as f64 / 1e9 + rtt_s - self.reach_s;
+        let rtt_s = ack.srtt.as_nanos() as f64 / 1e9;
+        let from_plateau = ack.now.since(since).as_nanos() as f64 / 1e9 + rtt_s - self.reach_s;
         let cubed = from_plateau * from_plateau * from_plateau;
         let size = self.window.size;
         let target = (STEEPNESS * cubed + self.plateau).clamp(size, 1.5 * size);
@@ -139,12 +141,12 @@ impl CongestionControl for Cubic {
         }
     }
 
-    fn on_loss(&mut self, _now: u64, in_flight: u64) {
+    fn on_loss(&mut self, _now: Instant, in_flight: u64) {
         self.note_loss();
         self.window.shrink(in_flight, self.keep);
     }
 
-    fn on_timeout(&mut self, _now: u64, in_flight: u64) {
+    fn on_timeout(&mut self, _now: Instant, in_flight: u64) {
         if self.window.size > 1.0 {
             self.note_loss();
         }
@@ -189,19 +191,19 @@ mod tests {
     #[test]
     fn the_plateau_is_reached_after_k_seconds() {
         let mut cubic = Cubic::new(100, 70);
-        cubic.on_loss(0, 100);
+        cubic.on_loss(Instant::ZERO, 100);
         assert_eq!(cubic.window(), 70);
         let mut ack = Acked {
             count: 70,
             in_flight: 70,
-            srtt_ns: 100_000_000,
-            min_rtt_ns: 100_000_000,
+            srtt: Duration::from_millis(100),
+            min_rtt: Duration::from_millis(100),
             ..Acked::default()
         };
         // K = cbrt(30 / 0.4) = 4.2 s.
         let mut at_half = 0;
         for tick in 0..42 {
-            ack.now = tick * 100_000_000;
+            ack.now = Instant::from_millis(tick * 100);
             cubic.on_ack(&ack);
             if tick == 20 {
                 at_half = cubic.window();

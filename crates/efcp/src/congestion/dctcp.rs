@@ -1,5 +1,7 @@
 //! DCTCP, as in RFC 8257: the window shrinks by how much was marked, not by whether anything was.
 
+use carina_time::Instant;
+
 use super::window::Window;
 use super::{Acked, CongestionControl};
 
@@ -76,11 +78,11 @@ impl CongestionControl for Dctcp {
         }
     }
 
-    fn on_loss(&mut self, _now: u64, in_flight: u64) {
+    fn on_loss(&mut self, _now: Instant, in_flight: u64) {
         self.window.shrink(in_flight, 0.5);
     }
 
-    fn on_timeout(&mut self, _now: u64, in_flight: u64) {
+    fn on_timeout(&mut self, _now: Instant, in_flight: u64) {
         self.window.collapse(in_flight, 0.5);
     }
 
@@ -96,10 +98,10 @@ mod tests {
     /// Round trips of 100 PDUs of which `marks` are marked; the window afterwards.
     fn after(marks: u64) -> u64 {
         let mut dctcp = Dctcp::new(100, 4);
-        dctcp.on_loss(0, 200);
+        dctcp.on_loss(Instant::ZERO, 200);
         for round in 0..60 {
             let ack = Acked {
-                now: round * 1_000_000,
+                now: Instant::from_millis(round),
                 count: 100,
                 in_flight: 100,
                 marks,

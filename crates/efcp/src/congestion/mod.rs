@@ -15,6 +15,8 @@ pub use aimd::Aimd;
 pub use cubic::Cubic;
 pub use dctcp::Dctcp;
 
+use carina_time::{Duration, Instant};
+
 use crate::catalogue::{ParamInfo, PolicyInfo, check_names, number};
 
 /// A policy of congestion control. Windows are in PDUs, since sequence numbers count PDUs.
@@ -30,10 +32,10 @@ pub trait CongestionControl: fmt::Debug + Send {
 
     /// A loss was detected by what arrived after it. Called once per episode: losses of PDUs that
     /// were sent before the window shrank count once.
-    fn on_loss(&mut self, now: u64, in_flight: u64);
+    fn on_loss(&mut self, now: Instant, in_flight: u64);
 
     /// The retransmission timer ran out: everything in flight is taken for lost.
-    fn on_timeout(&mut self, now: u64, in_flight: u64);
+    fn on_timeout(&mut self, now: Instant, in_flight: u64);
 
     /// The last loss was none: the PDU was late.
     fn on_spurious(&mut self) {}
@@ -43,7 +45,7 @@ pub trait CongestionControl: fmt::Debug + Send {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Acked {
     /// Time in ns.
-    pub now: u64,
+    pub now: Instant,
     /// PDUs that it newly acknowledges.
     pub count: u64,
     /// PDUs in flight before it.
@@ -51,9 +53,9 @@ pub struct Acked {
     /// Of the newly acknowledged ones, those that carried a congestion mark.
     pub marks: u64,
     /// Smoothed round-trip time in ns; 0 when not known.
-    pub srtt_ns: u64,
+    pub srtt: Duration,
     /// Smallest round-trip time in ns; 0 when not known.
-    pub min_rtt_ns: u64,
+    pub min_rtt: Duration,
     /// The window was not used up: it must not grow.
     pub is_limited: bool,
     /// Losses are being repaired.
@@ -79,9 +81,9 @@ impl CongestionControl for Unlimited {
 
     fn on_ack(&mut self, _ack: &Acked) {}
 
-    fn on_loss(&mut self, _now: u64, _in_flight: u64) {}
+    fn on_loss(&mut self, _now: Instant, _in_flight: u64) {}
 
-    fn on_timeout(&mut self, _now: u64, _in_flight: u64) {}
+    fn on_timeout(&mut self, _now: Instant, _in_flight: u64) {}
 }
 
 /// The policy of this name with these parameters, each at its default when it is not given.
@@ -207,7 +209,7 @@ mod tests {
             let mut ack = Acked {
                 count: 10,
                 in_flight: 10,
-                srtt_ns: 1_000_000,
+                srtt: Duration::from_millis(1),
                 ..Acked::default()
             };
             for round in 0..6_u64 {
@@ -216,11 +218,11 @@ mod tests {
             }
             let before = policy.window();
             assert!(before >= 60, "{name}: {before} after slow start");
-            policy.on_loss(1, before);
+            policy.on_loss(Instant::from_nanos(1), before);
             assert!(policy.window() < before, "{name}");
             policy.on_spurious();
             assert_eq!(policy.window(), before, "{name}");
-            policy.on_timeout(2, before);
+            policy.on_timeout(Instant::from_nanos(2), before);
             assert_eq!(policy.window(), 1, "{name}");
         }
     }

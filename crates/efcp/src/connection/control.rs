@@ -5,6 +5,7 @@
 //! number of a control PDU decides only whether what changes back and forth (marks, rate, delay)
 //! is taken from it. So neither a repeated nor a forged number can stop a connection.
 
+use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::{Control, PduType, Window};
 
@@ -16,7 +17,7 @@ use crate::profile::Stall;
 use crate::seq;
 
 impl<P: Payload> Connection<P> {
-    pub(super) fn on_control(&mut self, now: u64, control: &Control) -> Result<(), Discard> {
+    pub(super) fn on_control(&mut self, now: Instant, control: &Control) -> Result<(), Discard> {
         self.counters.control_received += 1;
         self.sender.answered_at = now;
         let place = self.numbers.place(control.seq);
@@ -53,7 +54,12 @@ impl<P: Payload> Connection<P> {
     }
 
     /// True when the window opened.
-    fn on_window(&mut self, now: u64, window: &Window, is_newest: bool) -> Result<bool, Discard> {
+    fn on_window(
+        &mut self,
+        now: Instant,
+        window: &Window,
+        is_newest: bool,
+    ) -> Result<bool, Discard> {
         if let Some(bucket) = &mut self.sender.bucket
             && is_newest
             && window.rate > 0
@@ -95,7 +101,7 @@ impl<P: Payload> Connection<P> {
     }
 
     /// The control PDU that is due now.
-    pub(super) fn control(&mut self, now: u64) -> Option<Transmit<P>> {
+    pub(super) fn control(&mut self, now: Instant) -> Option<Transmit<P>> {
         if !self.receiver.is_control_due() {
             return None;
         }
@@ -113,7 +119,7 @@ impl<P: Payload> Connection<P> {
     }
 
     /// A rendezvous PDU when it is due: it tells how far data was sent.
-    pub(super) fn rendezvous(&mut self, now: u64) -> Option<Transmit<P>> {
+    pub(super) fn rendezvous(&mut self, now: Instant) -> Option<Transmit<P>> {
         if !self.sender.takes_rendezvous(now) {
             return None;
         }

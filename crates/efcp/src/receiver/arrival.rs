@@ -1,8 +1,9 @@
 //! A data PDU arrives.
 
+use carina_time::Instant;
 use carina_wire::Payload;
 
-use super::{Delivered, EARLY_MAX, JUMP, LOOK_BACK, NEVER, Previous, Receiver, Slot};
+use super::{Delivered, EARLY_MAX, JUMP, LOOK_BACK, Previous, Receiver, Slot};
 use crate::counters::{Counters, Discard};
 use crate::profile::FirstNumber;
 use crate::seq;
@@ -11,7 +12,7 @@ impl<P: Payload> Receiver<P> {
     /// Takes a data PDU with the number `wire`.
     pub(crate) fn on_data(
         &mut self,
-        now: u64,
+        now: Instant,
         wire: u64,
         drf: bool,
         ecn: bool,
@@ -51,8 +52,8 @@ impl<P: Payload> Receiver<P> {
         Ok(())
     }
 
-    pub(super) fn forget_when_silent(&mut self, now: u64) {
-        if self.is_running && now >= self.heard_at.saturating_add(2 * self.delta_t) {
+    pub(super) fn forget_when_silent(&mut self, now: Instant) {
+        if self.is_running && now >= self.heard_at + self.delta_t * 2 {
             self.forget();
         }
     }
@@ -60,7 +61,7 @@ impl<P: Payload> Receiver<P> {
     /// Stores or delivers a UDF inside the window.
     fn take(
         &mut self,
-        now: u64,
+        now: Instant,
         number: u64,
         udf: P,
         counters: &mut Counters,
@@ -84,7 +85,7 @@ impl<P: Payload> Receiver<P> {
 
     fn store(
         &mut self,
-        now: u64,
+        now: Instant,
         number: u64,
         mut udf: P,
         counters: &mut Counters,
@@ -133,7 +134,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// Without a window: forces the left edge to `to`, delivering what is held below.
-    fn slide(&mut self, now: u64, to: u64, counters: &mut Counters) {
+    fn slide(&mut self, now: Instant, to: u64, counters: &mut Counters) {
         while self.left < to && !self.ring.is_empty() {
             let next = self.gap_end.clamp(self.left, to);
             if next > self.left {
@@ -152,7 +153,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// Notes what every accepted PDU changes.
-    fn took(&mut self, now: u64, number: u64, ecn: bool, counters: &mut Counters) {
+    fn took(&mut self, now: Instant, number: u64, ecn: bool, counters: &mut Counters) {
         self.heard_at = now;
         self.candidate = None;
         if ecn {
@@ -167,8 +168,8 @@ impl<P: Payload> Receiver<P> {
             if self.unacked >= self.ack_policy.every.max(1) {
                 self.is_ack_due = true;
             }
-            if self.ack_at == NEVER {
-                self.ack_at = now.saturating_add(self.a_ns);
+            if self.ack_at == Instant::MAX {
+                self.ack_at = now + self.a;
             }
         }
     }
@@ -176,7 +177,7 @@ impl<P: Payload> Receiver<P> {
     /// Below the left edge.
     fn on_old(
         &mut self,
-        now: u64,
+        now: Instant,
         number: u64,
         ecn: bool,
         udf: P,
@@ -209,7 +210,7 @@ impl<P: Payload> Receiver<P> {
     /// A DRF PDU that is not the next expected: true when a new run begins with it.
     fn is_new_run(
         &mut self,
-        now: u64,
+        now: Instant,
         number: Option<u64>,
         _counters: &mut Counters,
     ) -> Result<bool, Discard> {
@@ -258,9 +259,9 @@ impl<P: Payload> Receiver<P> {
 
     /// Where every run begins with 0: this one is no late copy of the present run's first, for
     /// which there was silence for too long.
-    fn is_begun_again(&self, now: u64, number: u64) -> bool {
+    fn is_begun_again(&self, now: Instant, number: u64) -> bool {
         let is_first = seq::truncate(number, self.bits) == 0;
-        is_first && number < self.left && now >= self.heard_at.saturating_add(self.delta_t)
+        is_first && number < self.left && now >= self.heard_at + self.delta_t
     }
 
     /// A number of the wire as a run begins to count with it.
@@ -268,7 +269,7 @@ impl<P: Payload> Receiver<P> {
         self.base.saturating_add(seq::truncate(wire, self.bits))
     }
 
-    fn is_previous(&mut self, now: u64, number: u64) -> bool {
+    fn is_previous(&mut self, now: Instant, number: u64) -> bool {
         let Some(previous) = self.previous else {
             return false;
         };
@@ -280,12 +281,12 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// Leaves the present run, which is remembered so that its stragglers are known.
-    fn begin(&mut self, now: u64, wire: u64, is_start_known: bool) {
+    fn begin(&mut self, now: Instant, wire: u64, is_start_known: bool) {
         let start = self.home(wire);
         let previous = Previous {
             start: self.start,
             end: self.highest.max(self.right),
-            until: now.saturating_add(self.delta_t),
+            until: now + self.delta_t,
         };
         self.forget();
         let reach = start.saturating_add(JUMP);
@@ -299,7 +300,7 @@ impl<P: Payload> Receiver<P> {
     /// the first decides for a new run.
     fn doubt(
         &mut self,
-        now: u64,
+        now: Instant,
         number: u64,
         ecn: bool,
         udf: P,
@@ -322,7 +323,7 @@ impl<P: Payload> Receiver<P> {
     /// A PDU in the initial state.
     fn on_first(
         &mut self,
-        now: u64,
+        now: Instant,
         wire: u64,
         drf: bool,
         ecn: bool,
@@ -409,7 +410,12 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// The sender says that it has sent everything below `wire` and finds its window closed.
-    pub(crate) fn on_rendezvous(&mut self, now: u64, wire: Option<u64>, counters: &mut Counters) {
+    pub(crate) fn on_rendezvous(
+        &mut self,
+        now: Instant,
+        wire: Option<u64>,
+        counters: &mut Counters,
+    ) {
         self.forget_when_silent(now);
         let Some(wire) = wire else {
             self.is_ack_due = self.is_running;
@@ -444,7 +450,7 @@ impl<P: Payload> Receiver<P> {
     }
 
     /// Twice the same position outside the window: a run whose beginning was lost.
-    fn rendezvous_elsewhere(&mut self, now: u64, wire: u64, number: Option<u64>) {
+    fn rendezvous_elsewhere(&mut self, now: Instant, wire: u64, number: Option<u64>) {
         let number = number.unwrap_or(wire);
         if self.is_reliable || self.is_previous(now, number) {
             return;

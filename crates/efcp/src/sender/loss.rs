@@ -10,13 +10,13 @@ mod resend;
 
 use alloc::collections::VecDeque;
 
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 use carina_wire::dif::Ack;
 
 use super::{Sender, Sent};
 use crate::congestion::Acked;
 use crate::counters::{Counters, Discard};
-use crate::receiver::NEVER;
 use crate::seq;
 use reordering::Reordering;
 
@@ -30,12 +30,12 @@ pub(crate) struct Loss {
     /// PDUs beyond the left edge that were acknowledged.
     beyond: u64,
     /// The PDU sent last of all that have arrived: when, its number, and its round-trip time.
-    newest: Option<(u64, u64, u64)>,
+    newest: Option<(Instant, u64, Duration)>,
     reordering: Reordering,
     /// When a PDU is declared lost if nothing comes.
-    pub(crate) doubt_at: u64,
+    pub(crate) doubt_at: Instant,
     /// The probe, or the timeout.
-    pub(crate) tail_at: u64,
+    pub(crate) tail_at: Instant,
     /// `tail_at` is the timeout.
     is_timeout: bool,
     /// Timeouts in a row.
@@ -49,10 +49,10 @@ pub(crate) struct Loss {
     /// One PDU may be sent whatever the congestion window says.
     pub(crate) is_urgent: bool,
     /// When the left edge moved last, or something became outstanding.
-    pub(crate) progress_at: u64,
+    pub(crate) progress_at: Instant,
     /// Retransmission timeout and probe timeout in ns, without back-off.
-    timeout_ns: u64,
-    probe_ns: u64,
+    timeout: Duration,
+    probe_timeout: Duration,
     /// Congestion marks of which the other side has told.
     marks: u16,
     /// Repairs so far; the last may be going on.
@@ -66,24 +66,24 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
-    pub(crate) fn new(timeout_ns: u64, is_blind: bool) -> Loss {
+    pub(crate) fn new(timeout: Duration, is_blind: bool) -> Loss {
         Loss {
             in_flight: 0,
             queue: VecDeque::new(),
             beyond: 0,
             newest: None,
             reordering: Reordering::default(),
-            doubt_at: NEVER,
-            tail_at: NEVER,
+            doubt_at: Instant::MAX,
+            tail_at: Instant::MAX,
             is_timeout: true,
             backoff: 0,
             is_blind,
             repeats: 0,
             repair_until: None,
             is_urgent: false,
-            progress_at: 0,
-            timeout_ns,
-            probe_ns: timeout_ns,
+            progress_at: Instant::ZERO,
+            timeout,
+            probe_timeout: timeout,
             marks: 0,
             repairs: 0,
             declared: 0,
@@ -94,32 +94,32 @@ impl Loss {
 
     /// A new run begins with nothing outstanding.
     pub(super) fn restart(&mut self) {
-        let (timeout_ns, probe_ns) = (self.timeout_ns, self.probe_ns);
+        let (timeout, probe_timeout) = (self.timeout, self.probe_timeout);
         let queue = core::mem::take(&mut self.queue);
         let reordering = core::mem::take(&mut self.reordering);
-        *self = Loss::new(timeout_ns, self.is_blind);
-        (self.probe_ns, self.reordering, self.queue) = (probe_ns, reordering, queue);
+        *self = Loss::new(timeout, self.is_blind);
+        (self.probe_timeout, self.reordering, self.queue) = (probe_timeout, reordering, queue);
         self.queue.clear();
         self.reordering.restart();
     }
 
     /// A new PDU was sent. It puts the probe off, but not for ever: a writer that goes on must not
     /// keep the first PDU of a run, without which nothing is acknowledged, from being sent again.
-    pub(super) fn on_new(&mut self, now: u64) {
+    pub(super) fn on_new(&mut self, now: Instant) {
         let is_first = self.in_flight == 0 && self.queue.is_empty();
         if is_first || !self.is_timeout {
-            let latest = self.progress_at.saturating_add(self.timeout_ns).max(now);
+            let latest = (self.progress_at + self.timeout).max(now);
             self.is_timeout = false;
-            self.tail_at = now.saturating_add(self.probe_ns).min(latest);
+            self.tail_at = (now + self.probe_timeout).min(latest);
         }
         self.in_flight += 1;
     }
 
-    fn arm_timeout(&mut self, now: u64, most_ns: u64) {
-        let backed_off = self.timeout_ns.saturating_mul(1 << self.backoff.min(20));
-        let wait = backed_off.min(most_ns.max(self.timeout_ns));
+    fn arm_timeout(&mut self, now: Instant, most: Duration) {
+        let backed_off = self.timeout * (1 << self.backoff.min(20));
+        let wait = backed_off.min(most.max(self.timeout));
         self.is_timeout = true;
-        self.tail_at = now.saturating_add(wait);
+        self.tail_at = now + wait;
     }
 
     /// Losses are being repaired.
@@ -130,13 +130,13 @@ impl Loss {
 
 /// A lone PDU is not sent again sooner than this after A, in ns: the other side lets A pass, and
 /// its timer and both sides' schedulers are late by more than a short round-trip time.
-const PROBE_LEAST_NS: u64 = 5_000_000;
+const PROBE_LEAST: Duration = Duration::from_millis(5);
 
 /// What one acknowledgement has brought.
 #[derive(Default)]
 struct News {
     /// The PDU sent last of all that had arrived before.
-    newest: Option<(u64, u64, u64)>,
+    newest: Option<(Instant, u64, Duration)>,
     count: u64,
     /// The left edge moved.
     is_progress: bool,
@@ -148,7 +148,7 @@ impl<P: Payload> Sender<P> {
     /// Takes an acknowledgement. True when it says something new.
     pub(crate) fn on_ack(
         &mut self,
-        now: u64,
+        now: Instant,
         ack: &Ack,
         is_newest: bool,
         counters: &mut Counters,
@@ -205,7 +205,7 @@ impl<P: Payload> Sender<P> {
     }
 
     /// A round-trip time, when the PDU that caused the acknowledgement was sent only once.
-    fn sample(&mut self, now: u64, ack: &Ack) {
+    fn sample(&mut self, now: Instant, ack: &Ack) {
         let cause = match self.loss.is_blind {
             true => ack.next.wrapping_sub(1),
             false => ack.cause,
@@ -224,32 +224,32 @@ impl<P: Payload> Sender<P> {
         if self.loss.is_blind && (is_vague || self.loss.is_repairing()) {
             return;
         }
-        let elapsed = now.saturating_sub(sent.sent_at);
+        let elapsed = now.since(sent.sent_at);
         // A delay longer than the whole is a lie, and one beyond A is none of the sender's.
-        let delay = u64::from(ack.delay_us).saturating_mul(1000);
+        let delay = Duration::from_micros(u64::from(ack.delay_us));
         if delay > elapsed {
             return;
         }
         self.rtt.on_sample(now, elapsed - delay);
-        let estimate = self.rtt.estimate_ns();
+        let estimate = self.rtt.estimate();
         // The other side may let A pass before it acknowledges.
-        self.loss.timeout_ns = self.rtt.timeout_ns().saturating_add(self.answer_ns);
-        let round_trips = estimate.saturating_mul(2).max(PROBE_LEAST_NS);
-        let probe_ns = round_trips.saturating_add(self.answer_ns);
-        self.loss.probe_ns = probe_ns.min(self.loss.timeout_ns);
+        self.loss.timeout = self.rtt.timeout() + self.answer_delay;
+        let round_trips = (estimate * 2).max(PROBE_LEAST);
+        let probe_timeout = round_trips + self.answer_delay;
+        self.loss.probe_timeout = probe_timeout.min(self.loss.timeout);
     }
 
     /// A PDU was acknowledged for the first time.
     fn arrived(
         &mut self,
-        now: u64,
+        now: Instant,
         number: u64,
         sent: &Sent<P>,
         news: &mut News,
         counters: &mut Counters,
     ) {
         news.count += 1;
-        let rtt = now.saturating_sub(sent.sent_at);
+        let rtt = now.since(sent.sent_at);
         let newest = self.loss.newest;
         let is_newer = newest.is_none_or(|(at, of, _)| (at, of) < (sent.sent_at, number));
         if !is_newer || sent.is_resent || sent.is_lost {
@@ -263,7 +263,7 @@ impl<P: Payload> Sender<P> {
     /// so that a range costs what is new in it.
     fn on_range(
         &mut self,
-        now: u64,
+        now: Instant,
         next: u64,
         start: u64,
         end: u64,
@@ -305,7 +305,7 @@ impl<P: Payload> Sender<P> {
 
     fn after_ack(
         &mut self,
-        now: u64,
+        now: Instant,
         ack: &Ack,
         is_newest: bool,
         in_flight: u64,
@@ -330,8 +330,8 @@ impl<P: Payload> Sender<P> {
             count: news.count,
             in_flight,
             marks: if self.ecn { marks } else { 0 },
-            srtt_ns: self.rtt.estimate_ns(),
-            min_rtt_ns: self.rtt.min_ns(),
+            srtt: self.rtt.estimate(),
+            min_rtt: self.rtt.min_rtt(),
             is_limited: in_flight.saturating_mul(2) < self.congestion.window(),
             is_recovering: self.loss.is_repairing(),
             next_seq: self.next,
@@ -349,38 +349,38 @@ impl<P: Payload> Sender<P> {
         (self.loss.declared, self.loss.wrong) = (declared, 0);
     }
 
-    fn arm_tail(&mut self, now: u64) {
+    fn arm_tail(&mut self, now: Instant) {
         if self.sent.is_empty() {
-            self.loss.tail_at = NEVER;
-            self.loss.doubt_at = NEVER;
+            self.loss.tail_at = Instant::MAX;
+            self.loss.doubt_at = Instant::MAX;
             self.loss.is_timeout = false;
         } else if self.loss.is_repairing() || self.loss.beyond > 0 || self.loss.backoff > 0 {
             self.loss.arm_timeout(now, self.timeout_most());
         } else {
             self.loss.is_timeout = false;
-            self.loss.tail_at = now.saturating_add(self.loss.probe_ns);
+            self.loss.tail_at = now + self.loss.probe_timeout;
         }
     }
 
     /// Longest timeout with back-off: there must be several within R.
-    fn timeout_most(&self) -> u64 {
-        (self.r_ns / 8).clamp(1_000_000, 60_000_000_000)
+    fn timeout_most(&self) -> Duration {
+        (self.r / 8).clamp(Duration::from_millis(1), Duration::from_secs(60))
     }
 
     /// Declares lost what was sent sufficiently before something that has arrived. What was in
     /// flight before that arrived is what was too much.
-    pub(super) fn find_losses(&mut self, now: u64, in_flight: u64, counters: &mut Counters) {
-        self.loss.doubt_at = NEVER;
+    pub(super) fn find_losses(&mut self, now: Instant, in_flight: u64, counters: &mut Counters) {
+        self.loss.doubt_at = Instant::MAX;
         let Some((newest_at, newest, newest_rtt)) = self.loss.newest else {
             return;
         };
-        let (min_rtt, estimate) = (self.rtt.min_ns(), self.rtt.estimate_ns());
+        let (min_rtt, estimate) = (self.rtt.min_rtt(), self.rtt.estimate());
         let is_sure = self.loss.beyond >= DUPLICATES || self.loss.is_repairing();
         let wait = match self.loss.reordering.window(estimate) {
             // The round trip of one that has overtaken says nothing of the others.
-            Some(window) => newest_rtt.max(estimate).saturating_add(window),
+            Some(window) => newest_rtt.max(estimate) + window,
             None if is_sure => newest_rtt,
-            None => newest_rtt.saturating_add((min_rtt / 4).min(estimate)),
+            None => newest_rtt + (min_rtt / 4).min(estimate),
         };
         let mut index = 0;
         while let Some(slot) = self.sent.get_mut(index) {
@@ -403,7 +403,7 @@ impl<P: Payload> Sender<P> {
                 }
                 continue;
             }
-            let at = slot.sent_at.saturating_add(wait);
+            let at = slot.sent_at + wait;
             if at > now {
                 self.loss.doubt_at = self.loss.doubt_at.min(at);
                 continue;
@@ -413,7 +413,7 @@ impl<P: Payload> Sender<P> {
         }
     }
 
-    fn declare(&mut self, now: u64, number: u64, in_flight: u64, counters: &mut Counters) {
+    fn declare(&mut self, now: Instant, number: u64, in_flight: u64, counters: &mut Counters) {
         self.loss.queue.push_back(number);
         counters.lost += 1;
         if self.loss.repair_until.is_none() {
@@ -426,13 +426,13 @@ impl<P: Payload> Sender<P> {
 
     /// An acknowledgement of nothing new, where it cannot tell what has arrived instead: several
     /// mean that what is expected next is lost.
-    fn on_repeat(&mut self, now: u64, counters: &mut Counters) {
+    fn on_repeat(&mut self, now: Instant, counters: &mut Counters) {
         let is_repairing = self.loss.is_repairing();
         let number = self.left;
         let Some(first) = self.sent.front_mut().filter(|first| !first.is_lost) else {
             return;
         };
-        let is_late = now >= first.sent_at.saturating_add(self.rtt.min_ns());
+        let is_late = now >= first.sent_at + self.rtt.min_rtt();
         if !is_late || is_repairing {
             return;
         }
@@ -446,11 +446,11 @@ impl<P: Payload> Sender<P> {
     }
 
     /// When the connection fails because nothing moves.
-    pub(crate) fn fails_at(&self) -> u64 {
+    pub(crate) fn fails_at(&self) -> Instant {
         if self.is_reliable && !self.sent.is_empty() {
-            self.loss.progress_at.saturating_add(self.r_ns)
+            self.loss.progress_at + self.r
         } else {
-            NEVER
+            Instant::MAX
         }
     }
 }

@@ -1,29 +1,29 @@
 //! How runs begin.
 
+use carina_time::Instant;
 use carina_wire::Payload;
 
 use super::Sender;
 use crate::control_numbers::ControlNumbers;
 use crate::counters::Counters;
 use crate::profile::FirstNumber;
-use crate::receiver::NEVER;
 use crate::seq::Random;
 
 impl<P: Payload> Sender<P> {
     /// Begins a run when there is none, or when nothing was sent for 3Δt.
     pub(crate) fn begin_when_silent(
         &mut self,
-        now: u64,
+        now: Instant,
         random: &mut Random,
         numbers: &mut ControlNumbers,
         counters: &mut Counters,
     ) {
-        let is_silent = now >= self.active_at.saturating_add(self.silence);
+        let is_silent = now >= self.active_at + self.silence;
         if self.is_running && !(is_silent && self.sent.is_empty()) {
             return;
         }
         self.be_careful();
-        if self.is_running && now < self.active_at.saturating_add(3 * self.delta_t) {
+        if self.is_running && now < self.active_at + self.delta_t * 3 {
             // The run goes on, although the other side may have forgotten it.
             return;
         }
@@ -33,7 +33,7 @@ impl<P: Payload> Sender<P> {
         self.place(start);
         numbers.on_own_run();
         self.is_rolled_over = false;
-        self.rendezvous_at = NEVER;
+        self.rendezvous_at = Instant::MAX;
         self.loss.restart();
         counters.runs += 1;
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use carina_efcp::{ConnEvent, Connection, ConnectionConfig, Delivered, Transmit};
 use carina_random::SplitMix;
+use carina_time::Instant;
 use carina_wire::dif::{Address, CepId, Control, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 use carina_wire::{Bytes, Payload};
 
@@ -119,7 +120,7 @@ pub struct World {
 impl World {
     pub fn new(seed: u64, weather: Weather, config: impl Fn() -> ConnectionConfig) -> World {
         let end = |side: u64| End {
-            conn: Connection::new(0, config(), seed ^ side),
+            conn: Connection::new(Instant::ZERO, config(), seed ^ side),
             delivered: Vec::new(),
             events: Vec::new(),
             appetite: None,
@@ -204,7 +205,10 @@ impl World {
     pub fn drain(&mut self, side: usize) {
         for turn in 0..2 {
             let mut sent = 0;
-            while let Some(transmit) = self.ends[side].conn.poll_transmit(self.now) {
+            while let Some(transmit) = self.ends[side]
+                .conn
+                .poll_transmit(Instant::from_nanos(self.now))
+            {
                 sent += 1;
                 assert!(sent < 100_000, "sends without end");
                 self.send(1 - side, pdu(transmit));
@@ -227,14 +231,17 @@ impl World {
             end.events
                 .extend(std::iter::from_fn(|| end.conn.poll_event()));
             if turn == 0 {
-                end.conn.end_of_burst(now);
+                end.conn.end_of_burst(Instant::from_nanos(now));
             }
         }
     }
 
     /// When something happens next.
     pub fn next_at(&self) -> Option<u64> {
-        let timers = self.ends.iter().filter_map(|end| end.conn.poll_timeout());
+        let timers = self
+            .ends
+            .iter()
+            .filter_map(|end| Some(end.conn.poll_timeout()?.as_nanos()));
         let arrival = self.wire.keys().next().map(|(at, _)| *at);
         timers.chain(arrival).min().map(|at| at.max(self.now))
     }
@@ -253,16 +260,22 @@ impl World {
             let (to, pdu) = entry.remove();
             touched[to] = true;
             // Discards are counted by the connection.
-            let _ = self.ends[to]
-                .conn
-                .receive(at, &pdu.pci, pdu.control.as_ref(), pdu.udf);
+            let _ = self.ends[to].conn.receive(
+                Instant::from_nanos(at),
+                &pdu.pci,
+                pdu.control.as_ref(),
+                pdu.udf,
+            );
         }
         for (side, is_touched) in touched.iter_mut().enumerate() {
             let timeout = self.ends[side].conn.poll_timeout();
-            if timeout.is_some_and(|timeout| timeout <= at) {
-                self.ends[side].conn.handle_timeout(at);
+            if timeout.is_some_and(|timeout| timeout <= Instant::from_nanos(at)) {
+                self.ends[side].conn.handle_timeout(Instant::from_nanos(at));
                 let next = self.ends[side].conn.poll_timeout();
-                assert!(next.is_none_or(|next| next > at), "due again at once");
+                assert!(
+                    next.is_none_or(|next| next > Instant::from_nanos(at)),
+                    "due again at once"
+                );
                 *is_touched = true;
             }
             if *is_touched {
@@ -296,7 +309,11 @@ impl World {
         loop {
             while next < to && self.ends[side].conn.room() > 0 {
                 let udf = Bytes::from(next.to_be_bytes().to_vec());
-                if self.ends[side].conn.write(self.now, udf).is_err() {
+                if self.ends[side]
+                    .conn
+                    .write(Instant::from_nanos(self.now), udf)
+                    .is_err()
+                {
                     break;
                 }
                 next += 1;

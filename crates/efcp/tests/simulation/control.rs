@@ -3,6 +3,7 @@
 use carina_efcp::{
     AckPolicy, ConnEvent, ConnectionConfig, FailReason, QueueLimits, RateControl, WindowControl,
 };
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 use carina_wire::dif::PduType;
 
@@ -54,12 +55,16 @@ fn credit_follows_the_readers_room() {
     let mut world = World::new(1, CALM, || windowed(true, 64));
     world.write(0, 0, 10, S);
     world.run(S);
-    world.ends[1].conn.set_credit(world.now, 1);
+    world.ends[1]
+        .conn
+        .set_credit(Instant::from_nanos(world.now), 1);
     world.write(0, 10, 500, 10 * S);
     let status = world.ends[1].conn.status();
     assert!(status.receiver_right - status.receiver_left <= 1);
     assert!(world.ends[0].conn.status().outstanding <= 1);
-    world.ends[1].conn.set_credit(world.now, 64);
+    world.ends[1]
+        .conn
+        .set_credit(Instant::from_nanos(world.now), 64);
     world.write(0, 500, 600, 10 * S);
     world.run(10 * S);
     assert_eq!(world.numbers(1).len(), 600);
@@ -120,7 +125,7 @@ fn a_rate_is_kept() {
         // The receiver asks for less.
         let now = world.now;
         world.ends[1].conn.set_rate(
-            now,
+            Instant::from_nanos(now),
             RateControl {
                 pdus: 10,
                 frame_ms: 50,
@@ -141,7 +146,7 @@ fn acknowledgements_follow_the_policy() {
     let acks = |ack: AckPolicy| {
         let mut world = World::new(1, CALM, || ConnectionConfig {
             ack,
-            a_ns: 10 * MS,
+            a: Duration::from_millis(10),
             ..ConnectionConfig::default()
         });
         for burst in 0..100 {
@@ -234,12 +239,19 @@ fn a_queue_is_bounded_in_bytes_too() {
     });
     let conn = &mut world.ends[0].conn;
     let mut written = 0;
-    while conn.room() > 0 && conn.write(S, Bytes::from(vec![0; 300])).is_ok() {
+    while conn.room() > 0
+        && conn
+            .write(Instant::from_secs(1), Bytes::from(vec![0; 300]))
+            .is_ok()
+    {
         written += 1;
     }
     // The last one goes beyond the limit, since there was room when it was asked for.
     assert_eq!(written, 4);
-    assert!(conn.write(S, Bytes::from(vec![0; 1])).is_err());
+    assert!(
+        conn.write(Instant::from_secs(1), Bytes::from(vec![0; 1]))
+            .is_err()
+    );
     assert_eq!(conn.counters().refused, 1);
 }
 
@@ -254,15 +266,16 @@ fn what_is_outstanding_is_bounded_in_bytes_whatever_the_window() {
     });
     let conn = &mut world.ends[0].conn;
     for _ in 0..10 {
-        conn.write(S, Bytes::from(vec![0; 300])).unwrap();
+        conn.write(Instant::from_secs(1), Bytes::from(vec![0; 300]))
+            .unwrap();
     }
     let mut sent = 0;
-    while conn.poll_transmit(S).is_some() {
+    while conn.poll_transmit(Instant::from_secs(1)).is_some() {
         sent += 1;
     }
     assert_eq!(sent, 4, "the last of them goes beyond the limit");
     assert!(
-        conn.poll_transmit(2 * S).is_none(),
+        conn.poll_transmit(Instant::from_secs(2)).is_none(),
         "nobody has acknowledged them"
     );
 }
@@ -312,9 +325,13 @@ fn rendezvous_tells_how_far_data_was_sent() {
     world.weather.loss_percent = 0;
     let next = world.ends[0].conn.status().next_seq;
     let at = world.ends[0].conn.poll_timeout().expect("rendezvous");
-    world.now = at.max(world.now);
-    world.ends[0].conn.handle_timeout(world.now);
-    let transmit = world.ends[0].conn.poll_transmit(world.now);
+    world.now = (at.max(Instant::from_nanos(world.now))).as_nanos();
+    world.ends[0]
+        .conn
+        .handle_timeout(Instant::from_nanos(world.now));
+    let transmit = world.ends[0]
+        .conn
+        .poll_transmit(Instant::from_nanos(world.now));
     let transmit = transmit.expect("a rendezvous PDU");
     assert_eq!(transmit.kind, PduType::Rendezvous);
     let window = transmit.control.and_then(|control| control.window);

@@ -1,6 +1,7 @@
 //! One side loses its state, or begins a new run while the other remembers the old one.
 
 use carina_efcp::{ConnEvent, Connection, ConnectionConfig, Discard, FailReason};
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 use carina_wire::dif::PduType;
 
@@ -11,8 +12,8 @@ const OLD: u64 = 1_000_000;
 fn config(retransmission: bool) -> ConnectionConfig {
     ConnectionConfig {
         retransmission,
-        mpl_ns: 100 * MS,
-        r_ns: S,
+        mpl: Duration::from_millis(100),
+        r: Duration::from_secs(1),
         ..ConnectionConfig::default()
     }
 }
@@ -41,7 +42,11 @@ fn sender_crashes(seed: u64, retransmission: bool) -> World {
         world.run(MS);
     }
     world.run((seed % 10) * MS);
-    world.ends[0].conn = Connection::new(world.now, config(retransmission), seed ^ 0xdead);
+    world.ends[0].conn = Connection::new(
+        Instant::from_nanos(world.now),
+        config(retransmission),
+        seed ^ 0xdead,
+    );
     // Only in better weather is all of an unreliable flow delivered.
     world.weather = calm();
     world.write(0, 0, 60, S);
@@ -80,7 +85,7 @@ fn a_reliable_receiver_without_state_takes_nothing_in_mid_run() {
     world.write(0, OLD, OLD + 50, S);
     world.run(100 * MS);
     assert_eq!(world.numbers(1).len(), 50);
-    world.ends[1].conn = Connection::new(world.now, config(true), 77);
+    world.ends[1].conn = Connection::new(Instant::from_nanos(world.now), config(true), 77);
     world.ends[1].delivered.clear();
     world.write(0, OLD + 50, OLD + 100, S);
     world.run(10 * S);
@@ -95,7 +100,7 @@ fn an_unreliable_receiver_without_state_joins_in_mid_run() {
     let mut world = World::new(3, calm(), || config(false));
     world.write(0, OLD, OLD + 50, S);
     world.run(100 * MS);
-    world.ends[1].conn = Connection::new(world.now, config(false), 77);
+    world.ends[1].conn = Connection::new(Instant::from_nanos(world.now), config(false), 77);
     world.ends[1].delivered.clear();
     world.write(0, 50, 300, S);
     world.run(S);
@@ -129,9 +134,10 @@ fn after_silence_a_new_run_begins() {
 fn first_pdus(conn: &mut Connection<Bytes>, numbers: std::ops::Range<u64>) -> Vec<Pdu> {
     for number in numbers {
         let udf = Bytes::from(number.to_be_bytes().to_vec());
-        conn.write(S, udf).expect("there is room");
+        conn.write(Instant::from_secs(1), udf)
+            .expect("there is room");
     }
-    std::iter::from_fn(|| conn.poll_transmit(S))
+    std::iter::from_fn(|| conn.poll_transmit(Instant::from_secs(1)))
         .map(pdu)
         .collect()
 }
@@ -149,7 +155,7 @@ fn the_first_pdu_may_come_second() {
         pdus.rotate_left(1);
         for pdu in pdus {
             let receiver = &mut world.ends[1].conn;
-            let taken = receiver.receive(world.now, &pdu.pci, None, pdu.udf);
+            let taken = receiver.receive(Instant::from_nanos(world.now), &pdu.pci, None, pdu.udf);
             assert!(taken.is_ok());
         }
         world.drain(1);
@@ -168,7 +174,7 @@ fn without_retransmission_a_lost_first_pdu_is_waited_for_until_a() {
     for pdu in pdus.into_iter().skip(1) {
         world.ends[1]
             .conn
-            .receive(world.now, &pdu.pci, None, pdu.udf)
+            .receive(Instant::from_nanos(world.now), &pdu.pci, None, pdu.udf)
             .expect("it is taken");
     }
     world.drain(1);
@@ -187,7 +193,7 @@ fn a_repeated_first_pdu_is_no_new_run() {
     let receiver = &mut world.ends[1].conn;
     for pdu in pdus.iter().chain(&pdus) {
         assert_eq!(pdu.pci.kind, PduType::Data);
-        let _ = receiver.receive(S, &pdu.pci, None, pdu.udf.clone());
+        let _ = receiver.receive(Instant::from_secs(1), &pdu.pci, None, pdu.udf.clone());
     }
     world.drain(1);
     assert_eq!(world.numbers(1), [0, 1, 2, 3, 4]);

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use carina_efcp::{
     ConnEvent, ConnectionConfig, Discard, RateControl, WindowControl, congestion, rtt,
 };
+use carina_time::{Duration, Instant};
 
 use crate::simulation::channel::{MS, Random, S, Weather, World};
 
@@ -27,7 +28,7 @@ fn config(features: u64) -> ConnectionConfig {
         ecn: true,
         seq_bits: [16, 32, 64][(features % 3) as usize],
         ctrl_seq_bits: [16, 32][(features % 2) as usize],
-        mpl_ns: 200 * MS,
+        mpl: Duration::from_millis(200),
         congestion: congestion::by_name(policy, &Default::default()).expect("a policy"),
         rtt: rtt::by_name(estimator, &Default::default()).expect("a policy"),
         ..ConnectionConfig::default()
@@ -65,7 +66,7 @@ fn scenario(seed: u64) -> World {
     let end = world.write(0, half, first + 100, 120 * S);
     assert_eq!(end, first + 100, "the writer is stuck: {context}");
     world.run(10 * S);
-    world.ends[0].conn.finish(world.now);
+    world.ends[0].conn.finish(Instant::from_nanos(world.now));
     world.run(10 * S);
     assert!(world.ends[0].conn.is_drained(), "not drained: {context}");
     for side in 0..2 {

@@ -2,6 +2,7 @@
 //! function of the policy.
 
 use carina_efcp::{ConnectionConfig, Discard, congestion};
+use carina_time::Instant;
 use carina_wire::Bytes;
 
 use crate::simulation::channel::{MS, Rare, S, US, Weather, World, pdu};
@@ -125,9 +126,11 @@ fn a_receiver_tells_what_came_twice() {
     let [a, b] = &mut world.ends;
     for number in 0..6 {
         let udf = Bytes::from(vec![number; 10]);
-        a.conn.write(S, udf).expect("there is room");
+        a.conn
+            .write(Instant::from_secs(1), udf)
+            .expect("there is room");
     }
-    let sent: Vec<_> = std::iter::from_fn(|| a.conn.poll_transmit(S))
+    let sent: Vec<_> = std::iter::from_fn(|| a.conn.poll_transmit(Instant::from_secs(1)))
         .map(pdu)
         .collect();
     let first = sent[0].pci.seq;
@@ -143,16 +146,23 @@ fn a_receiver_tells_what_came_twice() {
         for index in &arriving {
             let pdu = sent[*index].clone();
             // A second copy is refused, and that is what is told.
-            let _ = b.conn.receive(S, &pdu.pci, None, pdu.udf);
+            let _ = b
+                .conn
+                .receive(Instant::from_secs(1), &pdu.pci, None, pdu.udf);
         }
-        let answer = pdu(b.conn.poll_transmit(S).expect("an answer at once"));
-        assert!(b.conn.poll_transmit(S).is_none());
+        let answer = pdu(b
+            .conn
+            .poll_transmit(Instant::from_secs(1))
+            .expect("an answer at once"));
+        assert!(b.conn.poll_transmit(Instant::from_secs(1)).is_none());
         let control = answer.control.expect("a control PDU");
         let ack = control.ack.as_ref().expect("an acknowledgement");
         let from_first = |(start, end): &(u64, u64)| (start - first, end - first);
         let told: Vec<_> = ack.sack.as_slice().iter().map(from_first).collect();
         assert_eq!(told, expected, "{arriving:?}");
-        let taken = a.conn.receive(S, &answer.pci, Some(&control), None);
+        let taken = a
+            .conn
+            .receive(Instant::from_secs(1), &answer.pci, Some(&control), None);
         assert!(taken.is_ok(), "{taken:?}");
     }
     let counters = a.conn.counters();

@@ -7,6 +7,7 @@ use carina_efcp::{
     AckPolicy, ConnEvent, Connection, ConnectionConfig, Discard, EfcpProfile, Stall, WindowControl,
     congestion,
 };
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 
@@ -45,8 +46,8 @@ fn config(profile: EfcpProfile, features: u64) -> ConnectionConfig {
         max_sdu_gap: [None, Some(0)][(features >> 3) as usize % 2],
         seq_bits: bits,
         ctrl_seq_bits: bits,
-        mpl_ns: 200 * MS,
-        r_ns: 40 * S,
+        mpl: Duration::from_millis(200),
+        r: Duration::from_secs(40),
         profile,
         ack: AckPolicy {
             every: if profile.answers_every { 1 } else { 64 },
@@ -96,7 +97,7 @@ fn scenario(seed: u64, profile: EfcpProfile) -> World {
     world.run(random.below(300) * S);
     let last = world.write(0, end, end + 60, 120 * S);
     world.run(30 * S);
-    world.ends[0].conn.finish(world.now);
+    world.ends[0].conn.finish(Instant::from_nanos(world.now));
     world.run(10 * S);
     assert!(world.ends[0].conn.is_drained(), "not drained: {context}");
     check(&world, features, [last, back], &context);
@@ -206,7 +207,7 @@ fn a_run_goes_on_when_its_numbers_begin_anew() {
 fn sent(world: &mut World, side: usize) -> Vec<Pdu> {
     let now = world.now;
     let conn = &mut world.ends[side].conn;
-    std::iter::from_fn(|| conn.poll_transmit(now))
+    std::iter::from_fn(|| conn.poll_transmit(Instant::from_nanos(now)))
         .map(pdu)
         .collect()
 }
@@ -214,7 +215,10 @@ fn sent(world: &mut World, side: usize) -> Vec<Pdu> {
 fn write(world: &mut World, side: usize, count: u64) -> Vec<Pdu> {
     for number in 0..count {
         let udf = Bytes::from(number.to_be_bytes().to_vec());
-        world.ends[side].conn.write(world.now, udf).expect("room");
+        world.ends[side]
+            .conn
+            .write(Instant::from_nanos(world.now), udf)
+            .expect("room");
     }
     sent(world, side)
 }
@@ -222,7 +226,7 @@ fn write(world: &mut World, side: usize, count: u64) -> Vec<Pdu> {
 fn give(world: &mut World, side: usize, pdu: &Pdu) -> Result<(), Discard> {
     let (now, control) = (world.now, pdu.control.as_ref());
     let conn = &mut world.ends[side].conn;
-    conn.receive(now, &pdu.pci, control, pdu.udf.clone())
+    conn.receive(Instant::from_nanos(now), &pdu.pci, control, pdu.udf.clone())
         .map(|_| ())
 }
 
@@ -380,7 +384,7 @@ fn repeated_acknowledgements_bring_back_what_is_missing() {
             (0, 1, 1)
         );
         // What was sent twice gives no round-trip time, nor does what waited for it.
-        assert!(status.rtt_ns < MS);
+        assert!(status.round_trip < Duration::from_millis(1));
     }
 }
 
@@ -397,9 +401,9 @@ fn what_is_acknowledged_late_is_not_sent_again() {
         let mut world = world(seed, ZERO, RELIABLE, weather);
         let mut random = Random::new(seed);
         let config = config(ZERO, RELIABLE);
-        let a_ns = config.a_ns + random.below(15) * MS;
-        let late = ConnectionConfig { a_ns, ..config };
-        world.ends[1].conn = Connection::new(0, late, seed);
+        let a = config.a + Duration::from_nanos(random.below(15) * MS);
+        let late = ConnectionConfig { a, ..config };
+        world.ends[1].conn = Connection::new(Instant::ZERO, late, seed);
         let mut next = 0;
         for _ in 0..300 {
             // Two are acknowledged at once, one is not.
@@ -410,7 +414,7 @@ fn what_is_acknowledged_late_is_not_sent_again() {
         world.run(S);
         let counters = world.ends[0].conn.counters();
         let again = (counters.probes, counters.timeouts, counters.retransmitted);
-        assert_eq!(again, (0, 0, 0), "seed {seed}, delay {delay_ns}, A {a_ns}");
+        assert_eq!(again, (0, 0, 0), "seed {seed}, delay {delay_ns}, A {a}");
         assert_eq!(world.numbers(1), (0..next).collect::<Vec<_>>());
     }
 }

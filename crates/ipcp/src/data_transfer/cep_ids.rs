@@ -3,6 +3,7 @@
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
+use carina_time::Instant;
 use carina_wire::dif::CepId;
 
 /// A table of things with CEP-ids. The low bits of a CEP-id are a place in the table, the next
@@ -25,9 +26,9 @@ pub(super) struct CepIdTable<T> {
     places: Vec<Place<T>>,
     free: VecDeque<u32>,
     /// CEP-ids that rest, and until when; at most [`QUARANTINED_MAX`].
-    quarantined: BTreeMap<u32, u64>,
+    quarantined: BTreeMap<u32, Instant>,
     /// The same in the order in which they were given back.
-    order: VecDeque<(u64, u32)>,
+    order: VecDeque<(Instant, u32)>,
     in_use: usize,
 }
 
@@ -114,7 +115,7 @@ impl<T> CepIdTable<T> {
     }
 
     /// Gives a CEP-id to a user. `None` when all are in use.
-    pub(super) fn insert(&mut self, now: u64, make: impl FnOnce(CepId) -> T) -> Option<CepId> {
+    pub(super) fn insert(&mut self, now: Instant, make: impl FnOnce(CepId) -> T) -> Option<CepId> {
         self.end_quarantines(now);
         let cep = self
             .reuse(TRIES)
@@ -130,7 +131,7 @@ impl<T> CepIdTable<T> {
     }
 
     /// Takes a CEP-id back. It rests until `until`.
-    pub(super) fn remove(&mut self, cep: CepId, until: u64) -> Option<T> {
+    pub(super) fn remove(&mut self, cep: CepId, until: Instant) -> Option<T> {
         let at = self.place_of(cep);
         let place = self.places.get_mut(at).filter(|place| place.cep == cep.0)?;
         let user = place.user.take()?;
@@ -144,7 +145,7 @@ impl<T> CepIdTable<T> {
     }
 
     /// Forgets who has rested enough.
-    fn end_quarantines(&mut self, now: u64) {
+    fn end_quarantines(&mut self, now: Instant) {
         while let Some(&(until, cep)) = self.order.front()
             && (until <= now || self.order.len() > QUARANTINED_MAX)
         {
@@ -190,7 +191,7 @@ impl<T> CepIdTable<T> {
         let at = self.free.pop_front()?;
         let cep = self
             .candidates(at)
-            .min_by_key(|cep| self.quarantined.get(cep).copied().unwrap_or(0))?;
+            .min_by_key(|cep| self.quarantined.get(cep).copied().unwrap_or_default())?;
         self.quarantined.remove(&cep);
         Some(cep)
     }
@@ -213,31 +214,31 @@ mod tests {
         let mut ceps = CepIdTable::of_flows(1);
         let mut given = BTreeSet::new();
         for _ in 0..254 {
-            let cep = ceps.insert(0, |cep| cep).unwrap();
+            let cep = ceps.insert(Instant::ZERO, |cep| cep).unwrap();
             assert!(cep.0 != 0 && cep.0 < 256);
             assert!(given.insert(cep), "{cep} twice");
-            assert_eq!(ceps.remove(cep, 1000), Some(cep));
+            assert_eq!(ceps.remove(cep, Instant::from_nanos(1000)), Some(cep));
         }
         // All 254 rest now; the one that has rested longest comes back.
-        assert!(given.contains(&ceps.insert(0, |cep| cep).unwrap()));
-        assert!(ceps.insert(1001, |cep| cep).is_some());
+        assert!(given.contains(&ceps.insert(Instant::ZERO, |cep| cep).unwrap()));
+        assert!(ceps.insert(Instant::from_nanos(1001), |cep| cep).is_some());
     }
 
     #[test]
     fn all_places_can_be_in_use_and_old_ids_find_nothing() {
         let mut ceps = CepIdTable::of_flows(1);
         let all: BTreeSet<_> = (0..127)
-            .map(|_| ceps.insert(0, |cep| cep).unwrap())
+            .map(|_| ceps.insert(Instant::ZERO, |cep| cep).unwrap())
             .collect();
         assert_eq!((all.len(), ceps.len()), (127, 127));
-        assert_eq!(ceps.insert(0, |cep| cep), None);
+        assert_eq!(ceps.insert(Instant::ZERO, |cep| cep), None);
         let old = *all.first().unwrap();
-        ceps.remove(old, 10);
-        let new = ceps.insert(0, |cep| cep).unwrap();
+        ceps.remove(old, Instant::from_nanos(10));
+        let new = ceps.insert(Instant::ZERO, |cep| cep).unwrap();
         assert_ne!(new, old);
         assert_eq!(ceps.get(old), None);
         assert_eq!(ceps.get(new), Some(&new));
-        assert_eq!(ceps.remove(old, 10), None);
+        assert_eq!(ceps.remove(old, Instant::from_nanos(10)), None);
         assert_eq!(ceps.get(CepId(0)), None);
     }
 
@@ -245,10 +246,10 @@ mod tests {
     fn ten_thousand_fit_in_two_bytes() {
         let mut ceps = CepIdTable::of_flows(2);
         for _ in 0..16_383 {
-            let cep = ceps.insert(0, |cep| cep).unwrap();
+            let cep = ceps.insert(Instant::ZERO, |cep| cep).unwrap();
             assert!(cep.0 < 65_536 && !is_channel(cep));
         }
-        assert_eq!(ceps.insert(0, |cep| cep), None);
+        assert_eq!(ceps.insert(Instant::ZERO, |cep| cep), None);
     }
 
     #[test]
@@ -256,12 +257,20 @@ mod tests {
         let mut channels = CepIdTable::of_channels();
         let mut wide = CepIdTable::of_flows(4);
         for round in 0..20_000 {
-            let cep = channels.insert(round, |cep| cep).unwrap();
+            let cep = channels
+                .insert(Instant::from_nanos(round), |cep| cep)
+                .unwrap();
             assert!(is_channel(cep) && cep.0 < 65_536);
-            assert_eq!(channels.remove(cep, round + 100), Some(cep));
-            let cep = wide.insert(round, |cep| cep).unwrap();
+            assert_eq!(
+                channels.remove(cep, Instant::from_nanos(round + 100)),
+                Some(cep)
+            );
+            let cep = wide.insert(Instant::from_nanos(round), |cep| cep).unwrap();
             assert!(!is_channel(cep) && cep.0 >= 65_536);
-            assert_eq!(wide.remove(cep, round + 100), Some(cep));
+            assert_eq!(
+                wide.remove(cep, Instant::from_nanos(round + 100)),
+                Some(cep)
+            );
         }
         assert!(channels.places.len() < 200);
     }

@@ -9,6 +9,7 @@ use carina_efcp::{
     CongestionControl, ConnEvent, Connection, ConnectionConfig, QueueLimits, RateControl,
     RttEstimator, WindowControl,
 };
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, PduType, Syntax};
 
@@ -23,7 +24,6 @@ use crate::config::QosCube;
 use crate::data_transfer::api::{Open, Owner, TransferEvent};
 use crate::policy::component;
 
-const NS_PER_MS: u64 = 1_000_000;
 /// Most bytes of incomplete SDUs that a flow holds.
 const ASSEMBLY_BYTES_MAX: usize = 4 << 20;
 /// UDFs that wait in EFCP for the window to open, and for acknowledgement.
@@ -74,7 +74,7 @@ impl<P: Payload> DataPath<P> {
         let in_order = config.in_order;
         let credit_max = config.window.unwrap_or_default().credit_max;
         let credit_max = credit_max.min((WINDOW_BYTES / udf_max) as u32).max(1);
-        let quarantine = 2 * (config.mpl_ns + config.r_ns + config.a_ns);
+        let quarantine = (config.mpl + config.r + config.a) * 2;
         let assembler = AssemblerConfig {
             policy: delimiting,
             in_order,
@@ -147,7 +147,7 @@ impl<P: Payload> DataPath<P> {
         if self.flow_ios.insert(io) {
             Ok(())
         } else {
-            self.connections.remove(cep, 0);
+            self.connections.remove(cep, Instant::ZERO);
             Err("the flow's number is too large".to_string())
         }
     }
@@ -185,9 +185,9 @@ impl<P: Payload> DataPath<P> {
                 frame_ms: rate.frame_ms,
             }),
             max_sdu_gap: cube.max_sdu_gap,
-            a_ns: u64::from(cube.initial_a_ms) * NS_PER_MS,
-            r_ns: u64::from(cube.retransmit_ms) * NS_PER_MS,
-            mpl_ns: u64::from(config.max_pdu_lifetime_ms) * NS_PER_MS,
+            a: Duration::from_millis(u64::from(cube.initial_a_ms)),
+            r: Duration::from_millis(u64::from(cube.retransmit_ms)),
+            mpl: Duration::from_millis(u64::from(config.max_pdu_lifetime_ms)),
             seq_bits: seq_bits as u8,
             ctrl_seq_bits: syntax.ctrl_seq_bits() as u8,
             ecn: cube.ecn,
@@ -278,7 +278,7 @@ impl<P: Payload> DataPath<P> {
                 ConnEvent::PeerInactive => {}
                 ConnEvent::Drained => {
                     // What the other side still repeats must find someone who acknowledges it.
-                    instance.close_at = now.saturating_add(instance.quarantine).max(1);
+                    instance.close_at = (now + instance.quarantine).max(Instant::from_nanos(1));
                     self.drained(owner, cep);
                 }
             }
@@ -303,7 +303,7 @@ impl<P: Payload> DataPath<P> {
         }
         if let Some(instance) = self.connections.get_mut(cep) {
             // The present connection lasts until management closes it.
-            instance.close_at = 0;
+            instance.close_at = Instant::ZERO;
         }
         if io.is_finishing
             && !io.is_drained
@@ -315,7 +315,7 @@ impl<P: Payload> DataPath<P> {
     }
 
     /// A deadline of a connection that was noted for `at`.
-    pub(super) fn connection_timeout(&mut self, cep: CepId, at: u64) {
+    pub(super) fn connection_timeout(&mut self, cep: CepId, at: Instant) {
         let now = self.rmt.now;
         let Some(instance) = self.connections.get_mut(cep) else {
             return;
@@ -323,9 +323,9 @@ impl<P: Payload> DataPath<P> {
         if instance.armed != at {
             return;
         }
-        instance.armed = 0;
-        if instance.close_at != 0 && instance.close_at <= now {
-            let quiet_at = instance.heard_at.saturating_add(instance.quarantine);
+        instance.armed = Instant::ZERO;
+        if instance.close_at != Instant::ZERO && instance.close_at <= now {
+            let quiet_at = instance.heard_at + instance.quarantine;
             if quiet_at <= now {
                 return self.remove_connection(cep);
             }
@@ -371,8 +371,8 @@ impl<P: Payload> DataPath<P> {
         let rest = self
             .connections
             .get(cep)
-            .map_or(0, |instance| instance.quarantine);
-        let Some(instance) = self.connections.remove(cep, now.saturating_add(rest)) else {
+            .map_or(Duration::ZERO, |instance| instance.quarantine);
+        let Some(instance) = self.connections.remove(cep, now + rest) else {
             return;
         };
         if let Some(io) = self.flow_ios.get(instance.owner) {

@@ -1,5 +1,6 @@
 //! From EFCP to the readers of flows and channels.
 
+use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::CepId;
 
@@ -18,7 +19,7 @@ pub(super) const MESSAGE_BYTES_MAX: usize = 1 << 20;
 impl<P: Payload> DataPath<P> {
     /// What the reader of a flow can take, in bytes: the window that the other end gets follows.
     /// Counts from what has been polled so far.
-    pub fn set_delivery_room(&mut self, now: u64, flow: FlowKey, bytes: usize) {
+    pub fn set_delivery_room(&mut self, now: Instant, flow: FlowKey, bytes: usize) {
         self.rmt.now = now;
         let Some(io) = self.flow_ios.flow(flow) else {
             return;

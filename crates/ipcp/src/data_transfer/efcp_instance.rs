@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use carina_efcp::delimiting::Assembler;
 use carina_efcp::{Connection, Transmit};
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, Pci, PduType, QosId, Syntax};
 
@@ -35,15 +36,15 @@ pub(super) struct EfcpInstance<P> {
     pub(super) is_dirty: bool,
     /// Mean length of received UDFs in bytes.
     pub(super) mean: u32,
-    /// 2·(MPL + R + A) in ns: how long its CEP-id rests.
-    pub(super) quarantine: u64,
+    /// 2·(MPL + R + A): how long its CEP-id rests.
+    pub(super) quarantine: Duration,
     pub(super) credit_max: u32,
     /// Earliest deadline in the heap.
-    pub(super) armed: u64,
+    pub(super) armed: Instant,
     /// When it is given up; 0 for never.
-    pub(super) close_at: u64,
+    pub(super) close_at: Instant,
     /// When the last PDU of the other side came.
-    pub(super) heard_at: u64,
+    pub(super) heard_at: Instant,
     next_hop: NextHop,
     /// The forwarding generation in which `next_hop` was found; 0 for none.
     forwarding_generation: u32,
@@ -59,7 +60,7 @@ pub(super) struct EfcpInstanceConfig<'a, P> {
     pub(super) qos: QosId,
     pub(super) queue_class: QueueClass,
     pub(super) pinned: Option<u32>,
-    pub(super) quarantine: u64,
+    pub(super) quarantine: Duration,
     /// Longest UDF in bytes.
     pub(super) udf_max: usize,
     /// PDUs that its window has at most.
@@ -87,9 +88,9 @@ impl<P: Payload> EfcpInstance<P> {
             mean: u32::try_from(config.udf_max).unwrap_or(u32::MAX),
             quarantine: config.quarantine,
             credit_max: config.credit_max,
-            armed: 0,
-            close_at: 0,
-            heard_at: 0,
+            armed: Instant::ZERO,
+            close_at: Instant::ZERO,
+            heard_at: Instant::ZERO,
             next_hop: NextHop::Local,
             forwarding_generation: 0,
         }
@@ -220,11 +221,11 @@ impl<P: Payload> EfcpInstance<P> {
     #[inline]
     pub(super) fn arm(&mut self, rmt: &mut Rmt<P>) {
         let mut at = self.efcp.poll_timeout();
-        if self.close_at != 0 {
+        if self.close_at != Instant::ZERO {
             at = Some(at.map_or(self.close_at, |at| at.min(self.close_at)));
         }
         // A deadline that is over already must not come up twice in one turn.
-        let at = at.map(|at| at.max(rmt.now.saturating_add(1)));
+        let at = at.map(|at| at.max(rmt.now + Duration::from_nanos(1)));
         rmt.timers
             .arm(Timer::Connection(self.cep.0), at, &mut self.armed);
     }

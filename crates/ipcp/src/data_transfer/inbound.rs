@@ -3,6 +3,7 @@
 use alloc::format;
 use alloc::vec::Vec;
 
+use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::{
     Address, CepId, Decoded, PCI_BYTES_MAX, Pci, PciError, PduType, RelayHeader, Syntax,
@@ -24,7 +25,7 @@ const MANAGEMENT_WAITING_MAX: usize = 4096;
 
 impl<P: Payload> DataPath<P> {
     /// A PDU from an N-1 flow. Anyone may have written it.
-    pub fn on_pdu(&mut self, now: u64, n1: N1Port, pdu: P) {
+    pub fn on_pdu(&mut self, now: Instant, n1: N1Port, pdu: P) {
         self.rmt.now = now;
         let counters = &mut self.rmt.counters;
         counters.pdus_received += 1;
@@ -321,7 +322,7 @@ fn is_bare<P: Payload>(syntax: Syntax, pdu: &P) -> bool {
 }
 
 /// Takes protection off. `None` when there is no buffer.
-fn unprotect<P: Payload>(port: &mut Port<P>, now: u64, pdu: &P) -> Result<Option<P>, Reject> {
+fn unprotect<P: Payload>(port: &mut Port<P>, now: Instant, pdu: &P) -> Result<Option<P>, Reject> {
     let Some(protection) = &mut port.protection else {
         return Ok(None);
     };

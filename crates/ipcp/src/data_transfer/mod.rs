@@ -50,6 +50,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::{CepId, Dialect};
 
@@ -65,7 +66,7 @@ use timers::Timer;
 
 /// Data transfer of one IPCP. See the module.
 ///
-/// Every call gives the time in nanoseconds, which never goes back. After `on_sdu` and `on_pdu` of
+/// Every call gives the time, which never goes back. After `on_sdu` and `on_pdu` of
 /// a burst: [`DataPath::end_of_burst`]; then drain [`DataPath::poll_n1`] and
 /// [`DataPath::poll_deliver`]; then, before the memory of the burst's payloads is given back,
 /// [`DataPath::release_burst`].
@@ -126,7 +127,7 @@ impl<P> ConnectionTable<P> {
         table.get(cep).map(|instance| &**instance)
     }
 
-    fn remove(&mut self, cep: CepId, until: u64) -> Option<Box<EfcpInstance<P>>> {
+    fn remove(&mut self, cep: CepId, until: Instant) -> Option<Box<EfcpInstance<P>>> {
         if is_channel(cep) {
             self.channels.remove(cep, until)
         } else {
@@ -220,7 +221,7 @@ impl<P: Payload> DataPath<P> {
 
     /// Takes the next PDU of an N-1 flow.
     #[must_use]
-    pub fn take_transmit(&mut self, now: u64, n1: N1Port) -> Option<P> {
+    pub fn take_transmit(&mut self, now: Instant, n1: N1Port) -> Option<P> {
         self.rmt.now = now;
         let (queue_class, pdu) = match self.rmt.take(n1) {
             Some(taken) => taken,
@@ -249,7 +250,7 @@ impl<P: Payload> DataPath<P> {
 
     /// The burst is over: small SDUs that wait for company are sent, due acknowledgements too, and
     /// what cannot be sent or delivered at once is made to last.
-    pub fn end_of_burst(&mut self, now: u64) {
+    pub fn end_of_burst(&mut self, now: Instant) {
         self.rmt.now = now;
         let mut dirty = core::mem::take(&mut self.dirty);
         while !dirty.is_empty() {
@@ -283,14 +284,14 @@ impl<P: Payload> DataPath<P> {
         self.keep_flow_ios(true);
     }
 
-    /// When [`DataPath::handle_timeout`] is due, in nanoseconds. May be early, never late.
+    /// When [`DataPath::handle_timeout`] is due. May be early, never late.
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<u64> {
+    pub fn poll_timeout(&self) -> Option<Instant> {
         self.rmt.timers.next()
     }
 
     /// Does what is due.
-    pub fn handle_timeout(&mut self, now: u64) {
+    pub fn handle_timeout(&mut self, now: Instant) {
         self.rmt.now = now;
         while let Some((at, timer)) = self.rmt.timers.pop(now) {
             match timer {

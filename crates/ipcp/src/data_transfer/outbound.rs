@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 use carina_efcp::delimiting::Refusal;
+use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::CepId;
 
@@ -24,13 +25,13 @@ const UDFS_FEW: usize = 16;
 impl<P: Payload> DataPath<P> {
     /// An SDU of a flow, or with `more` a piece that is not its last. What does not fit into
     /// [`DataPath::room`] waits; nothing is lost.
-    pub fn on_sdu(&mut self, now: u64, flow: FlowKey, sdu: P, more: bool) {
+    pub fn on_sdu(&mut self, now: Instant, flow: FlowKey, sdu: P, more: bool) {
         self.on_sdus(now, flow, core::iter::once((sdu, more)));
     }
 
     /// As [`DataPath::on_sdu`], for all that a writer gives at a time.
     #[inline]
-    pub fn on_sdus(&mut self, now: u64, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
+    pub fn on_sdus(&mut self, now: Instant, flow: FlowKey, sdus: impl Iterator<Item = (P, bool)>) {
         self.rmt.now = now;
         let io = self.flow_ios.flow(flow);
         let Some(io) = io.filter(|io| !io.is_finishing && !io.is_closed) else {

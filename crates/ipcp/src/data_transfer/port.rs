@@ -6,6 +6,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use carina_time::Instant;
 use carina_wire::Payload;
 
 use self::queue::{Queue, Waiting};
@@ -36,9 +37,9 @@ pub(super) struct Port<P> {
     /// In the list of N-1 flows whose PDUs may lie in a burst's memory.
     pub(super) is_unkept: bool,
     /// Since when it has taken nothing although PDUs wait; 0 when that is not so.
-    pub(super) waiting_since: u64,
+    pub(super) waiting_since: Instant,
     /// Earliest deadline in the heap.
-    pub(super) armed: u64,
+    pub(super) armed: Instant,
     /// PDUs and bytes that it took and that came from it.
     pub(super) sent: (u64, u64),
     /// As above.
@@ -104,8 +105,8 @@ impl<P: Payload> Port<P> {
             is_blocked: false,
             is_listed: false,
             is_unkept: false,
-            waiting_since: 0,
-            armed: 0,
+            waiting_since: Instant::ZERO,
+            armed: Instant::ZERO,
             sent: (0, 0),
             received: (0, 0),
             dropped: 0,
@@ -279,7 +280,7 @@ impl<P: Payload> Port<P> {
     #[inline]
     pub(super) fn stage(
         &mut self,
-        now: u64,
+        now: Instant,
         counters: &mut Counters,
         watch: Option<&mut Watch<P>>,
     ) -> (Option<usize>, Option<Reject>) {
@@ -305,7 +306,7 @@ impl<P: Payload> Port<P> {
 
     fn stage_protected(
         &mut self,
-        now: u64,
+        now: Instant,
         counters: &mut Counters,
         mut watch: Option<&mut Watch<P>>,
     ) -> (Option<usize>, Option<Reject>) {

@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, Syntax};
 
@@ -27,7 +28,7 @@ const STUCK_INTERVALS: u64 = 3;
 
 impl<P: Payload> DataTransfer for DataPath<P> {
     fn configure(&mut self, now: u64, config: &DifConfig) -> Result<(), String> {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         self.check(config)?;
         let forwarding = self
             .catalogue
@@ -45,7 +46,8 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         let rmt = &mut self.rmt;
         rmt.set_syntax(syntax, has_checksum);
         rmt.hop_limit = config.hop_limit.max(1);
-        rmt.stall_timeout = u64::from(config.keepalive_ms.max(1)) * 1_000_000 * STUCK_INTERVALS;
+        rmt.stall_timeout =
+            Duration::from_millis(u64::from(config.keepalive_ms.max(1))) * STUCK_INTERVALS;
         rmt.set_cubes(&self.cubes);
         rmt.set_forwarding_policy(forwarding);
         self.renew_port_policies()?;
@@ -60,7 +62,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
 
     fn add_n1(&mut self, n1: N1Port, props: &N1Properties) {
         if self.rmt.port(n1.0).is_some() {
-            let now = self.rmt.now;
+            let now = self.rmt.now.as_nanos();
             self.remove_n1(now, n1);
         }
         // Policies were made once already with this configuration.
@@ -83,7 +85,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
     }
 
     fn remove_n1(&mut self, now: u64, n1: N1Port) {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         let Some(mut port) = self.rmt.remove_port(n1) else {
             return;
         };
@@ -110,7 +112,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
     }
 
     fn set_neighbour(&mut self, now: u64, neighbour: Address, n1s: &[N1Port]) {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         let ports = n1s.iter().map(|n1| n1.0).collect();
         self.rmt.table.set_neighbour(neighbour, ports);
         self.rmt.mark_neighbours();
@@ -126,7 +128,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
     }
 
     fn move_waiting(&mut self, now: u64, n1: N1Port) {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         let Some(port) = self.rmt.port_mut(n1.0) else {
             return;
         };
@@ -155,7 +157,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
     }
 
     fn send_management(&mut self, now: u64, to: Target, message: &[u8]) {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         let dialect = self.rmt.syntax.dialect;
         let (syntax, hop_limit, queue_class) = match to {
             Target::N1(_) if has_channels(dialect) => {
@@ -223,17 +225,17 @@ impl<P: Payload> DataTransfer for DataPath<P> {
     }
 
     fn open(&mut self, now: u64, open: Open) -> Result<CepId, String> {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         self.begin(&open)
     }
 
     fn connect(&mut self, now: u64, local: CepId, remote: Address, remote_cep: CepId) {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         self.connect_to(local, remote, remote_cep);
     }
 
     fn switch_to(&mut self, now: u64, flow: FlowKey, cep: CepId) {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         let Some(io) = self.flow_ios.flow(flow) else {
             return;
         };
@@ -247,7 +249,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
     }
 
     fn finish(&mut self, now: u64, flow: FlowKey) {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         let Some(io) = self.flow_ios.flow(flow) else {
             return;
         };
@@ -268,12 +270,12 @@ impl<P: Payload> DataTransfer for DataPath<P> {
     }
 
     fn close(&mut self, now: u64, owner: Owner) {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         self.close_connections(owner);
     }
 
     fn write_channel(&mut self, now: u64, channel: u32, message: Vec<u8>) {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         let owner = Owner::Channel(channel);
         let Some(io) = self.flow_ios.get(owner) else {
             return self.rmt.counters.drop_one(DropReason::NoFlow);
@@ -315,7 +317,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
     }
 
     fn set_policy(&mut self, now: u64, component: &str, spec: &PolicySpec) -> Result<(), String> {
-        self.rmt.now = now;
+        self.rmt.now = Instant::from_nanos(now);
         let (descriptor, _) = self.catalogue.resolve(component, spec)?;
         if !descriptor.is_live {
             return Err(format!(

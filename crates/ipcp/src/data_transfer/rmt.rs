@@ -6,6 +6,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 use carina_wire::dif::{Address, CepId, Dialect, PCI_BYTES_MAX, RelayHeader, Syntax};
 
@@ -22,7 +23,7 @@ use crate::security::Reject;
 /// See the module.
 pub(super) struct Rmt<P> {
     /// The time of the present call in ns.
-    pub(super) now: u64,
+    pub(super) now: Instant,
     pub(super) syntax: Syntax,
     pub(super) address: Address,
     pub(super) hop_limit: u8,
@@ -44,7 +45,7 @@ pub(super) struct Rmt<P> {
     /// PDUs of this IPCP to itself.
     pub(super) looped: VecDeque<P>,
     /// How long an N-1 flow may take nothing, in ns.
-    pub(super) stall_timeout: u64,
+    pub(super) stall_timeout: Duration,
     /// Who is shown PDUs.
     pub(super) watch: Option<Watch<P>>,
     ports: Vec<Option<Box<Port<P>>>>,
@@ -77,7 +78,7 @@ const PORTS_MAX: usize = 1 << 20;
 impl<P: Payload> Rmt<P> {
     pub(super) fn new(dialect: Dialect, seed: u64) -> Rmt<P> {
         Rmt {
-            now: 0,
+            now: Instant::ZERO,
             syntax: Syntax::of_dialect(dialect),
             address: Address::NONE,
             hop_limit: hop_limits(dialect).initial,
@@ -91,7 +92,7 @@ impl<P: Payload> Rmt<P> {
             forwarding_generation: 1,
             header: [0; PCI_BYTES_MAX],
             looped: VecDeque::new(),
-            stall_timeout: 15_000_000_000,
+            stall_timeout: Duration::from_secs(15),
             watch: None,
             ports: Vec::new(),
             ready: VecDeque::new(),
@@ -313,9 +314,9 @@ impl<P: Payload> Rmt<P> {
             self.unkept.push(index);
         }
         if port.is_blocked {
-            if port.waiting_since == 0 {
-                port.waiting_since = self.now.max(1);
-                let at = self.now.saturating_add(self.stall_timeout);
+            if port.waiting_since == Instant::ZERO {
+                port.waiting_since = self.now.max(Instant::from_nanos(1));
+                let at = self.now + self.stall_timeout;
                 self.timers
                     .arm(Timer::Port(index), Some(at), &mut port.armed);
             }
@@ -369,7 +370,7 @@ impl<P: Payload> Rmt<P> {
             .and_then(Option::as_deref_mut)?;
         let (queue_class, pdu) = port.take_staged()?;
         let len = pdu.len() as u64;
-        port.waiting_since = 0;
+        port.waiting_since = Instant::ZERO;
         port.sent.0 += 1;
         port.sent.1 += len;
         self.counters.pdus_sent += 1;
@@ -392,8 +393,8 @@ impl<P: Payload> Rmt<P> {
     }
 
     pub(super) fn block(&mut self, n1: N1Port) {
-        let now = self.now.max(1);
-        let at = now.saturating_add(self.stall_timeout);
+        let now = self.now.max(Instant::from_nanos(1));
+        let at = now + self.stall_timeout;
         let Some(port) = self
             .ports
             .get_mut(n1.0 as usize)
@@ -404,7 +405,7 @@ impl<P: Payload> Rmt<P> {
         port.is_blocked = true;
         // Its payloads will see more than this burst.
         port.keep(&mut self.counters);
-        if port.has_output() && port.waiting_since == 0 {
+        if port.has_output() && port.waiting_since == Instant::ZERO {
             port.waiting_since = now;
             self.timers
                 .arm(Timer::Port(n1.0), Some(at), &mut port.armed);
@@ -427,7 +428,7 @@ impl<P: Payload> Rmt<P> {
     }
 
     /// The deadline of an N-1 flow that was blocked; true when it is stuck.
-    pub(super) fn port_timeout(&mut self, index: u32, at: u64) -> bool {
+    pub(super) fn port_timeout(&mut self, index: u32, at: Instant) -> bool {
         let (now, stall_timeout) = (self.now, self.stall_timeout);
         let Some(port) = self
             .ports
@@ -439,15 +440,15 @@ impl<P: Payload> Rmt<P> {
         if port.armed != at {
             return false;
         }
-        port.armed = 0;
-        if port.waiting_since == 0 || !port.has_output() {
+        port.armed = Instant::ZERO;
+        if port.waiting_since == Instant::ZERO || !port.has_output() {
             return false;
         }
-        let is_stuck = now >= port.waiting_since.saturating_add(stall_timeout);
+        let is_stuck = now >= port.waiting_since + stall_timeout;
         if is_stuck {
-            port.waiting_since = now.max(1);
+            port.waiting_since = now.max(Instant::from_nanos(1));
         }
-        let due = port.waiting_since.saturating_add(stall_timeout);
+        let due = port.waiting_since + stall_timeout;
         self.timers
             .arm(Timer::Port(index), Some(due), &mut port.armed);
         is_stuck

@@ -3,6 +3,8 @@
 use alloc::collections::BinaryHeap;
 use core::cmp::Reverse;
 
+use carina_time::Instant;
+
 /// Whose deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Timer {
@@ -17,30 +19,30 @@ pub(super) enum Timer {
 /// nothing with every PDU.
 #[derive(Debug, Default)]
 pub(super) struct TimerQueue {
-    heap: BinaryHeap<Reverse<(u64, Timer)>>,
+    heap: BinaryHeap<Reverse<(Instant, Timer)>>,
 }
 
 impl TimerQueue {
     /// Notes that `timer` is due at `at`. `armed` is the earliest deadline in the heap for it, 0
     /// for none; it is kept by the owner.
     #[inline]
-    pub(super) fn arm(&mut self, timer: Timer, at: Option<u64>, armed: &mut u64) {
+    pub(super) fn arm(&mut self, timer: Timer, at: Option<Instant>, armed: &mut Instant) {
         if let Some(at) = at
-            && (*armed == 0 || at < *armed)
+            && (*armed == Instant::ZERO || at < *armed)
         {
-            let at = at.max(1);
+            let at = at.max(Instant::from_nanos(1));
             *armed = at;
             self.heap.push(Reverse((at, timer)));
         }
     }
 
     /// The earliest deadline.
-    pub(super) fn next(&self) -> Option<u64> {
+    pub(super) fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
     /// Takes a deadline that is over, with the time for which it was noted.
-    pub(super) fn pop(&mut self, now: u64) -> Option<(u64, Timer)> {
+    pub(super) fn pop(&mut self, now: Instant) -> Option<(Instant, Timer)> {
         let Reverse((at, _)) = self.heap.peek()?;
         if *at > now {
             return None;
@@ -55,17 +57,18 @@ mod tests {
 
     #[test]
     fn earlier_deadlines_are_noted_and_later_ones_wait_for_the_earlier() {
+        let at = Instant::from_nanos;
         let mut deadlines = TimerQueue::default();
-        let mut armed = 0;
-        deadlines.arm(Timer::Connection(1), Some(50), &mut armed);
-        deadlines.arm(Timer::Connection(1), Some(90), &mut armed);
+        let mut armed = Instant::ZERO;
+        deadlines.arm(Timer::Connection(1), Some(at(50)), &mut armed);
+        deadlines.arm(Timer::Connection(1), Some(at(90)), &mut armed);
         deadlines.arm(Timer::Connection(1), None, &mut armed);
-        assert_eq!((deadlines.next(), armed), (Some(50), 50));
-        deadlines.arm(Timer::Connection(1), Some(20), &mut armed);
-        assert_eq!((deadlines.next(), armed), (Some(20), 20));
-        assert_eq!(deadlines.pop(19), None);
-        assert_eq!(deadlines.pop(60), Some((20, Timer::Connection(1))));
-        assert_eq!(deadlines.pop(60), Some((50, Timer::Connection(1))));
-        assert_eq!(deadlines.pop(60), None);
+        assert_eq!((deadlines.next(), armed), (Some(at(50)), at(50)));
+        deadlines.arm(Timer::Connection(1), Some(at(20)), &mut armed);
+        assert_eq!((deadlines.next(), armed), (Some(at(20)), at(20)));
+        assert_eq!(deadlines.pop(at(19)), None);
+        assert_eq!(deadlines.pop(at(60)), Some((at(20), Timer::Connection(1))));
+        assert_eq!(deadlines.pop(at(60)), Some((at(50), Timer::Connection(1))));
+        assert_eq!(deadlines.pop(at(60)), None);
     }
 }

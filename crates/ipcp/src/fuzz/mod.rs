@@ -9,6 +9,7 @@ use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, CepId, Dialect, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 use carina_wire::{Bytes, FlowSpec, Payload};
 
@@ -25,7 +26,7 @@ use crate::{Catalogue, Ipcp};
 /// byte order), bytes.
 pub fn ipcp(script: &[u8]) {
     let Some(mut member) = member() else { return };
-    let mut now = SECOND;
+    let mut now = Instant::from_secs(1);
     let mut rest = script;
     let mut steps = 0;
     while let Some((&[op, arg, high, low], after)) = rest.split_first_chunk() {
@@ -50,7 +51,7 @@ pub fn ipcp(script: &[u8]) {
     works_still(&mut member, now);
 }
 
-const SECOND: u64 = 1_000_000_000;
+const SECOND: Duration = Duration::from_secs(1);
 const STEPS_MAX: usize = 400;
 const TIMEOUTS: usize = 200;
 /// PDUs, SDUs or events in one turn: more means that it never comes to rest.
@@ -68,17 +69,17 @@ fn member() -> Option<Ipcp<Bytes>> {
         }),
     };
     let mut member = Ipcp::new(config, Box::new(Open), Catalogue::standard(), 1).ok()?;
-    member.handle(1, Command::Bootstrap);
+    member.handle(Instant::from_nanos(1), Command::Bootstrap);
     member.handle(
-        1,
+        Instant::from_nanos(1),
         Command::Register {
             name: "echo".into(),
         },
     );
     for n1 in [0, 1] {
-        member.handle(1, up(n1, n1 == 1));
+        member.handle(Instant::from_nanos(1), up(n1, n1 == 1));
     }
-    drain(&mut member, 1);
+    drain(&mut member, Instant::from_nanos(1));
     Some(member)
 }
 
@@ -97,7 +98,7 @@ fn up(n1: u32, is_initiator: bool) -> Command {
     }
 }
 
-fn step(member: &mut Ipcp<Bytes>, now: &mut u64, op: u8, arg: u8, bytes: &[u8]) {
+fn step(member: &mut Ipcp<Bytes>, now: &mut Instant, op: u8, arg: u8, bytes: &[u8]) {
     let n1 = N1Port(u32::from(arg & 1));
     let flow = FlowKey(u32::from(arg % 4));
     let text = || String::from_utf8_lossy(bytes).into_owned();
@@ -107,7 +108,7 @@ fn step(member: &mut Ipcp<Bytes>, now: &mut u64, op: u8, arg: u8, bytes: &[u8]) 
         2 => give(member, *now, n1, PduType::Management, 9, arg, bytes),
         3 => give(member, *now, n1, PduType::Data, 9, arg, bytes),
         4 => member.on_sdu(*now, flow, Bytes::from(bytes.to_vec()), arg & 16 != 0),
-        5 => *now += u64::from(arg) * SECOND / 16,
+        5 => *now += SECOND * u64::from(arg) / 16,
         6 => {
             member.handle(*now, Command::N1Down { n1, reason: text() });
             member.handle(*now, up(n1.0, arg & 2 != 0));
@@ -151,7 +152,7 @@ fn step(member: &mut Ipcp<Bytes>, now: &mut u64, op: u8, arg: u8, bytes: &[u8]) 
 /// A PDU with a good header.
 fn give(
     member: &mut Ipcp<Bytes>,
-    now: u64,
+    now: Instant,
     n1: N1Port,
     kind: PduType,
     hop_limit: u8,
@@ -186,7 +187,7 @@ fn give(
 }
 
 /// Takes everything that the member has; what it sends is lost.
-fn drain(member: &mut Ipcp<Bytes>, now: u64) {
+fn drain(member: &mut Ipcp<Bytes>, now: Instant) {
     member.end_of_burst(now);
     let mut count = 0;
     let mut turn = || {
@@ -216,7 +217,7 @@ fn drain(member: &mut Ipcp<Bytes>, now: u64) {
 }
 
 /// Two applications of the member talk to each other, unless the script has made it leave.
-fn works_still(member: &mut Ipcp<Bytes>, now: u64) {
+fn works_still(member: &mut Ipcp<Bytes>, now: Instant) {
     if member.address().is_none() {
         return;
     }
@@ -258,7 +259,7 @@ pub(crate) struct Open;
 struct Agreed;
 
 impl Authenticator for Agreed {
-    fn step(&mut self, _now: u64, _message: Option<&[u8]>) -> AuthStep {
+    fn step(&mut self, _now: Instant, _message: Option<&[u8]>) -> AuthStep {
         AuthStep::Done {
             last: None,
             secret: None,

@@ -17,6 +17,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::Instant;
 
 use super::Irati;
 use super::enrollee::{STEP_NS, context};
@@ -77,7 +78,7 @@ impl Authentication {
             return Ok(None);
         };
         let mut auth = toolbox.authenticator(spec, false, context)?;
-        match auth.step(now, Some(&[])) {
+        match auth.step(Instant::from_nanos(now), Some(&[])) {
             AuthStep::Send(text) => Ok(Some((auth, text))),
             AuthStep::Fail(reason) => Err(reason),
             AuthStep::Done { .. } => Err("authentication: there is no challenge".into()),
@@ -118,7 +119,7 @@ impl Irati {
             Ok(auth) => auth,
             Err(reason) => return self.attempt_failed(now, n1, &reason, Failure::ForGood, dt),
         };
-        match auth.step(now, Some(&text)) {
+        match auth.step(Instant::from_nanos(now), Some(&text)) {
             AuthStep::Send(text)
             | AuthStep::Done {
                 last: Some(text), ..
@@ -152,7 +153,7 @@ impl Irati {
         };
         let connect = connect.clone();
         let text = values::read::<Text>(message).map_or_else(|_| Vec::new(), |value| value.text);
-        match auth.step(now, Some(&text)) {
+        match auth.step(Instant::from_nanos(now), Some(&text)) {
             AuthStep::Done { .. } => self.admit(now, n1, &connect, dt),
             step => {
                 let reason: String = match step {

@@ -15,6 +15,7 @@ use alloc::format;
 use alloc::string::String;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::Instant;
 
 use super::addresses::{self, View};
 use super::entries::Kind;
@@ -268,7 +269,7 @@ impl Management {
         self.log.count("readdressed");
         dt.set_address(carina_wire::dif::Address(address));
         if let Some(routing) = &mut self.routing {
-            routing.set_own(now, address, &self.own);
+            routing.set_own(Instant::from_nanos(now), address, &self.own);
         }
         self.report_all_links(now, dt);
         self.publish_member(now, dt);

@@ -5,6 +5,7 @@
 use alloc::collections::BTreeMap;
 
 use carina_cdap::Message;
+use carina_time::Instant;
 
 use super::schema;
 
@@ -94,12 +95,12 @@ pub fn reads_link_state(bytes: &[u8]) -> bool {
     let Ok(mut routing) = carina_routing::policy::make("", &BTreeMap::new()) else {
         return false;
     };
-    routing.set_own(0, 1, "own");
-    routing.handle_link_up(0, 2, 1);
-    routing.handle_message(1, 2, message);
+    routing.set_own(Instant::ZERO, 1, "own");
+    routing.handle_link_up(Instant::ZERO, 2, 1);
+    routing.handle_message(Instant::from_nanos(1), 2, message);
     for now in [1_000_000_000, 60_000_000_000] {
-        routing.handle_timeout(now);
-        while routing.poll_message(now).is_some() {}
+        routing.handle_timeout(Instant::from_nanos(now));
+        while routing.poll_message(Instant::from_nanos(now)).is_some() {}
         let _ = routing.poll_routes();
         assert!(!routing.table().contains_key(&1));
     }

@@ -4,6 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::Instant;
 
 use super::access_control::Operation;
 use super::entries::{Kind, Store};
@@ -61,7 +62,7 @@ impl Management {
         });
         self.end_all_flows(now, reason, true, dt);
         if let Some(routing) = &mut self.routing {
-            routing.handle_leave(now);
+            routing.handle_leave(Instant::from_nanos(now));
         }
         self.drain_routing(now, dt);
         for n1 in self.n1s.keys().copied().collect::<Vec<_>>() {

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
+use carina_time::Instant;
 use carina_wire::dif::Address;
 
 use super::Management;
@@ -83,8 +84,10 @@ impl Management {
             return;
         };
         match n1s.first() {
-            Some(best) => routing.handle_link_up(now, address, self.n1s[best].props.cost),
-            None => routing.handle_link_down(now, address),
+            Some(best) => {
+                routing.handle_link_up(Instant::from_nanos(now), address, self.n1s[best].props.cost)
+            }
+            None => routing.handle_link_down(Instant::from_nanos(now), address),
         }
     }
 
@@ -124,7 +127,7 @@ impl Management {
             return;
         };
         let mut messages = Vec::new();
-        while let Some(message) = routing.poll_message(now) {
+        while let Some(message) = routing.poll_message(Instant::from_nanos(now)) {
             messages.push(message);
         }
         let delta = routing.poll_routes();
@@ -203,7 +206,7 @@ impl Management {
         };
         let from = self.neighbour(n1).map(|up| up.address);
         if let (Some(from), Some(routing)) = (from, &mut self.routing) {
-            routing.handle_message(now, from, message);
+            routing.handle_message(Instant::from_nanos(now), from, message);
         }
         true
     }

@@ -51,6 +51,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_routing::Routing;
+use carina_time::Instant;
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
@@ -249,7 +250,8 @@ impl Management {
                 self.directory.due(),
                 self.routing
                     .as_ref()
-                    .and_then(|routing| routing.poll_timeout()),
+                    .and_then(|routing| routing.poll_timeout())
+                    .map(Instant::as_nanos),
                 Some(self.refresh_at.min(self.compare_at)),
             ]
         });
@@ -315,7 +317,7 @@ impl Management {
         let mut routing: Box<dyn Routing> = self
             .catalogue
             .make_for(component::ROUTING, &membership.config)?;
-        routing.set_own(now, membership.address, &self.own);
+        routing.set_own(Instant::from_nanos(now), membership.address, &self.own);
         self.routing = Some(routing);
         self.is_routing_new = true;
         let address = Address(membership.address);
@@ -421,9 +423,11 @@ impl LayerManagement for Management {
             self.queries_timeout(now, dt);
             self.directory_timeout(now, dt);
             if let Some(routing) = &mut self.routing
-                && routing.poll_timeout().is_some_and(|at| at <= now)
+                && routing
+                    .poll_timeout()
+                    .is_some_and(|at| at <= Instant::from_nanos(now))
             {
-                routing.handle_timeout(now);
+                routing.handle_timeout(Instant::from_nanos(now));
             }
             if self.refresh_at <= now {
                 self.refresh_at = now + REFRESH_NS;

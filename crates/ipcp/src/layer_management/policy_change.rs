@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 
 use carina_cdap::Message;
 use carina_routing::Routing;
+use carina_time::Instant;
 
 use super::access_control::Operation;
 use super::requester::Requester;
@@ -84,7 +85,7 @@ impl Management {
         config.policies.insert(name.to_string(), spec.clone());
         if name == component::ROUTING && is_same {
             match &mut self.routing {
-                Some(routing) => routing.set_params(now, &values)?,
+                Some(routing) => routing.set_params(Instant::from_nanos(now), &values)?,
                 None => return Err("routing has not begun".to_string()),
             }
         } else if name == component::ROUTING {
@@ -114,7 +115,7 @@ impl Management {
     ) -> Result<(), String> {
         let mut routing: Box<dyn Routing> = self.catalogue.make_for(component::ROUTING, config)?;
         if let Some(member) = &self.member {
-            routing.set_own(now, member.address, &self.own);
+            routing.set_own(Instant::from_nanos(now), member.address, &self.own);
         }
         self.routing = Some(routing);
         self.is_routing_new = true;

@@ -13,6 +13,7 @@ use crate::api::{RibObject, Scalar};
 use crate::config::QosCube;
 use crate::data_transfer::api::DataTransfer;
 use crate::rib_view::{self, agreed, flag, in_scope, text, uint};
+use carina_time::Instant;
 
 impl Management {
     /// The objects at `path` and down to `scope` levels below it.
@@ -241,7 +242,7 @@ impl Management {
 
     fn show_routing(&self, all: &mut Vec<RibObject>) {
         let Some(routing) = &self.routing else { return };
-        let state = routing.show(self.refresh_at);
+        let state = routing.show(Instant::from_nanos(self.refresh_at));
         let fields = state
             .counters
             .iter()

@@ -1,12 +1,14 @@
 //! RMT queueing: what happens to a relayed PDU that meets a long queue.
 
+use carina_time::Instant;
+
 use super::Class;
 
 /// A PDU that wants to join the queue of its class.
 #[derive(Clone, Copy, Debug)]
 pub struct Arrival {
-    /// The time in nanoseconds.
-    pub now: u64,
+    /// The time.
+    pub now: Instant,
     /// Its length in bytes.
     pub len: usize,
     /// Thirty-two random bits, fresh for this PDU.
@@ -186,7 +188,7 @@ mod tests {
 
     fn arrival(len: usize, random: u32) -> Arrival {
         Arrival {
-            now: 0,
+            now: Instant::ZERO,
             len,
             random,
         }

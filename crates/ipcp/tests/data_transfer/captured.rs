@@ -3,6 +3,7 @@
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Target, TransferEvent};
 use carina_ipcp::{Catalogue, DataPath, DifConfig, QosCube};
+use carina_time::Instant;
 use carina_wire::dif::{Address, CepId, Dialect};
 use carina_wire::{Bytes, Payload};
 
@@ -70,20 +71,25 @@ impl Member {
     fn hear(&mut self, hex: &str) {
         let mut pdu = bytes(hex);
         pdu.resize(pdu.len().max(46), 0);
-        self.transfer.on_pdu(self.now, N1, Bytes::from(pdu));
+        self.transfer
+            .on_pdu(Instant::from_nanos(self.now), N1, Bytes::from(pdu));
     }
 
     fn write(&mut self, key: u32, sdu: &[u8]) {
         let sdu = Bytes::from(sdu.to_vec());
-        self.transfer.on_sdu(self.now, FlowKey(key), sdu, false);
+        self.transfer
+            .on_sdu(Instant::from_nanos(self.now), FlowKey(key), sdu, false);
     }
 
     /// What it sends.
     fn says(&mut self) -> Vec<Vec<u8>> {
-        self.transfer.end_of_burst(self.now);
+        self.transfer.end_of_burst(Instant::from_nanos(self.now));
         let mut said = Vec::new();
         while let Some(n1) = self.transfer.poll_n1() {
-            if let Some(pdu) = self.transfer.take_transmit(self.now, n1) {
+            if let Some(pdu) = self
+                .transfer
+                .take_transmit(Instant::from_nanos(self.now), n1)
+            {
                 said.push(pdu.as_slice().to_vec());
             }
         }
@@ -91,7 +97,7 @@ impl Member {
     }
 
     fn reads(&mut self) -> Vec<usize> {
-        self.transfer.end_of_burst(self.now);
+        self.transfer.end_of_burst(Instant::from_nanos(self.now));
         let deliveries = std::iter::from_fn(|| self.transfer.poll_deliver());
         deliveries.map(|delivery| delivery.sdu.len()).collect()
     }
@@ -124,7 +130,9 @@ fn a_reliable_flow_of_rlite_goes_as_it_went() {
     );
     assert_eq!(member.reads(), [20]);
     member.now += 20 * MS;
-    member.transfer.handle_timeout(member.now);
+    member
+        .transfer
+        .handle_timeout(Instant::from_nanos(member.now));
     let said = member.says();
     // rlite counted the window from what its reader had taken, which was one less then.
     let ack = "00cc0000000040000100000003000000010000000200020034000000 \
@@ -254,7 +262,9 @@ fn management_goes_to_whoever_is_there() {
         transfer.add_n1(N1, &props());
         transfer.send_management(MS, Target::N1(N1), &[9; 61]);
         let n1 = transfer.poll_n1().expect("a PDU");
-        let pdu = transfer.take_transmit(MS, n1).expect("a PDU");
+        let pdu = transfer
+            .take_transmit(Instant::from_millis(1), n1)
+            .expect("a PDU");
         assert_eq!(pdu.as_slice()[..pdu.len() - 61], bytes(hex));
 
         // Who is a member takes it from a stranger, and from a neighbour that begins anew.
@@ -265,7 +275,9 @@ fn management_goes_to_whoever_is_there() {
             }
             let mut padded = pdu.as_slice().to_vec();
             padded.extend([0; 30]);
-            member.transfer.on_pdu(MS, N1, Bytes::from(padded));
+            member
+                .transfer
+                .on_pdu(Instant::from_millis(1), N1, Bytes::from(padded));
             let event = TransferEvent::Management {
                 n1: N1,
                 src: Address(0),

@@ -4,6 +4,7 @@ use carina_ipcp::api::N1Port;
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Target, TransferEvent};
 use carina_ipcp::security::{Reject, SduProtection};
 use carina_ipcp::{Catalogue, DataPath, DropReason, QosCube};
+use carina_time::Instant;
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId};
 
@@ -283,10 +284,18 @@ fn protection_covers_all_but_management_between_neighbours() {
     net.members[0].send_management(now, Target::Address(Address(2)), b"once");
     net.run_until_quiet();
     let mut copy = copies.borrow()[0].clone();
-    net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy.clone()));
-    net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy.clone()));
+    net.members[1].on_pdu(
+        Instant::from_nanos(now),
+        N1Port(0),
+        Bytes::from(copy.clone()),
+    );
+    net.members[1].on_pdu(
+        Instant::from_nanos(now),
+        N1Port(0),
+        Bytes::from(copy.clone()),
+    );
     copy[9] ^= 1;
-    net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy));
+    net.members[1].on_pdu(Instant::from_nanos(now), N1Port(0), Bytes::from(copy));
     net.run_until_quiet();
     assert_eq!(net.dropped(1, DropReason::ProtectionReplayed), 2);
     assert_eq!(net.dropped(1, DropReason::ProtectionForged), 1);

@@ -4,6 +4,7 @@
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::{DataPath, DropReason};
+use carina_time::Instant;
 use carina_wire::Bytes;
 use carina_wire::dif::Address;
 
@@ -62,7 +63,7 @@ fn what_has_come_is_read_after_the_close() {
     net.wire((0, 0), (1, 0));
     net.flow(0, 1, 3, &cubes()[2]);
     let now = net.now;
-    net.members[1].set_delivery_room(now, FlowKey(3), 2000);
+    net.members[1].set_delivery_room(Instant::from_nanos(now), FlowKey(3), 2000);
     for number in 0..8 {
         net.write(0, 3, &sdu(number, 900));
     }
@@ -72,7 +73,7 @@ fn what_has_come_is_read_after_the_close() {
     net.members[1].close(now, Owner::Flow(FlowKey(3)));
     assert!(!net.members[1].is_delivered(FlowKey(3)));
     while !net.members[1].is_delivered(FlowKey(3)) {
-        net.members[1].set_delivery_room(now, FlowKey(3), 1000);
+        net.members[1].set_delivery_room(Instant::from_nanos(now), FlowKey(3), 1000);
         net.run_until_quiet();
         read.extend(net.take_read(1, 3));
     }
@@ -254,10 +255,17 @@ impl Stack {
         loop {
             let mut has_moved = false;
             for (index, member) in self.upper.iter_mut().enumerate() {
-                member.end_of_burst(now);
+                member.end_of_burst(Instant::from_nanos(now));
                 while member.poll_n1() == Some(port) {
-                    let pdu = member.take_transmit(now, port).unwrap();
-                    self.lower.members[index].on_sdu(now, FlowKey(0), pdu, false);
+                    let pdu = member
+                        .take_transmit(Instant::from_nanos(now), port)
+                        .unwrap();
+                    self.lower.members[index].on_sdu(
+                        Instant::from_nanos(now),
+                        FlowKey(0),
+                        pdu,
+                        false,
+                    );
                     has_moved = true;
                 }
                 while let Some(delivery) = member.poll_deliver() {
@@ -271,7 +279,7 @@ impl Stack {
             self.lower.run_until_quiet();
             for index in [0, 1] {
                 for sdu in self.lower.take_read(index, 0) {
-                    self.upper[index].on_pdu(now, port, Bytes::from(sdu));
+                    self.upper[index].on_pdu(Instant::from_nanos(now), port, Bytes::from(sdu));
                     has_moved = true;
                 }
             }
@@ -316,7 +324,12 @@ fn a_dif_over_a_dif_with_pdus_of_any_size() {
             let sent: Vec<_> = (0..60).map(|number| sdu(number, number * 311)).collect();
             let mut read = Vec::new();
             for sdu in &sent {
-                stack.upper[0].on_sdu(now, FlowKey(8), Bytes::from(sdu.clone()), false);
+                stack.upper[0].on_sdu(
+                    Instant::from_nanos(now),
+                    FlowKey(8),
+                    Bytes::from(sdu.clone()),
+                    false,
+                );
                 read.extend(stack.run_until_quiet());
             }
             assert!(read == sent, "{upper_max} over {}", lower_cube.name);

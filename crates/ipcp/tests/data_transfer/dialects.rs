@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::{DataPath, DifConfig, DropReason};
+use carina_time::Instant;
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, Dialect, Syntax};
 
@@ -170,9 +171,9 @@ fn a_ttl_of_0_is_not_relayed_and_is_taken_where_it_ends() {
         pdu.extend([last.0 as u8, 0, 1, 0, 29, 0, 0, 0, 5]);
         Bytes::from(pdu)
     };
-    net.members[1].on_pdu(net.now, N1Port(0), pdu(0));
+    net.members[1].on_pdu(Instant::from_nanos(net.now), N1Port(0), pdu(0));
     assert_eq!(net.dropped(1, DropReason::HopLimit), 1);
-    net.members[1].on_pdu(net.now, N1Port(0), pdu(1));
+    net.members[1].on_pdu(Instant::from_nanos(net.now), N1Port(0), pdu(1));
     net.run_until_quiet();
     assert_eq!(net.take_read(2, 1), [vec![5]]);
 }
@@ -236,7 +237,11 @@ fn the_other_end_may_have_cep_0() {
         vec![1, 0, 0, 0, 9, 0, 0, 0],
         vec![cep.0 as u8, 0, 0, 0, 29, 0, 0, 0, 5],
     ];
-    net.members[0].on_pdu(net.now, N1Port(0), Bytes::from(pdu.concat()));
+    net.members[0].on_pdu(
+        Instant::from_nanos(net.now),
+        N1Port(0),
+        Bytes::from(pdu.concat()),
+    );
     net.run_until_quiet();
     assert_eq!(net.take_read(0, 1), [vec![5]]);
     assert_eq!(net.members[0].counters().dropped_total(), 0);

@@ -2,6 +2,7 @@
 
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::DataTransfer;
+use carina_time::Instant;
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 use proptest::prelude::*;
@@ -78,7 +79,7 @@ proptest! {
         let mut net = victim();
         for (bytes, port) in list {
             let now = net.now;
-            net.members[1].on_pdu(now, N1Port(port), Bytes::from(bytes));
+            net.members[1].on_pdu(Instant::from_nanos(now), N1Port(port), Bytes::from(bytes));
             net.now += 1_000_000;
         }
         net.run_until(net.now + 1_000_000_000);
@@ -138,11 +139,11 @@ proptest! {
             match op {
                 0 => {
                     let sdu = Bytes::from(vec![arg; usize::from(arg) * 20]);
-                    member.on_sdu(now, flow, sdu, arg & 1 != 0)
+                    member.on_sdu(Instant::from_nanos(now), flow, sdu, arg & 1 != 0)
                 }
                 1 => member.finish(now, flow),
                 2 => member.close(now, carina_ipcp::data_transfer::api::Owner::Flow(flow)),
-                3 => member.set_delivery_room(now, flow, usize::from(arg) * 30),
+                3 => member.set_delivery_room(Instant::from_nanos(now), flow, usize::from(arg) * 30),
                 4 => member.remove_n1(now, N1Port(key)),
                 5 => member.add_n1(N1Port(key), &crate::data_transfer::net::props()),
                 6 => member.set_neighbour(now, Address(2), &[N1Port(key)]),

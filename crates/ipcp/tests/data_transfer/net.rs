@@ -6,6 +6,7 @@ use carina_ipcp::api::{FlowKey, N1Port, N1Properties};
 use carina_ipcp::config::{DifConfig, QosCube, RateConfig, WindowConfig};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Route, TransferEvent};
 use carina_ipcp::{Catalogue, DataPath, PolicySpec};
+use carina_time::Instant;
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, Dialect};
 
@@ -219,7 +220,12 @@ impl Net {
 
     pub fn write(&mut self, member: usize, key: u32, sdu: &[u8]) {
         let now = self.now;
-        self.members[member].on_sdu(now, FlowKey(key), Bytes::from(sdu.to_vec()), false);
+        self.members[member].on_sdu(
+            Instant::from_nanos(now),
+            FlowKey(key),
+            Bytes::from(sdu.to_vec()),
+            false,
+        );
     }
 
     /// Moves everything until nothing moves at this time.
@@ -233,7 +239,7 @@ impl Net {
                 break;
             }
             for ((member, port), pdu) in arrived {
-                self.members[member].on_pdu(self.now, N1Port(port), pdu);
+                self.members[member].on_pdu(Instant::from_nanos(self.now), N1Port(port), pdu);
             }
         }
     }
@@ -241,14 +247,14 @@ impl Net {
     fn breathe(&mut self, index: usize, arrived: &mut VecDeque<((usize, u32), Bytes)>) {
         let now = self.now;
         let member = &mut self.members[index];
-        member.end_of_burst(now);
+        member.end_of_burst(Instant::from_nanos(now));
         while let Some(n1) = member.poll_n1() {
             if self.stopped.contains(&(index, n1.0)) {
                 member.block_n1(n1);
                 continue;
             }
             let expected = member.peek_transmit(n1);
-            let Some(pdu) = member.take_transmit(now, n1) else {
+            let Some(pdu) = member.take_transmit(Instant::from_nanos(now), n1) else {
                 continue;
             };
             let mut bytes = pdu.as_slice().to_vec();
@@ -290,12 +296,12 @@ impl Net {
         self.run_until_quiet();
         loop {
             let due = self.members.iter().filter_map(DataPath::poll_timeout).min();
-            let Some(due) = due.filter(|due| *due <= until) else {
+            let Some(due) = due.filter(|due| *due <= Instant::from_nanos(until)) else {
                 break;
             };
-            self.now = self.now.max(due);
+            self.now = self.now.max(due.as_nanos());
             for member in &mut self.members {
-                member.handle_timeout(self.now);
+                member.handle_timeout(Instant::from_nanos(self.now));
             }
             self.run_until_quiet();
         }

@@ -6,6 +6,7 @@ use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::config::QosCube;
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::{Catalogue, DataPath, DropReason};
+use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{Bytes, Payload};
 
@@ -70,11 +71,11 @@ fn write_through_a_shortage(cube: &QosCube) -> (usize, Vec<String>, u64) {
     for is_out in [false, true, false] {
         IS_OUT.set(is_out);
         let sdu = Scarce(Bytes::from(vec![7; 1000]));
-        member.on_sdu(MS, FLOW, sdu, false);
+        member.on_sdu(Instant::from_millis(1), FLOW, sdu, false);
         IS_OUT.set(false);
-        member.end_of_burst(MS);
+        member.end_of_burst(Instant::from_millis(1));
         while let Some(n1) = member.poll_n1() {
-            while member.take_transmit(MS, n1).is_some() {
+            while member.take_transmit(Instant::from_millis(1), n1).is_some() {
                 left += 1;
             }
         }

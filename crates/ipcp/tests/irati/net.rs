@@ -2,6 +2,7 @@
 
 use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, SduProtection, Toolbox};
 use carina_ipcp::{Command, Config, DifConfig, FlowKey, PolicySpec};
+use carina_time::Instant;
 use carina_wire::dif::Dialect;
 
 #[path = "../net/mod.rs"]
@@ -115,7 +116,7 @@ impl Xor {
 }
 
 impl Authenticator for Xor {
-    fn step(&mut self, now: u64, message: Option<&[u8]>) -> AuthStep {
+    fn step(&mut self, now: Instant, message: Option<&[u8]>) -> AuthStep {
         let done = |last| AuthStep::Done {
             last,
             secret: None,

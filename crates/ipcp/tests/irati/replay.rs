@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 use carina_cdap::{Opcode, Rules};
 use carina_ipcp::api::N1Properties;
 use carina_ipcp::{Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port};
+use carina_time::Instant;
 use carina_wire::dif::Dialect;
 use carina_wire::{Bytes, FlowSpec};
 
@@ -102,7 +103,7 @@ impl Lone {
     }
 
     fn order(&mut self, command: Command) {
-        self.member.handle(self.now, command);
+        self.member.handle(Instant::from_nanos(self.now), command);
         self.pump();
     }
 
@@ -123,24 +124,32 @@ impl Lone {
         // Short frames come with padding.
         let mut padded = pdu.to_vec();
         padded.resize(pdu.len().max(46), 0);
-        self.member.on_pdu(self.now, N1, Bytes::from(padded));
+        self.member
+            .on_pdu(Instant::from_nanos(self.now), N1, Bytes::from(padded));
         self.pump();
     }
 
     /// Lets time pass until `at`.
     fn wait(&mut self, at: u64) {
-        while let Some(due) = self.member.poll_timeout().filter(|due| *due <= at) {
-            self.now = self.now.max(due);
-            self.member.handle_timeout(self.now);
+        while let Some(due) = self
+            .member
+            .poll_timeout()
+            .filter(|due| *due <= Instant::from_nanos(at))
+        {
+            self.now = self.now.max(due.as_nanos());
+            self.member.handle_timeout(Instant::from_nanos(self.now));
             self.pump();
         }
         self.now = at;
     }
 
     fn pump(&mut self) {
-        self.member.end_of_burst(self.now);
+        self.member.end_of_burst(Instant::from_nanos(self.now));
         while let Some(n1) = self.member.poll_n1() {
-            let pdu = self.member.take_transmit(self.now, n1).expect("a PDU");
+            let pdu = self
+                .member
+                .take_transmit(Instant::from_nanos(self.now), n1)
+                .expect("a PDU");
             let pdu = pdu.as_slice().to_vec();
             match pdu[11] {
                 MANAGEMENT => self.sent.push_back(pdu),
@@ -289,7 +298,9 @@ fn the_place_of_the_captured_enrollee_is_taken() {
         };
         if let Some(spec) = spec {
             lone.wait(frame.at);
-            let flow = lone.member.allocate(frame.at, "rpcli1", "rpinst1", spec);
+            let flow =
+                lone.member
+                    .allocate(Instant::from_nanos(frame.at), "rpcli1", "rpinst1", spec);
             flows.push(flow.expect("a request"));
             lone.pump();
         }

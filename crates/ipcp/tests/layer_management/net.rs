@@ -2,6 +2,7 @@
 
 use carina_ipcp::security::{AuthStep, Authenticator, PolicyRow, Reject, SduProtection, Toolbox};
 use carina_ipcp::{Command, Config, DifConfig, FlowKey, PolicySpec};
+use carina_time::Instant;
 use carina_wire::dif::Dialect;
 
 #[path = "../net/mod.rs"]
@@ -120,7 +121,7 @@ impl Challenge {
 }
 
 impl Authenticator for Challenge {
-    fn step(&mut self, _now: u64, message: Option<&[u8]>) -> AuthStep {
+    fn step(&mut self, _now: Instant, message: Option<&[u8]>) -> AuthStep {
         let done = |last| AuthStep::Done {
             last,
             secret: Some([7; 32]),

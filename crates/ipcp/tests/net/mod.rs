@@ -11,6 +11,7 @@ use carina_ipcp::security::Toolbox;
 use carina_ipcp::{
     Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec,
 };
+use carina_time::Instant;
 use carina_wire::Bytes;
 
 pub const MS: u64 = 1_000_000;
@@ -129,7 +130,7 @@ impl Net {
 
     pub fn order(&mut self, name: &str, command: Command) {
         let now = self.now;
-        self.member(name).handle(now, command);
+        self.member(name).handle(Instant::from_nanos(now), command);
         self.pump(name);
     }
 
@@ -278,7 +279,7 @@ impl Net {
         loop {
             let flying = self.flying.keys().next().map(|(at, _)| *at);
             let due = self.members.values().filter_map(Ipcp::poll_timeout).min();
-            let next = flying.into_iter().chain(due).min();
+            let next = flying.into_iter().chain(due.map(Instant::as_nanos)).min();
             let Some(next) = next.filter(|at| *at <= until) else {
                 break;
             };
@@ -311,8 +312,11 @@ impl Net {
         let names: Vec<String> = self.members.keys().cloned().collect();
         for name in names {
             let member = self.member(&name);
-            if member.poll_timeout().is_some_and(|at| at <= now) {
-                member.handle_timeout(now);
+            if member
+                .poll_timeout()
+                .is_some_and(|at| at <= Instant::from_nanos(now))
+            {
+                member.handle_timeout(Instant::from_nanos(now));
                 self.pump(&name);
             }
         }
@@ -321,7 +325,7 @@ impl Net {
     fn arrive(&mut self, (name, n1): End, bytes: Vec<u8>) {
         let now = self.now;
         if let Some(member) = self.members.get_mut(&name) {
-            member.on_pdu(now, n1, Bytes::from(bytes));
+            member.on_pdu(Instant::from_nanos(now), n1, Bytes::from(bytes));
             self.pump(&name);
         }
     }
@@ -343,10 +347,10 @@ impl Net {
     pub fn pump(&mut self, name: &str) {
         let now = self.now;
         let member = self.member(name);
-        member.end_of_burst(now);
+        member.end_of_burst(Instant::from_nanos(now));
         let mut sent = Vec::new();
         while let Some(n1) = member.poll_n1() {
-            if let Some(pdu) = member.take_transmit(now, n1) {
+            if let Some(pdu) = member.take_transmit(Instant::from_nanos(now), n1) {
                 sent.push((n1, pdu.as_slice().to_vec()));
             }
         }

@@ -5,6 +5,7 @@ use carina_api::control::{DifCreate, DifRole};
 use carina_api::{AppName, ErrorBody, ErrorCode};
 use carina_ipcp::{Catalogue, Command, Config as IpcpConfig, Event as Told, Ipcp, PolicySpec};
 use carina_protect::{Credentials, Tools};
+use carina_time::Instant;
 use carina_wire::Bytes;
 
 use super::{Membership, NewDif, app_name, auth, dialect};
@@ -90,7 +91,7 @@ fn try_out(config: &IpcpConfig, role: DifRole) -> Result<(), String> {
     let tools = Box::new(Tools::new(Credentials::default()));
     let mut trial = Ipcp::<Bytes>::new(config.clone(), tools, Catalogue::empty(), 0)?;
     if role == DifRole::Create {
-        trial.handle(0, Command::Bootstrap);
+        trial.handle(Instant::ZERO, Command::Bootstrap);
     }
     while let Some(event) = trial.poll_event() {
         if let Told::Left { reason } = event {

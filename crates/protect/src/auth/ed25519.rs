@@ -22,6 +22,7 @@ use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::hkdf::{HKDF_SHA256, Prk, Salt};
 use aws_lc_rs::{hmac, signature};
 use carina_ipcp::security::{AuthStep, Authenticator};
+use carina_time::Instant;
 
 use super::message::{Kind, hash, read, write};
 use super::{Conversation, Steps};
@@ -77,7 +78,7 @@ impl Ed25519 {
 }
 
 impl Authenticator for Ed25519 {
-    fn step(&mut self, _now: u64, message: Option<&[u8]>) -> AuthStep {
+    fn step(&mut self, _now: Instant, message: Option<&[u8]>) -> AuthStep {
         self.0.step(message)
     }
 }

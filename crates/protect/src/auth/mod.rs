@@ -25,6 +25,7 @@ mod password;
 mod xor;
 
 use carina_ipcp::security::{AuthStep, Authenticator};
+use carina_time::Instant;
 
 pub use ed25519::Ed25519;
 pub use password::{Password, Stretched};
@@ -35,7 +36,7 @@ pub use xor::XorPassword;
 pub struct Nobody;
 
 impl Authenticator for Nobody {
-    fn step(&mut self, _now: u64, message: Option<&[u8]>) -> AuthStep {
+    fn step(&mut self, _now: Instant, message: Option<&[u8]>) -> AuthStep {
         match message {
             None | Some([]) => AuthStep::Done {
                 last: None,

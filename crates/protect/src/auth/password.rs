@@ -13,6 +13,7 @@ use std::num::NonZeroU32;
 use aws_lc_rs::hkdf::{HKDF_SHA256, Salt};
 use aws_lc_rs::{hmac, pbkdf2};
 use carina_ipcp::security::{AuthStep, Authenticator};
+use carina_time::Instant;
 
 use super::message::{Kind, hash, read, write};
 use super::{Conversation, Steps};
@@ -72,7 +73,7 @@ impl Password {
 }
 
 impl Authenticator for Password {
-    fn step(&mut self, _now: u64, message: Option<&[u8]>) -> AuthStep {
+    fn step(&mut self, _now: Instant, message: Option<&[u8]>) -> AuthStep {
         self.0.step(message)
     }
 }

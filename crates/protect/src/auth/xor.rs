@@ -11,6 +11,7 @@
 //! out only those who cannot listen.
 
 use carina_ipcp::security::{AuthStep, Authenticator};
+use carina_time::Instant;
 
 use crate::random::Random;
 
@@ -65,7 +66,7 @@ fn draw(count: usize, random: &mut dyn Random) -> Result<Vec<u8>, String> {
 }
 
 impl Authenticator for XorPassword {
-    fn step(&mut self, _now: u64, message: Option<&[u8]>) -> AuthStep {
+    fn step(&mut self, _now: Instant, message: Option<&[u8]>) -> AuthStep {
         if self.is_over {
             return AuthStep::Fail("this authentication is over already".into());
         }

@@ -5,6 +5,8 @@
 //! of late. An N-1 flow that holds PDUs back, or an attacker who does, gains no more than the
 //! lifetime.
 
+use carina_time::Instant;
+
 /// Lifetime of PDUs in one N-1 flow, both directions.
 #[derive(Clone, Debug)]
 pub struct Lifetime {
@@ -29,10 +31,10 @@ impl Lifetime {
         }
     }
 
-    /// The time in nanoseconds.
-    pub fn set_now(&mut self, now: u64) {
+    /// Sets the time.
+    pub fn set_now(&mut self, now: Instant) {
         // Wraps after 49 days; only differences are used.
-        self.now_ms = (now / 1_000_000) as u32;
+        self.now_ms = now.as_millis() as u32;
     }
 
     /// What a PDU carries that is sent now.
@@ -71,10 +73,8 @@ const MINUTE_MS: u32 = 60_000;
 mod tests {
     use super::*;
 
-    const MS: u64 = 1_000_000;
-
     fn at(lifetime: &mut Lifetime, now_ms: u64, sent: u32) -> bool {
-        lifetime.set_now(now_ms * MS);
+        lifetime.set_now(Instant::from_millis(now_ms));
         lifetime.is_alive(sent)
     }
 

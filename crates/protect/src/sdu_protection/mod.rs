@@ -17,6 +17,7 @@ mod lifetime;
 mod replay;
 
 use carina_ipcp::security::{Reject, SduProtection};
+use carina_time::Instant;
 
 pub use aead::{Aead, Cipher};
 pub use lifetime::Lifetime;
@@ -120,7 +121,7 @@ impl SduProtection for Protection {
         sent + INFO_LEN + self.outer_len()
     }
 
-    fn set_now(&mut self, now: u64) {
+    fn set_now(&mut self, now: Instant) {
         if let Some(lifetime) = &mut self.lifetime {
             lifetime.set_now(now);
         }

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 
 use super::network::{MILLI, Network, SECOND};
 use crate::message::{Address, FlowState, Message};
+use carina_time::Instant;
 
 type Link = (Address, Address, u32);
 
@@ -45,7 +46,7 @@ fn network(members: u64, links: &[Link], params: &[(&str, &str)]) -> Network {
 }
 
 fn links_of(network: &Network, member: Address) -> Vec<(Address, Address, u64, bool)> {
-    let state = network.members[&member].show(network.now);
+    let state = network.members[&member].show(Instant::from_nanos(network.now));
     let links = state.links.into_iter();
     links.map(|o| (o.from, o.to, o.seq, o.is_up)).collect()
 }
@@ -198,7 +199,7 @@ fn member_that_leaves_is_forgotten_by_the_routes_at_once_and_by_the_database_in_
         .members
         .get_mut(&3)
         .expect("a member")
-        .handle_leave(now);
+        .handle_leave(Instant::from_nanos(now));
     network.run(SECOND);
     assert!(!network.members[&1].table().contains_key(&3));
     network.down(2, 3);
@@ -237,7 +238,7 @@ fn address_that_changes_takes_the_links_along() {
     // 3 becomes 7; its neighbour notices as it would in life.
     network.down(2, 3);
     let mut member = network.members.remove(&3).expect("a member");
-    member.set_own(now, 7, "m3");
+    member.set_own(Instant::from_nanos(now), 7, "m3");
     network.members.insert(7, member);
     network.up(2, 7, 1);
     network.run(SECOND);
@@ -278,7 +279,7 @@ fn two_members_with_one_address_do_not_drown_the_others() {
         };
         let now = network.now;
         let member = network.members.get_mut(&1).expect("a member");
-        member.handle_message(now, 2, Message::Objects(vec![ghost]));
+        member.handle_message(Instant::from_nanos(now), 2, Message::Objects(vec![ghost]));
         network.run(MILLI / 10);
     }
     assert!(network.objects < 2_000, "{}", network.objects);
@@ -317,9 +318,15 @@ fn switches_change_the_table_of_a_living_member() {
     assert_eq!(member.table()[&4].next, vec![2, 3]);
     let params = [("ecmp", "false"), ("lfa", "false")];
     let params = params.map(|(name, value)| (name.into(), value.into()));
-    member.set_params(now, &params.into()).expect("good");
+    member
+        .set_params(Instant::from_nanos(now), &params.into())
+        .expect("good");
     assert_eq!(member.table()[&4].next, vec![2]);
     assert!(member.table()[&4].alternates.is_empty());
     let bad = [("max_age_s".into(), format!("{}", 0))];
-    assert!(member.set_params(now, &bad.into()).is_err());
+    assert!(
+        member
+            .set_params(Instant::from_nanos(now), &bad.into())
+            .is_err()
+    );
 }

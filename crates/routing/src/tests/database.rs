@@ -2,13 +2,15 @@
 
 use alloc::vec;
 
+use carina_time::{Duration, Instant};
+
 use crate::database::{Database, Limits, MergeOutcome, NAME_MAX, SEQ_MAX};
 use crate::message::{Address, FlowState};
 
 const LIMITS: Limits = Limits {
     objects: 16,
-    age_ms: 9_000,
-    refresh_ms: 3_000,
+    age: Duration::from_millis(9_000),
+    refresh: Duration::from_millis(3_000),
 };
 
 fn object(from: Address, to: Address, seq: u64) -> FlowState {
@@ -30,10 +32,22 @@ fn database() -> Database {
 #[test]
 fn newer_wins_and_equal_is_known() {
     let mut database = database();
-    assert_eq!(database.insert(0, &object(2, 3, 5)), MergeOutcome::Accepted);
-    assert_eq!(database.insert(0, &object(2, 3, 5)), MergeOutcome::Known);
-    assert_eq!(database.insert(0, &object(2, 3, 4)), MergeOutcome::Outdated);
-    assert_eq!(database.insert(0, &object(2, 3, 6)), MergeOutcome::Accepted);
+    assert_eq!(
+        database.insert(Instant::ZERO, &object(2, 3, 5)),
+        MergeOutcome::Accepted
+    );
+    assert_eq!(
+        database.insert(Instant::ZERO, &object(2, 3, 5)),
+        MergeOutcome::Known
+    );
+    assert_eq!(
+        database.insert(Instant::ZERO, &object(2, 3, 4)),
+        MergeOutcome::Outdated
+    );
+    assert_eq!(
+        database.insert(Instant::ZERO, &object(2, 3, 6)),
+        MergeOutcome::Accepted
+    );
     assert_eq!(database.len(), 1);
 }
 
@@ -46,7 +60,7 @@ fn of_two_objects_with_one_number_all_choose_the_same() {
     };
     for order in [[&up, &down], [&down, &up]] {
         let mut database = database();
-        let verdicts = order.map(|object| database.insert(0, object));
+        let verdicts = order.map(|object| database.insert(Instant::ZERO, object));
         assert_eq!(verdicts[0], MergeOutcome::Accepted);
         assert_eq!(database.cost(2, 3), None);
     }
@@ -56,80 +70,100 @@ fn of_two_objects_with_one_number_all_choose_the_same() {
 fn tombstone_keeps_older_copies_away_until_they_have_died_of_age() {
     let mut database = database();
     let old = object(2, 3, 5);
-    database.insert(0, &old);
+    database.insert(Instant::ZERO, &old);
     let tombstone = FlowState {
         is_up: false,
         seq: 6,
         ..old.clone()
     };
-    database.insert(1_000, &tombstone);
-    assert_eq!(database.insert(8_000, &old), MergeOutcome::Outdated);
-    assert!(database.expire(9_999).is_empty());
-    assert_eq!(database.expire(10_000), vec![(2, 3)]);
+    database.insert(Instant::from_millis(1_000), &tombstone);
+    assert_eq!(
+        database.insert(Instant::from_millis(8_000), &old),
+        MergeOutcome::Outdated
+    );
+    assert!(database.expire(Instant::from_millis(9_999)).is_empty());
+    assert_eq!(database.expire(Instant::from_millis(10_000)), vec![(2, 3)]);
     // Whoever still has the old copy has it with its age.
     let stale = FlowState {
         age_ms: 10_000,
         ..old
     };
-    assert_eq!(database.insert(10_000, &stale), MergeOutcome::Expired);
+    assert_eq!(
+        database.insert(Instant::from_millis(10_000), &stale),
+        MergeOutcome::Expired
+    );
     assert!(database.is_empty());
 }
 
 #[test]
 fn age_is_carried_along_and_grows_with_every_hop() {
     let (mut a, mut b) = (database(), Database::new(9, "other", LIMITS));
-    a.insert(0, &object(2, 3, 1));
-    let copy = a.object(5_000, (2, 3)).expect("it is there");
+    a.insert(Instant::ZERO, &object(2, 3, 1));
+    let copy = a
+        .object(Instant::from_millis(5_000), (2, 3))
+        .expect("it is there");
     assert_eq!(copy.age_ms, 5_001);
-    b.insert(0, &copy);
-    assert!(b.object(0, (2, 3)).expect("it is there").age_ms > copy.age_ms);
-    assert_eq!(b.expire(4_000).len(), 1);
+    b.insert(Instant::ZERO, &copy);
+    assert!(b.object(Instant::ZERO, (2, 3)).expect("it is there").age_ms > copy.age_ms);
+    assert_eq!(b.expire(Instant::from_millis(4_000)).len(), 1);
 }
 
 #[test]
 fn own_object_from_a_former_life_is_outdone() {
     let mut database = database();
-    database.report(0, 2, Some(7));
+    database.report(Instant::ZERO, 2, Some(7));
     let ghost = FlowState {
         cost: 3,
         ..object(1, 2, 50)
     };
-    assert_eq!(database.insert(0, &ghost), MergeOutcome::Disputed);
-    let own = database.object(0, (1, 2)).expect("it is there");
+    assert_eq!(
+        database.insert(Instant::ZERO, &ghost),
+        MergeOutcome::Disputed
+    );
+    let own = database.object(Instant::ZERO, (1, 2)).expect("it is there");
     assert_eq!((own.seq, own.cost, own.is_up), (51, 7, true));
     // A link that this member does not have is withdrawn.
-    assert_eq!(database.insert(0, &object(1, 9, 4)), MergeOutcome::Disputed);
-    let own = database.object(0, (1, 9)).expect("it is there");
+    assert_eq!(
+        database.insert(Instant::ZERO, &object(1, 9, 4)),
+        MergeOutcome::Disputed
+    );
+    let own = database.object(Instant::ZERO, (1, 9)).expect("it is there");
     assert_eq!((own.seq, own.is_up), (5, false));
     assert_eq!(own.name, "me");
     // Its own words coming back are no dispute.
-    assert_eq!(database.insert(0, &own), MergeOutcome::Known);
+    assert_eq!(database.insert(Instant::ZERO, &own), MergeOutcome::Known);
 }
 
 #[test]
 fn own_objects_are_made_anew_and_tombstones_are_not() {
     let mut database = database();
-    database.report(0, 2, Some(1));
-    database.report(0, 3, Some(1));
-    database.report(0, 3, None);
+    database.report(Instant::ZERO, 2, Some(1));
+    database.report(Instant::ZERO, 3, Some(1));
+    database.report(Instant::ZERO, 3, None);
     let due = database.refresh_due().expect("a link is up");
-    assert!((2_600..=3_000).contains(&due), "{due}");
-    assert!(database.refresh(due - 1).is_empty());
+    let due_ms = due.as_millis();
+    assert!((2_600..=3_000).contains(&due_ms), "{due}");
+    assert!(database.refresh(due - Duration::from_millis(1)).is_empty());
     assert_eq!(database.refresh(due), vec![2]);
     assert_eq!(database.object(due, (1, 2)).map(|own| own.seq), Some(2));
-    assert_eq!(database.expire(9_000), vec![(1, 3)]);
+    assert_eq!(database.expire(Instant::from_millis(9_000)), vec![(1, 3)]);
 }
 
 #[test]
 fn report_makes_a_version_only_when_something_changes() {
     let mut database = database();
-    assert!(!database.report(0, 2, None));
-    assert!(database.report(0, 2, Some(1)));
-    assert!(!database.report(5, 2, Some(1)));
-    assert!(database.report(5, 2, Some(2)));
-    assert!(database.report(5, 2, None));
-    assert!(!database.report(5, 2, None));
-    assert_eq!(database.object(5, (1, 2)).map(|own| own.seq), Some(3));
+    assert!(!database.report(Instant::ZERO, 2, None));
+    assert!(database.report(Instant::ZERO, 2, Some(1)));
+    assert!(!database.report(Instant::from_millis(5), 2, Some(1)));
+    assert!(database.report(Instant::from_millis(5), 2, Some(2)));
+    assert!(database.report(Instant::from_millis(5), 2, None));
+    assert!(!database.report(Instant::from_millis(5), 2, None));
+    assert_eq!(
+        database
+            .object(Instant::from_millis(5), (1, 2))
+            .map(|own| own.seq),
+        Some(3)
+    );
 }
 
 #[test]
@@ -137,16 +171,19 @@ fn full_database_refuses_others_and_keeps_its_own() {
     let mut database = database();
     for to in 0..16 {
         assert_eq!(
-            database.insert(0, &object(2, 100 + to, 1)),
+            database.insert(Instant::ZERO, &object(2, 100 + to, 1)),
             MergeOutcome::Accepted
         );
     }
-    assert_eq!(database.insert(0, &object(3, 4, 1)), MergeOutcome::Full);
     assert_eq!(
-        database.insert(0, &object(2, 100, 2)),
+        database.insert(Instant::ZERO, &object(3, 4, 1)),
+        MergeOutcome::Full
+    );
+    assert_eq!(
+        database.insert(Instant::ZERO, &object(2, 100, 2)),
         MergeOutcome::Accepted
     );
-    assert!(database.report(0, 2, Some(1)));
+    assert!(database.report(Instant::ZERO, 2, Some(1)));
     assert_eq!(database.len(), 17);
 }
 
@@ -169,29 +206,32 @@ fn nonsense_is_refused() {
         },
     ] {
         assert_eq!(
-            database().insert(0, &bad),
+            database().insert(Instant::ZERO, &bad),
             MergeOutcome::Malformed,
             "{bad:?}"
         );
     }
-    assert_eq!(database().insert(0, &good), MergeOutcome::Accepted);
+    assert_eq!(
+        database().insert(Instant::ZERO, &good),
+        MergeOutcome::Accepted
+    );
 }
 
 #[test]
 fn digests_tell_content_and_not_history() {
     let (mut a, mut b) = (database(), database());
     for seq in 1..5 {
-        a.insert(0, &object(2, 3, seq));
+        a.insert(Instant::ZERO, &object(2, 3, seq));
     }
-    a.insert(0, &object(4, 5, 1));
-    a.insert(0, &object(6, 5, 1));
-    b.insert(700, &object(4, 5, 1));
-    b.insert(800, &object(2, 3, 4));
+    a.insert(Instant::ZERO, &object(4, 5, 1));
+    a.insert(Instant::ZERO, &object(6, 5, 1));
+    b.insert(Instant::from_millis(700), &object(4, 5, 1));
+    b.insert(Instant::from_millis(800), &object(2, 3, 4));
     assert_ne!(a.digest(), b.digest());
     assert_eq!(a.digest_of(2), b.digest_of(2));
-    b.insert(900, &object(6, 5, 1));
+    b.insert(Instant::from_millis(900), &object(6, 5, 1));
     assert_eq!(a.digest(), b.digest());
-    a.expire(9_000);
+    a.expire(Instant::from_millis(9_000));
     assert_eq!(a.digest(), Default::default());
     assert_eq!(a.origins(0, u64::MAX).count(), 0);
 }
@@ -200,7 +240,7 @@ fn digests_tell_content_and_not_history() {
 fn summaries_together_speak_about_every_address() {
     let mut database = database();
     for from in 2..9 {
-        database.insert(0, &object(from, 100, 1));
+        database.insert(Instant::ZERO, &object(from, 100, 1));
     }
     let (mut first, mut seen) = (0, 0);
     loop {

@@ -6,6 +6,8 @@ use alloc::vec::Vec;
 
 use proptest::prelude::*;
 
+use carina_time::{Duration, Instant};
+
 use crate::api::Route;
 use crate::compute::{Computation, Paths};
 use crate::database::{Database, Limits};
@@ -13,8 +15,8 @@ use crate::message::{Address, FlowState};
 
 const LIMITS: Limits = Limits {
     objects: 1 << 20,
-    age_ms: 900_000,
-    refresh_ms: 300_000,
+    age: Duration::from_millis(900_000),
+    refresh: Duration::from_millis(300_000),
 };
 
 /// One step of a history: cost of `from` -> `to` becomes `cost`, 0 for withdrawn.
@@ -48,7 +50,7 @@ impl Seen {
             is_up: cost > 0,
             age_ms: 0,
         };
-        self.database.insert(0, &object);
+        self.database.insert(Instant::ZERO, &object);
         Some((from.min(to), from.max(to)))
     }
 

@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use crate::api::Routing;
 use crate::message::{Address, Message};
 use crate::policy::make;
+use carina_time::Instant;
 
 pub const MILLI: u64 = 1_000_000;
 pub const SECOND: u64 = 1000 * MILLI;
@@ -37,7 +38,11 @@ impl Network {
         };
         for address in 1..=members {
             let mut routing = make("link-state", &params).expect("good parameters");
-            routing.set_own(network.now, address, &format!("m{address}"));
+            routing.set_own(
+                Instant::from_nanos(network.now),
+                address,
+                &format!("m{address}"),
+            );
             network.members.insert(address, routing);
         }
         network
@@ -78,7 +83,7 @@ impl Network {
             let timers = self
                 .members
                 .values()
-                .filter_map(|member| member.poll_timeout());
+                .filter_map(|member| Some(member.poll_timeout()?.as_nanos()));
             let arrivals = self.links.values().filter_map(|queue| queue.front());
             let next = timers.chain(arrivals.map(|(at, _)| *at)).min();
             let Some(next) = next.filter(|at| *at <= end) else {
@@ -88,8 +93,11 @@ impl Network {
             self.now = self.now.max(next);
             self.deliver();
             for member in self.members.values_mut() {
-                if member.poll_timeout().is_some_and(|at| at <= self.now) {
-                    member.handle_timeout(self.now);
+                if member
+                    .poll_timeout()
+                    .is_some_and(|at| at <= Instant::from_nanos(self.now))
+                {
+                    member.handle_timeout(Instant::from_nanos(self.now));
                 }
             }
         }
@@ -97,7 +105,7 @@ impl Network {
 
     fn collect(&mut self) {
         for (from, member) in &mut self.members {
-            while let Some((to, message)) = member.poll_message(self.now) {
+            while let Some((to, message)) = member.poll_message(Instant::from_nanos(self.now)) {
                 self.messages += 1;
                 if let Message::Objects(objects) = &message {
                     self.objects += objects.len();
@@ -115,7 +123,7 @@ impl Network {
             while queue.front().is_some_and(|(at, _)| *at <= now) {
                 let (_, message) = queue.pop_front().expect("there is one");
                 if let Some(member) = self.members.get_mut(to) {
-                    member.handle_message(now, *from, message);
+                    member.handle_message(Instant::from_nanos(now), *from, message);
                 }
             }
         }
@@ -151,10 +159,12 @@ struct Member<'a> {
 
 impl Member<'_> {
     fn handle_link_up_at(&mut self, to: Address, cost: u32) {
-        self.routing.handle_link_up(self.now, to, cost);
+        self.routing
+            .handle_link_up(Instant::from_nanos(self.now), to, cost);
     }
 
     fn handle_link_down_at(&mut self, to: Address) {
-        self.routing.handle_link_down(self.now, to);
+        self.routing
+            .handle_link_down(Instant::from_nanos(self.now), to);
     }
 }

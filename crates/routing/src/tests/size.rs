@@ -2,7 +2,9 @@
 
 use alloc::collections::BTreeSet;
 use std::eprintln;
-use std::time::Instant;
+use std::time::Instant as Clock;
+
+use carina_time::{Duration, Instant};
 
 use crate::compute::{Computation, Paths};
 use crate::database::{Database, Limits};
@@ -14,8 +16,8 @@ const MEMBERS: u64 = 1000;
 fn database() -> Database {
     let limits = Limits {
         objects: 1 << 20,
-        age_ms: 900_000,
-        refresh_ms: 300_000,
+        age: Duration::from_millis(900_000),
+        refresh: Duration::from_millis(300_000),
     };
     let mut database = Database::new(0, "", limits);
     for member in 0..MEMBERS {
@@ -43,7 +45,7 @@ fn set(database: &mut Database, a: Address, b: Address, seq: u64, cost: Option<u
             is_up: cost.is_some(),
             age_ms: 0,
         };
-        database.insert(0, &object);
+        database.insert(Instant::ZERO, &object);
     }
 }
 
@@ -57,15 +59,15 @@ fn a_thousand_members_and_a_link_that_fails_far_away() {
     let mut computation = Computation::new(paths);
     computation.set_root(1);
     let all: BTreeSet<_> = database.keys().map(|(a, b)| (a.min(b), a.max(b))).collect();
-    let began = Instant::now();
+    let began = Clock::now();
     computation.update(&database, all);
     let full = began.elapsed();
-    let began = Instant::now();
+    let began = Clock::now();
     assert_eq!(computation.routes().len() as u64, MEMBERS - 1);
     let routes = began.elapsed();
 
     set(&mut database, 500, 501, 2, None);
-    let began = Instant::now();
+    let began = Clock::now();
     let touched = computation.update(&database, BTreeSet::from([(500, 501)]));
     let one = began.elapsed();
     eprintln!(

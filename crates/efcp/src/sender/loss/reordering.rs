@@ -12,6 +12,7 @@
 use alloc::collections::VecDeque;
 use core::ops::Range;
 
+use carina_time::{Duration, Instant};
 use carina_wire::Payload;
 
 use super::{News, Sender, Sent};
@@ -23,8 +24,8 @@ use crate::seq;
 pub(super) struct Reordering {
     /// The latest in ns, during these repairs and during those before; none while all came in
     /// order.
-    present_ns: Option<u64>,
-    past_ns: Option<u64>,
+    present: Option<Duration>,
+    past: Option<Duration>,
     /// Repairs of the present.
     repairs: u32,
     /// What was sent again, oldest first: the copies of the last repairs.
@@ -36,33 +37,33 @@ pub(super) struct Reordering {
 pub(super) struct Again {
     pub(super) number: u64,
     /// When it was sent for the first time, in ns.
-    pub(super) first_at: u64,
+    pub(super) first_at: Instant,
     /// The repair that it is part of; none for a probe, which declares nothing lost.
     pub(super) repair: Option<u64>,
     /// By how much it was late in ns if what came was the first copy; none before it came.
-    pub(super) late_ns: Option<u64>,
+    pub(super) late: Option<Duration>,
 }
 
 impl Reordering {
     /// A PDU was late by so much, or was out of order at least.
-    pub(super) fn note(&mut self, late_ns: u64) {
-        self.present_ns = self.present_ns.max(Some(late_ns));
+    pub(super) fn note(&mut self, late: Duration) {
+        self.present = self.present.max(Some(late));
     }
 
     /// How long to wait for a PDU beyond what has come already takes; none while all come in
     /// order.
-    pub(super) fn window(&self, rtt_ns: u64) -> Option<u64> {
-        let most = self.present_ns.max(self.past_ns)?;
-        let with_margin = most.saturating_add(most / 4);
+    pub(super) fn window(&self, rtt: Duration) -> Option<Duration> {
+        let most = self.present.max(self.past)?;
+        let with_margin = most + most / 4;
         // Not of the smallest round-trip time, as in RFC 8985: that is of those that overtake.
-        Some(with_margin.clamp(rtt_ns / 4, rtt_ns.max(1)))
+        Some(with_margin.clamp(rtt / 4, rtt.max(Duration::from_nanos(1))))
     }
 
     /// A repair is over. What is long past counts no more.
     pub(super) fn on_repaired(&mut self) {
         self.repairs += 1;
         if self.repairs >= REPAIRS {
-            (self.past_ns, self.repairs) = (self.present_ns.take(), 0);
+            (self.past, self.repairs) = (self.present.take(), 0);
         }
     }
 
@@ -82,38 +83,38 @@ impl Reordering {
     /// than the other could.
     pub(super) fn on_resent_arrived(
         &mut self,
-        now: u64,
+        now: Instant,
         number: u64,
         is_first: bool,
-        usual_ns: u64,
+        usual: Duration,
     ) {
         let Some(index) = self.again.iter().position(|again| again.number == number) else {
             return;
         };
         let again = &mut self.again[index];
-        let late_ns = now.saturating_sub(again.first_at).saturating_sub(usual_ns);
-        again.late_ns = Some(late_ns);
+        let late = now.since(again.first_at) - usual;
+        again.late = Some(late);
         if is_first {
             self.again.remove(index);
-            self.note(late_ns);
+            self.note(late);
         }
     }
 
     /// The numbers in `range` came twice, so the first copies had come and nothing was to repair.
     /// How many there were, and of them those of the last repair.
     pub(super) fn on_twice(&mut self, range: Range<u64>, last: u64) -> (u64, u64) {
-        let (mut count, mut of_last, mut late_ns) = (0, 0, 0);
+        let (mut count, mut of_last, mut latest) = (0, 0, Duration::ZERO);
         self.again.retain(|again| {
-            let Some(late) = again.late_ns.filter(|_| range.contains(&again.number)) else {
+            let Some(late) = again.late.filter(|_| range.contains(&again.number)) else {
                 return true;
             };
             count += 1;
             of_last += u64::from(again.repair == Some(last));
-            late_ns = late.max(late_ns);
+            latest = latest.max(late);
             false
         });
         if count > 0 {
-            self.note(late_ns);
+            self.note(latest);
         }
         (count, of_last)
     }
@@ -137,7 +138,7 @@ impl<P: Payload> Sender<P> {
     #[cold]
     pub(super) fn arrived_oddly(
         &mut self,
-        now: u64,
+        now: Instant,
         number: u64,
         sent: &Sent<P>,
         is_newer: bool,
@@ -145,23 +146,23 @@ impl<P: Payload> Sender<P> {
         counters: &mut Counters,
     ) {
         let loss = &mut self.loss;
-        let rtt = now.saturating_sub(sent.sent_at);
+        let rtt = now.since(sent.sent_at);
         // All that one acknowledgement tells may have come in order.
         let newest = news.newest.unwrap_or_default();
-        let usual_ns = newest.2.max(self.rtt.estimate_ns());
+        let usual = newest.2.max(self.rtt.estimate());
         let mut is_too_soon = false;
         if sent.is_resent {
-            is_too_soon = rtt < self.rtt.min_ns() / 2;
+            is_too_soon = rtt < self.rtt.min_rtt() / 2;
             news.wrong += u64::from(is_too_soon);
             counters.spurious += u64::from(is_too_soon);
             loss.reordering
-                .on_resent_arrived(now, number, is_too_soon, usual_ns);
+                .on_resent_arrived(now, number, is_too_soon, usual);
         } else {
             // What was given up and not yet sent again has arrived after all.
             news.wrong += u64::from(sent.is_lost);
             // What comes behind a gap is not told of at once where there are no ranges.
             if (sent.sent_at, number) < (newest.0, newest.1) && !loss.is_blind {
-                loss.reordering.note(rtt.saturating_sub(usual_ns));
+                loss.reordering.note(rtt - usual);
             }
         }
         if !sent.is_lost {
@@ -225,28 +226,36 @@ const AGAIN_MAX: usize = 512;
 mod tests {
     use super::*;
 
+    fn ns(nanos: u64) -> Duration {
+        Duration::from_nanos(nanos)
+    }
+
     #[test]
     fn the_latest_of_some_repairs_counts() {
         let mut reordering = Reordering::default();
-        assert_eq!(reordering.window(1000), None);
-        reordering.note(0);
-        assert_eq!(reordering.window(1000), Some(250));
-        reordering.note(400);
-        assert_eq!(reordering.window(1000), Some(500));
-        assert_eq!(reordering.window(300), Some(300), "a round trip at most");
+        assert_eq!(reordering.window(ns(1000)), None);
+        reordering.note(ns(0));
+        assert_eq!(reordering.window(ns(1000)), Some(ns(250)));
+        reordering.note(ns(400));
+        assert_eq!(reordering.window(ns(1000)), Some(ns(500)));
+        assert_eq!(
+            reordering.window(ns(300)),
+            Some(ns(300)),
+            "a round trip at most"
+        );
         for _ in 0..REPAIRS {
             reordering.on_repaired();
         }
-        reordering.note(240);
-        assert_eq!(reordering.window(1000), Some(500));
+        reordering.note(ns(240));
+        assert_eq!(reordering.window(ns(1000)), Some(ns(500)));
         for _ in 0..REPAIRS {
             reordering.on_repaired();
         }
-        assert_eq!(reordering.window(1000), Some(300));
+        assert_eq!(reordering.window(ns(1000)), Some(ns(300)));
         for _ in 0..REPAIRS {
             reordering.on_repaired();
         }
-        assert_eq!(reordering.window(1000), None, "all in order again");
+        assert_eq!(reordering.window(ns(1000)), None, "all in order again");
     }
 
     #[test]
@@ -254,18 +263,22 @@ mod tests {
         let mut reordering = Reordering::default();
         let again = |number| Again {
             number,
-            first_at: 0,
+            first_at: Instant::ZERO,
             repair: Some(1),
-            late_ns: None,
+            late: None,
         };
         for number in 0..600 {
             reordering.on_again(again(number), false);
         }
         // Those that have arrived may have arrived twice.
         for number in [87, 88, 89, 150, 151, 152] {
-            reordering.on_resent_arrived(500, number, number == 89, 300);
+            reordering.on_resent_arrived(Instant::from_nanos(500), number, number == 89, ns(300));
         }
-        assert_eq!(reordering.window(1000), Some(250), "89 was late by 200");
+        assert_eq!(
+            reordering.window(ns(1000)),
+            Some(ns(250)),
+            "89 was late by 200"
+        );
         assert_eq!(reordering.on_twice(85..92, 1), (1, 1), "only 88 may have");
         assert_eq!(reordering.on_twice(85..92, 1), (0, 0), "and that is known");
         reordering.on_again(again(150), true);

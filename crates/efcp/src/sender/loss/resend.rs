@@ -1,15 +1,15 @@
 //! Sending again: what was declared lost, and the probe and the timeout that declare the rest.
 
+use carina_time::Instant;
 use carina_wire::Payload;
 
 use super::reordering::Again;
 use super::{Sender, Sent};
 use crate::counters::Counters;
-use crate::receiver::NEVER;
 
 impl<P: Payload> Sender<P> {
     /// A lost PDU to send again.
-    pub(crate) fn take_lost(&mut self, now: u64, counters: &mut Counters) -> Option<(u64, P)> {
+    pub(crate) fn take_lost(&mut self, now: Instant, counters: &mut Counters) -> Option<(u64, P)> {
         while let Some(&number) = self.loss.queue.front() {
             let index = number.checked_sub(self.left);
             let index = index.and_then(|index| usize::try_from(index).ok());
@@ -26,7 +26,7 @@ impl<P: Payload> Sender<P> {
                         number,
                         first_at,
                         repair: (!is_probe).then_some(self.loss.repairs),
-                        late_ns: None,
+                        late: None,
                     };
                     self.loss.reordering.on_again(again, is_third);
                     self.loss.in_flight += 1;
@@ -42,7 +42,7 @@ impl<P: Payload> Sender<P> {
         None
     }
 
-    fn resent(&mut self, now: u64, counters: &mut Counters) {
+    fn resent(&mut self, now: Instant, counters: &mut Counters) {
         counters.retransmitted += 1;
         self.active_at = now;
         if let Some(bucket) = &mut self.bucket {
@@ -52,9 +52,9 @@ impl<P: Payload> Sender<P> {
     }
 
     /// The probe or the timeout is due. Returns a PDU to send at once: the probe.
-    pub(crate) fn on_tail(&mut self, now: u64, counters: &mut Counters) {
+    pub(crate) fn on_tail(&mut self, now: Instant, counters: &mut Counters) {
         if self.sent.is_empty() {
-            self.loss.tail_at = NEVER;
+            self.loss.tail_at = Instant::MAX;
             return;
         }
         if !self.loss.is_timeout {
@@ -74,7 +74,7 @@ impl<P: Payload> Sender<P> {
         }
         self.loss.in_flight = 0;
         self.loss.newest = None;
-        self.loss.doubt_at = NEVER;
+        self.loss.doubt_at = Instant::MAX;
         self.begin_repair(self.loss.queue.len() as u64);
         self.loss.backoff += 1;
         self.loss.arm_timeout(now, self.timeout_most());

@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use carina_cdap::{Message, Opcode};
+use carina_time::Instant;
 
 use super::State;
 use crate::api::N1Port;
@@ -45,7 +46,7 @@ impl Management {
         let Some(auth) = &mut initiator.auth_state.auth else {
             return;
         };
-        let token = match auth.step(now, greeting.token.as_deref()) {
+        let token = match auth.step(Instant::from_nanos(now), greeting.token.as_deref()) {
             AuthStep::Send(token) => Some(token),
             AuthStep::Done {
                 last,
@@ -131,7 +132,7 @@ impl Management {
         let Some(auth) = &mut initiator.auth_state.auth else {
             return Ok(());
         };
-        match auth.step(now, greeting.token.as_deref()) {
+        match auth.step(Instant::from_nanos(now), greeting.token.as_deref()) {
             AuthStep::Done {
                 last: None,
                 identity,
