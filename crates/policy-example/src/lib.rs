@@ -36,6 +36,7 @@ use carina_efcp::CongestionControl;
 use carina_efcp::congestion::Acked;
 use carina_ipcp::Catalogue;
 use carina_ipcp::policy::{Class, Descriptor, Param, Params, Scheduler, component};
+use carina_time::Instant;
 
 /// Adds the policies of this crate to a catalogue.
 pub fn register(catalogue: &mut Catalogue) {
@@ -119,9 +120,9 @@ impl CongestionControl for Constant {
 
     fn on_ack(&mut self, _ack: &Acked) {}
 
-    fn on_loss(&mut self, _now: u64, _in_flight: u64) {}
+    fn on_loss(&mut self, _now: Instant, _in_flight: u64) {}
 
-    fn on_timeout(&mut self, _now: u64, _in_flight: u64) {}
+    fn on_timeout(&mut self, _now: Instant, _in_flight: u64) {}
 }
 
 #[cfg(test)]

@@ -134,10 +134,10 @@ fn member() -> DataPath<Bytes> {
 }
 
 fn sent(member: &mut DataPath<Bytes>) -> Vec<u16> {
-    member.end_of_burst(1);
+    member.end_of_burst(Instant::from_nanos(1));
     let mut order = Vec::new();
     while let Some(n1) = member.poll_n1() {
-        let pdu = member.take_transmit(1, n1).unwrap();
+        let pdu = member.take_transmit(Instant::from_nanos(1), n1).unwrap();
         let route = Syntax::default().peek(pdu.as_slice()).unwrap();
         assert_eq!(route.kind, PduType::Data);
         order.push(route.qos.0);
@@ -149,7 +149,12 @@ fn sent(member: &mut DataPath<Bytes>) -> Vec<u16> {
 fn the_rmt_serves_the_longest_queue() {
     let mut member = member();
     for (flow, len) in [(1, 100), (1, 100), (1, 100), (2, 1000), (2, 1000)] {
-        member.on_sdu(1, FlowKey(flow), Bytes::from(vec![0; len]), false);
+        member.on_sdu(
+            Instant::from_nanos(1),
+            FlowKey(flow),
+            Bytes::from(vec![0; len]),
+            false,
+        );
     }
     // Twice cube 2, which has more bytes; then what is left, of which the oldest comes fourth.
     assert_eq!(sent(&mut member), [2, 2, 1, 1, 1]);
@@ -159,7 +164,12 @@ fn the_rmt_serves_the_longest_queue() {
 fn congestion_control_lets_five_pdus_out() {
     let mut member = member();
     for _ in 0..20 {
-        member.on_sdu(1, FlowKey(3), Bytes::from(vec![0; 500]), false);
+        member.on_sdu(
+            Instant::from_nanos(1),
+            FlowKey(3),
+            Bytes::from(vec![0; 500]),
+            false,
+        );
     }
     assert_eq!(sent(&mut member), [3; 5]);
     let wider = named("constant", "window", "9");
@@ -187,7 +197,7 @@ fn a_dif_begins_with_the_policies() {
     };
     let mut ipcp: Ipcp<Bytes> =
         Ipcp::new(config.clone(), Box::new(Trusting), catalogue(), 5).unwrap();
-    ipcp.handle(1, Command::Bootstrap);
+    ipcp.handle(Instant::from_nanos(1), Command::Bootstrap);
     let event = ipcp.poll_event();
     let Some(Event::Enrolled { config: force, .. }) = event else {
         panic!("{event:?}");

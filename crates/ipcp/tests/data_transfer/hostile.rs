@@ -143,7 +143,10 @@ proptest! {
                 }
                 1 => member.finish(now, flow),
                 2 => member.close(now, carina_ipcp::data_transfer::api::Owner::Flow(flow)),
-                3 => member.set_delivery_room(Instant::from_nanos(now), flow, usize::from(arg) * 30),
+                3 => {
+                    let room = usize::from(arg) * 30;
+                    member.set_delivery_room(Instant::from_nanos(now), flow, room);
+                }
                 4 => member.remove_n1(now, N1Port(key)),
                 5 => member.add_n1(N1Port(key), &crate::data_transfer::net::props()),
                 6 => member.set_neighbour(now, Address(2), &[N1Port(key)]),

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::key::{Allowed, Identity, generate};
 use crate::random::Seeded;
+use carina_time::Instant;
 
 /// A way to make either side of a conversation.
 type Make = Box<dyn Fn(bool, &[u8], u64) -> Box<dyn Authenticator>>;
@@ -78,14 +79,14 @@ fn run(
     wire: &mut dyn FnMut(usize, &mut Vec<u8>),
 ) -> (End, End, Vec<Vec<u8>>) {
     let (mut at_a, mut at_b, mut sent) = (End::default(), End::default(), Vec::new());
-    let mut message = at_a.take(a.step(0, None));
+    let mut message = at_a.take(a.step(Instant::ZERO, None));
     while let Some(mut bytes) = message {
         sent.push(bytes.clone());
         wire(sent.len() - 1, &mut bytes);
         message = if sent.len() % 2 == 1 {
-            at_b.take(b.step(0, Some(&bytes)))
+            at_b.take(b.step(Instant::ZERO, Some(&bytes)))
         } else {
-            at_a.take(a.step(0, Some(&bytes)))
+            at_a.take(a.step(Instant::ZERO, Some(&bytes)))
         };
     }
     (at_a, at_b, sent)
@@ -121,12 +122,19 @@ fn honest_sides_share_a_secret_and_know_each_other() {
 #[test]
 fn policy_none_lets_everybody_in_and_knows_nobody() {
     let (mut a, mut b) = (Nobody, Nobody);
-    for step in [a.step(0, None), b.step(0, None), b.step(0, Some(&[]))] {
+    for step in [
+        a.step(Instant::ZERO, None),
+        b.step(Instant::ZERO, None),
+        b.step(Instant::ZERO, Some(&[])),
+    ] {
         let mut end = End::default();
         assert_eq!(end.take(step), None);
         assert_eq!(end.done, Some((None, String::new())));
     }
-    assert!(matches!(a.step(0, Some(b"x")), AuthStep::Fail(_)));
+    assert!(matches!(
+        a.step(Instant::ZERO, Some(b"x")),
+        AuthStep::Fail(_)
+    ));
 }
 
 #[test]
@@ -178,26 +186,29 @@ fn check_refused(name: &str, number: usize, at: usize, a: &End, b: &End) {
 fn repeated_message_gets_the_same_answer_again() {
     for (_, make) in policies() {
         let (mut a, mut b) = (make(true, b"context", 1), make(false, b"context", 2));
-        let AuthStep::Send(first) = a.step(0, None) else {
+        let AuthStep::Send(first) = a.step(Instant::ZERO, None) else {
             panic!("a first message")
         };
-        assert_eq!(a.step(0, None), AuthStep::Send(first.clone()));
-        let second = b.step(0, Some(&first));
-        assert_eq!(b.step(0, Some(&first)), second);
+        assert_eq!(a.step(Instant::ZERO, None), AuthStep::Send(first.clone()));
+        let second = b.step(Instant::ZERO, Some(&first));
+        assert_eq!(b.step(Instant::ZERO, Some(&first)), second);
         let AuthStep::Send(second) = second else {
             panic!("a second message")
         };
-        let third = a.step(0, Some(&second));
-        assert_eq!(a.step(0, Some(&second)), third);
+        let third = a.step(Instant::ZERO, Some(&second));
+        assert_eq!(a.step(Instant::ZERO, Some(&second)), third);
         let mut end = End::default();
         let third = end.take(third).expect("a third message");
-        let done = b.step(0, Some(&third));
-        assert_eq!(b.step(0, Some(&third)), done);
+        let done = b.step(Instant::ZERO, Some(&third));
+        assert_eq!(b.step(Instant::ZERO, Some(&third)), done);
         assert!(matches!(done, AuthStep::Done { .. }));
         // What came before the last message is out of order now.
-        assert!(matches!(b.step(0, Some(&first)), AuthStep::Fail(_)));
+        assert!(matches!(
+            b.step(Instant::ZERO, Some(&first)),
+            AuthStep::Fail(_)
+        ));
         assert!(
-            matches!(b.step(0, Some(&third)), AuthStep::Fail(_)),
+            matches!(b.step(Instant::ZERO, Some(&third)), AuthStep::Fail(_)),
             "the end"
         );
     }
@@ -210,15 +221,15 @@ fn messages_of_another_conversation_are_of_no_use() {
         // Somebody plays the old initiator to a new responder.
         let mut b = make(false, b"context", 77);
         for (index, message) in old.iter().enumerate().step_by(2) {
-            let step = b.step(0, Some(message));
+            let step = b.step(Instant::ZERO, Some(message));
             assert!(!matches!(step, AuthStep::Done { .. }), "{name}: {index}");
         }
         // And the old responder to a new initiator.
         let mut a = make(true, b"context", 78);
         let mut end = End::default();
-        end.take(a.step(0, None));
+        end.take(a.step(Instant::ZERO, None));
         for message in old.iter().skip(1).step_by(2) {
-            end.take(a.step(0, Some(message)));
+            end.take(a.step(Instant::ZERO, Some(message)));
         }
         assert_eq!(end.done, None, "{name}");
         assert!(end.failed.is_some(), "{name}");
@@ -230,17 +241,19 @@ fn own_messages_coming_back_are_refused() {
     for (name, make) in policies() {
         let mut a = make(true, b"context", 1);
         let mut end = End::default();
-        let first = end.take(a.step(0, None)).expect("a message");
+        let first = end.take(a.step(Instant::ZERO, None)).expect("a message");
         assert!(
-            matches!(a.step(0, Some(&first)), AuthStep::Fail(_)),
+            matches!(a.step(Instant::ZERO, Some(&first)), AuthStep::Fail(_)),
             "{name}"
         );
         // Two calls at once, each answered with what the member says in the other one.
         let (mut a, mut b) = (make(true, b"context", 1), make(false, b"context", 2));
-        let first = end.take(a.step(0, None)).expect("a message");
-        let second = end.take(b.step(0, Some(&first))).expect("a message");
+        let first = end.take(a.step(Instant::ZERO, None)).expect("a message");
+        let second = end
+            .take(b.step(Instant::ZERO, Some(&first)))
+            .expect("a message");
         assert!(
-            matches!(b.step(0, Some(&second)), AuthStep::Fail(_)),
+            matches!(b.step(Instant::ZERO, Some(&second)), AuthStep::Fail(_)),
             "{name}"
         );
     }
@@ -256,7 +269,7 @@ fn another_context_or_no_authentication_is_refused() {
         );
         assert!(a.done.is_none() && b.done.is_none(), "{name}");
         assert!(matches!(
-            make(false, b"", 1).step(0, None),
+            make(false, b"", 1).step(Instant::ZERO, None),
             AuthStep::Fail(_)
         ));
     }
@@ -329,6 +342,9 @@ fn ephemeral_key_of_low_order_is_refused() {
         let mut b = make(false, b"context", 1);
         let mut message = vec![1, 2, 1];
         message.extend(low);
-        assert!(matches!(b.step(0, Some(&message)), AuthStep::Fail(_)));
+        assert!(matches!(
+            b.step(Instant::ZERO, Some(&message)),
+            AuthStep::Fail(_)
+        ));
     }
 }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::random::{Random, Seeded};
+use carina_time::Instant;
 
 type MakeOuter = fn(bool) -> Outer;
 
@@ -179,10 +180,10 @@ fn counters_end_before_they_repeat() {
 fn late_pdu_is_expired() {
     let end = || Protection::new(Outer::Crc32, Some(Lifetime::new(50)), false);
     let (mut a, mut b) = (end(), end());
-    b.set_now(7_000_000_000);
+    b.set_now(Instant::from_nanos(7_000_000_000));
     let (quick, slow) = (protected(&mut a, b"x"), protected(&mut a, b"y"));
     assert!(opened(&mut b, &quick).is_ok());
-    b.set_now(7_051_000_000);
+    b.set_now(Instant::from_nanos(7_051_000_000));
     assert_eq!(opened(&mut b, &slow), Err(Reject::Expired));
 }
 

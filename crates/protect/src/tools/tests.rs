@@ -1,6 +1,7 @@
 //! Policies by name, right and wrong.
 
 use carina_ipcp::security::AuthStep;
+use carina_time::Instant;
 
 use super::*;
 use crate::key::generate;
@@ -122,9 +123,9 @@ fn combinations_of_layers_work_end_to_end() {
         };
         let (mut a, mut b) = (end(true), end(false));
         let mut pdu = b"abcabcabc".repeat(100);
-        a.set_now(1_000_000_000);
+        a.set_now(Instant::from_nanos(1_000_000_000));
         a.protect(&mut pdu).expect("sealed");
-        b.set_now(5_000_000_000);
+        b.set_now(Instant::from_nanos(5_000_000_000));
         b.unprotect(&mut pdu).expect("opened");
         assert_eq!(pdu, b"abcabcabc".repeat(100));
     }
@@ -138,7 +139,7 @@ fn same_seed_gives_the_same_conversation() {
         let mut side = tools
             .authenticator(&spec("ed25519", &[]), true, b"context")
             .expect("made");
-        match side.step(0, None) {
+        match side.step(Instant::ZERO, None) {
             AuthStep::Send(message) => message,
             other => panic!("{other:?}"),
         }

@@ -3,6 +3,7 @@
 use alloc::format;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::Instant;
 
 use super::Responder;
 use crate::api::N1Port;
@@ -64,7 +65,7 @@ impl Management {
         let Some(auth) = &mut responder.auth_state.auth else {
             return;
         };
-        match auth.step(now, greeting.token.as_deref()) {
+        match auth.step(Instant::from_nanos(now), greeting.token.as_deref()) {
             AuthStep::Send(token) => {
                 let own = Greeting {
                     nonce: responder.nonce,
