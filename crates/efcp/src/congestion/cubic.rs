@@ -1,6 +1,6 @@
 //! CUBIC, as in RFC 9438: growth depends on the time since the last loss, not on the round trip.
 
-use carina_time::{Duration, Instant};
+use carina_time::Instant;
 
 use super::window::Window;
 use super::{Acked, CongestionControl};
@@ -178,6 +178,8 @@ fn cube_root(value: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use carina_time::Duration;
+
     use super::*;
 
     #[test]
