@@ -67,7 +67,7 @@ pub fn vmpi_endpoint(mut data: &[u8]) {
     let config = Config::new(Side::Host, "fuzz", 64 * 1024);
     let channels_max = usize::from(config.channels_max);
     let mut endpoint = Endpoint::new(config).expect("a name that is allowed");
-    endpoint.link_up(0);
+    endpoint.link_up(carina_time::Instant::ZERO);
     let mut control = Vec::new();
     while let Some((&length, rest)) = data.split_first() {
         let record;

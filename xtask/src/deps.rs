@@ -147,7 +147,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-ring", "carina-sys rustix thiserror loom"),
     (
         "carina-vmpi",
-        "carina-wire carina-sys carina-ring rustix thiserror",
+        "carina-time carina-wire carina-sys carina-ring rustix thiserror",
     ),
     ("carina-cdap", "prost"),
     ("carina-efcp", "carina-random carina-time carina-wire"),

@@ -1,4 +1,4 @@
-//! Boxes between the manager's threads and the data plane's.
+//! Mailboxes between the manager's threads and the data plane's.
 
 use std::collections::VecDeque;
 use std::io;
@@ -26,10 +26,10 @@ impl<T> Clone for Mailbox<T> {
 }
 
 impl<T> Mailbox<T> {
-    /// An empty box.
+    /// An empty mailbox.
     ///
     /// # Errors
-    /// When no descriptor is to be had.
+    /// When the system has no descriptor left.
     pub fn new() -> io::Result<Mailbox<T>> {
         let shared = Shared {
             queue: Mutex::new(VecDeque::new()),
@@ -40,7 +40,7 @@ impl<T> Mailbox<T> {
         })
     }
 
-    /// Puts `item` in and rings, unless the reader has been told already and not yet looked.
+    /// Puts `item` in and rings, unless the doorbell rings already.
     pub fn put(&self, item: T) {
         // A panic elsewhere cannot leave a VecDeque half changed.
         let mut queue = self
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_doorbell_is_silent_only_after_the_box_was_seen_empty() {
+    fn doorbell_is_silent_only_after_the_mailbox_was_empty() {
         let mail = Mailbox::new().unwrap();
         let ringing = |mail: &Mailbox<u32>| mail.shared.doorbell.wait(Some(0)).unwrap();
         mail.put(1);

@@ -1,4 +1,4 @@
-//! Copies of packets for somebody who captures them.
+//! Copies of packets for captures.
 //!
 //! The data plane never waits for a capture: packets go into a bounded batch, and what finds no
 //! room there, or comes while the batch is being taken, is counted as missed.
@@ -72,7 +72,7 @@ impl Tap {
         (Tap { shared, snap_bytes }, reader)
     }
 
-    /// Copies a packet whose first bytes are `head`. False when nobody reads any more.
+    /// Copies a packet whose first bytes are `head`. False when the reader is gone.
     fn note<P: Payload>(&self, direction: Direction, head: &[u8], rest: Option<&P>) -> bool {
         if Arc::strong_count(&self.shared) == 1 {
             return false;
@@ -195,7 +195,7 @@ impl Taps {
     }
 }
 
-/// Bytes of packets that wait for whoever captures, at most.
+/// Bytes of packets that wait for the reader, at most.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
 /// Packets that wait, at most.

@@ -77,7 +77,7 @@ impl Engine {
         })
     }
 
-    /// Watches a descriptor that is no app's; [`Engine::rest`] tells when it is readable.
+    /// Watches a descriptor that is no app's; [`Engine::rest`] reports when it is readable.
     ///
     /// # Errors
     /// Those of epoll.
@@ -146,7 +146,7 @@ impl Engine {
         self.links.connect(from, to, credit, piece_max)
     }
 
-    /// The links, for whoever builds the graph.
+    /// The links, for the builder of the graph.
     pub fn links(&mut self) -> &mut Links {
         &mut self.links
     }
@@ -191,7 +191,7 @@ impl Engine {
                 app.prepare(now, &mut self.links);
             }
         }
-        // Who pulls first gets the room of a shared sink; the turn goes round.
+        // The app that pulls first gets the room of a shared sink; the order rotates.
         let first = if count == 0 {
             0
         } else {

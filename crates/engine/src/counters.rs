@@ -1,6 +1,6 @@
 //! Counters in shared memory: one file, one row per IPCP, flow and engine.
 //!
-//! The data plane adds with plain relaxed stores; whoever reads the file sees the figures without
+//! The data plane adds with plain relaxed stores; a reader of the file sees the figures without
 //! asking the node, and still sees them after the node has died. A file is written by one process
 //! and read by any; a reader trusts nothing in it.
 //!

@@ -3,7 +3,7 @@
 /// Why a link ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Close {
-    /// Everything was handed over; the text says who closed and why.
+    /// Everything was handed over; the text names the side that closed and why.
     Graceful(String),
     /// The other side is gone and SDUs may be missing; the text says how.
     Failed(String),

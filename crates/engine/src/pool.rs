@@ -120,7 +120,7 @@ impl Lender {
         store
     }
 
-    /// Takes a store back that nobody else refers to.
+    /// Takes back a store that has no other reference.
     #[inline]
     fn give_back(&self, store: Rc<Store>) {
         let room = store.bytes.len();

@@ -1,4 +1,4 @@
-//! The engine with apps made for the test: who is visited, what credit does, what is copied.
+//! The engine with apps made for the test: visits, credit, copies.
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 use std::cell::{Cell, RefCell};
@@ -65,7 +65,7 @@ fn sleeper(engine: &mut Engine, deadline: Option<u64>) -> (AppId, EventFd, Rc<Ce
 const SECOND: u64 = 1_000_000_000;
 
 #[test]
-fn of_a_thousand_sleeping_apps_only_the_one_whose_doorbell_rang_is_visited() {
+fn of_1000_sleeping_apps_only_the_one_rung_is_visited() {
     let mut engine = engine();
     let apps: Vec<_> = (0..1000).map(|_| sleeper(&mut engine, None)).collect();
     engine.breathe(SECOND);
@@ -97,7 +97,7 @@ fn a_deadline_wakes_a_sleeping_app_and_ends_the_sleep() {
 }
 
 #[test]
-fn the_outside_doorbell_is_told_from_apps() {
+fn outside_doorbell_is_distinguished_from_apps() {
     let mut engine = engine();
     let outside = EventFd::new().unwrap();
     engine.watch_outside(&outside).unwrap();
@@ -296,7 +296,7 @@ impl Line {
 }
 
 #[test]
-fn packets_that_a_sink_leaves_survive_the_release_of_their_ring() {
+fn packets_left_by_a_sink_survive_the_release_of_their_ring() {
     let mut line = Line::new(Credit::Unlimited, None);
     for byte in 0..20 {
         line.send(byte);

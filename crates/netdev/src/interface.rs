@@ -93,7 +93,7 @@ impl Probe {
         if fd < 0 {
             return Err(NetdevError::last("a socket to ask about interfaces", ""));
         }
-        // SAFETY: the kernel has just given this descriptor to nobody else.
+        // SAFETY: the kernel has just made this descriptor; nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all-zero bytes are a valid `ifreq`.
         let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
@@ -150,7 +150,7 @@ fn names() -> Vec<String> {
 }
 
 /// Tells that something about the interfaces of this network namespace has changed: up, down,
-/// gone, there, another MTU. What it is, [`Interface::named`] tells.
+/// gone, there, another MTU. [`Interface::named`] shows the new state.
 #[derive(Debug)]
 pub struct InterfaceWatch {
     fd: OwnedFd,
@@ -168,7 +168,7 @@ impl InterfaceWatch {
         if fd < 0 {
             return Err(NetdevError::last("a netlink socket", "CAP_NET_ADMIN"));
         }
-        // SAFETY: the kernel has just given this descriptor to nobody else.
+        // SAFETY: the kernel has just made this descriptor; nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         // SAFETY: all-zero bytes are a valid `sockaddr_nl`.
         let mut address: libc::sockaddr_nl = unsafe { std::mem::zeroed() };

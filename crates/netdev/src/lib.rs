@@ -2,7 +2,7 @@
 //! fault layer that impairs any of them.
 //!
 //! Nothing here knows what an SDU means. Everything is non-blocking; what a device cannot take now
-//! it refuses, and its descriptor tells when to look again.
+//! it refuses, and its descriptor becomes ready when to look again.
 #![deny(unsafe_code)]
 
 mod bpf;

@@ -39,11 +39,11 @@ pub struct Tag {
 /// A received frame, which stays until [`PacketSocket::release`].
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// The frame from its destination address on, without what `tag` tells.
+    /// The frame from its destination address on, without the tag in `tag`.
     pub frame: &'a [u8],
     /// The tag, when there was one.
     pub tag: Option<Tag>,
-    /// The header that tells what is left to do; empty without `has_vnet_header`.
+    /// The header with the offload work that is left; empty without `has_vnet_header`.
     pub vnet_header: &'a [u8],
     /// The frame was longer than the ring's places and has been cut.
     pub is_cut: bool,

@@ -44,7 +44,7 @@ impl StopSignal {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the kernel has just given this descriptor to nobody else.
+        // SAFETY: the kernel has just made this descriptor; nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(StopSignal { fd })
     }

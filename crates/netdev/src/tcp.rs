@@ -22,8 +22,8 @@ pub fn listen_stream(address: SocketAddr) -> Result<TcpListener, NetdevError> {
     Ok(listener)
 }
 
-/// Begins to connect. The stream is writable when the attempt is over; `take_error` then tells how
-/// it went.
+/// Begins to connect. The stream is writable when the attempt is over; `take_error` then returns
+/// how it went.
 ///
 /// # Errors
 /// The kernel's refusal, such as that there is no route.
@@ -44,7 +44,7 @@ pub fn connect_stream(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The next connection that somebody has made; `None` when there is none.
+/// The next incoming connection; `None` when there is none.
 ///
 /// # Errors
 /// The kernel's refusal, usually that the process has too many open files.
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_is_made_without_blocking_and_a_refused_one_says_so() {
+    fn connecting_does_not_block_and_a_refusal_is_reported() {
         let listener = listen_stream("127.0.0.1:0".parse().unwrap()).unwrap();
         let address = listener.local_addr().unwrap();
         assert!(accept_stream(&listener).unwrap().is_none());

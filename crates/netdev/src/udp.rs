@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_arrives_with_its_sender_and_long_datagrams_are_shown_as_such() {
+    fn burst_arrives_with_its_sender_and_cut_datagrams_are_marked() {
         let (mut a, mut b) = pair("127.0.0.1:0", "127.0.0.1:0");
         let (from, to) = (a.local_address().unwrap(), b.local_address().unwrap());
         for n in 0..5u8 {

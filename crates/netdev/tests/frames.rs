@@ -110,7 +110,7 @@ fn frames_of_every_size_pass_and_those_of_other_vlans_do_not() {
 }
 
 #[test]
-fn rings_go_round_many_times_and_a_full_one_counts_what_it_misses() {
+fn rings_wrap_many_times_and_a_full_one_counts_misses() {
     let (Some(a), Some(b)) = (Room::new(), Room::new()) else {
         return;
     };
@@ -276,7 +276,7 @@ fn loss_and_duplication_of_frames_follow_the_seed() {
 }
 
 #[test]
-fn tcp_of_the_kernel_passes_whole_whatever_it_leaves_to_the_hardware() {
+fn tcp_of_the_kernel_passes_whole_with_any_offload() {
     let Some([a, x, b]) = three_rooms(1500) else {
         return;
     };

@@ -231,7 +231,8 @@ impl Consumer {
     }
 
     /// Asks to be woken by the next publish or change of state. `true`: the ring is empty and the
-    /// state is what [`Consumer::state`] told last, so the caller may sleep on its data doorbell.
+    /// state is what [`Consumer::state`] returned last, so the caller may sleep on its data
+    /// doorbell.
     ///
     /// Call [`Consumer::disarm`] after waking.
     #[must_use = "pieces that are there now will not be announced"]

@@ -40,7 +40,7 @@ pub enum Corrupt {
         /// Bytes published behind the header.
         available: u64,
     },
-    /// A record has flags nobody defined.
+    /// A record has undefined flags.
     #[error("record at {at:#x} has flags {flags:#x}, only bit 0 is defined")]
     Flags {
         /// The flags in the record's header.

@@ -62,7 +62,7 @@ impl RingMap {
         Ok(Self { mapping, capacity })
     }
 
-    /// Memory that is no ring of this crate and that somebody else fills, for leases of parts of it
+    /// Memory that is no ring of this crate and that another party fills, for leases of parts of it
     /// ([`Lease::over`](crate::Lease::over)). Its first `capacity` bytes lie behind one page, as
     /// [`Mapping::behind_page`] maps them.
     ///
@@ -84,7 +84,7 @@ impl RingMap {
     }
 
     /// Zeroes indices, state and armed words and writes the informational words. Only for
-    /// whoever makes the memory, before it is shared.
+    /// the creator of the memory, before it is shared.
     pub fn init(&self) {
         let lines = self.lines();
         lines.producer.tail.store(0, Ordering::Relaxed);

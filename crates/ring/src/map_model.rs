@@ -11,7 +11,7 @@ use super::{Lines, RingMap};
 pub(super) struct Model {
     lines: Lines,
     data: Box<[AtomicU64]>,
-    /// One per 8 bytes of data; holds nothing, but loom sees who touches it when.
+    /// One per 8 bytes of data; holds nothing, but loom sees which thread touches it when.
     touched: Box<[UnsafeCell<()>]>,
 }
 

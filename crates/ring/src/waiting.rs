@@ -62,7 +62,7 @@ impl AdaptiveSpin {
     /// Lets more of a stream come together before the next [`AdaptiveSpin::until`], when this end
     /// has found `taken` messages since the last call. A reader in step with the writer costs both
     /// of them a cache line's way from processor to processor for every message. Who finds one at a
-    /// time, as in an exchange of questions and answers, does not pause; nor does who sleeps.
+    /// time, as in an exchange of questions and answers, does not pause; nor does one that sleeps.
     pub fn gather(&mut self, taken: u64) {
         self.pauses = match taken {
             0 | 1 => self.pauses / 2,
@@ -92,8 +92,8 @@ impl AdaptiveSpin {
                 break found;
             }
             // More threads than processors may want to run, and one of them is the peer. Should it
-            // be one that never stops, sleeping is better: who is woken gets the processor soon,
-            // who yields it waits for his turn.
+            // be one that never stops, sleeping is better: the scheduler runs a woken thread sooner
+            // than one that yielded.
             yield_now();
             if monotonic_ns() - now > CROWDED_NS {
                 self.crowded = CROWDED_WAITS;
@@ -149,7 +149,7 @@ const YIELDS: u32 = 2;
 const FRUITLESS_MAX: u32 = 4;
 /// At least every so many of those try again.
 const FRUITLESS_RETRY_MAX: u32 = 1024;
-/// A yield that took longer, in ns, has let somebody run who has work of his own.
+/// A yield that took longer, in ns, has let a thread run that has work of its own.
 pub const CROWDED_NS: u64 = 300_000;
 /// After such a yield so many waits sleep at once.
 const CROWDED_WAITS: u32 = 64;
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn yields_that_find_nothing_become_rare_and_one_that_does_brings_them_back() {
+    fn fruitless_yields_become_rare_until_one_succeeds() {
         let mut spin = AdaptiveSpin {
             budget_ns: 0,
             budget_ns_max: 0,
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_while_many_come_at_once_and_end_where_one_answers_another() {
+    fn pauses_grow_with_streams_and_end_with_echoes() {
         let mut spin = AdaptiveSpin::new();
         (0..10).for_each(|_| spin.gather(30));
         assert_eq!(spin.pauses, PAUSES_MAX);

@@ -81,7 +81,7 @@ fn longest_piece_fills_the_ring_and_one_byte_more_is_refused() {
 }
 
 #[test]
-fn dropped_slot_leaves_no_trace_and_short_commit_keeps_a_prefix() {
+fn dropped_slot_leaves_no_trace_short_commit_keeps_a_prefix() {
     let (mut tx, mut rx) = pair(4096);
     {
         let mut slot = tx.reserve(100).unwrap();

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_reaches_the_registered_name_and_its_end_is_told_to_the_other() {
+    fn call_reaches_the_name_and_its_end_is_reported() {
         let mut dif = Loopback::new(IpcpId(1));
         dif.register(&name("echo")).unwrap();
         dif.allocate(call(7, "echo", FlowSpec::reliable()), None)
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicate_names_unknown_names_and_impossible_specs_are_refused() {
+    fn duplicate_and_unknown_names_and_bad_specs_are_refused() {
         let mut dif = Loopback::new(IpcpId(1));
         dif.register(&name("echo")).unwrap();
         assert_eq!(
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_denied_call_and_a_withdrawn_call_are_told_once() {
+    fn denied_and_withdrawn_calls_are_reported_once() {
         let mut dif = Loopback::new(IpcpId(1));
         dif.register(&name("echo")).unwrap();
         dif.allocate(call(7, "echo", FlowSpec::reliable()), None)

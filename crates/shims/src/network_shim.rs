@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_medium_carries_is_offered() {
+    fn longest_sdu_of_the_medium_is_offered() {
         let ipcp = IpcpId(2);
         let commands = Mailbox::new().unwrap();
         let mut shim = NetworkShim::new(ipcp, "eth", QosOffered::datagrams(9000), commands);
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_registration_is_confirmed_by_the_data_plane_while_the_medium_is_there() {
+    fn registration_is_confirmed_while_the_medium_is_up() {
         let ipcp = IpcpId(2);
         let commands = Mailbox::new().unwrap();
         let mut shim = NetworkShim::new(ipcp, "udp", QosOffered::datagrams(1400), commands);

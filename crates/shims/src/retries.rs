@@ -1,18 +1,19 @@
 //! Timers of requests to a network that are repeated until they are answered or time out.
 
 use carina_api::PortId;
+use carina_time::{Duration, Instant};
 
 /// The flows that are being requested, and when to send each request again.
 pub(crate) struct Retries {
     requests: Vec<Pending>,
-    timeout_ns: u64,
+    timeout: Duration,
 }
 
 struct Pending {
     port: PortId,
-    next_at: u64,
-    wait_ns: u64,
-    until: u64,
+    next_at: Instant,
+    wait: Duration,
+    until: Instant,
 }
 
 /// What is due for a request.
@@ -25,26 +26,26 @@ pub(crate) enum Due {
 }
 
 impl Retries {
-    /// Requests are given up after `timeout_ns`.
-    pub fn new(timeout_ns: u64) -> Retries {
+    /// Requests are given up after `timeout`.
+    pub fn new(timeout: Duration) -> Retries {
         Retries {
             requests: Vec::new(),
-            timeout_ns,
+            timeout,
         }
     }
 
     /// Begins to send at `now`.
-    pub fn begin(&mut self, now: u64, port: PortId) {
+    pub fn begin(&mut self, now: Instant, port: PortId) {
         self.requests.push(Pending {
             port,
             next_at: now,
-            wait_ns: RETRY_NS_MIN,
-            until: now.saturating_add(self.timeout_ns),
+            wait: RETRY_MIN,
+            until: now + self.timeout,
         });
     }
 
     /// What is due at `now`; call until `None`.
-    pub fn poll(&mut self, now: u64) -> Option<Due> {
+    pub fn poll(&mut self, now: Instant) -> Option<Due> {
         let at = self
             .requests
             .iter()
@@ -53,13 +54,13 @@ impl Retries {
         if request.until <= now {
             return Some(Due::GiveUp(self.requests.remove(at).port));
         }
-        request.next_at = now.saturating_add(request.wait_ns);
-        request.wait_ns = (request.wait_ns * 2).min(RETRY_NS_MAX);
+        request.next_at = now + request.wait;
+        request.wait = (request.wait * 2).min(RETRY_MAX);
         Some(Due::Send(request.port))
     }
 
     /// When something is due next.
-    pub fn next_at(&self) -> Option<u64> {
+    pub fn next_at(&self) -> Option<Instant> {
         let due = |request: &Pending| request.next_at.min(request.until);
         self.requests.iter().map(due).min()
     }
@@ -80,10 +81,10 @@ impl Retries {
     }
 }
 
-/// The first repetition of a request, in ns; the pause doubles from there.
-const RETRY_NS_MIN: u64 = 250_000_000;
-/// The longest pause, in ns.
-const RETRY_NS_MAX: u64 = 2_000_000_000;
+/// The pause before the first repetition of a request; the pause doubles from there.
+const RETRY_MIN: Duration = Duration::from_millis(250);
+/// The longest pause.
+const RETRY_MAX: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {
@@ -91,15 +92,15 @@ mod tests {
 
     #[test]
     fn a_question_is_repeated_with_growing_pauses_and_given_up_once() {
-        let mut retries = Retries::new(5_000_000_000);
-        retries.begin(0, PortId(7));
+        let mut retries = Retries::new(Duration::from_secs(5));
+        retries.begin(Instant::ZERO, PortId(7));
         let mut asked = Vec::new();
         let mut given_up = Vec::new();
         while let Some(now) = retries.next_at() {
             while let Some(due) = retries.poll(now) {
                 match due {
-                    Due::Send(port) => asked.push((now / 1_000_000, port)),
-                    Due::GiveUp(port) => given_up.push((now / 1_000_000, port)),
+                    Due::Send(port) => asked.push((now.as_millis(), port)),
+                    Due::GiveUp(port) => given_up.push((now.as_millis(), port)),
                 }
             }
         }
@@ -110,13 +111,13 @@ mod tests {
 
     #[test]
     fn an_answer_ends_the_repetition_of_its_question_only() {
-        let mut retries = Retries::new(1_000_000_000);
-        retries.begin(0, PortId(1));
-        retries.begin(0, PortId(2));
+        let mut retries = Retries::new(Duration::from_secs(1));
+        retries.begin(Instant::ZERO, PortId(1));
+        retries.begin(Instant::ZERO, PortId(2));
         retries.end(PortId(1));
         assert_eq!(retries.ports().collect::<Vec<_>>(), [PortId(2)]);
-        assert_eq!(retries.poll(0), Some(Due::Send(PortId(2))));
-        assert_eq!(retries.poll(0), None);
+        assert_eq!(retries.poll(Instant::ZERO), Some(Due::Send(PortId(2))));
+        assert_eq!(retries.poll(Instant::ZERO), None);
         retries.clear();
         assert_eq!(retries.next_at(), None);
     }

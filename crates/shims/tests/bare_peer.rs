@@ -10,7 +10,7 @@ use carina_engine::counters::{Kind, Table, Value, read};
 use carina_ring::State;
 use carina_shims::HvBuilder;
 use carina_sys::monotonic_ns;
-use carina_vmpi::hl::{Config, Endpoint, Event as Told, Rx, Side};
+use carina_vmpi::hl::{Config, Endpoint, Event as HlEvent, Rx, Side};
 use carina_vmpi::ll::memfd::MemfdRegion;
 use carina_vmpi::ll::{LinkState, VmpiImpl};
 use carina_wire::vmpi::{Channel, DataHeader, HEADER_BYTES};
@@ -24,7 +24,7 @@ struct Bare {
     is_connected: bool,
     /// Data records as they lay in the ring, header included.
     records: Vec<Vec<u8>>,
-    told: Vec<Told>,
+    events: Vec<HlEvent>,
 }
 
 impl Bare {
@@ -41,7 +41,7 @@ impl Bare {
             hl,
             is_connected: false,
             records: Vec::new(),
-            told: Vec::new(),
+            events: Vec::new(),
         }
     }
 
@@ -50,7 +50,7 @@ impl Bare {
         match self.device.link(now) {
             LinkState::Up if !self.is_connected => {
                 self.is_connected = true;
-                self.hl.link_up(now);
+                self.hl.link_up(carina_time::Instant::from_nanos(now));
             }
             LinkState::Up => {}
             LinkState::Down(reason) => {
@@ -72,8 +72,8 @@ impl Bare {
         while self.device.free_bytes() > 4096 && self.hl.poll_control(&mut message) {
             self.put(Channel::CONTROL, &message);
         }
-        while let Some(told) = self.hl.poll_event() {
-            self.told.push(told);
+        while let Some(event) = self.hl.poll_event() {
+            self.events.push(event);
         }
     }
 
@@ -99,7 +99,11 @@ impl Bare {
             if let Some(value) = wanted(self) {
                 return value;
             }
-            assert!(Instant::now() < end, "waited in vain, told {:?}", self.told);
+            assert!(
+                Instant::now() < end,
+                "waited in vain, got {:?}",
+                self.events
+            );
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -107,8 +111,8 @@ impl Bare {
     /// Whether something comes to hold before the link goes down.
     fn until_or_down(&mut self, mut holds: impl FnMut() -> bool) -> bool {
         self.until(|bare| {
-            let is_down = |told: &Told| matches!(told, Told::Down { .. });
-            match bare.told.iter().any(is_down) {
+            let is_down = |event: &HlEvent| matches!(event, HlEvent::Down { .. });
+            match bare.events.iter().any(is_down) {
                 true => Some(false),
                 false => holds().then_some(true),
             }
@@ -180,8 +184,8 @@ fn flow(label: &str, sdu_bytes_max: u64) -> (Host, Bare, App, carina_api::PortId
         spec: carina_api::FlowSpec::reliable(),
         end,
     });
-    let channel = bare.until(|bare| match bare.told.pop() {
-        Some(Told::Incoming { channel, .. }) => Some(channel),
+    let channel = bare.until(|bare| match bare.events.pop() {
+        Some(HlEvent::Incoming { channel, .. }) => Some(channel),
         _ => None,
     });
     bare.hl.respond(channel, Ok(1 << 16)).unwrap();
@@ -193,7 +197,7 @@ fn flow(label: &str, sdu_bytes_max: u64) -> (Host, Bare, App, carina_api::PortId
 }
 
 #[test]
-fn an_sdu_has_four_bytes_of_header_in_the_ring_and_nothing_else() {
+fn sdu_has_only_four_bytes_of_header_in_the_ring() {
     let (host, mut bare, mut app, _, channel) = flow("header", 1 << 30);
     let sdus: Vec<Vec<u8>> = [0, 1, 64, 4000].map(|len| Random::new(3).bytes(len)).into();
     for sdu in &sdus {
@@ -217,7 +221,7 @@ fn an_sdu_has_four_bytes_of_header_in_the_ring_and_nothing_else() {
 }
 
 #[test]
-fn an_application_that_sends_more_than_the_peer_accepts_loses_its_flow_not_the_link() {
+fn too_long_sdu_costs_its_flow_and_not_the_link() {
     let (host, mut bare, mut app, port, _) = flow("long", 10_000);
     app.send(&[1; 10_000]);
     bare.until(|bare| (bare.records.len() == 1).then_some(()));
@@ -234,7 +238,7 @@ fn an_application_that_sends_more_than_the_peer_accepts_loses_its_flow_not_the_l
 }
 
 #[test]
-fn a_guest_that_overruns_its_credit_is_cut_off_with_a_counted_reason() {
+fn guest_that_overruns_credit_is_cut_off_and_counted() {
     let (host, mut bare, mut app, port, channel) = flow("overrun", 1 << 30);
     // The window is the application's ring of 1 MiB, and the application reads nothing; the
     // record that goes beyond it costs the link.
@@ -272,7 +276,7 @@ fn data_on_a_channel_that_is_not_open_is_counted_and_dropped() {
 }
 
 #[test]
-fn a_flood_of_registrations_waits_for_the_manager_instead_of_filling_memory() {
+fn flood_of_registrations_waits_for_the_manager() {
     // A peer that is not let run for long is dead to the host, and shows nothing.
     assert!((0..50).any(|_| floods()), "the link never stays up");
 }
@@ -322,7 +326,7 @@ const EVENTS_MAX: u64 = 4096;
 const FEW: u64 = 100;
 
 #[test]
-fn a_vm_that_scribbles_over_its_region_does_not_disturb_another_vm() {
+fn vm_that_scribbles_over_its_region_disturbs_no_other_vm() {
     let mut pair = pair::Pair::up();
     let second = MemfdRegion::create(1 << 20).unwrap();
     let hostile = carina_api::IpcpId(2);

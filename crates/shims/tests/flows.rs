@@ -199,7 +199,7 @@ fn a_reader_that_stops_delays_no_other_channel() {
 }
 
 #[test]
-fn the_death_of_the_peer_ends_its_flows_at_once_and_it_may_come_back() {
+fn death_of_the_peer_ends_its_flows_and_it_may_come_back() {
     let mut pair = Pair::up();
     let (mut host_app, mut guest_app, port, _) = pair.flow();
     host_app.send(b"before");
@@ -207,7 +207,7 @@ fn the_death_of_the_peer_ends_its_flows_at_once_and_it_may_come_back() {
     let fresh = carina_dataplane::DataPlane::spawn(pair.guest_table.clone()).unwrap();
     drop(std::mem::replace(&mut pair.guest, fresh));
     assert_eq!(host_app.recv(), Err(State::Failed));
-    // It is told; nobody waits for a heartbeat.
+    // It is reported at once, without waiting for a heartbeat.
     let reason = closed_reason(&pair.host, port);
     assert_eq!(reason, "the peer's node ended");
     pair.add(carina_vmpi::hl::Side::Guest);
@@ -282,7 +282,7 @@ fn socket_ends_carry_sdus_to_sockets_and_to_rings() {
 }
 
 #[test]
-fn an_sdu_too_long_for_a_socket_end_fails_the_flow_and_is_counted() {
+fn too_long_sdu_for_a_socket_fails_the_flow_and_is_counted() {
     let mut pair = Pair::up();
     let (host_end, mut host_app) = ring(1 << 20);
     let (guest_end, guest_app) = socket();
@@ -330,7 +330,7 @@ fn a_relay_joins_a_ring_and_a_socket_of_one_system() {
 }
 
 #[test]
-fn an_application_that_scribbles_over_its_ring_loses_its_flow_and_no_other() {
+fn application_that_scribbles_over_its_ring_loses_its_flow() {
     let mut pair = Pair::up();
     let (hostile, mut victim_peer, port, guest_port) = pair.flow();
     let (mut honest, mut honest_peer, ..) = pair.flow();
@@ -362,7 +362,7 @@ fn an_application_that_scribbles_over_its_ring_loses_its_flow_and_no_other() {
 }
 
 #[test]
-fn a_peer_that_scribbles_over_the_region_is_cut_off_with_a_counted_reason() {
+fn peer_that_scribbles_over_the_region_is_cut_off() {
     let mut pair = Pair::up();
     let (mut host_app, _guest_app, port, _) = pair.flow();
     let map = pair.region.memory().map().unwrap();
@@ -424,7 +424,7 @@ fn refusals_come_back_with_their_reason() {
 }
 
 #[test]
-fn an_application_that_jams_its_doorbells_makes_nobody_else_wait() {
+fn application_that_jams_its_doorbells_delays_no_other() {
     let mut pair = Pair::up();
     let (mut hostile, mut peer, ..) = pair.flow();
     let (mut honest, mut honest_peer, ..) = pair.flow();

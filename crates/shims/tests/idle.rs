@@ -8,7 +8,7 @@ use std::time::Duration;
 use pair::{Pair, ring};
 
 #[test]
-fn two_idle_data_planes_with_many_flows_use_under_one_percent_of_a_core_each() {
+fn idle_data_planes_with_many_flows_use_under_1_percent_cpu() {
     let mut pair = Pair::up();
     let mut flows = Vec::new();
     for _ in 0..200 {

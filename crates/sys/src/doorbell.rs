@@ -13,8 +13,8 @@ use crate::{Epoll, Interest};
 /// one readable state.
 ///
 /// It is a pipe of which every holder has an open file of its own, for reading and writing. The
-/// non-blocking mark belongs to the open file, so nobody can take it off another's: to ring a
-/// doorbell that somebody has filled to the brim is to find that it rings already. (An eventfd
+/// non-blocking mark belongs to the open file, so no holder can clear it for another: a
+/// doorbell that a peer has filled to the brim rings already. (An eventfd
 /// cannot be opened a second time, and its holders share the mark.) Being readers too, holders
 /// never get `SIGPIPE` when the others are gone.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ impl Doorbell {
     }
 }
 
-/// Whether an edge-triggered [`Epoll`] tells of every ring of a doorbell that still rings. Kernels
+/// Whether an edge-triggered [`Epoll`] reports every ring of a doorbell that still rings. Kernels
 /// from 5.5 to 5.13 without later mends tell of the first only. Tried once per process.
 #[must_use]
 pub fn doorbells_ring_again() -> bool {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_jams_its_own_file_blocks_nobody_else() {
+    fn holder_that_jams_its_own_file_blocks_no_other() {
         let doorbell = Doorbell::new().unwrap();
         let hostile = doorbell.reopen().unwrap();
         while rustix::io::write(&hostile, &[0; 4096]).is_ok() {}

@@ -24,8 +24,8 @@ impl EventFd {
 
     /// Takes an eventfd received from another process.
     ///
-    /// The open file is shared with the peer, who may clear its non-blocking mark and fill its
-    /// counter at any time; [`EventFd::signal`] would then block until somebody drains it.
+    /// The open file is shared with the peer, which may clear its non-blocking mark and fill its
+    /// counter at any time; [`EventFd::signal`] would then block until it is drained.
     ///
     /// # Errors
     /// The kernel's refusal to set the non-blocking mark.

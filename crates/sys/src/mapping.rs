@@ -158,7 +158,7 @@ impl Mapping {
     }
 
     /// # Safety
-    /// `at + len` must lie inside the reservation and nobody may use that range yet.
+    /// `at + len` must lie inside the reservation and that range must not be in use yet.
     unsafe fn place(
         &self,
         at: usize,

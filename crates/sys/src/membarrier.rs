@@ -16,7 +16,7 @@ pub fn membarrier_register() -> bool {
 /// Makes every running thread of every registered process pass a full memory barrier.
 ///
 /// Returns `false` when the kernel refused, in which case nothing was ordered. Where the machine
-/// can never have a second processor there is nobody to order, and no system call.
+/// can never have a second processor there is nothing to order, and no system call.
 #[must_use]
 pub fn membarrier_global() -> bool {
     static SINGLE: OnceLock<bool> = OnceLock::new();

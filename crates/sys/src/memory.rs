@@ -62,7 +62,7 @@ impl Memory {
         Ok(Self { fd, bytes })
     }
 
-    /// Takes a memfd received from a peer, who is not trusted: its size must be exactly `bytes`
+    /// Takes a memfd received from an untrusted peer: its size must be exactly `bytes`
     /// and it is sealed against change of size before that is checked.
     ///
     /// # Errors

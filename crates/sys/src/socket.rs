@@ -48,7 +48,7 @@ pub fn listen_seqpacket(path: &Path) -> io::Result<OwnedFd> {
 /// Accepts one connection as a non-blocking socket.
 ///
 /// # Errors
-/// `WouldBlock` when nobody waits; the kernel's refusal otherwise.
+/// `WouldBlock` when no connection waits; the kernel's refusal otherwise.
 pub fn accept_seqpacket(listener: impl AsFd) -> io::Result<OwnedFd> {
     Ok(accept_with(
         listener,
@@ -59,7 +59,7 @@ pub fn accept_seqpacket(listener: impl AsFd) -> io::Result<OwnedFd> {
 /// Connects a blocking socket to `path`.
 ///
 /// # Errors
-/// `NotFound` or `ConnectionRefused` when nobody listens; `InvalidInput` when the path is
+/// `NotFound` or `ConnectionRefused` when no socket listens; `InvalidInput` when the path is
 /// longer than 107 bytes.
 pub fn connect_seqpacket(path: &Path) -> io::Result<OwnedFd> {
     let address = address(path)?;

@@ -210,7 +210,7 @@ fn rings(device: &Dev) -> bool {
 }
 
 #[test]
-fn listening_qemu_attaches_and_re_attaches_after_each_restart_of_the_node() {
+fn listening_qemu_re_attaches_after_each_restart_of_the_node() {
     let Some(directory) = Directory::with_qemu("listens") else {
         return;
     };
@@ -277,7 +277,7 @@ fn listening_qemu_attaches_and_re_attaches_after_each_restart_of_the_node() {
 }
 
 #[test]
-fn connecting_qemu_attaches_and_is_polled_after_a_restart_of_the_node() {
+fn connecting_qemu_is_polled_after_a_restart_of_the_node() {
     let Some(directory) = Directory::with_qemu("connects") else {
         return;
     };

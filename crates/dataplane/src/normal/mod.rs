@@ -140,7 +140,7 @@ impl Normal {
         }
     }
 
-    /// Passes on whatever the machine has after it was given something. True when a packet moved.
+    /// Moves everything that the machine has to transmit and deliver. True when a packet moved.
     fn flush(&mut self, links: &mut Links) -> bool {
         self.machine.end_of_burst(Instant::from_nanos(self.now));
         let mut moved = self.transmit(links);
@@ -153,7 +153,7 @@ impl Normal {
         moved
     }
 
-    /// The machine shows PDUs as long as somebody captures.
+    /// The machine shows PDUs as long as there is a capture.
     fn follow_taps(&mut self) {
         if self.taps.is_on() == self.is_tapped {
             return;
@@ -178,7 +178,7 @@ impl Normal {
         events::count(&self.row, self.machine.counters(), &mut self.noted);
     }
 
-    /// The manager has not kept up with events: nothing more is taken from peers.
+    /// True when the manager has not kept up with events: nothing more is taken from peers.
     fn is_flooded(&self) -> bool {
         self.events.len() > EVENTS_MAX
     }
@@ -227,7 +227,7 @@ impl App for Normal {
         let mut moved = false;
         while let Some(link) = links.next_ready(self.id) {
             moved |= match n1_of(links.sink_cookie(link)) {
-                // The cookie is that of an N-1 flow or of a flow: the link tells which.
+                // The cookie is that of an N-1 flow or of a flow: the link shows which.
                 Some(n1) if self.has_input(n1, link) => self.drain_n1(n1, link, links),
                 _ => self.drain_flow(link, links),
             };
@@ -260,7 +260,7 @@ impl App for Normal {
         if self.left.is_empty() {
             return due;
         }
-        // The manager empties its box without a word.
+        // The manager empties its mailbox without waking this app.
         let look = self.now + LOOK_NS;
         Some(due.map_or(look, |due| due.min(look)))
     }

@@ -139,7 +139,7 @@ impl Plane {
     }
 
     pub(super) fn respond(&mut self, port: PortId, answer: Result<FlowEnd, String>) {
-        // A request that is gone: the manager has been told, the end is closed by dropping it.
+        // A request that is gone: the manager knows, and dropping the end closes it.
         let Some(PortEntry {
             ipcp: Some(ipcp),
             name,

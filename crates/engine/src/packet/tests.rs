@@ -66,7 +66,7 @@ fn a_kept_packet_survives_its_ring() {
 }
 
 #[test]
-fn a_second_handle_to_kept_bytes_copies_nothing_and_goes_its_own_way() {
+fn second_handle_to_kept_bytes_is_independent_without_copy() {
     let (pool, mut ends) = (pool(), ring());
     let mut packet = leased(&mut ends, &[7; 1400]);
     assert!(packet.keep());

@@ -30,7 +30,7 @@ impl PacketSocket {
         if fd < 0 {
             return Err(NetdevError::last(what(), "CAP_NET_RAW"));
         }
-        // SAFETY: the kernel has just given this descriptor to nobody else.
+        // SAFETY: the kernel has just made this descriptor; nothing else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let made = Self::set_up(&fd, layout, filter).and_then(|()| {
             let (rx, tx) = (layout.rx_bytes, layout.tx_bytes);

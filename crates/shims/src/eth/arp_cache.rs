@@ -1,4 +1,4 @@
-//! What is known of the other arp_cache: who asked for what, and whose flow has ended here.
+//! What ARP has shown of other stations: the flow that each requested, and ended flows.
 
 use std::collections::HashMap;
 
@@ -6,7 +6,7 @@ use carina_wire::ether::Mac;
 
 use crate::flow_table::Names;
 
-/// ArpCache, bounded: whoever can send frames can invent them.
+/// Known stations, bounded: any sender of frames can invent them.
 #[derive(Default)]
 pub(super) struct ArpCache {
     requests: HashMap<Mac, Names>,

@@ -6,6 +6,7 @@ use carina_api::{AppName, PortId};
 use carina_dataplane::{FlowLinks, Request};
 use carina_engine::counters::Value;
 use carina_engine::{Close, LinkId, Links, Packet};
+use carina_time::Instant;
 use carina_wire::ether::Mac;
 
 use super::Eth;
@@ -60,7 +61,7 @@ impl Eth {
                         let names = Names { local, remote };
                         self.flows
                             .request(self.now, (port, names, ends), None, links);
-                        self.retries.begin(self.now, port);
+                        self.retries.begin(Instant::from_nanos(self.now), port);
                     }
                     Err(error) => self.flows.reject(port, ends, error.to_string(), links),
                 },
@@ -113,7 +114,7 @@ impl Eth {
         }
         let asked = self.arp_cache.requester(from).cloned();
         let is_known = |names: &Names| self.flows.names.contains(&names.local);
-        // A station that this side has forgotten, such as by a restart: it means whoever is here.
+        // A station that this side has forgotten, such as by a restart: any name here will do.
         let anyone = || {
             let local = self.flows.names.first()?.clone();
             let remote = AppName::new(format!("station {from}")).ok()?;
@@ -205,8 +206,8 @@ impl Eth {
         }
     }
 
-    /// Tells how long an SDU may be, when the interface has changed. Flows that were told of longer
-    /// ones have failed: whoever fills them up would lose everything, and hear of nothing.
+    /// Reports the longest SDU when the interface has changed. Flows that were opened with a longer
+    /// one fail: their users would lose every SDU of that length without notice.
     pub(super) fn follow_mtu(&mut self, links: &mut Links) {
         let sdu_bytes_max = self.nic.sdu_bytes_max();
         let before = std::mem::replace(&mut self.sdu_bytes_max, sdu_bytes_max);

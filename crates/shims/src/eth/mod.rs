@@ -27,6 +27,7 @@ use carina_dataplane::{AppContext, BuildError, IpcpBuilder, QosOffered, Taps};
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, LinkId, Links, Packet};
 use carina_sys::Interest;
+use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::arp::{Arp, ArpError, Dialect, Name, Operation};
 use carina_wire::ether::{ETHERTYPE_RINA, HEADER_BYTES_MAX, Header, Mac, TPID_CUSTOMER, Tag};
@@ -101,7 +102,7 @@ impl Eth {
             // Captures show frames, not SDUs.
             taps: std::mem::take(&mut context.taps),
             name: format!("ipcp-{}", context.ipcp),
-            retries: Retries::new(nic.config().timeout_ns),
+            retries: Retries::new(carina_time::Duration::from_nanos(nic.config().timeout_ns)),
             sdu_bytes_max: nic.sdu_bytes_max(),
             nic,
             flows: FlowTable::new(context),
@@ -145,7 +146,7 @@ impl Eth {
 
     /// Sends the ARP requests that are due, and gives up those that have timed out.
     fn send_due_requests(&mut self, links: &mut Links) {
-        while let Some(due) = self.retries.poll(self.now) {
+        while let Some(due) = self.retries.poll(Instant::from_nanos(self.now)) {
             let (Due::Send(port) | Due::GiveUp(port)) = due;
             let Some(at) = self.flows.index_of_port(port) else {
                 continue;
@@ -419,10 +420,14 @@ impl App for Eth {
             return None;
         }
         let stalled = (!self.stalled.is_empty()).then_some(self.now + STALLED_NS);
-        [self.retries.next_at(), self.nic.next_deadline(), stalled]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            self.retries.next_at().map(Instant::as_nanos),
+            self.nic.next_deadline(),
+            stalled,
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {

@@ -355,7 +355,8 @@ pub(super) fn offered_order(plan: Option<&FaultPlan>) -> bool {
 }
 
 /// Shortest tagged frame that is sent, in bytes: network cards pad to 60, but between virtual
-/// interfaces nobody does, and kernels drop tagged frames with less than two bytes of payload.
+/// interfaces frames are not padded, and kernels drop tagged frames with less than two bytes of
+/// payload.
 const TAGGED_BYTES_MIN: usize = HEADER_BYTES_MAX + 2;
 
 /// Shortest MTU that carries PDUs with their headers and something in them.

@@ -2,6 +2,7 @@
 
 use carina_engine::counters::Value;
 use carina_ring::{Corrupt, Refused};
+use carina_time::Instant;
 use carina_vmpi::hl::Violation;
 use carina_vmpi::ll::{DownReason, LinkState};
 use carina_wire::pcapng::Direction;
@@ -16,7 +17,7 @@ impl Hv {
             LinkState::Up if !self.is_connected => {
                 self.is_connected = true;
                 tracing::info!(target: "carina::shim::hv", ipcp = %self.ipcp, "region attached");
-                self.hl.link_up(now);
+                self.hl.link_up(Instant::from_nanos(now));
             }
             LinkState::Up => {}
             LinkState::Down(reason) => {
@@ -27,7 +28,7 @@ impl Hv {
                 }
             }
         }
-        if let Err(violation) = self.hl.handle_timeout(now) {
+        if let Err(violation) = self.hl.handle_timeout(Instant::from_nanos(now)) {
             self.give_up(&violation);
         }
     }
@@ -121,7 +122,7 @@ impl Hv {
     }
 
     /// Ring space free in the device. None at all may mean that the peer broke its index, which
-    /// only an attempt tells.
+    /// only an attempt shows.
     pub(super) fn free_bytes(&mut self) -> usize {
         if !self.is_connected {
             return 0;

@@ -446,11 +446,8 @@ impl App for Hv {
             return None;
         }
         let device = self.device.next_deadline_ns();
-        Some(
-            self.hl
-                .next_deadline_ns()
-                .map_or(device, |hl| hl.min(device)),
-        )
+        let hl = self.hl.next_deadline();
+        Some(hl.map_or(device, |hl| hl.as_nanos().min(device)))
     }
 
     fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {

@@ -17,7 +17,7 @@ pub(super) enum Phase {
     Connecting,
     /// This side has asked for the flow.
     Greeting,
-    /// The other side has connected, and it is not known who it is.
+    /// The other side has connected; its name is unknown.
     Expecting,
     /// An application is being asked.
     Offered,

@@ -161,7 +161,7 @@ impl Tcp {
         self.flows.confirm(self.now, at, credit, links);
     }
 
-    /// The resolver says who is at an address: its connections become flows.
+    /// The resolver has the name of an address: its connections become flows.
     fn name_resolved(&mut self, ip: IpAddr, remote: &AppName) {
         for id in 0..self.conns.len() {
             let Some(conn) = self.conn(id) else { continue };

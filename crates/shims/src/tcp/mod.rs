@@ -196,8 +196,8 @@ impl Tcp {
                     }
                 }
                 Ok(None) => self.may_accept = false,
-                // Without descriptors nobody can be served before somebody goes. Who waits to be
-                // accepted is told of once: it is looked for again.
+                // Without descriptors no connection can be accepted until another one ends. The
+                // epoll reports a waiting connection once only, so this looks again.
                 Err(_) => {
                     self.may_accept = false;
                     self.pause(ACCEPT_PAUSE_NS);
@@ -206,7 +206,7 @@ impl Tcp {
         }
     }
 
-    /// Comes back after a pause, for want of something that nobody will ring for.
+    /// Has the app visited after a pause, when no descriptor will wake it.
     pub(super) fn pause(&mut self, ns: u64) {
         let at = self.now.saturating_add(ns);
         self.resume_at = Some(self.resume_at.map_or(at, |before| before.min(at)));

@@ -125,7 +125,7 @@ impl IpcpBuilder for UdpBuilder {
             sockets: Sockets::new(self.socket, plan)
                 .map_err(ShimError::system("the UDP sockets"))?,
             resolver: self.resolver,
-            retries: Retries::new(self.config.timeout_ns),
+            retries: Retries::new(carina_time::Duration::from_nanos(self.config.timeout_ns)),
             framing: match self.config.framing {
                 UdpFraming::Native => Framing::Native(Native::new()),
                 UdpFraming::Rlite => Framing::Rlite(Rlite::default()),

@@ -14,7 +14,7 @@
 //! ```
 //!
 //! A side that asks repeats its REQUEST until it is answered; a side that was asked answers every
-//! repetition in the same way. Nothing repeats an END: whoever sends to a flow that is gone gets
+//! repetition in the same way. Nothing repeats an END: a sender to a flow that is gone gets
 //! one.
 
 use carina_api::AppName;
@@ -64,7 +64,7 @@ pub enum Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads a datagram; `None` for what is none of these.
+    /// Reads a datagram; `None` for one that is not a frame.
     #[must_use]
     pub fn decode(datagram: &'a [u8]) -> Option<Frame<'a>> {
         let (&[kind, version, high, low], rest) = datagram.split_first_chunk()?;

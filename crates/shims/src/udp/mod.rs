@@ -19,6 +19,7 @@ use carina_dataplane::Request;
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, LinkId, Links};
 use carina_sys::Interest;
+use carina_time::Instant;
 
 pub(crate) use self::builder::UDP_PORT;
 pub use self::builder::{UdpConfig, UdpFraming};
@@ -154,7 +155,7 @@ impl Udp {
 
     /// Asks what is due to be asked.
     fn send_due_requests(&mut self, links: &mut Links) {
-        while let Some(due) = self.retries.poll(self.now) {
+        while let Some(due) = self.retries.poll(Instant::from_nanos(self.now)) {
             let (Due::Send(port) | Due::GiveUp(port)) = due;
             let Some(at) = self.flows.index_of_port(port) else {
                 continue;
@@ -390,7 +391,7 @@ impl App for Udp {
         }
         let stalled = (!self.stalled.is_empty()).then_some(self.now + RETRY_NS);
         [
-            self.retries.next_at(),
+            self.retries.next_at().map(Instant::as_nanos),
             self.sockets.next_deadline(),
             stalled,
         ]

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 
 use carina_engine::counters::Value;
 use carina_engine::{Buffer, Close, Links, Packet};
+use carina_time::Instant;
 use carina_wire::Bytes;
 
 use super::frame::{Frame, SDU_HEADER_BYTES};
@@ -95,7 +96,7 @@ impl Udp {
         };
         flow.peer.address = Some(address);
         flow.peer.own = own;
-        self.retries.begin(self.now, flow.port);
+        self.retries.begin(Instant::from_nanos(self.now), flow.port);
         if let Some(native) = self.native() {
             native.by_own.insert(own, at);
         }

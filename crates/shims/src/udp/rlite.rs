@@ -124,7 +124,7 @@ impl Udp {
         Some(at)
     }
 
-    /// The resolver says who is at an address: its first datagrams begin flows.
+    /// The resolver has the name of an address: its first datagrams begin flows.
     pub(super) fn named_rlite(&mut self, ip: IpAddr, remote: AppName, links: &mut Links) {
         let now = self.now;
         let Some(waiting) = self.rlite().and_then(|rlite| rlite.unresolved.remove(&ip)) else {

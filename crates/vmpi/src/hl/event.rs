@@ -1,4 +1,4 @@
-//! What the VMPI-HL tells its owner, and why a link is given up.
+//! The events of VMPI-HL for its owner, and the reasons for which a link is given up.
 
 use std::fmt;
 
@@ -192,11 +192,7 @@ impl fmt::Display for Violation {
             Violation::NoHello => write!(f, "the first control message is not a hello"),
             Violation::SecondHello => write!(f, "the peer said hello twice"),
             Violation::HelloTimeout => {
-                write!(
-                    f,
-                    "no hello within {} s",
-                    super::HELLO_TIMEOUT_NS / 1_000_000_000
-                )
+                write!(f, "no hello within {} s", super::HELLO_TIMEOUT.as_secs())
             }
             Violation::CreditOverrun {
                 channel,

@@ -18,6 +18,7 @@ mod tests;
 
 use std::collections::{BTreeSet, VecDeque};
 
+use carina_time::{Duration, Instant};
 use carina_wire::vmpi::{Channel, Control, HEADER_BYTES, Hello, Outcome};
 use carina_wire::{FlowSpec, NameError, check_name};
 
@@ -48,7 +49,7 @@ impl Side {
 }
 
 /// How long a peer whose node is alive may take to say hello.
-pub const HELLO_TIMEOUT_NS: u64 = 5_000_000_000;
+pub const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Names that each side may have registered at once.
 pub const NAMES_MAX: usize = 4096;
@@ -140,7 +141,7 @@ enum Link {
     Down,
     /// Up since; no hello from the peer yet.
     Greeting {
-        deadline_ns: u64,
+        deadline: Instant,
     },
     Up,
 }
@@ -183,10 +184,10 @@ impl Endpoint {
     }
 
     /// The device below connected both nodes: says hello.
-    pub fn link_up(&mut self, now_ns: u64) {
+    pub fn link_up(&mut self, now: Instant) {
         self.reset("link restarted");
         self.link = Link::Greeting {
-            deadline_ns: now_ns + HELLO_TIMEOUT_NS,
+            deadline: now + HELLO_TIMEOUT,
         };
         let hello = Control::Hello(Hello {
             sdu_bytes_max: self.config.sdu_bytes_max,
@@ -219,9 +220,9 @@ impl Endpoint {
     /// When [`Endpoint::handle_timeout`] is to be called. May change after any call that takes
     /// `&mut self`.
     #[must_use]
-    pub fn next_deadline_ns(&self) -> Option<u64> {
+    pub fn next_deadline(&self) -> Option<Instant> {
         match self.link {
-            Link::Greeting { deadline_ns } => Some(deadline_ns),
+            Link::Greeting { deadline } => Some(deadline),
             _ => None,
         }
     }
@@ -230,9 +231,9 @@ impl Endpoint {
     ///
     /// # Errors
     /// The peer said no hello in time; the link is given up.
-    pub fn handle_timeout(&mut self, now_ns: u64) -> Result<(), Violation> {
+    pub fn handle_timeout(&mut self, now: Instant) -> Result<(), Violation> {
         match self.link {
-            Link::Greeting { deadline_ns } if now_ns >= deadline_ns => {
+            Link::Greeting { deadline } if now >= deadline => {
                 Err(self.give_up(Violation::HelloTimeout))
             }
             _ => Ok(()),

@@ -148,7 +148,7 @@ impl Attach {
         }
     }
 
-    /// Gives the link up: shows that nobody is here, and starts again after a hold-off.
+    /// Gives the link up: shows that this side has left, and starts again after a hold-off.
     pub(super) fn fail(&mut self, now_ns: u64, reason: DownReason, station: &Station) {
         self.leave(station);
         self.state = State::Held {
@@ -171,7 +171,7 @@ impl Attach {
         Step::Down
     }
 
-    /// Shows that nobody is here.
+    /// Shows that this side has left.
     pub(super) fn leave(&mut self, station: &Station) {
         self.mine.epoch = 0;
         self.mine.seen = 0;

@@ -23,7 +23,7 @@ pub(super) trait Doorbells: Send {
     /// Whether [`Doorbells::ring`] reaches the peer at all.
     fn can_ring(&self) -> bool;
 
-    /// What the peer rings. `None`: nobody can wake this side.
+    /// What the peer rings. `None`: this side cannot be woken.
     fn own(&self) -> Option<&EventFd>;
 
     /// Silences [`Doorbells::own`].

@@ -58,7 +58,7 @@ impl MemfdRegion {
         )?))
     }
 
-    /// The memory, for whoever is to map it too.
+    /// The memory, to be mapped by the other side.
     pub fn memory(&self) -> &Memory {
         &self.memory
     }

@@ -1,4 +1,4 @@
-//! When to look next, for a side that nobody can wake.
+//! When to look next, for a side that cannot be woken.
 
 /// Looks again this soon while there is traffic, in nanoseconds.
 const INTERVAL_NS_MIN: u64 = 20_000;

@@ -61,7 +61,7 @@ impl Station {
         Station { map, side }
     }
 
-    /// Writes the head, which tells the guest that this is a region and of which version.
+    /// Writes the head, by which the guest recognizes the region and its version.
     pub(super) fn write_head(&self, layout: &Layout) {
         let word = |offset: usize, value: usize| {
             self.map

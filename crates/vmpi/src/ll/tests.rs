@@ -89,7 +89,7 @@ fn nothing_passes_before_the_peer_is_there() {
 }
 
 #[test]
-fn restart_of_either_side_is_seen_once_and_the_rings_begin_anew() {
+fn restart_of_either_side_is_seen_once_and_resets_the_rings() {
     for side in [Side::Host, Side::Guest] {
         let mut sides = Sides::up();
         for _ in 0..100 {
@@ -162,7 +162,7 @@ fn silent_peer_is_dead_after_600_ms_and_may_come_back() {
 }
 
 #[test]
-fn killed_peer_is_missed_within_700_ms_by_a_side_that_looks_only_when_it_must() {
+fn killed_peer_is_missed_within_700_ms_by_a_lazy_side() {
     // Wherever in the peer's beat it is killed, and wherever in its own beat the watcher is.
     for phase_ms in 0..HEARTBEAT_NS / MS {
         let mut sides = Sides::up();
@@ -223,7 +223,7 @@ fn failed_link_is_held_off_and_comes_back() {
 }
 
 #[test]
-fn rings_of_a_peer_that_restarts_in_this_moment_are_not_blamed_on_it() {
+fn rings_of_a_restarting_peer_are_not_a_violation() {
     let mut sides = Sides::up();
     send(&mut sides.guest, b"first");
     receive(&mut sides.host).unwrap();
@@ -352,7 +352,7 @@ fn threads_exchange_records_and_survive_restarts_of_both_sides() {
 }
 
 #[test]
-fn scribbling_over_everything_fails_the_link_with_a_counted_reason() {
+fn scribbled_region_fails_the_link_with_a_counted_reason() {
     let mut seed = 0x1234_5678_9abc_def0_u64;
     let mut random = move || {
         seed ^= seed << 13;

@@ -1,4 +1,4 @@
-//! A peer that breaks the rules: what it costs it, and nobody else.
+//! A peer that breaks the rules loses its link, and no other flow is affected.
 
 use carina_wire::FlowSpec;
 use carina_wire::vmpi::{Channel, Control, DataHeader, Outcome};
@@ -28,7 +28,7 @@ fn request(channel: u16) -> Control<'static> {
 #[test]
 fn wrong_version_is_named_and_costs_the_link() {
     let mut pair = Pair::new(8);
-    pair.host.endpoint.link_up(1);
+    pair.host.endpoint.link_up(Instant::from_nanos(1));
     let violation = pair
         .host
         .endpoint
@@ -56,7 +56,7 @@ fn wrong_version_is_named_and_costs_the_link() {
 #[test]
 fn requests_before_a_hello_and_second_hellos_are_violations() {
     let mut pair = Pair::new(9);
-    pair.host.endpoint.link_up(1);
+    pair.host.endpoint.link_up(Instant::from_nanos(1));
     let mut bytes = Vec::new();
     Control::Register { name: "x" }.encode(&mut bytes);
     assert_eq!(
@@ -90,7 +90,7 @@ fn channels_of_the_wrong_half_or_in_use_are_violations() {
 }
 
 #[test]
-fn answers_and_credits_that_nobody_asked_for_are_told_apart() {
+fn unsolicited_answers_and_credits_are_told_apart() {
     let channel = Channel::new(3);
     let answer = Control::AllocateResponse {
         channel,
@@ -192,7 +192,7 @@ fn long_pieces_and_bad_headers_cost_the_link() {
 }
 
 #[test]
-fn requests_without_end_are_bounded_by_the_channels_and_the_backlog() {
+fn endless_requests_are_bounded_by_channels_and_backlog() {
     let mut pair = Pair::up(16);
     let max = usize::from(Config::CHANNELS_MAX);
     let mut channel = 1u16;
@@ -234,7 +234,7 @@ fn random_bytes_on_any_channel_never_panic() {
             let _ = pair.host.endpoint.poll_control(&mut Vec::new());
             while pair.host.endpoint.poll_event().is_some() {}
             if !pair.host.endpoint.is_up() {
-                pair.host.endpoint.link_up(1);
+                pair.host.endpoint.link_up(Instant::from_nanos(1));
             }
         }
     }

@@ -219,7 +219,7 @@ impl Doorbells for GuestBells {
     }
 
     /// Goes over to the vector at which a restarted host rings, and says so once it has heard a
-    /// ring there: whether QEMU really gave that vector a doorbell only this tells.
+    /// ring there: whether QEMU really gave that vector a doorbell only this shows.
     fn tune(&mut self, now_ns: u64, peer: &Half) -> u32 {
         let Doorbell::Vfio { device, .. } = &mut self.doorbell else {
             return 0;

@@ -187,7 +187,7 @@ impl HostPort {
         while let Ok((socket, _)) = self.listener.accept() {
             let is_taken = self.client.is_some() || self.state.is_some_and(|s| s.qemu.is_running());
             if is_taken || socket.set_nonblocking(true).is_err() {
-                // Dropping the socket tells the second QEMU that there is no server for it.
+                // Dropping the socket shows the second QEMU that there is no server for it.
                 self.refused += 1;
                 continue;
             }
@@ -299,7 +299,7 @@ impl HostPort {
         self.shared.set_detached();
     }
 
-    /// Learns of the end of a process although no socket tells.
+    /// Learns of the end of a process although no socket reports it.
     fn watch(&mut self, qemu: Process) {
         self.shared.is_attached.store(true, Ordering::Relaxed);
         if let Some(old) = self.pidfd.take() {

@@ -170,7 +170,7 @@ fn restarted_node_sends_only_new_doorbells_and_a_new_id() {
 }
 
 #[test]
-fn guest_is_relied_on_to_wake_only_when_it_has_heard_the_restarted_nodes_doorbell() {
+fn guest_is_rung_only_after_it_heard_the_restarted_node() {
     let directory = Directory::new("vector");
     let listener = UnixListener::bind(directory.0.join("vm.qemu")).unwrap();
     let mut port = directory.port();

@@ -202,7 +202,7 @@ fn device_fd(group: &OwnedFd, address: &str) -> io::Result<OwnedFd> {
             },
         )?
     };
-    // SAFETY: the descriptor is new and nobody else knows its number.
+    // SAFETY: the descriptor is new and nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
