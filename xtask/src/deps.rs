@@ -188,8 +188,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-node",
-        "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-ipcp carina-protect \
-         carina-netdev carina-engine carina-dataplane carina-shims rustix serde serde_json toml thiserror tracing tokio axum",
+        "carina-time carina-wire carina-api carina-sys carina-ring carina-vmpi carina-ipcp \
+         carina-protect \
+         carina-netdev carina-engine carina-dataplane carina-shims rustix serde \
+         serde_json toml thiserror tracing tokio axum wildmatch",
     ),
     (
         "carina-client",
@@ -197,7 +199,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-vm",
-        "carina-api carina-sys rustix serde serde_json thiserror",
+        "carina-api carina-sys rustix serde serde_json thiserror base64 xxhash-rust",
     ),
     (
         "carina-dissect",

@@ -16,7 +16,7 @@ pub use self::capture::{CaptureCreate, CaptureEnd, CaptureInfo};
 pub use self::client::{Client, ClientError};
 pub use self::dif::{
     Catalogue, Dialect, DifCreate, DifExtend, DifRole, MemberInfo, MemberState, N1Info, N1State,
-    ParamInfo, PolicyInForce, PolicyInfo, RibObject, RibWrite,
+    ParamInfo, PolicyInForce, PolicyInfo, RibObject, RibWrite, UnknownDialect,
 };
 pub use self::medium::{ArpDialect, FaultSpec, Framing, PeerAddress};
 use crate::ipc::Mode;

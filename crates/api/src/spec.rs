@@ -26,6 +26,17 @@ pub struct FlowSpec {
     pub max_jitter_us: u32,
 }
 
+/// Why a flow specification makes no sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// The largest loss is out of range.
+    #[error(
+        "flow specification: max_loss is {0}; it counts 1/10000 and must be 0 to {MAX_LOSS_ANY}"
+    )]
+    MaxLoss(u16),
+}
+
 impl FlowSpec {
     /// Asks for nothing: any loss, any order, boundaries kept.
     pub const fn unreliable() -> Self {
@@ -62,13 +73,10 @@ impl FlowSpec {
     /// Checks the range of every field.
     ///
     /// # Errors
-    /// A sentence that names the field, its value and the range.
-    pub fn check(&self) -> Result<(), String> {
+    /// [`SpecError`], which names the field, its value and the range.
+    pub fn check(&self) -> Result<(), SpecError> {
         if self.max_loss > MAX_LOSS_ANY {
-            return Err(format!(
-                "flow specification: max_loss is {}; it counts 1/10000 and must be 0 to {}",
-                self.max_loss, MAX_LOSS_ANY
-            ));
+            return Err(SpecError::MaxLoss(self.max_loss));
         }
         Ok(())
     }
@@ -148,7 +156,12 @@ mod tests {
             max_loss: 10_001,
             ..FlowSpec::reliable()
         };
-        assert!(spec.check().unwrap_err().contains("max_loss is 10001"));
+        assert!(
+            spec.check()
+                .unwrap_err()
+                .to_string()
+                .contains("max_loss is 10001")
+        );
         assert_eq!(FlowSpec::reliable().check(), Ok(()));
     }
 }

@@ -23,14 +23,14 @@ use rustix::io::Errno;
 use crate::ipc::{self, Connection};
 use crate::node::Node;
 
+mod control_protocol;
+mod control_service;
 mod errno;
-mod lineage;
-mod mark;
-mod switchboard;
-mod talk;
+mod flow_marker;
+mod fork_handover;
 
+use self::control_protocol::{Call, RequestNotice};
 use self::errno::{of_allocation, of_error};
-use self::talk::{Call, Token};
 
 /// `struct rina_flow_spec`, version 2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub extern "C" fn rina_open() -> c_int {
     give(
         Node::connect()
             .map_err(|error| of_error(&error))
-            .and_then(|node| switchboard::open(&node))
+            .and_then(|node| control_service::open(&node))
             .map(IntoRawFd::into_raw_fd),
     )
 }
@@ -110,7 +110,7 @@ pub unsafe extern "C" fn rina_unregister(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_register_wait(_fd: c_int, wfd: c_int) -> c_int {
     // SAFETY: the caller gives up `wfd`, which a call with RINA_F_NOWAIT gave it.
-    let answer = unsafe { consume(wfd, talk::hear_answer) };
+    let answer = unsafe { consume(wfd, control_protocol::receive_answer) };
     give(answer.map(|_| 0))
 }
 
@@ -132,21 +132,21 @@ pub unsafe extern "C" fn rina_flow_accept(
             return Err(Errno::INVAL);
         }
         let control = borrowed(fd)?;
-        let token = talk::next_token(control)?;
+        let notice = control_protocol::next_notice(control)?;
         let answer = if flags & RINA_F_NORESP != 0 {
-            RawFd::try_from(token.handle).map_err(|_| Errno::OVERFLOW)?
+            RawFd::try_from(notice.handle).map_err(|_| Errno::OVERFLOW)?
         } else {
-            talk::call(
+            control_protocol::call(
                 control,
                 &Call::Accept {
-                    handle: token.handle,
+                    handle: notice.handle,
                 },
             )?
             .ok_or(Errno::PROTO)?
             .into_raw_fd()
         };
         // SAFETY: both pointers are null or valid for a write, as the header asks.
-        unsafe { describe(&token, remote_appl, spec) };
+        unsafe { describe(&notice, remote_appl, spec) };
         Ok(answer)
     };
     give(accept())
@@ -159,9 +159,9 @@ pub extern "C" fn rina_flow_respond(fd: c_int, handle: c_int, response: c_int) -
         let control = borrowed(fd)?;
         let handle = u32::try_from(handle).map_err(|_| Errno::INVAL)?;
         if response != 0 {
-            return talk::call(control, &Call::Refuse { handle, response }).map(|_| 0);
+            return control_protocol::call(control, &Call::Refuse { handle, response }).map(|_| 0);
         }
-        let flow = talk::call(control, &Call::Accept { handle })?;
+        let flow = control_protocol::call(control, &Call::Accept { handle })?;
         flow.map(IntoRawFd::into_raw_fd).ok_or(Errno::PROTO)
     };
     give(respond())
@@ -225,7 +225,7 @@ pub unsafe extern "C" fn rina_flow_spec_unreliable(spec: *mut RinaFlowSpec) {
 #[unsafe(no_mangle)]
 pub extern "C" fn rina_flow_mss_get(fd: c_int) -> c_uint {
     borrowed(fd)
-        .and_then(mark::sdu_max_of)
+        .and_then(flow_marker::sdu_max_of)
         .unwrap_or_else(|error| {
             set_errno(error);
             0
@@ -244,9 +244,9 @@ fn name_call(
     }
     let (control, call) = (borrowed(fd)?, call(names.0?, names.1?));
     if flags & no_wait != 0 {
-        return talk::start_call(control, &call).map(IntoRawFd::into_raw_fd);
+        return control_protocol::start_call(control, &call).map(IntoRawFd::into_raw_fd);
     }
-    talk::call(control, &call).map(|_| 0)
+    control_protocol::call(control, &call).map(|_| 0)
 }
 
 /// Gives a name and a specification to C.
@@ -254,9 +254,9 @@ fn name_call(
 /// # Safety
 ///
 /// Both pointers are null or valid for a write.
-unsafe fn describe(token: &Token, remote: *mut *mut c_char, spec: *mut RinaFlowSpec) {
+unsafe fn describe(notice: &RequestNotice, remote: *mut *mut c_char, spec: *mut RinaFlowSpec) {
     if !remote.is_null() {
-        let name = token.remote.as_str();
+        let name = notice.remote.as_str();
         // SAFETY: a name holds no zero byte, so `length` + 1 bytes are what is written; the memory
         // is C's own, which frees it, or null when there is none.
         unsafe {
@@ -270,16 +270,16 @@ unsafe fn describe(token: &Token, remote: *mut *mut c_char, spec: *mut RinaFlowS
     }
     if !spec.is_null() {
         // SAFETY: the caller's promise.
-        unsafe { *spec = to_c(&token.spec) };
+        unsafe { *spec = to_c(&notice.spec) };
     }
 }
 
 /// Waits for the answer on a connection that asked for a flow.
 fn allocated_on(socket: BorrowedFd<'_>) -> Result<RawFd, Errno> {
-    talk::wait_readable(socket)?;
-    let answer = Connection::hear_on(socket).map_err(|error| of_allocation(&error))?;
+    control_protocol::wait_readable(socket)?;
+    let answer = Connection::receive_on(socket).map_err(|error| of_allocation(&error))?;
     let flow = ipc::socket_flow(answer).map_err(|error| of_allocation(&error))?;
-    mark::mark(&flow)?;
+    flow_marker::mark_flow_socket(&flow)?;
     Ok(flow.socket.into_raw_fd())
 }
 

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use crate::batch::SduBatch;
 use crate::error::Error;
 use crate::link::FlowInfo;
-use crate::piece::Piece;
-use crate::recv::FlowReceiver;
+use crate::recv::{FlowReceiver, Fragment};
 use crate::send::{FlowSender, SendSlot};
+use crate::stats::FlowStats;
 
 /// A flow to a remote application, over rings in shared memory.
 ///
@@ -18,25 +18,6 @@ use crate::send::{FlowSender, SendSlot};
 pub struct Flow {
     sender: FlowSender,
     receiver: FlowReceiver,
-}
-
-/// What a flow has carried since it was made, as counted at this end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FlowStats {
-    /// SDUs sent.
-    pub sdus_sent: u64,
-    /// Bytes of the SDUs sent.
-    pub bytes_sent: u64,
-    /// SDUs received.
-    pub sdus_received: u64,
-    /// Bytes of the SDUs received, those that were too large counted in full.
-    pub bytes_received: u64,
-    /// SDUs received that were larger than the buffer given for them.
-    pub sdus_too_large: u64,
-    /// Times this end rang a doorbell of the other, each one system call.
-    pub doorbells_rung: u64,
-    /// Times this end slept because it had nothing to do.
-    pub sleeps: u64,
 }
 
 impl Flow {
@@ -149,12 +130,13 @@ impl Flow {
         self.receiver.recv_burst(batch)
     }
 
-    /// Waits for the next piece of an SDU and looks at it in the ring. See [`FlowReceiver::peek`].
+    /// Waits for the next fragment of an SDU and looks at it in the ring. See
+    /// [`FlowReceiver::peek`].
     ///
     /// # Errors
     ///
     /// As for [`FlowReceiver::peek`].
-    pub fn peek(&mut self) -> Result<Piece<'_>, Error> {
+    pub fn peek(&mut self) -> Result<Fragment<'_>, Error> {
         self.receiver.peek()
     }
 

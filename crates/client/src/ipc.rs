@@ -10,12 +10,12 @@ use carina_api::ipc::{self, MESSAGE_BYTES_MAX, Mode, RING_FDS, Reply, Request, S
 use carina_ring::WakeMode;
 use carina_ring::channel::{Endpoint, Side};
 use carina_sys::{connect_seqpacket, membarrier_register, recv_with_fds, send_with_fds};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::flow::{Flow, SocketFlow};
-use crate::link::{FlowInfo, Link};
+use crate::link::{FlowInfo, Link, timespec};
 use crate::recv::FlowReceiver;
 use crate::send::FlowSender;
 
@@ -45,18 +45,18 @@ impl Connection {
         self.socket
     }
 
-    pub(crate) fn say(&mut self, request: &Request) -> Result<(), Error> {
+    pub(crate) fn send_request(&mut self, request: &Request) -> Result<(), Error> {
         let bytes = ipc::encode(request).map_err(|error| Error::Protocol(error.to_string()))?;
         send_with_fds(&self.socket, &bytes, &[]).map_err(broken)
     }
 
     /// Waits for the next message.
-    pub(crate) fn hear(&mut self) -> Result<Answer, Error> {
-        Connection::hear_on(self.socket.as_fd())
+    pub(crate) fn receive(&mut self) -> Result<Answer, Error> {
+        Connection::receive_on(self.socket.as_fd())
     }
 
     /// Waits for the next message on a socket that came from [`Self::into_socket`].
-    pub(crate) fn hear_on(socket: BorrowedFd<'_>) -> Result<Answer, Error> {
+    pub(crate) fn receive_on(socket: BorrowedFd<'_>) -> Result<Answer, Error> {
         let mut buffer = vec![0; MESSAGE_BYTES_MAX];
         let datagram = recv_with_fds(socket, &mut buffer).map_err(broken)?;
         if datagram.bytes == 0 {
@@ -73,7 +73,7 @@ impl Connection {
     /// Takes the next message if there is one.
     pub(crate) fn try_hear(&mut self) -> Result<Option<Answer>, Error> {
         if self.wait(Some(Duration::ZERO))? {
-            self.hear().map(Some)
+            self.receive().map(Some)
         } else {
             Ok(None)
         }
@@ -103,13 +103,6 @@ impl AsFd for Connection {
 /// Registers this process for expedited barriers, so that nobody needs a fence to wake it.
 pub(crate) fn membarrier() -> bool {
     membarrier_register()
-}
-
-pub(crate) fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
-        tv_nsec: time.subsec_nanos().into(),
-    }
 }
 
 /// The error that an answer is when it is not the one expected.

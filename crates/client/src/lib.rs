@@ -52,6 +52,7 @@
 #![deny(unsafe_code)]
 
 mod batch;
+mod doorbell_wait;
 mod error;
 #[expect(unsafe_code, reason = "C passes pointers and descriptors")]
 pub mod ffi;
@@ -59,23 +60,22 @@ mod flow;
 mod ipc;
 mod link;
 mod node;
-mod patience;
-mod piece;
 mod recv;
 mod registration;
 mod send;
-mod sleeper;
+mod spin_then_sleep;
+mod stats;
 
 pub use batch::SduBatch;
 pub use carina_api::{AppName, DifName, ErrorBody, FlowSpec, PortId};
 pub use error::Error;
-pub use flow::{Flow, FlowStats, SocketFlow};
+pub use flow::{Flow, SocketFlow};
 pub use link::FlowInfo;
 pub use node::{Allocation, Node};
-pub use piece::Piece;
-pub use recv::FlowReceiver;
+pub use recv::{FlowReceiver, Fragment};
 pub use registration::{FlowRequest, Registration};
 pub use send::{FlowSender, SendSlot};
+pub use stats::FlowStats;
 
 /// Makes an application name of a string.
 ///

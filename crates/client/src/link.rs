@@ -6,12 +6,11 @@ use std::time::Duration;
 
 use carina_api::ipc::{self, FlowNotice};
 use carina_api::{AppName, DifName, FlowSpec, PortId};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use crate::error::Error;
-use crate::ipc::timespec;
 
 /// Who is at the ends of a flow and what it offers.
 #[derive(Clone, Debug)]
@@ -84,7 +83,7 @@ impl Link {
     }
 
     /// Asks the node's socket whether the flow has ended. One system call.
-    pub(crate) fn look(&self) -> bool {
+    pub(crate) fn check_end(&self) -> bool {
         if self.ended() {
             return true;
         }
@@ -96,7 +95,7 @@ impl Link {
         ) {
             Err(Errno::AGAIN | Errno::INTR) => return false,
             Ok((_, 0)) | Err(_) => End::NodeGone,
-            Ok((filled, _)) => told(&message[..filled]),
+            Ok((filled, _)) => end_of(&message[..filled]),
         };
         let _ = self.end.set(end);
         true
@@ -132,7 +131,7 @@ impl Link {
             Err(error) => return Err(Error::system("cannot wait for the flow's doorbell")(error)),
         }
         let rang = !fds[0].revents().is_empty();
-        if !fds[1].revents().is_empty() && self.look() && !rang {
+        if !fds[1].revents().is_empty() && self.check_end() && !rang {
             return Ok(Woken::End);
         }
         Ok(if rang {
@@ -150,7 +149,7 @@ impl AsFd for Link {
 }
 
 /// The end of the flow as the node tells it.
-fn told(message: &[u8]) -> End {
+fn end_of(message: &[u8]) -> End {
     match ipc::decode(message) {
         Ok(FlowNotice::Closed { graceful: true, .. }) => End::Closed,
         Ok(FlowNotice::Closed {
@@ -158,5 +157,12 @@ fn told(message: &[u8]) -> End {
             graceful: false,
         }) => End::Failed(reason),
         Err(error) => End::Failed(format!("unknown notice of the node: {error}")),
+    }
+}
+
+pub(crate) fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: time.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: time.subsec_nanos().into(),
     }
 }

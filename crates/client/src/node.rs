@@ -115,7 +115,7 @@ impl Node {
         spec: &FlowSpec,
     ) -> Result<SocketFlow, Error> {
         let mut connection = self.ask(local, remote, dif, spec, Mode::Socket)?;
-        ipc::socket_flow(connection.hear()?)
+        ipc::socket_flow(connection.receive()?)
     }
 
     pub(crate) fn ask(
@@ -127,7 +127,7 @@ impl Node {
         mode: Mode,
     ) -> Result<Connection, Error> {
         let mut connection = Connection::open(&self.socket)?;
-        connection.say(&Request::Allocate {
+        connection.send_request(&Request::Allocate {
             version: VERSION,
             local: local.clone(),
             remote: remote.clone(),
@@ -148,7 +148,7 @@ impl Allocation {
     ///
     /// As for [`Node::allocate`].
     pub fn finish(mut self) -> Result<Flow, Error> {
-        ipc::ring_flow(self.connection.hear()?)
+        ipc::ring_flow(self.connection.receive()?)
     }
 
     /// Gives the flow if the answer is there. After an answer, of whatever kind, the allocation is

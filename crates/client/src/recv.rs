@@ -8,12 +8,15 @@ use carina_ring::{Consumer, PieceRef, State};
 use carina_sys::{Doorbell, Epoll, Interest};
 
 use crate::batch::SduBatch;
+use crate::doorbell_wait::DoorbellWait;
 use crate::error::Error;
-use crate::flow::FlowStats;
 use crate::link::{FlowInfo, Link};
-use crate::patience::Patience;
-use crate::piece::Piece;
-use crate::sleeper::Sleeper;
+use crate::spin_then_sleep::SpinThenSleep;
+use crate::stats::FlowStats;
+
+mod fragment;
+
+pub use self::fragment::Fragment;
 
 /// The receiving half of a flow.
 ///
@@ -25,33 +28,33 @@ pub struct FlowReceiver {
     data_doorbell: Doorbell,
     peer_doorbell: Doorbell,
     link: Arc<Link>,
-    /// An SDU of which some pieces were received by calls that do not wait.
-    begun: Option<Begun>,
+    /// An SDU of which some fragments were received by calls that do not wait.
+    partial: Option<PartialSdu>,
     /// Ring bytes that may be received before they are given back to the sender.
     owed_max: u64,
     /// Calls that found nothing since the control socket was looked at.
-    misses: u32,
+    empty_looks: u32,
     armed: bool,
     pollable: OnceLock<Epoll>,
-    patience: Patience,
-    sleeper: Sleeper,
+    spin_then_sleep: SpinThenSleep,
+    doorbell_wait: DoorbellWait,
     stats: FlowStats,
 }
 
-/// The beginning of an SDU that comes in pieces.
+/// The beginning of an SDU that comes in fragments.
 #[derive(Debug, Default)]
-struct Begun {
-    /// What is kept of the pieces so far.
+struct PartialSdu {
+    /// What is kept of the fragments so far.
     kept: Vec<u8>,
-    /// Bytes of all pieces so far.
+    /// Bytes of all fragments so far.
     length: u64,
 }
 
 /// What is at the front of the ring.
-enum Taken {
+enum Front {
     /// An SDU; this many bytes of it are in the buffer now.
     Sdu(usize),
-    /// Part of an SDU that comes in pieces.
+    /// Part of an SDU that comes in fragments.
     Part,
     /// Nothing.
     Nothing,
@@ -68,14 +71,14 @@ impl FlowReceiver {
             data_doorbell,
             peer_doorbell,
             link,
-            begun: None,
+            partial: None,
             owed_max: ring.capacity() as u64 / 8,
             ring,
-            misses: 0,
+            empty_looks: 0,
             armed: false,
             pollable: OnceLock::new(),
-            patience: Patience::new(),
-            sleeper: Sleeper::default(),
+            spin_then_sleep: SpinThenSleep::new(),
+            doorbell_wait: DoorbellWait::default(),
             stats: FlowStats::default(),
         }
     }
@@ -97,13 +100,13 @@ impl FlowReceiver {
     #[inline]
     pub fn recv(&mut self, buffer: &mut [u8]) -> Result<usize, Error> {
         loop {
-            match self.take_whole(buffer)? {
-                Taken::Sdu(length) => return Ok(length),
-                Taken::Nothing => {
+            match self.take_whole_sdu(buffer)? {
+                Front::Sdu(length) => return Ok(length),
+                Front::Nothing => {
                     self.wait(None)?;
                 }
-                Taken::Part => {
-                    let received = self.recv_pieces(buffer, None)?;
+                Front::Part => {
+                    let received = self.recv_fragments(buffer, None)?;
                     return Ok(received.expect("without a deadline only an error ends the wait"));
                 }
             }
@@ -124,33 +127,33 @@ impl FlowReceiver {
         let mut known = None;
         let mut until = || *known.get_or_insert_with(|| Instant::now().checked_add(limit));
         loop {
-            match self.take_whole(buffer)? {
-                Taken::Sdu(length) => return Ok(Some(length)),
-                Taken::Part => return self.recv_pieces(buffer, until()),
-                Taken::Nothing if !self.wait(until())? => return Ok(None),
-                Taken::Nothing => {}
+            match self.take_whole_sdu(buffer)? {
+                Front::Sdu(length) => return Ok(Some(length)),
+                Front::Part => return self.recv_fragments(buffer, until()),
+                Front::Nothing if !self.wait(until())? => return Ok(None),
+                Front::Nothing => {}
             }
         }
     }
 
-    /// Receives an SDU that is there, or gives `None`; never waits. Of an SDU in pieces those that
-    /// are there are kept until the others come.
+    /// Receives an SDU that is there, or gives `None`; never waits. Of an SDU in fragments those
+    /// that are there are kept until the others come.
     ///
     /// # Errors
     ///
     /// As for [`Self::recv`].
     #[inline]
     pub fn try_recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
-        match self.take_whole(buffer)? {
-            Taken::Sdu(length) => Ok(Some(length)),
-            Taken::Nothing => self.missed().map(|()| None),
-            Taken::Part => {
-                let Some(begun) = self.keep_pieces(buffer.len())? else {
+        match self.take_whole_sdu(buffer)? {
+            Front::Sdu(length) => Ok(Some(length)),
+            Front::Nothing => self.note_empty().map(|()| None),
+            Front::Part => {
+                let Some(partial) = self.keep_fragments(buffer.len())? else {
                     return Ok(None);
                 };
-                let kept = begun.kept.len().min(buffer.len());
-                buffer[..kept].copy_from_slice(&begun.kept[..kept]);
-                self.count(begun.length, kept).map(|()| Some(kept))
+                let kept = partial.kept.len().min(buffer.len());
+                buffer[..kept].copy_from_slice(&partial.kept[..kept]);
+                self.count(partial.length, kept).map(|()| Some(kept))
             }
         }
     }
@@ -162,9 +165,9 @@ impl FlowReceiver {
     /// As for [`Self::recv`], with `max` in place of the length of the buffer.
     pub fn recv_vec(&mut self, max: usize) -> Result<Vec<u8>, Error> {
         loop {
-            if let Some(begun) = self.keep_pieces(max)? {
-                self.count(begun.length, begun.kept.len())?;
-                return Ok(begun.kept);
+            if let Some(partial) = self.keep_fragments(max)? {
+                self.count(partial.length, partial.kept.len())?;
+                return Ok(partial.kept);
             }
             self.wait(None)?;
         }
@@ -176,11 +179,11 @@ impl FlowReceiver {
     ///
     /// As for [`Self::recv_vec`].
     pub fn try_recv_vec(&mut self, max: usize) -> Result<Option<Vec<u8>>, Error> {
-        match self.keep_pieces(max)? {
-            None => self.missed().map(|()| None),
-            Some(begun) => {
-                self.count(begun.length, begun.kept.len())?;
-                Ok(Some(begun.kept))
+        match self.keep_fragments(max)? {
+            None => self.note_empty().map(|()| None),
+            Some(partial) => {
+                self.count(partial.length, partial.kept.len())?;
+                Ok(Some(partial.kept))
             }
         }
     }
@@ -215,18 +218,18 @@ impl FlowReceiver {
         }
     }
 
-    /// Waits for the next piece of an SDU and shows it where it lies in the ring.
+    /// Waits for the next fragment of an SDU and shows it where it lies in the ring.
     ///
-    /// Not to be mixed with `recv` calls within an SDU of several pieces.
+    /// Not to be mixed with `recv` calls within an SDU of several fragments.
     ///
     /// # Errors
     ///
     /// As for [`Self::recv`], except that no SDU is too large.
-    pub fn peek(&mut self) -> Result<Piece<'_>, Error> {
+    pub fn peek(&mut self) -> Result<Fragment<'_>, Error> {
         while self.front()?.is_none() {
             self.wait(None)?;
         }
-        Ok(Piece::new(self))
+        Ok(Fragment::new(self))
     }
 
     /// As [`Self::peek`], but gives `None` at once when there is nothing.
@@ -234,11 +237,11 @@ impl FlowReceiver {
     /// # Errors
     ///
     /// As for [`Self::peek`].
-    pub fn try_peek(&mut self) -> Result<Option<Piece<'_>>, Error> {
+    pub fn try_peek(&mut self) -> Result<Option<Fragment<'_>>, Error> {
         if self.front()?.is_none() {
-            return self.missed().map(|()| None);
+            return self.note_empty().map(|()| None);
         }
-        Ok(Some(Piece::new(self)))
+        Ok(Some(Fragment::new(self)))
     }
 
     /// Asks to be woken through [`Self::poll_fd`] when something can be received or the flow ends.
@@ -255,7 +258,7 @@ impl FlowReceiver {
         self.data_doorbell.drain();
         self.armed = self.ring.arm();
         if self.armed {
-            self.look_now()?;
+            self.check_end_now()?;
         }
         Ok(self.armed)
     }
@@ -288,7 +291,7 @@ impl FlowReceiver {
         Ok(epoll)
     }
 
-    /// The next piece in the ring, if there is one.
+    /// The next fragment in the ring, if there is one.
     #[inline]
     fn front(&mut self) -> Result<Option<PieceRef<'_>>, Error> {
         if self.armed {
@@ -300,39 +303,39 @@ impl FlowReceiver {
         })
     }
 
-    /// Receives the next SDU if it is there in one piece.
+    /// Receives the next SDU if it is there in one fragment.
     #[inline]
-    fn take_whole(&mut self, buffer: &mut [u8]) -> Result<Taken, Error> {
-        let begun = self.begun.is_some();
-        let Some(piece) = self.front()? else {
-            return Ok(Taken::Nothing);
+    fn take_whole_sdu(&mut self, buffer: &mut [u8]) -> Result<Front, Error> {
+        let partial = self.partial.is_some();
+        let Some(fragment) = self.front()? else {
+            return Ok(Front::Nothing);
         };
-        if begun || piece.more() {
-            return Ok(Taken::Part);
+        if partial || fragment.more() {
+            return Ok(Front::Part);
         }
-        let length = piece.len();
-        let kept = piece.copy_to(buffer);
+        let length = fragment.len();
+        let kept = fragment.copy_to(buffer);
         self.step();
-        self.count(length as u64, kept).map(|()| Taken::Sdu(kept))
+        self.count(length as u64, kept).map(|()| Front::Sdu(kept))
     }
 
-    /// Receives an SDU in pieces into `buffer` as they come. When `until` passes before the last
+    /// Receives an SDU in fragments into `buffer` as they come. When `until` passes before the last
     /// one, keeps what came.
     #[cold]
-    fn recv_pieces(
+    fn recv_fragments(
         &mut self,
         buffer: &mut [u8],
         until: Option<Instant>,
     ) -> Result<Option<usize>, Error> {
-        let Begun { kept, mut length } = self.begun.take().unwrap_or_default();
+        let PartialSdu { kept, mut length } = self.partial.take().unwrap_or_default();
         let mut filled = kept.len().min(buffer.len());
         buffer[..filled].copy_from_slice(&kept[..filled]);
         loop {
-            let Some(piece) = self.front()? else {
+            let Some(fragment) = self.front()? else {
                 if self.wait(until)? {
                     continue;
                 }
-                self.begun = Some(Begun {
+                self.partial = Some(PartialSdu {
                     kept: buffer[..filled].to_vec(),
                     length,
                 });
@@ -340,10 +343,10 @@ impl FlowReceiver {
             };
             // Bytes are taken only while nothing before them was dropped.
             if filled as u64 == length {
-                filled += piece.copy_to(&mut buffer[filled..]);
+                filled += fragment.copy_to(&mut buffer[filled..]);
             }
-            length += piece.len() as u64;
-            let more = piece.more();
+            length += fragment.len() as u64;
+            let more = fragment.more();
             self.step();
             if !more {
                 return self.count(length, filled).map(|()| Some(filled));
@@ -351,42 +354,44 @@ impl FlowReceiver {
         }
     }
 
-    /// Takes the pieces that are there; gives the SDU if it became whole. Keeps its first `max`
+    /// Takes the fragments that are there; gives the SDU if it became whole. Keeps its first `max`
     /// bytes.
-    fn keep_pieces(&mut self, max: usize) -> Result<Option<Begun>, Error> {
-        let mut begun = self.begun.take();
+    fn keep_fragments(&mut self, max: usize) -> Result<Option<PartialSdu>, Error> {
+        let mut partial = self.partial.take();
         loop {
-            let Some(piece) = self.front()? else {
-                self.begun = begun;
+            let Some(fragment) = self.front()? else {
+                self.partial = partial;
                 return Ok(None);
             };
-            let (length, more) = (piece.len(), piece.more());
-            let sdu = begun.get_or_insert_default();
+            let (length, more) = (fragment.len(), fragment.more());
+            let sdu = partial.get_or_insert_default();
             let filled = sdu.kept.len();
             // Bytes are taken only while nothing before them was dropped.
             if filled as u64 == sdu.length {
                 let room = max.saturating_sub(filled);
                 sdu.kept.resize(filled + length.min(room), 0);
-                piece.copy_to(&mut sdu.kept[filled..]);
+                fragment.copy_to(&mut sdu.kept[filled..]);
             }
             sdu.length += length as u64;
             self.step();
             if !more {
-                return Ok(begun);
+                return Ok(partial);
             }
         }
     }
 
-    /// Takes further SDUs of one piece while they are there and fit.
+    /// Takes further SDUs of one fragment while they are there and fit.
     fn fill(&mut self, batch: &mut SduBatch) -> Result<usize, Error> {
         while !batch.is_full() {
             // An error will show in the next call; what came before it has been received.
-            let Ok(Some(piece)) = self.front() else { break };
-            let length = piece.len();
-            if piece.more() || length > batch.room().len() {
+            let Ok(Some(fragment)) = self.front() else {
+                break;
+            };
+            let length = fragment.len();
+            if fragment.more() || length > batch.room().len() {
                 break;
             }
-            piece.copy_to(batch.room());
+            fragment.copy_to(batch.room());
             self.step();
             self.count(length as u64, length)?;
             batch.take(length);
@@ -409,22 +414,22 @@ impl FlowReceiver {
         Ok(())
     }
 
-    /// The piece that was found at the front by an earlier look.
-    pub(crate) fn found(&mut self) -> PieceRef<'_> {
+    /// The fragment that was found at the front by an earlier look.
+    pub(crate) fn front_fragment(&mut self) -> PieceRef<'_> {
         let front = self.ring.peek().ok().flatten();
-        front.expect("a piece that was found stays at the front until it is stepped over")
+        front.expect("a fragment that was found stays at the front until it is stepped over")
     }
 
-    /// Receives the piece that was found, without copying it.
-    pub(crate) fn pass_over(&mut self) {
-        let piece = self.found();
-        let (length, more) = (piece.len(), piece.more());
+    /// Receives the fragment that was found, without copying it.
+    pub(crate) fn skip_fragment(&mut self) {
+        let fragment = self.front_fragment();
+        let (length, more) = (fragment.len(), fragment.more());
         self.stats.bytes_received += length as u64;
         self.stats.sdus_received += u64::from(!more);
         self.step();
     }
 
-    /// Steps over the piece at the front; gives space back when enough has come together. The
+    /// Steps over the fragment at the front; gives space back when enough has come together. The
     /// sender never needs more than a quarter of the ring at once, so an eighth may be kept.
     #[inline]
     fn step(&mut self) {
@@ -434,7 +439,7 @@ impl FlowReceiver {
         }
     }
 
-    /// Gives the space of all received pieces back and wakes the sender if it waits for it.
+    /// Gives the space of all received fragments back and wakes the sender if it waits for it.
     fn release(&mut self) {
         if self.ring.release() {
             self.stats.doorbells_rung += 1;
@@ -443,18 +448,18 @@ impl FlowReceiver {
     }
 
     /// Nothing was there: now and then looks whether anything will ever come.
-    fn missed(&mut self) -> Result<(), Error> {
-        self.misses += 1;
-        if self.misses >= LOOK_EVERY || self.ring.state() != State::Open {
-            return self.look_now();
+    fn note_empty(&mut self) -> Result<(), Error> {
+        self.empty_looks += 1;
+        if self.empty_looks >= LOOK_EVERY || self.ring.state() != State::Open {
+            return self.check_end_now();
         }
         Ok(())
     }
 
     /// Asks whether the flow has ended, to be called when the ring was found empty.
-    fn look_now(&mut self) -> Result<(), Error> {
-        self.misses = 0;
-        let ended = self.link.look();
+    fn check_end_now(&mut self) -> Result<(), Error> {
+        self.empty_looks = 0;
+        let ended = self.link.check_end();
         let state = self.ring.state();
         if !ended && state == State::Open {
             return Ok(());
@@ -472,29 +477,32 @@ impl FlowReceiver {
 
     /// Waits until something can be received: `true`, or until the time is over: `false`.
     fn wait(&mut self, until: Option<Instant>) -> Result<bool, Error> {
-        self.patience.gather(self.stats.sdus_received);
+        self.spin_then_sleep.gather(self.stats.sdus_received);
         let ring = &mut self.ring;
-        if self.patience.until(|| ring.pending_bytes() > 0) {
+        if self.spin_then_sleep.until(|| ring.pending_bytes() > 0) {
             return Ok(true);
         }
         self.release();
         // The sleep looks at the control socket; only the ring's mark of the end wakes nobody.
         if self.link.ended() || self.ring.state() != State::Open {
-            self.look_now()?;
+            self.check_end_now()?;
         }
         if !self.ring.arm() {
             return Ok(true);
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         self.stats.sleeps += 1;
-        let (sleeper, doorbell, link) = (&mut self.sleeper, &self.data_doorbell, &self.link);
-        let woken = self.patience.sleep(|| sleeper.sleep(doorbell, link, left));
+        let (doorbell_wait, doorbell, link) =
+            (&mut self.doorbell_wait, &self.data_doorbell, &self.link);
+        let woken = self
+            .spin_then_sleep
+            .sleep(|| doorbell_wait.sleep(doorbell, link, left));
         self.ring.disarm();
         woken?;
         if self.ring.pending_bytes() > 0 {
             return Ok(true);
         }
-        self.look_now()?;
+        self.check_end_now()?;
         Ok(self.ring.pending_bytes() > 0 || until.is_none_or(|until| Instant::now() < until))
     }
 }

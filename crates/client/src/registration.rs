@@ -42,12 +42,12 @@ impl Registration {
         name: &AppName,
         dif: Option<&DifName>,
     ) -> Result<Registration, Error> {
-        connection.say(&Request::Register {
+        connection.send_request(&Request::Register {
             version: carina_api::ipc::VERSION,
             name: name.clone(),
             dif: dif.cloned(),
         })?;
-        match connection.hear()? {
+        match connection.receive()? {
             Answer {
                 reply: Reply::Registered(registered),
                 ..
@@ -161,7 +161,7 @@ impl Registration {
     ///
     /// [`Error::NodeGone`] when the node ends.
     pub fn refuse(&mut self, request: &FlowRequest, reason: &str) -> Result<(), Error> {
-        self.connection.say(&Request::Respond {
+        self.connection.send_request(&Request::Respond {
             request: request.request,
             accept: false,
             reason: Some(reason.to_owned()),
@@ -179,7 +179,7 @@ impl Registration {
         membarrier: bool,
     ) -> Result<Answer, Error> {
         let number = request.request;
-        self.connection.say(&Request::Respond {
+        self.connection.send_request(&Request::Respond {
             request: number,
             accept: true,
             reason,
@@ -187,7 +187,7 @@ impl Registration {
             membarrier,
         })?;
         loop {
-            let answer = self.connection.hear()?;
+            let answer = self.connection.receive()?;
             match &answer.reply {
                 Reply::FlowRequest(request) => self.waiting.push_back(request.clone().into()),
                 Reply::Flow(flow) if flow.request == Some(number) => return Ok(answer),

@@ -8,9 +8,9 @@ use carina_ring::{Producer, RECORD_HEADER_BYTES, Refused, RingMap, State, record
 use carina_sys::Doorbell;
 
 use crate::error::Error;
-use crate::flow::FlowStats;
 use crate::link::{FlowInfo, Link, Woken};
-use crate::patience::Patience;
+use crate::spin_then_sleep::SpinThenSleep;
+use crate::stats::FlowStats;
 
 /// The sending half of a flow. Dropping it tells the remote application that no more SDUs come.
 #[derive(Debug)]
@@ -23,10 +23,10 @@ pub struct FlowSender {
     link: Arc<Link>,
     piece_max: usize,
     /// An SDU that `try_send` has begun: its length and how much of it is in the ring.
-    begun: Option<(usize, usize)>,
+    partial: Option<(usize, usize)>,
     /// SDUs to send before the flow's control socket is looked at again.
     until_look: u32,
-    patience: Patience,
+    spin_then_sleep: SpinThenSleep,
     stats: FlowStats,
 }
 
@@ -52,9 +52,9 @@ impl FlowSender {
             space_doorbell,
             peer_doorbell,
             link,
-            begun: None,
+            partial: None,
             until_look: LOOK_EVERY,
-            patience: Patience::new(),
+            spin_then_sleep: SpinThenSleep::new(),
             stats: FlowStats::default(),
         }
     }
@@ -65,8 +65,8 @@ impl FlowSender {
         self.link.info()
     }
 
-    /// Largest SDU in bytes that [`Self::reserve`] gives and that crosses the ring in one piece:
-    /// a quarter of the ring. Larger SDUs are sent in pieces and put together by the receiver.
+    /// Largest SDU in bytes that [`Self::reserve`] gives and that crosses the ring in one fragment:
+    /// a quarter of the ring. Larger SDUs are sent in fragments and put together by the receiver.
     #[must_use]
     pub fn piece_max(&self) -> usize {
         self.piece_max
@@ -125,7 +125,7 @@ impl FlowSender {
             return Ok(true);
         }
         // A full ring is a reason to ask whether anybody will ever empty it.
-        self.look_now()?;
+        self.check_end_now()?;
         Ok(false)
     }
 
@@ -174,7 +174,7 @@ impl FlowSender {
             return Err(too_large(length, self.piece_max as u64));
         }
         self.check(length)?;
-        if self.begun.is_some() {
+        if self.partial.is_some() {
             return Err(Error::Unfinished {
                 expected: length,
                 got: length,
@@ -191,14 +191,15 @@ impl FlowSender {
         })
     }
 
-    /// Asks to be woken through [`Self::space_fd`] when an SDU of `length` bytes, or the next piece
-    /// of a larger one, can be sent. Gives `false` when it can be already: then nothing will wake.
+    /// Asks to be woken through [`Self::space_fd`] when an SDU of `length` bytes, or the next
+    /// fragment of a larger one, can be sent. Gives `false` when it can be already: then nothing
+    /// will wake.
     ///
     /// # Errors
     ///
     /// As for [`Self::send`] when the flow has ended.
     pub fn arm(&mut self, length: usize) -> Result<bool, Error> {
-        self.look_now()?;
+        self.check_end_now()?;
         self.space_doorbell.drain();
         let cost = record_cost(length.min(self.piece_max));
         Ok(self.ring.arm_space(cost))
@@ -217,12 +218,12 @@ impl FlowSender {
         self.stats
     }
 
-    /// Puts an SDU that fits in one piece into the ring, if nothing stands against it.
+    /// Puts an SDU that fits in one fragment into the ring, if nothing stands against it.
     #[inline]
     fn push_whole(&mut self, sdu: &[u8]) -> bool {
         if sdu.len() > self.piece_max
             || self.until_look == 0
-            || self.begun.is_some()
+            || self.partial.is_some()
             || self.until_look.is_multiple_of(STATE_EVERY) && self.opposite.state() != State::Open
             || self.ring.push(&[sdu], false).is_err()
         {
@@ -252,21 +253,21 @@ impl FlowSender {
             if until.is_some_and(|until| Instant::now() >= until) {
                 return Ok(false);
             }
-            let sent = self.begun.map_or(0, |(_, sent)| sent);
+            let sent = self.partial.map_or(0, |(_, sent)| sent);
             let next = (sdu.len() - sent).min(self.piece_max);
             self.wait_for_space(record_cost(next), until)?;
         }
         Ok(true)
     }
 
-    /// Puts as many pieces of the SDU into the ring as there is space for, after those that are
+    /// Puts as many fragments of the SDU into the ring as there is space for, after those that are
     /// there already; says whether that was the last one.
     fn push_pieces(&mut self, sdu: &[u8]) -> Result<bool, Error> {
-        let mut sent = self.begun.take().map_or(0, |(_, sent)| sent);
+        let mut sent = self.partial.take().map_or(0, |(_, sent)| sent);
         loop {
             let end = sdu.len().min(sent + self.piece_max);
             if let Err(refused) = self.ring.push(&[&sdu[sent..end]], end < sdu.len()) {
-                self.begun = (sent > 0).then_some((sdu.len(), sent));
+                self.partial = (sent > 0).then_some((sdu.len(), sent));
                 return not_broken(refused).map(|()| false);
             }
             self.publish();
@@ -283,9 +284,9 @@ impl FlowSender {
     /// control socket when that is due or when the peer has marked its own end.
     fn check(&mut self, length: usize) -> Result<(), Error> {
         if self.until_look == 0 || self.opposite.state() != State::Open {
-            self.look_now()?;
+            self.check_end_now()?;
         }
-        if let Some((expected, _)) = self.begun.filter(|(expected, _)| *expected != length) {
+        if let Some((expected, _)) = self.partial.filter(|(expected, _)| *expected != length) {
             return Err(Error::Unfinished {
                 expected,
                 got: length,
@@ -299,9 +300,9 @@ impl FlowSender {
     }
 
     /// Asks whether the flow has ended.
-    fn look_now(&mut self) -> Result<(), Error> {
+    fn check_end_now(&mut self) -> Result<(), Error> {
         self.until_look = LOOK_EVERY;
-        if self.link.look() || self.opposite.state() == State::Failed {
+        if self.link.check_end() || self.opposite.state() == State::Failed {
             return Err(self.link.failure());
         }
         Ok(())
@@ -310,12 +311,12 @@ impl FlowSender {
     /// Waits until `bytes` of the ring are free, or for less; no longer than `until`.
     fn wait_for_space(&mut self, bytes: usize, until: Option<Instant>) -> Result<(), Error> {
         let ring = &mut self.ring;
-        if self.patience.until(|| ring.free_bytes() >= bytes) {
+        if self.spin_then_sleep.until(|| ring.free_bytes() >= bytes) {
             return Ok(());
         }
         // The sleep looks at the control socket; only the ring's mark of the end wakes nobody.
         if self.link.ended() || self.opposite.state() == State::Failed {
-            self.look_now()?;
+            self.check_end_now()?;
         }
         // Woken for one SDU's room it would sleep again after one SDU.
         if !self.ring.arm_space(bytes.max(self.ring.capacity() / 4)) {
@@ -324,12 +325,12 @@ impl FlowSender {
         self.stats.sleeps += 1;
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let (link, doorbell) = (&self.link, self.space_doorbell.as_fd());
-        let woken = self.patience.sleep(|| link.sleep(doorbell, left));
+        let woken = self.spin_then_sleep.sleep(|| link.sleep(doorbell, left));
         self.ring.disarm();
         if woken? == Woken::Doorbell {
             self.space_doorbell.drain();
         }
-        self.look_now()
+        self.check_end_now()
     }
 }
 
@@ -394,7 +395,7 @@ fn not_broken(refused: Refused) -> Result<(), Error> {
     }
 }
 
-/// Largest piece for a ring of `capacity` bytes: its record is a quarter of the ring, so that
+/// Largest fragment for a ring of `capacity` bytes: its record is a quarter of the ring, so that
 /// sender and receiver can work at the same time on a large SDU.
 pub(crate) fn piece_max(capacity: usize) -> usize {
     capacity / 4 - RECORD_HEADER_BYTES

@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]
 
 mod c_api;
+mod examples;
 mod node;
 mod support;

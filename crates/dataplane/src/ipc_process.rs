@@ -60,6 +60,19 @@ pub trait IpcProcess {
     /// Ends a flow or a request for one; unknown ports are ignored.
     fn deallocate(&mut self, port: PortId, reason: &str);
 
+    /// Takes note of an event of the data plane; events of other IPCPs are ignored.
+    fn handle(&mut self, _event: &crate::Event) {}
+
+    /// True when both ends of its flows are in this system, so that the manager connects them.
+    fn is_local(&self) -> bool {
+        false
+    }
+
+    /// The other port of an allocated flow of a local IPCP.
+    fn local_peer(&self, _port: PortId) -> Option<PortId> {
+        None
+    }
+
     /// The next event of an IPCP that does not run on the data plane. May change after any call.
     #[must_use]
     fn poll_event(&mut self) -> Option<crate::Event> {

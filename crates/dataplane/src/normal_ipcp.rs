@@ -53,31 +53,6 @@ impl NormalIpcp {
         self.has_begun = true;
     }
 
-    /// Takes note of an event of the data plane; others' events are ignored.
-    pub fn handle(&mut self, event: &Event) {
-        match event {
-            Event::PeerRegistered { ipcp, name } if *ipcp == self.ipcp => {
-                self.known.insert(name.clone());
-            }
-            Event::PeerUnregistered { ipcp, name } if *ipcp == self.ipcp => {
-                self.known.remove(name);
-            }
-            // It could not be started.
-            Event::LinkDown { ipcp, .. } if *ipcp == self.ipcp => self.has_begun = false,
-            Event::Member { ipcp, event } if *ipcp == self.ipcp => match event {
-                carina_ipcp::Event::Enrolled { config, .. } => {
-                    self.membership = Ok(directory_of(config));
-                }
-                carina_ipcp::Event::Left { reason } => {
-                    self.membership = Err(reason.clone());
-                    self.known.clear();
-                }
-                _ => {}
-            },
-            _ => {}
-        }
-    }
-
     /// The names registered at this member, in order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
         self.names.iter()
@@ -197,5 +172,29 @@ impl IpcProcess for NormalIpcp {
             port,
             reason: reason.to_owned(),
         });
+    }
+
+    fn handle(&mut self, event: &Event) {
+        match event {
+            Event::PeerRegistered { ipcp, name } if *ipcp == self.ipcp => {
+                self.known.insert(name.clone());
+            }
+            Event::PeerUnregistered { ipcp, name } if *ipcp == self.ipcp => {
+                self.known.remove(name);
+            }
+            // It could not be started.
+            Event::LinkDown { ipcp, .. } if *ipcp == self.ipcp => self.has_begun = false,
+            Event::Member { ipcp, event } if *ipcp == self.ipcp => match event {
+                carina_ipcp::Event::Enrolled { config, .. } => {
+                    self.membership = Ok(directory_of(config));
+                }
+                carina_ipcp::Event::Left { reason } => {
+                    self.membership = Err(reason.clone());
+                    self.known.clear();
+                }
+                _ => {}
+            },
+            _ => {}
+        }
     }
 }

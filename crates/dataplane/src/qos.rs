@@ -1,6 +1,7 @@
 //! The quality of service that an IPCP offers, and the check of a flow specification against it.
 
 use carina_api::FlowSpec;
+use carina_api::spec::SpecError;
 use thiserror::Error;
 
 /// The quality of service that an IPCP can promise for every flow.
@@ -54,7 +55,7 @@ impl QosOffered {
     /// # Errors
     /// The first field that cannot be met.
     pub fn meets(&self, spec: &FlowSpec) -> Result<(), QosError> {
-        spec.check().map_err(QosError::Spec)?;
+        spec.check()?;
         bound("max_delay_us", spec.max_delay_us, self.delay_us)?;
         bound("max_jitter_us", spec.max_jitter_us, self.jitter_us)?;
         match (spec.avg_bandwidth_bps, self.bandwidth_bps) {
@@ -90,8 +91,8 @@ impl QosOffered {
 #[non_exhaustive]
 pub enum QosError {
     /// The flow specification contradicts itself.
-    #[error("{0}")]
-    Spec(String),
+    #[error(transparent)]
+    Spec(#[from] SpecError),
     /// A bound in time, in µs, is lower than the offer.
     #[error("{field}: {asked} µs asked for, at least {offer} µs offered")]
     Bound {

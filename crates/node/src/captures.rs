@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use carina_api::control::{CaptureEnd, CaptureInfo, IpcpType};
+use carina_api::control::{CaptureEnd, CaptureInfo};
 use carina_api::{ErrorBody, ErrorCode, IpcpId};
 use carina_dataplane::{Command, Tap, TapReader};
 use carina_ipcp::DifConfig;
@@ -23,7 +23,8 @@ use carina_sys::monotonic_ns;
 use carina_wire::pcapng::{Interface, LinkType, Packet, Writer};
 
 use crate::core::Core;
-use crate::members::Membership;
+use crate::ipcp_kinds;
+use crate::membership::Membership;
 
 /// All captures that run.
 #[derive(Default)]
@@ -49,7 +50,7 @@ struct Capture {
 impl Captures {
     fn table(&self) -> MutexGuard<'_, Table> {
         let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_alive = |capture: &mut Capture| capture.asked_at.elapsed() < FORGOTTEN_AFTER;
+        let is_alive = |capture: &mut Capture| capture.asked_at.elapsed() < IDLE_TIMEOUT;
         table.running.retain(|_, capture| is_alive(capture));
         table
     }
@@ -148,17 +149,11 @@ impl Core {
     /// Connects a capture with an IPCP, which is named itself or by its DIF.
     pub fn capture(&mut self, name: &str, tap: Tap) -> Result<CaptureInfo, ErrorBody> {
         let id = self.captured(name)?;
-        let ipcp = &self.ipcps[&id];
-        let (link, word) = match ipcp.kind {
-            IpcpType::Hv => (LinkType::VMPI, "hv"),
-            IpcpType::Eth => (LinkType::ETHERNET, "eth"),
-            IpcpType::Udp => (LinkType::SDU, "udp"),
-            IpcpType::Tcp => (LinkType::SDU, "tcp"),
-            IpcpType::Normal => (LinkType::PDU, "normal"),
-            IpcpType::Loopback => {
-                let what = format!("IPCP {name} moves nothing itself and cannot be captured");
-                return Err(ErrorBody::new(ErrorCode::Unsupported, what));
-            }
+        let ipcp = &self.ipcps[id];
+        let word = ipcp_kinds::word(ipcp.kind);
+        let Some(link) = ipcp_kinds::capture_link_type(ipcp.kind) else {
+            let what = format!("IPCP {name} moves nothing itself and cannot be captured");
+            return Err(ErrorBody::new(ErrorCode::Unsupported, what));
         };
         let member = match &ipcp.member {
             Some(member) => Some(member),
@@ -192,15 +187,16 @@ impl Core {
     }
 
     fn captured(&self, name: &str) -> Result<IpcpId, ErrorBody> {
-        if let Some(id) = self.ipcp_named(name) {
+        if let Some(id) = self.ipcps.named(name) {
             return Ok(id);
         }
         let mut in_dif = self
-            .made
-            .iter()
-            .filter(|id| self.ipcps[id].dif.as_str() == name);
+            .ipcps
+            .ids()
+            .into_iter()
+            .filter(|id| self.ipcps[*id].dif.as_str() == name);
         match (in_dif.next(), in_dif.next()) {
-            (Some(id), None) => Ok(*id),
+            (Some(id), None) => Ok(id),
             (Some(_), Some(_)) => {
                 let what = format!("DIF {name} has several IPCPs here; name one of them");
                 Err(ErrorBody::new(ErrorCode::Conflict, what))
@@ -239,7 +235,7 @@ fn settings(config: &DifConfig) -> String {
 const CAPTURES_MAX: usize = 16;
 
 /// A capture that nobody asks for ends after this time.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(15);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[cfg(test)]
 mod tests {

@@ -5,14 +5,16 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use carina_api::control::{HvSide, IpcpCreate, IpcpType, VmCreate};
+use carina_api::control::{IpcpCreate, IpcpType, VmCreate};
 use carina_api::{DifName, LocalName};
 use serde::Deserialize;
 use thiserror::Error;
 use toml::Spanned;
 
-use crate::members::NewDif;
+use crate::ipcp_kinds;
+use crate::member_spec::MemberSpec;
 use crate::rules::Rule;
+use crate::vm_port::region_bytes;
 
 /// What a node is made from.
 #[derive(Default, Debug, Clone, PartialEq, Deserialize)]
@@ -32,7 +34,7 @@ pub struct Config {
     pub vms: Vec<Spanned<VmCreate>>,
     /// Members of normal DIFs, made after all others, in this order.
     #[serde(default, rename = "dif")]
-    pub difs: Vec<Spanned<NewDif>>,
+    pub difs: Vec<Spanned<MemberSpec>>,
     /// Access rules; the first that fits decides.
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
@@ -173,14 +175,17 @@ impl Config {
             }
         }
         for ipcp in &self.ipcps {
-            check_ipcp(ipcp.get_ref()).map_err(|what| (ipcp.span().start, what))?;
+            ipcp_kinds::check(ipcp.get_ref())
+                .map_err(|error| (ipcp.span().start, error.to_string()))?;
         }
         for dif in &self.difs {
             let new = dif.get_ref();
-            new.check().map_err(|what| (dif.span().start, what))?;
+            new.check()
+                .map_err(|error| (dif.span().start, error.to_string()))?;
         }
         for vm in &self.vms {
-            check_region(vm.get_ref().region_bytes).map_err(|what| (vm.span().start, what))?;
+            region_bytes(vm.get_ref().region_bytes)
+                .map_err(|error| (vm.span().start, error.to_string()))?;
         }
         Ok(())
     }
@@ -216,53 +221,6 @@ impl Default for Limits {
     }
 }
 
-/// Checks what the fields of an IPCP mean together.
-///
-/// # Errors
-/// A sentence that says what would be right.
-pub fn check_ipcp(ipcp: &IpcpCreate) -> Result<(), String> {
-    let name = &ipcp.name;
-    crate::media::check(ipcp)?;
-    match ipcp.kind {
-        IpcpType::Loopback => {
-            if ipcp.side.is_some() || ipcp.pci.is_some() {
-                let what = "`side` and `pci` belong to IPCPs of type \"hv\"";
-                return Err(format!("IPCP {name}: {what}"));
-            }
-        }
-        IpcpType::Normal => {
-            return Err(format!(
-                "IPCP {name}: a member of a normal DIF is made by a [[dif]]"
-            ));
-        }
-        IpcpType::Hv => {
-            if ipcp.side != Some(HvSide::Guest) {
-                return Err(format!(
-                    "IPCP {name}: the host side of a VM is made by a [[vm]]; write that, or \
-                     `side = \"guest\"` in a VM"
-                ));
-            }
-        }
-        IpcpType::Eth | IpcpType::Udp | IpcpType::Tcp => {}
-    }
-    Ok(())
-}
-
-/// Checks the size of a VMPI region and gives its default.
-///
-/// # Errors
-/// A sentence that gives the range.
-pub fn check_region(bytes: Option<u64>) -> Result<usize, String> {
-    let bytes = bytes.unwrap_or(REGION_BYTES_DEFAULT);
-    if !bytes.is_power_of_two() || !(REGION_BYTES_MIN..=REGION_BYTES_MAX).contains(&bytes) {
-        return Err(format!(
-            "region_bytes is {bytes}; it must be a power of two from {REGION_BYTES_MIN} to \
-             {REGION_BYTES_MAX}"
-        ));
-    }
-    Ok(bytes as usize)
-}
-
 fn in_file(path: &Option<PathBuf>) -> String {
     path.as_ref()
         .map_or(String::new(), |path| format!(" {}", path.display()))
@@ -270,11 +228,6 @@ fn in_file(path: &Option<PathBuf>) -> String {
 
 /// Longest configuration, in bytes.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
-
-/// Bytes of a VMPI region unless configured.
-pub const REGION_BYTES_DEFAULT: u64 = 16 << 20;
-const REGION_BYTES_MIN: u64 = 64 << 10;
-const REGION_BYTES_MAX: u64 = 1 << 30;
 
 #[cfg(test)]
 mod tests;

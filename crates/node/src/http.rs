@@ -24,8 +24,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::{oneshot, watch};
 
 use crate::captures::Captures;
-use crate::queries::{Answer, Ask, Order, Query};
-use crate::rib::question_of;
+use crate::requests::{Answer, Ask, ControlRequest, Query};
+use crate::rib_queries::question_of;
 
 mod query;
 
@@ -34,9 +34,9 @@ use self::query::{
 };
 
 /// What the threads of `control.sock` and of the core share.
-pub struct Desk {
+pub struct ControlState {
     /// Where questions go.
-    pub orders: Sender<Order>,
+    pub requests: Sender<ControlRequest>,
     /// The doorbell that wakes the core.
     pub doorbell: EventFd,
     /// The number of the last event.
@@ -51,7 +51,7 @@ pub struct Desk {
 /// The runtime or the thread cannot be made.
 pub fn spawn(
     listener: UnixListener,
-    desk: Desk,
+    control: ControlState,
     stop: oneshot::Receiver<()>,
 ) -> io::Result<JoinHandle<()>> {
     listener.set_nonblocking(true)?;
@@ -64,7 +64,7 @@ pub fn spawn(
                 Ok(listener) => listener,
                 Err(error) => return tracing::error!(%error, "control.sock is not served"),
             };
-            let router = router(Arc::new(desk));
+            let router = router(Arc::new(control));
             // Open long polls end with the runtime, so that a stop does not wait for them.
             tokio::select! {
                 result = async { axum::serve(listener, router).await } => {
@@ -82,22 +82,22 @@ pub fn spawn(
         .spawn(serve)
 }
 
-type Shared = State<Arc<Desk>>;
+type Shared = State<Arc<ControlState>>;
 
-fn router(desk: Arc<Desk>) -> Router {
+fn router(control: Arc<ControlState>) -> Router {
     Router::new()
-        .route("/v1/node", get(|desk: Shared| ask(desk, Ask::Node)))
+        .route("/v1/node", get(|control: Shared| ask(control, Ask::Node)))
         .route(
             "/v1/ipcps",
-            get(|desk: Shared| ask(desk, Ask::Ipcps)).post(create_ipcp),
+            get(|control: Shared| ask(control, Ask::Ipcps)).post(create_ipcp),
         )
         .route("/v1/ipcps/{name}", delete(destroy_ipcp))
-        .route("/v1/apps", get(|desk: Shared| ask(desk, Ask::Apps)))
-        .route("/v1/flows", get(|desk: Shared| ask(desk, Ask::Flows)))
+        .route("/v1/apps", get(|control: Shared| ask(control, Ask::Apps)))
+        .route("/v1/flows", get(|control: Shared| ask(control, Ask::Flows)))
         .route("/v1/flows/{port}", delete(deallocate_flow))
         .route(
             "/v1/difs",
-            get(|desk: Shared| ask(desk, Ask::Difs)).post(create_dif),
+            get(|control: Shared| ask(control, Ask::Difs)).post(create_dif),
         )
         .route("/v1/difs/{name}", delete(leave_dif))
         .route("/v1/difs/{name}/over", post(extend_dif))
@@ -107,7 +107,7 @@ fn router(desk: Arc<Desk>) -> Router {
         .route("/v1/policies", get(policies))
         .route(
             "/v1/vms",
-            get(|desk: Shared| ask(desk, Ask::Vms)).post(create_vm),
+            get(|control: Shared| ask(control, Ask::Vms)).post(create_vm),
         )
         .route("/v1/vms/{name}", get(vm).delete(destroy_vm))
         .route("/v1/captures", post(create_capture))
@@ -117,119 +117,123 @@ fn router(desk: Arc<Desk>) -> Router {
         .fallback(unknown_path)
         .method_not_allowed_fallback(wrong_method)
         .layer(DefaultBodyLimit::max(BODY_BYTES_MAX))
-        .with_state(desk)
+        .with_state(control)
 }
 
-async fn create_ipcp(desk: Shared, body: Bytes) -> Response {
+async fn create_ipcp(control: Shared, body: Bytes) -> Response {
     match from_json(&body) {
-        Ok(ipcp) => created(ask_core(&desk, Ask::CreateIpcp(ipcp)).await),
+        Ok(ipcp) => created(ask_core(&control, Ask::CreateIpcp(ipcp)).await),
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn destroy_ipcp(desk: Shared, Path(name): Path<String>) -> Response {
-    deleted(ask_core(&desk, Ask::DestroyIpcp(name)).await)
+async fn destroy_ipcp(control: Shared, Path(name): Path<String>) -> Response {
+    deleted(ask_core(&control, Ask::DestroyIpcp(name)).await)
 }
 
-async fn deallocate_flow(desk: Shared, Path(port): Path<String>) -> Response {
+async fn deallocate_flow(control: Shared, Path(port): Path<String>) -> Response {
     match port.parse() {
-        Ok(port) => deleted(ask_core(&desk, Ask::DeallocateFlow(PortId(port))).await),
+        Ok(port) => deleted(ask_core(&control, Ask::DeallocateFlow(PortId(port))).await),
         Err(_) => refuse(bad(format!("{port:?} is not a port; ports are numbers"))),
     }
 }
 
-async fn create_dif(desk: Shared, body: Bytes) -> Response {
+async fn create_dif(control: Shared, body: Bytes) -> Response {
     match from_json(&body) {
-        Ok(dif) => created(ask_core(&desk, Ask::CreateDif(dif)).await),
+        Ok(dif) => created(ask_core(&control, Ask::CreateDif(dif)).await),
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn extend_dif(desk: Shared, Path(name): Path<String>, body: Bytes) -> Response {
+async fn extend_dif(control: Shared, Path(name): Path<String>, body: Bytes) -> Response {
     match from_json(&body) {
-        Ok(wish) => ask(desk, Ask::ExtendDif(name, wish)).await,
+        Ok(wish) => ask(control, Ask::ExtendDif(name, wish)).await,
         Err(refusal) => refuse(refusal),
     }
 }
 
 async fn retract_dif(
-    desk: Shared,
+    control: Shared,
     Path((name, below)): Path<(String, String)>,
     RawQuery(query): RawQuery,
 ) -> Response {
     match ipcp_of(query.as_deref()) {
-        Ok(ipcp) => ask(desk, Ask::RetractDif(name, below, ipcp)).await,
+        Ok(ipcp) => ask(control, Ask::RetractDif(name, below, ipcp)).await,
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn expel(desk: Shared, Path((name, member)): Path<(String, String)>) -> Response {
-    deleted(ask_core(&desk, Ask::Expel(name, member)).await)
+async fn expel(control: Shared, Path((name, member)): Path<(String, String)>) -> Response {
+    deleted(ask_core(&control, Ask::Expel(name, member)).await)
 }
 
-async fn leave_dif(desk: Shared, Path(name): Path<String>, RawQuery(query): RawQuery) -> Response {
+async fn leave_dif(
+    control: Shared,
+    Path(name): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
     match ipcp_of(query.as_deref()) {
-        Ok(ipcp) => deleted(ask_core(&desk, Ask::LeaveDif(name, ipcp)).await),
+        Ok(ipcp) => deleted(ask_core(&control, Ask::LeaveDif(name, ipcp)).await),
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn read_rib(desk: Shared, RawQuery(query): RawQuery) -> Response {
+async fn read_rib(control: Shared, RawQuery(query): RawQuery) -> Response {
     match rib_query(query.as_deref().unwrap_or_default()) {
-        Ok(question) => ask(desk, Ask::Rib(question)).await,
+        Ok(question) => ask(control, Ask::Rib(question)).await,
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn write_rib(desk: Shared, body: Bytes) -> Response {
+async fn write_rib(control: Shared, body: Bytes) -> Response {
     match from_json(&body).and_then(question_of) {
-        Ok(question) => ask(desk, Ask::Rib(question)).await,
+        Ok(question) => ask(control, Ask::Rib(question)).await,
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn policies(desk: Shared, RawQuery(query): RawQuery) -> Response {
+async fn policies(control: Shared, RawQuery(query): RawQuery) -> Response {
     match policies_query(query.as_deref().unwrap_or_default()) {
-        Ok(of) => ask(desk, Ask::Policies(of)).await,
+        Ok(of) => ask(control, Ask::Policies(of)).await,
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn create_vm(desk: Shared, body: Bytes) -> Response {
+async fn create_vm(control: Shared, body: Bytes) -> Response {
     match from_json(&body) {
-        Ok(vm) => created(ask_core(&desk, Ask::CreateVm(vm)).await),
+        Ok(vm) => created(ask_core(&control, Ask::CreateVm(vm)).await),
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn vm(desk: Shared, Path(name): Path<String>) -> Response {
-    ask(desk, Ask::Vm(name)).await
+async fn vm(control: Shared, Path(name): Path<String>) -> Response {
+    ask(control, Ask::Vm(name)).await
 }
 
-async fn destroy_vm(desk: Shared, Path(name): Path<String>) -> Response {
-    deleted(ask_core(&desk, Ask::DestroyVm(name)).await)
+async fn destroy_vm(control: Shared, Path(name): Path<String>) -> Response {
+    deleted(ask_core(&control, Ask::DestroyVm(name)).await)
 }
 
-async fn apply(desk: Shared, body: Bytes) -> Response {
+async fn apply(control: Shared, body: Bytes) -> Response {
     match String::from_utf8(body.to_vec()) {
-        Ok(text) => ask(desk, Ask::Apply(text)).await,
+        Ok(text) => ask(control, Ask::Apply(text)).await,
         Err(_) => refuse(bad("the configuration is not UTF-8".into())),
     }
 }
 
 /// The data plane gets one end of the capture before this thread knows whether there is room for
 /// the other; dropped, it ends the capture.
-async fn create_capture(desk: Shared, body: Bytes) -> Response {
+async fn create_capture(control: Shared, body: Bytes) -> Response {
     let CaptureCreate { ipcp, snap_bytes } = match from_json(&body) {
         Ok(create) => create,
         Err(refusal) => return refuse(refusal),
     };
     let snap = snap_bytes.map_or(usize::MAX, |bytes| bytes as usize);
     let (tap, reader) = Tap::new(snap);
-    let info = ask_core(&desk, Ask::Capture(ipcp, tap)).await;
+    let info = ask_core(&control, Ask::Capture(ipcp, tap)).await;
     let info = info.and_then(|info| from_json::<CaptureInfo>(info.to_string().as_bytes()));
     let begun = info.and_then(|mut info| {
-        desk.captures.begin(reader, snap_bytes, &mut info)?;
+        control.captures.begin(reader, snap_bytes, &mut info)?;
         serde_json::to_value(info)
             .map_err(|error| ErrorBody::new(ErrorCode::Internal, error.to_string()))
     });
@@ -237,7 +241,7 @@ async fn create_capture(desk: Shared, body: Bytes) -> Response {
 }
 
 /// The next portion of a capture: waits until there is a packet, or `wait_ms` have passed.
-async fn capture(desk: Shared, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
+async fn capture(control: Shared, Path(id): Path<String>, RawQuery(query): RawQuery) -> Response {
     let asked = capture_id(&id).and_then(|id| Ok((id, wait_query(query.as_deref())?)));
     let (id, wait_ms) = match asked {
         Ok(asked) => asked,
@@ -245,7 +249,7 @@ async fn capture(desk: Shared, Path(id): Path<String>, RawQuery(query): RawQuery
     };
     let until = tokio::time::Instant::now() + Duration::from_millis(wait_ms);
     loop {
-        let portion = match desk.captures.read(id) {
+        let portion = match control.captures.read(id) {
             Ok(portion) => portion,
             Err(refusal) => return refuse(refusal),
         };
@@ -253,13 +257,13 @@ async fn capture(desk: Shared, Path(id): Path<String>, RawQuery(query): RawQuery
             let kind = [(header::CONTENT_TYPE, "application/x-pcapng")];
             return (kind, portion).into_response();
         }
-        // The data plane rings no doorbell for this: it would cost every packet one.
-        tokio::time::sleep(CAPTURE_LOOK).await;
+        // The data plane rings no bell for this: it would cost every packet one.
+        tokio::time::sleep(CAPTURE_POLL_INTERVAL).await;
     }
 }
 
-async fn end_capture(desk: Shared, Path(id): Path<String>) -> Response {
-    let ended = capture_id(&id).and_then(|id| desk.captures.end(id));
+async fn end_capture(control: Shared, Path(id): Path<String>) -> Response {
+    let ended = capture_id(&id).and_then(|id| control.captures.end(id));
     match ended {
         Ok(end) => answer(
             StatusCode::OK,
@@ -270,17 +274,17 @@ async fn end_capture(desk: Shared, Path(id): Path<String>) -> Response {
 }
 
 /// The long poll: waits until there is an event after `since`, or `wait_ms` have passed.
-async fn events(desk: Shared, RawQuery(query): RawQuery) -> Response {
+async fn events(control: Shared, RawQuery(query): RawQuery) -> Response {
     let (since, wait_ms) = match event_query(query.as_deref().unwrap_or_default()) {
         Ok(asked) => asked,
         Err(refusal) => return refuse(refusal),
     };
-    let mut last = desk.last_event.clone();
+    let mut last = control.last_event.clone();
     let news = last.wait_for(|last| *last > since);
     let wait = Duration::from_millis(wait_ms.min(EVENT_WAIT_MS_MAX));
     // Whether news came or the time is over, the journal has the answer.
     let _ = tokio::time::timeout(wait, news).await;
-    ask(desk, Ask::Events(since)).await
+    ask(control, Ask::Events(since)).await
 }
 
 async fn unknown_path() -> Response {
@@ -295,20 +299,21 @@ async fn wrong_method() -> Response {
     answer(StatusCode::METHOD_NOT_ALLOWED, Err(bad(what.into())))
 }
 
-async fn ask(desk: Shared, question: Ask) -> Response {
-    match ask_core(&desk, question).await {
+async fn ask(control: Shared, question: Ask) -> Response {
+    match ask_core(&control, question).await {
         Ok(value) => answer(StatusCode::OK, Ok(value)),
         Err(refusal) => refuse(refusal),
     }
 }
 
-async fn ask_core(desk: &Desk, ask: Ask) -> Answer {
+async fn ask_core(control: &ControlState, ask: Ask) -> Answer {
     let stopping = || ErrorBody::new(ErrorCode::Internal, "the node is stopping");
     let (reply, answer) = oneshot::channel();
-    desk.orders
-        .send(Order::Query(Query { ask, reply }))
+    control
+        .requests
+        .send(ControlRequest::Query(Query { ask, reply }))
         .map_err(|_| stopping())?;
-    desk.doorbell.signal();
+    control.doorbell.signal();
     answer.await.unwrap_or_else(|_| Err(stopping()))
 }
 
@@ -368,4 +373,4 @@ fn bad(what: String) -> ErrorBody {
 const BODY_BYTES_MAX: usize = crate::config::TEXT_BYTES_MAX;
 
 /// Time between two looks for packets of a capture.
-const CAPTURE_LOOK: Duration = Duration::from_millis(10);
+const CAPTURE_POLL_INTERVAL: Duration = Duration::from_millis(10);

@@ -13,34 +13,41 @@
 //! the same way. It refuses to run twice in one run directory.
 #![forbid(unsafe_code)]
 
-mod answers;
-mod apps;
+mod allocation;
 mod captures;
 pub mod config;
-mod conns;
+mod connections;
+mod control_requests;
 mod core;
-mod ends;
-mod flows;
-mod glob;
+mod deallocation;
+mod endpoints;
+mod event_loop;
+mod flow_channels;
 mod http;
+mod incoming_flows;
+mod ipc_socket;
+mod ipcp_handlers;
+mod ipcp_kinds;
 mod ipcps;
-mod joins;
 mod journal;
 pub mod key;
-mod media;
+mod member_spec;
 mod members;
-mod offers;
-mod queries;
-mod rib;
+mod membership;
+mod registrations;
+mod requests;
+mod rib_queries;
+mod rib_requests;
 mod rules;
-mod rundir;
+mod run_directory;
 mod start;
-mod teardown;
 #[cfg(test)]
 mod testing;
-mod vms;
+mod users;
+mod vm_port;
+mod vm_requests;
 
 pub use config::{Config, ConfigError};
-pub use members::{judge_auth, judge_member};
-pub use rundir::ClaimError;
+pub use member_spec::{MemberSpecError, check_auth, check_member};
+pub use run_directory::RunDirError;
 pub use start::{Node, NodeError, NodeHandle};

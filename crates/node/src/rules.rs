@@ -4,18 +4,27 @@
 //! fits, root and the user of the node itself are allowed and everybody else is refused.
 
 use serde::Deserialize;
+use thiserror::Error;
+use wildmatch::WildMatch;
 
-use crate::glob::Glob;
-
-/// One rule of the configuration.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+/// One rule of the configuration. In its patterns `*` is any text and `?` any character.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(try_from = "RuleText")]
 pub struct Rule {
     user: User,
     action: Action,
-    name: Glob,
-    dif: Glob,
+    name: WildMatch,
+    dif: WildMatch,
     allow: bool,
+}
+
+/// What is missing in a rule.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+enum RuleError {
+    #[error("a rule names its users by either `uid = N` or `any = true`")]
+    User,
+    #[error("a rule names its action by either `register = \"GLOB\"` or `allocate = \"GLOB\"`")]
+    Action,
 }
 
 /// What a rule speaks of.
@@ -79,27 +88,24 @@ struct RuleText {
 }
 
 impl TryFrom<RuleText> for Rule {
-    type Error = String;
+    type Error = RuleError;
 
-    fn try_from(text: RuleText) -> Result<Self, String> {
+    fn try_from(text: RuleText) -> Result<Self, RuleError> {
         let user = match (text.uid, text.any) {
             (Some(uid), None) => User::Uid(uid),
             (None, Some(true)) => User::Any,
-            _ => return Err("a rule names its users by either `uid = N` or `any = true`".into()),
+            _ => return Err(RuleError::User),
         };
         let (action, name) = match (text.register, text.allocate) {
             (Some(name), None) => (Action::Register, name),
             (None, Some(name)) => (Action::Allocate, name),
-            _ => {
-                let right = "either `register = \"GLOB\"` or `allocate = \"GLOB\"`";
-                return Err(format!("a rule names its action by {right}"));
-            }
+            _ => return Err(RuleError::Action),
         };
-        let dif = Glob::new(text.dif.as_deref().unwrap_or("*"));
+        let dif = WildMatch::new(text.dif.as_deref().unwrap_or("*"));
         Ok(Self {
             user,
             action,
-            name: Glob::new(&name),
+            name: WildMatch::new(&name),
             dif,
             allow: text.allow,
         })
@@ -159,5 +165,36 @@ mod tests {
         ] {
             assert!(toml::from_str::<Rule>(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn patterns_fit_whole_texts_only() {
+        let fits = |pattern: &str, text: &str| WildMatch::new(pattern).matches(text);
+        for (pattern, text) in [
+            ("*", ""),
+            ("a*c", "abbc"),
+            ("a?c", "aéc"),
+            ("*.vm", "a.b.vm"),
+            ("", ""),
+            ("a**", "a"),
+        ] {
+            assert!(fits(pattern, text), "{pattern} {text}");
+        }
+        for (pattern, text) in [
+            ("", "a"),
+            ("a", ""),
+            ("a*c", "abcd"),
+            ("?", ""),
+            ("a?c", "ac"),
+            ("*x", "xy"),
+        ] {
+            assert!(!fits(pattern, text), "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn many_stars_do_not_explode() {
+        let pattern = WildMatch::new(&"a*".repeat(100));
+        assert!(!pattern.matches(&format!("{}b", "ba".repeat(120))));
     }
 }

@@ -1,6 +1,5 @@
 //! How a node starts and stops.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
@@ -23,13 +22,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::core::Core;
-use crate::http::{self, Desk};
+use crate::endpoints::Endpoints;
+use crate::http::{self, ControlState};
+use crate::ipcps::Ipcps;
 use crate::journal::Journal;
-use crate::queries::{Attachment, Order};
-use crate::rib::RibDesk;
+use crate::requests::{Attachment, ControlRequest};
+use crate::rib_queries::RibQueries;
 use crate::rules::Rules;
-use crate::rundir::{Claim, ClaimError};
+use crate::run_directory::{RunDirError, RunDirLock};
+use crate::users::Users;
 
 /// A node, not yet running.
 #[derive(Debug)]
@@ -41,7 +44,7 @@ pub struct Node;
 pub enum NodeError {
     /// The run directory cannot be had.
     #[error(transparent)]
-    Claim(#[from] ClaimError),
+    RunDir(#[from] RunDirError),
     /// The system refused something.
     #[error("{what}: {source}")]
     Io {
@@ -98,31 +101,31 @@ impl Node {
             .run_dir
             .clone()
             .map_or_else(RunDir::from_env, RunDir::new);
-        let claim = Claim::take(run_dir.clone())?;
-        let (orders, inbox) = channel();
+        let run_dir_lock = RunDirLock::take(run_dir.clone())?;
+        let (requests, inbox) = channel();
         let doorbell = EventFd::new().map_err(io_error("an eventfd"))?;
         let twin = || doorbell.try_clone().map_err(io_error("an eventfd"));
         let stop = Arc::new(AtomicBool::new(false));
         let start = Instant::now();
         let (journal, last_event) = Journal::new(start);
-        let desk = Desk {
-            orders: orders.clone(),
+        let control_state = ControlState {
+            requests: requests.clone(),
             doorbell: twin()?,
             last_event,
             captures: Default::default(),
         };
         let control_path = run_dir.control_sock();
-        let control = UnixListener::bind(&control_path).map_err(at(&control_path))?;
-        claim.set_mode(&control_path, 0o600)?;
-        let node = Bare {
-            claim,
+        let control_listener = UnixListener::bind(&control_path).map_err(at(&control_path))?;
+        run_dir_lock.set_mode(&control_path, 0o600)?;
+        let node = CoreParts {
+            run_dir_lock,
             journal,
             start,
             inbox,
             doorbell: twin()?,
             stop: Arc::clone(&stop),
         };
-        let core = node.furnish(config)?;
+        let core = node.build(config)?;
         let (ending, ended) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("core".into())
@@ -135,7 +138,7 @@ impl Node {
         let (stop_control, stopped) = oneshot::channel();
         let mut handle = NodeHandle {
             run_dir,
-            orders,
+            requests,
             doorbell,
             stop,
             core: Some(thread),
@@ -143,8 +146,8 @@ impl Node {
             stop_control: Some(stop_control),
             ended: Some(ended),
         };
-        let control =
-            http::spawn(control, desk, stopped).map_err(io_error("the thread of control.sock"))?;
+        let control = http::spawn(control_listener, control_state, stopped)
+            .map_err(io_error("the thread of control.sock"))?;
         handle.control = Some(control);
         Ok(handle)
     }
@@ -154,7 +157,7 @@ impl Node {
 #[derive(Debug)]
 pub struct NodeHandle {
     run_dir: RunDir,
-    orders: Sender<Order>,
+    requests: Sender<ControlRequest>,
     doorbell: EventFd,
     stop: Arc<AtomicBool>,
     core: Option<JoinHandle<()>>,
@@ -182,13 +185,13 @@ impl NodeHandle {
     ) -> Result<(), ErrorBody> {
         let ended = || ErrorBody::new(carina_api::ErrorCode::Internal, "the node has ended");
         let (reply, answer) = channel();
-        let order = Order::Attach(Attachment {
+        let order = ControlRequest::Attach(Attachment {
             name,
             dif,
             device,
             reply,
         });
-        self.orders.send(order).map_err(|_| ended())?;
+        self.requests.send(order).map_err(|_| ended())?;
         self.doorbell.signal();
         answer.recv().map_err(|_| ended())?
     }
@@ -216,31 +219,31 @@ impl Drop for NodeHandle {
 }
 
 /// What a core is made from beside its configuration.
-struct Bare {
-    claim: Claim,
+struct CoreParts {
+    run_dir_lock: RunDirLock,
     journal: Journal,
     start: Instant,
-    inbox: Receiver<Order>,
+    inbox: Receiver<ControlRequest>,
     doorbell: EventFd,
     stop: Arc<AtomicBool>,
 }
 
-impl Bare {
+impl CoreParts {
     /// Makes the core as the configuration says.
-    fn furnish(self, config: Config) -> Result<Core, NodeError> {
+    fn build(self, config: Config) -> Result<Core, NodeError> {
         if let Err(error) = raise_nofile_limit() {
             tracing::warn!(%error, "the limit of open files stays as it is");
         }
-        let dir = self.claim.dir().clone();
+        let dir = self.run_dir_lock.dir().clone();
         let counters = Table::create(&dir.counters()).map_err(at(&dir.counters()))?;
         let plane = DataPlane::spawn(counters).map_err(io_error("the data plane"))?;
         let listener = listen_seqpacket(&dir.ipc_sock()).map_err(at(&dir.ipc_sock()))?;
         // Who may do what is a matter of rules, not of the socket's mode.
-        self.claim.set_mode(&dir.ipc_sock(), 0o666)?;
+        self.run_dir_lock.set_mode(&dir.ipc_sock(), 0o666)?;
         let name = config.node.name.clone().unwrap_or_else(host_name);
         let mut core = Core {
             epoll: Epoll::new().map_err(io_error("epoll"))?,
-            claim: self.claim,
+            run_dir_lock: self.run_dir_lock,
             name,
             start: self.start,
             journal: self.journal,
@@ -248,23 +251,16 @@ impl Bare {
             limits: config.limits.clone(),
             dif_order: Vec::new(),
             listener,
-            conns: BTreeMap::new(),
-            next_conn: 1,
-            doomed: Vec::new(),
-            usage: BTreeMap::new(),
-            ipcps: BTreeMap::new(),
-            made: Vec::new(),
-            next_ipcp: 1,
-            ends: BTreeMap::new(),
-            relays: BTreeMap::new(),
-            rib: RibDesk::default(),
-            next_port: 1,
-            deadlines: BTreeSet::new(),
-            socket_flows: false,
-            next_sweep: self.start,
+            connections: Connections::default(),
+            users: Users::default(),
+            ipcps: Ipcps::default(),
+            endpoints: Endpoints::default(),
+            rib: RibQueries::default(),
+            has_socket_flows: false,
+            next_socket_poll: self.start,
             plane,
             barrier_is_free: cpus_possible() == Some(1) && membarrier_register(),
-            orders: self.inbox,
+            requests: self.inbox,
             doorbell: self.doorbell,
             stop: self.stop,
             message: Vec::new(),

@@ -198,7 +198,7 @@ fn second_node_in_one_directory_is_refused() {
     let house = House::new("second", "");
     let mut config = Config::default();
     config.node.run_dir = Some(house.dir().path().into());
-    let Err(NodeError::Claim(refusal)) = Node::spawn(config) else {
+    let Err(NodeError::RunDir(refusal)) = Node::spawn(config) else {
         panic!("it started")
     };
     assert!(refusal.to_string().contains("already runs"), "{refusal}");

@@ -30,24 +30,6 @@ impl HvShim {
         }
     }
 
-    /// Takes note of an event of the data plane; others' events are ignored.
-    pub fn handle(&mut self, event: &Event) {
-        match event {
-            Event::LinkUp { ipcp, peer } if *ipcp == self.ipcp => self.link = Ok(peer.clone()),
-            Event::LinkDown { ipcp, reason } if *ipcp == self.ipcp => {
-                self.link = Err(reason.clone());
-                self.peer_names.clear();
-            }
-            Event::PeerRegistered { ipcp, name } if *ipcp == self.ipcp => {
-                self.peer_names.insert(name.clone());
-            }
-            Event::PeerUnregistered { ipcp, name } if *ipcp == self.ipcp => {
-                self.peer_names.remove(name);
-            }
-            _ => {}
-        }
-    }
-
     /// The peer's name while the link is up.
     ///
     /// # Errors
@@ -148,6 +130,23 @@ impl IpcProcess for HvShim {
             port,
             reason: reason.to_owned(),
         });
+    }
+
+    fn handle(&mut self, event: &Event) {
+        match event {
+            Event::LinkUp { ipcp, peer } if *ipcp == self.ipcp => self.link = Ok(peer.clone()),
+            Event::LinkDown { ipcp, reason } if *ipcp == self.ipcp => {
+                self.link = Err(reason.clone());
+                self.peer_names.clear();
+            }
+            Event::PeerRegistered { ipcp, name } if *ipcp == self.ipcp => {
+                self.peer_names.insert(name.clone());
+            }
+            Event::PeerUnregistered { ipcp, name } if *ipcp == self.ipcp => {
+                self.peer_names.remove(name);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -148,6 +148,14 @@ impl IpcProcess for Loopback {
     fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
+
+    fn is_local(&self) -> bool {
+        true
+    }
+
+    fn local_peer(&self, port: PortId) -> Option<PortId> {
+        self.peer_of(port)
+    }
 }
 
 #[cfg(test)]

@@ -41,21 +41,6 @@ impl NetworkShim {
             link: Err("the interface has not been looked at yet".to_owned()),
         }
     }
-
-    /// Takes note of an event of the data plane; others' events are ignored.
-    pub fn handle(&mut self, event: &Event) {
-        match event {
-            Event::LinkUp { ipcp, peer } if *ipcp == self.ipcp => self.link = Ok(peer.clone()),
-            Event::LinkDown { ipcp, reason } if *ipcp == self.ipcp => {
-                self.link = Err(reason.clone());
-            }
-            Event::SduMaxChanged {
-                ipcp,
-                sdu_bytes_max,
-            } if *ipcp == self.ipcp => self.offered.sdu_bytes_max = Some(*sdu_bytes_max),
-            _ => {}
-        }
-    }
 }
 
 impl IpcProcess for NetworkShim {
@@ -144,6 +129,20 @@ impl IpcProcess for NetworkShim {
             port,
             reason: reason.to_owned(),
         });
+    }
+
+    fn handle(&mut self, event: &Event) {
+        match event {
+            Event::LinkUp { ipcp, peer } if *ipcp == self.ipcp => self.link = Ok(peer.clone()),
+            Event::LinkDown { ipcp, reason } if *ipcp == self.ipcp => {
+                self.link = Err(reason.clone());
+            }
+            Event::SduMaxChanged {
+                ipcp,
+                sdu_bytes_max,
+            } if *ipcp == self.ipcp => self.offered.sdu_bytes_max = Some(*sdu_bytes_max),
+            _ => {}
+        }
     }
 }
 

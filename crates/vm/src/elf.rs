@@ -35,9 +35,11 @@ pub fn shared_libraries(program: &Path) -> Result<Vec<PathBuf>> {
     }
     let ldd = tool::find("ldd", "libc-bin")?;
     let listing = tool::output(Command::new(ldd).arg(program))?;
-    parse_ldd(&String::from_utf8_lossy(&listing)).map_err(|missing| Error::Invalid {
-        what: program.display().to_string(),
-        reason: format!("needs the shared library {missing}, which this machine lacks"),
+    parse_ldd(&String::from_utf8_lossy(&listing)).map_err(|MissingLibrary(missing)| {
+        Error::Invalid {
+            what: program.display().to_string(),
+            reason: format!("needs the shared library {missing}, which this machine lacks"),
+        }
     })
 }
 
@@ -60,12 +62,16 @@ fn interpreted(bytes: &[u8]) -> Option<bool> {
     Some(false)
 }
 
-fn parse_ldd(listing: &str) -> std::result::Result<Vec<PathBuf>, String> {
+/// A shared library that this machine lacks.
+#[derive(Debug, PartialEq, Eq)]
+struct MissingLibrary(String);
+
+fn parse_ldd(listing: &str) -> std::result::Result<Vec<PathBuf>, MissingLibrary> {
     let mut libraries = Vec::new();
     for line in listing.lines().map(str::trim) {
         let target = match line.split_once("=>") {
             Some((name, target)) if target.contains("not found") => {
-                return Err(name.trim().to_owned());
+                return Err(MissingLibrary(name.trim().to_owned()));
             }
             Some((_, target)) => target.trim(),
             None => line,
@@ -98,7 +104,7 @@ mod tests {
             "/lib64/ld-linux-x86-64.so.2",
         ];
         assert_eq!(parse_ldd(listing).unwrap(), want.map(PathBuf::from));
-        assert_eq!(parse_ldd("libx.so => not found").unwrap_err(), "libx.so");
+        assert_eq!(parse_ldd("libx.so => not found").unwrap_err().0, "libx.so");
     }
 
     #[test]

@@ -1,45 +1,31 @@
-//! A content hash that names cached files.
+//! A content hash that names cached files: XXH3 with 128 bits.
 //!
-//! FNV-1a over two lanes of 64 bits, eight bytes a step. It tells versions of our own files apart;
-//! it is no protection against someone who writes into the cache, who could replace the files too.
+//! It tells versions of our own files apart. It is no protection against a writer of the cache,
+//! which could replace the files too.
 
 use std::fmt;
 
+use xxhash_rust::xxh3::Xxh3;
+
 /// A running hash; `Display` gives 32 hexadecimal digits.
-#[derive(Debug, Clone)]
-pub(crate) struct Hash {
-    lanes: [u64; 2],
-}
+#[derive(Clone)]
+pub(crate) struct Hash(Xxh3);
 
 impl Hash {
     pub(crate) fn new() -> Hash {
-        Hash {
-            lanes: [0xcbf2_9ce4_8422_2325, 0x6c62_272e_07bb_0142],
-        }
+        Hash(Xxh3::new())
     }
 
     /// Adds a field. Its length is hashed too, so that fields cannot run into each other.
     pub(crate) fn field(&mut self, bytes: &[u8]) {
-        self.word(bytes.len() as u64);
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            self.word(u64::from_le_bytes(word));
-        }
-    }
-
-    fn word(&mut self, word: u64) {
-        self.lanes[0] = (self.lanes[0] ^ word).wrapping_mul(0x0000_0100_0000_01b3);
-        // The high half of a product never reaches the low half again; the rotation carries it.
-        self.lanes[0] = self.lanes[0].rotate_left(29);
-        self.lanes[1] = (self.lanes[1] ^ word.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.lanes[1] = self.lanes[1].rotate_left(31);
+        self.0.update(&(bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
     }
 }
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}{:016x}", self.lanes[0], self.lanes[1])
+        write!(f, "{:032x}", self.0.digest128())
     }
 }
 

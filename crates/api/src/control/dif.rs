@@ -83,18 +83,21 @@ impl Dialect {
     }
 }
 
+/// A text that is the name of no dialect.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no dialect; there are native, rlite and irati")]
+pub struct UnknownDialect(pub String);
+
 /// By its name, as on a command line.
 impl std::str::FromStr for Dialect {
-    type Err = String;
+    type Err = UnknownDialect;
 
-    fn from_str(text: &str) -> Result<Dialect, String> {
+    fn from_str(text: &str) -> Result<Dialect, UnknownDialect> {
         match text {
             "native" => Ok(Dialect::Native),
             "rlite" => Ok(Dialect::Rlite),
             "irati" => Ok(Dialect::Irati),
-            other => Err(format!(
-                "{other:?} is no dialect; there are native, rlite and irati"
-            )),
+            other => Err(UnknownDialect(other.to_owned())),
         }
     }
 }

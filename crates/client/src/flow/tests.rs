@@ -300,13 +300,13 @@ fn zero_copy_ends_see_the_same_bytes() {
     let _never_sent = a.reserve(5).unwrap();
     a.send(b"more").unwrap();
     let mut bytes = [0; 16];
-    let mut piece = b.peek().unwrap();
-    assert_eq!((piece.length(), piece.more()), (11, false));
-    piece.put_back();
-    let mut piece = b.peek().unwrap();
-    assert_eq!(piece.copy_to(&mut bytes), 11);
+    let mut fragment = b.peek().unwrap();
+    assert_eq!((fragment.length(), fragment.more()), (11, false));
+    fragment.put_back();
+    let mut fragment = b.peek().unwrap();
+    assert_eq!(fragment.copy_to(&mut bytes), 11);
     assert_eq!(&bytes[..11], b"hello world");
-    piece.release();
+    fragment.release();
     assert_eq!(b.recv_vec(10).unwrap(), b"more");
     assert!(matches!(
         a.reserve(CAPACITY / 2),
@@ -336,7 +336,7 @@ fn sender_waits_for_space_no_longer_than_it_was_told() {
     assert!(a.send_until(&contents(sent, 1000), soon()).unwrap());
     assert_eq!(b.recv_vec(1000).unwrap(), contents(sent, 1000));
 
-    // One in pieces of which some went is finished by the same call.
+    // One in fragments of which some went is finished by the same call.
     let large = contents(7, 2 * CAPACITY);
     assert!(!a.send_until(&large, soon()).unwrap());
     let reader = thread::spawn(move || (b.recv_vec(3 * CAPACITY).unwrap(), b));

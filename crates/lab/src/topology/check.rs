@@ -16,7 +16,7 @@ impl Topology {
     pub fn check_credentials(&self) -> Result<(), TopologyError> {
         for dif in &self.difs {
             let Some(auth) = &dif.auth else { continue };
-            carina_node::judge_auth(auth).map_err(|what| {
+            carina_node::check_auth(auth).map_err(|what| {
                 error_at(dif.place_of(&["auth"]), format!("DIF {}: {what}", dif.name))
             })?;
         }
@@ -71,7 +71,7 @@ fn check_members(dif: &Dif, without: Option<&[String]>) -> Result<(), String> {
             dialect: dif.dialect,
             config: Some(config),
         };
-        carina_node::judge_member(create, &member.system)?;
+        carina_node::check_member(create, &member.system).map_err(|error| error.to_string())?;
     }
     Ok(())
 }

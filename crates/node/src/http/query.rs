@@ -1,12 +1,12 @@
 //! What the query of a request says: keys that are known, numbers, text without percent signs.
 
 use carina_api::ErrorBody;
-use carina_api::control::Dialect;
+use carina_api::control::{Dialect, UnknownDialect};
 use carina_ipcp::api::RibOp;
 
 use super::bad;
-use crate::queries::PoliciesOf;
-use crate::rib::RibQuestion;
+use crate::requests::PoliciesOf;
+use crate::requests::RibQuestion;
 
 /// Which of several members of this system is meant.
 pub(super) fn ipcp_of(query: Option<&str>) -> Result<Option<String>, ErrorBody> {
@@ -96,7 +96,11 @@ pub(super) fn policies_query(query: &str) -> Result<PoliciesOf, ErrorBody> {
     for (key, value) in pairs(query) {
         of = match key {
             "dif" => PoliciesOf::Dif(text_of(value)?),
-            "dialect" => PoliciesOf::Dialect(text_of(value)?.parse().map_err(bad)?),
+            "dialect" => PoliciesOf::Dialect(
+                text_of(value)?
+                    .parse()
+                    .map_err(|error: UnknownDialect| bad(error.to_string()))?,
+            ),
             _ => {
                 return Err(bad(format!(
                     "{key:?} is unknown; known are dif and dialect"

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use super::{Boot, Machine};
 use crate::accel::Accel;
 use crate::error::{Error, Result};
-use crate::foreign::{escape, qemu_args};
+use crate::external_vm::{escape, qemu_args};
 
 impl Machine {
     /// The QEMU arguments, for an accelerator.

@@ -1,0 +1,30 @@
+//! A client of the echo server: allocates a flow and sends each argument as one SDU.
+//!
+//! ```text
+//! cargo run -p carina-client --example client -- echo.example hello "two words"
+//! ```
+//!
+//! It prints what comes back. The quality of service asked for is reliable and in order.
+#![allow(clippy::print_stdout, reason = "the example talks to a person")]
+
+use carina_client::{Error, FlowSpec, Node, name};
+
+fn main() -> Result<(), Error> {
+    let mut arguments = std::env::args().skip(1);
+    let remote = arguments.next().unwrap_or("echo.example".to_owned());
+    let node = Node::connect()?;
+    // The local name needs no registration: no flow to it is asked for.
+    let local = name("client.example")?;
+    let mut flow = node.allocate(&local, &name(&remote)?, None, &FlowSpec::reliable())?;
+    println!("port {} in DIF {}", flow.info().port, flow.info().dif);
+    for text in arguments {
+        flow.send(text.as_bytes())?;
+        let mut answer = [0; 4096];
+        // One `send` there is one `recv` here: the boundaries of SDUs are kept.
+        let length = flow.recv(&mut answer)?;
+        println!("{}", String::from_utf8_lossy(&answer[..length]));
+    }
+    // The other side receives what was sent and then learns that the flow is closed.
+    flow.close();
+    Ok(())
+}

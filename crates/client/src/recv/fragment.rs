@@ -1,0 +1,58 @@
+//! A received fragment, looked at where it lies.
+
+use super::FlowReceiver;
+
+/// One fragment of an SDU, in the ring. Most SDUs are one fragment; those larger than a quarter of
+/// the ring are several. Dropping it gives its space back to the sender.
+#[derive(Debug)]
+pub struct Fragment<'a> {
+    receiver: &'a mut FlowReceiver,
+}
+
+impl<'a> Fragment<'a> {
+    /// Shows the fragment that is at the front of the ring.
+    pub(crate) fn new(receiver: &'a mut FlowReceiver) -> Fragment<'a> {
+        Fragment { receiver }
+    }
+
+    /// Copies the fragment to the start of `to` and says how many bytes fitted. The sender can
+    /// still change the bytes: whoever checks them must check the copy.
+    pub fn copy_to(&mut self, to: &mut [u8]) -> usize {
+        self.receiver.front_fragment().copy_to(to)
+    }
+
+    /// Length of the fragment in bytes.
+    #[must_use]
+    pub fn length(&mut self) -> usize {
+        self.receiver.front_fragment().len()
+    }
+
+    /// Says whether further fragments of the same SDU follow.
+    #[must_use]
+    pub fn more(&mut self) -> bool {
+        self.receiver.front_fragment().more()
+    }
+
+    /// Where the fragment lies. The memory is shared with the sender, who may change it at any
+    /// time, and stays mapped for as long as this value lives.
+    #[must_use]
+    pub fn as_ptr(&mut self) -> *const u8 {
+        self.receiver.front_fragment().as_ptr()
+    }
+
+    /// Receives the fragment, as dropping it does.
+    pub fn release(self) {
+        drop(self);
+    }
+
+    /// Leaves the fragment to be received by the next call.
+    pub fn put_back(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Fragment<'_> {
+    fn drop(&mut self) {
+        self.receiver.skip_fragment();
+    }
+}

@@ -1,0 +1,321 @@
+//! Flows that are asked for here: which DIF carries them, and what became of them. Those that come
+//! are in `offers`.
+
+use std::time::{Duration, Instant};
+
+use carina_api::control::{EventKind, LinkState};
+use carina_api::ipc::{Mode, Request, ring_bytes_checked};
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, PortId};
+use carina_dataplane::FlowRequest;
+
+use crate::connections::{ConnectionId, Role};
+use crate::core::{Core, Token};
+use crate::endpoints::{Endpoint, FlowOwner, Stage};
+use crate::registrations::{denied, refused};
+use crate::rules::Action;
+
+impl Core {
+    /// Starts an allocation: the first DIF that reaches the name, allows it and meets the
+    /// specification is asked.
+    pub fn allocate(&mut self, id: ConnectionId, request: Request) -> Result<(), ErrorBody> {
+        let Request::Allocate {
+            local,
+            remote,
+            dif,
+            spec,
+            mode,
+            membarrier,
+            ring_bytes,
+            ..
+        } = request
+        else {
+            return Ok(());
+        };
+        let Some(conn) = self.connections.get(id) else {
+            return Ok(());
+        };
+        let (uid, pid) = (conn.peer.uid, conn.peer.pid);
+        spec.check()
+            .map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))?;
+        let ring_bytes = ring_bytes_checked(ring_bytes)?;
+        let candidates = self.candidates(uid, &remote, dif.as_ref(), &spec)?;
+        let charge = if mode == Mode::Ring {
+            2 * ring_bytes as u64
+        } else {
+            0
+        };
+        self.users.charge(uid, charge, &self.limits)?;
+        let port = self.endpoints.unused_port();
+        // A remote system has its own limit for the answer; ours only covers its silence.
+        let until = Instant::now() + Duration::from_millis(self.limits.answer_ms) + ANSWER_SLACK;
+        let mut refusal = None;
+        for ipcp in candidates {
+            let stage = Stage::Requested {
+                conn: Some(id),
+                until,
+                channel_end: None,
+            };
+            let (local, remote) = (local.clone(), remote.clone());
+            let end = Endpoint {
+                ipcp,
+                owner: FlowOwner::App,
+                local,
+                remote,
+                spec,
+                uid,
+                pid,
+                mode,
+                membarrier,
+                ring_bytes,
+                charge,
+                stage,
+            };
+            match self.request_flow(port, end) {
+                Ok(()) => {
+                    if let Some(conn) = self.connections.get_mut(id) {
+                        conn.role = Role::Allocating(port);
+                    }
+                    self.dispatch_ipcp_events(ipcp);
+                    return Ok(());
+                }
+                Err(error) => refusal = Some(error),
+            }
+        }
+        self.users.discharge(uid, charge);
+        Err(refusal.unwrap_or_else(|| unknown_name(&remote, dif.as_ref())))
+    }
+
+    /// IPCPs to ask, in order; a refusal when there is none, with the reason that goes deepest.
+    pub fn candidates(
+        &self,
+        uid: u32,
+        remote: &AppName,
+        dif: Option<&DifName>,
+        spec: &FlowSpec,
+    ) -> Result<Vec<IpcpId>, ErrorBody> {
+        let (mut found, mut refusal, mut members) = (Vec::new(), None, 0);
+        let mut unasked = None;
+        // Those that know the name, before those that would have to ask for it.
+        let mut possible = Vec::new();
+        for id in self.ipcps.search_order(&self.dif_order) {
+            let ipcp = &self.ipcps[id];
+            if dif.is_some_and(|dif| ipcp.dif != *dif) {
+                continue;
+            }
+            members += 1;
+            if dif.is_some() && ipcp.state == LinkState::Down {
+                refusal.get_or_insert_with(|| down(ipcp));
+            }
+            let shim = ipcp.process.as_dyn();
+            let is_known = shim.reaches(remote);
+            if !is_known && !shim.may_reach(remote) {
+                continue;
+            }
+            if !self
+                .rules
+                .allow(uid, Action::Allocate, remote.as_str(), ipcp.dif.as_str())
+            {
+                refusal = Some(denied(uid, "reach", remote, Some(&ipcp.dif)));
+            } else if let Err(what) = shim.qos_offered().meets(spec) {
+                let what = format!(
+                    "DIF {} cannot meet the flow specification: {what}",
+                    ipcp.dif
+                );
+                // Nobody has said that the name is there, where one would have to ask for it.
+                match is_known || dif.is_some() {
+                    true => refusal = Some(ErrorBody::new(ErrorCode::SpecNotMet, what)),
+                    false => unasked = unasked.or(Some(what)),
+                }
+            } else if is_known {
+                found.push(id);
+            } else {
+                possible.push(id);
+            }
+        }
+        found.append(&mut possible);
+        match (found.is_empty(), dif) {
+            (false, _) => Ok(found),
+            (true, Some(dif)) if members == 0 => Err(self.ipcps.unknown_dif(dif)),
+            (true, _) => Err(refusal.unwrap_or_else(|| {
+                let mut unknown = unknown_name(remote, dif);
+                if let Some(why) = unasked {
+                    unknown.message += &format!("; not asked for where it might be: {why}");
+                }
+                unknown
+            })),
+        }
+    }
+
+    /// Asks one IPCP; the end is kept when it was asked.
+    pub fn request_flow(&mut self, port: PortId, mut end: Endpoint) -> Result<(), ErrorBody> {
+        let (id, dif) = (end.ipcp, self.ipcps[end.ipcp].dif.clone());
+        let call = FlowRequest {
+            port,
+            local: end.local.clone(),
+            remote: end.remote.clone(),
+            spec: end.spec,
+        };
+        let to_plane = match self.ipcps[id].process.as_dyn().is_local() {
+            true => None,
+            false => {
+                let (channel_end, to_plane) = self.make_channel_end(&end)?;
+                if let Stage::Requested {
+                    channel_end: slot, ..
+                } = &mut end.stage
+                {
+                    *slot = Some(channel_end);
+                }
+                Some(to_plane)
+            }
+        };
+        let Some(ipcp) = self.ipcps.get_mut(id) else {
+            return Ok(());
+        };
+        let shim = ipcp.process.as_dyn_mut();
+        shim.allocate(call, to_plane)
+            .map_err(|refusal| refused(refusal, &dif))?;
+        self.endpoints.insert(port, end);
+        Ok(())
+    }
+
+    /// Takes an allocation back that has not been answered.
+    pub fn withdraw_request(&mut self, port: PortId, reason: &str) {
+        let Some(end) = self.remove_endpoint(port) else {
+            return;
+        };
+        if let Some(ipcp) = self.ipcps.get_mut(end.ipcp) {
+            ipcp.process.as_dyn_mut().deallocate(port, reason);
+        }
+        self.dispatch_ipcp_events(end.ipcp);
+    }
+
+    /// The answer to an allocation.
+    pub fn on_allocated(&mut self, port: PortId, result: Result<(), String>) {
+        let Some(end) = self.endpoints.get_mut(port) else {
+            // Withdrawn meanwhile; a shim that said yes after that is told by `withdraw`.
+            return;
+        };
+        let Stage::Requested {
+            conn, channel_end, ..
+        } = &mut end.stage
+        else {
+            return;
+        };
+        let (conn, channel_end, ipcp) = (*conn, channel_end.take(), end.ipcp);
+        if let Some(conn) = conn {
+            self.connections.end_allocation(conn);
+        }
+        match (result, channel_end) {
+            (Ok(()), Some(channel_end)) => {
+                self.deliver_channel(port, channel_end, crate::endpoints::DataPath::Plane)
+            }
+            (Ok(()), None) => self.connect_local(ipcp, port, conn),
+            (Err(reason), _) => {
+                let owner = self.remove_endpoint(port).map(|end| {
+                    let what = format!("{} to {}: {reason}", end.local, end.remote);
+                    self.journal.note(EventKind::FlowRefused, port, what);
+                    end.owner
+                });
+                if let Some(conn) = conn {
+                    self.connections.send_refusal(
+                        conn,
+                        None,
+                        ErrorBody::new(ErrorCode::FlowDenied, reason),
+                    );
+                } else if let Some(FlowOwner::Ipcp(upper, n1)) = owner {
+                    self.n1_ended(upper, n1, &reason);
+                }
+            }
+        }
+    }
+
+    /// Ends what nobody answered in time.
+    pub fn expire_requests(&mut self, now: Instant) {
+        while let Some(port) = self.endpoints.take_overdue(now) {
+            let Some(end) = self.endpoints.get(port) else {
+                continue;
+            };
+            match end.stage {
+                Stage::Incoming { conn, request, .. } => {
+                    self.connections.take_request(conn, request);
+                    let ms = self.limits.answer_ms;
+                    self.refuse_incoming(
+                        port,
+                        &format!("the application did not answer within {ms} ms"),
+                    );
+                }
+                Stage::Requested { conn, .. } => {
+                    let what = format!("no answer from {} in time", end.remote);
+                    let owner = end.owner;
+                    if let Some(conn) = conn {
+                        self.connections.end_allocation(conn);
+                    }
+                    self.withdraw_request(port, "no answer in time");
+                    if let Some(conn) = conn {
+                        self.connections.send_refusal(
+                            conn,
+                            None,
+                            ErrorBody::new(ErrorCode::TimedOut, what),
+                        );
+                    } else if let FlowOwner::Ipcp(upper, n1) = owner {
+                        self.n1_ended(upper, n1, &what);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Removes an end with what the node holds of it.
+    pub fn remove_endpoint(&mut self, port: PortId) -> Option<Endpoint> {
+        let mut end = self.endpoints.remove(port)?;
+        if let Stage::Incoming { conn, request, .. } = end.stage {
+            self.connections.take_request(conn, request);
+        }
+        if let Some(control_socket) = end
+            .allocated()
+            .and_then(|allocated| allocated.control_socket.take())
+            && let Err(error) = self.epoll.del(&control_socket)
+        {
+            tracing::warn!(%error, token = Token::FlowControl(port).pack(), "a flow was not watched");
+        }
+        if end.owner == FlowOwner::App {
+            self.users.discharge(end.uid, end.charge);
+        }
+        Some(end)
+    }
+}
+
+/// The refusal of a name that nobody registered.
+pub fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
+    let place = dif.map_or("any DIF of this system".to_owned(), |dif| {
+        format!("the DIF {dif}")
+    });
+    ErrorBody::new(
+        ErrorCode::UnknownName,
+        format!("no application is registered as {remote} in {place}"),
+    )
+}
+
+/// The refusal of an IPCP that is down: for good when it was refused so where it asked to join.
+fn down(ipcp: &crate::ipcps::Ipcp) -> ErrorBody {
+    match &ipcp.member {
+        Some(member) if member.is_refused() => link_down(&ipcp.dif, member.last_error()).for_good(),
+        Some(member) => {
+            let reason = ipcp.reason.as_deref().or(member.last_error());
+            link_down(&ipcp.dif, reason)
+        }
+        None => link_down(&ipcp.dif, ipcp.reason.as_deref()),
+    }
+}
+
+fn link_down(dif: &DifName, reason: Option<&str>) -> ErrorBody {
+    let reason = reason.unwrap_or("no peer has been seen yet");
+    ErrorBody::new(
+        ErrorCode::LinkDown,
+        format!("the DIF {dif} is down: {reason}"),
+    )
+}
+
+/// How much longer than its own applications a node waits for a remote system's.
+pub const ANSWER_SLACK: Duration = Duration::from_secs(2);

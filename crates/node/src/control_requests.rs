@@ -1,0 +1,429 @@
+//! Answers to the questions of `control.sock`, and `apply`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use carina_api::control::{
+    AppInfo, Applied, DifInfo, EventKind, FlowInfo, FlowState, IpcpCreate, IpcpInfo, IpcpType,
+    NodeInfo,
+};
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId, LocalName, PortId};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::config::Config;
+use crate::core::Core;
+use crate::endpoints::{DataPath, Endpoint, FlowOwner, Stage};
+use crate::ipcp_handlers::NewIpcp;
+use crate::ipcp_kinds::open_device;
+use crate::member_spec::MemberSpec;
+use crate::membership::Membership;
+use crate::requests::{Answer, Ask, ControlRequest, Query};
+use crate::rules::Rules;
+
+impl Core {
+    /// Does what another thread asked. An asker that has gone meanwhile does not matter.
+    pub fn handle_control_request(&mut self, order: ControlRequest) {
+        match order {
+            ControlRequest::Query(Query {
+                ask: Ask::Rib(question),
+                reply,
+            }) => self.query_rib(question, reply),
+            ControlRequest::Query(Query {
+                ask: Ask::Expel(dif, member),
+                reply,
+            }) => self.expel(&dif, member, reply),
+            ControlRequest::Query(Query {
+                ask: Ask::Policies(of),
+                reply,
+            }) => self.query_policies(of, reply),
+            ControlRequest::Query(query) => {
+                let answer = self.reply_to(query.ask);
+                let _ = query.reply.send(answer);
+            }
+            ControlRequest::Attach(attachment) => {
+                let (name, device) = (attachment.name, attachment.device);
+                let result = self.add_ipcp(NewIpcp {
+                    opened: open_device(&name, &self.name, device),
+                    name,
+                    dif: attachment.dif,
+                    made_from: None,
+                    member: None,
+                });
+                let _ = attachment.reply.send(result.map(drop));
+            }
+        }
+    }
+
+    fn reply_to(&mut self, ask: Ask) -> Answer {
+        match ask {
+            Ask::Node => json(&self.node_info()),
+            Ask::Ipcps => json(
+                &self
+                    .ipcps
+                    .ids()
+                    .into_iter()
+                    .map(|id| self.ipcp_info(id))
+                    .collect::<Vec<_>>(),
+            ),
+            Ask::CreateIpcp(create) => {
+                let id = self.create_ipcp(create)?;
+                json(&self.ipcp_info(id))
+            }
+            Ask::DestroyIpcp(name) => {
+                let id = self
+                    .ipcps
+                    .named(&name)
+                    .ok_or_else(|| missing("IPCP", &name))?;
+                if self.ipcps[id].vm.is_some() {
+                    let what = format!("IPCP {name} belongs to the VM {name}; destroy the VM");
+                    return Err(ErrorBody::new(ErrorCode::Conflict, what));
+                }
+                self.remove_ipcp(id, "destroyed by command");
+                Ok(Value::Null)
+            }
+            Ask::CreateDif(create) => {
+                let id = self.create_dif(create)?;
+                json(&self.ipcp_info(id))
+            }
+            Ask::ExtendDif(name, change) => {
+                let id = self.extend_dif(&name, &change)?;
+                json(&self.ipcp_info(id))
+            }
+            Ask::RetractDif(name, below, ipcp) => {
+                let id = self.retract_dif(&name, &below, ipcp.as_deref())?;
+                json(&self.ipcp_info(id))
+            }
+            Ask::LeaveDif(name, ipcp) => {
+                self.leave_dif(&name, ipcp.as_deref())?;
+                Ok(Value::Null)
+            }
+            // Answered when the IPCP has answered, above.
+            Ask::Rib(_) | Ask::Policies(_) | Ask::Expel(..) => Ok(Value::Null),
+            Ask::Apps => json(&self.app_infos()),
+            Ask::Flows => {
+                self.poll_socket_flows();
+                json(&self.flow_infos())
+            }
+            Ask::DeallocateFlow(port) => self.deallocate_by_command(port).map(|()| Value::Null),
+            Ask::Difs => json(&self.dif_infos()),
+            Ask::Vms => json(&self.vm_infos()),
+            Ask::Vm(name) => {
+                let id = self
+                    .ipcps
+                    .vm_named(&name)
+                    .ok_or_else(|| missing("VM", &name))?;
+                json(&self.vm_info(id))
+            }
+            Ask::CreateVm(create) => {
+                let id = self.create_vm(create)?;
+                json(&self.vm_info(id))
+            }
+            Ask::DestroyVm(name) => {
+                let id = self
+                    .ipcps
+                    .vm_named(&name)
+                    .ok_or_else(|| missing("VM", &name))?;
+                self.remove_ipcp(id, "destroyed by command");
+                Ok(Value::Null)
+            }
+            Ask::Capture(name, tap) => json(&self.capture(&name, tap)?),
+            Ask::Events(since) => json(&self.journal.since(since)),
+            Ask::Apply(text) => {
+                let config = Config::parse(&text, None)
+                    .map_err(|e| ErrorBody::new(ErrorCode::BadConfig, e.to_string()))?;
+                json(&self.apply(config)?)
+            }
+        }
+    }
+
+    fn node_info(&self) -> NodeInfo {
+        NodeInfo {
+            name: self.name.clone(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            pid: std::process::id(),
+            uptime_ms: self.start.elapsed().as_millis() as u64,
+            run_dir: self.run_dir_lock.dir().path().into(),
+            ipcps: self.ipcps.len() as u32,
+            apps: self.connections.apps().count() as u32,
+            flows: self.flow_infos().len() as u32,
+            vms: self.ipcps.values().filter(|ipcp| ipcp.vm.is_some()).count() as u32,
+        }
+    }
+
+    fn ipcp_info(&self, id: IpcpId) -> IpcpInfo {
+        let ipcp = &self.ipcps[id];
+        IpcpInfo {
+            id,
+            name: ipcp.name.clone(),
+            kind: ipcp.kind,
+            dif: ipcp.dif.clone(),
+            side: ipcp.side,
+            state: ipcp.state,
+            reason: ipcp.reason.clone(),
+            peer: ipcp.peer.clone(),
+            vmpi_id: ipcp.vmpi_id,
+            vm: ipcp.vm.as_ref().map(|_| ipcp.name.clone()),
+            flows: self.endpoints.flows_over(id),
+            peer_names: ipcp.peer_names.iter().cloned().collect(),
+            member: ipcp.member.as_ref().map(Membership::info),
+        }
+    }
+
+    fn app_infos(&self) -> Vec<AppInfo> {
+        let local = self.connections.apps().map(|(_, connection, app)| AppInfo {
+            name: app.name.clone(),
+            difs: self.difs_of(&app.ipcps),
+            via: None,
+            pid: u32::try_from(connection.peer.pid).ok(),
+            uid: Some(connection.peer.uid),
+            pending: app.requests.len() as u32,
+        });
+        let remote = self.ipcps.values().flat_map(|ipcp| {
+            // A normal DIF's directory has the names of this system too.
+            let others = ipcp.peer_names.iter();
+            let others = others.filter(|name| !ipcp.names.contains_key(name));
+            others.map(|name| AppInfo {
+                name: name.clone(),
+                difs: vec![ipcp.dif.clone()],
+                via: Some(ipcp.name.clone()),
+                pid: None,
+                uid: None,
+                pending: 0,
+            })
+        });
+        local.chain(remote).collect()
+    }
+
+    fn difs_of(&self, ipcps: &[IpcpId]) -> Vec<DifName> {
+        let mut difs: Vec<DifName> = ipcps
+            .iter()
+            .filter_map(|id| self.ipcps.dif_of(*id))
+            .collect();
+        difs.dedup();
+        difs
+    }
+
+    /// Flows, one for each; of a flow within this system the end that asked is shown.
+    fn flow_infos(&self) -> Vec<FlowInfo> {
+        let shown = |(port, end): &(PortId, &Endpoint)| match &end.stage {
+            Stage::Allocated(allocated) => allocated
+                .data_path
+                .peer()
+                .is_none_or(|peer| !self.endpoints.contains(peer) || *port < peer),
+            Stage::Requested { .. } => true,
+            // The end that asked is shown, when it is in this system.
+            Stage::Incoming { .. } | Stage::Accepted { .. } => self
+                .ipcps
+                .get(end.ipcp)
+                .is_some_and(|ipcp| ipcp.kind != IpcpType::Loopback),
+        };
+        self.endpoints
+            .iter()
+            .filter(shown)
+            .filter_map(|(port, end)| {
+                let ipcp = self.ipcps.get(end.ipcp)?;
+                let user = match end.owner {
+                    FlowOwner::Ipcp(upper, _) => {
+                        self.ipcps.get(upper).map(|ipcp| ipcp.name.clone())
+                    }
+                    FlowOwner::App => None,
+                };
+                let (state, direct) = match &end.stage {
+                    Stage::Allocated(allocated) if allocated.close_reported => {
+                        (FlowState::Closing, false)
+                    }
+                    Stage::Allocated(allocated) => {
+                        let within = matches!(
+                            allocated.data_path,
+                            DataPath::Direct(_) | DataPath::Sockets { .. }
+                        );
+                        (FlowState::Up, within)
+                    }
+                    _ => (FlowState::Allocating, false),
+                };
+                Some(FlowInfo {
+                    user,
+                    port,
+                    local: end.local.clone(),
+                    remote: end.remote.clone(),
+                    dif: ipcp.dif.clone(),
+                    ipcp: ipcp.name.clone(),
+                    state,
+                    spec: end.spec,
+                    mode: end.mode,
+                    direct,
+                    pid: u32::try_from(end.pid).ok(),
+                })
+            })
+            .collect()
+    }
+
+    fn dif_infos(&self) -> Vec<DifInfo> {
+        let mut difs: BTreeMap<&DifName, (IpcpType, Vec<LocalName>, BTreeSet<AppName>)> =
+            BTreeMap::new();
+        let mut order = Vec::new();
+        for id in self.ipcps.search_order(&self.dif_order) {
+            let ipcp = &self.ipcps[id];
+            let (_, ipcps, names) = difs.entry(&ipcp.dif).or_insert_with(|| {
+                order.push(&ipcp.dif);
+                (ipcp.kind, Vec::new(), BTreeSet::new())
+            });
+            ipcps.push(ipcp.name.clone());
+            names.extend(ipcp.names.keys().chain(&ipcp.peer_names).cloned());
+        }
+        let info = |dif: &DifName| {
+            let (kind, ipcps, names) = difs.get(dif)?.clone();
+            let mut members = self.ipcps.values().filter(|ipcp| ipcp.dif == *dif);
+            let dialect = members.find_map(|ipcp| Some(ipcp.member.as_ref()?.made_from.dialect));
+            Some(DifInfo {
+                name: dif.clone(),
+                kind,
+                dialect,
+                ipcps,
+                names: names.into_iter().collect(),
+            })
+        };
+        order.into_iter().filter_map(info).collect()
+    }
+
+    /// Makes the node what the configuration says: what is missing is made, what is not in it is
+    /// destroyed, what differs is made anew.
+    ///
+    /// # Errors
+    /// The table `[node]` differs in what cannot change, or a member of a DIF could not be made as
+    /// it is wanted: nothing is done then. Something else cannot be made: what was done before that
+    /// stays.
+    pub fn apply(&mut self, mut config: Config) -> Result<Applied, ErrorBody> {
+        self.check_node(&config)?;
+        let mut difs: Vec<MemberSpec> = std::mem::take(&mut config.difs)
+            .into_iter()
+            .map(toml::Spanned::into_inner)
+            .collect();
+        self.check_new_members(&difs)?;
+        let node_uid = rustix::process::geteuid().as_raw();
+        let mut ipcps: Vec<IpcpCreate> = Vec::new();
+        if config.wants_implicit_loopback() {
+            ipcps.push(implicit_loopback());
+        }
+        ipcps.extend(config.ipcps.into_iter().map(toml::Spanned::into_inner));
+        let vms: Vec<_> = config
+            .vms
+            .into_iter()
+            .map(toml::Spanned::into_inner)
+            .collect();
+        self.rules = Rules::new(config.rules, node_uid);
+        self.limits = config.limits;
+        self.dif_order = config.node.dif_order;
+        let mut applied = Applied {
+            rules: self.rules.count() as u32,
+            ..Applied::default()
+        };
+        let mut rebased: Vec<(IpcpId, MemberSpec)> = Vec::new();
+        // Those above go before those that they stand on.
+        for id in self.ipcps.ids().into_iter().rev() {
+            let ipcp = &self.ipcps[id];
+            let stays = match (&ipcp.vm, &ipcp.member) {
+                (Some(vm), _) => vms.iter().any(|wanted| vm.matches_spec(wanted)),
+                (None, Some(member)) => {
+                    let as_wanted = |wanted: &MemberSpec| *wanted == member.made_from;
+                    let rebases = |wanted: &MemberSpec| wanted.rebases(&member.made_from);
+                    let found = difs.iter().position(as_wanted);
+                    let found = found.or_else(|| difs.iter().position(rebases));
+                    // Each is wanted once.
+                    if let Some(at) = found {
+                        let wanted = difs.remove(at);
+                        let (has, wants) = (&member.made_from.over, &wanted.over);
+                        let gains = wants.iter().any(|dif| !has.contains(dif));
+                        let loses = has.iter().any(|dif| !wants.contains(dif));
+                        for (is_so, list) in [
+                            (gains, &mut applied.extended),
+                            (loses, &mut applied.retracted),
+                            (!gains && !loses, &mut applied.unchanged),
+                        ] {
+                            if is_so {
+                                list.push(ipcp.name.clone());
+                            }
+                        }
+                        if gains || loses {
+                            rebased.push((id, wanted));
+                        }
+                    }
+                    found.is_some()
+                }
+                (None, None) => ipcps
+                    .iter()
+                    .any(|wanted| Some(wanted) == ipcp.made_from.as_ref()),
+            };
+            if !stays {
+                applied.destroyed.push(ipcp.name.clone());
+                self.remove_ipcp(id, "not in the configuration applied");
+            }
+        }
+        for create in ipcps {
+            let name = create.name.clone();
+            if self.ipcps.named(name.as_str()).is_some() {
+                applied.unchanged.push(name);
+            } else {
+                self.create_ipcp(create)?;
+                applied.created.push(name);
+            }
+        }
+        for create in vms {
+            let name = create.name.clone();
+            if self.ipcps.named(name.as_str()).is_some() {
+                applied.unchanged.push(name);
+            } else {
+                self.create_vm(create)?;
+                applied.created.push(name);
+            }
+        }
+        for new in difs {
+            let id = self.create_member(new)?;
+            applied.created.push(self.ipcps[id].name.clone());
+        }
+        for (id, wanted) in rebased {
+            self.rebase_member(id, &wanted)?;
+        }
+        let what = format!(
+            "{} created, {} extended, {} retracted, {} destroyed",
+            applied.created.len(),
+            applied.extended.len(),
+            applied.retracted.len(),
+            applied.destroyed.len()
+        );
+        self.journal.note(EventKind::Applied, "configuration", what);
+        Ok(applied)
+    }
+
+    fn check_node(&self, config: &Config) -> Result<(), ErrorBody> {
+        let fixed = |what: String| Err(ErrorBody::new(ErrorCode::Conflict, what));
+        match (&config.node.name, &config.node.run_dir) {
+            (Some(name), _) if *name != self.name => fixed(format!(
+                "[node] name is {}; a running node keeps its name",
+                self.name
+            )),
+            (_, Some(dir)) if *dir != self.run_dir_lock.dir().path() => fixed(format!(
+                "[node] run_dir is {}; a running node keeps its directory",
+                self.run_dir_lock.dir().path().display()
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The IPCP that a node has without being told.
+pub fn implicit_loopback() -> IpcpCreate {
+    IpcpCreate::new(
+        LocalName::new("loopback").expect("a valid name"),
+        IpcpType::Loopback,
+        DifName::new("local").expect("a valid name"),
+    )
+}
+
+fn missing(kind: &str, name: &str) -> ErrorBody {
+    ErrorBody::new(ErrorCode::NotFound, format!("no {kind} is named {name:?}"))
+}
+
+fn json<T: Serialize>(value: &T) -> Answer {
+    serde_json::to_value(value).map_err(|e| ErrorBody::new(ErrorCode::Internal, e.to_string()))
+}

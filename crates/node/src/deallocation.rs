@@ -1,0 +1,257 @@
+//! How flows end: closed by an application, by the other side, by a command, or by a death.
+
+use std::collections::HashSet;
+use std::os::fd::AsFd;
+
+use carina_api::control::EventKind;
+use carina_api::ipc::FlowNotice;
+use carina_api::{ErrorBody, ErrorCode, PortId};
+use carina_dataplane::Command;
+use carina_ring::State;
+
+use crate::connections::send;
+use crate::core::Core;
+use crate::endpoints::{DataPath, FlowOwner, Relay, Stage};
+
+impl Core {
+    /// An application has let go of its end, or died with it.
+    pub fn release_endpoint(&mut self, port: PortId) {
+        let Some(mut end) = self.remove_endpoint(port) else {
+            return;
+        };
+        let Some(allocated) = end.allocated() else {
+            // It never had its descriptors; the shim's side is taken back.
+            if let Some(ipcp) = self.ipcps.get_mut(end.ipcp) {
+                ipcp.process
+                    .as_dyn_mut()
+                    .deallocate(port, "the application is gone");
+            }
+            return self.dispatch_ipcp_events(end.ipcp);
+        };
+        let graceful = match &allocated.channel {
+            Some((channel, side)) => {
+                // What the dead have not closed is failed; either way the other end wakes.
+                channel.fail(*side);
+                channel.state(*side) == State::Closed
+            }
+            None => true,
+        };
+        let reason = if graceful { CLOSED } else { DIED };
+        self.journal.note(EventKind::FlowClosed, port, reason);
+        match allocated.data_path {
+            DataPath::Plane => {
+                if let Some(ipcp) = self.ipcps.get_mut(end.ipcp) {
+                    ipcp.process.as_dyn_mut().deallocate(port, reason);
+                }
+                self.dispatch_ipcp_events(end.ipcp);
+            }
+            DataPath::Relayed { peer, relay } => {
+                self.note_peer_close(peer, graceful);
+                self.plane.send(Command::Deallocate {
+                    port: relay,
+                    reason: reason.into(),
+                });
+            }
+            DataPath::Direct(peer) | DataPath::Sockets { peer, .. } => {
+                self.note_peer_close(peer, graceful);
+                if let Some(ipcp) = self.ipcps.get_mut(end.ipcp) {
+                    ipcp.process.as_dyn_mut().deallocate(port, reason);
+                }
+                self.dispatch_ipcp_events(end.ipcp);
+            }
+        }
+    }
+
+    /// Notes how the other end went, for when the shim says that the flow is closed.
+    fn note_peer_close(&mut self, peer: PortId, graceful: bool) {
+        if let Some(allocated) = self.endpoints.allocated_mut(peer) {
+            allocated.peer_graceful = graceful;
+        }
+    }
+
+    /// A shim or the data plane says that a flow, or a request for one, is over.
+    pub fn on_closed(&mut self, port: PortId, reason: &str) {
+        if let Some(Relay { ipcp, ends }) = self.endpoints.take_relay(port) {
+            for end in ends {
+                self.report_close(end, reason);
+            }
+            if let Some(ipcp) = self.ipcps.get_mut(ipcp) {
+                ipcp.process.as_dyn_mut().deallocate(port, reason);
+            }
+            return self.dispatch_ipcp_events(ipcp);
+        }
+        match self.endpoints.get(port).map(|end| &end.stage) {
+            Some(Stage::Requested { .. }) => self.on_allocated(port, Err(reason.to_owned())),
+            Some(Stage::Incoming { .. }) => {
+                self.remove_endpoint(port);
+            }
+            Some(Stage::Accepted { answer }) => {
+                if let Some((conn, request)) = *answer {
+                    let error = ErrorBody::new(ErrorCode::FlowDenied, reason);
+                    self.connections.send_refusal(conn, Some(request), error);
+                }
+                self.remove_endpoint(port);
+            }
+            Some(Stage::Allocated(_)) => self.report_close(port, reason),
+            None => {}
+        }
+    }
+
+    /// Tells an application that its flow is over. Its end stays until it lets go, so that it can
+    /// read what is queued; in socket mode the kernel tells it and nothing stays.
+    fn report_close(&mut self, port: PortId, reason: &str) {
+        let Some(allocated) = self.endpoints.allocated_mut(port) else {
+            return;
+        };
+        let Some(control_socket) = &allocated.control_socket else {
+            self.journal.note(EventKind::FlowClosed, port, reason);
+            let end = self.remove_endpoint(port);
+            if let Some(FlowOwner::Ipcp(upper, n1)) = end.map(|end| end.owner) {
+                self.n1_ended(upper, n1, reason);
+            }
+            return;
+        };
+        if std::mem::replace(&mut allocated.close_reported, true) {
+            return;
+        }
+        // The data plane closes the stream it writes only when its peer closed in good order.
+        let closed = |(channel, side): &(_, carina_ring::channel::Side)| {
+            let channel: &std::sync::Arc<carina_ring::channel::ChannelMemory> = channel;
+            channel.state(side.other()) == State::Closed
+        };
+        allocated.peer_graceful |= allocated.channel.as_ref().is_some_and(closed);
+        let notice = FlowNotice::Closed {
+            reason: reason.to_owned(),
+            graceful: allocated.peer_graceful,
+        };
+        if let Err(error) = send(control_socket.as_fd(), &notice, &[]) {
+            tracing::debug!(%error, %port, "the application is gone already");
+        }
+        self.journal.note(EventKind::FlowClosed, port, reason);
+    }
+
+    /// Ends a flow by command, for both applications.
+    ///
+    /// # Errors
+    /// There is no such flow, or it is out of the node's hands.
+    pub fn deallocate_by_command(&mut self, port: PortId) -> Result<(), ErrorBody> {
+        let reason = "ended by command";
+        let Some(end) = self.endpoints.get_mut(port) else {
+            let what = format!("there is no flow with port {port}");
+            return Err(ErrorBody::new(ErrorCode::NotFound, what));
+        };
+        let ipcp = end.ipcp;
+        let Some(allocated) = end.allocated() else {
+            let what = format!("flow {port} is not allocated yet");
+            return Err(ErrorBody::new(ErrorCode::Conflict, what));
+        };
+        if matches!(allocated.data_path, DataPath::Sockets { .. }) {
+            let what = format!(
+                "flow {port} is a socket between two applications and out of the node's hands; \
+                 end one of the applications"
+            );
+            return Err(ErrorBody::new(ErrorCode::Unsupported, what));
+        }
+        let (data_path, channel) = (allocated.data_path, allocated.channel.as_ref());
+        if let Some((channel, side)) = channel {
+            channel.fail(*side);
+            channel.fail(side.other());
+        }
+        match data_path {
+            DataPath::Relayed { relay, .. } => {
+                self.plane.send(Command::Deallocate {
+                    port: relay,
+                    reason: reason.into(),
+                });
+            }
+            _ => {
+                if let Some(ipcp) = self.ipcps.get_mut(ipcp) {
+                    ipcp.process.as_dyn_mut().deallocate(port, reason);
+                }
+            }
+        }
+        self.dispatch_ipcp_events(ipcp);
+        self.report_close(port, reason);
+        Ok(())
+    }
+
+    /// Ends one application's end because the node stops.
+    pub fn stop_endpoint(&mut self, port: PortId) {
+        let Some(end) = self.endpoints.get_mut(port) else {
+            return;
+        };
+        let ipcp = end.ipcp;
+        if let Some(allocated) = end.allocated() {
+            let data_path = allocated.data_path;
+            if let (Some((channel, side)), false) =
+                (&allocated.channel, data_path == DataPath::Plane)
+            {
+                // The node is in neither direction of it, yet nobody would tell of its end.
+                channel.fail(side.other());
+            }
+            if data_path == DataPath::Plane
+                && let Some(ipcp) = self.ipcps.get_mut(ipcp)
+            {
+                ipcp.process.as_dyn_mut().deallocate(port, STOPPED);
+            }
+            self.report_close(port, STOPPED);
+        }
+        self.remove_endpoint(port);
+    }
+
+    /// Looks for socket flows whose sockets are gone: the node has no descriptor of them that
+    /// could tell.
+    pub fn poll_socket_flows(&mut self) {
+        let watched: Vec<(PortId, u64)> = self
+            .endpoints
+            .iter_mut()
+            .filter_map(|(port, end)| match end.allocated()?.data_path {
+                DataPath::Sockets { inode, .. } => Some((port, inode)),
+                _ => None,
+            })
+            .collect();
+        self.has_socket_flows = !watched.is_empty();
+        if watched.is_empty() {
+            return;
+        }
+        let Ok(table) = std::fs::read_to_string("/proc/net/unix") else {
+            return;
+        };
+        let open: HashSet<u64> = open_inodes(&table).collect();
+        for (port, inode) in watched {
+            if !open.contains(&inode) {
+                self.release_endpoint(port);
+            }
+        }
+    }
+}
+
+/// Inodes of the sockets listed in `/proc/net/unix`: the seventh column.
+fn open_inodes(table: &str) -> impl Iterator<Item = u64> {
+    table
+        .lines()
+        .skip(1)
+        .filter_map(|line| line.split_whitespace().nth(6)?.parse().ok())
+}
+
+const CLOSED: &str = "closed by the application";
+const STOPPED: &str = "the node stops";
+const DIED: &str = "the application died";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inodes_are_read_from_the_kernels_table() {
+        let (a, b) = carina_sys::socketpair_seqpacket().unwrap();
+        let inode = rustix::fs::fstat(&a).unwrap().st_ino;
+        let open = || {
+            let table = std::fs::read_to_string("/proc/net/unix").unwrap();
+            open_inodes(&table).any(|found| found == inode)
+        };
+        assert!(open());
+        drop((a, b));
+        assert!(!open());
+    }
+}

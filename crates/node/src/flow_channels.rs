@@ -1,0 +1,279 @@
+//! Plugging: channels and sockets for the ends of a flow, and their way to the applications.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use carina_api::control::EventKind;
+use carina_api::ipc::{Flow, Mode, Reply};
+use carina_api::{ErrorBody, ErrorCode, IpcpId, PortId};
+use carina_dataplane::{Command, FlowEnd};
+use carina_ring::WakeMode;
+use carina_ring::channel::{ChannelMemory, Side};
+use carina_sys::{Interest, socketpair_seqpacket};
+
+use crate::connections::ConnectionId;
+use crate::core::{Core, Token};
+use crate::endpoints::{AllocatedFlow, ChannelEnd, DataPath, Endpoint, FlowOwner, Relay, Stage};
+
+impl Core {
+    /// Makes the two sides of a flow between an application and the data plane.
+    pub fn make_channel_end(&self, end: &Endpoint) -> Result<(ChannelEnd, FlowEnd), ErrorBody> {
+        self.channel_end(end, end.ring_bytes).map_err(no_memory)
+    }
+
+    fn channel_end(&self, end: &Endpoint, ring_bytes: usize) -> io::Result<(ChannelEnd, FlowEnd)> {
+        if let FlowOwner::Ipcp(ipcp, n1) = end.owner {
+            return Ok((ChannelEnd::Ipcp, FlowEnd::Ipcp { ipcp, n1 }));
+        }
+        let light = end.membarrier && self.barrier_is_free;
+        channel_with_data_plane(end.mode, ring_bytes, light)
+    }
+
+    /// Plugs the two ends of a local flow together: the one who asked, and the one that its shim
+    /// has as peer.
+    pub fn connect_local(&mut self, ipcp: IpcpId, caller: PortId, conn: Option<ConnectionId>) {
+        let local = self.ipcps.get(ipcp).map(|ipcp| ipcp.process.as_dyn());
+        let peer = local.and_then(|local| local.local_peer(caller));
+        let Some(called) = peer.filter(|called| self.endpoints.contains(*called)) else {
+            let owner = self.remove_endpoint(caller).map(|end| end.owner);
+            let what = "the application that accepted is gone";
+            return match (conn, owner) {
+                (Some(conn), _) => {
+                    self.connections.send_refusal(
+                        conn,
+                        None,
+                        ErrorBody::new(ErrorCode::FlowDenied, what),
+                    );
+                }
+                (None, Some(FlowOwner::Ipcp(upper, n1))) => self.n1_ended(upper, n1, what),
+                _ => {}
+            };
+        };
+        match self.make_local_channel(caller, called) {
+            Ok((channel_ends, data_paths)) => {
+                let [mine, theirs] = channel_ends;
+                self.deliver_channel(called, theirs, data_paths[1]);
+                self.deliver_channel(caller, mine, data_paths[0]);
+            }
+            Err(error) => {
+                let error = no_memory(error);
+                self.report_refusal(caller, &error);
+                self.report_refusal(called, &error);
+                self.remove_endpoint(called);
+                self.withdraw_request(caller, "the node could not make the flow");
+            }
+        }
+    }
+
+    /// Tells the owner of an end that there will be no flow.
+    fn report_refusal(&mut self, port: PortId, error: &ErrorBody) {
+        let Some(end) = self.endpoints.get(port) else {
+            return;
+        };
+        match (&end.stage, end.owner) {
+            (_, FlowOwner::Ipcp(upper, n1)) => self.n1_ended(upper, n1, &error.message),
+            (
+                Stage::Requested {
+                    conn: Some(conn), ..
+                },
+                _,
+            ) => self.connections.send_refusal(*conn, None, error.clone()),
+            (
+                Stage::Accepted {
+                    answer: Some((conn, request)),
+                },
+                _,
+            ) => {
+                self.connections
+                    .send_refusal(*conn, Some(*request), error.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn make_local_channel(
+        &mut self,
+        caller: PortId,
+        called: PortId,
+    ) -> io::Result<([ChannelEnd; 2], [DataPath; 2])> {
+        let (a, b) = (&self.endpoints[caller], &self.endpoints[called]);
+        let is_app = a.owner == FlowOwner::App && b.owner == FlowOwner::App;
+        match (a.mode, b.mode) {
+            (Mode::Ring, Mode::Ring) if is_app => {
+                let channel = Arc::new(ChannelMemory::create(a.ring_bytes)?);
+                let light = a.membarrier && b.membarrier;
+                let channel_end = |side| ChannelEnd::Ring {
+                    channel: Arc::clone(&channel),
+                    side,
+                    light,
+                };
+                let data_paths = [DataPath::Direct(called), DataPath::Direct(caller)];
+                Ok(([channel_end(Side::A), channel_end(Side::B)], data_paths))
+            }
+            (Mode::Socket, Mode::Socket) if is_app => {
+                let (a, b) = socketpair_seqpacket()?;
+                let inode = |fd: &OwnedFd| io::Result::Ok(rustix::fs::fstat(fd)?.st_ino);
+                let data_paths = [
+                    DataPath::Sockets {
+                        peer: called,
+                        inode: inode(&a)?,
+                    },
+                    DataPath::Sockets {
+                        peer: caller,
+                        inode: inode(&b)?,
+                    },
+                ];
+                Ok(([ChannelEnd::Socket(a), ChannelEnd::Socket(b)], data_paths))
+            }
+            _ => {
+                // The rings of both ends are those the caller asked for.
+                let (bytes, ipcp) = (a.ring_bytes, a.ipcp);
+                let ((mine, a), (theirs, b)) =
+                    (self.channel_end(a, bytes)?, self.channel_end(b, bytes)?);
+                self.plane.send(Command::Relay { a, b, port: caller });
+                let ends = [caller, called];
+                self.endpoints.add_relay(caller, Relay { ipcp, ends });
+                let data_path = |peer| DataPath::Relayed {
+                    peer,
+                    relay: caller,
+                };
+                Ok(([mine, theirs], [data_path(called), data_path(caller)]))
+            }
+        }
+    }
+
+    /// Gives an application its side of a flow. When it is gone the flow ends.
+    pub fn deliver_channel(&mut self, port: PortId, channel_end: ChannelEnd, data_path: DataPath) {
+        let Some(end) = self.endpoints.get(port) else {
+            return;
+        };
+        let (conn, request) = match end.stage {
+            Stage::Requested {
+                conn: Some(conn), ..
+            } => (conn, None),
+            Stage::Accepted {
+                answer: Some((conn, request)),
+            } => (conn, Some(request)),
+            Stage::Requested { conn: None, .. } => return self.n1_allocated(port, data_path, true),
+            Stage::Accepted { answer: None } => return self.n1_allocated(port, data_path, false),
+            _ => return,
+        };
+        if let Err(error) = self.try_deliver_channel(port, channel_end, data_path, conn, request) {
+            self.connections
+                .send_refusal(conn, request, no_memory(error));
+            self.release_endpoint(port);
+        }
+    }
+
+    fn try_deliver_channel(
+        &mut self,
+        port: PortId,
+        channel_end: ChannelEnd,
+        data_path: DataPath,
+        conn: ConnectionId,
+        request: Option<u32>,
+    ) -> io::Result<()> {
+        let mut allocated = AllocatedFlow {
+            control_socket: None,
+            channel: None,
+            data_path,
+            close_reported: false,
+            peer_graceful: false,
+        };
+        let (mut fds, mut ring_bytes, mut tx_ring, mut light_wake) = (Vec::new(), 0, 0, false);
+        match channel_end {
+            ChannelEnd::Ipcp => {}
+            ChannelEnd::Socket(socket) => fds.push(socket),
+            ChannelEnd::Ring {
+                channel,
+                side,
+                light,
+            } => {
+                let (ours, theirs) = socketpair_seqpacket()?;
+                rustix::io::ioctl_fionbio(&ours, true)?;
+                fds.push(theirs);
+                fds.extend(channel.endpoint_fds(side)?);
+                ring_bytes = channel.capacity() as u64;
+                tx_ring = side.tx_ring() as u8;
+                light_wake = light;
+                self.epoll
+                    .add(&ours, Token::FlowControl(port).pack(), Interest::Read)?;
+                allocated.control_socket = Some(ours);
+                allocated.channel = Some((channel, side));
+            }
+        }
+        let carried = match self.endpoints.get(port).map(|end| &self.ipcps[end.ipcp]) {
+            Some(ipcp) => self.longest_sdu(ipcp) as u64,
+            None => return Ok(()),
+        };
+        let Some(end) = self.endpoints.allocate(port, allocated) else {
+            return Ok(());
+        };
+        let flow = Flow {
+            request,
+            port,
+            local: end.local.clone(),
+            remote: end.remote.clone(),
+            dif: self.ipcps[end.ipcp].dif.clone(),
+            spec: end.spec,
+            ring_bytes,
+            tx_ring,
+            light_wake,
+            sdu_max: if end.mode == Mode::Socket {
+                SOCKET_SDU_MAX.min(carried)
+            } else {
+                0
+            },
+            mode: end.mode,
+        };
+        let shown = format!("{} to {} in {}", flow.local, flow.remote, flow.dif);
+        let fds: Vec<_> = fds.iter().map(AsFd::as_fd).collect();
+        if self.connections.send_reply(conn, &Reply::Flow(flow), &fds) {
+            self.journal.note(EventKind::FlowAllocated, port, shown);
+        } else {
+            self.release_endpoint(port);
+        }
+        Ok(())
+    }
+}
+
+/// Makes the two sides of a flow between an application and the data plane. The application is
+/// always side A.
+fn channel_with_data_plane(
+    mode: Mode,
+    ring_bytes: usize,
+    light: bool,
+) -> io::Result<(ChannelEnd, FlowEnd)> {
+    match mode {
+        Mode::Ring => {
+            let channel = Arc::new(ChannelMemory::create(ring_bytes)?);
+            let wake = if light {
+                WakeMode::Light
+            } else {
+                WakeMode::Fence
+            };
+            let endpoint = channel.endpoint(Side::B, wake)?;
+            let channel_end = ChannelEnd::Ring {
+                channel,
+                side: Side::A,
+                light,
+            };
+            Ok((channel_end, FlowEnd::Ring(Box::new(endpoint))))
+        }
+        Mode::Socket => {
+            let (theirs, ours) = socketpair_seqpacket()?;
+            Ok((ChannelEnd::Socket(theirs), FlowEnd::Socket(ours)))
+        }
+    }
+}
+
+fn no_memory(error: io::Error) -> ErrorBody {
+    ErrorBody::new(
+        ErrorCode::LimitReached,
+        format!("the flow's memory or sockets: {error}"),
+    )
+}
+
+/// Longest SDU of a flow in socket mode: what a datagram of a Unix socket takes by default.
+const SOCKET_SDU_MAX: u64 = carina_dataplane::SOCKET_SDU_MAX as u64;

@@ -1,0 +1,246 @@
+//! Flows that come: the application or the member that they are for is asked, and its answer goes
+//! back. Those that are asked for here are in `flows`.
+
+use std::time::{Duration, Instant};
+
+use carina_api::control::EventKind;
+use carina_api::ipc::{FlowRequest, Mode, REASON_BYTES_MAX, Reply, Request};
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, FlowSpec, IpcpId, PortId};
+
+use thiserror::Error;
+
+use crate::connections::ConnectionId;
+use crate::core::Core;
+use crate::endpoints::{Endpoint, FlowOwner, Stage};
+use crate::ipcps::Registrant;
+use crate::users::LimitError;
+
+/// Why an incoming flow is refused before its application is asked.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub enum IncomingError {
+    #[error("the IPCP is gone")]
+    IpcpGone,
+    #[error("the IPCP called is gone")]
+    CalledGone,
+    #[error("no application is registered as {0}")]
+    NotRegistered(AppName),
+    #[error("{local} has not answered {limit} flow requests; that is the limit")]
+    TooManyRequests { local: AppName, limit: u32 },
+    #[error(transparent)]
+    Limit(#[from] LimitError),
+    #[error("its DIF is not over {0} here any more")]
+    NotOver(DifName),
+    #[error("it has {0} N-1 flows; that is the limit")]
+    TooManyN1Flows(usize),
+    /// The system refuses.
+    #[error("{0}")]
+    System(String),
+}
+
+impl Core {
+    /// A flow to an application of this system: asks the application.
+    pub fn on_incoming_flow(
+        &mut self,
+        ipcp: IpcpId,
+        port: PortId,
+        local: AppName,
+        remote: AppName,
+        spec: FlowSpec,
+    ) {
+        // The data plane may give out again the port of a flow whose application lingers.
+        if self.endpoints.contains(port) {
+            self.remove_endpoint(port);
+        }
+        if let Err(reason) = self.offer_to_owner(ipcp, port, &local, &remote, spec) {
+            self.journal.note(
+                EventKind::FlowRefused,
+                port,
+                format!("{remote} to {local}: {reason}"),
+            );
+            self.answer_process(ipcp, port, Err(reason.to_string()));
+        }
+    }
+
+    fn offer_to_owner(
+        &mut self,
+        ipcp: IpcpId,
+        port: PortId,
+        local: &AppName,
+        remote: &AppName,
+        spec: FlowSpec,
+    ) -> Result<(), IncomingError> {
+        let through = self.ipcps.get(ipcp).ok_or(IncomingError::IpcpGone)?;
+        let unknown = || IncomingError::NotRegistered(local.clone());
+        let conn_id = match *through.names.get(local).ok_or_else(unknown)? {
+            Registrant::App(conn) => conn,
+            Registrant::Ipcp(upper) => {
+                return self.accept_n1(upper, ipcp, port, local, remote, spec);
+            }
+        };
+        let dif = through.dif.clone();
+        let limit = self.limits.flow_requests_per_app;
+        let peer = match self.connections.get(conn_id) {
+            Some(conn) => conn.peer,
+            None => return Err(unknown()),
+        };
+        let app = self.connections.app_mut(conn_id).ok_or_else(unknown)?;
+        if app.requests.len() >= limit as usize {
+            let local = local.clone();
+            return Err(IncomingError::TooManyRequests { local, limit });
+        }
+        let (uid, pid, request) = (peer.uid, peer.pid, app.next_request);
+        app.next_request = app.next_request.wrapping_add(1);
+        app.requests.insert(request, port);
+        if let Err(error) = self.users.charge(uid, 0, &self.limits) {
+            self.connections.take_request(conn_id, request);
+            return Err(error.into());
+        }
+        let until = Instant::now() + Duration::from_millis(self.limits.answer_ms);
+        let end = Endpoint {
+            ipcp,
+            owner: FlowOwner::App,
+            local: local.clone(),
+            remote: remote.clone(),
+            spec,
+            uid,
+            pid,
+            mode: Mode::Ring,
+            membarrier: false,
+            ring_bytes: carina_api::ipc::RING_BYTES_DEFAULT as usize,
+            charge: 0,
+            stage: Stage::Incoming {
+                conn: conn_id,
+                request,
+                until,
+            },
+        };
+        self.endpoints.insert(port, end);
+        let (local, remote) = (local.clone(), remote.clone());
+        let asked = FlowRequest {
+            request,
+            local,
+            remote,
+            dif,
+            spec,
+        };
+        if let Some(app) = self.connections.app_mut(conn_id)
+            && !app.pending_ipcps.is_empty()
+        {
+            // It hears first that it is registered.
+            app.deferred_requests.push(asked);
+            return Ok(());
+        }
+        // When the application does not read it is disconnected, and its requests are denied.
+        self.connections
+            .send_reply(conn_id, &Reply::FlowRequest(asked), &[]);
+        Ok(())
+    }
+
+    /// The answer of an application to a flow request.
+    pub fn on_flow_response(&mut self, id: ConnectionId, answer: Request) {
+        let Request::Respond {
+            request,
+            accept,
+            reason,
+            mode,
+            membarrier,
+        } = answer
+        else {
+            return;
+        };
+        let Some(port) = self.connections.take_request(id, request) else {
+            if accept {
+                let what = format!("flow request {request} is gone: withdrawn, late or answered");
+                self.connections.send_refusal(
+                    id,
+                    Some(request),
+                    ErrorBody::new(ErrorCode::NotFound, what),
+                );
+            }
+            return;
+        };
+        if !accept {
+            let reason = reason.unwrap_or_else(|| "the application said no".into());
+            return self.refuse_incoming(port, cut(&reason));
+        }
+        let Some(end) = self.endpoints.get_mut(port) else {
+            return;
+        };
+        end.mode = mode;
+        end.membarrier = membarrier;
+        let answer = Some((id, request));
+        end.stage = Stage::Accepted { answer };
+        let ipcp = end.ipcp;
+        if let Err(error) = self.accept_incoming(port) {
+            let reason = format!("the node of the application failed: {}", error.message);
+            self.connections.send_refusal(id, Some(request), error);
+            self.remove_endpoint(port);
+            self.answer_process(ipcp, port, Err(reason));
+        }
+    }
+
+    /// Tells the shim that the called side has accepted.
+    ///
+    /// # Errors
+    /// A limit, or the system's refusal.
+    pub fn accept_incoming(&mut self, port: PortId) -> Result<(), ErrorBody> {
+        let Some(end) = self.endpoints.get(port) else {
+            return Ok(());
+        };
+        let (ipcp, uid) = (end.ipcp, end.uid);
+        let ipcp_of_flow = self.ipcps.get(ipcp);
+        if ipcp_of_flow.is_some_and(|ipcp| ipcp.process.as_dyn().is_local()) {
+            // Both ends are connected when the shim has reported the result to the caller.
+            self.answer_process(ipcp, port, Ok(None));
+            return Ok(());
+        }
+        let bytes = match (end.owner, end.mode) {
+            (FlowOwner::App, Mode::Ring) => 2 * end.ring_bytes as u64,
+            _ => 0,
+        };
+        self.users.charge_bytes(uid, bytes, &self.limits)?;
+        let Some(end) = self.endpoints.get_mut(port) else {
+            return Ok(());
+        };
+        end.charge = bytes;
+        let (channel_end, to_plane) = self.make_channel_end(&self.endpoints[port])?;
+        self.answer_process(ipcp, port, Ok(Some(to_plane)));
+        self.deliver_channel(port, channel_end, crate::endpoints::DataPath::Plane);
+        Ok(())
+    }
+
+    /// Denies a flow request.
+    pub fn refuse_incoming(&mut self, port: PortId, reason: &str) {
+        let Some(end) = self.remove_endpoint(port) else {
+            return;
+        };
+        let what = format!("{} to {}: {reason}", end.remote, end.local);
+        self.journal.note(EventKind::FlowRefused, port, what);
+        self.answer_process(end.ipcp, port, Err(reason.to_owned()));
+    }
+
+    /// Gives a shim the answer to an incoming flow, and hears what follows from it.
+    pub fn answer_process(
+        &mut self,
+        ipcp: IpcpId,
+        port: PortId,
+        answer: Result<Option<carina_dataplane::FlowEnd>, String>,
+    ) {
+        let Some(through) = self.ipcps.get_mut(ipcp) else {
+            return;
+        };
+        if let Err(refusal) = through.process.as_dyn_mut().respond(port, answer) {
+            tracing::debug!(%refusal, %port, "an answer came too late");
+        }
+        self.dispatch_ipcp_events(ipcp);
+    }
+}
+
+/// Cuts a reason that an application gave to a length that fits everywhere.
+fn cut(reason: &str) -> &str {
+    let mut end = reason.len().min(REASON_BYTES_MAX);
+    while !reason.is_char_boundary(end) {
+        end -= 1;
+    }
+    &reason[..end]
+}

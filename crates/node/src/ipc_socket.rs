@@ -1,0 +1,153 @@
+//! `ipc.sock`: accepts connections of applications, reads their requests and closes them.
+
+use std::io::ErrorKind;
+use std::os::fd::AsFd;
+
+use carina_api::ipc::{self, MESSAGE_BYTES_MAX, Refusal, Reply, Request, VERSION};
+use carina_api::{ErrorBody, ErrorCode};
+use carina_sys::{Interest, accept_seqpacket, peer_credentials, recv_with_fds};
+
+use crate::connections::{ConnectionId, Role, send};
+use crate::core::{Core, Token};
+
+impl Core {
+    /// Accepts new connections, within the limits.
+    pub fn accept_all(&mut self) {
+        for _ in 0..ACCEPTS_PER_TURN {
+            let socket = match accept_seqpacket(&self.listener) {
+                Ok(socket) => socket,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => return tracing::warn!(%error, "ipc.sock: accept failed"),
+            };
+            let Ok(peer) = peer_credentials(&socket) else {
+                continue;
+            };
+            if let Err(error) = self.users.check_connections(peer.uid, &self.limits) {
+                tracing::info!(uid = peer.uid, %error, "connection refused");
+                let error = error.into();
+                // The connection is about to be closed; a refusal that cannot be sent is lost.
+                let _ = send(
+                    socket.as_fd(),
+                    &Reply::Error(Refusal {
+                        request: None,
+                        error,
+                    }),
+                    &[],
+                );
+                continue;
+            }
+            let id = self.connections.unused_id();
+            if let Err(error) =
+                self.epoll
+                    .add(&socket, Token::Connection(id).pack(), Interest::Read)
+            {
+                tracing::warn!(%error, "ipc.sock: a connection cannot be watched");
+                continue;
+            }
+            self.users.connect(peer.uid);
+            self.connections.insert(id, socket, peer);
+        }
+    }
+
+    /// Reads the messages of an application.
+    pub fn read_conn(&mut self, id: ConnectionId) {
+        for _ in 0..MESSAGES_PER_TURN {
+            let Some(conn) = self.connections.get(id) else {
+                return;
+            };
+            let mut buffer = std::mem::take(&mut self.message);
+            buffer.resize(MESSAGE_BYTES_MAX, 0);
+            let received = recv_with_fds(&conn.socket, &mut buffer);
+            let request = match received {
+                Ok(datagram) if datagram.bytes == 0 => None,
+                // Descriptors from an application have no meaning and are closed here.
+                Ok(datagram) => Some(ipc::decode::<Request>(&buffer[..datagram.bytes])),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.message = buffer;
+                    return;
+                }
+                Err(error) if error.kind() == ErrorKind::InvalidData => {
+                    let error = ErrorBody::new(ErrorCode::BadRequest, error.to_string());
+                    self.connections.send_refusal(id, None, error);
+                    None
+                }
+                Err(_) => None,
+            };
+            self.message = buffer;
+            match request {
+                Some(Ok(request)) => self.handle_message(id, request),
+                Some(Err(error)) => {
+                    self.connections.send_refusal(id, None, error.into());
+                    return self.close_conn(id);
+                }
+                None => return self.close_conn(id),
+            }
+        }
+    }
+
+    fn handle_message(&mut self, id: ConnectionId, request: Request) {
+        let Some(conn) = self.connections.get(id) else {
+            return;
+        };
+        let result = match (request, &conn.role) {
+            (Request::Register { version, name, dif }, Role::New) => {
+                check_version(version).and_then(|()| self.register(id, name, dif))
+            }
+            (Request::Allocate { version, .. }, Role::New) if version != VERSION => {
+                check_version(version)
+            }
+            (request @ Request::Allocate { .. }, Role::New) => self.allocate(id, request),
+            (request @ Request::Respond { .. }, Role::App(_)) => {
+                self.on_flow_response(id, request);
+                Ok(())
+            }
+            (Request::Respond { request, .. }, _) => {
+                let what = "only a registration answers flow requests; register first";
+                let error = ErrorBody::new(ErrorCode::Conflict, what);
+                return self.connections.send_refusal(id, Some(request), error);
+            }
+            (_, _) => Err(ErrorBody::new(
+                ErrorCode::Conflict,
+                "this connection is in use; each registration and each allocation under way \
+                 needs a connection of its own",
+            )),
+        };
+        if let Err(error) = result {
+            self.connections.send_refusal(id, None, error);
+        }
+    }
+
+    /// Ends a connection and what it stood for.
+    pub fn close_conn(&mut self, id: ConnectionId) {
+        let Some(conn) = self.connections.remove(id) else {
+            return;
+        };
+        if let Err(error) = self.epoll.del(&conn.socket) {
+            tracing::warn!(%error, "a connection was not watched");
+        }
+        self.users.disconnect(conn.peer.uid);
+        match conn.role {
+            Role::New => {}
+            Role::App(app) => self.unregister(app),
+            Role::Allocating(port) => {
+                self.withdraw_request(port, "the application that asked is gone")
+            }
+        }
+    }
+}
+
+fn check_version(version: u32) -> Result<(), ErrorBody> {
+    if version == VERSION {
+        return Ok(());
+    }
+    Err(ErrorBody::new(
+        ErrorCode::BadVersion,
+        format!("the application speaks version {version} of ipc.sock, this node {VERSION}"),
+    ))
+}
+
+/// Connections accepted in a row, before other events are handled.
+const ACCEPTS_PER_TURN: usize = 64;
+
+/// Messages read of one connection in a row, before other events are handled.
+const MESSAGES_PER_TURN: usize = 16;

@@ -1,0 +1,68 @@
+//! Why an IPCP cannot be as it is configured.
+
+use carina_api::LocalName;
+use carina_wire::ether::VLAN_MAX;
+use thiserror::Error;
+
+/// What is wrong with the fields of an IPCP, and what would be right.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum SpecError {
+    /// The error of the IPCP of that name.
+    #[error("IPCP {name}: {error}")]
+    Of {
+        name: LocalName,
+        error: Box<SpecError>,
+    },
+    #[error("`{key}` belongs to IPCPs of type {types}; this one is \"{kind}\"")]
+    KeyOfOtherKind {
+        key: &'static str,
+        types: &'static str,
+        kind: &'static str,
+    },
+    #[error("`side` and `pci` belong to IPCPs of type \"hv\"")]
+    KeyOfHv,
+    #[error("the host side of a VM is made by a [[vm]]; write that, or `side = \"guest\"` in a VM")]
+    HostSide,
+    #[error("a member of a normal DIF is made by a [[dif]]")]
+    Normal,
+    #[error("type \"eth\" needs `interface = \"NAME\"`")]
+    NoInterface,
+    #[error("`vlan` is {0}; 1 to {VLAN_MAX} are possible, or 0 for frames without tag")]
+    Vlan(u16),
+    #[error(
+        "`vlan` is {vlan} and the DIF is {dif}; the VLAN id is the DIF's name, or 0 for frames \
+         without tag, or the DIF's name is no number"
+    )]
+    VlanIsNotTheDif { vlan: u16, dif: u16 },
+    #[error(
+        "the DIF {0} would be a VLAN; 1 to {VLAN_MAX} are possible, or 0 for frames without tag"
+    )]
+    DifIsNoVlan(u16),
+    #[error(
+        "`listen` is {text:?}; ADDRESS:PORT is expected, such as \"{default}\" or \"[::]:3359\""
+    )]
+    Listen { text: String, default: &'static str },
+    #[error("{key} is {ms}; 0 to {max} are possible")]
+    Delay {
+        key: &'static str,
+        ms: f64,
+        max: f64,
+    },
+    /// The fault layer refuses its plan.
+    #[error("fault: {0}")]
+    Fault(String),
+    /// The shim cannot open what it is configured for.
+    #[error("{0}")]
+    Open(String),
+}
+
+impl SpecError {
+    /// The error with the name of its IPCP.
+    pub fn of(self, name: &LocalName) -> SpecError {
+        SpecError::Of {
+            name: name.clone(),
+            error: Box::new(self),
+        }
+    }
+}

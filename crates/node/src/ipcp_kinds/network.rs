@@ -1,0 +1,366 @@
+//! The kinds over a network, eth, udp and tcp: from their configuration to an open medium.
+
+use std::net::SocketAddr;
+
+use carina_api::control::{ArpDialect, FaultSpec, Framing, IpcpCreate, IpcpType};
+use carina_api::{AppName, ErrorBody, ErrorCode};
+use carina_dataplane::{IpcpBuilder, QosOffered};
+use carina_netdev::{FaultPlan, StreamFraming};
+use carina_shims::{EthConfig, NetworkShim, TcpConfig, UdpConfig, UdpFraming};
+use carina_wire::arp::Dialect;
+use carina_wire::ether::VLAN_MAX;
+
+use super::hv::check_no_hv_keys;
+use super::{Context, Opened, SpecError, refusal, word};
+use crate::ipcps::Process;
+
+/// Checks that the keys of an IPCP belong to its kind.
+///
+/// # Errors
+/// [`SpecError::KeyOfOtherKind`].
+pub(super) fn check_keys(create: &IpcpCreate) -> Result<(), SpecError> {
+    let (eth, net) = (
+        create.kind == IpcpType::Eth,
+        matches!(create.kind, IpcpType::Udp | IpcpType::Tcp),
+    );
+    let kind = word(create.kind);
+    for (key, is_set, belongs, types) in [
+        ("interface", create.interface.is_some(), eth, "\"eth\""),
+        ("vlan", create.vlan.is_some(), eth, "\"eth\""),
+        ("arp", create.arp.is_some(), eth, "\"eth\""),
+        (
+            "listen",
+            create.listen.is_some(),
+            net,
+            "\"udp\" and \"tcp\"",
+        ),
+        (
+            "framing",
+            create.framing.is_some(),
+            net,
+            "\"udp\" and \"tcp\"",
+        ),
+        (
+            "peers",
+            !create.peers.is_empty(),
+            net,
+            "\"udp\" and \"tcp\"",
+        ),
+        (
+            "sdu_max",
+            create.sdu_max.is_some(),
+            eth || create.kind == IpcpType::Udp,
+            "\"eth\" and \"udp\"",
+        ),
+        (
+            "timeout_ms",
+            create.timeout_ms.is_some(),
+            eth || net,
+            "\"eth\", \"udp\" and \"tcp\"",
+        ),
+        (
+            "fault",
+            create.fault.is_some(),
+            eth || create.kind == IpcpType::Udp,
+            "\"eth\" and \"udp\"",
+        ),
+    ] {
+        if is_set && !belongs {
+            return Err(SpecError::KeyOfOtherKind { key, types, kind });
+        }
+    }
+    Ok(())
+}
+
+/// Checks the fields of an Ethernet shim.
+pub(super) fn check_eth(create: &IpcpCreate) -> Result<(), SpecError> {
+    check_no_hv_keys(create)?;
+    if create.interface.is_none() {
+        return Err(SpecError::NoInterface);
+    }
+    vlan_of(create)?;
+    check_fault(create)
+}
+
+/// Checks the fields of a shim over UDP or TCP.
+pub(super) fn check_ip(create: &IpcpCreate) -> Result<(), SpecError> {
+    check_no_hv_keys(create)?;
+    listen_address(create)?;
+    check_fault(create)
+}
+
+fn check_fault(create: &IpcpCreate) -> Result<(), SpecError> {
+    let Some(spec) = &create.fault else {
+        return Ok(());
+    };
+    let plan = plan_of(spec).map_err(|error| SpecError::Fault(error.to_string()))?;
+    plan.check()
+        .map_err(|error| SpecError::Fault(error.to_string()))
+}
+
+/// Checks that no other Ethernet shim has the same frames. A frame does not say to which of two
+/// shims it belongs, so each would take the SDUs of the other's flows for its own.
+///
+/// # Errors
+/// The shim that has them.
+fn check_alone<'a>(
+    create: &IpcpCreate,
+    others: impl IntoIterator<Item = &'a IpcpCreate>,
+) -> Result<(), ErrorBody> {
+    let Some((interface, vlan)) = wire_of(create) else {
+        return Ok(());
+    };
+    let is_same = |other: &&IpcpCreate| wire_of(other) == Some((interface, vlan));
+    let Some(other) = others.into_iter().find(is_same) else {
+        return Ok(());
+    };
+    let frames = match vlan {
+        0 => "frames without tag".to_owned(),
+        vlan => format!("VLAN {vlan}"),
+    };
+    let what = format!(
+        "IPCP {}: {frames} on {interface} are IPCP {}'s, of DIF {}; another VLAN can be another DIF",
+        create.name, other.name, other.dif
+    );
+    Err(ErrorBody::new(ErrorCode::Conflict, what))
+}
+
+/// The interface and VLAN of an Ethernet shim.
+fn wire_of(create: &IpcpCreate) -> Option<(&str, u16)> {
+    let interface = create.interface.as_deref()?;
+    Some((interface, vlan_of(create).ok()?))
+}
+
+/// The builder and the quality of service of a shim that is open.
+type Medium = (Box<dyn IpcpBuilder>, QosOffered);
+
+pub(super) fn open_eth(create: &IpcpCreate, context: &Context<'_>) -> Result<Opened, ErrorBody> {
+    let others = context.ipcps.values();
+    check_alone(create, others.filter_map(|ipcp| ipcp.made_from.as_ref()))?;
+    opened(create, eth_medium(create))
+}
+
+pub(super) fn open_udp(create: &IpcpCreate, _: &Context<'_>) -> Result<Opened, ErrorBody> {
+    opened(create, udp_medium(create))
+}
+
+pub(super) fn open_tcp(create: &IpcpCreate, _: &Context<'_>) -> Result<Opened, ErrorBody> {
+    opened(create, tcp_medium(create))
+}
+
+fn opened(create: &IpcpCreate, medium: Result<Medium, SpecError>) -> Result<Opened, ErrorBody> {
+    let (builder, offered) = medium.map_err(|error| refusal(create, &error))?;
+    let kind = word(create.kind);
+    let process =
+        move |id, commands| Process::Shim(Box::new(NetworkShim::new(id, kind, offered, commands)));
+    Ok(Opened {
+        builder: Some(builder),
+        is_exposed: true,
+        ..Opened::new(create.kind, process)
+    })
+}
+
+fn eth_medium(create: &IpcpCreate) -> Result<Medium, SpecError> {
+    let interface = create.interface.clone().unwrap_or_default();
+    let mut config = EthConfig::new(interface, vlan_of(create)?);
+    config.mtu = create.sdu_max;
+    config.dialect = match create.arp.unwrap_or_default() {
+        ArpDialect::Native => Dialect::NATIVE,
+        ArpDialect::Rlite => Dialect::RLITE,
+        ArpDialect::Irati => Dialect::IRATI,
+    };
+    if let Some(ms) = create.timeout_ms {
+        config.timeout_ns = ms.saturating_mul(1_000_000);
+    }
+    config.fault = create.fault.as_ref().map(plan_of).transpose()?;
+    config
+        .open()
+        .map_err(|error| SpecError::Open(error.to_string()))
+}
+
+fn udp_medium(create: &IpcpCreate) -> Result<Medium, SpecError> {
+    let framing = match create.framing.unwrap_or_default() {
+        Framing::Native => UdpFraming::Native,
+        Framing::Rlite => UdpFraming::Rlite,
+    };
+    let mut config = UdpConfig::new(listen_address(create)?, framing);
+    config.peers = peers_of(create);
+    if let Some(sdu_max) = create.sdu_max {
+        config.sdu_max = sdu_max;
+    }
+    if let Some(ms) = create.timeout_ms {
+        config.timeout_ns = ms.saturating_mul(1_000_000);
+    }
+    config.fault = create.fault.as_ref().map(plan_of).transpose()?;
+    config
+        .open()
+        .map_err(|error| SpecError::Open(error.to_string()))
+}
+
+fn tcp_medium(create: &IpcpCreate) -> Result<Medium, SpecError> {
+    let framing = match create.framing.unwrap_or_default() {
+        Framing::Native => StreamFraming::Long,
+        Framing::Rlite => StreamFraming::Short,
+    };
+    let mut config = TcpConfig::new(listen_address(create)?, framing);
+    config.peers = peers_of(create);
+    if let Some(ms) = create.timeout_ms {
+        config.timeout_ns = ms.saturating_mul(1_000_000);
+    }
+    config
+        .open()
+        .map_err(|error| SpecError::Open(error.to_string()))
+}
+
+fn peers_of(create: &IpcpCreate) -> Vec<(AppName, String)> {
+    let peers = create.peers.iter();
+    peers
+        .map(|peer| (peer.name.clone(), peer.address.clone()))
+        .collect()
+}
+
+/// The address to listen on.
+fn listen_address(create: &IpcpCreate) -> Result<SocketAddr, SpecError> {
+    let text = create.listen.as_deref().unwrap_or(LISTEN_DEFAULT);
+    text.parse().map_err(|_| SpecError::Listen {
+        text: text.to_owned(),
+        default: LISTEN_DEFAULT,
+    })
+}
+
+/// The VLAN: as given, or the name of the DIF where that is one. With 0 the DIF's name is any.
+fn vlan_of(create: &IpcpCreate) -> Result<u16, SpecError> {
+    let named: Option<u16> = create.dif.as_str().parse().ok();
+    match (create.vlan, named) {
+        (Some(vlan), _) if vlan > VLAN_MAX => Err(SpecError::Vlan(vlan)),
+        (Some(vlan), Some(dif)) if vlan != 0 && vlan != dif => {
+            Err(SpecError::VlanIsNotTheDif { vlan, dif })
+        }
+        (Some(vlan), _) => Ok(vlan),
+        (None, Some(dif)) if dif > VLAN_MAX => Err(SpecError::DifIsNoVlan(dif)),
+        (None, dif) => Ok(dif.unwrap_or(0)),
+    }
+}
+
+/// The plan of a fault layer.
+fn plan_of(spec: &FaultSpec) -> Result<FaultPlan, SpecError> {
+    let ns = |key: &'static str, ms: f64| match (0.0..=DELAY_MS_MAX).contains(&ms) {
+        true => Ok((ms * 1e6) as u64),
+        false => Err(SpecError::Delay {
+            key,
+            ms,
+            max: DELAY_MS_MAX,
+        }),
+    };
+    Ok(FaultPlan {
+        loss: spec.loss,
+        duplicate: spec.duplicate,
+        reorder: spec.reorder,
+        delay_ns: ns("delay_ms", spec.delay_ms)?,
+        jitter_ns: ns("jitter_ms", spec.jitter_ms)?,
+        rate_bps: spec.rate_bps,
+        queue_bytes: spec.queue_bytes,
+        seed: spec.seed,
+    })
+}
+
+/// Where shims over IP listen unless configured: everywhere, on the port of rlite.
+const LISTEN_DEFAULT: &str = "0.0.0.0:3359";
+
+/// The longest delay, in milliseconds: an hour.
+const DELAY_MS_MAX: f64 = 3_600_000.0;
+
+#[cfg(test)]
+mod tests {
+    use carina_api::{DifName, LocalName};
+
+    use super::*;
+
+    /// The refusal of a configuration.
+    fn check(create: &IpcpCreate) -> String {
+        crate::ipcp_kinds::check(create).unwrap_err().to_string()
+    }
+
+    fn eth(dif: &str) -> IpcpCreate {
+        let name = LocalName::new("e").expect("a name");
+        let dif = DifName::new(dif).expect("a name");
+        IpcpCreate {
+            interface: Some("carina-nope".to_owned()),
+            ..IpcpCreate::new(name, IpcpType::Eth, dif)
+        }
+    }
+
+    #[test]
+    fn the_vlan_is_the_name_of_the_dif_unless_that_is_free() {
+        assert_eq!(vlan_of(&eth("10")), Ok(10));
+        assert_eq!(vlan_of(&eth("backbone")), Ok(0));
+        let named = |dif: &str, vlan| IpcpCreate {
+            vlan: Some(vlan),
+            ..eth(dif)
+        };
+        assert_eq!(vlan_of(&named("backbone", 7)), Ok(7));
+        assert_eq!(vlan_of(&named("7", 7)), Ok(7));
+        assert_eq!(vlan_of(&named("7", 0)), Ok(0));
+        assert!(check(&named("7", 8)).contains("the DIF is 7"));
+        assert!(check(&named("x", 4095)).contains("1 to 4094"));
+        assert!(check(&eth("4095")).contains("1 to 4094"));
+    }
+
+    #[test]
+    fn a_vlan_of_an_interface_has_one_shim() {
+        let there = [eth("lan"), eth("10")];
+        for twin in ["x", "10"] {
+            let error = check_alone(&eth(twin), &there).unwrap_err();
+            assert_eq!(error.code, ErrorCode::Conflict);
+            assert!(error.message.contains("are IPCP e's"), "{error}");
+        }
+        let elsewhere = IpcpCreate {
+            interface: Some("eth1".to_owned()),
+            ..eth("lan")
+        };
+        for other in [eth("11"), elsewhere] {
+            check_alone(&other, &there).unwrap();
+        }
+    }
+
+    #[test]
+    fn keys_of_other_types_and_missing_ones_are_named() {
+        let missing = IpcpCreate {
+            interface: None,
+            ..eth("x")
+        };
+        assert!(check(&missing).contains("`interface = "));
+        let foreign = IpcpCreate {
+            listen: Some("0.0.0.0:1".to_owned()),
+            ..eth("x")
+        };
+        let error = check(&foreign);
+        assert!(
+            error.contains("`listen` belongs") && error.contains("\"eth\""),
+            "{error}"
+        );
+        let udp = IpcpCreate {
+            listen: Some("everywhere".to_owned()),
+            kind: IpcpType::Udp,
+            interface: None,
+            ..eth("x")
+        };
+        assert!(check(&udp).contains("ADDRESS:PORT"));
+        let fault = IpcpCreate {
+            fault: Some(FaultSpec {
+                loss: 2.0,
+                ..FaultSpec::default()
+            }),
+            ..eth("x")
+        };
+        assert!(check(&fault).contains("loss is 2"));
+        let error = opened(&eth("x"), eth_medium(&eth("x")))
+            .map(drop)
+            .unwrap_err();
+        assert!(
+            error
+                .message
+                .contains("no network interface \"carina-nope\"")
+        );
+    }
+}

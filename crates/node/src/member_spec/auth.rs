@@ -1,0 +1,68 @@
+//! Authentication of members: the meaning of `auth` in a configuration.
+//!
+//! `none`, `password:FILE`, or `ed25519:KEYFILE,ALLOWEDFILE` with this member's private key and the
+//! public keys of those that it talks to.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use carina_ipcp::PolicySpec;
+use carina_protect::{Credentials, Secret, key};
+
+use super::error::MemberSpecError;
+
+/// The policy that `auth` means, which is what all members share of it.
+///
+/// # Errors
+/// The text is none of the above.
+pub fn policy(auth: Option<&str>) -> Result<Option<PolicySpec>, MemberSpecError> {
+    let Some(text) = auth else { return Ok(None) };
+    let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
+    let is_right = match kind {
+        "none" => rest.is_empty(),
+        "password" | "ed25519" => !rest.is_empty(),
+        _ => false,
+    };
+    if !is_right {
+        return Err(MemberSpecError::Auth(text.to_owned()));
+    }
+    Ok(Some(PolicySpec {
+        name: kind.to_owned(),
+        ..PolicySpec::default()
+    }))
+}
+
+/// Reads the credentials that `auth` names, with the policy that it means.
+///
+/// # Errors
+/// The text is none of the above, or a file is no good.
+pub fn load(auth: Option<&str>) -> Result<(Option<PolicySpec>, Credentials), MemberSpecError> {
+    let policy = policy(auth)?;
+    let mut credentials = Credentials::default();
+    let (kind, rest) = auth
+        .and_then(|text| text.split_once(':'))
+        .unwrap_or_default();
+    match kind {
+        "password" => {
+            let text = std::fs::read_to_string(rest).map_err(|error| {
+                let file = rest.to_owned();
+                MemberSpecError::PasswordFile { file, error }
+            })?;
+            let password = text.trim_end_matches(['\r', '\n']);
+            if password.is_empty() {
+                return Err(MemberSpecError::EmptyPassword(rest.to_owned()));
+            }
+            credentials.password = Some(Secret::new(password));
+        }
+        "ed25519" => {
+            let (own, allowed) = rest.split_once(',').unwrap_or((rest, ""));
+            let identity = key::load(Path::new(own))?;
+            credentials.identity = Some(Arc::new(identity));
+            if !allowed.is_empty() {
+                credentials.allowed = key::Allowed::load(Path::new(allowed))?;
+            }
+        }
+        _ => {}
+    }
+    Ok((policy, credentials))
+}

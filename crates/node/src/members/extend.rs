@@ -1,0 +1,197 @@
+//! A living member gets another N-1 DIF: it is multi-homed from then on.
+//!
+//! It asks there for somebody of its DIF, as one that joins does, and answers to the name of its
+//! DIF there, so that it does not matter which of two systems is extended first.
+
+use std::collections::BTreeSet;
+
+use carina_api::control::{DifExtend, IpcpType};
+
+use super::*;
+
+impl Core {
+    /// Lets a member of a normal DIF in this system use another N-1 DIF.
+    ///
+    /// # Errors
+    /// There is no such member, it has the N-1 DIF already, this system is not in the N-1 DIF, that
+    /// does not carry the longest PDU, the DIF would stand upon itself, or the rules forbid it.
+    pub fn extend_dif(&mut self, name: &str, change: &DifExtend) -> Result<IpcpId, ErrorBody> {
+        let id = self.own_member(name, change.ipcp.as_ref().map(LocalName::as_str))?;
+        let Some(made_from) = self
+            .ipcps
+            .member_mut(id)
+            .map(|member| member.made_from.clone())
+        else {
+            let what = format!("this system has no member of a normal DIF {name:?}");
+            return Err(ErrorBody::new(ErrorCode::NotFound, what));
+        };
+        let via = MemberSpec {
+            via: change.via.clone().or(made_from.via.clone()),
+            ..made_from
+        };
+        self.extend_member(id, change.over.clone(), &via)?;
+        Ok(id)
+    }
+
+    /// The member of a normal DIF in this system, of that name where it has several.
+    ///
+    /// # Errors
+    /// There is none, or there are several and none is named.
+    pub(super) fn own_member(&self, dif: &str, name: Option<&str>) -> Result<IpcpId, ErrorBody> {
+        let is_meant = |id: &IpcpId| {
+            let ipcp = &self.ipcps[*id];
+            let is_member = ipcp.member.is_some() && ipcp.dif.as_str() == dif;
+            is_member && name.is_none_or(|name| ipcp.name.as_str() == name)
+        };
+        let meant: Vec<IpcpId> = self.ipcps.ids().into_iter().filter(is_meant).collect();
+        match (&meant[..], name) {
+            ([id], _) => Ok(*id),
+            ([], None) => {
+                let what = format!("this system has no member of a normal DIF {dif:?}");
+                Err(ErrorBody::new(ErrorCode::NotFound, what))
+            }
+            ([], Some(name)) => {
+                let what = format!("{name} is no member of a normal DIF {dif:?} in this system");
+                Err(ErrorBody::new(ErrorCode::NotFound, what))
+            }
+            (several, _) => {
+                let names: Vec<&str> = several
+                    .iter()
+                    .map(|id| self.ipcps[*id].name.as_str())
+                    .collect();
+                let what = format!(
+                    "this system has several members of DIF {dif}: {}; say which one (`ipcp`)",
+                    names.join(", ")
+                );
+                Err(ErrorBody::new(ErrorCode::BadRequest, what))
+            }
+        }
+    }
+
+    /// Adds an N-1 DIF to a member, and asks the first contact of `asked` there.
+    ///
+    /// # Errors
+    /// As of [`Core::extend_dif`]; nothing has changed then.
+    pub(crate) fn extend_member(
+        &mut self,
+        id: IpcpId,
+        over: DifName,
+        asked: &MemberSpec,
+    ) -> Result<(), ErrorBody> {
+        self.check_extension(id, &over)?;
+        let now = Instant::now();
+        let contacts = self.contacts_in(id, &over, asked);
+        let Some(member) = self.ipcps.member_mut(id) else {
+            return Ok(());
+        };
+        member.made_from.over.push(over.clone());
+        let is_enrolled = member.is_enrolled();
+        // A first member that has not begun learns below what it stands on.
+        if member.deferred.is_none() {
+            let wanted = |contact| WantedN1::new(over.clone(), contact, now);
+            member.wanted_n1.extend(contacts.into_iter().map(wanted));
+        }
+        let name = self.ipcps[id].name.clone();
+        let what = format!("{over} is an N-1 DIF of it from here on");
+        self.journal.note(EventKind::Notice, &name, what);
+        let below: Vec<IpcpId> = self.ipcps.ids();
+        for below in below {
+            if is_enrolled && self.ipcps.get(below).is_some_and(|ipcp| ipcp.dif == over) {
+                self.register_member(id, below);
+            }
+        }
+        self.request_due_n1_flows(now);
+        Ok(())
+    }
+
+    /// Whom to ask in a further N-1 DIF. Where whoever answers to the DIF's name may be the member
+    /// itself, these are the neighbours that it has.
+    pub(super) fn contacts_in(
+        &self,
+        id: IpcpId,
+        over: &DifName,
+        asked: &MemberSpec,
+    ) -> Vec<AppName> {
+        let may_be_itself =
+            |ipcp: &crate::ipcps::Ipcp| ipcp.member.is_some() || ipcp.kind == IpcpType::Loopback;
+        let mut below = self.ipcps.values().filter(|ipcp| ipcp.dif == *over);
+        let member = self.ipcps.member(id);
+        let Some(member) = member.filter(|_| asked.via.is_none() && below.any(may_be_itself))
+        else {
+            return vec![asked.first_contact()];
+        };
+        let neighbours = member
+            .n1_flows
+            .values()
+            .filter_map(|n1| n1.neighbour.as_ref());
+        let names: BTreeSet<AppName> = neighbours.map(|name| member.name_below(name)).collect();
+        names.into_iter().collect()
+    }
+
+    fn check_extension(&self, id: IpcpId, over: &DifName) -> Result<(), ErrorBody> {
+        let conflict = |what: String| Err(ErrorBody::new(ErrorCode::Conflict, what));
+        let Some((ipcp, member)) = self
+            .ipcps
+            .get(id)
+            .and_then(|ipcp| Some((ipcp, ipcp.member.as_ref()?)))
+        else {
+            return Err(ErrorBody::new(ErrorCode::NotFound, "the IPCP is gone"));
+        };
+        let dif = &ipcp.dif;
+        if let Phase::Left(reason) = &member.phase {
+            return conflict(format!("{} has left DIF {dif}: {reason}", ipcp.name));
+        }
+        if member.is_over(over) {
+            return conflict(format!("DIF {dif} is over {over} already"));
+        }
+        let mut extended = member.made_from.clone();
+        extended.over.push(over.clone());
+        self.check_below(&extended)?;
+        let uid = rustix::process::geteuid().as_raw();
+        let own = app_name(&ipcp.name);
+        for name in [own.as_str(), dif.as_str()] {
+            if !self.rules.allow(uid, Action::Register, name, over.as_str()) {
+                return Err(crate::registrations::denied(
+                    uid,
+                    "register",
+                    &own,
+                    Some(over),
+                ));
+            }
+        }
+        match self.pdu_size_conflict_of(member, over) {
+            Some(what) => conflict(what),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes away the N-1 DIFs that a member has and a configuration has not, which may be gone
+    /// already, then adds those that only the configuration has.
+    ///
+    /// # Errors
+    /// As of [`Core::extend_dif`] and [`Core::retract_dif`]; what was changed before stays.
+    pub(crate) fn rebase_member(
+        &mut self,
+        id: IpcpId,
+        wanted: &MemberSpec,
+    ) -> Result<(), ErrorBody> {
+        let has = self
+            .ipcps
+            .member_mut(id)
+            .map(|member| &member.made_from.over);
+        let has = has.cloned().unwrap_or_default();
+        for below in has.iter().filter(|dif| !wanted.over.contains(dif)) {
+            self.retract_member(id, below)?;
+        }
+        for over in &wanted.over {
+            let has = self
+                .ipcps
+                .member_mut(id)
+                .is_some_and(|member| member.is_over(over));
+            if !has {
+                self.extend_member(id, over.clone(), wanted)?;
+            }
+        }
+        Ok(())
+    }
+}

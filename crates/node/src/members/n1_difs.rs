@@ -1,0 +1,337 @@
+//! What the DIFs below carry, and the longest PDU that fits through all of them.
+//!
+//! The longest PDU of a DIF is one of the constants that its members agree on, so the first member
+//! settles it before the DIF begins. A DIF over normal DIFs of which this system is no member yet
+//! begins when it is.
+
+use carina_ipcp::policy::component::SDU_PROTECTION;
+
+use thiserror::Error;
+
+use super::*;
+use crate::ipcps::Ipcp;
+
+/// What an N-1 flow of a DIF takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct SduCapacity {
+    /// Longest SDU in bytes.
+    whole: usize,
+    /// Longest SDU in bytes that the DIF does not cut into several PDUs of its own.
+    uncut: usize,
+    /// Others can listen, so that what is protected at all is protected here.
+    is_exposed: bool,
+}
+
+/// Why a DIF has no longest PDU.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+pub(super) enum MaxPduError {
+    /// It is not known yet what this N-1 DIF carries.
+    #[error("it is not known yet what {0} carries")]
+    Unknown(DifName),
+    #[error("{dif} carries {bytes} bytes at a time; a DIF over it needs {needed}")]
+    TooSmall {
+        dif: DifName,
+        bytes: usize,
+        needed: usize,
+    },
+    /// The longest PDU as configured does not go through an N-1 DIF.
+    #[error("{0}")]
+    Conflict(String),
+}
+
+impl Core {
+    /// What every N-1 flow in this DIF takes that begins in this system; `None` while no member of
+    /// it here knows.
+    fn capacity_in(&self, dif: &DifName) -> Option<SduCapacity> {
+        let is_there = |ipcp: &&Ipcp| {
+            let member = ipcp.member.as_ref();
+            ipcp.dif == *dif && !member.is_some_and(|m| matches!(m.phase, Phase::Left(_)))
+        };
+        // A member that is not enrolled yet will learn what another of the DIF knows.
+        let known = self.ipcps.values().filter(is_there);
+        let known = known.filter_map(|ipcp| self.capacity_of(ipcp));
+        known.reduce(|a, b| SduCapacity {
+            whole: a.whole.min(b.whole),
+            uncut: a.uncut.min(b.uncut),
+            is_exposed: a.is_exposed || b.is_exposed,
+        })
+    }
+
+    /// Longest SDU in bytes that a flow of an application takes in this IPCP's DIF; [`usize::MAX`]
+    /// where only memory limits it.
+    pub(crate) fn longest_sdu(&self, ipcp: &Ipcp) -> usize {
+        match &ipcp.member {
+            Some(_) => self
+                .capacity_of(ipcp)
+                .map_or(usize::MAX, |capacity| capacity.whole),
+            None => {
+                let offered = ipcp.process.as_dyn().qos_offered();
+                offered.sdu_bytes_max.unwrap_or(usize::MAX)
+            }
+        }
+    }
+
+    fn capacity_of(&self, ipcp: &Ipcp) -> Option<SduCapacity> {
+        let is_exposed = ipcp.is_exposed;
+        let Some(member) = &ipcp.member else {
+            let offered = ipcp.process.as_dyn().qos_offered().sdu_bytes_max;
+            let whole = ipcp.piece_bytes_max.min(offered.unwrap_or(usize::MAX));
+            let uncut = whole;
+            return Some(SduCapacity {
+                whole,
+                uncut,
+                is_exposed,
+            });
+        };
+        let config = member.known_config()?;
+        let max_pdu = match config.max_pdu {
+            0 => self.longest_pdu(&member.made_from.over, config).ok()?,
+            known => known,
+        };
+        let uncut = config.sdu_in_one_pdu(member.dialect, max_pdu as usize);
+        let whole = match config.fragments() {
+            true => usize::MAX,
+            false => uncut,
+        };
+        Some(SduCapacity {
+            whole,
+            uncut,
+            is_exposed,
+        })
+    }
+
+    /// The longest PDU that goes through all of these DIFs without being cut.
+    fn longest_pdu(&self, over: &[DifName], config: &DifConfig) -> Result<u32, MaxPduError> {
+        let protection = config.policies.get(SDU_PROTECTION);
+        let is_protected = protection.is_some_and(|spec| !matches!(&*spec.name, "" | "none"));
+        let mut least = MAX_PDU_MOST;
+        for dif in over {
+            let Some(capacity) = self.capacity_in(dif) else {
+                return Err(MaxPduError::Unknown(dif.clone()));
+            };
+            let reserve = match is_protected && capacity.is_exposed {
+                true => PROTECTION_RESERVE,
+                false => 0,
+            };
+            let bytes = capacity.uncut.saturating_sub(reserve);
+            if bytes < MAX_PDU_LEAST {
+                return Err(MaxPduError::TooSmall {
+                    dif: dif.clone(),
+                    bytes: capacity.uncut,
+                    needed: MAX_PDU_LEAST + reserve,
+                });
+            }
+            least = least.min(bytes);
+        }
+        Ok(least as u32)
+    }
+
+    /// Why this DIF cannot carry PDUs of `max_pdu` bytes, when it is known that it cannot.
+    fn pdu_size_conflict(&self, name: &DifName, max_pdu: u32, below: &DifName) -> Option<String> {
+        let whole = self.capacity_in(below)?.whole;
+        (whole < max_pdu as usize).then(|| {
+            format!(
+                "{below} carries {whole} bytes and the longest PDU of DIF {name} has {max_pdu}; \
+                 use another N-1 DIF, or make the DIF with a max_pdu that fits"
+            )
+        })
+    }
+
+    /// Why a member's DIF cannot use an N-1 DIF, when that is known.
+    pub(super) fn pdu_size_conflict_of(
+        &self,
+        member: &Membership,
+        below: &DifName,
+    ) -> Option<String> {
+        let config = member.known_config()?;
+        if config.max_pdu == 0 {
+            return None;
+        }
+        self.pdu_size_conflict(&member.made_from.name, config.max_pdu, below)
+    }
+
+    /// Settles the longest PDU of a DIF that begins here; tells what has to be waited for.
+    ///
+    /// # Errors
+    /// What was configured does not go through one of the N-1 DIFs, or nothing does.
+    pub(super) fn resolve_max_pdu(
+        &self,
+        new: &MemberSpec,
+        config: &mut DifConfig,
+    ) -> Result<Option<DifName>, MaxPduError> {
+        if config.max_pdu != 0 {
+            let pdu_size_conflict =
+                |below| self.pdu_size_conflict(&new.name, config.max_pdu, below);
+            return match new.over.iter().find_map(pdu_size_conflict) {
+                Some(what) => Err(MaxPduError::Conflict(what)),
+                None => Ok(None),
+            };
+        }
+        if new.role == DifRole::Join {
+            return Ok(None);
+        }
+        match self.longest_pdu(&new.over, config) {
+            Ok(bytes) => {
+                config.max_pdu = bytes;
+                Ok(None)
+            }
+            Err(MaxPduError::Unknown(dif)) => Ok(Some(dif)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Starts the members that have waited for this.
+    pub(super) fn start_deferred_members(&mut self) {
+        for id in self.ipcps.ids() {
+            let Some(mut deferred) = self.ipcps.member_mut(id).and_then(|m| m.deferred.take())
+            else {
+                continue;
+            };
+            let Some(member) = self.ipcps.member(id) else {
+                continue;
+            };
+            let mut config = deferred.new.config.dif_config.take().unwrap_or_default();
+            let resolved = self.resolve_max_pdu(&member.made_from, &mut config);
+            deferred.new.config.dif_config = Some(config.clone());
+            match resolved {
+                Ok(None) => self.start_member(id, deferred.new, config),
+                Ok(Some(dif)) => {
+                    deferred.dif = dif;
+                    if let Some(member) = self.ipcps.member_mut(id) {
+                        member.deferred = Some(deferred);
+                    }
+                }
+                Err(what) => {
+                    let reason = format!("it could not begin: {what}");
+                    self.on_member(id, MemberEvent::Left { reason });
+                }
+            }
+        }
+    }
+
+    fn start_member(&mut self, id: IpcpId, new: Box<NormalBuilder>, config: DifConfig) {
+        self.plane.add_ipcp(id, new);
+        let Some(ipcp) = self.ipcps.get_mut(id) else {
+            return;
+        };
+        if let Some(member) = &mut ipcp.member {
+            member.given = Some(config);
+        }
+        if let Process::Normal(shim) = &mut ipcp.process {
+            shim.begin();
+            shim.command(carina_ipcp::Command::Bootstrap);
+        }
+        // What was registered in the meantime met nobody.
+        for name in ipcp.names.keys().cloned() {
+            self.plane.send(Command::Register { ipcp: id, name });
+        }
+    }
+
+    /// Finds out which N-1 DIFs are of no use for a DIF whose constants are known, and says so.
+    pub(super) fn check_n1_difs(&mut self, id: IpcpId) {
+        let Some(ipcp) = self.ipcps.get(id) else {
+            return;
+        };
+        let Some((member, config)) = ipcp
+            .member
+            .as_ref()
+            .and_then(|member| Some((member, member.known_config()?)))
+        else {
+            return;
+        };
+        let is_new = |dif: &&DifName| !member.unusable.contains_key(*dif);
+        let unusable: Vec<(DifName, String)> = member
+            .made_from
+            .over
+            .iter()
+            .filter(is_new)
+            .filter_map(|dif| {
+                let what = self.pdu_size_conflict(&ipcp.dif, config.max_pdu, dif)?;
+                Some((dif.clone(), what))
+            })
+            .collect();
+        let name = ipcp.name.clone();
+        for (dif, what) in unusable {
+            self.journal.note(EventKind::Notice, &name, &what);
+            if let Some(member) = self.ipcps.member_mut(id) {
+                member.wanted_n1.retain(|wanted| wanted.dif != dif);
+                member.unusable.insert(dif, what);
+            }
+        }
+    }
+
+    /// An IPCP carries SDUs of another length from here on: members for which it is too short
+    /// leave its DIF alone, and those that had done so ask there again when it does for them.
+    pub(crate) fn recheck_members_over(&mut self, below: IpcpId) {
+        let Some(dif) = self.ipcps.dif_of(below) else {
+            return;
+        };
+        for id in self.ipcps.ids() {
+            let member = self.ipcps.member(id);
+            let Some(member) = member.filter(|member| member.is_over(&dif)) else {
+                continue;
+            };
+            if !member.unusable.contains_key(&dif) {
+                self.check_n1_difs(id);
+            } else if self.pdu_size_conflict_of(member, &dif).is_none() {
+                let made_from = member.made_from.clone();
+                let contacts = self.contacts_in(id, &dif, &made_from);
+                self.resume_in(id, &dif, contacts);
+            }
+        }
+        self.retry_n1_flows_now(below);
+        self.request_due_n1_flows(Instant::now());
+    }
+
+    /// A member asks again in an N-1 DIF that fits again. N-1 flows through which nobody became a
+    /// neighbour meanwhile were refused as too short, and would be in the way.
+    fn resume_in(&mut self, id: IpcpId, dif: &DifName, contacts: Vec<AppName>) {
+        let now = Instant::now();
+        let Some(member) = self.ipcps.member_mut(id) else {
+            return;
+        };
+        member.unusable.remove(dif);
+        let wanted = |contact| WantedN1::new(dif.clone(), contact, now);
+        member.wanted_n1.extend(contacts.into_iter().map(wanted));
+        let n1_flows = member.n1_flows.values_mut();
+        let useless = n1_flows.filter(|used| used.dif == *dif && used.is_up);
+        let useless = useless.filter(|used| used.neighbour.is_none());
+        let ports: Vec<PortId> = useless
+            .map(|used| {
+                // Its end is no reason to ask for another.
+                used.is_dropped = true;
+                used.port
+            })
+            .collect();
+        for port in ports {
+            self.deallocate_n1(port, "the N-1 DIF carries longer SDUs now");
+        }
+    }
+
+    /// Longest PDU that a member may be given through an N-1 flow of `lower`; 0 for whatever the
+    /// flow takes at a time. A normal DIF cuts what is too long for one of its PDUs, but is only
+    /// made to where that was configured.
+    pub(super) fn n1_sdu_max(&self, lower: &Ipcp, upper: IpcpId) -> usize {
+        if lower.member.is_none() {
+            return 0;
+        }
+        let Some(capacity) = self.capacity_of(lower) else {
+            return 0;
+        };
+        let upper = self.ipcps.member(upper);
+        let config = upper.and_then(Membership::known_config);
+        let fits = config.is_some_and(|c| c.max_pdu != 0 && c.max_pdu as usize <= capacity.uncut);
+        match (fits, capacity.whole) {
+            (true, _) => capacity.uncut,
+            (false, usize::MAX) => 0,
+            (false, whole) => whole,
+        }
+    }
+}
+
+/// Room for what SDU protection adds to a PDU, in bytes.
+const PROTECTION_RESERVE: usize = 64;
+
+/// Shortest and longest PDU that a DIF may have as its longest, in bytes.
+const MAX_PDU_LEAST: usize = 128;
+const MAX_PDU_MOST: usize = 65_535;

@@ -1,0 +1,408 @@
+//! The state of a member of a normal DIF: what it is made from, how far it has joined, and its N-1
+//! flows, wanted and allocated.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use carina_api::control::{DifRole, MemberInfo, MemberState, N1Info, N1State};
+use carina_api::{AppName, DifName, PortId};
+use carina_dataplane::NormalBuilder;
+use carina_ipcp::{DifConfig, N1Dif, N1Port};
+use carina_wire::dif::Dialect;
+
+use crate::member_spec::{MemberSpec, name_below};
+
+/// What a normal IPCP is about.
+pub struct Membership {
+    /// What it was made from.
+    pub made_from: MemberSpec,
+    /// The DIF's configuration, once it is known.
+    pub config: Option<DifConfig>,
+    pub dialect: Dialect,
+    /// What the first member was given, its longest PDU settled.
+    pub given: Option<DifConfig>,
+    /// It has not begun.
+    pub deferred: Option<DeferredStart>,
+    pub phase: Phase,
+    pub wanted_n1: Vec<WantedN1>,
+    /// N-1 DIFs that do not carry the DIF's longest PDU, and why.
+    pub unusable: BTreeMap<DifName, String>,
+    pub n1_flows: BTreeMap<u32, N1Flow>,
+    /// The number to try first for the next of them.
+    pub next_n1: u32,
+    /// What the IPCP knows of its N-1 DIFs.
+    pub published_n1_difs: Vec<N1Dif>,
+    pub failures: u32,
+    pub last_error: Option<String>,
+}
+
+pub enum Phase {
+    Joining,
+    Enrolled { address: u64 },
+    Left(String),
+}
+
+/// An N-1 flow that is wanted.
+pub struct WantedN1 {
+    pub dif: DifName,
+    pub remote: AppName,
+    pub failures: u32,
+    /// When to ask for it, unless it is asked for.
+    pub due: Instant,
+    pub n1: Option<N1Port>,
+    pub reason: Option<String>,
+    /// The last attempt was refused for a reason that stays.
+    pub is_final: bool,
+}
+
+/// An N-1 flow that is there, or asked for.
+pub struct N1Flow {
+    pub dif: DifName,
+    pub remote: AppName,
+    pub port: PortId,
+    pub is_initiator: bool,
+    pub is_up: bool,
+    /// The IPCP itself lets it go.
+    pub is_dropped: bool,
+    pub neighbour: Option<AppName>,
+    /// Why nobody was enrolled through it.
+    pub failure: Option<String>,
+    /// That is a reason that stays.
+    pub is_final: bool,
+}
+
+impl Membership {
+    pub fn new(made_from: MemberSpec, dialect: Dialect, now: Instant) -> Membership {
+        let wanted_n1 = match made_from.role {
+            DifRole::Create => Vec::new(),
+            DifRole::Join => {
+                let remote = made_from.first_contact();
+                let wanted = |dif: &DifName| WantedN1::new(dif.clone(), remote.clone(), now);
+                made_from.over.iter().map(wanted).collect()
+            }
+        };
+        Membership {
+            made_from,
+            config: None,
+            dialect,
+            given: None,
+            deferred: None,
+            phase: Phase::Joining,
+            wanted_n1,
+            unusable: BTreeMap::new(),
+            n1_flows: BTreeMap::new(),
+            next_n1: 0,
+            published_n1_difs: Vec::new(),
+            failures: 0,
+            last_error: None,
+        }
+    }
+
+    pub fn is_enrolled(&self) -> bool {
+        matches!(self.phase, Phase::Enrolled { .. })
+    }
+
+    /// Whether this DIF is one of its N-1 DIFs.
+    pub fn is_over(&self, dif: &DifName) -> bool {
+        self.made_from.over.contains(dif)
+    }
+
+    /// How a member of this DIF is called in the DIFs below.
+    pub fn name_below(&self, member: &AppName) -> AppName {
+        name_below(self.made_from.dialect, member)
+    }
+
+    /// What it stands on, as its RIB shows it.
+    pub fn n1_difs(&self) -> Vec<N1Dif> {
+        let of = |dif: &DifName| {
+            let wanted = self.wanted_n1.iter();
+            let wanted = wanted.filter(|wanted| wanted.dif == *dif && wanted.n1.is_none());
+            let reason = |wanted: &WantedN1| wanted.reason.clone().unwrap_or_default();
+            N1Dif {
+                name: dif.as_str().to_owned(),
+                wanted: wanted
+                    .map(|wanted| (wanted.remote.as_str().to_owned(), reason(wanted)))
+                    .collect(),
+                refused: self.unusable.get(dif).cloned(),
+            }
+        };
+        self.made_from.over.iter().map(of).collect()
+    }
+
+    /// A number for an N-1 flow. They take turns, so that a late word about one that has ended is
+    /// not taken for one about the next; they stay small, because they are indices.
+    pub fn free_n1(&mut self) -> N1Port {
+        let turns = (2 * self.n1_flows.len()).max(N1_TURNS_MIN) as u32;
+        loop {
+            let free = self.next_n1 % turns;
+            self.next_n1 = free + 1;
+            if !self.n1_flows.contains_key(&free) {
+                return N1Port(free);
+            }
+        }
+    }
+
+    /// An attempt to join has failed.
+    pub fn record_failure(&mut self, reason: String) {
+        if matches!(self.phase, Phase::Joining) {
+            self.failures += 1;
+            self.last_error = Some(reason);
+        }
+    }
+
+    /// Whether it was refused wherever it has asked, for reasons that stay.
+    pub fn is_refused(&self) -> bool {
+        let is_joining = matches!(self.phase, Phase::Joining) && self.deferred.is_none();
+        let has_asked = !self.wanted_n1.is_empty() || !self.unusable.is_empty();
+        is_joining && has_asked && self.wanted_n1.iter().all(|wanted| wanted.is_final)
+    }
+
+    /// Why the last attempt to join failed.
+    pub fn last_error(&self) -> Option<&str> {
+        self.last_error.as_deref()
+    }
+
+    /// What it does or waits for, in words.
+    pub fn step(&self) -> String {
+        match &self.phase {
+            Phase::Enrolled { .. } => "a member".to_owned(),
+            Phase::Left(reason) => format!("left: {reason}"),
+            Phase::Joining if self.made_from.role == DifRole::Create => match &self.deferred {
+                Some(deferred) => {
+                    format!("waiting until this system is a member of {}", deferred.dif)
+                }
+                None => "starting".to_owned(),
+            },
+            Phase::Joining if self.n1_flows.values().any(|n1| n1.is_up) => "enrolling".to_owned(),
+            Phase::Joining if !self.n1_flows.is_empty() => "allocating an N-1 flow".to_owned(),
+            Phase::Joining => "waiting to try again".to_owned(),
+        }
+    }
+
+    /// For `control.sock`.
+    pub fn info(&self) -> MemberInfo {
+        let (state, address) = match self.phase {
+            Phase::Joining => (MemberState::Joining, None),
+            Phase::Enrolled { address } => (MemberState::Enrolled, Some(address)),
+            Phase::Left(_) => (MemberState::Left, None),
+        };
+        let used = self.n1_flows.values().map(|n1| N1Info {
+            dif: n1.dif.clone(),
+            remote: n1.remote.clone(),
+            neighbour: n1.neighbour.clone(),
+            port: Some(n1.port),
+            state: if n1.is_up {
+                N1State::Up
+            } else {
+                N1State::Allocating
+            },
+            reason: None,
+        });
+        let wanted = self.wanted_n1.iter().filter(|wanted| wanted.n1.is_none());
+        let wanted = wanted.map(|wanted| N1Info {
+            dif: wanted.dif.clone(),
+            remote: wanted.remote.clone(),
+            neighbour: None,
+            port: None,
+            state: N1State::Wanted,
+            reason: wanted.reason.clone(),
+        });
+        let unusable = self.unusable.iter().map(|(dif, what)| N1Info {
+            dif: dif.clone(),
+            remote: self.made_from.first_contact(),
+            neighbour: None,
+            port: None,
+            state: N1State::Refused,
+            reason: Some(what.clone()),
+        });
+        let mut neighbours: Vec<AppName> = self
+            .n1_flows
+            .values()
+            .filter_map(|n1| n1.neighbour.clone())
+            .collect();
+        neighbours.sort();
+        neighbours.dedup();
+        MemberInfo {
+            role: self.made_from.role,
+            dialect: self.made_from.dialect,
+            over: self.made_from.over.clone(),
+            state,
+            step: self.step(),
+            failures: self.failures,
+            last_error: self.last_error.clone(),
+            is_final: self.is_refused(),
+            address,
+            neighbours,
+            n1: used.chain(wanted).chain(unusable).collect(),
+        }
+    }
+
+    /// An N-1 flow is there; says why it is of no use any more when that turned out while it was on
+    /// its way.
+    pub fn activate(&mut self, n1: N1Port) -> Option<String> {
+        let used = self.n1_flows.get_mut(&n1.0)?;
+        used.is_up = true;
+        let pdu_size_conflict = self.unusable.get(&used.dif).filter(|_| used.is_initiator);
+        let taken_away = used.is_dropped.then(|| RETRACTED.to_owned());
+        taken_away.or_else(|| pdu_size_conflict.cloned())
+    }
+
+    /// Whether the end of this N-1 flow is a reason to ask for another.
+    pub fn wants_another(&self, used: &N1Flow) -> bool {
+        let has_left = matches!(self.phase, Phase::Left(_));
+        let is_of_use = !used.is_dropped && !self.unusable.contains_key(&used.dif);
+        used.is_initiator && is_of_use && !has_left
+    }
+
+    /// Takes note of an attempt that was refused, and whether for good: at once, not when its N-1
+    /// flow has ended, for whoever sees the failure before would take it for one that passes.
+    pub fn record_refusal(&mut self, n1: N1Port, reason: String, is_final: bool) {
+        if let Some(wanted) = self
+            .wanted_n1
+            .iter_mut()
+            .find(|wanted| wanted.n1 == Some(n1))
+        {
+            wanted.is_final = is_final;
+        }
+        self.record_failure(reason);
+    }
+
+    /// The DIF's constants, as learned or as given to the first member.
+    pub fn known_config(&self) -> Option<&DifConfig> {
+        self.config.as_ref().or(self.given.as_ref())
+    }
+
+    /// Takes the wish for an N-1 flow back where there is one that does as well: a neighbour has
+    /// asked for it, and where it is the DIF's name that is wanted, any neighbour will do.
+    pub fn drop_satisfied(&mut self) {
+        let dif_name = self.made_from.name.as_str();
+        let is_satisfied = |wanted: &WantedN1| {
+            self.n1_flows.values().any(|used| {
+                used.dif == wanted.dif
+                    && used.neighbour.is_some()
+                    && (wanted.remote.as_str() == dif_name || used.remote == wanted.remote)
+            })
+        };
+        self.wanted_n1
+            .retain(|wanted| wanted.n1.is_some() || !is_satisfied(wanted));
+    }
+}
+
+impl WantedN1 {
+    pub fn new(dif: DifName, remote: AppName, due: Instant) -> WantedN1 {
+        WantedN1 {
+            dif,
+            remote,
+            failures: 0,
+            due,
+            n1: None,
+            reason: None,
+            is_final: false,
+        }
+    }
+
+    /// It came to nothing; another attempt follows after a pause.
+    pub fn postpone(&mut self, reason: &str, is_final: bool, now: Instant) {
+        self.is_final = is_final;
+        self.due = now + PAUSE_MIN * (1 << self.failures.min(PAUSE_DOUBLINGS));
+        self.failures += 1;
+        self.n1 = None;
+        self.reason = Some(reason.to_owned());
+    }
+}
+
+impl N1Flow {
+    pub fn new(dif: DifName, remote: AppName, port: PortId, is_initiator: bool) -> N1Flow {
+        N1Flow {
+            dif,
+            remote,
+            port,
+            is_initiator,
+            is_up: false,
+            is_dropped: false,
+            neighbour: None,
+            failure: None,
+            is_final: false,
+        }
+    }
+}
+
+/// A first member that has not begun.
+pub struct DeferredStart {
+    pub new: Box<NormalBuilder>,
+    /// The N-1 DIF of which this system is no member yet.
+    pub dif: DifName,
+}
+
+/// Pause before the second attempt.
+const PAUSE_MIN: Duration = Duration::from_millis(50);
+
+/// The longest pause is this many doublings of the shortest: 6.4 s.
+const PAUSE_DOUBLINGS: u32 = 7;
+
+/// Numbers of N-1 flows that take turns at least.
+const N1_TURNS_MIN: usize = 64;
+
+/// Why an N-1 flow ends whose DIF the member uses no longer.
+pub const RETRACTED: &str = "the member has this N-1 DIF no more";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn joining(over: &[&str]) -> Membership {
+        let name = |text: &str| DifName::new(text).unwrap();
+        let json = serde_json::json!({"name": "net", "role": "join", "over": over});
+        let new: MemberSpec = serde_json::from_value(json).unwrap();
+        assert_eq!(new.name, name("net"));
+        Membership::new(new, Dialect::Native, Instant::now())
+    }
+
+    fn wanted(member: &Membership) -> Vec<String> {
+        let wanted_n1 = member.wanted_n1.iter();
+        wanted_n1
+            .map(|wanted| format!("{} in {}", wanted.remote, wanted.dif))
+            .collect()
+    }
+
+    #[test]
+    fn a_neighbour_that_asked_first_is_not_asked_in_turn() {
+        let app = |text: &str| AppName::new(text).unwrap();
+        let dif = |text: &str| DifName::new(text).unwrap();
+        let mut member = joining(&["ab", "bc"]);
+        member.drop_satisfied();
+        assert_eq!(wanted(&member), ["net in ab", "net in bc"]);
+        // Somebody has asked, and may yet turn out to be no member.
+        let asked = N1Flow::new(dif("bc"), app("net.c"), PortId(1), false);
+        member.n1_flows.insert(0, asked);
+        member.drop_satisfied();
+        assert_eq!(wanted(&member).len(), 2);
+        member.n1_flows.get_mut(&0).unwrap().neighbour = Some(app("net.c"));
+        member.drop_satisfied();
+        assert_eq!(wanted(&member), ["net in ab"]);
+        // Another neighbour there is wanted by its own name.
+        let now = Instant::now();
+        for name in ["net.c", "net.d"] {
+            member
+                .wanted_n1
+                .push(WantedN1::new(dif("bc"), app(name), now));
+        }
+        // One that is asked for already is waited for.
+        member
+            .wanted_n1
+            .push(WantedN1::new(dif("bc"), app("net"), now));
+        member.wanted_n1[3].n1 = Some(N1Port(1));
+        member.drop_satisfied();
+        assert_eq!(wanted(&member), ["net in ab", "net.d in bc", "net in bc"]);
+    }
+
+    #[test]
+    fn a_refusal_is_for_good_from_the_moment_it_is_seen() {
+        let mut member = joining(&["ab"]);
+        member.wanted_n1[0].n1 = Some(N1Port(7));
+        member.record_refusal(N1Port(7), "wrong password".to_owned(), true);
+        assert_eq!((member.failures, member.is_refused()), (1, true));
+        member.record_refusal(N1Port(7), "no answer".to_owned(), false);
+        assert_eq!((member.failures, member.is_refused()), (2, false));
+    }
+}

@@ -1,0 +1,287 @@
+//! Registrations: a name of an application, in the IPCPs where it may be reached.
+
+use std::collections::BTreeMap;
+
+use carina_api::control::EventKind;
+use carina_api::ipc::{Registered, Reply};
+use carina_api::{AppName, DifName, ErrorBody, ErrorCode, IpcpId};
+use carina_dataplane::Refusal;
+
+use crate::connections::{App, ConnectionId, Role};
+use crate::core::Core;
+use crate::ipcps::Registrant;
+use crate::rules::Action;
+
+impl Core {
+    /// Registers `name` for a connection, in one DIF or in all that its user may use.
+    pub fn register(
+        &mut self,
+        id: ConnectionId,
+        name: AppName,
+        dif: Option<DifName>,
+    ) -> Result<(), ErrorBody> {
+        let Some(conn) = self.connections.get(id) else {
+            return Ok(());
+        };
+        let uid = conn.peer.uid;
+        let fits = |asked: &DifName| dif.as_ref().is_none_or(|dif| dif == asked);
+        let found: Vec<(IpcpId, DifName)> = self
+            .ipcps
+            .search_order(&self.dif_order)
+            .into_iter()
+            .map(|ipcp| (ipcp, self.ipcps[ipcp].dif.clone()))
+            .filter(|(_, dif)| fits(dif))
+            .collect();
+        if let (true, Some(dif)) = (found.is_empty(), &dif) {
+            return Err(self.ipcps.unknown_dif(dif));
+        }
+        let allowed: Vec<_> = found
+            .iter()
+            .filter(|(_, dif)| {
+                self.rules
+                    .allow(uid, Action::Register, name.as_str(), dif.as_str())
+            })
+            .cloned()
+            .collect();
+        if allowed.is_empty() && !found.is_empty() {
+            return Err(denied(uid, "register", &name, dif.as_ref()));
+        }
+        let taken = allowed
+            .iter()
+            .find(|(ipcp, _)| self.ipcps[*ipcp].names.contains_key(&name));
+        if let Some((_, dif)) = taken {
+            return Err(duplicate(&name, dif));
+        }
+        let mut ipcps = Vec::new();
+        for (ipcp, dif) in &allowed {
+            if let Err(refusal) = self.register_in(*ipcp, Registrant::App(id), &name) {
+                ipcps
+                    .iter()
+                    .for_each(|ipcp| self.unregister_in(*ipcp, &name));
+                return Err(refused(refusal, dif));
+            }
+            ipcps.push(*ipcp);
+        }
+        let answers_later = |ipcp: &IpcpId| self.ipcps[*ipcp].process.as_dyn().registers_later();
+        let app = App {
+            name,
+            dif,
+            pending_ipcps: ipcps.iter().copied().filter(answers_later).collect(),
+            ipcps,
+            deferred_requests: Vec::new(),
+            requests: BTreeMap::new(),
+            next_request: 1,
+        };
+        if let Some(conn) = self.connections.get_mut(id) {
+            conn.role = Role::App(app);
+        }
+        self.confirm_registration(id);
+        Ok(())
+    }
+
+    /// Tells an application that it is registered, once all have said so, and then of the flows
+    /// that were asked of it meanwhile.
+    fn confirm_registration(&mut self, id: ConnectionId) {
+        let Some(app) = self.connections.app_mut(id) else {
+            return;
+        };
+        if !app.pending_ipcps.is_empty() {
+            return;
+        }
+        let (name, deferred_requests) =
+            (app.name.clone(), std::mem::take(&mut app.deferred_requests));
+        let mut difs: Vec<DifName> = app
+            .ipcps
+            .iter()
+            .filter_map(|ipcp| self.ipcps.dif_of(*ipcp))
+            .collect();
+        difs.dedup();
+        let shown: Vec<&str> = difs.iter().map(DifName::as_str).collect();
+        let shown = format!("in {}", shown.join(", "));
+        self.journal.note(EventKind::AppRegistered, &name, shown);
+        self.connections
+            .send_reply(id, &Reply::Registered(Registered { name, difs }), &[]);
+        for asked in deferred_requests {
+            self.connections
+                .send_reply(id, &Reply::FlowRequest(asked), &[]);
+        }
+    }
+
+    /// A DIF has said what becomes of a registration.
+    pub fn on_registered(&mut self, ipcp: IpcpId, name: &AppName, result: Result<(), String>) {
+        let Some(at) = self.ipcps.get(ipcp) else {
+            return;
+        };
+        let (dif, who) = (at.dif.clone(), at.names.get(name).copied());
+        match (result, who) {
+            // Unregistered since, or a member's, which waits for nothing.
+            (Ok(()), None | Some(Registrant::Ipcp(_))) | (Err(_), None) => {}
+            (Ok(()), Some(Registrant::App(id))) => self.registration_accepted(id, ipcp),
+            (Err(reason), Some(Registrant::Ipcp(upper))) => {
+                self.unregister_in(ipcp, name);
+                if let Some(upper) = self.ipcps.get(upper) {
+                    let what = format!("the DIF {dif} does not register {name}: {reason}");
+                    self.journal.note(EventKind::Notice, &upper.name, what);
+                }
+            }
+            (Err(reason), Some(Registrant::App(id))) => {
+                self.unregister_in(ipcp, name);
+                self.registration_refused(id, ipcp, &dif, &reason);
+            }
+        }
+    }
+
+    fn registration_accepted(&mut self, id: ConnectionId, ipcp: IpcpId) {
+        if let Some(app) = self.connections.app_mut(id)
+            && app.pending_ipcps.remove(&ipcp)
+        {
+            self.confirm_registration(id);
+        }
+    }
+
+    /// A DIF does not take a registration. An application that waits for its answer is registered
+    /// nowhere then, as is one that has been told that it is, before the DIF could be asked, and
+    /// wanted to be in no other; one that is registered wherever it can be stays so elsewhere.
+    fn registration_refused(
+        &mut self,
+        id: ConnectionId,
+        ipcp: IpcpId,
+        dif: &DifName,
+        reason: &str,
+    ) {
+        let Some(app) = self.connections.app_mut(id) else {
+            return;
+        };
+        app.ipcps.retain(|at| *at != ipcp);
+        let what = format!(
+            "the DIF {dif} does not register {}: {reason}",
+            app.name.as_str()
+        );
+        let waits = !app.pending_ipcps.is_empty();
+        if !waits && (app.dif.is_none() || !app.ipcps.is_empty()) {
+            let name = app.name.clone();
+            return self.journal.note(EventKind::Notice, &name, what);
+        }
+        let error = ErrorBody::new(ErrorCode::LimitReached, what);
+        let conn = self.connections.get_mut(id);
+        if let Some(Role::App(app)) = conn.map(|conn| std::mem::replace(&mut conn.role, Role::New))
+        {
+            self.unregister(app);
+        }
+        self.connections.send_refusal(id, None, error);
+        if !waits {
+            // It believes that it is registered: there is nothing to wait for any more.
+            self.connections.close_later(id);
+        }
+    }
+
+    /// An IPCP is gone, or does not work: nobody waits for its answer.
+    pub fn forget_pending_registrations(&mut self, ipcp: IpcpId) {
+        let mut waiting = Vec::new();
+        for (id, app) in self.connections.apps_mut() {
+            if app.pending_ipcps.remove(&ipcp) {
+                waiting.push(id);
+            }
+        }
+        for id in waiting {
+            self.confirm_registration(id);
+        }
+    }
+
+    /// Takes a registration back; requests it has not answered are denied.
+    pub fn unregister(&mut self, app: App) {
+        for port in app.requests.into_values() {
+            self.refuse_incoming(port, "the application is gone");
+        }
+        for ipcp in app.ipcps {
+            self.unregister_in(ipcp, &app.name);
+        }
+        if app.pending_ipcps.is_empty() {
+            self.journal.note(EventKind::AppUnregistered, &app.name, "");
+        }
+    }
+
+    /// Registers in a new IPCP every application that wants to be everywhere or in its DIF.
+    pub fn register_all_in(&mut self, ipcp: IpcpId) {
+        let Some(dif) = self.ipcps.dif_of(ipcp) else {
+            return;
+        };
+        let wanting: Vec<(ConnectionId, AppName)> = self
+            .connections
+            .apps()
+            .filter(|(_, _, app)| app.dif.as_ref().is_none_or(|d| *d == dif))
+            .filter(|(_, connection, app)| {
+                let (uid, name) = (connection.peer.uid, app.name.as_str());
+                self.rules.allow(uid, Action::Register, name, dif.as_str())
+            })
+            .map(|(id, _, app)| (id, app.name.clone()))
+            .collect();
+        for (id, name) in wanting {
+            // Two applications of one name in different DIFs: the older has the new DIF.
+            let free = !self.ipcps[ipcp].names.contains_key(&name);
+            if free
+                && self.register_in(ipcp, Registrant::App(id), &name).is_ok()
+                && let Some(app) = self.connections.app_mut(id)
+            {
+                app.ipcps.push(ipcp);
+            }
+        }
+    }
+
+    /// Registers a name in one IPCP.
+    ///
+    /// # Errors
+    /// The shim's refusal.
+    pub fn register_in(
+        &mut self,
+        ipcp: IpcpId,
+        who: Registrant,
+        name: &AppName,
+    ) -> Result<(), Refusal> {
+        let gone = || Refusal::LinkDown("the IPCP is gone".into());
+        let ipcp = self.ipcps.get_mut(ipcp).ok_or_else(gone)?;
+        ipcp.process.as_dyn_mut().register(name)?;
+        ipcp.names.insert(name.clone(), who);
+        Ok(())
+    }
+
+    /// Takes a name back from one IPCP.
+    pub fn unregister_in(&mut self, ipcp: IpcpId, name: &AppName) {
+        let Some(ipcp) = self.ipcps.get_mut(ipcp) else {
+            return;
+        };
+        ipcp.names.remove(name);
+        if let Err(refusal) = ipcp.process.as_dyn_mut().unregister(name) {
+            tracing::warn!(%refusal, %name, ipcp = %ipcp.name, "a name was not registered");
+        }
+    }
+}
+
+/// The refusal of an access rule.
+pub fn denied(uid: u32, verb: &str, name: &AppName, dif: Option<&DifName>) -> ErrorBody {
+    let place = dif.map_or("any DIF".to_owned(), |dif| format!("the DIF {dif}"));
+    ErrorBody::new(
+        ErrorCode::AccessDenied,
+        format!("user {uid} may not {verb} {name} in {place}; see [[rule]] in the configuration"),
+    )
+}
+
+fn duplicate(name: &AppName, dif: &DifName) -> ErrorBody {
+    ErrorBody::new(
+        ErrorCode::DuplicateName,
+        format!("the name {name} is already registered in the DIF {dif}"),
+    )
+}
+
+/// A shim's refusal in the words of `ipc.sock`.
+pub fn refused(refusal: Refusal, dif: &DifName) -> ErrorBody {
+    let code = match &refusal {
+        Refusal::NameTaken(_) => ErrorCode::DuplicateName,
+        Refusal::NotRegistered(_) | Refusal::UnknownPort(_) => ErrorCode::NotFound,
+        Refusal::Unreachable(_) => ErrorCode::UnknownName,
+        Refusal::Quality(_) => ErrorCode::SpecNotMet,
+        Refusal::LinkDown(_) => ErrorCode::LinkDown,
+        _ => ErrorCode::Internal,
+    };
+    ErrorBody::new(code, format!("DIF {dif}: {refusal}"))
+}

@@ -1,0 +1,275 @@
+//! The run directory: one node at a time, and nothing left of a killed one.
+//!
+//! A running node holds a lock on the file `lock`. Who gets the lock knows that sockets and files
+//! found beside it belong to nobody and removes them. The lock goes with the process, however
+//! that ends.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use carina_api::LocalName;
+use carina_api::control::VmCreate;
+use carina_api::paths::RunDir;
+use rustix::fs::{FlockOperation, flock};
+use thiserror::Error;
+
+/// A run directory that belongs to this node.
+#[derive(Debug)]
+pub struct RunDirLock {
+    dir: RunDir,
+    /// Locked as long as it is open.
+    _lock: File,
+}
+
+/// Why a run directory cannot be had.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum RunDirError {
+    /// Another node has it.
+    #[error(
+        "a node already runs in {}{}; stop it, or set another run_dir",
+        dir.display(), pid.map_or(String::new(), |pid| format!(" (process {pid})"))
+    )]
+    Taken {
+        /// The directory.
+        dir: PathBuf,
+        /// The process that has it, when it could be read.
+        pid: Option<u32>,
+    },
+    /// The directory belongs to another user.
+    #[error("the run directory {} belongs to user {owner}, not to {own}", dir.display())]
+    OtherOwner {
+        /// The directory.
+        dir: PathBuf,
+        /// Its owner.
+        owner: u32,
+        /// The user of this process.
+        own: u32,
+    },
+    /// The system refused.
+    #[error("run directory: {}: {source}", path.display())]
+    Io {
+        /// The path concerned.
+        path: PathBuf,
+        /// The system's reason.
+        source: io::Error,
+    },
+}
+
+impl RunDirLock {
+    /// Makes the directory where it is missing, locks it, and removes stale sockets.
+    ///
+    /// # Errors
+    /// [`RunDirError`], in particular when another node runs there.
+    pub fn take(dir: RunDir) -> Result<Self, RunDirError> {
+        make_dir(dir.path(), 0o755)?;
+        let own = rustix::process::geteuid().as_raw();
+        let owner = fs::symlink_metadata(dir.path())
+            .map_err(at(dir.path()))?
+            .uid();
+        // In /tmp anybody may have made the directory first and could swap what lies in it.
+        if owner != own {
+            return Err(RunDirError::OtherOwner {
+                dir: dir.path().into(),
+                owner,
+                own,
+            });
+        }
+        let path = dir.lock();
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(&path)
+            .map_err(at(&path))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            let pid = fs::read_to_string(&path)
+                .ok()
+                .and_then(|text| text.trim().parse().ok());
+            return Err(RunDirError::Taken {
+                dir: dir.path().into(),
+                pid,
+            });
+        }
+        lock.set_len(0).map_err(at(&path))?;
+        writeln!(lock, "{}", std::process::id()).map_err(at(&path))?;
+        make_dir(&dir.vm_dir(), 0o700)?;
+        for stale in [dir.ipc_sock(), dir.control_sock()] {
+            remove_socket(&stale)?;
+        }
+        Ok(Self { dir, _lock: lock })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &RunDir {
+        &self.dir
+    }
+
+    /// Removes what lies in the directory of VMs and belongs to none of those that `is_known`
+    /// knows by their names.
+    ///
+    /// # Errors
+    /// [`RunDirError::Io`].
+    pub fn remove_stale_vms(&self, is_known: impl Fn(&str) -> bool) -> Result<(), RunDirError> {
+        let dir = self.dir.vm_dir();
+        for entry in fs::read_dir(&dir).map_err(at(&dir))? {
+            let path = entry.map_err(at(&dir))?.path();
+            let stem = path
+                .file_stem()
+                .and_then(|s| s.to_str())
+                .unwrap_or_default();
+            let suffix = path
+                .extension()
+                .and_then(|s| s.to_str())
+                .unwrap_or_default();
+            let ours = ["qemu", "ivshmem", "region", "state", VM_NOTE].contains(&suffix);
+            if ours && !is_known(stem) {
+                tracing::info!(path = %path.display(), "removed what a former node left");
+                fs::remove_file(&path).map_err(at(&path))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down that there is a VM, so that a node started later can take over a running one.
+    ///
+    /// # Errors
+    /// [`RunDirError::Io`].
+    pub fn note_vm(&self, vm: &VmCreate) -> Result<(), RunDirError> {
+        let path = self.vm_note(&vm.name);
+        let text = serde_json::to_vec(vm)
+            .map_err(io::Error::other)
+            .map_err(at(&path))?;
+        fs::write(&path, text).map_err(at(&path))
+    }
+
+    /// Forgets a VM.
+    pub fn forget_vm(&self, name: &LocalName) {
+        // Without a note there is nothing to forget.
+        let _ = fs::remove_file(self.vm_note(name));
+    }
+
+    /// VMs that a former node wrote down.
+    pub fn noted_vms(&self) -> Vec<VmCreate> {
+        let Ok(entries) = fs::read_dir(self.dir.vm_dir()) else {
+            return Vec::new();
+        };
+        let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
+        paths
+            .filter(|path| path.extension().is_some_and(|suffix| suffix == VM_NOTE))
+            .filter_map(|path| {
+                let vm: VmCreate = serde_json::from_slice(&fs::read(&path).ok()?).ok()?;
+                (path == self.vm_note(&vm.name)).then_some(vm)
+            })
+            .collect()
+    }
+
+    fn vm_note(&self, name: &LocalName) -> PathBuf {
+        self.dir.vm_dir().join(format!("{name}.{VM_NOTE}"))
+    }
+
+    /// Gives a socket file its mode.
+    ///
+    /// # Errors
+    /// [`RunDirError::Io`].
+    pub fn set_mode(&self, path: &Path, mode: u32) -> Result<(), RunDirError> {
+        fs::set_permissions(path, Permissions::from_mode(mode)).map_err(at(path))
+    }
+}
+
+impl Drop for RunDirLock {
+    fn drop(&mut self) {
+        for path in [self.dir.ipc_sock(), self.dir.control_sock()] {
+            if let Err(error) = remove_socket(&path) {
+                tracing::warn!(%error, "a socket stays behind");
+            }
+        }
+        // After a crash the counters stay to be read; after a stop in good order nobody asks.
+        let _ = fs::remove_file(self.dir.counters());
+    }
+}
+
+fn make_dir(path: &Path, mode: u32) -> Result<(), RunDirError> {
+    DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .map_err(at(path))
+}
+
+/// Removes `path` when it is a socket; anything else there is not ours to remove.
+fn remove_socket(path: &Path) -> Result<(), RunDirError> {
+    match fs::symlink_metadata(path) {
+        Ok(found) if found.file_type().is_socket() => fs::remove_file(path).map_err(at(path)),
+        Ok(_) => {
+            let what = "a file that is not a socket is in the way; remove it";
+            Err(at(path)(io::Error::new(io::ErrorKind::AlreadyExists, what)))
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+fn at(path: &Path) -> impl Fn(io::Error) -> RunDirError + '_ {
+    move |source| RunDirError::Io {
+        path: path.into(),
+        source,
+    }
+}
+
+/// Suffix of the file that says how a VM was made.
+const VM_NOTE: &str = "vm";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Scratch;
+
+    #[test]
+    fn second_node_is_refused_while_the_first_lives() {
+        let scratch = Scratch::new("claim");
+        let first = RunDirLock::take(scratch.run_dir()).unwrap();
+        let refusal = RunDirLock::take(scratch.run_dir()).unwrap_err();
+        let RunDirError::Taken { pid, .. } = refusal else {
+            panic!("{refusal}")
+        };
+        assert_eq!(pid, Some(std::process::id()));
+        drop(first);
+        RunDirLock::take(scratch.run_dir()).unwrap();
+    }
+
+    #[test]
+    fn stale_sockets_and_files_of_vms_are_removed_and_others_kept() {
+        let scratch = Scratch::new("stale");
+        let dir = scratch.run_dir();
+        drop(RunDirLock::take(dir.clone()).unwrap());
+        drop(std::os::unix::net::UnixListener::bind(dir.ipc_sock()).unwrap());
+        for file in ["gone.region", "gone.state", "kept.region", "notes.txt"] {
+            fs::write(dir.vm_dir().join(file), "x").unwrap();
+        }
+        let run_dir_lock = RunDirLock::take(dir.clone()).unwrap();
+        run_dir_lock
+            .remove_stale_vms(|name| name == "kept")
+            .unwrap();
+        assert!(!dir.ipc_sock().exists());
+        let mut left: Vec<_> = fs::read_dir(dir.vm_dir())
+            .unwrap()
+            .map(|e| e.unwrap().file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["kept.region", "notes.txt"]);
+    }
+
+    #[test]
+    fn a_file_in_the_way_is_not_removed() {
+        let scratch = Scratch::new("inway");
+        let dir = scratch.run_dir();
+        fs::create_dir_all(dir.path()).unwrap();
+        fs::write(dir.ipc_sock(), "precious").unwrap();
+        let refusal = RunDirLock::take(dir.clone()).unwrap_err().to_string();
+        assert!(refusal.contains("not a socket"), "{refusal}");
+        assert_eq!(fs::read_to_string(dir.ipc_sock()).unwrap(), "precious");
+    }
+}

@@ -1,0 +1,170 @@
+//! VM ports: created and destroyed by command, taken over from a former node, and polled for QEMU.
+
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use carina_api::control::{EventKind, VmCreate, VmInfo};
+use carina_api::{ErrorBody, ErrorCode, IpcpId, LocalName};
+use carina_sys::{Interest, monotonic_ns};
+use carina_vmpi::ll::ivshmem::HostPort;
+
+use crate::core::{Core, Token};
+use crate::ipcp_handlers::NewIpcp;
+use crate::ipcp_kinds::open_device;
+use crate::vm_port::{VmPort, default_dif, qemu_args, region_bytes};
+
+impl Core {
+    /// Makes a VM port with its IPCP, or takes over the one of a node that ran before.
+    ///
+    /// # Errors
+    /// The name is taken, the size is not allowed, or the system refuses.
+    pub fn create_vm(&mut self, create: VmCreate) -> Result<IpcpId, ErrorBody> {
+        let bad = |what: String| ErrorBody::new(ErrorCode::BadRequest, what);
+        let bytes = region_bytes(create.region_bytes).map_err(|error| bad(error.to_string()))?;
+        self.ipcps.check_name_unused(&create.name)?;
+        let name = create.name.clone();
+        let failed = |error: std::io::Error| {
+            let what = format!("VM {name}: {error}");
+            ErrorBody::new(ErrorCode::Internal, what)
+        };
+        let dif = create
+            .dif
+            .clone()
+            .or_else(|| default_dif(&name))
+            .ok_or_else(|| bad(format!("VM {name}: the name is too long for its DIF's")))?;
+        let port = HostPort::open(&self.run_dir_lock.dir().vm_dir(), name.as_str(), bytes)
+            .map_err(failed)?;
+        let device = port.device().map_err(failed)?;
+        let opened = open_device(&name, &self.name, device);
+        let id = self.add_ipcp(NewIpcp {
+            name: name.clone(),
+            dif,
+            made_from: None,
+            member: None,
+            opened,
+        })?;
+        if let Err(error) = self
+            .epoll
+            .add(port.as_fd(), Token::Vm(id).pack(), Interest::Read)
+        {
+            self.remove_ipcp(id, "its sockets cannot be watched");
+            port.destroy();
+            return Err(failed(error));
+        }
+        if let Err(error) = self.run_dir_lock.note_vm(&create) {
+            tracing::warn!(%error, "a node started later will not know this VM");
+        }
+        if let Some(ipcp) = self.ipcps.get_mut(id) {
+            ipcp.vm = Some(VmPort {
+                port,
+                create,
+                qemu: None,
+            });
+        }
+        Ok(id)
+    }
+
+    /// Takes over the VMs of a former node whose QEMU still runs, and removes what is left of
+    /// the others.
+    ///
+    /// # Errors
+    /// The directory of VMs cannot be swept.
+    pub fn adopt_vms(&mut self) -> Result<(), crate::run_directory::RunDirError> {
+        for create in self.run_dir_lock.noted_vms() {
+            let name = create.name.clone();
+            if self.ipcps.named(name.as_str()).is_some() {
+                continue;
+            }
+            match self.create_vm(create) {
+                Ok(id) => {
+                    let vm = self.ipcps.get(id).and_then(|ipcp| ipcp.vm.as_ref());
+                    if vm.is_some_and(|vm| vm.port.qemu_pid().is_none()) {
+                        self.remove_ipcp(id, "its QEMU has ended");
+                    }
+                }
+                Err(error) => tracing::warn!(%error, %name, "a VM is not taken over"),
+            }
+        }
+        self.run_dir_lock
+            .remove_stale_vms(|name| self.ipcps.vm_named(name).is_some())
+    }
+
+    /// Lets go of the port of a VM; `keeps` leaves region and state for the next node.
+    pub fn remove_vm(&mut self, name: &LocalName, vm: VmPort, keeps: bool) {
+        if let Err(error) = self.epoll.del(vm.port.as_fd()) {
+            tracing::warn!(%error, %name, "the sockets of a VM were not watched");
+        }
+        if !keeps {
+            self.run_dir_lock.forget_vm(name);
+            vm.port.destroy();
+        }
+    }
+
+    /// Something happened on the sockets of a VM.
+    pub fn read_vm(&mut self, id: IpcpId) {
+        if let Some(vm) = self.ipcps.get_mut(id).and_then(|ipcp| ipcp.vm.as_mut()) {
+            vm.port.on_readable();
+        }
+    }
+
+    /// Looks for QEMUs that listen, and notes those that came and went.
+    pub fn poll_vms(&mut self) {
+        let now = monotonic_ns();
+        for ipcp in self.ipcps.values_mut() {
+            let Some(vm) = &mut ipcp.vm else { continue };
+            vm.port.on_tick(now);
+            let qemu = vm.port.qemu_pid();
+            if qemu == vm.qemu {
+                continue;
+            }
+            if let Some(pid) = vm.qemu {
+                self.journal.note(
+                    EventKind::VmDetached,
+                    &ipcp.name,
+                    format!("QEMU {pid} ended"),
+                );
+            }
+            if let Some(pid) = qemu {
+                self.journal
+                    .note(EventKind::VmAttached, &ipcp.name, format!("QEMU {pid}"));
+            }
+            vm.qemu = qemu;
+        }
+    }
+
+    /// When a QEMU must be looked for; none while all VMs have theirs.
+    pub fn vm_deadline(&self) -> Option<Instant> {
+        let mut vms = self.ipcps.values().filter_map(|ipcp| ipcp.vm.as_ref());
+        vms.any(|vm| vm.qemu.is_none())
+            .then(|| Instant::now() + VM_POLL_INTERVAL)
+    }
+
+    /// All VMs for `control.sock`.
+    pub fn vm_infos(&self) -> Vec<VmInfo> {
+        self.ipcps
+            .ids()
+            .into_iter()
+            .filter_map(|id| self.vm_info(id))
+            .collect()
+    }
+
+    /// One VM for `control.sock`.
+    pub fn vm_info(&self, id: IpcpId) -> Option<VmInfo> {
+        let ipcp = self.ipcps.get(id)?;
+        let vm = ipcp.vm.as_ref()?;
+        Some(VmInfo {
+            name: ipcp.name.clone(),
+            dif: ipcp.dif.clone(),
+            region_bytes: vm.port.region_bytes() as u64,
+            qemu_socket: vm.port.qemu_socket().into(),
+            listen_socket: vm.port.listen_socket().into(),
+            qemu_pid: vm.port.qemu_pid().and_then(|pid| u32::try_from(pid).ok()),
+            state: ipcp.state,
+            vmpi_id: ipcp.vmpi_id.unwrap_or_default(),
+            qemu_args: qemu_args(vm),
+        })
+    }
+}
+
+/// How often the node looks for a QEMU that listens.
+const VM_POLL_INTERVAL: Duration = Duration::from_millis(100);
