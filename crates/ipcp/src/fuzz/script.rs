@@ -240,7 +240,7 @@ impl<P: Peer> Script<P> {
         self.member.release_burst();
     }
 
-    /// Two applications of the member talk to each other, unless it is none any more.
+    /// Two applications of the member talk to each other, unless it has left.
     fn works_still(&mut self) {
         if self.member.address().is_none() {
             return;

@@ -1,4 +1,4 @@
-//! How flows end.
+//! Deallocation of flows, by either side or because of a failure.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -13,8 +13,8 @@ const ABANDONED_TIMES: u64 = 4;
 
 impl<C: Codec> FlowAllocator<C> {
     /// The application here ends a flow; what it wrote goes out first when `reason` is empty. A
-    /// reliable flow fails by itself when that does not happen. Another may wait for ever for its
-    /// window, since whoever never had the answer to its request says nothing: it waits for R.
+    /// reliable flow fails by itself when that does not happen. Another might wait for
+    /// its window for ever, when the answer to its request was lost: it waits for R.
     pub(crate) fn deallocate(
         &mut self,
         now: u64,
@@ -166,7 +166,7 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// All flows end: this IPCP is no member any more.
+    /// Ends all flows, with the membership.
     pub(crate) fn end_all(
         &mut self,
         now: u64,
@@ -184,7 +184,7 @@ impl<C: Codec> FlowAllocator<C> {
         self.cancel_repeats();
     }
 
-    /// Nobody here waits for the answer any more. The port-id stays taken until it has come.
+    /// Abandons a request. Its port-id stays taken until the answer has come.
     fn abandon_request(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
         self.send_end(now, key, "");
         let until = now + self.profile().answer * ABANDONED_TIMES;
@@ -195,7 +195,7 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Ends this side of a flow and tells the other.
+    /// Ends this side of a flow and sends its end to the other.
     pub(super) fn end(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
         self.send_end(now, key, "");
         if self.remove(now, key).is_some() {
@@ -203,7 +203,7 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Tells the other side that a flow ends, if it may believe in it and has not said so itself.
+    /// Sends the end of a flow, unless the other side has ended it itself.
     fn send_end(&mut self, now: u64, key: FlowKey, reason: &str) {
         let Some(flow) = self.flows.get(&key) else {
             return;
@@ -235,7 +235,7 @@ impl<C: Codec> FlowAllocator<C> {
         self.send(address, message);
     }
 
-    /// A flow is over, and its application hears of it.
+    /// Ends a flow and reports that to its application.
     pub(super) fn close(
         &mut self,
         now: u64,

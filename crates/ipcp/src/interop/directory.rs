@@ -1,4 +1,4 @@
-//! Which member holds which application.
+//! The directory forwarding table: which member holds which application.
 //!
 //! A holder is what a dialect calls it by: an IPCP name or an address. An entry is a holder's word
 //! that an application can be reached at it; of two versions the one with the higher sequence
@@ -23,17 +23,17 @@ pub(crate) struct Limits {
     pub(crate) hold: u64,
 }
 
-/// What became of an entry that somebody told.
+/// What the directory made of an entry that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeOutcome {
-    /// It counts: to be told to the other neighbours.
+    /// It is in force: to be sent to the other neighbours.
     New,
     /// It was here already.
     Same,
     /// A later version, or the later end of it, is here.
     Old,
     /// It says that this member has an application that it does not have, or an outdated version:
-    /// the entry as it is, or its end, is to be told to all.
+    /// the entry as it is, or its end, is to be sent to all.
     Corrected,
     /// The table is full.
     Full,
@@ -52,7 +52,7 @@ pub(crate) struct Directory<H> {
     registered: BTreeMap<String, u64>,
     /// Ends: with which sequence number, and until when they are remembered.
     ended: BTreeMap<(String, H), (u64, u64)>,
-    /// What applications were told to be reachable.
+    /// Applications that were reported as reachable.
     reported: BTreeSet<String>,
     /// Applications whose holders changed.
     touched: BTreeSet<String>,
@@ -90,7 +90,7 @@ impl<H: Ord + Clone> Directory<H> {
         Some(seq)
     }
 
-    /// It cannot any more. Returns its last sequence number when it could before.
+    /// Withdraws the registration of `app`. Returns its last sequence number if it was registered.
     pub(crate) fn unregister(&mut self, now: u64, app: &str) -> Option<u64> {
         let seq = self.registered.remove(app)?;
         self.end(now, (app.to_string(), self.own.clone()), seq);
@@ -110,7 +110,7 @@ impl<H: Ord + Clone> Directory<H> {
             .map(|(app, seq)| (app.as_str(), *seq))
     }
 
-    /// Somebody's word that `holder` has `app`.
+    /// Takes an entry: `holder` has `app`.
     pub(crate) fn insert(&mut self, now: u64, app: &str, holder: H, seq: u64) -> MergeOutcome {
         if holder == self.own {
             return match self.registered.get_mut(app) {
@@ -158,8 +158,8 @@ impl<H: Ord + Clone> Directory<H> {
         }
     }
 
-    /// Somebody's word that `holder` has `app` no more since the version `seq`. Returns whether it
-    /// is news: to be told to the other neighbours.
+    /// Takes the end of an entry: `holder` has not had `app` since version `seq`. Returns whether it
+    /// is news: to be sent to the other neighbours.
     pub(crate) fn withdraw(&mut self, now: u64, app: &str, holder: &H, seq: u64) -> bool {
         let held = self.held(app, holder).filter(|held| seq >= *held);
         if let Some(held) = held {

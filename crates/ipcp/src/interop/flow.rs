@@ -32,7 +32,7 @@ pub(crate) trait Codec {
     fn abandon(&self, flow: &Flow<Self::Request>) -> Option<Message>;
 }
 
-/// What a dialect lays down.
+/// Times and numbers of the flow allocator of a dialect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FlowAllocatorProfile {
     /// First port-id; they are the lowest free ones from there on.
@@ -48,7 +48,7 @@ pub(crate) struct FlowAllocatorProfile {
     /// How long the end of a flow waits for PDUs that are behind it.
     pub(crate) linger: u64,
     /// After which times, in nanoseconds, the caller of a flow says again that it has ended,
-    /// because nobody answers that; all shorter than `rest`. The called side must not: where the
+    /// because that is not answered; all shorter than `rest`. The responder must not: where the
     /// name of the flow is the caller's port-id, the caller may use that for another one.
     pub(crate) end_repeats: &'static [u64],
     /// How long a port-id rests, so that a late word about the old flow is not taken for one about
@@ -91,12 +91,12 @@ pub(crate) struct Flow<R> {
     pub(crate) unreachable: Option<u64>,
 }
 
-/// How far a flow is.
+/// State of a flow.
 #[derive(Clone, Debug)]
 pub(crate) enum State<R> {
     /// The other member has been asked.
     Requesting { until: u64 },
-    /// Whoever wanted it does not any more; its answer may still come.
+    /// The application does not want it any more; the answer may still come.
     Abandoned { until: u64 },
     /// The application here decides.
     Pending { request: R, until: u64 },
@@ -151,8 +151,7 @@ pub(crate) struct Outgoing {
 }
 
 impl<R> Flow<R> {
-    /// The other member has been asked and has not answered, whether anybody still wants to know
-    /// or not.
+    /// The responder has not answered the request, which may be abandoned.
     pub(crate) fn is_unanswered(&self) -> bool {
         matches!(
             self.state,
@@ -160,7 +159,7 @@ impl<R> Flow<R> {
         )
     }
 
-    /// When something has to happen to it without a word from anybody.
+    /// The next deadline of the flow.
     pub(super) fn due(&self) -> Option<u64> {
         let state = match &self.state {
             State::Requesting { until }

@@ -1,10 +1,10 @@
-//! The flow allocator.
+//! The flow allocator of the dialects of other implementations.
 //!
 //! ```text
-//!   caller                                              called
+//!   initiator                                           responder
 //!
 //!   allocate            -- request -------------->      offer
-//!   ASKING                                              DECIDING      Event::Incoming
+//!   REQUESTING                                          PENDING       Event::Incoming
 //!     |                                                    | respond
 //!     | answer          <- acceptance or refusal --        |
 //!     v                                                    v
@@ -12,7 +12,7 @@
 //!     |                                                    |
 //!     | deallocate                                         |
 //!     v                                                    |
-//!   FINISHING: what was written goes out                   |
+//!   DRAINING: what was written goes out                    |
 //!     | drained, or R without the other side's leave       v
 //!     x                 -- end ------------------>      LINGERING: what came is delivered
 //!                                                          | a little later
@@ -20,9 +20,9 @@
 //! ```
 //!
 //! Either side may be the one that ends a flow. No request is repeated: without an answer it fails
-//! after a while (ASKING). Where the dialect can say so, the other side is told then that there is
-//! no flow; and when the answer comes all the same, the flow that the other side believes in is
-//! ended (GIVEN UP). What the messages look like is a [`Codec`]'s business.
+//! after a while (REQUESTING). Where the dialect can express it, the end of the flow is sent then;
+//! and when the answer comes all the same, the half of the flow at the other side is ended
+//! (ABANDONED). What the messages look like is a [`Codec`]'s business.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
@@ -54,7 +54,7 @@ pub(crate) struct FlowAllocator<C: Codec> {
     next_invoke_id: i32,
     reuses_invoke_ids: bool,
     outbox: VecDeque<Outgoing>,
-    /// Ends that are told again: when, and a number for those of one time.
+    /// Ends to be sent again: when, and a number for those of one time.
     repeats: BTreeMap<(u64, u64), Outgoing>,
     next_repeat: u64,
     pub(super) events: VecDeque<Event>,
@@ -349,7 +349,7 @@ impl<C: Codec> FlowAllocator<C> {
         self.update_deadline(key);
     }
 
-    /// The member at `address` believes in a flow to here that nobody has, and is told its end.
+    /// Ends the half of a flow that the member at `address` has and this member has not.
     pub(crate) fn send_stray_end(&mut self, address: u64, mut end: Message) {
         if self.profile.ends_are_numbered {
             end.invoke_id = self.invoke_id();
@@ -367,7 +367,7 @@ impl<C: Codec> FlowAllocator<C> {
         self.outbox.push_back(Outgoing { address, message });
     }
 
-    /// Tells again later what is sent now.
+    /// Schedules repeats of what is sent now.
     pub(super) fn schedule_repeats(&mut self, now: u64, address: u64, message: &Message) {
         for pause in self.profile.end_repeats {
             let message = message.clone();
@@ -377,14 +377,14 @@ impl<C: Codec> FlowAllocator<C> {
         }
     }
 
-    /// Sends what is due to be told again.
+    /// Sends the repeats that are due.
     pub(super) fn send_repeats(&mut self, now: u64) {
         while let Some(entry) = self.repeats.first_entry().filter(|it| it.key().0 <= now) {
             self.outbox.push_back(entry.remove());
         }
     }
 
-    /// Nobody is told anything again: this IPCP is no member any more.
+    /// Cancels all repeats, with the membership.
     pub(super) fn cancel_repeats(&mut self) {
         self.repeats.clear();
     }

@@ -1,6 +1,6 @@
-//! Who reports which link to whom, and the routes that follow.
+//! The link-state database, and the routes that follow from it.
 //!
-//! An entry is one member's word about its link to another, both by IPCP name. Of two versions the
+//! An entry is one member's report of its link to another, both by IPCP name. Of two versions the
 //! one with the higher sequence number counts; of two with one number, the one that is down. Ages
 //! tell how long ago a version was made; they grow while it is held and travel with it.
 
@@ -13,7 +13,7 @@ use carina_wire::dif::Address;
 
 use crate::data_transfer::api;
 
-/// Whose word, about the link to whom.
+/// The member that reports, and the member at the other end of the link.
 pub(crate) type Key = (String, String);
 
 /// One version of an entry.
@@ -31,8 +31,8 @@ pub(crate) struct LinkReport {
 
 impl LinkReport {
     /// Whether this version counts and not `other`. One number can have two versions: an author
-    /// that begins anew goes on from the version that it is told first. The worse one counts then,
-    /// so that it reaches the author in the end, who makes a later one.
+    /// that restarts goes on from the first version that it receives. The worse one counts then, so
+    /// that it reaches the author in the end, which makes a later one.
     fn outranks(&self, other: &LinkReport) -> bool {
         let rank = |report: &LinkReport| (report.seq, !report.is_up, report.cost);
         rank(self) > rank(other)
@@ -57,17 +57,17 @@ pub(crate) struct Limits {
     pub(crate) needs_both: bool,
 }
 
-/// What became of a version that somebody told.
+/// What the database made of a version that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MergeOutcome {
-    /// It counts: to be told to the other neighbours.
+    /// It is in force: to be sent to the other neighbours.
     New,
     /// It was here already.
     Same,
     /// A later version is here.
     Old,
     /// It is about a link of this member and wrong or outdated: a version with a higher sequence
-    /// number was made, to be told to all neighbours. That one is down when there is no such link.
+    /// number was made, to be sent to all neighbours. That one is down when there is no such link.
     Corrected,
     /// The table is full.
     Full,
@@ -126,7 +126,7 @@ impl LinkState {
     }
 
     /// This member's own word about its link to `neighbour`: its cost, or `None` when it is gone.
-    /// Returns whether there is a new version to be told.
+    /// Returns whether there is a new version to be sent.
     pub(crate) fn report(&mut self, now: u64, neighbour: &str, cost: Option<u32>) -> bool {
         let key = (self.own.clone(), neighbour.to_string());
         let old = self.entries.get(&key).map(|entry| entry.report);
@@ -144,7 +144,7 @@ impl LinkState {
         true
     }
 
-    /// Somebody's word.
+    /// Takes a version that a neighbour sent.
     pub(crate) fn insert(&mut self, now: u64, key: Key, report: LinkReport) -> MergeOutcome {
         if key.0 == self.own {
             return self.correct(now, key, report);
@@ -170,7 +170,7 @@ impl LinkState {
         MergeOutcome::New
     }
 
-    /// Another's word about a link of this member.
+    /// Takes a version about a link of this member that this member did not make.
     fn correct(&mut self, now: u64, key: Key, report: LinkReport) -> MergeOutcome {
         let held = self.get(now, &key);
         let (is_up, cost) = held.map_or((false, 1), |held| (held.is_up, held.cost));
@@ -197,7 +197,7 @@ impl LinkState {
     }
 
     /// Somebody says that an entry ends with this sequence number. Returns whether it did: to be
-    /// told to the other neighbours. It is kept for a while as one that is down.
+    /// sent to the other neighbours. It is kept for a while as one that is down.
     pub(crate) fn withdraw(&mut self, now: u64, key: &Key, seq: u64) -> bool {
         let held = self.get(now, key).filter(|held| held.is_up);
         let Some(held) = held.filter(|held| seq >= held.seq && key.0 != self.own) else {

@@ -1,17 +1,17 @@
-//! What the layer managements of other implementations' dialects have in common, as components
-//! without I/O and without a word of any dialect.
+//! What the layer managements of other implementations' dialects have in common: components without
+//! I/O that know no dialect.
 //!
 //! ```text
 //!   a dialect's machine: object names, values, enrollment, neighbours
 //!      |            |               |             |
 //!      v            v               v             v
-//!   flows        links          directory       show
-//!   allocator    who reports    who holds       the RIB as
-//!   with port-   which link,    which           tools see it
-//!   ids          routes         application
+//!   flow_        link_state     directory       rib_view
+//!   allocator    which member   which member    the RIB as
+//!   with port-   reports which  holds which     management
+//!   ids          link, routes   application     applications see it
 //! ```
 //!
-//! Each component says what its caller has to send or to tell; nothing here writes a message.
+//! Each component returns what its caller has to send or to report; nothing here writes a message.
 
 pub(crate) mod deallocation;
 pub(crate) mod directory;

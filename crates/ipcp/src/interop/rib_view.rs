@@ -1,4 +1,5 @@
-//! The RIB as tools see it: the same paths, classes and fields in every dialect.
+//! The objects of the RIB, as management applications read them: the same paths, classes and fields
+//! in every dialect.
 
 use alloc::format;
 use alloc::string::{String, ToString};

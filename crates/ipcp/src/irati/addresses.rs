@@ -1,4 +1,4 @@
-//! Who has which address: a table that every member is given, and ranges by part of a name.
+//! Addresses by name: a table that every member is configured with, and ranges by part of a name.
 //!
 //! ```text
 //!  name in `addresses`?  ---yes---> that address
@@ -66,7 +66,7 @@ impl KnownAddresses {
     /// Reads the parameters.
     ///
     /// # Errors
-    /// The first entry that is none, with what it should look like.
+    /// The first malformed entry, with what it should look like.
     pub fn new(params: &Params) -> Result<KnownAddresses, String> {
         let mut known = KnownAddresses::default();
         for entry in entries(params.text("addresses")) {
@@ -127,7 +127,7 @@ impl KnownAddresses {
     /// of others; `last` is the highest that the DIF's width allows.
     ///
     /// # Errors
-    /// Why it gets none: the entry that is missing, or who has its address.
+    /// Why it gets none: the entry that is missing, or the member that has its address.
     pub(super) fn assign(
         &self,
         name: &str,

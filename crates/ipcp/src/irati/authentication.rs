@@ -1,4 +1,4 @@
-//! Who may connect: nobody is asked, or a text comes back under the password.
+//! Authentication: none, or a challenge that comes back combined with the password.
 //!
 //! ```text
 //!   joining                                        admitting
@@ -8,8 +8,7 @@
 //!     <--  M_CONNECT_R
 //! ```
 //!
-//! Whoever listens learns the password, and the member proves nothing. It is here because the
-//! other implementation has it.
+//! A listener learns the password, and the member proves nothing. It is here because IRATI has it.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -64,7 +63,7 @@ impl Authentication {
         }
     }
 
-    /// Begins at the member; `None` when nobody is asked.
+    /// Begins at the member; `None` without authentication.
     ///
     /// # Errors
     /// The toolbox cannot, for want of a password for example.

@@ -1,12 +1,12 @@
-//! Which member has which application, as far as messages go: entries are told to all neighbours
-//! as they change, and all of them now and then, since nothing is repeated when a PDU is lost.
+//! Messages of the directory: entries are sent to all neighbours as they change, and all of them now
+//! and then, since nothing is repeated when a PDU is lost.
 //!
 //! Entries have no versions (their sequence number is always 0), and the end of one does not say
 //! whose it was. So:
 //!
-//! - The end of an entry counts for holders that are reached through the neighbour that told it.
+//! - The end of an entry counts for holders that are reached through the neighbour that sent it.
 //! - For a while after an entry has ended, only the neighbour that leads to its holder can bring it
-//!   back. Whoever else has it still is told of its end, unless it comes back within five seconds.
+//!   back. Its end is sent to others that still have it, unless it comes back within five seconds.
 //! - An entry that says that this member has an application that it does not have is ended by it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ const FRAME_BYTES: usize = 128;
 /// Ends that are remembered, and for how long.
 const ENDED_MAX: usize = 4_096;
 const ENDED_NS: u64 = 180_000 * MS;
-/// How long an entry that somebody still has may take to come back from its holder.
+/// How long an entry that another still has may take to come back from its holder.
 const DOUBT_NS: u64 = 5_000 * MS;
 
 /// Bounds of the table. Ends are kept here instead: there are no versions.
@@ -44,7 +44,7 @@ pub(super) const LIMITS: Limits = Limits {
 #[derive(Debug)]
 pub(super) struct Ended {
     until: u64,
-    /// Neighbours that still have it, and when they are told.
+    /// Neighbours that still have it, and when its end is sent to them.
     doubt: Option<(u64, BTreeSet<N1Port>)>,
 }
 
@@ -65,7 +65,7 @@ impl Irati {
             let entry = (name.to_string(), self.address);
             self.send_entries(now, alloc::vec![entry], None, dt);
         }
-        // Entries spread without an answer: nobody says that there is no room.
+        // Entries are disseminated without an answer: no member can refuse one.
         self.log.push(Event::Registered {
             name: name.to_string(),
             result: Ok(()),

@@ -1,7 +1,7 @@
 //! How an IPCP joins a DIF, or becomes the neighbour of another member.
 //!
 //! ```text
-//!   joining                                              admitting (a member)
+//!   initiator                                            responder (a member)
 //!
 //!   CONNECTING    M_CONNECT {policy, versions}  ------->
 //!                 <-------  M_WRITE challenge request {text}      CHALLENGING (password only)
@@ -50,7 +50,7 @@ impl Irati {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        // Whoever is called by the DIF's name knows itself.
+        // A member that is called by the DIF's name accepts it.
         let remote = match flow.props.remote.as_str() {
             "" => self.dif.clone(),
             name => Naming::of(name).ap,
@@ -88,7 +88,7 @@ impl Irati {
             return self.discard(n1, "response-unsolicited");
         };
         if message.result != result::SUCCESS {
-            // Whoever challenges would let in: what it refuses afterwards is the reply.
+            // A member that has sent a challenge refuses the reply to it, nothing else.
             let failure = match auth {
                 Some(_) => Failure::ForGood,
                 None => Failure::of_result(message.result),
@@ -301,7 +301,7 @@ impl Irati {
         }
     }
 
-    /// Who the member at the other end is, by what it has told.
+    /// Notes the address of the member at the other end, from the objects that it has sent.
     fn learn_peer(&mut self, n1: N1Port, learned: &[Message]) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;

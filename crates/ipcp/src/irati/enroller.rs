@@ -18,7 +18,7 @@ use crate::layer_management::Operation;
 use crate::trace::TraceEvent;
 
 impl Irati {
-    /// M_CONNECT, at a member or at an IPCP that is none.
+    /// M_CONNECT, at a member or at an IPCP that is not a member.
     pub(super) fn on_connect(
         &mut self,
         now: u64,
@@ -31,8 +31,8 @@ impl Irati {
         };
         let name = message.src.ap.clone();
         if self.is_member && flow.stage.is_joining() {
-            // Both ask at once: of two members, the one with the lower name goes on. One that is
-            // no member refuses the other, whose turn this is then.
+            // Two attempts at once: of two members, the one with the lower name goes on. One that
+            // is not a member refuses, and its own attempt goes on.
             if self.own < name {
                 flow.pending_connect = Some(message.clone());
                 return;
@@ -83,7 +83,7 @@ impl Irati {
         }
     }
 
-    /// Whoever connects may do so.
+    /// Accepts the connection.
     pub(super) fn admit(
         &mut self,
         now: u64,
@@ -96,12 +96,12 @@ impl Irati {
             flow.until = now + STEP_NS;
         }
         let mut answer = connect.answer();
-        // Whoever was called by the DIF's name says its own.
+        // An IPCP that was called by the DIF's name answers with its own.
         answer.src.ap.clone_from(&self.own);
         self.send(now, n1, &answer, dt);
     }
 
-    /// Whether somebody may connect; the result and the reason if not.
+    /// Whether an initiator may connect; the result and the reason if not.
     fn check_initiator(
         &mut self,
         now: u64,
@@ -216,7 +216,7 @@ impl Irati {
         self.send(now, n1, &objects::with_invoke_id(stop), dt);
     }
 
-    /// This member as a neighbour of whoever is behind an N-1 flow.
+    /// This member, as a neighbour of the IPCP behind an N-1 flow.
     pub(super) fn own_neighbour(&self, n1: N1Port) -> Neighbours {
         let dif = self.n1s.get(&n1).map(|flow| flow.props.dif.clone());
         Neighbours {

@@ -26,7 +26,7 @@ const STATE: u32 = 1;
 /// A flow.
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct FlowObject {
-    /// Application of whoever writes the object.
+    /// Application at the member that writes the object.
     #[prost(message, optional, tag = "1")]
     pub(crate) source: Option<Naming>,
     #[prost(message, optional, tag = "2")]
@@ -343,7 +343,7 @@ impl QosSpecification {
         }
     }
 
-    /// What the called application is told.
+    /// The specification for the called application.
     pub(super) fn read(&self) -> FlowSpec {
         FlowSpec {
             max_delay_us: self.delay,

@@ -11,9 +11,9 @@
 //!    a_data {M_DELETE Flow key=17-2}, from whichever side ends the flow
 //! ```
 //!
-//! The flow is called by what its caller, 17, chose. So the caller says M_DELETE also when it gives
-//! up waiting for M_CREATE_R, which may have been lost, and says every M_DELETE three times: its
-//! port-id rests meanwhile, and whoever has no such flow any more does nothing.
+//! The initiator, 17, chooses the name of the flow. So it sends M_DELETE also when it abandons a
+//! request, whose M_CREATE_R may have been lost, and it sends every M_DELETE three times: its
+//! port-id rests meanwhile, and a member without such a flow does nothing.
 //!
 //! Such a message goes from neighbour to neighbour, since its PCI has no destination.
 
@@ -78,7 +78,7 @@ impl FlowCodec {
         })
     }
 
-    /// The name of a flow: that of whoever asked for it.
+    /// The name of a flow, which its initiator chose.
     fn name(&self, flow: &Flow<Request>) -> String {
         match flow.role {
             Role::Initiator => objects::flow(self.own, flow.port),
@@ -96,7 +96,7 @@ impl Codec for FlowCodec {
     }
 
     fn accept(&self, flow: &Flow<Request>, request: &Request) -> Message {
-        // The other implementation loses the order on its way back, and nobody looks at it.
+        // IRATI loses the order on the way back, and does not look at it.
         let spec = FlowSpec {
             in_order: false,
             ..flow.spec
@@ -177,7 +177,7 @@ impl Irati {
         found.map_or_else(|| address.to_string(), |(name, _)| name.clone())
     }
 
-    /// Sends what the flow allocator has to say, and tells what has happened to flows.
+    /// Sends the messages of the flow allocator and reports its events.
     pub(super) fn drain_flows(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         while let Some(Outgoing { address, message }) = self.flows.poll_message() {
             let data = AData {

@@ -1,8 +1,8 @@
-//! The link-state database, as flow-state objects tell it, and the routes that follow.
+//! The link-state database as flow-state objects, and the routes that follow from it.
 //!
-//! An object is one member's word about its link to another, with a sequence number. What changes
-//! is told to all neighbours but the one that it came from, a little later and together with what
-//! else has changed by then. Whoever tells an outdated object is told the present one.
+//! An object is one member's report of its link to another, with a sequence number. Changes are
+//! sent to all neighbours but the one that they came from, a little later, so that several go in
+//! one message. A neighbour that sends an outdated object gets the present one.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
@@ -26,7 +26,7 @@ use crate::interop::link_state::{
 const TICK_NS: u64 = 997 * MS;
 /// Ticks after which an object is forgotten.
 const AGE_MAX: u64 = 10_000;
-/// How long changes are collected before they are told.
+/// How long changes are collected before they are sent.
 const PROPAGATION_NS: u64 = 101 * MS;
 /// How long changes are collected before routes are computed.
 const COMPUTATION_NS: u64 = 103 * MS;
@@ -38,7 +38,7 @@ const FRAME_BYTES: usize = 128;
 const ADDRESSES_MAX: usize = 4;
 /// Objects of others.
 const LINKS_MAX: usize = 16_384;
-/// How long after a member was lost what it has told of applications is forgotten.
+/// How long after a member was lost its registrations are forgotten.
 const LOST_NS: u64 = 5_000 * MS;
 /// Next hops of equal cost.
 const PATHS: Paths = Paths {
@@ -66,7 +66,7 @@ pub(super) struct Topology {
     pub(super) reaches: Vec<ReachableMember>,
     /// Next hops by address, and the cost.
     pub(super) routes: BTreeMap<u64, (Vec<u64>, u64)>,
-    /// Members that were lost, and when what they told is forgotten.
+    /// Members that were lost, and when their registrations are forgotten.
     pub(super) lost: BTreeMap<u64, u64>,
     send_at: Option<u64>,
     compute_at: Option<u64>,
@@ -125,7 +125,7 @@ impl Irati {
         self.topology.compute_at.get_or_insert(now + COMPUTATION_NS);
     }
 
-    /// Entries are to be told to all neighbours but one.
+    /// Queues entries to be sent to all neighbours but one.
     fn queue_links(&mut self, now: u64, keys: &[Key], except: Option<N1Port>) {
         for (n1, flow) in &mut self.n1s {
             if flow.is_up() && Some(*n1) != except {
@@ -135,7 +135,7 @@ impl Irati {
         self.topology.send_at.get_or_insert(now + PROPAGATION_NS);
     }
 
-    /// Everything that can be used is to be told to one neighbour.
+    /// Queues all links that are up to be sent to one neighbour.
     pub(super) fn queue_all_links(&mut self, now: u64, n1: N1Port) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
@@ -349,8 +349,8 @@ impl Irati {
         self.directory.touch_all();
     }
 
-    /// Somebody tells what a member has that was lost: it is back, and its links are still on their
-    /// way. What it has is kept for as long again. Returns whether others would forget it soon,
+    /// An entry of a lost member came: the member is back, and its links are still on their way.
+    /// What it has is kept for as long again. Returns whether others would forget it soon,
     /// too, because they have heard nothing of it: once for each time that it is kept.
     pub(super) fn keep_lost(&mut self, now: u64, address: u64) -> bool {
         let Some(at) = self.topology.lost.get_mut(&address) else {

@@ -1,4 +1,4 @@
-//! Being a member: with which address, from when on, until when.
+//! Membership: its address, how it begins and how it ends.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -121,7 +121,7 @@ impl Irati {
         self.become_member(now, dt);
     }
 
-    /// Leaves the DIF: what this member has told is taken back, and neighbours are released.
+    /// Leaves the DIF: withdraws registrations and releases neighbours.
     pub(super) fn leave(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         if !self.is_member {
             let text = "this IPCP is no member of a DIF";

@@ -18,7 +18,7 @@
 //! ```
 //!
 //! The flow allocator, the link-state database and the directory behind these files are those of
-//! `foreign`. `docs/irati.md` has the protocol.
+//! `interop`. `docs/irati.md` has the protocol.
 
 mod addresses;
 mod authentication;
@@ -92,9 +92,9 @@ fn adopt(policy: &mut Descriptor) -> bool {
     has_policy(policy.component, policy.name)
 }
 
-/// How often neighbours are told everything again: nothing is repeated when a PDU is lost.
+/// How often everything is sent to neighbours again: nothing is repeated when a PDU is lost.
 const REFRESH_NS: u64 = 60_000 * MS;
-/// Members that were told to leave and are remembered for it.
+/// Expelled members that are remembered.
 const EXPELLED_MAX: usize = 256;
 /// Messages of this member to itself in one turn.
 const OWN_MAX: usize = 64;
@@ -115,10 +115,10 @@ pub struct Irati {
     authentication: Authentication,
     /// Data transfer knows the configuration.
     is_configured: bool,
-    /// 0 when there is none.
+    /// 0 without an address.
     address: u64,
     is_member: bool,
-    /// It left the DIF and has not been told to come back.
+    /// It left the DIF; set back by a new N-1 flow or [`Command::Enroll`].
     has_left: bool,
     n1s: BTreeMap<N1Port, N1>,
     wanted_n1s: BTreeMap<(String, String), WantedN1>,
@@ -141,7 +141,7 @@ impl Irati {
     /// same behaviour.
     ///
     /// # Errors
-    /// A name is no name, or a policy of the configuration does not exist in this dialect.
+    /// A name is not well formed, or a policy of the configuration does not exist in this dialect.
     pub fn new(
         config: Config,
         toolbox: Box<dyn Toolbox>,
@@ -199,7 +199,7 @@ impl Irati {
         self.random.next()
     }
 
-    /// Counts a message of whoever is behind an N-1 flow as discarded.
+    /// Counts a message of the IPCP behind an N-1 flow as discarded.
     fn discard(&mut self, n1: N1Port, what: &'static str) {
         let peer = match self.n1s.get(&n1).map(N1::display_name) {
             Some(name) if !name.is_empty() => name.to_string(),
@@ -257,7 +257,7 @@ impl Irati {
         all.flatten().min()
     }
 
-    /// Tells neighbours everything again.
+    /// Sends everything to neighbours again.
     fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         self.refresh_at = now + self.random.about(REFRESH_NS);
         for n1 in self.up() {

@@ -27,7 +27,7 @@ pub(super) struct N1 {
     pub(super) attempts: u32,
     /// When this side asks (again).
     pub(super) retry_at: Option<u64>,
-    /// The failure was told already, and nothing has changed since.
+    /// The failure has been reported, and no attempt since has got further.
     pub(super) failure_reported: bool,
     /// It waits for an attempt through another N-1 flow.
     pub(super) is_deferred: bool,
@@ -35,7 +35,7 @@ pub(super) struct N1 {
     pub(super) pending_connect: Option<Message>,
     /// A neighbour that asks to enroll again must show until then that it is alive as such.
     pub(super) suspect_until: Option<u64>,
-    /// Entries of the link-state database that the neighbour is to be told.
+    /// Entries of the link-state database to be sent to the neighbour.
     pub(super) pending_links: BTreeSet<Key>,
     /// When anything came.
     pub(super) heard: u64,
@@ -48,7 +48,7 @@ pub(super) struct N1 {
     pub(super) detaching: Option<(Option<u64>, String)>,
 }
 
-/// Who is at the other end, as far as it is known.
+/// The IPCP at the other end, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Peer {
     pub(super) name: String,
@@ -56,7 +56,7 @@ pub(super) struct Peer {
     pub(super) address: u64,
 }
 
-/// How an attempt to join has come to nothing.
+/// How an attempt to join has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Failure {
     /// Something did not come or cannot be read: another attempt may fare better at once.
@@ -69,8 +69,8 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// What the result of an answer tells. Of those that refuse only one is for good: the others
-    /// also stand for what passes, such as an IPCP that is no member yet.
+    /// What the result of an answer means. Only one refusal is final: the others also stand for what
+    /// passes, such as an IPCP that is not a member yet.
     pub(super) fn of_result(code: i32) -> Failure {
         match code {
             result::ACCESS => Failure::ForGood,
@@ -197,7 +197,7 @@ impl N1 {
         self.stage.state_name()
     }
 
-    /// The other side asks: this one does not.
+    /// The other side is the initiator: cancels this side's next attempt.
     pub(super) fn cancel_retry(&mut self) {
         self.retry_at = None;
     }
@@ -211,7 +211,7 @@ impl N1 {
         self.retry_at = Some(now + pause);
     }
 
-    /// The name by which people know the other end.
+    /// A name for the other end, for messages to people.
     pub(super) fn display_name(&self) -> &str {
         match self.peer.name.as_str() {
             "" => &self.props.remote,

@@ -19,9 +19,9 @@ use crate::data_transfer::api::{DataTransfer, Target};
 const ATTEMPTS: u32 = 3;
 /// Pause after a refusal, or after attempts that have failed.
 const RETRY_LATER_NS: u64 = 30_000 * MS;
-/// How long what was said at the end has to leave an N-1 flow.
+/// How long the last message has to leave an N-1 flow.
 const RELEASE_GRACE_NS: u64 = 500 * MS;
-/// Signs of life that may be missing.
+/// Keep-alives that may stay unanswered.
 const MISSED_MAX: u32 = 3;
 /// How many times that number is doubled at most for a neighbour that enrolls again and again and
 /// never gives one: some eight hours with questions every 30 s.
@@ -51,7 +51,7 @@ impl Irati {
         dt.add_n1(n1, &props);
         self.wanted_n1s
             .remove(&(props.dif.clone(), props.remote.clone()));
-        // Whoever asked for the flow wants it to be used.
+        // A flow that this side asked for is to be used.
         self.has_left &= !props.is_initiator;
         let starts = !self.is_member || props.is_initiator;
         self.n1s.insert(n1, N1::new(now, props));
@@ -161,7 +161,7 @@ impl Irati {
     }
 
     /// N-1 flows whose other ends are to hear of what changes: neighbours, and IPCPs that join and
-    /// have been told everything up to now.
+    /// have everything up to now.
     pub(super) fn update_recipients(&self) -> Vec<N1Port> {
         let hears = |stage: &Stage| {
             matches!(
@@ -194,7 +194,7 @@ impl Irati {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        // Whoever was admitted was told the directory before.
+        // A member that was admitted has got the directory before.
         let has_joined = flow.stage.is_joining();
         flow.stage = Stage::Up;
         (flow.attempts, flow.missed, flow.failure_reported) = (0, 0, false);
@@ -228,8 +228,7 @@ impl Irati {
         self.report_link(now, &peer.name, there.first().map(|(cost, _)| *cost));
     }
 
-    /// Whatever was between the two ends of an N-1 flow is over; with `releases` the other side is
-    /// told.
+    /// Ends the connection over an N-1 flow in any state; with `releases` by M_RELEASE.
     pub(super) fn disconnect(
         &mut self,
         now: u64,
@@ -244,7 +243,7 @@ impl Irati {
         let stage = core::mem::replace(&mut flow.stage, Stage::Idle);
         flow.pending_links.clear();
         (flow.suspect_until, flow.pending_connect) = (None, None);
-        // Whoever wanted the N-1 flow sees to it that it is not in vain, whatever the other does.
+        // The initiator of the N-1 flow makes another attempt later.
         if flow.props.is_initiator {
             flow.retry_at.get_or_insert(now + RETRY_LATER_NS);
         }
@@ -264,7 +263,7 @@ impl Irati {
         });
     }
 
-    /// The order to use an N-1 flow no more: its neighbour is released, then it is given back.
+    /// Stops using an N-1 flow: releases its neighbour, then returns it.
     pub(super) fn detach_n1(
         &mut self,
         now: u64,
@@ -286,7 +285,7 @@ impl Irati {
         }
     }
 
-    /// An attempt of this side has come to nothing.
+    /// Ends a failed attempt of this side.
     pub(super) fn attempt_failed(
         &mut self,
         now: u64,
@@ -324,8 +323,8 @@ impl Irati {
         self.initiate_deferred(now);
     }
 
-    /// An attempt through another N-1 flow had to wait for the one that has failed: it is its turn,
-    /// or who is asked often and refused would keep a member waiting for ever.
+    /// Starts the attempt that was deferred while another went on, so that one N-1 flow with many
+    /// refusals does not hold up the others.
     fn initiate_deferred(&mut self, now: u64) {
         let mut flows = self.n1s.values_mut();
         if let Some(flow) = flows.find(|flow| flow.is_deferred) {
@@ -350,14 +349,14 @@ impl Irati {
         }
     }
 
-    /// Asks no more by itself through this N-1 flow.
+    /// Makes no further attempt through this N-1 flow.
     pub(super) fn stop_retrying(&mut self, n1: N1Port) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.retry_at = None;
         }
     }
 
-    /// How often neighbours are asked for a sign of life, in nanoseconds.
+    /// Interval of keep-alives, in nanoseconds.
     fn watch_ns(&self) -> Option<u64> {
         let ms = u64::from(self.config.keepalive_ms);
         (ms > 0).then_some(ms * MS)

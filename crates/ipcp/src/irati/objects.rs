@@ -120,7 +120,7 @@ pub(super) fn flow(address: u64, port: u32) -> String {
     format!("{FLOW}{address}-{port}")
 }
 
-/// The key in a flow's name: address and port of whoever asked for it.
+/// The key in a flow's name: address and port of its initiator.
 pub(super) fn flow_key(name: &str) -> Option<(u64, u32)> {
     let (address, port) = name.strip_prefix(FLOW)?.split_once('-')?;
     Some((address.parse().ok()?, port.parse().ok()?))

@@ -1,4 +1,5 @@
-//! The RIB as tools see it, and orders about it.
+//! The objects of the RIB, as management applications read them, and
+//! [`Command::Rib`](crate::Command::Rib).
 
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -37,12 +37,12 @@ pub(crate) struct EnrollmentInformation {
     /// It may begin before the member has said that it should.
     #[prost(bool, required, tag = "3")]
     pub(crate) starts_early: bool,
-    /// Drawn by the member, told back at the end.
+    /// Drawn by the member, returned at the end.
     #[prost(string, required, tag = "4")]
     pub(crate) token: String,
 }
 
-/// A neighbour; at the end of an enrollment also who has enrolled.
+/// A neighbour; at the end of an enrollment also the IPCP that has enrolled.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Neighbour {
     #[prost(string, required, tag = "1")]
@@ -140,7 +140,7 @@ pub(crate) struct Number {
     pub(crate) number: u64,
 }
 
-/// Constants of a DIF, as a member tells them to one that joins without an address.
+/// Constants of a DIF, as a member sends them to one that joins without an address.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Constants {
     #[prost(uint32, required, tag = "1")]
@@ -191,7 +191,7 @@ pub(crate) fn value(structure: &impl Message) -> Value {
 /// Reads the structure in a message's value.
 ///
 /// # Errors
-/// There is none, or it is another one.
+/// The value is missing, or it is another one.
 pub(crate) fn read<T: Message + Default>(message: &Cdap) -> Result<T, Unreadable> {
     let bytes = message.value.as_ref().and_then(Value::as_bytes);
     T::decode(bytes.ok_or(Unreadable)?).map_err(|_| Unreadable)

@@ -1,4 +1,4 @@
-//! Who may do what: join, allocate flows, write to the RIB, expel.
+//! Access control: which subject may join, allocate flows, write to the RIB, expel.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use crate::policy::Params;
 
-/// What somebody wants to do.
+/// An operation that a policy allows or denies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation<'a> {
     /// Join the DIF, or become a neighbour.
@@ -38,7 +38,7 @@ pub trait AccessControl: Send {
     fn allows(&self, subject: &str, operation: Operation<'_>) -> bool;
 }
 
-/// Everybody may do everything.
+/// Allows every operation.
 #[derive(Debug)]
 pub struct AllowAll;
 

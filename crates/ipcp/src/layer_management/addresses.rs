@@ -1,4 +1,4 @@
-//! Who gets which address.
+//! Address assignment by the namespace manager.
 //!
 //! No policy can know every member while the DIF is partitioned, so uniqueness has two parts: a
 //! policy that makes conflicts rare, and a rule that ends them: when two members have one address,
@@ -23,7 +23,7 @@ pub struct View<'a> {
 
 /// A policy of component `address-assignment`.
 pub trait AddressAssignment: Send {
-    /// A free address, 1 or more; `None` when there is none. `random` gives any number.
+    /// A free address, 1 or more; `None` when all are taken. `random` gives any number.
     fn assign(&self, view: &View<'_>, random: &mut dyn FnMut() -> u64) -> Option<u64>;
 }
 
@@ -85,7 +85,7 @@ impl AddressAssignment for Blocks {
 /// A policy as the catalogue makes it.
 pub(super) type BoxedAssignment = Box<dyn AddressAssignment>;
 
-/// Asks the policy; with another try when it gives nonsense (a policy may come from elsewhere).
+/// Asks the policy, and takes the lowest free address when it gives one that is taken or too wide.
 pub(super) fn assign(
     policy: &dyn AddressAssignment,
     view: &View<'_>,

@@ -1,10 +1,10 @@
-//! Where applications are.
+//! The directory: which members have an application (the directory forwarding table).
 //!
 //! With policy `replicated` a registration is a replicated entry and every member can look it up at
 //! once. With `on-demand` two members, the *homes* of the name, hold it; which ones follows from
-//! the names of the application and of all members (rendezvous hashing), so that everybody knows
-//! whom to ask, and few registrations move when members come and go. Registrants tell the homes
-//! again every [`RENEW_NS`]; what is not renewed is forgotten.
+//! the names of the application and of all members (rendezvous hashing), so that every
+//! member knows where to ask, and few registrations move when members come and go. A registrant
+//! renews at the homes every [`RENEW_NS`]; what is not renewed is forgotten.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -21,10 +21,10 @@ use super::{MS, Management};
 use crate::api::Event;
 use crate::data_transfer::api::DataTransfer;
 
-/// How often a registration is told again.
+/// How often a registration is renewed.
 pub(super) const RENEW_NS: u64 = 30_000 * MS;
 
-/// How long a home believes it.
+/// How long a registration lasts at a home.
 const HELD_NS: u64 = 3 * RENEW_NS + RENEW_NS / 2;
 
 /// Members that hold a registration.
@@ -54,13 +54,13 @@ pub(super) struct Directory {
     /// Since when it says something that no way leads to a member: not while this one has only
     /// just enrolled and routes are still to come.
     pub(super) routes_known_at: u64,
-    /// Own registrations that homes are being told of.
+    /// Own registrations that wait for answers of their homes.
     pub(super) registering: BTreeMap<String, PendingRegistration>,
     /// Own registrations whose applications have heard that they are registered.
     pub(super) answered: BTreeSet<String>,
     /// Own registrations that a home has taken since this IPCP became a member.
     pub(super) taken: BTreeSet<String>,
-    /// Own registrations to be told when there is room for more questions.
+    /// Own registrations that wait for room for more requests.
     pub(super) backlog: BTreeSet<String>,
     pub(super) round: u64,
 }
@@ -68,38 +68,39 @@ pub(super) struct Directory {
 /// A registration at its home.
 #[derive(Clone, Copy, Debug)]
 struct Held {
-    /// Life of the registrant that told of it, and its message: invoke ids of one life grow.
+    /// Incarnation of the registrant, and the invoke-id of its request: those of one incarnation
+    /// grow.
     told: (u64, i32),
     /// Until when it is believed.
     until: u64,
 }
 
 impl Held {
-    /// A word of the same life that was said before what is held.
+    /// True for a request of the same incarnation that is older than what is held.
     fn is_newer_than(self, (incarnation, invoke_id): (u64, i32)) -> bool {
         self.told.0 == incarnation && self.told.1 > invoke_id
     }
 }
 
-/// A registration that homes are being told of.
+/// A registration that waits for the answers of its homes.
 #[derive(Debug)]
 pub(super) struct PendingRegistration {
-    /// Which telling this is; answers to another do not count.
+    /// Number of the attempt; answers to another do not count.
     pub(super) round: u64,
     /// Homes that have not answered.
     pub(super) open: usize,
-    /// A home has it, or did not answer: it is told again.
+    /// A home has it, or did not answer.
     pub(super) is_taken: bool,
     /// Why the last home that said no did.
     pub(super) refusal: String,
 }
 
-/// What is known of an application's place.
+/// The result of a lookup.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lookup {
     /// These members, nearest first; none when no member has it.
     Known(Vec<String>),
-    /// Somebody has to be asked: these members, in order.
+    /// These members have to be asked, in order.
     Ask(Vec<String>),
 }
 
@@ -130,7 +131,7 @@ impl Management {
             .collect()
     }
 
-    /// A member registers an application here, or takes it back: this member is a home.
+    /// M_CREATE or M_DELETE of an application at this member, one of its homes.
     pub(super) fn on_registration(
         &mut self,
         now: u64,
@@ -310,7 +311,7 @@ impl Management {
         self.by_distance(members)
     }
 
-    /// What was believed of an application's place was wrong.
+    /// Forgets a cached answer that has proved wrong.
     pub(super) fn forget_holders(&mut self, name: &str) {
         self.directory.cache.remove(name);
     }
@@ -345,7 +346,7 @@ impl Management {
         directory.is_stale = true;
     }
 
-    /// Tells what can be reached now and could not before, and the other way round.
+    /// Reports applications that have become reachable or unreachable.
     pub(super) fn directory_changes(&mut self) {
         if core::mem::take(&mut self.directory.is_stale) {
             let old = self.directory.holders.keys().cloned();
@@ -393,7 +394,7 @@ impl Management {
         &self.directory.holders
     }
 
-    /// This IPCP is no member any more: it knows nothing of others.
+    /// The membership ends: forgets what other members have.
     pub(super) fn forget_directory(&mut self) {
         self.complete_registrations();
         let holders = core::mem::take(&mut self.directory.holders);

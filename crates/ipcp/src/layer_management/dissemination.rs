@@ -1,4 +1,4 @@
-//! Flooding and comparing replicated entries with neighbours.
+//! Dissemination of RIB updates: replicated entries are flooded, and compared with neighbours.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
@@ -42,7 +42,7 @@ impl Management {
             .filter(|(address, _)| Some(*address) != from)
             .filter_map(|(_, n1s)| n1s.first().copied())
             .collect();
-        // An IPCP that is being admitted has been told everything before: it must not miss this.
+        // An IPCP that is being admitted has the entries up to now and must not miss this one.
         let is_admitting = |n1: &&N1Port| {
             let up = self.n1s[*n1].up.as_ref();
             up.is_some_and(
@@ -230,8 +230,8 @@ impl Management {
         }
     }
 
-    /// Digests of a neighbour came: it is told what it lacks, and asked back when it has what this
-    /// member lacks. False when they are malformed.
+    /// Compares the digests of a neighbour: sends what it lacks, and own digests when this member
+    /// lacks something. False when they are malformed.
     pub(super) fn on_digests(
         &mut self,
         now: u64,

@@ -1,4 +1,7 @@
-//! Joining a DIF through a neighbour.
+//! Enrollment of a new member through a neighbour.
+//!
+//! After the Pouzin Society's *Basic Enrollment Specification*: M_START of the enrollment, what the
+//! DIF knows, M_STOP.
 //!
 //! ```text
 //!  joining IPCP                                            member
@@ -25,7 +28,7 @@ use super::{Management, Membership};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 
-/// How long an address counts as given although nobody has been seen with it.
+/// How long an assigned address stays reserved although no member has announced it.
 const RESERVATION_NS: u64 = 120_000_000_000;
 
 impl Management {
@@ -245,8 +248,7 @@ impl Management {
         self.neighbour_up(now, n1, dt);
     }
 
-    /// Two members have one address and this one gives way, or its address is taken for another
-    /// reason: it takes a new one and goes on.
+    /// Takes a new address, because another member has this one's and keeps it. Flows go on.
     pub(super) fn take_new_address(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
         let old = member.address;
@@ -279,7 +281,7 @@ impl Management {
         self.log.push(Event::Notice { text });
     }
 
-    /// Tells the DIF of this member.
+    /// Announces this member, with its present address, to the DIF.
     pub(super) fn publish_member(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
         let value = self.member_value(member.address);

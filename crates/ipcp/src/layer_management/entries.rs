@@ -98,16 +98,16 @@ struct Held {
     deleted: u64,
 }
 
-/// What becomes of an entry that came.
+/// What the store made of an entry that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum MergeOutcome {
     /// It is new, or newer: pass it on.
     Accepted,
     /// It was known.
     Known,
-    /// What is held is newer: the sender should be told.
+    /// The store has a newer version, which the sender lacks.
     Outdated,
-    /// It claims to be this member's own, and is not what this member says: say it again.
+    /// It is an entry of this member that this member did not make: to be reissued.
     Disputed,
     /// There is no room, or it is too old to matter.
     Refused,
@@ -174,7 +174,7 @@ impl Store {
         Ok(self.write_own(key, Some(value), 0))
     }
 
-    /// Deletes an entry of this member; `None` when there is none.
+    /// Deletes an entry of this member; `None` when there is no such entry.
     pub(super) fn delete(&mut self, now: u64, kind: Kind, name: &str) -> Option<Entry> {
         let key = self.own_key(kind, name);
         self.entries.get(&key)?.value.as_ref()?;
@@ -237,7 +237,8 @@ impl Store {
         MergeOutcome::Accepted
     }
 
-    /// Says an own entry again, above what others believe of it; with nothing held, a tombstone.
+    /// Makes a new version of an own entry, later than what others have; a tombstone when this
+    /// member has no such entry.
     pub(super) fn reissue(&mut self, now: u64, key: &Key) -> Entry {
         let value = self.entries.get(key).and_then(|held| held.value.clone());
         self.write_own(key.clone(), value, now)

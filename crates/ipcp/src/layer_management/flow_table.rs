@@ -15,11 +15,11 @@ use crate::config::QosCube;
 /// Most flows of one member.
 pub(super) const FLOWS_MAX: usize = 65_536;
 
-/// Keys that rest before one of them is used again, so that a late word about the old flow is not
-/// taken for one about the new.
+/// Keys that rest before one of them is used again, so that a late message about the old flow is
+/// not taken for one about the new.
 const KEYS_RESTING: usize = 64;
 
-/// Ends that are remembered, to be repeated to whoever asks again.
+/// Refusals that are remembered, to answer repeated requests.
 const REFUSALS_MAX: usize = 1024;
 
 /// Called flows that are remembered after their end.
@@ -57,10 +57,10 @@ pub(super) struct Flow {
     pub(super) last_renewal: Option<(CepId, Message)>,
 }
 
-/// How far a flow is.
+/// State of a flow.
 #[derive(Debug)]
 pub(super) enum State {
-    /// Nobody knows yet where the application is.
+    /// The directory lookup is under way.
     Resolving,
     /// The other member has been asked; these may be asked after it.
     Requesting {
@@ -72,7 +72,7 @@ pub(super) enum State {
         requester: Requester,
         request: Message,
     },
-    /// It carries data. The answer is kept for whoever asks again.
+    /// It carries data. The answer is kept for repeated requests.
     Open { answer: Option<Message> },
     /// The application has ended it; what it wrote is on its way.
     Draining,

@@ -1,4 +1,4 @@
-//! Signs of life between neighbours.
+//! Keep-alive between neighbours.
 
 use alloc::vec::Vec;
 
@@ -10,11 +10,11 @@ use super::{MS, Management};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 
-/// Signs of life that may be missing.
+/// Keep-alives that may stay unanswered.
 const MISSED_MAX: u32 = 3;
 
 impl Management {
-    /// Interval of signs of life.
+    /// Interval of keep-alives.
     pub(super) fn keepalive_ns(&self) -> u64 {
         let config = self.member.as_ref().map(|member| &member.config);
         config.map_or(5_000, |config| u64::from(config.keepalive_ms.max(1))) * MS

@@ -1,4 +1,4 @@
-//! Leaving the DIF, by will or by order, and forgetting it.
+//! Leaving the DIF, by a command of this system or by expulsion.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -16,10 +16,10 @@ use super::{MS, Management};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 
-/// How long the last messages have to leave.
+/// How long the last messages have to be sent.
 const LEAVE_GRACE_NS: u64 = 500 * MS;
 
-/// How long a member that was told to leave may not come back.
+/// How long an expelled member may not enroll again.
 pub(super) const EXPULSION_NS: u64 = 300_000 * MS;
 
 /// A departure that is under way.
@@ -36,7 +36,7 @@ impl Departure {
 }
 
 impl Management {
-    /// Leaves in order: flows end, entries and links are taken back, neighbours hear of it.
+    /// Leaves in order: ends flows, withdraws entries and links, releases neighbours.
     pub(super) fn leave(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.leaving.is_some() {
             for n1 in self.n1s.keys().copied().collect::<Vec<_>>() {
@@ -54,7 +54,7 @@ impl Management {
         self.depart(now, reason, dt);
     }
 
-    /// Ends flows and links in order, and this membership when all have had time to hear of it.
+    /// Ends flows and links in order, and the membership after a grace period.
     pub(super) fn depart(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
         self.leaving = Some(Departure {
             at: now + LEAVE_GRACE_NS,
@@ -70,7 +70,7 @@ impl Management {
         }
     }
 
-    /// An attempt to join ends because this IPCP is told to leave.
+    /// Ends an attempt to join, because of [`Command::Leave`](crate::Command::Leave).
     fn cancel_enrollment(&mut self, now: u64, n1: N1Port, reason: &str, dt: &mut dyn DataTransfer) {
         let flow = self.n1s.get(&n1);
         if flow.is_some_and(|flow| flow.initiator.is_some()) || self.is_joining(n1) {
@@ -90,7 +90,7 @@ impl Management {
         }
     }
 
-    /// This IPCP is no member from here on.
+    /// Ends the membership at once.
     pub(super) fn end_membership(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
         self.end_all_flows(now, reason, false, dt);
         let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
@@ -102,7 +102,8 @@ impl Management {
             }
         }
         self.member = None;
-        // Whoever did not hear of it must not take the next membership for this one.
+        // A new incarnation: members that missed the end must not take the next membership for
+        // this one.
         self.incarnation = self.random.nonce();
         self.name_conflict = NameConflict::default();
         self.routing = None;
@@ -119,7 +120,7 @@ impl Management {
         });
     }
 
-    /// The order to make a member leave.
+    /// Acts on [`Command::Expel`](crate::Command::Expel).
     pub(super) fn expel(&mut self, now: u64, id: u64, member: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.address_of(member).is_none() {
             return self.expel_failed(id, &alloc::format!("no member {member:?} can be seen"));
@@ -150,7 +151,7 @@ impl Management {
         self.drop_expelled_later(now);
     }
 
-    /// A member was not made to leave: who ordered it hears why, and whoever reads the log.
+    /// Answers [`Command::Expel`](crate::Command::Expel) with an error, and gives a notice.
     pub(super) fn expel_failed(&mut self, id: u64, reason: &str) {
         self.log.notice("expel", reason);
         let result = Err(reason.to_string());

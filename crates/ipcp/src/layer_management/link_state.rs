@@ -15,7 +15,7 @@ use super::schema::{self, MemberValue, Object};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::data_transfer::api::{DataTransfer, Route};
 
-/// How soon after a change of routes it is looked who can be reached.
+/// How soon after a change of routes reachability is looked at.
 const REFRESH_SOON_NS: u64 = 100_000_000;
 
 /// First pause before the N-1 flow to a lost neighbour is asked for.
@@ -54,7 +54,7 @@ impl Management {
         self.compare_with(now, n1, false, dt);
     }
 
-    /// It is not any more, through `n1`.
+    /// The IPCP at the other end of `n1` is not a neighbour any more.
     pub(super) fn neighbour_down(
         &mut self,
         now: u64,
@@ -163,7 +163,7 @@ impl Management {
         }
     }
 
-    /// Cost of the way to an address; `None` when there is none.
+    /// Cost of the route to an address; `None` without a route.
     pub(super) fn distance(&self, address: u64) -> Option<u64> {
         if self
             .member
@@ -277,7 +277,8 @@ impl Management {
         }
     }
 
-    /// Periodic, and soon after each change of routes: who can be reached, whose entries count.
+    /// Periodic, and soon after each change of routes: looks which members can be reached, and whose
+    /// entries count.
     pub(super) fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let own = self.member.as_ref().map(|member| member.address);
         let table = self.routing.as_ref().map(|routing| routing.table());

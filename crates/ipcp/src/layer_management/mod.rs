@@ -9,8 +9,8 @@
 //!   | flow_allocator  directory  queries | neighbours -> enrollment |
 //!   |        |           |          |    | keepalive  link_state    |
 //!   |        +-----------+----------+----+-----+---------+          |
-//!   |                    rib: who may do what to which object       |
-//!   |                    dialect: names, classes, values            |
+//!   |               rib: which operation reaches which component   |
+//!   |               schema: names, classes, values                 |
 //!   +---------------------------------------------------------------+
 //!          |  plain management PDUs      |  management channels
 //!          v                             v
@@ -103,7 +103,7 @@ const MS: u64 = 1_000_000;
 
 /// How often neighbours compare what they hold.
 const COMPARE_NS: u64 = 30_000 * MS;
-/// After so long a new member has heard of the ways that there are.
+/// How long after enrollment a member has routes to all others.
 const ROUTES_KNOWN_NS: u64 = 10_000 * MS;
 
 /// Management of one IPC process.
@@ -120,15 +120,15 @@ pub struct Management {
     name_conflict: NameConflict,
     log: EventLog,
     policies: Policies,
-    /// What is there while this IPCP is a member.
+    /// The membership; `None` while this IPCP is not a member.
     member: Option<Membership>,
     /// Address of an earlier membership of this DIF.
     former_address: u64,
     leaving: Option<Departure>,
-    /// It left the DIF and has not been told to come back.
+    /// It left the DIF; set back by a new N-1 flow or [`Command::Enroll`].
     has_left: bool,
     n1s: BTreeMap<N1Port, N1>,
-    /// As whoever binds this IPCP told.
+    /// The N-1 DIFs as the driver of this IPCP gave them.
     n1_difs: Vec<N1Dif>,
     channels: BTreeMap<u32, N1Port>,
     last_channel: u32,
@@ -137,7 +137,7 @@ pub struct Management {
     /// Addresses that were given out, and until when they count although their owner is unknown.
     reserved_addresses: BTreeMap<u64, (String, u64)>,
     routing: Option<Box<dyn Routing>>,
-    /// The routing policy has given no routes yet; those in force may be another's.
+    /// The routing policy has given no routes yet; those in force may be those of another policy.
     is_routing_new: bool,
     lost: BTreeMap<(String, String), LostNeighbour>,
     registered: BTreeSet<String>,
@@ -152,7 +152,7 @@ pub struct Management {
     due: Option<u64>,
 }
 
-/// What a member knows of its DIF.
+/// The DIF of a member, and its own address.
 struct Membership {
     dif_id: u64,
     address: u64,
@@ -164,7 +164,7 @@ impl Management {
     /// same behaviour.
     ///
     /// # Errors
-    /// A name is no name, or a policy of the configuration does not exist.
+    /// A name is not well formed, or a policy of the configuration does not exist.
     pub fn new(
         config: Config,
         toolbox: Box<dyn Toolbox>,

@@ -1,4 +1,4 @@
-//! One name, one member: what tells a member that has started anew from another of its name.
+//! Name conflicts: telling a member that has restarted from another IPCP of its name.
 //!
 //! An entry of the same name with another incarnation may be left over from a member that died, or
 //! belong to one that lives. Before an IPCP is admitted, the member of its name is asked:
@@ -10,12 +10,12 @@
 //!            admitted    <-----       nothing within ANSWER_NS, or no way there: it does not
 //! ```
 //!
-//! Nobody answers before it is a member, and the question is younger than the attempt to join: an
-//! answer is proof. Where two were admitted all the same (at once by two members, in two parts of
-//! the DIF, because an answer was lost), each finds the member entry of the other in place of its
-//! own and says its own again, naming the other as its *rival*. An entry that names this
-//! incarnation was made after this one began, hence by one that lives; and whoever came later gives
-//! way.
+//! Only members answer, and the question is younger than the attempt to join, so an answer proves
+//! that the member lives. Two IPCPs of one name may still be admitted: at once by two members, in
+//! two parts of the DIF, or because an answer was lost. Each then finds the member entry of the
+//! other in place of its own and reissues its own, which names the other as the *conflicting
+//! incarnation*. An entry that names this incarnation is younger than this incarnation, so its
+//! author lives; the one that became a member later leaves.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -36,7 +36,7 @@ use crate::trace::TraceEvent;
 /// long when its death is not known everywhere yet.
 const ANSWER_NS: u64 = 1_000 * MS;
 
-/// What an IPCP knows of others of its name.
+/// What an IPCP knows of other incarnations of its name.
 #[derive(Debug, Default)]
 pub(super) struct NameConflict {
     /// Of how many before it this one knew when it became a member.
@@ -45,12 +45,12 @@ pub(super) struct NameConflict {
     pub(super) conflicting_incarnation: u64,
 }
 
-/// What follows from an entry of this member that it did not make.
+/// What to do about an entry of this member that it did not make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DisputeOutcome {
-    /// This member says what is right.
+    /// Flood this entry in its place.
     Again(Entry),
-    /// Another member has the name and was there first.
+    /// Leave: another member has the name and became a member first.
     CedeName,
     /// Nothing.
     Nothing,
@@ -63,7 +63,7 @@ impl Management {
     }
 
     /// Asks the member that has the name of an IPCP that joins, when there may be one. False when
-    /// there is none to ask.
+    /// no such member can be reached.
     pub(super) fn queries_name_holder(
         &mut self,
         now: u64,
@@ -95,7 +95,7 @@ impl Management {
         true
     }
 
-    /// M_START of a member: somebody of its name wants to join elsewhere.
+    /// M_START of a member: an IPCP of its name enrolls elsewhere.
     pub(super) fn on_name_query(
         &mut self,
         now: u64,
@@ -118,7 +118,7 @@ impl Management {
         self.respond_to(now, requester, &answer, dt);
     }
 
-    /// The member of the name has answered with `incarnation`, or nobody has.
+    /// Acts on the answer of the member of the name; `None` when no answer came.
     pub(super) fn on_name_answer(
         &mut self,
         now: u64,
@@ -211,14 +211,14 @@ impl Management {
         false
     }
 
-    /// Leaves, since the name is another's. What the DIF knows under it is that one's: nothing is
-    /// taken back.
+    /// Leaves, because another member has the name. Entries are not withdrawn: they belong to the
+    /// other member.
     pub(super) fn cede_name(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let reason = taken(&self.own);
         self.depart(now, &reason, dt);
     }
 
-    /// What the DIF is told of this member.
+    /// The value of this member's entry.
     pub(super) fn member_value(&self, address: u64) -> MemberValue {
         MemberValue {
             address,

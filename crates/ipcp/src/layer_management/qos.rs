@@ -153,8 +153,8 @@ pub(super) fn standard_cubes() -> Vec<QosCube> {
     ]
 }
 
-/// The cube of management channels: reliable, in order, before everything else. Its QoS-id is none
-/// of the DIF's cubes.
+/// The cube of management channels: reliable, in order, before everything else. No cube of the
+/// DIF has its QoS-id.
 pub(super) fn channel_cube() -> QosCube {
     QosCube {
         in_order: true,

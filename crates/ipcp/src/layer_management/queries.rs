@@ -1,4 +1,4 @@
-//! Questions to other members that are no neighbours, and the answers that take several messages.
+//! Requests to members that are not neighbours, and responses that take several messages.
 //!
 //! A question is a plain management PDU, repeated with the same invoke id until it is answered. A
 //! long answer comes as numbered parts of one byte string; the answering member keeps it for a
@@ -35,20 +35,20 @@ const QUERIES_MAX: usize = 1024;
 /// Longest filter of a question to another member, in bytes.
 const FILTER_BYTES_MAX: usize = 1024;
 
-/// Why a question was asked.
+/// What a request is for: decides what its response does.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Purpose {
-    /// For a person or a tool.
+    /// [`Command::Rib`](crate::Command::Rib) of another member.
     Rib { id: u64 },
-    /// Where the application of a flow is.
+    /// Finds the members with the application of a flow.
     Lookup { flow: FlowKey, name: String },
-    /// A registration at its home, told for the `round`th time.
+    /// To register an application at its home, for the `round`th time.
     Registration { name: String, round: u64 },
-    /// The end of a registration at its home.
+    /// Withdraws a registration at its home.
     Withdrawal { name: String },
     /// To make a member leave.
     Expel { id: u64 },
-    /// Whether the member lives that has the name of an IPCP that joins.
+    /// Finds out whether the member lives that has the name of an IPCP that enrolls.
     NameHolder(Box<PendingEnrollment>),
 }
 
@@ -69,14 +69,14 @@ impl PendingEnrollment {
     }
 }
 
-/// What a home says to a registration.
+/// The answer of a home to a registration.
 #[derive(Debug)]
 pub(super) enum HomeAnswer {
     /// It holds it.
     Taken,
     /// It has no room.
     Full(String),
-    /// Nothing, or nothing that means either.
+    /// No answer, or another error.
     Nothing,
 }
 
@@ -90,7 +90,7 @@ pub(super) struct Queries {
 #[derive(Debug)]
 struct Query {
     what: Purpose,
-    /// Who is asked, and who is next.
+    /// The member that is asked, and those that are asked when it does not answer.
     member: String,
     others: Vec<String>,
     address: u64,
@@ -117,13 +117,13 @@ impl Queries {
         self.asked.len() + count <= QUERIES_MAX / 2
     }
 
-    /// A flow does not wait to hear where its application is any more.
+    /// Cancels the directory lookup of a flow that has ended.
     pub(super) fn cancel_lookup(&mut self, of: FlowKey) {
         self.asked
             .retain(|_, query| !matches!(query.what, Purpose::Lookup { flow, .. } if flow == of));
     }
 
-    /// What homes are being told of a name is not repeated any more.
+    /// Cancels pending registrations and withdrawals of a name at its homes.
     pub(super) fn cancel_registration(&mut self, of: &str) {
         self.asked.retain(|_, query| match &query.what {
             Purpose::Registration { name, .. } | Purpose::Withdrawal { name } => name != of,
@@ -162,7 +162,7 @@ impl Management {
         };
         message.invoke_id = self.invoke_id();
         self.send_to(now, address, message.encode(), dt);
-        // Who joins waits for this one: it is asked often, and not for long.
+        // An IPCP waits for this answer to be enrolled: short pauses, and a short limit.
         let (repeat_ns, patience) = match what {
             Purpose::NameHolder(_) => (self.name_query_ns() / 8, self.name_query_ns()),
             _ => (REPEAT_NS, GIVE_UP_NS),
@@ -243,7 +243,7 @@ impl Management {
         self.queries.readers.retain(|_, reader| reader.until > now);
     }
 
-    /// Whoever is still at it need send no more parts.
+    /// M_CANCELREAD: the member that answers need not send more parts.
     fn cancel_read(&mut self, now: u64, query: &Query, dt: &mut dyn DataTransfer) {
         if query.message.opcode == Opcode::Read {
             let mut cancel = Message::new(Opcode::CancelRead);
@@ -330,7 +330,7 @@ impl Management {
         }
     }
 
-    /// An order of a person or a tool.
+    /// Acts on [`Command::Rib`](crate::Command::Rib).
     pub(super) fn rib_command(
         &mut self,
         now: u64,
@@ -434,7 +434,7 @@ impl Query {
             self.total = part.total;
         }
         self.parts.insert(part.index, part.bytes);
-        // Parts come: nobody has to ask again yet.
+        // Parts are coming in: the question need not be repeated yet.
         self.repeat_at = now + REPEAT_NS;
         self.give_up_at = now + GIVE_UP_NS;
         (self.parts.len() as u64 == u64::from(self.total))

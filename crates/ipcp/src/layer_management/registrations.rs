@@ -1,4 +1,4 @@
-//! Registrations of this member's applications: how the DIF is told, and what it says.
+//! Registrations of this member's applications in the directory.
 //!
 //! ```text
 //!                     no member                              enrolled
@@ -14,7 +14,7 @@
 //!
 //! With policy `replicated` this member is its own home, and the answer is there at once. What a
 //! home has taken once and does not take again, because the homes are others since, stays
-//! registered and is told again with every renewal.
+//! registered and is repeated with every renewal.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -57,7 +57,7 @@ impl Management {
         }
     }
 
-    /// Its application hears once that it is registered.
+    /// Reports to the application, once, that it is registered.
     fn report_registered(&mut self, name: &str) {
         if !self.directory.answered.insert(name.to_string()) {
             return;
@@ -68,7 +68,7 @@ impl Management {
         });
     }
 
-    /// The DIF does not take a registration: it is forgotten, and its application hears why.
+    /// Forgets a registration that the DIF refuses, and reports why to the application.
     fn registration_refused(&mut self, name: &str, reason: &str) {
         self.registered.remove(name);
         self.directory.answered.remove(name);
@@ -103,7 +103,7 @@ impl Management {
                 self.directory.registering.remove(name);
                 self.directory.taken.remove(name);
                 self.directory.backlog.remove(name);
-                // A home that is told again of what has ended would believe it.
+                // A repeated registration must not bring back what is withdrawn here.
                 self.queries.cancel_registration(name);
                 for home in self.homes(name) {
                     let object = Object::Application(Some(name.to_string()));
@@ -117,7 +117,7 @@ impl Management {
         }
     }
 
-    /// Tells the DIF of all applications of this member.
+    /// Registers all applications of this member.
     pub(super) fn publish_registrations(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         for name in self.registered.clone() {
             self.publish_registration(now, &name, dt);
@@ -128,7 +128,7 @@ impl Management {
         };
     }
 
-    /// Tells the DIF of an application; false when it is refused at once.
+    /// Registers an application; false when it is refused at once.
     fn publish_registration(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) -> bool {
         self.directory.touch(name);
         match self.policies.directory {
@@ -167,7 +167,7 @@ impl Management {
         if homes.is_empty() {
             return self.home_answered(name, round, HomeAnswer::Nothing);
         }
-        // It need not wait for members to which no way leads: they are told when one does.
+        // No answer is awaited from homes without a route; the renewal registers there later.
         let has_left = |home: &String| {
             let address = self.address_of(home);
             address.and_then(|address| self.distance(address)).is_none()
@@ -194,7 +194,7 @@ impl Management {
         }
     }
 
-    /// A home has answered a registration, or will not.
+    /// Acts on the answer of a home to a registration.
     pub(super) fn home_answered(&mut self, name: &str, round: u64, answer: HomeAnswer) {
         let telling = self.directory.registering.get_mut(name);
         let Some(telling) = telling.filter(|telling| telling.round == round) else {
@@ -221,7 +221,7 @@ impl Management {
         };
         let is_first = !self.directory.taken.contains(name);
         match told.is_taken {
-            // Nobody has answered, and the renewal tells again.
+            // No home has answered; the renewal registers again.
             true if is_first => {
                 self.directory.taken.insert(name.to_string());
                 self.report_registered(name);
@@ -238,7 +238,7 @@ impl Management {
         }
     }
 
-    /// Tells the homes of those registrations that there was no room for among the questions.
+    /// Registers at their homes the names that had to wait for other requests to end.
     pub(super) fn register_backlog(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         while !self.directory.backlog.is_empty() && self.queries.has_room_for(HOMES) {
             if let Some(name) = self.directory.backlog.pop_first()
@@ -249,8 +249,8 @@ impl Management {
         }
     }
 
-    /// This IPCP is no member any more: what waits for an answer is registered, and told to the
-    /// next members.
+    /// The membership ends: pending registrations count as done, and are repeated in the next
+    /// membership.
     pub(super) fn complete_registrations(&mut self) {
         for name in self.registered.clone() {
             self.report_registered(&name);

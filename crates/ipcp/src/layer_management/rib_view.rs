@@ -1,4 +1,4 @@
-//! The RIB as tools see it.
+//! The objects of the RIB, as management applications read them.
 
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -1,7 +1,8 @@
-//! Addresses: who has which, who gave it out, and what happens when two have the same.
+//! Address assignment: which member has which address, which assigned it, and how a conflict ends.
 //!
-//! An enroller draws an address and asks its neighbours (M_CREATE `aareq`); whoever knows that it
-//! is taken objects (M_DELETE `aareq`). Given out are: the addresses in the table of allocations,
+//! An enroller draws an address and asks its neighbours (M_CREATE `aareq`); a member that knows
+//! that it is taken objects (M_DELETE `aareq`). Assigned are: the addresses in the table of
+//! allocations,
 //! each with the member that gave it out, and the addresses of members.
 
 use alloc::collections::BTreeSet;
@@ -24,14 +25,14 @@ use crate::interop::MS;
 /// How long a copy of a record may be late.
 const LATE_COPY_NS: u64 = 5_000 * MS;
 
-/// How long an address that was replaced is remembered: until all have been told everything since.
+/// How long an address that was replaced is remembered: until all members have had everything since.
 const OUTDATED_NS: u64 = 600_000 * MS;
 
 /// Addresses of one member that are remembered so.
 const OUTDATED_MAX: usize = 4;
 
 impl Rlite {
-    /// The address that an IPCP keeps: its own when it is known here or nobody else has it. `asked`
+    /// The address that an IPCP keeps: its own when it is known here or no other has it. `asked`
     /// is what it says; 1 is what an IPCP says that has none.
     pub(super) fn retained_address(&self, name: &str, asked: u64) -> Option<u64> {
         let known = self.members.get(name).map(|member| member.address);
@@ -44,7 +45,7 @@ impl Rlite {
         (is_free && may_keep && !is_promised).then_some(asked)
     }
 
-    /// Whether somebody else than `name` has an address.
+    /// Whether another member than `name` has an address.
     fn is_taken(&self, address: u64, name: &str) -> bool {
         let own = self.own_address() == Some(address) && name != self.own;
         own || self
@@ -53,7 +54,7 @@ impl Rlite {
             .any(|(other, member)| other != name && member.address == address)
     }
 
-    /// Whether an address is one that a member can have and nobody is known to have.
+    /// Whether an address is valid and no member is known to have it.
     pub(super) fn check_free(&self, address: u64) -> bool {
         address != 0 && address <= self.last_address() && !self.is_taken(address, "")
     }
@@ -87,7 +88,7 @@ impl Rlite {
         Ok(())
     }
 
-    /// An address that nobody is known to have, from the lowest few: four times as many as are
+    /// An address that no member is known to have, from the lowest few: four times as many as are
     /// given out.
     pub(super) fn draw_address(&mut self) -> Option<u64> {
         let own = self.own_address();
@@ -109,7 +110,7 @@ impl Rlite {
         None
     }
 
-    /// Asks all neighbours whether an address is free. False when there is none to ask.
+    /// Asks all neighbours whether an address is free. False without neighbours.
     pub(super) fn propose_address(
         &mut self,
         now: u64,
@@ -122,7 +123,7 @@ impl Rlite {
         self.send_to_neighbours(now, None, &message, dt) > 0
     }
 
-    /// Remembers who gave an address out. Returns whether that is news.
+    /// Remembers which member assigned an address. Returns whether that is news.
     fn record_allocation(&mut self, address: u64, requestor: &str) -> bool {
         if self
             .allocated_addresses
@@ -145,7 +146,7 @@ impl Rlite {
         true
     }
 
-    /// `aareq`: a member wants to give an address out, or somebody objects to it.
+    /// `aareq`: a member proposes an address, or objects to one.
     pub(super) fn on_address_request(
         &mut self,
         now: u64,
@@ -208,7 +209,7 @@ impl Rlite {
                 self.log.discard(&peer, "address-malformed");
                 continue;
             };
-            // What is known of an address stands: who was first is not in the entry.
+            // The entry does not say which of two was first: the one that is known stays.
             if !self.allocated_addresses.contains_key(&address)
                 && self.record_allocation(address, &requestor)
             {
@@ -246,8 +247,8 @@ impl Rlite {
         .collect()
     }
 
-    /// A member's record was told by the neighbour `by`, or made up here. Returns whether it is
-    /// news: to be told to the other neighbours.
+    /// Takes a member's record from the neighbour `by`, or one made here. Returns whether it is
+    /// news: to be sent to the other neighbours.
     pub(super) fn set_member(
         &mut self,
         now: u64,
@@ -301,9 +302,9 @@ impl Rlite {
         outdated.push((address, now));
     }
 
-    /// Whether the neighbour `by` tells an address of a member that was replaced. Records have no
+    /// Whether the neighbour `by` sends an address of a member that was replaced. Records have no
     /// sequence numbers, so that two addresses that go round would be news to everybody for ever.
-    /// Its author's word comes from neighbour to neighbour: whoever is nearer to it knows better.
+    /// A record comes from its author from neighbour to neighbour: the nearer one has the later one.
     fn is_outdated(&self, now: u64, name: &str, address: u64, by: &str) -> bool {
         let outdated = self.outdated.get(name).into_iter().flatten();
         let Some((_, at)) = outdated.rev().find(|(old, _)| *old == address) else {
@@ -331,7 +332,7 @@ impl Rlite {
         });
     }
 
-    /// Forgets members of which no lower flow tells.
+    /// Forgets members that are in no lower flow.
     fn evict_unreferenced(&mut self, now: u64) {
         let mut seen = BTreeSet::new();
         for ((from, to), _) in self.links.iter(now) {
@@ -395,7 +396,7 @@ impl Member {
     }
 }
 
-/// A message about an address that somebody wants to give out.
+/// A message about a proposed address.
 fn address_request(opcode: Opcode, requestor: &str, address: u64) -> Message {
     let entry = AddressEntry {
         requestor: Some(requestor.to_string()),

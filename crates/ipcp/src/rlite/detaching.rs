@@ -1,4 +1,4 @@
-//! Neighbours part: one is lost, or released by either side.
+//! The end of a neighbourhood: it is lost, or released by either side.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -74,5 +74,5 @@ impl Rlite {
     }
 }
 
-/// How long what was said at the end has to leave the N-1 flow.
+/// How long the last message has to leave the N-1 flow.
 const RELEASE_GRACE_NS: u64 = 500 * MS;

@@ -1,5 +1,5 @@
-//! What members tell one another without being asked: slices of entries to neighbours, everything
-//! to a new one, and every 30 s what this member says of itself.
+//! Dissemination of RIB updates: slices of entries to neighbours, everything to a new one, and every
+//! 30 s the entries of this member.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -17,11 +17,11 @@ use crate::interop::MS;
 use crate::interop::link_state::{Key, LinkReport};
 use crate::interop::names::Name;
 
-/// N-1 DIFs of a member that are told and kept.
+/// N-1 DIFs of a member that are sent and kept.
 pub(super) const LOWER_DIFS_MAX: usize = 16;
 
-/// Every so many refreshments half of the neighbours, in turns, are told everything: what was lost
-/// on its way would never come again otherwise, because what is known is not told on.
+/// After so many refreshes half of the neighbours, in turns, get everything: an entry that was lost
+/// would not come again otherwise, because a member forwards only what is news to it.
 const ROUNDS_PER_TURN: usize = 2;
 
 impl Rlite {
@@ -195,7 +195,8 @@ impl Rlite {
         self.send_addresses(now, &addresses, &to, dt);
     }
 
-    /// What this member says of itself, again: for whoever missed it, and so that it does not age.
+    /// Sends the entries of this member again: for members that missed them, and so that they do not
+    /// age.
     pub(super) fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         self.links.refresh(now);
         let to = self.neighbours_but(None);

@@ -1,4 +1,4 @@
-//! Enrollment, the asking side.
+//! Enrollment, the initiator: the enrollee in rlite's words.
 //!
 //! ```text
 //!  I (this one)                                           S
@@ -33,7 +33,7 @@ use crate::data_transfer::api::DataTransfer;
 use crate::interop::names::Name;
 use crate::trace::TraceEvent;
 
-/// What an enrollee has been told so far.
+/// What an enrollee has received so far.
 pub(super) struct EnrolleeState {
     address: u64,
     config: DifConfig,
@@ -79,8 +79,8 @@ impl Rlite {
         self.send_request(now, n1, message, dt);
     }
 
-    /// Layout and checksum of PDUs are told to nobody: an IPCP that was given other ones than usual
-    /// has them before its first message.
+    /// Configures data transfer before the first message, when the layout or the checksum of PDUs is
+    /// configured: no message carries them.
     ///
     /// # Errors
     /// Data transfer does not take them.
@@ -207,7 +207,7 @@ impl Rlite {
         Ok(config)
     }
 
-    /// M_WRITE: the enroller tells a policy or a parameter. One that this side does not have is
+    /// M_WRITE: a policy or a parameter of the enroller. One that this side does not have is
     /// noticed, and the enrollment goes on.
     pub(super) fn on_policy_write(&mut self, n1: N1Port, message: &Message) {
         let peer = self.peer_name(n1);
@@ -233,7 +233,7 @@ impl Rlite {
         }
     }
 
-    /// M_STOP: everything has been told, and this side is a member.
+    /// M_STOP: the enroller has sent everything, and this side is a member.
     pub(super) fn on_stop(
         &mut self,
         now: u64,
@@ -305,7 +305,7 @@ impl Rlite {
         self.n1s.values().any(|flow| flow.neighbour() == Some(name))
     }
 
-    /// Remembers who is behind an N-1 flow.
+    /// The well-formed N-1 DIF names of a record, bounded in number.
     pub(super) fn note_lower_difs(difs: Vec<String>) -> Vec<String> {
         let good = difs.into_iter().filter(|dif| is_name(dif));
         good.take(super::dissemination::LOWER_DIFS_MAX).collect()

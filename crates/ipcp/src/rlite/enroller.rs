@@ -39,7 +39,7 @@ pub(super) struct Assignment {
 }
 
 impl Rlite {
-    /// M_CONNECT: somebody begins, perhaps anew.
+    /// M_CONNECT: an attempt of the other side begins, perhaps anew.
     pub(super) fn on_connect(
         &mut self,
         now: u64,
@@ -108,8 +108,8 @@ impl Rlite {
     }
 
     /// Both sides have sent M_CONNECT at once: whether this one drops its own attempt. The one with
-    /// the lower name goes on: nothing else is known to both alike, neither who asked for the N-1
-    /// flow nor who is a member. One that is none refuses then, and soon asks in its turn.
+    /// the lower name goes on: nothing else is known to both alike, neither the initiator of the N-1
+    /// flow nor which of them is a member. One that is not refuses, and then makes its own attempt.
     fn yields_collision(&self, n1: N1Port, name: &str) -> bool {
         let Some(flow) = self.n1s.get(&n1) else {
             return false;
@@ -141,8 +141,8 @@ impl Rlite {
         Ok(())
     }
 
-    /// A further N-1 flow of a neighbour that begins without M_CONNECT: who is behind it is what
-    /// the N-1 DIF says.
+    /// A further N-1 flow of a neighbour that begins without M_CONNECT: the N-1 DIF says
+    /// which IPCP is behind it.
     pub(super) fn accept_without_connect(&mut self, now: u64, n1: N1Port) {
         let Some(flow) = self.n1s.get(&n1) else {
             return;
@@ -246,7 +246,7 @@ impl Rlite {
                 flow.at = Some(until);
             }
         } else {
-            // There is nobody who could object.
+            // No neighbour is there to object.
             self.admit(now, n1, assignment, dt);
         }
     }
@@ -385,7 +385,7 @@ fn is_ip_address(text: &str) -> bool {
     text.parse::<core::net::IpAddr>().is_ok() || text.parse::<core::net::SocketAddr>().is_ok()
 }
 
-/// The constants of a DIF as rlite tells them.
+/// The constants of a DIF as rlite writes them.
 fn constants(config: &DifConfig) -> Constants {
     let widths = &config.widths;
     let width = |bytes: u8| Some(u32::from(bytes));

@@ -1,7 +1,7 @@
 //! Flows between members that need not be neighbours: requests, answers and ends in A-DATA.
 //!
 //! ```text
-//!   caller's member                              called member
+//!   initiator                                    responder
 //!     A-DATA {M_CREATE flow, its port, CEP-id}   ------->   Event::Incoming, Command::Respond
 //!                                                <-------   A-DATA {M_CREATE_R, the same with
 //!     Event::Allocated                                      port and CEP-id of this side}

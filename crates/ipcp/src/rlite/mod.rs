@@ -5,9 +5,9 @@
 //!        |   ^                                          |
 //!        v   |                                          v
 //!   +----------------------------------------------------------------+
-//!   | flow_allocation        tools | neighbours -> enrollment        |
+//!   | flow_allocation   rib_access | neighbours -> enrollee, enroller|
 //!   |        |                     |     |          | addresses      |
-//!   |        |                     | spreading: lower flows,         |
+//!   |        |                     | dissemination: lower flows,     |
 //!   |        |                     | neighbours, directory           |
 //!   |   interop::{flows, directory, links, show}                     |
 //!   +----------------------------------------------------------------+
@@ -17,7 +17,7 @@
 //! ```
 //!
 //! `docs/rlite.md` has the protocol. Nothing is repeated when it is lost: every attempt has a time
-//! and is begun anew, and every 30 s each member tells again what it says of itself.
+//! and is begun anew, and every 30 s each member repeats its own entries.
 
 mod addresses;
 mod detaching;
@@ -84,7 +84,7 @@ const RULES: Rules = Rules::RLITE;
 /// How often ages are looked at and addresses are compared.
 const HOUSEKEEPING_NS: u64 = 10_000 * MS;
 
-/// How often a member tells again what it says of itself.
+/// How often a member repeats its own entries.
 const REFRESH_NS: u64 = 30_000 * MS;
 
 /// How long the end of an entry is remembered. rlite's next version of it counts from 1 again, so
@@ -114,14 +114,14 @@ pub(crate) struct Rlite {
     n1s: BTreeMap<N1Port, N1>,
     /// N-1 flows that were there and are wanted again, by N-1 DIF and name.
     wanted_n1s: BTreeMap<(String, String), WantedN1>,
-    /// It left the DIF and has not been told to come back.
+    /// It left the DIF; set back by [`Command::Enroll`].
     has_left: bool,
     links: LinkState,
     /// Members by name: the address book of the DIF, without this one.
     members: BTreeMap<String, Member>,
     /// Addresses of these that were replaced lately, and when.
     outdated: BTreeMap<String, Vec<(u64, u64)>>,
-    /// Addresses that were given out, and who did. See `addresses`.
+    /// Addresses that were assigned, and by which member. See `addresses`.
     allocated_addresses: BTreeMap<u64, String>,
     directory: Directory<String>,
     flows: FlowAllocator<RliteFlows>,
@@ -161,7 +161,7 @@ impl Rlite {
     /// same behaviour.
     ///
     /// # Errors
-    /// A name is no name, or a policy of the configuration does not exist.
+    /// A name is not well formed, or a policy of the configuration does not exist.
     pub(crate) fn new(config: Config, catalogue: &Catalogue, seed: u64) -> Result<Rlite, String> {
         check_name(&config.name).map_err(|error| error.to_string())?;
         check_name(&config.dif).map_err(|error| error.to_string())?;

@@ -1,7 +1,7 @@
-//! N-1 flows, the CDAP connection on each, keep-alive, and who is a neighbour.
+//! N-1 flows, the CDAP connection on each, keep-alive, and neighbours.
 //!
-//! States of an N-1 flow; what happens on the way is in `joining` (asking side) and `enrollment`
-//! (answering side):
+//! States of an N-1 flow; the transitions are in `enrollee` (initiator) and `enroller`
+//! (responder):
 //!
 //! ```text
 //!                +------+   this side asks        +------------+
@@ -10,7 +10,7 @@
 //!            |      | M_CONNECT came                    | M_CONNECT_R
 //!            |      v                                   v
 //!            |   +-----------+    lower flow only  +----------+     +--------+
-//!            |   | ANSWERING | ----------+      +- | STARTING | or  | ADDING |
+//!            |   | ACCEPTING | ----------+      +- | STARTING | or  | ADDING |
 //!            |   +-----------+           |      |  +----------+     +--------+
 //!            |      | M_START            |      | M_START_R             | M_START_R
 //!            |      v                    |      v                       |
@@ -26,7 +26,7 @@
 //!            +---------------------------+ M_RELEASE, three keep-alives unanswered
 //! ```
 //!
-//! M_CONNECT in any state of the answering side begins anew.
+//! M_CONNECT in any state of the responder begins anew.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -74,7 +74,7 @@ pub(super) struct N1 {
     pub(super) props: N1Properties,
     pub(super) cdap: Connection,
     pub(super) stage: Stage,
-    /// Source address of the last PDU that came, which nobody has verified.
+    /// Source address of the last PDU that came; not verified.
     pub(super) src: u64,
     /// Name of the IPCP at the other end, once it has said so.
     pub(super) peer: String,
@@ -87,7 +87,7 @@ pub(super) struct N1 {
     pub(super) unanswered: u32,
     pub(super) heard: u64,
     retry_ns: u64,
-    /// That attempts fail has been told.
+    /// The failure of attempts has been reported.
     failure_reported: bool,
 }
 
@@ -104,7 +104,7 @@ pub(super) enum Stage {
     Assigning(Box<Assignment>),
     Stopping,
     Up,
-    /// The binder has been told to give it back, or will be.
+    /// The driver has been asked to return it, or will be.
     Leaving,
 }
 
@@ -245,7 +245,7 @@ impl Rlite {
         }
     }
 
-    /// An attempt, or what follows from it, has come to nothing.
+    /// Ends a failed attempt, or the enrollment that followed from it.
     pub(super) fn attempt_failed(
         &mut self,
         now: u64,
@@ -257,7 +257,7 @@ impl Rlite {
     }
 
     /// As above, for a reason that time does not change. It is always one that this side finds:
-    /// whoever refuses says so with one result for everything.
+    /// a refusal has one result code for all reasons.
     pub(super) fn attempt_failed_for_good(
         &mut self,
         now: u64,
@@ -293,7 +293,7 @@ impl Rlite {
             let text = format!("{} was not enrolled: {reason}", flow.peer);
             self.log.notice("enroll", &text);
             if !flow.props.is_initiator {
-                // Whoever asked for the N-1 flow sees to it that it leads to a neighbour.
+                // The initiator of the N-1 flow makes the next attempt.
                 return;
             }
         } else if is_member {
@@ -326,7 +326,7 @@ impl Rlite {
         flow.failure_reported = false;
         let (peer, cost, src) = (flow.peer.clone(), flow.props.cost, flow.src);
         if self.address_of(&peer).is_none() && self.check_free(src) {
-            // Until it has told its record.
+            // Until its record comes.
             let member = Member {
                 address: src,
                 lower_difs: Vec::new(),
@@ -348,7 +348,7 @@ impl Rlite {
         }
     }
 
-    /// The neighbour behind an N-1 flow is none any more, if it was one.
+    /// Ends the neighbourhood behind an N-1 flow, if there is one.
     pub(super) fn neighbour_down(
         &mut self,
         now: u64,
@@ -433,7 +433,7 @@ impl Rlite {
             Stage::Connecting => {
                 flow.unanswered += 1;
                 if flow.unanswered >= UNANSWERED_MAX && flow.props.is_initiator {
-                    // Its other end may be gone, and nobody say so.
+                    // Its other end may be gone without a notice.
                     self.drop_neighbour(now, n1, "nobody answers at its other end", dt);
                 } else {
                     self.attempt_failed(now, n1, NO_ANSWER, dt);

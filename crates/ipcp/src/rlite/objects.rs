@@ -30,7 +30,7 @@ pub(super) mod class {
     pub(crate) const A_DATA: &str = "a_data";
 }
 
-/// A component whose policy or parameters an enroller tells, from the name of the object that it
+/// A component whose policy or parameters an enroller sends, from the name of the object that it
 /// writes: `/mgmt/COMPONENT/policy` or `/mgmt/COMPONENT/params`.
 pub(super) fn component_of(name: &str) -> Option<(&str, PolicyObject)> {
     let (component, what) = name.strip_prefix("/mgmt/")?.split_once('/')?;
@@ -41,14 +41,14 @@ pub(super) fn component_of(name: &str) -> Option<(&str, PolicyObject)> {
     }
 }
 
-/// What is told of a component.
+/// What an enroller writes of a component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PolicyObject {
     Policy,
     Parameter,
 }
 
-/// Name of the object of one flow: `port` is the port-id of whoever receives the message.
+/// Name of the object of one flow: `port` is the port-id at the receiver.
 pub(super) fn flow_name(port: u64) -> alloc::string::String {
     alloc::format!("{}/{port}", name::FLOWS)
 }

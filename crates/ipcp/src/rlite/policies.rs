@@ -34,7 +34,7 @@ struct Component {
     params: &'static [(&'static str, &'static str)],
 }
 
-/// In the order in which an enroller tells them.
+/// In the order in which an enroller sends them.
 const COMPONENTS: [Component; 3] = [
     Component {
         theirs: "dft",
@@ -101,7 +101,7 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
 /// What is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Policies {
-    /// By rlite's name of the component: the policy and the parameters that were told or
+    /// By rlite's name of the component: the policy and the parameters that were received or
     /// configured.
     chosen: BTreeMap<&'static str, PolicySpec>,
 }
@@ -138,7 +138,7 @@ impl Policies {
         Ok(policies)
     }
 
-    /// An enroller tells a policy.
+    /// Takes a policy from the enroller.
     ///
     /// # Errors
     /// Why it cannot be followed.
@@ -150,7 +150,7 @@ impl Policies {
         Ok(())
     }
 
-    /// An enroller tells a parameter.
+    /// Takes a parameter from the enroller.
     ///
     /// # Errors
     /// Why it cannot be followed.
@@ -167,7 +167,7 @@ impl Policies {
         Ok(())
     }
 
-    /// What an enroller tells: component and policy of each.
+    /// What an enroller sends: component and policy of each.
     pub(super) fn announced_policies(&self) -> Vec<(&'static str, String)> {
         let all = COMPONENTS.iter().filter_map(|component| {
             let spec = self.chosen.get(component.theirs)?;
@@ -176,7 +176,7 @@ impl Policies {
         all.collect()
     }
 
-    /// What an enroller tells further: component, parameter and value of those that are set.
+    /// What an enroller sends further: component, parameter and value of those that are set.
     pub(super) fn announced_parameters(&self) -> Vec<(&'static str, String, String)> {
         let of = |component: &Component| {
             let spec = self.chosen.get(component.theirs)?;

@@ -1,4 +1,4 @@
-//! What neighbours tell: lower flows, members, registrations. News goes on to the other neighbours.
+//! RIB updates of neighbours: lower flows, members, registrations. News goes on to the others.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ impl Rlite {
         dt: &mut dyn DataTransfer,
     ) {
         if matches!(self.n1s[&n1].stage, Stage::Stopping) {
-            // Its M_STOP_R was lost: whoever tells what it knows is a member.
+            // Its M_STOP_R was lost: an IPCP that sends entries is a member.
             self.enrollee_is_up(now, n1, dt);
         }
         if self.n1s[&n1].neighbour().is_none() {
@@ -157,7 +157,7 @@ impl Rlite {
         }
     }
 
-    /// An application of this system as it is, to all: registered or not.
+    /// Sends the present state of an application of this system to all: registered or not.
     fn send_registration(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
         let all = self.neighbours_but(None);
         let own = self.own.clone();
@@ -169,7 +169,7 @@ impl Rlite {
         self.send_directory(now, opcode, &[entry], &all, dt);
     }
 
-    /// An application of this system can be reached.
+    /// Registers an application of this system.
     pub(super) fn register(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
         if let Err(error) = check_name(app) {
             self.log.notice("register", &error.to_string());
@@ -182,14 +182,14 @@ impl Rlite {
         if is_new && self.member.is_some() {
             self.send_registration(now, app, dt);
         }
-        // Entries spread without an answer: nobody says that there is no room.
+        // Entries are disseminated without an answer: no member can refuse one.
         self.log.push(Event::Registered {
             name: app.to_string(),
             result: Ok(()),
         });
     }
 
-    /// It cannot any more.
+    /// Withdraws the registration of `app`.
     pub(super) fn unregister(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
         let Some(seq) = self.directory.unregister(now, app) else {
             return;

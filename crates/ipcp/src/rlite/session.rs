@@ -50,7 +50,7 @@ impl Rlite {
         }
     }
 
-    /// What to call whoever is behind an N-1 flow.
+    /// A name for the IPCP behind an N-1 flow, for messages to people.
     pub(super) fn peer_name(&self, n1: N1Port) -> String {
         let Some(flow) = self.n1s.get(&n1) else {
             return String::new();

@@ -310,7 +310,7 @@ impl From<ApName> for Name {
     }
 }
 
-/// The structured value of a message; `None` when there is none or it does not decode.
+/// The structured value of a message; `None` when it is missing or does not decode.
 pub(super) fn value_of<T: Message + Default>(message: &Cdap) -> Option<T> {
     T::decode(message.value.as_ref()?.as_bytes()?).ok()
 }

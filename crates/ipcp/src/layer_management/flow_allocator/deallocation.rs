@@ -1,4 +1,4 @@
-//! How flows end.
+//! Deallocation of flows, by either side or because of a failure.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -53,7 +53,7 @@ impl Management {
         }
     }
 
-    /// Everything that the application wrote is through.
+    /// Everything that the application wrote has been sent or acknowledged.
     pub(in super::super) fn flow_drained(
         &mut self,
         now: u64,
@@ -66,7 +66,7 @@ impl Management {
         }
     }
 
-    /// Ends this side of a flow and tells the other.
+    /// Ends this side of a flow and sends M_DELETE to the other.
     fn end_flow(
         &mut self,
         now: u64,
@@ -148,8 +148,8 @@ impl Management {
         }
     }
 
-    /// The end of a flow may overtake the request for it, or the last copy of that: nobody must be
-    /// asked any more, whose answer would find nobody.
+    /// Remembers a flow whose M_DELETE has overtaken its request, or the last copy of that: no
+    /// application is to be asked about it any more.
     fn note_early_delete(&mut self, requester: &Requester, name: &str) {
         let caller = name.split_once('-').map(|(address, _)| address);
         let is_callers = caller.and_then(|address| address.parse().ok()) == Some(requester.address);
@@ -191,7 +191,7 @@ impl Management {
         }
     }
 
-    /// A flow is over, and its application hears of it.
+    /// Ends a flow and reports that to its application.
     pub(super) fn close_flow(
         &mut self,
         now: u64,

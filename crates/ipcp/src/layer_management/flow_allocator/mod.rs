@@ -1,7 +1,10 @@
-//! The flow allocator.
+//! The flow allocator: what a flow allocator instance (FAI) does for each flow.
+//!
+//! After the Pouzin Society's *Flow Allocator Specification*: Allocate, Create_Request and
+//! Create_Response, Deallocate, with the state of each FAI in `flow_table`.
 //!
 //! ```text
-//!  caller's member                                         called member
+//!  initiator                                               responder
 //!    M_CREATE flow {applications, spec, cube,   --------->
 //!                   CEP-id, address}            <---------  M_CREATE_R result 1 (pending)
 //!                                                           Event::Incoming, Command::Respond
@@ -135,7 +138,7 @@ impl Management {
         Ok(key)
     }
 
-    /// It is known where the application of a flow is, or not.
+    /// Acts on the result of the directory lookup for a flow.
     pub(super) fn flow_located(
         &mut self,
         now: u64,

@@ -1,4 +1,4 @@
-//! A flow goes on with a new connection when the sequence numbers of the old one run out.
+//! Renewal: a flow goes on with a new connection when the sequence numbers of the old one run out.
 
 use carina_cdap::{Message, Opcode};
 use carina_wire::dif::{Address, CepId};
@@ -97,7 +97,7 @@ impl Management {
             let answer = answer.clone();
             return self.respond_to(now, requester, &answer, dt);
         }
-        // One that was told again and comes after the next has nothing to replace any more.
+        // A repeated request that comes after the next renewal has nothing to replace.
         if flow.remote_cep != CepId(value.old_cep) {
             return self.log.count("stale");
         }

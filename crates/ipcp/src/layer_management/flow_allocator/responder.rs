@@ -1,4 +1,4 @@
-//! The called member.
+//! The responder: the member of the called application.
 
 use alloc::format;
 use alloc::string::{String, ToString};

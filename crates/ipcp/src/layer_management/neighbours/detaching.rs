@@ -1,7 +1,7 @@
-//! An N-1 flow is given up while the member stays: its neighbour hears so before it ends.
+//! An N-1 flow is given up while the member stays: M_RELEASE reaches its neighbour first.
 //!
 //! ```text
-//!   neighbours  --[told to give it up]-->  PARTING  --[500 ms]-->  given back (DropN1)
+//!   neighbours  --[Command::GiveUpN1]-->  DETACHING  --[500 ms]-->  returned (DropN1)
 //!                 link down, M_RELEASE              channel ends
 //! ```
 //!
@@ -34,7 +34,7 @@ impl Detaching {
 }
 
 impl Management {
-    /// The order to use an N-1 flow no more.
+    /// Stops using an N-1 flow and releases the neighbour at its other end.
     pub(in super::super) fn detach_n1(
         &mut self,
         now: u64,
@@ -71,7 +71,7 @@ impl Management {
         self.log.count("n1-detached");
     }
 
-    /// Lets an N-1 flow go whose time is over; true while or when it is given up.
+    /// Returns an N-1 flow whose grace period is over. True when the flow is detaching.
     pub(super) fn detach_timeout(
         &mut self,
         now: u64,

@@ -1,4 +1,4 @@
-//! The initiator of the exchange that makes neighbours.
+//! The initiator of the exchange by which two IPCPs become neighbours.
 
 mod authentication;
 
@@ -135,7 +135,7 @@ impl Management {
             })
     }
 
-    /// Ends this side's attempt without a word.
+    /// Ends this side's attempt without a message.
     pub(in super::super) fn cancel_initiator(
         &mut self,
         now: u64,
@@ -154,7 +154,8 @@ impl Management {
         }
     }
 
-    /// The attempt over `n1`, or the enrollment that followed it, came to nothing.
+    /// Ends a failed attempt over `n1`, or the enrollment that followed it. `is_passing`: another
+    /// attempt may succeed.
     pub(in super::super) fn attempt_failed(
         &mut self,
         now: u64,
@@ -189,7 +190,7 @@ impl Management {
             self.retry_after_longest_pause(now, n1);
         }
         if !is_member {
-            // The flows that waited for this one have their turn.
+            // Flows that were deferred because of this one are tried now.
             for (other, flow) in &mut self.n1s {
                 let is_idle = flow.retry_at.is_none() && !flow.failure_reported;
                 if *other != n1 && (is_idle || flow.is_deferred) {

@@ -13,10 +13,10 @@
 //!    ======================= management channel, protected =======================
 //! ```
 //!
-//! All of this are plain management PDUs, in lock-step: the initiator repeats its last message
+//! All of these are plain management PDUs, in lock-step: the initiator repeats its last message
 //! until the next one comes, the responder repeats its answer when it is asked again. Nonces
-//! tell an attempt from any other. When both sides ask at once, an IPCP that is no member goes on
-//! and a member yields to it; of two members the one with the lower name goes on.
+//! tell an attempt from any other. When both sides are initiators at once, the attempt of an
+//! IPCP that is not a member goes on; of two members, that of the one with the lower name.
 
 mod detaching;
 mod initiator;
@@ -67,24 +67,24 @@ pub(super) struct N1 {
     pub(super) initiator: Option<Initiator>,
     pub(super) responder: Option<Responder>,
     pub(super) up: Option<Up>,
-    /// When this side asks (again).
+    /// When this side makes its next attempt.
     retry_at: Option<u64>,
     retry_ns: u64,
-    /// A failed enrollment was told already, and nothing has changed since.
+    /// The failure has been reported, and no attempt since has got further.
     pub(super) failure_reported: bool,
-    /// The other end has refused for good.
+    /// The other end has refused, for a reason that time does not change.
     is_refused: bool,
-    /// The other end has shown that it is a member.
+    /// The other end is a member, by its own messages.
     peer_is_member: bool,
     /// When this side asked last.
     last_attempt_at: u64,
-    /// It has its turn when the attempt over another flow is over.
+    /// Deferred until the attempt over another N-1 flow ends.
     is_deferred: bool,
-    /// Attempts in a row of which nothing was heard.
+    /// Attempts in a row without any answer.
     unanswered_attempts: u32,
-    /// The neighbour was lost then, and nothing was heard since.
+    /// When the neighbour was lost; `None` as soon as a PDU comes from it.
     lost_at: Option<u64>,
-    /// This side has said goodbye, and lets the flow go when the time is over.
+    /// This side has released the neighbour and returns the flow after a grace period.
     detaching: Option<Detaching>,
 }
 
@@ -97,7 +97,7 @@ pub(super) struct Up {
     pub(super) cdap: Connection,
     /// Nonces of the attempt that made it.
     nonces: (u64, u64),
-    /// What the responder said last, to say it again.
+    /// The last answer of the responder, to be repeated.
     reply: Vec<u8>,
     pub(super) stage: Stage,
     /// When something came last.
@@ -106,7 +106,7 @@ pub(super) struct Up {
     pub(super) missed: u32,
 }
 
-/// How far two IPCPs are that have a channel.
+/// State of two IPCPs that have a management channel.
 pub(super) enum Stage {
     /// This IPCP joins the DIF through the other.
     Joining(Joining),
@@ -142,7 +142,7 @@ impl Joining {
     }
 }
 
-/// What this side and the other need to go from authentication to a channel.
+/// The authentication under way, and the secret that it has agreed on.
 pub(super) struct AuthState {
     pub(super) auth: Option<Box<dyn Authenticator>>,
     pub(super) secret: Option<[u8; 32]>,
@@ -243,7 +243,7 @@ impl Management {
         }
     }
 
-    /// N-1 flows that wait until this IPCP is a member, or for another chance to become one.
+    /// Schedules attempts over idle N-1 flows.
     pub(super) fn schedule_idle_flows(&mut self, now: u64, _dt: &mut dyn DataTransfer) {
         let is_member = self.member.is_some();
         for flow in self.n1s.values_mut() {
@@ -342,7 +342,7 @@ impl Management {
         }
     }
 
-    /// The channel over `n1` is no more.
+    /// Ends the channel over `n1`.
     pub(super) fn up_ended(
         &mut self,
         now: u64,
@@ -384,7 +384,7 @@ impl Management {
         self.retry_later(now, n1);
     }
 
-    /// Nothing is heard over an N-1 flow: it is given back, for it may lead nowhere.
+    /// Returns an N-1 flow over which no PDU comes: its other end may be gone.
     fn return_n1(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         self.cancel_initiator(now, n1, dt);
         let Some(flow) = self.n1s.get_mut(&n1) else {
@@ -396,7 +396,7 @@ impl Management {
         self.log.push(Event::DropN1 { n1, reason });
     }
 
-    /// An N-1 flow took nothing for too long: it is given back.
+    /// Returns an N-1 flow that took no PDU for too long.
     pub(super) fn n1_stuck(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
         let reason = "it took nothing although PDUs wait".to_string();
         self.log.count("n1-stuck");

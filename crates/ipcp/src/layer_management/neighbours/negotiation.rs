@@ -1,4 +1,5 @@
-//! What the two ends of an N-1 flow settle: who they are, how they prove it, how it is protected.
+//! What the two ends of an N-1 flow agree on: their names, the authentication policy and the SDU
+//! protection.
 
 use alloc::boxed::Box;
 use alloc::format;

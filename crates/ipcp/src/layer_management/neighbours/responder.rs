@@ -1,4 +1,4 @@
-//! The responder of the exchange that makes neighbours.
+//! The responder of the exchange by which two IPCPs become neighbours.
 
 mod authentication;
 
@@ -20,7 +20,7 @@ use crate::data_transfer::api::{DataTransfer, Open, Owner, Target};
 use crate::policy::component;
 use crate::trace::TraceEvent;
 
-/// An attempt of the other side.
+/// An attempt of the other side, which is its initiator.
 pub(in super::super) struct Responder {
     peer: Greeting,
     nonce: u64,
@@ -87,7 +87,7 @@ impl Management {
         self.begin_response(now, n1, message, greeting, dt);
     }
 
-    /// Both sides ask at once: true when this side's attempt goes on instead of the other's.
+    /// Resolves two attempts at once: true when this side's goes on instead of the other's.
     fn wins_collision(
         &mut self,
         now: u64,
@@ -141,7 +141,7 @@ impl Management {
                 self.dif, greeting.dif
             ));
         }
-        // Two members of one name that meet are told apart by what the DIF knows of them.
+        // A conflict of names between members is resolved by their replicated entries.
         let dif_id = self.member.as_ref().map_or(0, |member| member.dif_id);
         if greeting.name == self.own && (dif_id == 0 || greeting.dif_id != dif_id) {
             return rejected(format!(
@@ -194,7 +194,7 @@ impl Management {
         Ok(())
     }
 
-    /// A DIF whose longest PDU was left open takes what the first N-1 flow carries.
+    /// Derives the longest PDU from the first N-1 flow, where the configuration leaves it open.
     fn derive_max_pdu(
         &mut self,
         now: u64,
@@ -329,7 +329,7 @@ impl Management {
         }
     }
 
-    /// M_CONNECT_R: the other side is who it should be.
+    /// Accepts an authenticated initiator with M_CONNECT_R.
     fn accept(
         &mut self,
         now: u64,
@@ -489,20 +489,20 @@ impl Management {
         Ok(())
     }
 
-    /// True when a member was told to leave and the time is not over.
+    /// True while the expulsion of a member lasts.
     pub(in super::super) fn is_expelled(&self, name: &str) -> bool {
         self.store.all(Kind::Expelled).any(|(origin, member, _)| {
             member == name && self.policies.access.allows(origin, Operation::Expel)
         })
     }
 
-    /// Of two DIFs with one name, one that has a single member gives way to the other.
+    /// Of two DIFs with one name, the one with a single member is given up for the other.
     pub(in super::super) fn joins_other_dif(&self, other: &Greeting) -> bool {
         let is_alone = self.members_known() == 1 && other.dif_id != 0;
         is_alone && (other.members > 1 || self.own > other.name)
     }
 
-    /// Gives up a DIF that has no other member, to join the one at the other end of `n1`.
+    /// Gives up a DIF without other members and enrolls in the one at the other end of `n1`.
     pub(in super::super) fn join_other_dif(
         &mut self,
         now: u64,

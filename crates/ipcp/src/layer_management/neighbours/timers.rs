@@ -1,4 +1,4 @@
-//! What happens on N-1 flows by itself: messages are repeated, attempts end and begin again.
+//! Timers of N-1 flows: messages are repeated, attempts end and begin again.
 
 use alloc::format;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 
 impl Management {
-    /// Notes that this side asks again after a pause, longer each time.
+    /// Schedules another attempt after a pause, longer each time.
     pub(super) fn retry_later(&mut self, now: u64, n1: N1Port) {
         let pause = self.n1s.get(&n1).map_or(0, |flow| flow.retry_ns);
         let at = now + self.random.about(pause);
@@ -89,8 +89,8 @@ impl Management {
         }
     }
 
-    /// N-1 flows in the order in which they may ask: an IPCP that joins asks over one at a time,
-    /// and none may wait for ever.
+    /// N-1 flows in the order of their attempts. An IPCP that joins has one attempt at a time, and
+    /// the flow whose last attempt is longest ago comes first.
     fn attempt_order(&self) -> Vec<N1Port> {
         let mut n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
         if self.member.is_none() {

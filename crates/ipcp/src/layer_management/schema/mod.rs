@@ -1,4 +1,4 @@
-//! How management writes itself down: object names, classes, values, results.
+//! The RIB as it is on the wire: object names, classes, values, results.
 //!
 //! No other module spells an object name, a class or a field of a value. `docs/management.md` has
 //! the same for people.
@@ -107,7 +107,7 @@ pub(super) fn greeting(message: &Message) -> Option<Greeting> {
     (is_named && greeting.name == message.src.ap && greeting.nonce != 0).then_some(greeting)
 }
 
-/// The bytes of a structured value; empty when there is none.
+/// The bytes of a structured value; empty when the message has no value.
 pub(super) fn bytes(message: &Message) -> &[u8] {
     message
         .value

@@ -313,7 +313,7 @@ pub(crate) fn encode_entries(entries: &[Entry]) -> Vec<u8> {
     encode(&EntriesValue { entries })
 }
 
-/// Reads replicated entries; `None` when one of them is none.
+/// Reads replicated entries; `None` when one of them is malformed.
 pub(crate) fn decode_entries(bytes: &[u8]) -> Option<Vec<Entry>> {
     let read = |value: EntryValue| {
         let kind = match value.kind {

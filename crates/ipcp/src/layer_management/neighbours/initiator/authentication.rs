@@ -1,4 +1,4 @@
-//! The initiator proves who it is, as the responder wants it.
+//! The initiator's side of the authentication, with the policy that the responder names.
 
 use alloc::format;
 use alloc::string::{String, ToString};

@@ -1,4 +1,4 @@
-//! The responder checks who the other is.
+//! The responder authenticates the initiator.
 
 use alloc::format;
 
@@ -98,7 +98,7 @@ impl Management {
         }
     }
 
-    /// The other side has not proved what it should. It does not hear why.
+    /// Refuses an initiator whose authentication failed. The answer does not say why.
     fn deny(
         &mut self,
         now: u64,
@@ -120,7 +120,7 @@ impl Management {
         self.refuse(now, n1, &connect, &peer, result::REJECTED, reason, dt);
     }
 
-    /// The other side gave up.
+    /// M_RELEASE during an attempt: the initiator gave up.
     pub(in super::super) fn on_attempt_release(&mut self, now: u64, n1: N1Port) {
         let _ = now;
         if let Some(flow) = self.n1s.get_mut(&n1)
