@@ -158,8 +158,8 @@ impl<H: Ord + Clone> Directory<H> {
         }
     }
 
-    /// Takes the end of an entry: `holder` has not had `app` since version `seq`. Returns whether it
-    /// is news: to be sent to the other neighbours.
+    /// Takes the end of an entry: `holder` has not had `app` since version `seq`. Returns whether
+    /// it is news: to be sent to the other neighbours.
     pub(crate) fn withdraw(&mut self, now: u64, app: &str, holder: &H, seq: u64) -> bool {
         let held = self.held(app, holder).filter(|held| seq >= *held);
         if let Some(held) = held {

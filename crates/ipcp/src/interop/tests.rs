@@ -90,7 +90,7 @@ fn versions_age_and_are_replaced_by_later_ones() {
 }
 
 #[test]
-fn of_two_versions_with_one_number_the_worse_counts_until_the_author_makes_another() {
+fn of_two_versions_with_one_number_the_worse_counts() {
     let [mut author, mut near, mut far] = ["b", "x", "y"].map(|own| LinkState::new(own, LIMITS));
     let bc = key("b", "c");
     let down = LinkReport {
@@ -156,7 +156,7 @@ fn own_entries_are_the_authors() {
 }
 
 #[test]
-fn what_ended_does_not_come_back_with_a_late_copy() {
+fn a_late_copy_does_not_restore_an_ended_entry() {
     let mut links = LinkState::new("a", LIMITS);
     let bc = key("b", "c");
     links.insert(0, bc.clone(), up(3, 0));
@@ -187,7 +187,7 @@ fn tables_are_full_at_their_bounds() {
 }
 
 #[test]
-fn routes_need_both_ends_except_ones_own() {
+fn routes_need_both_reports_except_own_links() {
     let mut links = LinkState::new("a", LIMITS);
     links.report(0, "b", Some(1));
     links.insert(0, key("b", "c"), up(1, 0));
@@ -250,7 +250,7 @@ fn changes(directory: &mut Directory<String>, there: &[&str]) -> Vec<(String, bo
 }
 
 #[test]
-fn applications_are_where_somebody_holds_them() {
+fn applications_are_at_their_holders() {
     let limits = directory::Limits {
         entries: 3,
         hold: 5 * S,
@@ -291,7 +291,7 @@ fn applications_are_where_somebody_holds_them() {
 }
 
 #[test]
-fn nobody_else_says_what_is_registered_here() {
+fn other_members_cannot_register_names_here() {
     let limits = directory::Limits {
         entries: 3,
         hold: 5 * S,

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_decides_and_a_refusal_names_the_missing_entry() {
+    fn the_address_table_decides_and_names_missing_entries() {
         let known = known("a=16, b|2=17", "org=100-101").unwrap();
         let none = BTreeMap::new();
         let assign = |name, instance, wanted| known.assign(name, instance, wanted, 255, &none);

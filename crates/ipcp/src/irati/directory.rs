@@ -1,5 +1,5 @@
-//! Messages of the directory: entries are sent to all neighbours as they change, and all of them now
-//! and then, since nothing is repeated when a PDU is lost.
+//! Messages of the directory: entries are sent to all neighbours as they change, and all of them
+//! now and then, since nothing is repeated when a PDU is lost.
 //!
 //! Entries have no versions (their sequence number is always 0), and the end of one does not say
 //! whose it was. So:

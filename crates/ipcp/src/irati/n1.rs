@@ -69,8 +69,8 @@ pub(super) enum Failure {
 }
 
 impl Failure {
-    /// What the result of an answer means. Only one refusal is final: the others also stand for what
-    /// passes, such as an IPCP that is not a member yet.
+    /// What the result of an answer means. Only one refusal is final: the others also stand for
+    /// what passes, such as an IPCP that is not a member yet.
     pub(super) fn of_result(code: i32) -> Failure {
         match code {
             result::ACCESS => Failure::ForGood,

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_match_as_people_expect() {
+    fn patterns_with_stars_match_names() {
         for (pattern, name, expected) in [
             ("*", "anything", true),
             ("a", "a", true),

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_of_two_members_are_disjoint_without_a_word() {
+    fn blocks_of_two_members_are_disjoint() {
         let taken = BTreeMap::new();
         let mut random = Random::new(1);
         let policy = Blocks { size: 16 };

@@ -277,8 +277,8 @@ impl Management {
         }
     }
 
-    /// Periodic, and soon after each change of routes: looks which members can be reached, and whose
-    /// entries count.
+    /// Periodic, and soon after each change of routes: looks which members can be reached, and
+    /// whose entries count.
     pub(super) fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         let own = self.member.as_ref().map(|member| member.address);
         let table = self.routing.as_ref().map(|routing| routing.table());

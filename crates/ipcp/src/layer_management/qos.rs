@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn standard_cubes_serve_the_usual_wishes() {
+    fn standard_cubes_meet_the_usual_specifications() {
         let unreliable = FlowSpec::unreliable();
         let in_order = FlowSpec {
             in_order: true,
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn cube_that_leaves_gaps_is_not_reliable_though_it_retransmits() {
+    fn a_cube_that_allows_gaps_is_not_reliable() {
         let tolerant = QosCube {
             in_order: true,
             retransmission: true,
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_wish_is_refused_with_what_each_cube_lacks() {
+    fn an_unmet_specification_is_refused_with_all_lacks() {
         let spec = FlowSpec {
             max_delay_us: 20_000,
             ..FlowSpec::reliable()

@@ -1,4 +1,5 @@
-//! The RIB daemon, after the Pouzin Society's *RIB Daemon Specification*: which operation on which object reaches which component, and what is refused.
+//! The RIB daemon, after the Pouzin Society's *RIB Daemon Specification*: which operation on which
+//! object reaches which component, and what is refused.
 //!
 //! Operations come from two places: from the neighbour at the other end of a management channel,
 //! on a CDAP connection; and from any member, in plain management PDUs without a connection. Each

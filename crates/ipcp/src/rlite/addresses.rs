@@ -25,7 +25,8 @@ use crate::interop::MS;
 /// How long a copy of a record may be late.
 const LATE_COPY_NS: u64 = 5_000 * MS;
 
-/// How long an address that was replaced is remembered: until all members have had everything since.
+/// How long an address that was replaced is remembered: until all members have had everything
+/// since.
 const OUTDATED_NS: u64 = 600_000 * MS;
 
 /// Addresses of one member that are remembered so.
@@ -304,7 +305,8 @@ impl Rlite {
 
     /// Whether the neighbour `by` sends an address of a member that was replaced. Records have no
     /// sequence numbers, so that two addresses that go round would be news to everybody for ever.
-    /// A record comes from its author from neighbour to neighbour: the nearer one has the later one.
+    /// A record comes from its author from neighbour to neighbour: the nearer one has the later
+    /// one.
     fn is_outdated(&self, now: u64, name: &str, address: u64, by: &str) -> bool {
         let outdated = self.outdated.get(name).into_iter().flatten();
         let Some((_, at)) = outdated.rev().find(|(old, _)| *old == address) else {

@@ -1,5 +1,5 @@
-//! Dissemination of RIB updates: slices of entries to neighbours, everything to a new one, and every
-//! 30 s the entries of this member.
+//! Dissemination of RIB updates: slices of entries to neighbours, everything to a new one, and
+//! every 30 s the entries of this member.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -195,8 +195,8 @@ impl Rlite {
         self.send_addresses(now, &addresses, &to, dt);
     }
 
-    /// Sends the entries of this member again: for members that missed them, and so that they do not
-    /// age.
+    /// Sends the entries of this member again: for members that missed them, and so that they do
+    /// not age.
     pub(super) fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
         self.links.refresh(now);
         let to = self.neighbours_but(None);

@@ -79,8 +79,8 @@ impl Rlite {
         self.send_request(now, n1, message, dt);
     }
 
-    /// Configures data transfer before the first message, when the layout or the checksum of PDUs is
-    /// configured: no message carries them.
+    /// Configures data transfer before the first message, when the layout or the checksum of PDUs
+    /// is configured: no message carries them.
     ///
     /// # Errors
     /// Data transfer does not take them.

@@ -108,8 +108,9 @@ impl Rlite {
     }
 
     /// Both sides have sent M_CONNECT at once: whether this one drops its own attempt. The one with
-    /// the lower name goes on: nothing else is known to both alike, neither the initiator of the N-1
-    /// flow nor which of them is a member. One that is not refuses, and then makes its own attempt.
+    /// the lower name goes on: nothing else is known to both alike, neither the initiator of the
+    /// N-1 flow nor which of them is a member. One that is not refuses, and then makes its own
+    /// attempt.
     fn yields_collision(&self, n1: N1Port, name: &str) -> bool {
         let Some(flow) = self.n1s.get(&n1) else {
             return false;

@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_followed_is_named() {
+    fn policies_that_cannot_be_followed_are_named() {
         let mut policies = Policies::of(&DifConfig::default()).expect("defaults");
         assert!(policies.assigns() && !policies.has_alternates());
         assert_eq!(policies.set_policy("routing", "link-state-lfa"), Ok(()));

@@ -104,7 +104,7 @@ fn everybody_agrees_in_the_end_although_messages_are_lost() {
 }
 
 #[test]
-fn a_member_that_starts_anew_takes_back_what_it_had_said_before() {
+fn a_restarted_member_withdraws_its_earlier_entries() {
     let mut net = ring(6, 3);
     net.register("m1", "old");
     net.run(5 * SECOND);

@@ -22,7 +22,7 @@ fn addresses_come_from_the_table_of_every_member() {
 }
 
 #[test]
-fn whoever_is_not_in_the_table_is_refused_with_the_missing_entry() {
+fn a_refusal_names_the_missing_table_entry() {
     let mut net = Net::new(2);
     net.bootstrap("a", with_addresses("a=16"));
     net.add("b", with_addresses("b=17"));
@@ -126,7 +126,7 @@ fn a_refusal_is_for_good_where_time_does_not_change_its_reason() {
 }
 
 #[test]
-fn two_members_that_ask_each_other_at_once_become_neighbours_once() {
+fn two_initiators_at_once_become_neighbours_once() {
     let mut net = Net::new(6);
     let config = config();
     net.bootstrap("a", config.clone());
@@ -150,7 +150,7 @@ fn two_members_that_ask_each_other_at_once_become_neighbours_once() {
 }
 
 #[test]
-fn an_enrolled_neighbour_is_not_enrolled_again_unless_it_has_begun_anew() {
+fn only_a_restarted_neighbour_is_enrolled_again() {
     let mut net = chain(7, &["a", "b"], &config());
     // Another N-1 flow between the same two: refused, and the first one stays.
     net.wire("b", "a");
@@ -172,7 +172,7 @@ fn an_enrolled_neighbour_is_not_enrolled_again_unless_it_has_begun_anew() {
 }
 
 #[test]
-fn whoever_says_nothing_any_more_is_lost() {
+fn a_silent_neighbour_is_lost() {
     let mut net = chain(8, &["a", "b"], &config());
     net.run(30 * SECOND);
     net.members.remove("b");
@@ -194,7 +194,7 @@ fn seconds_until_missed(net: &mut Net) -> u64 {
 }
 
 #[test]
-fn whoever_dies_before_the_first_sign_of_life_is_lost_and_has_more_time_when_it_comes_back() {
+fn a_neighbour_without_any_keep_alive_gets_more_time() {
     let mut net = chain(8, &["a", "b"], &config());
     // Questions every 5 s, of which three may go without an answer.
     assert!((15..=25).contains(&seconds_until_missed(&mut net)));
@@ -214,7 +214,7 @@ fn whoever_dies_before_the_first_sign_of_life_is_lost_and_has_more_time_when_it_
 }
 
 #[test]
-fn whoever_takes_a_member_for_its_neighbour_that_is_none_any_more_hears_so() {
+fn a_stale_neighbour_receives_a_release() {
     let mut net = chain(11, &["a", "b"], &config());
     net.run(12 * SECOND);
     // a ends the connection, and its M_RELEASE is lost.
@@ -344,7 +344,7 @@ fn enrollment_succeeds_although_messages_are_lost() {
 }
 
 #[test]
-fn an_n1_flow_that_is_given_up_is_replaced_by_another_that_is_there() {
+fn a_detached_n1_flow_is_replaced_by_another() {
     let mut net = chain(12, &["a", "b"], &config());
     net.wire("b", "a");
     net.run(3 * SECOND);

@@ -61,7 +61,7 @@ fn flows_go_over_relays() {
 }
 
 #[test]
-fn a_flow_to_an_application_of_the_own_system_needs_no_neighbour() {
+fn a_flow_within_one_system_needs_no_neighbour() {
     let mut net = Net::new(3);
     net.bootstrap("a", config());
     net.register("a", "app");
@@ -159,7 +159,7 @@ fn refusals_say_why() {
 }
 
 #[test]
-fn nobody_waits_for_ever_for_an_answer() {
+fn every_request_has_a_time_limit() {
     let mut net = chain(6, &["a", "b"], &config());
     net.register("a", "app");
     net.run(SECOND);
@@ -235,7 +235,7 @@ fn a_caller_says_its_end_again_in_case_it_was_lost() {
 }
 
 #[test]
-fn a_member_that_leaves_refuses_what_its_applications_have_not_decided() {
+fn a_member_that_leaves_refuses_pending_flows() {
     let mut net = chain(13, &["a", "b"], &config());
     net.register("a", "app");
     net.accepts.remove("app");
@@ -281,7 +281,7 @@ fn a_cube_that_the_other_side_does_not_have_is_refused() {
 }
 
 #[test]
-fn access_control_decides_who_calls_whom() {
+fn access_control_applies_to_flow_requests() {
     let list = [("flows", "friend>app")];
     let config = with_policy(config(), "access-control", "list", &list);
     let mut net = chain(9, &["a", "b"], &config);

@@ -52,7 +52,7 @@ fn an_answer_that_comes_twice_does_not_open_the_next_flow() {
 }
 
 #[test]
-fn of_two_n1_flows_to_a_neighbour_the_end_of_one_leaves_the_other() {
+fn one_of_two_n1_flows_to_a_neighbour_may_end() {
     for ends in 0..2 {
         let mut net = chain(52, &["a", "b"], &config());
         net.register("a", "app");
@@ -74,7 +74,7 @@ fn of_two_n1_flows_to_a_neighbour_the_end_of_one_leaves_the_other() {
 }
 
 #[test]
-fn what_a_member_tells_when_it_is_back_outlives_what_is_forgotten_of_it() {
+fn entries_of_a_member_that_returns_are_kept() {
     for pause in 0..70 {
         let mut net = chain(53, &["a", "b", "c"], &config());
         net.register("c", "app");

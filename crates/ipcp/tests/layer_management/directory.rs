@@ -59,7 +59,7 @@ fn the_nearest_of_several_registrants_is_called() {
 }
 
 #[test]
-fn a_call_goes_on_to_the_next_member_when_the_first_says_not_here() {
+fn a_request_goes_to_the_next_member_after_not_here() {
     for config in [config(), on_demand()] {
         let mut net = chain(3, &["a", "b", "c"], config);
         net.accepts.insert("any".into());

@@ -344,7 +344,7 @@ fn sequence_numbers_that_run_out_do_not_end_a_flow() {
 }
 
 #[test]
-fn a_request_waits_for_a_route_to_the_only_member_that_has_the_name() {
+fn a_request_waits_for_a_route_to_the_only_holder() {
     let (mut net, _, _) = net(31);
     net.end_wire(1);
     net.run(SECOND);

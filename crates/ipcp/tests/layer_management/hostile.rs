@@ -113,7 +113,7 @@ fn nothing_but_connecting_is_heard_from_strangers() {
 }
 
 #[test]
-fn random_bytes_and_mutated_messages_disturb_nobody() {
+fn random_and_mutated_messages_do_no_harm() {
     let mut net = chain(3, &["a", "b", "c"], config());
     net.accepts.insert("server".into());
     net.order(

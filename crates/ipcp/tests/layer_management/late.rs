@@ -15,7 +15,7 @@ fn ask(net: &mut Net, at: &str, app: &str) -> FlowKey {
 }
 
 #[test]
-fn where_an_application_is_concerns_the_flow_that_asked_and_no_later_one() {
+fn a_late_lookup_answer_is_not_for_a_later_flow() {
     // Of some names c is a home itself, and asks nobody.
     for at in 0..6 {
         let server = format!("server{at}");
@@ -57,7 +57,7 @@ fn halves(seed: u64) -> Net {
 }
 
 #[test]
-fn a_flow_is_with_a_member_that_moved_while_the_application_decided() {
+fn a_flow_follows_a_member_readdressed_during_the_decision() {
     for (caller, called) in [("b", "d"), ("d", "b")] {
         let mut net = halves(62);
         register(&mut net, called, "server");
@@ -81,7 +81,7 @@ fn a_flow_is_with_a_member_that_moved_while_the_application_decided() {
 }
 
 #[test]
-fn a_connection_that_is_renewed_is_not_renewed_again_by_a_late_copy() {
+fn a_late_copy_does_not_renew_a_connection_again() {
     let mut config = config();
     (config.widths.seq, config.concatenation) = (2, false);
     let mut net = chain(63, &["a", "b"], config);

@@ -77,7 +77,7 @@ fn links_of_a_member_that_leaves_or_dies_are_taken_back() {
 }
 
 #[test]
-fn whoever_left_may_come_back() {
+fn a_member_that_left_may_enroll_again() {
     let mut net = chain(2, &["a", "b"], config());
     net.order("b", Command::Leave);
     net.run(2 * SECOND);
@@ -133,7 +133,7 @@ fn expelled_member_leaves_and_stays_away() {
 }
 
 #[test]
-fn a_list_decides_who_joins() {
+fn an_access_list_decides_which_ipcps_join() {
     let config = with_policy(config(), "access-control", "list", &[("join", "a,good-*")]);
     let mut net = Net::new(4);
     net.bootstrap("a", config);
@@ -167,7 +167,7 @@ fn doubly_joined(spec: FlowSpec) -> (Net, FlowKey, FlowKey) {
 }
 
 #[test]
-fn an_n1_flow_is_given_up_and_flows_go_on_where_there_is_another() {
+fn flows_go_on_over_another_n1_flow_after_detaching() {
     let (mut net, near, far) = doubly_joined(FlowSpec::reliable());
     let sent: Vec<Vec<u8>> = (0..40).map(|n| vec![n]).collect();
     for (n, sdu) in sent.iter().enumerate() {
@@ -190,7 +190,7 @@ fn an_n1_flow_is_given_up_and_flows_go_on_where_there_is_another() {
 }
 
 #[test]
-fn an_n1_flow_that_is_given_up_loses_nothing_that_was_on_its_way() {
+fn a_detached_n1_flow_loses_no_pdu_on_its_way() {
     for side in [0, 1] {
         let (mut net, near, far) = doubly_joined(FlowSpec::unreliable());
         let sent: Vec<Vec<u8>> = (0..200u8).map(|n| vec![n]).collect();

@@ -77,7 +77,7 @@ fn a_second_n1_flow_takes_over_when_the_first_ends() {
 }
 
 #[test]
-fn a_member_that_restarted_gets_its_address_back_and_its_flows_end() {
+fn a_restarted_member_keeps_its_address_and_its_flows_end() {
     let mut net = chain(3, &["a", "b", "c"], config());
     net.accepts.insert("server".into());
     net.order(
@@ -215,7 +215,7 @@ fn a_protected_n1_flow_survives_loss_and_restart() {
 }
 
 #[test]
-fn whoever_is_configured_for_authentication_joins_no_dif_without() {
+fn a_dif_without_authentication_is_not_joined_by_mistake() {
     let mut net = Net::new(10);
     net.bootstrap("a", config());
     let wants = with_policy(config(), "authentication", "challenge", &[]);

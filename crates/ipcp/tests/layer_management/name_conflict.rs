@@ -48,7 +48,7 @@ fn winner(net: &mut Net, pair: [&'static str; 2], others: &[&str]) -> &'static s
 }
 
 #[test]
-fn name_of_a_living_member_is_refused_and_nobody_is_disturbed() {
+fn the_name_of_a_living_member_is_refused() {
     let mut net = chain(1, &["a", "b", "c", "d"], config());
     net.accepts.insert("server".into());
     net.order(
@@ -82,7 +82,7 @@ fn name_of_a_living_member_is_refused_and_nobody_is_disturbed() {
 }
 
 #[test]
-fn nobody_is_asked_about_a_name_that_is_new_or_given_back() {
+fn a_new_or_withdrawn_name_needs_no_query() {
     let mut net = chain(2, &["a", "b", "c"], config());
     net.order("c", Command::Leave);
     net.run(2 * SECOND);
@@ -96,7 +96,7 @@ fn nobody_is_asked_about_a_name_that_is_new_or_given_back() {
 }
 
 #[test]
-fn member_that_starts_anew_comes_back_before_its_death_is_known() {
+fn a_restarted_member_enrolls_before_its_death_is_known() {
     for seed in 1..20 {
         let mut net = chain(seed, &["a", "b", "c", "d"], config());
         // It has several neighbours, which believe that it is there.
@@ -119,7 +119,7 @@ fn member_that_starts_anew_comes_back_before_its_death_is_known() {
 }
 
 #[test]
-fn member_that_starts_anew_again_and_again_in_a_parted_dif_stays() {
+fn a_member_that_restarts_often_in_a_partition_stays() {
     let mut net = chain(7, &["b", "a", "c"], config());
     for round in 0..6 {
         // One half learns of it later than of the next.
@@ -154,7 +154,7 @@ fn of_two_that_join_at_once_one_stays() {
 }
 
 #[test]
-fn of_two_in_the_parts_of_a_dif_the_one_that_was_there_first_stays() {
+fn after_a_partition_the_earlier_of_two_names_stays() {
     for seed in 1..4 {
         for silence in [10, 90, 700] {
             let mut net = chain(seed, &["a", "b", "c", "d"], config());

@@ -39,7 +39,7 @@ fn both_halves_learn_what_happened_in_the_other() {
 }
 
 #[test]
-fn what_a_lost_member_had_is_hidden_after_a_while_and_shown_again() {
+fn entries_of_a_lost_member_are_hidden_and_shown_again() {
     let mut net = chain(2, &["a", "b", "c"], config());
     net.order(
         "c",

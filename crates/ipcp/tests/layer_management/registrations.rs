@@ -98,7 +98,7 @@ fn homes_that_are_full_refuse_and_nothing_else_is_disturbed() {
 }
 
 #[test]
-fn what_was_registered_before_the_dif_was_joined_hears_when_that_is_full() {
+fn an_early_registration_is_refused_by_a_full_dif() {
     let mut net = chain(8, &["a"], on_demand("1"));
     register(&mut net, "a", "first");
     net.add("b", None, "secret");
@@ -116,7 +116,7 @@ fn what_was_registered_before_the_dif_was_joined_hears_when_that_is_full() {
 }
 
 #[test]
-fn homes_that_say_nothing_do_not_keep_an_application_waiting_for_ever() {
+fn silent_homes_do_not_hold_up_a_registration_for_ever() {
     let mut net = chain(9, &["a", "b", "c"], on_demand("65536"));
     net.kill("b");
     let apps: Vec<String> = (0..12).map(|n| format!("app-{n}")).collect();
@@ -134,7 +134,7 @@ fn homes_that_say_nothing_do_not_keep_an_application_waiting_for_ever() {
 }
 
 #[test]
-fn nobody_waits_for_homes_to_which_no_way_leads() {
+fn homes_without_a_route_are_not_waited_for() {
     let mut net = chain(9, &["a", "b", "c"], on_demand("65536"));
     net.kill("b");
     // It is noticed that b is gone, and with it the way to a.
@@ -147,7 +147,7 @@ fn nobody_waits_for_homes_to_which_no_way_leads() {
 }
 
 #[test]
-fn a_member_that_leaves_has_answered_all_and_tells_the_next_members() {
+fn a_member_that_leaves_registers_again_in_the_next_dif() {
     let mut net = chain(10, &["a", "b", "c"], on_demand("65536"));
     net.kill("b");
     for n in 0..12 {
@@ -161,7 +161,7 @@ fn a_member_that_leaves_has_answered_all_and_tells_the_next_members() {
 }
 
 #[test]
-fn more_registrations_than_questions_under_way_all_reach_their_homes() {
+fn more_registrations_than_pending_requests_reach_homes() {
     let mut net = chain(11, &["a", "b"], on_demand("65536"));
     for n in 0..1_500 {
         register(&mut net, "b", &format!("app-{n}"));

@@ -80,7 +80,7 @@ fn every_part_of_the_tree_is_there() {
 }
 
 #[test]
-fn another_member_shows_its_rib_by_name_and_by_address_also_over_loss() {
+fn the_rib_of_another_member_is_read_despite_loss() {
     let mut net = chain(2, &["a", "b", "c"], config());
     let here = net.rib("c", None, read("/dif", 0)).expect("own object");
     let there = net.rib("a", Some("c"), read("/dif", 0)).expect("an object");
@@ -205,7 +205,7 @@ fn a_read_that_is_cancelled_sends_no_more_parts() {
 }
 
 #[test]
-fn policies_change_where_the_catalogue_and_access_control_allow() {
+fn policies_change_where_access_control_allows() {
     let config = with_policy(config(), "access-control", "list", &[("write", "a")]);
     let mut net = chain(3, &["a", "b", "c"], config);
     let best = write("qos-selection", &[("name", "best-fit")]);

@@ -69,7 +69,7 @@ fn tiny_and_checked() -> [DifConfig; 2] {
 }
 
 #[test]
-fn layout_and_checksum_that_a_newcomer_was_given_hold_from_its_first_message() {
+fn configured_layout_holds_from_the_first_message() {
     for given in tiny_and_checked() {
         let mut net = Net::new(3);
         for name in ["a", "b"] {
@@ -84,7 +84,7 @@ fn layout_and_checksum_that_a_newcomer_was_given_hold_from_its_first_message() {
 }
 
 #[test]
-fn a_newcomer_with_another_layout_or_checksum_is_told_what_may_be_wrong() {
+fn a_wrong_layout_or_checksum_is_named_in_the_failure() {
     for given in tiny_and_checked() {
         let mut net = Net::new(3);
         net.bootstrap("a");
@@ -103,7 +103,7 @@ fn a_newcomer_with_another_layout_or_checksum_is_told_what_may_be_wrong() {
 }
 
 #[test]
-fn nobody_is_enrolled_by_an_ipcp_that_is_no_member() {
+fn an_ipcp_that_is_not_a_member_enrolls_no_other() {
     let mut net = Net::new(4);
     net.add("a");
     net.add("b");
@@ -261,7 +261,7 @@ fn a_member_that_says_nothing_is_pruned_after_three_keepalives() {
 }
 
 #[test]
-fn who_leaves_is_released_and_may_come_back() {
+fn a_member_that_leaves_is_released_and_may_return() {
     let mut net = line(11, &["a", "b", "c"]);
     net.order("c", Command::Register { name: "app".into() });
     net.run(SECOND);

@@ -77,7 +77,7 @@ fn names_have_four_parts() {
 }
 
 #[test]
-fn what_nobody_has_is_refused_at_once() {
+fn an_unknown_application_is_refused_at_once() {
     let mut net = two(3);
     let now = net.now;
     let spec = FlowSpec::unreliable();
@@ -303,7 +303,7 @@ fn specifications_become_policies() {
 }
 
 #[test]
-fn an_n1_flow_is_given_up_and_flows_go_on_where_there_is_another() {
+fn flows_go_on_over_another_n1_flow_after_detaching() {
     let mut net = two(40);
     net.wire("b", "a");
     net.run(3 * SECOND);

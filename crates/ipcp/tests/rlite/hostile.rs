@@ -215,7 +215,7 @@ fn versions_of_a_record_do_not_go_round() {
 }
 
 #[test]
-fn nobody_speaks_for_a_neighbour_or_for_this_member() {
+fn entries_of_neighbours_come_from_themselves_only() {
     let mut net = line(3, &["c", "a", "b"]);
     let (a, b, c) = (net.address("a"), net.address("b"), net.address("c"));
     let mut liar = Liar {

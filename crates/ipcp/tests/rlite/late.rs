@@ -15,7 +15,7 @@ fn accept_last(net: &mut Net, at: &str) -> FlowKey {
 }
 
 #[test]
-fn a_decision_that_comes_after_the_caller_gave_up_opens_nothing() {
+fn a_decision_after_the_request_was_abandoned_opens_nothing() {
     let mut net = line(51, &["a", "b"]);
     net.order("a", Command::Register { name: "app".into() });
     net.run(SECOND);

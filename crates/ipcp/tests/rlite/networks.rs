@@ -206,7 +206,7 @@ fn routes_have_alternates_under_the_policy_for_them() {
 }
 
 #[test]
-fn a_lower_flow_that_nobody_renews_is_forgotten() {
+fn a_lower_flow_that_is_not_renewed_is_forgotten() {
     let mut net = line(5, &["a", "b", "c"]);
     // c and b vanish at once: nobody says that their lower flow is gone.
     net.vanish("c");
@@ -224,7 +224,7 @@ fn a_lower_flow_that_nobody_renews_is_forgotten() {
 
 /// Its other end is gone, and the N-1 DIF does not say so.
 #[test]
-fn an_n1_flow_at_which_nobody_answers_is_asked_for_anew() {
+fn an_n1_flow_without_answers_is_replaced() {
     let mut net = Net::new(9);
     net.bootstrap("a");
     net.add("b");

@@ -68,7 +68,7 @@ fn names_with_a_slash_are_one_part_of_a_path() {
 }
 
 #[test]
-fn the_longest_pdu_is_what_the_n1_flows_carry_not_what_the_constants_claim() {
+fn the_n1_flows_and_not_the_constants_limit_the_pdu() {
     let mut net = line(1, &["a", "b"]);
     for member in ["a", "b"] {
         let read = RibOp::Read {

@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_read_back_as_what_they_were() {
+    fn object_names_read_back_unchanged() {
         for object in [
             Object::Root,
             Object::Dif,
