@@ -12,6 +12,7 @@ use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::policy::{Catalogue, Descriptor, Param, Params, component};
 
@@ -60,6 +61,69 @@ pub fn describe(catalogue: &mut Catalogue) {
         is_live: false,
     };
     catalogue.register::<KnownAddresses>(descriptor, KnownAddresses::new);
+}
+
+/// Why an IPCP is not given an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AddressError {
+    /// The address of the table does not fit the DIF's width.
+    TooWide {
+        /// The IPCP.
+        name: String,
+        /// Its address.
+        address: u64,
+    },
+    /// Another IPCP has the address of the table.
+    Taken {
+        /// The IPCP.
+        name: String,
+        /// Its address.
+        address: u64,
+        /// The IPCP that has it.
+        owner: String,
+    },
+    /// Neither the table nor the ranges have the name.
+    NoEntry {
+        /// The IPCP.
+        name: String,
+    },
+    /// No address of the range is free.
+    RangeFull {
+        /// The IPCP.
+        name: String,
+        /// First address of the range.
+        first: u64,
+        /// Last address of the range.
+        last: u64,
+    },
+}
+
+impl fmt::Display for AddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AddressError::TooWide { name, address } => write!(
+                f,
+                "address {address} of {name:?} is wider than the DIF's addresses"
+            ),
+            AddressError::Taken {
+                name,
+                address,
+                owner,
+            } => write!(
+                f,
+                "address {address} of {name:?} belongs to {owner:?} at present"
+            ),
+            AddressError::NoEntry { name } => write!(
+                f,
+                "no address is known for {name:?}: policy address-assignment has no entry \
+                 `{name}=ADDRESS` in `addresses` and no part of that name in `prefixes`"
+            ),
+            AddressError::RangeFull { name, first, last } => {
+                write!(f, "no address from {first} to {last} is free for {name:?}")
+            }
+        }
+    }
 }
 
 impl KnownAddresses {
@@ -135,23 +199,24 @@ impl KnownAddresses {
         wanted: u64,
         last: u64,
         taken: &BTreeMap<u64, String>,
-    ) -> Result<u64, String> {
+    ) -> Result<u64, AddressError> {
+        let name_of = || name.to_string();
         if let Some(address) = self.listed(name, instance) {
             return match taken.get(&address) {
-                _ if address > last => Err(format!(
-                    "address {address} of {name:?} is wider than the DIF's addresses"
-                )),
-                Some(owner) => Err(format!(
-                    "address {address} of {name:?} belongs to {owner:?} at present"
-                )),
+                _ if address > last => Err(AddressError::TooWide {
+                    name: name_of(),
+                    address,
+                }),
+                Some(owner) => Err(AddressError::Taken {
+                    name: name_of(),
+                    address,
+                    owner: owner.clone(),
+                }),
                 None => Ok(address),
             };
         }
         let Some(range) = self.range(name) else {
-            return Err(format!(
-                "no address is known for {name:?}: policy address-assignment has no entry \
-                 `{name}=ADDRESS` in `addresses` and no part of that name in `prefixes`"
-            ));
+            return Err(AddressError::NoEntry { name: name_of() });
         };
         let (first, end) = (range.first, range.last.min(last));
         let listed: Vec<u64> = self.by_name.values().copied().collect();
@@ -159,7 +224,11 @@ impl KnownAddresses {
         if (first..=end).contains(&wanted) && is_free(wanted) {
             return Ok(wanted);
         }
-        let none = || format!("no address from {first} to {end} is free for {name:?}");
+        let none = || AddressError::RangeFull {
+            name: name_of(),
+            first,
+            last: end,
+        };
         let size = end.checked_sub(first).ok_or_else(none)?.saturating_add(1);
         // By name, so that two members that cannot talk to each other choose the same.
         let start = mix(name) % size;
@@ -220,10 +289,11 @@ mod tests {
         assert_eq!(assign("a", "1", 0), Ok(16));
         assert_eq!(assign("a", "1", 99), Ok(16));
         assert_eq!(assign("b", "2", 17), Ok(17));
-        assert!(assign("b", "1", 17).unwrap_err().contains("`b=ADDRESS`"));
+        let error = assign("b", "1", 17).unwrap_err().to_string();
+        assert!(error.contains("`b=ADDRESS`"));
         assert_eq!(assign("x.org.y", "1", 101), Ok(101));
         let taken = BTreeMap::from([(16, "c".to_string())]);
-        let error = known.assign("a", "1", 16, 255, &taken).unwrap_err();
+        let error = known.assign("a", "1", 16, 255, &taken).unwrap_err().to_string();
         assert!(error.contains("belongs to \"c\""), "{error}");
         assert_eq!((known.own("a", "1"), known.own("z", "1")), (Some(16), None));
     }
@@ -238,7 +308,7 @@ mod tests {
             assert!((1..=9).contains(&address) && address != 3);
             assert_eq!(taken.insert(address, name), None);
         }
-        let error = known.assign("m8", "1", 0, 255, &taken).unwrap_err();
+        let error = known.assign("m8", "1", 0, 255, &taken).unwrap_err().to_string();
         assert!(error.contains("from 1 to 9"), "{error}");
     }
 

@@ -169,7 +169,8 @@ impl Irati {
         let peer = flow.peer.clone();
         let address = match self.assign(&peer, wanted.address) {
             Ok(address) => address,
-            Err(reason) => {
+            Err(error) => {
+                let reason = error.to_string();
                 let text = format!("{:?} was not admitted: {reason}", peer.name);
                 self.log.notice("admission", &text);
                 // An entry that is missing is not made by waiting; an address becomes free.

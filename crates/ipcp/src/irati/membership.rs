@@ -9,6 +9,7 @@ use carina_wire::dif::Address;
 
 use super::links::Topology;
 use super::n1::Peer;
+use super::addresses::AddressError;
 use super::{EXPELLED_MAX, Irati, REFRESH_NS, addresses, objects};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
@@ -38,7 +39,7 @@ impl Irati {
     ///
     /// # Errors
     /// Why it is not admitted.
-    pub(super) fn assign(&self, peer: &Peer, wanted: u64) -> Result<u64, String> {
+    pub(super) fn assign(&self, peer: &Peer, wanted: u64) -> Result<u64, AddressError> {
         let mut taken = self.taken();
         taken.retain(|_, owner| *owner != peer.name);
         let last = self.last_address();
@@ -115,7 +116,10 @@ impl Irati {
         };
         match self.assign(&own, self.address) {
             Ok(address) => self.address = address,
-            Err(reason) => return self.log.push(Event::Left { reason }),
+            Err(error) => {
+                let reason = error.to_string();
+                return self.log.push(Event::Left { reason });
+            }
         }
         self.has_left = false;
         self.become_member(now, dt);

@@ -47,7 +47,7 @@ use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
 use addresses::describe;
-pub use addresses::{KNOWN_ADDRESSES, KnownAddresses};
+pub use addresses::{AddressError, KNOWN_ADDRESSES, KnownAddresses};
 
 use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig, PolicySpec};

@@ -15,7 +15,7 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 
 use carina_cdap::{Message, Opcode};
 use carina_time::Instant;
@@ -288,7 +288,7 @@ impl Management {
         let own = self.own.clone();
         match self.store.put(Kind::Member, &own, schema::encode(&value)) {
             Ok(entry) => self.flood(now, &[entry], None, dt),
-            Err(reason) => self.log.notice("member", &reason),
+            Err(error) => self.log.notice("member", &error.to_string()),
         }
     }
 }

@@ -19,10 +19,13 @@
 //! another.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Bound;
+
+mod limits;
+
+pub(super) use limits::{ENTRIES_MAX, PER_ORIGIN_MAX, StoreFull};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -38,26 +41,12 @@ pub(super) const REFRESH_NS: u64 = 5 * SECOND;
 /// How long a tombstone is kept.
 const TOMBSTONE_NS: u64 = 300 * SECOND;
 
-/// Most entries of one kind that one member may have.
-pub(super) const PER_ORIGIN_MAX: usize = 4096;
-
-/// Most entries of all members, tombstones included.
-pub(super) const ENTRIES_MAX: usize = 65_536;
-
 /// Highest version that is believed: there is always room for another one above it.
 const SEQ_MAX: u64 = 1 << 62;
 
 /// Bits of a version that are the incarnation's and not counted: two members of one name make no
 /// two versions that are taken for the same.
 const SEQ_TAG_BITS: u32 = 16;
-
-/// Why a member may have no more entries of a kind, and what would help.
-pub(super) fn too_many_here() -> String {
-    format!(
-        "this member has {PER_ORIGIN_MAX}, the most that one member may have; end some, or do it \
-         at another member"
-    )
-}
 
 /// What an entry is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -154,22 +143,18 @@ impl Store {
     /// Makes or changes an entry of this member.
     ///
     /// # Errors
-    /// When there are too many: the limit, and what would help.
-    pub(super) fn put(&mut self, kind: Kind, name: &str, value: Vec<u8>) -> Result<Entry, String> {
+    /// A limit is reached.
+    pub(super) fn put(&mut self, kind: Kind, name: &str, value: Vec<u8>) -> Result<Entry, StoreFull> {
         let key = self.own_key(kind, name);
         let is_new = self
             .entries
             .get(&key)
             .is_none_or(|held| held.value.is_none());
         if is_new && self.count(kind, &self.own) >= PER_ORIGIN_MAX {
-            return Err(too_many_here());
+            return Err(StoreFull::Member);
         }
         if !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
-            return Err(format!(
-                "the DIF has {ENTRIES_MAX} replicated entries, the most there may be, those that \
-                 ended in the last {} s among them; end some that nobody needs and wait that long",
-                TOMBSTONE_NS / SECOND
-            ));
+            return Err(StoreFull::Dif);
         }
         Ok(self.write_own(key, Some(value), 0))
     }

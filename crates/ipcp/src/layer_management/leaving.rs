@@ -137,7 +137,7 @@ impl Management {
         let until = (now + EXPULSION_NS).to_be_bytes().to_vec();
         match self.store.put(Kind::Expelled, member, until) {
             Ok(entry) => self.flood(now, &[entry], None, dt),
-            Err(reason) => return self.expel_failed(id, &reason),
+            Err(error) => return self.expel_failed(id, &error.to_string()),
         }
         let object = Object::Member(Some(member.to_string()));
         let message = schema::request(Opcode::Stop, &object, None);

@@ -1,9 +1,9 @@
 //! Which QoS cube serves a flow specification.
 
 use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use carina_wire::FlowSpec;
 
@@ -51,28 +51,43 @@ impl QosSelection for BestFit {
     }
 }
 
+/// No QoS cube of the DIF meets a flow specification.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SpecificationUnmet {
+    /// Name of each cube, and what it lacks.
+    lacks: Vec<(String, &'static str)>,
+}
+
+impl fmt::Display for SpecificationUnmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no QoS cube of the DIF meets the specification (")?;
+        for (index, (cube, what)) in self.lacks.iter().enumerate() {
+            let separator = if index == 0 { "" } else { "; " };
+            write!(f, "{separator}{cube}: {what}")?;
+        }
+        f.write_str(")")
+    }
+}
+
 /// Chooses a cube.
 ///
 /// # Errors
-/// No cube meets the specification; the text says what each of them lacks.
+/// No cube meets the specification.
 pub(super) fn select<'a>(
     policy: &dyn QosSelection,
     cubes: &'a [QosCube],
     spec: &FlowSpec,
-) -> Result<&'a QosCube, String> {
-    let mut lacks: Vec<String> = Vec::new();
+) -> Result<&'a QosCube, SpecificationUnmet> {
+    let mut lacks = Vec::new();
     let mut fit: Vec<&QosCube> = Vec::new();
     for cube in cubes {
         match lack(cube, spec) {
             None => fit.push(cube),
-            Some(what) => lacks.push(format!("{}: {what}", cube.name)),
+            Some(what) => lacks.push((cube.name.clone(), what)),
         }
     }
     if fit.is_empty() {
-        let lacks = lacks.join("; ");
-        return Err(format!(
-            "no QoS cube of the DIF meets the specification ({lacks})"
-        ));
+        return Err(SpecificationUnmet { lacks });
     }
     let index = policy.choose(spec, &fit).min(fit.len() - 1);
     Ok(fit[index])
@@ -176,11 +191,13 @@ pub(super) type BoxedSelection = Box<dyn QosSelection>;
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
+
     use super::*;
 
     fn name(policy: &dyn QosSelection, spec: FlowSpec) -> String {
         let cubes = standard_cubes();
-        select(policy, &cubes, &spec).map_or_else(|error| error, |cube| cube.name.clone())
+        select(policy, &cubes, &spec).map_or_else(|error| error.to_string(), |cube| cube.name.clone())
     }
 
     #[test]
@@ -219,7 +236,10 @@ mod tests {
             ..QosCube::plain(1, "tolerant")
         };
         let cubes = [tolerant];
-        let refusal = |spec: FlowSpec| select(&FirstFit, &cubes, &spec).err();
+        let refusal = |spec: FlowSpec| {
+            let chosen = select(&FirstFit, &cubes, &spec);
+            chosen.err().map(|error| error.to_string())
+        };
         let error = refusal(FlowSpec::reliable());
         assert!(error.is_some_and(|text| text.contains("SDUs may be missing")));
         let tolerated = FlowSpec {

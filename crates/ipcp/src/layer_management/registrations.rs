@@ -25,7 +25,7 @@ use carina_wire::check_name;
 
 use super::Management;
 use super::directory::{HOMES, PendingRegistration, RENEW_NS};
-use super::entries::{Kind, PER_ORIGIN_MAX, too_many_here};
+use super::entries::{Kind, PER_ORIGIN_MAX, StoreFull};
 use super::policies::DirectoryPolicy;
 use super::queries::{HomeAnswer, Purpose};
 use super::schema::{self, Object};
@@ -39,7 +39,7 @@ impl Management {
             return self.registration_refused(&name, &error.to_string());
         }
         if self.registered.len() >= PER_ORIGIN_MAX && !self.registered.contains(&name) {
-            return self.registration_refused(&name, &too_many_here());
+            return self.registration_refused(&name, &StoreFull::Member.to_string());
         }
         self.registered.insert(name.clone());
         self.directory.answered.remove(&name);
@@ -135,8 +135,8 @@ impl Management {
             DirectoryPolicy::Replicated => {
                 match self.store.put(Kind::Application, name, Vec::new()) {
                     Ok(entry) => self.flood(now, &[entry], None, dt),
-                    Err(reason) => {
-                        self.registration_refused(name, &reason);
+                    Err(error) => {
+                        self.registration_refused(name, &error.to_string());
                         return false;
                     }
                 }

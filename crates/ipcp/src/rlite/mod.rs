@@ -168,7 +168,7 @@ impl Rlite {
         let defaults = DifConfig::of_dialect(Dialect::Rlite);
         let in_force = config.dif_config.as_ref().unwrap_or(&defaults);
         catalogue.check(in_force)?;
-        let policies = Policies::of(in_force)?;
+        let policies = Policies::of(in_force).map_err(|error| error.to_string())?;
         let limits = directory::Limits {
             entries: ENTRIES_MAX,
             hold: HOLD_NS,

@@ -8,9 +8,9 @@
 //! | `dft` | `directory` | `fully-replicated` |
 
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
+use core::fmt;
 
 use crate::config::{DifConfig, PolicySpec};
 use crate::interop::MS;
@@ -92,8 +92,67 @@ pub(crate) fn describe(catalogue: &mut Catalogue) {
             };
             catalogue.describe(descriptor, |params| {
                 let mut given = params.values().iter();
-                given.try_for_each(|(name, value)| check_parameter(component, name, value))
+                given
+                    .try_for_each(|(name, value)| check_parameter(component, name, value))
+                    .map_err(|error| error.to_string())
             });
+        }
+    }
+}
+
+/// A policy or parameter that is not followed here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum PolicyError {
+    /// The component has no policies here.
+    Component(String),
+    /// The component has no such policy here.
+    Policy {
+        component: &'static str,
+        name: String,
+        known: &'static [(&'static str, &'static str)],
+    },
+    /// The component has no such parameter here.
+    Parameter {
+        component: &'static str,
+        name: String,
+    },
+    /// The value of a parameter is not a duration.
+    Duration {
+        component: &'static str,
+        name: String,
+        value: String,
+    },
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PolicyError::Component(name) => {
+                write!(f, "no component {name:?} of an rlite DIF has policies here")
+            }
+            PolicyError::Policy {
+                component,
+                name,
+                known,
+            } => {
+                let known: Vec<&str> = known.iter().map(|policy| policy.0).collect();
+                let known = known.join(", ");
+                write!(
+                    f,
+                    "{component}: no policy {name:?} in an rlite DIF here; there are: {known}"
+                )
+            }
+            PolicyError::Parameter { component, name } => {
+                write!(f, "{component}: no parameter {name:?} in an rlite DIF here")
+            }
+            PolicyError::Duration {
+                component,
+                name,
+                value,
+            } => write!(
+                f,
+                "{component}: {name} is {value:?}, which is no duration such as 1000ms or 4s"
+            ),
         }
     }
 }
@@ -111,7 +170,7 @@ impl Policies {
     ///
     /// # Errors
     /// A policy or parameter that there is not, or a value that is no good.
-    pub(super) fn of(config: &DifConfig) -> Result<Policies, String> {
+    pub(super) fn of(config: &DifConfig) -> Result<Policies, PolicyError> {
         let mut policies = Policies {
             chosen: BTreeMap::new(),
         };
@@ -142,7 +201,7 @@ impl Policies {
     ///
     /// # Errors
     /// Why it cannot be followed.
-    pub(super) fn set_policy(&mut self, component: &str, name: &str) -> Result<(), String> {
+    pub(super) fn set_policy(&mut self, component: &str, name: &str) -> Result<(), PolicyError> {
         let component = find(component)?;
         check_policy(component, name)?;
         let spec = self.chosen.entry(component.theirs).or_default();
@@ -159,7 +218,7 @@ impl Policies {
         component: &str,
         name: &str,
         value: &str,
-    ) -> Result<(), String> {
+    ) -> Result<(), PolicyError> {
         let component = find(component)?;
         check_parameter(component, name, value)?;
         let spec = self.chosen.entry(component.theirs).or_default();
@@ -239,35 +298,36 @@ impl Policies {
     }
 }
 
-fn find(theirs: &str) -> Result<&'static Component, String> {
+fn find(theirs: &str) -> Result<&'static Component, PolicyError> {
     let found = COMPONENTS.iter().find(|it| it.theirs == theirs);
-    found.ok_or_else(|| format!("no component {theirs:?} of an rlite DIF has policies here"))
+    found.ok_or_else(|| PolicyError::Component(theirs.to_string()))
 }
 
-fn check_policy(component: &Component, name: &str) -> Result<(), String> {
+fn check_policy(component: &Component, name: &str) -> Result<(), PolicyError> {
     if component.policies.iter().any(|policy| policy.0 == name) {
         return Ok(());
     }
-    let known: Vec<&str> = component.policies.iter().map(|policy| policy.0).collect();
-    Err(format!(
-        "{}: no policy {name:?} in an rlite DIF here; there are: {}",
-        component.here,
-        known.join(", ")
-    ))
+    Err(PolicyError::Policy {
+        component: component.here,
+        name: name.to_string(),
+        known: component.policies,
+    })
 }
 
-fn check_parameter(component: &Component, name: &str, value: &str) -> Result<(), String> {
+fn check_parameter(component: &Component, name: &str, value: &str) -> Result<(), PolicyError> {
+    let name_of = || name.to_string();
     if !component.params.iter().any(|param| param.0 == name) {
-        return Err(format!(
-            "{}: no parameter {name:?} in an rlite DIF here",
-            component.here
-        ));
+        return Err(PolicyError::Parameter {
+            component: component.here,
+            name: name_of(),
+        });
     }
     if !value.is_empty() && duration(value).is_none() {
-        return Err(format!(
-            "{}: {name} is {value:?}, which is no duration such as 1000ms or 4s",
-            component.here
-        ));
+        return Err(PolicyError::Duration {
+            component: component.here,
+            name: name_of(),
+            value: value.to_string(),
+        });
     }
     Ok(())
 }
@@ -307,9 +367,9 @@ mod tests {
         assert_eq!(policies.set_policy("routing", "link-state-lfa"), Ok(()));
         assert!(policies.has_alternates());
         let error = policies.set_policy("addralloc", "centralized-fault-tolerant");
-        assert!(error.is_err_and(|text| text.contains("distributed, static")));
+        assert!(error.is_err_and(|error| error.to_string().contains("distributed, static")));
         let error = policies.set_parameter("addralloc", "nack-wait", "soon");
-        assert!(error.is_err_and(|text| text.contains("1000ms")));
+        assert!(error.is_err_and(|error| error.to_string().contains("1000ms")));
         assert_eq!(
             policies.set_parameter("addralloc", "nack-wait", "1s"),
             Ok(())

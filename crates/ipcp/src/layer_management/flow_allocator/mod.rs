@@ -77,7 +77,9 @@ impl Management {
         };
         check_name(local).map_err(|error| error.to_string())?;
         check_name(remote).map_err(|error| error.to_string())?;
-        let cube = qos::select(&*self.policies.selection, &member.config.cubes, &spec)?.clone();
+        let cube = qos::select(&*self.policies.selection, &member.config.cubes, &spec)
+            .map_err(|error| error.to_string())?
+            .clone();
         let name = format!("{}-{:016x}", member.address, self.random.nonce());
         let flow = Flow {
             role: Role::Initiator,

@@ -1,0 +1,38 @@
+//! How many replicated entries there may be.
+
+use core::fmt;
+
+use super::{SECOND, TOMBSTONE_NS};
+
+/// Most entries of one kind that one member may have.
+pub(in super::super) const PER_ORIGIN_MAX: usize = 4096;
+
+/// Most entries of all members, tombstones included.
+pub(in super::super) const ENTRIES_MAX: usize = 65_536;
+
+/// The limit that keeps an entry from being made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum StoreFull {
+    /// [`PER_ORIGIN_MAX`]
+    Member,
+    /// [`ENTRIES_MAX`]
+    Dif,
+}
+
+impl fmt::Display for StoreFull {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreFull::Member => write!(
+                f,
+                "this member has {PER_ORIGIN_MAX}, the most that one member may have; end some, or \
+                 do it at another member"
+            ),
+            StoreFull::Dif => write!(
+                f,
+                "the DIF has {ENTRIES_MAX} replicated entries, the most there may be, those that \
+                 ended in the last {} s among them; end some that nobody needs and wait that long",
+                TOMBSTONE_NS / SECOND
+            ),
+        }
+    }
+}
