@@ -293,7 +293,10 @@ mod tests {
         assert!(error.contains("`b=ADDRESS`"));
         assert_eq!(assign("x.org.y", "1", 101), Ok(101));
         let taken = BTreeMap::from([(16, "c".to_string())]);
-        let error = known.assign("a", "1", 16, 255, &taken).unwrap_err().to_string();
+        let error = known
+            .assign("a", "1", 16, 255, &taken)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("belongs to \"c\""), "{error}");
         assert_eq!((known.own("a", "1"), known.own("z", "1")), (Some(16), None));
     }
@@ -308,7 +311,10 @@ mod tests {
             assert!((1..=9).contains(&address) && address != 3);
             assert_eq!(taken.insert(address, name), None);
         }
-        let error = known.assign("m8", "1", 0, 255, &taken).unwrap_err().to_string();
+        let error = known
+            .assign("m8", "1", 0, 255, &taken)
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("from 1 to 9"), "{error}");
     }
 

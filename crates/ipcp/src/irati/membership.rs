@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 
 use carina_wire::dif::Address;
 
+use super::addresses::AddressError;
 use super::links::Topology;
 use super::n1::Peer;
-use super::addresses::AddressError;
 use super::{EXPELLED_MAX, Irati, REFRESH_NS, addresses, objects};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;

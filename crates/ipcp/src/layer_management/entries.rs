@@ -144,7 +144,12 @@ impl Store {
     ///
     /// # Errors
     /// A limit is reached.
-    pub(super) fn put(&mut self, kind: Kind, name: &str, value: Vec<u8>) -> Result<Entry, StoreFull> {
+    pub(super) fn put(
+        &mut self,
+        kind: Kind,
+        name: &str,
+        value: Vec<u8>,
+    ) -> Result<Entry, StoreFull> {
         let key = self.own_key(kind, name);
         let is_new = self
             .entries

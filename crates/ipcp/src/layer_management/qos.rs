@@ -197,7 +197,8 @@ mod tests {
 
     fn name(policy: &dyn QosSelection, spec: FlowSpec) -> String {
         let cubes = standard_cubes();
-        select(policy, &cubes, &spec).map_or_else(|error| error.to_string(), |cube| cube.name.clone())
+        select(policy, &cubes, &spec)
+            .map_or_else(|error| error.to_string(), |cube| cube.name.clone())
     }
 
     #[test]

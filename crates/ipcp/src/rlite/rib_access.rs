@@ -223,7 +223,7 @@ impl Rlite {
         config.policies.insert(component.to_string(), spec.clone());
         let mine = self.policies.here();
         if mine.iter().any(|(name, _)| *name == component) {
-            self.policies = super::Policies::of(&config)?;
+            self.policies = super::Policies::of(&config).map_err(|error| error.to_string())?;
             self.links.set_limits(super::link_limits(&self.policies));
             self.are_routes_stale = true;
         } else {
