@@ -37,7 +37,7 @@ pub struct N1Properties {
     pub cost: u32,
 }
 
-/// An order to an IPCP.
+/// A command to an IPCP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
     /// Become the first member of the DIF. Needs [`Config::dif_config`](crate::Config).
@@ -57,7 +57,7 @@ pub enum Command {
         /// Why.
         reason: String,
     },
-    /// Enroll, or become a neighbour, through this N-1 flow: the asking side.
+    /// Enroll, or become a neighbour, through this N-1 flow: this IPCP is the initiator.
     Enroll {
         /// The flow to the member.
         n1: N1Port,
@@ -92,7 +92,7 @@ pub enum Command {
         /// Its name.
         name: String,
     },
-    /// It cannot any more.
+    /// Withdraws the registration of `name`.
     Unregister {
         /// Its name.
         name: String,

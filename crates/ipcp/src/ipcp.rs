@@ -38,12 +38,12 @@ use crate::trace::Tracer;
 pub struct Ipcp<P: Payload> {
     transfer: DataPath<P>,
     management: Box<dyn LayerManagement>,
-    /// Ends of flows that are not told yet, since their readers have not taken everything.
+    /// Ends of flows that are not reported yet: their readers have not taken everything.
     withheld: Vec<Event>,
 }
 
 impl<P: Payload> Ipcp<P> {
-    /// An IPCP that is no member yet. The catalogue adds to (and by name replaces) the policies
+    /// An IPCP that is not a member yet. The catalogue adds to (and by name replaces) the policies
     /// that come with this crate; its defaults stay.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl<P: Payload> Ipcp<P> {
         })
     }
 
-    /// Acts on an order.
+    /// Acts on a command.
     pub fn handle(&mut self, now: Instant, command: Command) {
         self.management
             .handle(now.as_nanos(), command, &mut self.transfer);
@@ -90,7 +90,7 @@ impl<P: Payload> Ipcp<P> {
         key
     }
 
-    /// A PDU from an N-1 flow. Anyone may have written it.
+    /// Takes a PDU from an N-1 flow. Its content is not trusted.
     #[inline]
     pub fn on_pdu(&mut self, now: Instant, n1: N1Port, pdu: P) {
         self.transfer.on_pdu(now, n1, pdu);
@@ -146,7 +146,7 @@ impl<P: Payload> Ipcp<P> {
         self.transfer.poll_deliver()
     }
 
-    /// Shows every PDU from here on to somebody, or to nobody any more.
+    /// Shows every PDU from here on to `watch`; `None` ends it.
     pub fn set_watch(&mut self, watch: Option<Watch<P>>) {
         self.transfer.set_watch(watch);
     }
@@ -259,7 +259,7 @@ impl<P: Payload> Ipcp<P> {
         self.transfer.counters()
     }
 
-    /// The address of this member; `None` when it is none.
+    /// The address of this member; `None` before enrollment.
     #[must_use]
     pub fn address(&self) -> Option<Address> {
         self.management.address()

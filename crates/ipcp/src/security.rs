@@ -54,7 +54,7 @@ pub enum Reject {
 /// One side of an authentication while two IPCPs connect. Messages travel as CDAP authentication
 /// values; nothing else is accepted on the N-1 flow before it is over.
 pub trait Authenticator {
-    /// Acts on a message of the other side; the asking side starts with `None`.
+    /// Acts on a message of the other side; the initiator starts with `None`.
     fn step(&mut self, now: Instant, message: Option<&[u8]>) -> AuthStep;
 }
 
@@ -69,7 +69,7 @@ pub enum AuthStep {
         last: Option<Vec<u8>>,
         /// Secret that both sides share now, for the N-1 flow's encryption.
         secret: Option<[u8; 32]>,
-        /// Who the other side proved to be; empty when the policy proves nothing.
+        /// The identity that the other side proved; empty when the policy proves nothing.
         identity: String,
     },
     /// The other side is not who it should be. The text is for the local log; the peer hears only
@@ -77,7 +77,7 @@ pub enum AuthStep {
     Fail(String),
 }
 
-/// Makes authenticators and sealers; given to an IPCP by whoever binds it.
+/// Makes authenticators and sealers; given to an IPCP by its owner.
 pub trait Toolbox {
     /// An authenticator of policy `spec` (component `authentication`) for one attempt.
     /// `context` binds it to the DIF and both names.

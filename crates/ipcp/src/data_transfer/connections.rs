@@ -23,6 +23,7 @@ use super::port::QueueClass;
 use crate::config::QosCube;
 use crate::data_transfer::api::{Open, Owner, TransferEvent};
 use crate::policy::component;
+use crate::trace::TraceEvent;
 
 /// Most bytes of incomplete SDUs that a flow holds.
 const ASSEMBLY_BYTES_MAX: usize = 4 << 20;
@@ -119,10 +120,18 @@ impl<P: Payload> DataPath<P> {
             concatenation: self.config.concatenation && delimiting == Delimiting::Standard,
         };
         self.adopt(open.owner, cep, delimiter)?;
+        self.tracer.emit(now, || TraceEvent::ConnectionOpened {
+            cep,
+            flow: match open.owner {
+                Owner::Flow(key) => Some(key),
+                Owner::Channel(_) => None,
+            },
+            cube: &open.cube.name,
+        });
         Ok(cep)
     }
 
-    /// Gives a new connection to its stream, which may be new too.
+    /// Gives a new connection to its owner's flow I/O, which may be new too.
     fn adopt(
         &mut self,
         owner: Owner,
@@ -232,7 +241,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// As [`DataPath::udf_max_of`], for whoever has one.
+    /// As [`DataPath::udf_max_of`], for a flow.
     pub(super) fn udf_max(&self, owner: Owner) -> usize {
         match owner {
             Owner::Flow(_) => self.udf_max_of(None),
@@ -255,6 +264,11 @@ impl<P: Payload> DataPath<P> {
         instance.is_connected = true;
         instance.heard_at = now;
         let owner = instance.owner;
+        self.tracer.emit(now, || TraceEvent::ConnectionEstablished {
+            cep,
+            remote,
+            remote_cep,
+        });
         self.drive(owner, &mut core::iter::empty());
         if let Owner::Flow(key) = owner {
             self.announce(key);
@@ -270,14 +284,19 @@ impl<P: Payload> DataPath<P> {
         {
             let owner = instance.owner;
             match event {
-                ConnEvent::Failed(reason) => self.events.push_back(TransferEvent::Failed {
-                    owner,
-                    reason: reason.text().to_string(),
-                }),
+                ConnEvent::Failed(reason) => {
+                    let reason = reason.text();
+                    self.tracer
+                        .emit(now, || TraceEvent::ConnectionFailed { cep, reason });
+                    self.events.push_back(TransferEvent::Failed {
+                        owner,
+                        reason: reason.to_string(),
+                    });
+                }
                 ConnEvent::Rollover => self.events.push_back(TransferEvent::Rollover { owner }),
                 ConnEvent::PeerInactive => {}
                 ConnEvent::Drained => {
-                    // What the other side still repeats must find someone who acknowledges it.
+                    // What the other side still repeats has to be acknowledged.
                     instance.close_at = (now + instance.quarantine).max(Instant::from_nanos(1));
                     self.drained(owner, cep);
                 }
@@ -375,6 +394,8 @@ impl<P: Payload> DataPath<P> {
         let Some(instance) = self.connections.remove(cep, now + rest) else {
             return;
         };
+        self.tracer
+            .emit(now, || TraceEvent::ConnectionClosed { cep });
         if let Some(io) = self.flow_ios.get(instance.owner) {
             for slot in [&mut io.old, &mut io.current, &mut io.next] {
                 if *slot == cep {

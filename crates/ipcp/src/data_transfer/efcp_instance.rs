@@ -1,4 +1,4 @@
-//! One end of a connection within the IPCP: EFCP, where the other end is, and the way there.
+//! One end of a connection within the IPCP: EFCP, its other end, and the next hop to it.
 
 use alloc::vec::Vec;
 

@@ -57,7 +57,7 @@ use carina_wire::dif::{CepId, Dialect};
 use crate::api::{Delivery, FlowKey, N1Port, Watch};
 use crate::config::{DifConfig, QosCube};
 use crate::policy::Catalogue;
-use crate::trace::Tracer;
+use crate::trace::{TraceEvent, Tracer};
 use cep_ids::{CepIdTable, is_channel};
 use efcp_instance::EfcpInstance;
 use flow_io::{FlowIo, FlowIoTable};
@@ -93,6 +93,8 @@ pub struct DataPath<P: Payload> {
     unkept: Vec<FlowKey>,
     seed: u64,
     tracer: Tracer,
+    /// Reasons that were reported to the tracer, a bit each.
+    traced_drops: u64,
 }
 
 /// Connections by their CEP-ids.
@@ -168,6 +170,7 @@ impl<P: Payload> DataPath<P> {
             unkept: Vec::new(),
             seed: seed ^ 0x5eed_0f5e_90ce_5eed,
             tracer: Tracer::default(),
+            traced_drops: 0,
         }
     }
 
@@ -177,8 +180,8 @@ impl<P: Payload> DataPath<P> {
         size_of::<EfcpInstance<P>>() + size_of::<FlowIo<P>>()
     }
 
-    /// Shows every PDU from here on to somebody, or to nobody any more. One that goes out is shown
-    /// when it is chosen for its N-1 flow, which may still be busy.
+    /// Shows every PDU from here on to `watch`; `None` ends it. A PDU that goes out is shown when
+    /// it is chosen for its N-1 flow, which may still be busy.
     pub fn set_watch(&mut self, watch: Option<Watch<P>>) {
         self.rmt.watch = watch;
     }
@@ -265,6 +268,9 @@ impl<P: Payload> DataPath<P> {
         self.dirty = dirty;
         self.rmt.keep(false);
         self.keep_flow_ios(false);
+        if self.tracer.is_on() {
+            self.trace_drops();
+        }
     }
 
     /// Makes everything last that is still queued: call when PDUs and SDUs have been drained and
@@ -298,13 +304,28 @@ impl<P: Payload> DataPath<P> {
                 Timer::Connection(cep) => self.connection_timeout(CepId(cep), at),
                 Timer::Port(index) => {
                     if self.rmt.port_timeout(index, at) {
-                        self.events
-                            .push_back(TransferEvent::Stuck { n1: N1Port(index) });
+                        let n1 = N1Port(index);
+                        self.tracer.emit(now, || TraceEvent::N1Blocked { n1 });
+                        self.events.push_back(TransferEvent::Stuck { n1 });
                     }
                 }
             }
         }
         self.loop_back();
+    }
+
+    /// Reports the reasons for which something was discarded for the first time.
+    #[cold]
+    fn trace_drops(&mut self) {
+        for reason in DropReason::ALL {
+            let bit = 1 << reason as u64;
+            if self.traced_drops & bit == 0 && self.rmt.counters.dropped(reason) > 0 {
+                self.traced_drops |= bit;
+                let reason = reason.name();
+                self.tracer
+                    .emit(self.rmt.now, || TraceEvent::FirstDrop { reason });
+            }
+        }
     }
 
     /// The next flow whose [`DataPath::room`] has grown since it was asked for.

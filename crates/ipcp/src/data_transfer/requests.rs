@@ -22,6 +22,7 @@ use crate::config::{DifConfig, PolicySpec};
 use crate::data_transfer::api::{DataTransfer, Open, Owner, Route, Target, TransferEvent};
 use crate::policy::{ForwardingPolicy, component};
 use crate::security::SduProtection;
+use crate::trace::TraceEvent;
 
 /// N-1 flow that takes nothing for so many keep-alive intervals is stuck.
 const STUCK_INTERVALS: u64 = 3;
@@ -78,6 +79,11 @@ impl<P: Payload> DataTransfer for DataPath<P> {
             });
             return;
         }
+        self.tracer.emit(self.rmt.now, || TraceEvent::N1Added {
+            n1,
+            dif: &props.dif,
+            remote: &props.remote,
+        });
         self.fix_max_pdu();
         if let Err(text) = self.carries(n1) {
             self.events.push_back(TransferEvent::Notice { text });
@@ -89,6 +95,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         let Some(mut port) = self.rmt.remove_port(n1) else {
             return;
         };
+        self.tracer.emit(self.rmt.now, || TraceEvent::N1Lost { n1 });
         let mut waiting = Vec::new();
         let lost = port.drain(&mut waiting);
         self.rmt.counters.drop_many(DropReason::N1Gone, lost);
@@ -335,6 +342,13 @@ impl<P: Payload> DataTransfer for DataPath<P> {
                 Some(before) => self.config.policies.insert(component.to_string(), before),
                 None => self.config.policies.remove(component),
             };
+        } else {
+            let policy = spec.name.as_str();
+            self.tracer
+                .emit(self.rmt.now, || TraceEvent::PolicyChanged {
+                    component,
+                    policy,
+                });
         }
         changed
     }

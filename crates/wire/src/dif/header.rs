@@ -84,7 +84,7 @@ pub enum PciError {
     /// The length is smaller than the header, larger than what came, or a control PDU has user
     /// data.
     Length,
-    /// The DIF's widths are none: see [`Syntax::check`].
+    /// A configured field width is invalid: see [`Syntax::check`].
     Widths,
 }
 
@@ -107,7 +107,7 @@ pub enum FieldError {
     /// A control part is missing or is there although the PDU type has none, a control PDU has
     /// user data, or a management or control PDU has a sequence number in its [`Pci`].
     Kind,
-    /// The DIF's widths are none: see [`Syntax::check`].
+    /// A configured field width is invalid: see [`Syntax::check`].
     Widths,
 }
 
