@@ -216,11 +216,16 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-lab",
-        "carina-api carina-ipcp carina-node carina-vm rustix serde serde_json strsim thiserror",
+        "carina-api carina-ipcp carina-node carina-sys carina-vm rustix serde serde_json strsim thiserror",
+    ),
+    (
+        "carina-bench",
+        "carina-api carina-client carina-lab carina-measure carina-sys carina-vm plotters serde \
+         serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-dissect carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-engine carina-client carina-node carina-vm \
+        "carina-bench carina-dissect carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-engine carina-client carina-node carina-vm \
          carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (

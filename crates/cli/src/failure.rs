@@ -106,7 +106,7 @@ impl<T, E: std::error::Error + 'static> Attempt<T> for Result<T, E> {
 impl Failure {
     /// The failure with this text, to which the sources of the error are added. It is a refusal
     /// when the error, or one of its sources, is a refusal that stays.
-    fn of(mut text: String, error: &(dyn std::error::Error + 'static)) -> Failure {
+    pub fn of(mut text: String, error: &(dyn std::error::Error + 'static)) -> Failure {
         let mut is_final = stays(error);
         let mut source = error.source();
         while let Some(inner) = source {

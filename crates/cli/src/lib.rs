@@ -3,7 +3,6 @@
 //! 141 its standard output was closed. `src/main.rs` calls [`main`], the only public function.
 #![forbid(unsafe_code)]
 
-mod bench;
 mod commands;
 mod failure;
 mod flow_spec;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::error::{Attempt, Result};
 use crate::namespace::NamespaceAccess;
-use crate::process::{Process, end_all};
+use crate::process::{GRACE, Process, end_all};
 use crate::record::{LabDir, Labs, Record};
 
 /// Ends and removes everything that a record names; parts that are gone already are skipped.
@@ -79,6 +79,3 @@ fn remove_namespaces(access: &NamespaceAccess, names: &[String]) -> Result<()> {
     }
     Ok(())
 }
-
-/// How long a process may take to end when it is asked to.
-const GRACE: Duration = Duration::from_secs(5);

@@ -1,6 +1,7 @@
 //! Why a lab could not be made, reached or removed.
 
 use std::io;
+use std::process::ExitStatus;
 use std::time::Duration;
 
 use carina_api::NameError;
@@ -27,6 +28,14 @@ pub enum Error {
         what: String,
         /// The system's reason.
         source: io::Error,
+    },
+    /// The system refused a call.
+    #[error("{what}: {source}")]
+    Errno {
+        /// What was attempted.
+        what: String,
+        /// The system's reason.
+        source: rustix::io::Errno,
     },
     /// A node did not answer, or refused.
     #[error("{what}: {source}")]
@@ -114,6 +123,12 @@ pub enum Error {
              kernel.apparmor_restrict_unprivileged_userns=0)"
     )]
     UserNamespacesForbidden(String),
+    /// The system allows no private network namespace with taps.
+    #[error(
+        "no network namespaces with taps can be made here: run as root, or allow user \
+             namespaces"
+    )]
+    PrivateForbidden,
     /// A namespace that a new lab needs is there and belongs to no lab.
     #[error(
         "there is a network namespace {namespace} that no lab knows; `carina lab down {lab}` \
@@ -162,6 +177,28 @@ pub enum Error {
         /// What was awaited.
         what: String,
     },
+    /// A child process ended that should run.
+    #[error("{what} ended at once: {status}")]
+    ChildEnded {
+        /// The child.
+        what: String,
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// A node has no member of a DIF.
+    #[error("{system} has no member of {dif}")]
+    NoMember {
+        /// The system of the node.
+        system: String,
+        /// The DIF.
+        dif: String,
+    },
+    /// A thread of this process panicked.
+    #[error("{0} panicked")]
+    Panicked(&'static str),
+    /// The node runs in the network namespace of this process and has none of its own.
+    #[error("{0} has no network namespace of its own")]
+    NoNamespace(String),
     /// The member of a DIF is gone.
     #[error("{0} is gone")]
     MemberGone(String),
@@ -218,6 +255,7 @@ macro_rules! attempts {
 
 attempts!(
     io::Error => System,
+    rustix::io::Errno => Errno,
     ClientError => Node,
     carina_vm::Error => Vm,
     serde_json::Error => Json,

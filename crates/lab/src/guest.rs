@@ -1,6 +1,6 @@
 //! Guests: their image, boot, commands inside, and the node inside.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use carina_api::control::{Client, IpcpInfo, LinkState};
@@ -42,6 +42,20 @@ impl GuestImage {
         Ok(Self { cache, boot })
     }
 
+    /// A machine that boots it.
+    ///
+    /// # Errors
+    /// The name is not well formed.
+    pub fn machine(&self, name: &str, directory: impl Into<PathBuf>) -> Result<Machine> {
+        let machine = Machine::new(name, directory).attempt("naming the VM")?;
+        Ok(machine.boot(self.boot.clone()))
+    }
+
+    /// The cache that the image lies in.
+    pub fn cache(&self) -> &Cache {
+        &self.cache
+    }
+
     /// Starts a machine for which its host's node has a port. The machine outlives this process.
     ///
     /// # Errors
@@ -51,9 +65,8 @@ impl GuestImage {
         let port = Client::new(host.control_sock())
             .vm(name)
             .attempt(format!("asking {} for the port of VM {name}", vm.host))?;
-        let running = Machine::new(name, host.vm_dir())
-            .attempt("naming the VM")?
-            .boot(self.boot.clone())
+        let running = self
+            .machine(name, host.vm_dir())?
             .memory_mib(vm.memory_mib)
             .cpus(vm.cpus)
             .ivshmem(&port.qemu_socket)

@@ -10,6 +10,9 @@
 //! systems. A record on disk names everything that exists, so that any other process can take the
 //! lab down, also after a crash.
 //!
+//! Benches and tests that need less than a topology, or more, take the parts: [`TestNode`],
+//! [`TestGuest`], [`Namespace`], [`ChildProcess`]. These end with their values.
+//!
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! use carina_lab::{Options, Topology, up};
@@ -24,27 +27,35 @@
 
 #![forbid(unsafe_code)]
 
+mod cpus;
 mod down;
 mod dry_run;
 mod error;
 pub mod fuzz;
 mod guest;
 mod namespace;
+mod node;
 mod picture;
 mod process;
 mod record;
 mod running;
 mod status;
+mod test_guest;
 mod topology;
 
+pub use cpus::{CpuHalves, GuestCpu, Host};
 pub use down::{remove_strays, take_down};
 pub use dry_run::DryRun;
 pub use error::{Error, Result};
-pub use guest::Guest;
+pub use guest::{Guest, GuestImage};
+pub use namespace::{Namespace, NamespaceAccess, can_enter_private, enter_private};
+pub use node::{Network, TestNode};
 pub use picture::svg;
+pub use process::{ChildProcess, Process};
 pub use record::{AppRecord, LabDir, Labs, Record};
 pub use running::{Options, Running, command_in, shell_words, up};
 pub use status::{AppStatus, Status, SystemStatus, status};
+pub use test_guest::{GuestSpec, TestGuest};
 pub use topology::config::{inline, quoted};
 pub use topology::token::nearest;
 pub use topology::{

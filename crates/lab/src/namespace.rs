@@ -1,8 +1,13 @@
 //! Network namespaces and the links between them, made with `ip`, by root or in a user namespace.
 
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::error::{Attempt, Error, Result};
 use crate::process::Process;
@@ -63,11 +68,12 @@ impl NamespaceAccess {
     ///
     /// # Errors
     /// `ip` is missing or fails; its message is in the error.
-    pub fn ip(&self, words: &[String]) -> Result<String> {
+    pub fn ip(&self, words: &[impl AsRef<str>]) -> Result<String> {
+        let words: Vec<&str> = words.iter().map(AsRef::as_ref).collect();
         let what = format!("ip {}", words.join(" "));
         let output = self
             .command("ip")
-            .args(words)
+            .args(&words)
             .stdin(Stdio::null())
             .output()
             .attempt(format!("{what} (`ip` is in the package iproute2)"))?;
@@ -86,7 +92,7 @@ impl NamespaceAccess {
     /// # Errors
     /// `ip` is missing.
     pub fn list(&self) -> Result<Vec<String>> {
-        let text = self.ip(&["netns".to_owned(), "list".to_owned()])?;
+        let text = self.ip(&["netns", "list"])?;
         let names = text
             .lines()
             .filter_map(|line| line.split_whitespace().next());
@@ -95,8 +101,7 @@ impl NamespaceAccess {
 
     /// The numbers of the processes in a network namespace.
     pub fn processes_in(&self, namespace: &str) -> Vec<i32> {
-        let words = ["netns", "pids", namespace].map(str::to_owned);
-        let text = self.ip(&words).unwrap_or_default();
+        let text = self.ip(&["netns", "pids", namespace]).unwrap_or_default();
         text.lines()
             .filter_map(|line| line.trim().parse().ok())
             .collect()
@@ -122,7 +127,7 @@ pub fn hold_namespaces(directory: &Path) -> Result<Process> {
             "--net",
             "sh",
             "-ec",
-            HOLD,
+            &format!("ready=$1 aside=$2\n{PRIVATE_NETNS}: > \"$ready\"\nexec sleep infinity"),
             "sh",
         ])
         .args([&ready, &aside])
@@ -145,11 +150,10 @@ pub fn hold_namespaces(directory: &Path) -> Result<Process> {
     Process::of_child(&child)
 }
 
-/// Mounts a private `/run/netns`, creates the file `$1` as a sign, and sleeps. Where there is no
-/// `/run/netns` yet, `/run` is replaced by a copy that has one.
-const HOLD: &str = r#"
-ready=$1 aside=$2
-if ! [ -d /run/netns ]; then
+/// Mounts a private `/run/netns`. Where there is none and none can be made, `/run` is replaced by a
+/// copy that has one; `$aside` is a directory on which the original is mounted meanwhile.
+const PRIVATE_NETNS: &str = r#"
+if ! [ -d /run/netns ] && ! mkdir /run/netns 2>/dev/null; then
     mount --rbind /run "$aside"
     mount -t tmpfs run /run
     for entry in "$aside"/* "$aside"/.[!.]*; do
@@ -166,8 +170,6 @@ if ! [ -d /run/netns ]; then
     mkdir /run/netns
 fi
 mount -t tmpfs netns /run/netns
-: > "$ready"
-exec sleep infinity
 "#;
 
 /// The name of a system's namespace.
@@ -203,8 +205,7 @@ pub fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
     let mut all = Vec::new();
     let mut add = |text: String| all.push(text.split(' ').map(str::to_owned).collect());
     for name in names(lab, topology) {
-        add(format!("netns add {name}"));
-        add(format!("-n {name} link set dev lo up"));
+        new_namespace(&name).into_iter().for_each(&mut add);
     }
     let bridges = of_bridges(lab);
     for (index, link) in topology.links.iter().enumerate() {
@@ -228,11 +229,9 @@ pub fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
             })
             .collect();
         if let [(a, at_a), (b, at_b)] = &places[..] {
-            add(format!(
-                "link add name {at_a}{mtu} netns {a} type veth peer name {at_b}{mtu} netns {b}"
-            ));
-            add(format!("-n {a} link set dev {at_a} up"));
-            add(format!("-n {b} link set dev {at_b} up"));
+            veth_pair([a, at_a], [b, at_b], &mtu)
+                .into_iter()
+                .for_each(&mut add);
             addresses.into_iter().for_each(&mut add);
             continue;
         }
@@ -254,6 +253,148 @@ pub fn commands(lab: &str, topology: &Topology) -> Vec<Vec<String>> {
         addresses.into_iter().for_each(&mut add);
     }
     all
+}
+
+/// The arguments of `ip` that make a namespace.
+fn new_namespace(name: &str) -> [String; 2] {
+    [
+        format!("netns add {name}"),
+        format!("-n {name} link set dev lo up"),
+    ]
+}
+
+/// The arguments of `ip` that join two namespaces by a veth pair; each end is a namespace and the
+/// name of the interface in it.
+fn veth_pair([a, at_a]: [&str; 2], [b, at_b]: [&str; 2], mtu: &str) -> [String; 3] {
+    [
+        format!("link add name {at_a}{mtu} netns {a} type veth peer name {at_b}{mtu} netns {b}"),
+        format!("-n {a} link set dev {at_a} up"),
+        format!("-n {b} link set dev {at_b} up"),
+    ]
+}
+
+/// A network namespace that is removed when this value is dropped.
+#[derive(Debug)]
+pub struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Makes a namespace.
+    ///
+    /// # Errors
+    /// `ip` is missing or fails.
+    pub fn new(name: &str) -> Result<Self> {
+        let this = Self {
+            name: name.to_owned(),
+        };
+        run_all(new_namespace(name))?;
+        Ok(this)
+    }
+
+    /// A program that runs in it.
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        NamespaceAccess::of_root().command_in(&self.name, program)
+    }
+
+    /// Runs `ip` in it.
+    ///
+    /// # Errors
+    /// `ip` is missing or fails.
+    pub fn ip(&self, arguments: &[&str]) -> Result<()> {
+        let words = ["-n", &self.name]
+            .into_iter()
+            .chain(arguments.iter().copied());
+        NamespaceAccess::of_root()
+            .ip(&words.collect::<Vec<_>>())
+            .map(drop)
+    }
+
+    /// Joins two namespaces by a veth pair with these names.
+    ///
+    /// # Errors
+    /// `ip` is missing or fails.
+    pub fn connect(&self, interface: &str, peer: &Namespace, peer_interface: &str) -> Result<()> {
+        run_all(veth_pair(
+            [&self.name, interface],
+            [&peer.name, peer_interface],
+            "",
+        ))
+    }
+
+    /// Calls a function on a thread that is in this namespace.
+    ///
+    /// # Errors
+    /// The namespace cannot be entered, or the function fails.
+    pub fn run_inside<T: Send>(&self, run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        let path = format!("{NETNS}/{}", self.name);
+        let file = std::fs::File::open(&path).attempt(format!("opening {path}"))?;
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+                    .attempt("entering a network namespace")?;
+                run()
+            });
+            thread
+                .join()
+                .unwrap_or(Err(Error::Panicked("the thread in a network namespace")))
+        })
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // A namespace that stays ends with the mount namespace that benches run in.
+        let _ = NamespaceAccess::of_root().ip(&["netns", "del", &self.name]);
+    }
+}
+
+fn run_all(commands: impl IntoIterator<Item = String>) -> Result<()> {
+    let access = NamespaceAccess::of_root();
+    for text in commands {
+        access.ip(&text.split(' ').collect::<Vec<_>>())?;
+    }
+    Ok(())
+}
+
+/// Whether [`enter_private`] is possible: it depends on the user and on the kernel's settings.
+pub fn can_enter_private() -> bool {
+    let script = format!("aside=$1\n{PRIVATE_NETNS}ip tuntap add dev tap-try mode tap");
+    let attempt = in_private_namespaces(&script).output();
+    attempt.is_ok_and(|output| output.status.success())
+}
+
+/// Replaces this process by this program with other arguments, in a network namespace and a mount
+/// namespace of its own; an ordinary user gets a user namespace, too. The program may make taps,
+/// bridges and network namespaces there, which vanish when its last process ends. Returns only on
+/// failure.
+pub fn enter_private(arguments: &[OsString]) -> Error {
+    let what = "entering a network namespace".to_owned();
+    let script = format!("aside=$1; shift\n{PRIVATE_NETNS}exec \"$@\"");
+    let source = match std::env::current_exe() {
+        Ok(program) => in_private_namespaces(&script)
+            .arg(program)
+            .args(arguments)
+            .exec(),
+        Err(source) => source,
+    };
+    Error::System { what, source }
+}
+
+/// A shell script in new namespaces; its first argument is a directory for mounts.
+fn in_private_namespaces(script: &str) -> Command {
+    let namespaces: &[&str] = match rustix::process::geteuid().is_root() {
+        true => &["--mount", "--net"],
+        false => &["--user", "--map-root-user", "--mount", "--net"],
+    };
+    let mut command = Command::new("unshare");
+    command.args(namespaces).args(["sh", "-ec", script, "sh"]);
+    let mnt = Path::new("/mnt");
+    command.arg(match mnt.is_dir() {
+        true => mnt.to_owned(),
+        false => std::env::temp_dir(),
+    });
+    command
 }
 
 const NETNS: &str = "/run/netns";

@@ -1,12 +1,13 @@
-//! Processes that may outlive the command that started them.
+//! Processes that may outlive the command that started them, and children that do not.
 
-use std::process::Child;
+use std::ffi::OsStr;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 
-use crate::error::{Error, Result};
+use crate::error::{Attempt, Error, Result};
 
 /// A process, identified by its number and its start time: numbers are reused.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +62,78 @@ impl Process {
     }
 }
 
+/// A child process that ends when this value is dropped.
+#[derive(Debug)]
+pub struct ChildProcess {
+    child: Child,
+    what: String,
+}
+
+impl ChildProcess {
+    /// Starts a command. `what` names it in errors.
+    ///
+    /// # Errors
+    /// It cannot be started.
+    pub fn start(command: &mut Command, what: impl Into<String>) -> Result<Self> {
+        let what = what.into();
+        let child = command.spawn().attempt(format!("starting {what}"))?;
+        Ok(Self { child, what })
+    }
+
+    /// The number of the process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The process, by which another one can end it.
+    ///
+    /// # Errors
+    /// `/proc` is not mounted.
+    pub fn process(&self) -> Result<Process> {
+        Process::of_child(&self.child)
+    }
+
+    /// Checks that it runs.
+    ///
+    /// # Errors
+    /// It has ended.
+    pub fn check_alive(&mut self) -> Result<()> {
+        match self.child.try_wait().attempt("looking after a child")? {
+            None => Ok(()),
+            Some(status) => Err(Error::ChildEnded {
+                what: self.what.clone(),
+                status,
+            }),
+        }
+    }
+
+    /// Lets it run on after this value is gone.
+    pub fn detach(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for ChildProcess {
+    fn drop(&mut self) {
+        if let Ok(process) = self.process() {
+            end_all(std::slice::from_ref(&process), GRACE);
+        }
+        // It has ended; this removes the zombie.
+        let _ = self.child.wait();
+    }
+}
+
+/// A program that ends at once when the thread that starts it ends, also by SIGKILL.
+pub fn ending_with_parent(program: impl AsRef<OsStr>) -> [std::ffi::OsString; 4] {
+    let program = program.as_ref().to_owned();
+    [
+        "setpriv".into(),
+        "--pdeathsig".into(),
+        "KILL".into(),
+        program,
+    ]
+}
+
 /// Sends SIGTERM to processes, and SIGKILL to those that run on after `grace`.
 pub fn end_all(processes: &[Process], grace: Duration) {
     for process in processes {
@@ -98,6 +171,8 @@ fn status(pid: i32) -> Option<(char, u64)> {
     ))
 }
 
+/// How long a process may take to end after SIGTERM.
+pub const GRACE: Duration = Duration::from_secs(5);
 const AFTER_KILL: Duration = Duration::from_secs(2);
 
 #[cfg(test)]

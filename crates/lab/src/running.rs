@@ -10,7 +10,7 @@ mod bring_up;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use carina_api::AppName;
@@ -20,7 +20,7 @@ use crate::down::take_down;
 use crate::error::{Attempt, Error, Result};
 use crate::guest::Guest;
 use crate::namespace::{self, NamespaceAccess};
-use crate::process::Process;
+use crate::process::{ChildProcess, Process};
 use crate::record::{AppRecord, LabDir, Labs, Record};
 use crate::topology::config::node_config;
 use crate::topology::{Dif, Topology, Vm};
@@ -54,8 +54,7 @@ pub struct Running {
     options: Options,
     dir: LabDir,
     record: Record,
-    /// Kept to be waited for.
-    children: Vec<Child>,
+    children: Vec<ChildProcess>,
     is_detached: bool,
 }
 
@@ -233,6 +232,8 @@ impl Running {
     /// Lets everything run on; [`take_down`] ends it.
     pub fn detach(mut self) -> Record {
         self.is_detached = true;
+        let children = std::mem::take(&mut self.children);
+        children.into_iter().for_each(ChildProcess::detach);
         self.record.clone()
     }
 
@@ -319,14 +320,11 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.is_detached {
-            if let Err(error) = take_down(&self.dir, &self.record) {
-                self.progress(format!("taking lab {} down: {error}", self.record.name));
-            }
-            for child in &mut self.children {
-                // It has ended; this removes the zombie.
-                let _ = child.wait();
-            }
+        if self.is_detached {
+            let children = std::mem::take(&mut self.children);
+            children.into_iter().for_each(ChildProcess::detach);
+        } else if let Err(error) = take_down(&self.dir, &self.record) {
+            self.progress(format!("taking lab {} down: {error}", self.record.name));
         }
     }
 }

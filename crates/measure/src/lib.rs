@@ -7,12 +7,14 @@
 //! | [`transport`] | a flow, and what it is compared with: UDP, TCP, Unix sockets, bare rings |
 //! | [`trial`] | one measurement between a client and a server |
 //! | [`sequence`], [`summary`] | loss and reordering; mean, percentiles, confidence |
+//! | [`ratio`] | two systems measured in pairs: median and interval of their ratio |
 //! | [`results`], [`table`], [`figure`] | what benches report |
 #![forbid(unsafe_code)]
 
 pub mod duration;
 pub mod figure;
 pub mod random;
+pub mod ratio;
 pub mod results;
 pub mod sequence;
 pub mod summary;

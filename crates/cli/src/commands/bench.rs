@@ -3,21 +3,20 @@
 use std::path::PathBuf;
 
 use carina_api::AppName;
+use carina_bench::comparison::Pin;
+use carina_bench::flows::{self, FlowsOptions};
+use carina_bench::hv::{self, HvOptions};
+use carina_bench::local::{self, LocalOptions};
+use carina_bench::paper::{self, Case, PaperOptions, PaperResults, Request, tables};
+use carina_bench::{Progress, vm_and_host};
 use carina_measure::duration::parse_ns;
 use carina_measure::results::{Metric, Results};
 use carina_measure::traffic::bytes;
 use clap::Subcommand;
 
 use crate::Shared;
-use crate::bench::flows::{self, FlowsArgs};
-use crate::bench::hv::{self, HvOptions};
-use crate::bench::lab;
-use crate::bench::local::{self, LocalOptions};
-use crate::bench::paper::order::Order;
-use crate::bench::paper::{self, Case, PaperOptions};
-use crate::bench::plan::Pin;
-use crate::failure::{Outcome, usage};
-use crate::report::{print_json, print_line};
+use crate::failure::{Failure, Outcome, failed, usage};
+use crate::report::{print_json, print_line, progress};
 
 /// Measure Carina beside other systems
 #[derive(Debug, Subcommand)]
@@ -47,12 +46,12 @@ pub enum BenchCommand {
         carina bench paper --cases fig16.14 --runs 7 --out figures\n\nAs root, or where user \
         namespaces are allowed: every system is a network namespace or a VM.")]
     Paper(PaperArgs),
-    /// The client of `carina bench paper` in another system: carries out an order in JSON and
-    /// prints each result as a line of JSON
+    /// The client of `carina bench paper` in another system: takes a request in JSON and prints
+    /// each measurement as a line of JSON
     #[command(hide = true)]
     Client {
-        /// The order
-        order: String,
+        /// The request
+        request: String,
     },
 }
 
@@ -61,7 +60,7 @@ pub enum BenchCommand {
 pub struct PaperArgs {
     /// The cases [default: all]
     #[arg(long, value_delimiter = ',', value_enum)]
-    cases: Vec<Case>,
+    cases: Vec<PaperCase>,
     /// How often everything is repeated
     #[arg(long, default_value_t = 5)]
     runs: usize,
@@ -117,8 +116,91 @@ pub struct LocalArgs {
     sizes: Vec<u64>,
     /// Which systems have their two processes pinned to CPUs 0 and 1
     #[arg(long, value_enum, default_value = "shared")]
-    pin: Pin,
+    pin: PinArg,
 }
+
+/// Options of `carina bench flows`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct FlowsArgs {
+    /// How many flows are open at once
+    #[arg(long, default_value_t = 10_000)]
+    flows: usize,
+    /// How many allocations are under way at once
+    #[arg(long, default_value_t = 16)]
+    askers: usize,
+    /// How often everything is repeated, each time with new nodes
+    #[arg(long, default_value_t = 3)]
+    runs: usize,
+}
+
+/// Which systems of `carina bench local` are pinned.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum PinArg {
+    /// The limit only
+    Limit,
+    /// The limit and Carina, which both share memory between the two CPUs
+    Shared,
+    /// All of them. The kernel's transports are slower when pinned
+    All,
+}
+
+/// A case of `carina bench paper`.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum PaperCase {
+    /// VM to VM on one host
+    #[value(name = "fig4b")]
+    Fig4b,
+    /// VM to VM on two hosts
+    #[value(name = "fig4c")]
+    Fig4c,
+    /// Round-trip times by hops
+    #[value(name = "fig16.12")]
+    Fig1612,
+    /// Host to host over Ethernet: what each normal DIF costs
+    #[value(name = "fig16.14")]
+    Fig1614,
+    /// A server that moves
+    #[value(name = "fig16.15")]
+    Fig1615,
+    /// A network that loses, delays, reorders and duplicates
+    #[value(name = "impaired")]
+    Impaired,
+}
+
+impl From<PinArg> for Pin {
+    fn from(pin: PinArg) -> Self {
+        match pin {
+            PinArg::Limit => Self::Limit,
+            PinArg::Shared => Self::Shared,
+            PinArg::All => Self::All,
+        }
+    }
+}
+
+impl From<PaperCase> for Case {
+    fn from(case: PaperCase) -> Self {
+        match case {
+            PaperCase::Fig4b => Self::Fig4b,
+            PaperCase::Fig4c => Self::Fig4c,
+            PaperCase::Fig1612 => Self::Fig1612,
+            PaperCase::Fig1614 => Self::Fig1614,
+            PaperCase::Fig1615 => Self::Fig1615,
+            PaperCase::Impaired => Self::Impaired,
+        }
+    }
+}
+
+impl From<carina_bench::Error> for Failure {
+    fn from(error: carina_bench::Error) -> Self {
+        match error {
+            carina_bench::Error::FileLimit { .. } => usage(error),
+            error => Failure::of(error.to_string(), &error),
+        }
+    }
+}
+
+/// Prints the steps of a bench on standard error.
+pub const PROGRESS: Progress = Progress(|text| progress(text));
 
 /// Runs the command.
 ///
@@ -128,31 +210,51 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
     match command {
         BenchCommand::Hv(args) => {
             let options = args.options()?;
-            let network = lab::enter_network(args.in_network_namespace)?;
+            let network = vm_and_host::enter_network(args.in_network_namespace, PROGRESS)?;
             let results = hv::run(&options, network)?;
-            show(shared, &results, &hv::TABLES, &lab::SYSTEMS)
+            show(shared, &results, &hv::TABLES, &vm_and_host::SYSTEMS)
         }
-        BenchCommand::Flows(args) => flows::run(shared, &args),
-        BenchCommand::FlowsHolder { name } => flows::hold(shared, &name),
+        BenchCommand::Flows(args) => {
+            let results = flows::run(&FlowsOptions {
+                flows: args.flows,
+                concurrent: args.askers,
+                runs: args.runs,
+                progress: PROGRESS,
+            })?;
+            if shared.json {
+                return print_json(&results);
+            }
+            let table = flows::table(&results);
+            print_line(format!("{}\n\n{table}\n", results.machine))?;
+            let notes = results.notes.iter();
+            notes
+                .into_iter()
+                .try_for_each(|note| print_line(format!("- {note}")))
+        }
+        BenchCommand::FlowsHolder { name } => Ok(flows::serve(&shared.node()?, &name)?),
         BenchCommand::Paper(args) => {
-            lab::require_network(args.in_network_namespace)?;
+            vm_and_host::require_network(args.in_network_namespace, PROGRESS)?;
             let options = PaperOptions {
                 cases: match args.cases.is_empty() {
                     true => Case::ALL.to_vec(),
-                    false => args.cases,
+                    false => args.cases.into_iter().map(Case::from).collect(),
                 },
                 runs: args.runs.max(1),
                 time_ns: args.time,
                 sizes: args.sizes,
                 guest_program: args.guest_program,
+                progress: PROGRESS,
             };
-            let found = paper::run(&options);
-            paper::show::show(shared, &found, args.out.as_deref())
+            let results = paper::run(&options);
+            if let Some(out) = &args.out {
+                tables::write(&results, out)?;
+            }
+            show_paper(shared, &results)
         }
-        BenchCommand::Client { order } => {
-            let order: Order = serde_json::from_str(&order)
-                .map_err(|error| usage(format!("the order: {error}")))?;
-            order.carry_out(&shared.node()?, &mut |finding| print_json(finding))
+        BenchCommand::Client { request } => {
+            let request: Request = serde_json::from_str(&request)
+                .map_err(|error| usage(format!("the request: {error}")))?;
+            request.execute(&shared.node()?, &mut |measurement| print_json(measurement))
         }
         BenchCommand::Local(args) => {
             let sizes = if args.sizes.is_empty() {
@@ -167,7 +269,8 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
                 runs: args.runs.max(1),
                 time_ns: args.time,
                 sizes,
-                pin: args.pin,
+                pin: args.pin.into(),
+                progress: PROGRESS,
             };
             let results = local::run(&options)?;
             show(shared, &results, &local::TABLES, &local::SYSTEMS)
@@ -175,8 +278,22 @@ pub fn run(shared: &Shared, command: BenchCommand) -> Outcome {
     }
 }
 
+fn show_paper(shared: &Shared, results: &PaperResults) -> Outcome {
+    match shared.json {
+        true => print_line(tables::to_json(results)?)?,
+        false => print_line(tables::to_text(results))?,
+    }
+    match results.failures.is_empty() {
+        true => Ok(()),
+        false => Err(failed(format!(
+            "not measured: {}",
+            results.failures.join(", ")
+        ))),
+    }
+}
+
 impl HvArgs {
-    fn options(&self) -> Result<HvOptions, crate::failure::Failure> {
+    fn options(&self) -> Result<HvOptions, Failure> {
         let mut cases = hv::CASES.to_vec();
         if let Some(unknown) = self
             .cases
@@ -202,6 +319,7 @@ impl HvArgs {
             },
             cases,
             guest_program: self.guest_program.clone(),
+            progress: PROGRESS,
         })
     }
 }

@@ -6,7 +6,6 @@ use carina_api::{AppName, DifName};
 use carina_measure::trial::server::{Event, Scope, serve};
 
 use crate::Shared;
-use crate::bench::guest_network::set_address;
 use crate::failure::{Attempt, Outcome};
 use crate::report::progress;
 
@@ -34,9 +33,7 @@ pub fn run(shared: &Shared, args: BenchPeerArgs) -> Outcome {
     Ok(serve(
         registration,
         !args.stay,
-        Scope::Bench(|driver, address| {
-            set_address(driver, address).map_err(|failure| failure.to_string().into())
-        }),
+        Scope::Bench,
         Arc::new(|event: Event<'_>| {
             if let Event::Failed(error) = event {
                 progress(format!("carina: a client failed: {error}"));

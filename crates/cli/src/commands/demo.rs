@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::process::Command;
 
+use carina_bench::hv::{self, HvOptions};
+use carina_bench::vm_and_host::{SYSTEMS, VmAndHost, enter_network};
 use carina_measure::duration::parse_ns;
 use carina_measure::figure::draw;
 
 use crate::Shared;
-use crate::bench::hv::{self, HvOptions};
-use crate::bench::lab::{Lab, SYSTEMS, enter_network};
-use crate::commands::bench::show;
+use crate::commands::bench::{PROGRESS, show};
 use crate::commands::ping::ECHO_SERVER;
-use crate::failure::{Attempt, Outcome, failed};
+use crate::failure::{Attempt, Outcome};
 use crate::report::progress;
 
 /// Boot a VM without using its network cards, ping it, and draw the paper's figure 4a
@@ -47,19 +47,20 @@ const FIGURE_SDU_MAX: u64 = 4000;
 pub fn run(shared: &Shared, args: DemoArgs) -> Outcome {
     let started = std::time::Instant::now();
     std::fs::create_dir_all(&args.out).attempt(format!("making {}", args.out.display()))?;
-    let network = enter_network(args.in_network_namespace)?;
-    let mut lab = Lab::start(network, args.guest_program.clone())?;
-    ping(&mut lab)?;
+    let network = enter_network(args.in_network_namespace, PROGRESS)?;
+    let mut setup = VmAndHost::start(network, args.guest_program.clone(), PROGRESS)?;
+    ping(&mut setup)?;
     let options = HvOptions {
         runs: args.runs.max(1),
         time_ns: args.time,
         sizes: hv::sizes(),
         cases: hv::CASES[..2].to_vec(),
         guest_program: None,
+        progress: PROGRESS,
     };
     progress("measuring goodput in both directions (figure 4a)");
-    let results = hv::measure(&mut lab, &options)?;
-    drop(lab);
+    let results = hv::measure(&mut setup, &options)?;
+    drop(setup);
     let json = serde_json::to_vec_pretty(&results).attempt("writing JSON")?;
     let file = args.out.join("fig4a.json");
     std::fs::write(&file, json).attempt(format!("writing {}", file.display()))?;
@@ -77,23 +78,23 @@ pub fn run(shared: &Shared, args: DemoArgs) -> Outcome {
 }
 
 /// Starts an echo server in the VM and pings it with this very program.
-fn ping(lab: &mut Lab) -> Outcome {
+fn ping(setup: &mut VmAndHost) -> Outcome {
     progress("starting an echo server in the VM");
-    lab.in_guest("(carina ping --listen --quiet </dev/null >/tmp/echo.log 2>&1) &")?;
+    setup.run_in_guest("(carina ping --listen --quiet </dev/null >/tmp/echo.log 2>&1) &")?;
     let name = carina_api::AppName::new(ECHO_SERVER).attempt("naming the echo server")?;
-    lab.wait_for_name(&name)?;
+    setup.wait_for_name(&name)?;
     // Spaced out, the guest polls at leisure in between; in a flood it is awake.
-    ping_with(lab, &["--count", "5", "--interval", "100ms"])?;
-    ping_with(lab, &["--count", "500", "--flood", "--quiet"])
+    ping_with(setup, &["--count", "5", "--interval", "100ms"])?;
+    ping_with(setup, &["--count", "500", "--flood", "--quiet"])
 }
 
-fn ping_with(lab: &Lab, options: &[&str]) -> Outcome {
+fn ping_with(setup: &VmAndHost, options: &[&str]) -> Outcome {
     let program = std::env::current_exe().attempt("finding this program")?;
     let output = Command::new(program)
         .args(["ping", ECHO_SERVER])
         .args(options)
         .arg("--run")
-        .arg(lab.path())
+        .arg(setup.path())
         .output()
         .attempt("running carina ping")?;
     // The table goes to standard output alone, so that `--json` stays JSON.
@@ -102,5 +103,6 @@ fn ping_with(lab: &Lab, options: &[&str]) -> Outcome {
         return Ok(());
     }
     let words = String::from_utf8_lossy(&output.stderr);
-    Err(lab.explain(&failed(format!("ping: {}", words.trim()))))
+    let error = carina_bench::Error::Ping(words.trim().to_owned());
+    Err(setup.explain(error).into())
 }

@@ -9,7 +9,7 @@ use super::{LOOK_AGAIN, Running, guest_path};
 use crate::error::{Attempt, Error, Result};
 use crate::guest::{Guest, GuestImage, wait_for_link};
 use crate::namespace::{self, hold_namespaces};
-use crate::process::Process;
+use crate::process::ChildProcess;
 use crate::record::AppRecord;
 use crate::topology::{App, Dif, Vm};
 
@@ -84,20 +84,17 @@ impl Running {
             let log = self.dir.log(system);
             let log = std::fs::File::create(&log).attempt(format!("writing {}", log.display()))?;
             let run_dir = self.dir.run_dir(system);
-            let child = self
-                .command(system, &self.options.program)?
+            let mut command = self.command(system, &self.options.program)?;
+            command
                 .args(["node", "--config"])
                 .arg(&config)
                 .arg("--run")
                 .arg(run_dir.path())
                 .stdin(Stdio::null())
                 .stdout(Stdio::null())
-                .stderr(log)
-                .spawn()
-                .attempt(format!("starting the node of {system}"))?;
-            self.record
-                .nodes
-                .insert(system.clone(), Process::of_child(&child)?);
+                .stderr(log);
+            let child = ChildProcess::start(&mut command, format!("the node of {system}"))?;
+            self.record.nodes.insert(system.clone(), child.process()?);
             self.children.push(child);
             self.dir.write(&self.record)?;
         }
@@ -280,15 +277,14 @@ impl Running {
                 let log =
                     std::fs::File::create(&log).attempt(format!("writing {}", log.display()))?;
                 let errors = log.try_clone().attempt("sharing the log")?;
-                let child = self
-                    .command(&app.system, "sh")?
+                let mut command = self.command(&app.system, "sh")?;
+                command
                     .args(["-c", &app.command])
                     .stdin(Stdio::null())
                     .stdout(log)
-                    .stderr(errors)
-                    .spawn()
-                    .attempt(format!("starting `{}`", app.command))?;
-                let process = Process::of_child(&child).ok();
+                    .stderr(errors);
+                let child = ChildProcess::start(&mut command, format!("`{}`", app.command))?;
+                let process = child.process().ok();
                 self.children.push(child);
                 process
             }

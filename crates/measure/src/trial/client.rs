@@ -154,18 +154,6 @@ impl TrialClient {
         self.carried_over = target;
     }
 
-    /// Asks the server for anything but a job and waits for `Done`.
-    ///
-    /// # Errors
-    /// The server refuses or has gone.
-    pub fn ask(&mut self, message: &Message) -> Result<(), TrialError> {
-        self.control.send(message)?;
-        match self.receive(ANSWER_WAIT)? {
-            Message::Done => Ok(()),
-            other => Err(unexpected(other)),
-        }
-    }
-
     /// Does one job; a stall of a transport that loses nothing is an error.
     ///
     /// # Errors

@@ -46,12 +46,6 @@ pub enum TrialError {
     /// The server serves flows only; sockets and files are for benches.
     #[error("this server measures flows only")]
     FlowsOnly,
-    /// The server has no rights to set addresses.
-    #[error("this server sets no addresses")]
-    NoAddresses,
-    /// An address of a network card could not be set.
-    #[error("{0}")]
-    Address(Box<dyn std::error::Error + Send + Sync>),
     /// The client asks for sizes that no SDU has.
     #[error("{0}")]
     Sizes(#[from] ParseError),

@@ -173,15 +173,6 @@ pub enum Message {
     Report(SideReport),
     /// The server could not do what was asked.
     Refused(String),
-    /// The client asks the server to set an address of the NIC with the given driver.
-    Network {
-        /// Kernel name of the driver, for example `virtio_net`.
-        driver: String,
-        /// The address with the length of its prefix.
-        address: String,
-    },
-    /// The address is set.
-    Done,
 }
 
 /// Version of the control messages.

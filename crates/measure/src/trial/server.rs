@@ -49,14 +49,10 @@ pub type Listener = dyn Fn(Event<'_>) + Send + Sync;
 pub enum Scope {
     /// Jobs over flows.
     Flows,
-    /// Everything that a bench needs: sockets, files and addresses of this system. Only for a
-    /// server that its own bench has started.
-    Bench(SetAddress),
+    /// Everything that a bench needs: sockets and files of this system. Only for a server that its
+    /// own bench has started.
+    Bench,
 }
-
-/// Gives the network card with a certain driver an address, as in `set("e1000", "10.77.1.2/24")`.
-pub type SetAddress =
-    fn(driver: &str, address: &str) -> Result<(), Box<dyn std::error::Error + Send + Sync>>;
 
 /// Data flows that have arrived and wait for the job with their ticket.
 #[derive(Default)]
@@ -145,12 +141,6 @@ fn serve_control(
                 Err(TrialError::FlowsOnly)
             }
             Message::Job(job) => perform(control, &job, waiting, listener).map(Message::Report),
-            Message::Network { driver, address } => match scope {
-                Scope::Flows => Err(TrialError::NoAddresses),
-                Scope::Bench(set_address) => set_address(&driver, &address)
-                    .map(|()| Message::Done)
-                    .map_err(TrialError::Address),
-            },
             other => Err(TrialError::OutOfTurn(Box::new(other))),
         };
         let answer = outcome.unwrap_or_else(|error| Message::Refused(error.to_string()));

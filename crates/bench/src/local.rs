@@ -1,26 +1,26 @@
-//! Two processes of one host: flows beside a bare ring and the kernel's own means.
+//! Two processes of one host: flows beside a bare ring, Unix sockets, UDP and TCP.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use carina_api::AppName;
 use carina_client::FlowSpec;
 use carina_measure::results::{Metric, OURS, Results, machine};
 use carina_measure::trial::client::TrialClient;
 use carina_measure::trial::job::Direction;
 use carina_measure::trial::target::Target;
 
-use super::household::Household;
-use super::plan::{Means, Pin, Plan, System};
-use crate::failure::{Attempt, Failure};
-use crate::report::progress;
+use crate::Progress;
+use crate::comparison::{Comparison, Pin, System, TransportSpec};
+use crate::error::{Error, Result};
+use crate::peer::{app_name, client_of, start_peer};
+use carina_lab::{Network, TestNode};
 
 /// SDU sizes in bytes.
 pub const SIZES: [u64; 5] = [64, 512, 1500, 4000, 65_536];
 /// The cases.
 const CASES: [(&str, Direction); 2] = [("one-way", Direction::Forward), ("echo", Direction::Echo)];
 
-/// What the caller may choose.
+/// Options of the bench.
 #[derive(Debug, Clone)]
 pub struct LocalOptions {
     /// Repetitions.
@@ -31,6 +31,8 @@ pub struct LocalOptions {
     pub sizes: Vec<u64>,
     /// Which systems are pinned.
     pub pin: Pin,
+    /// Called at each step.
+    pub progress: Progress,
 }
 
 /// The systems in the order of the tables.
@@ -40,14 +42,16 @@ pub const SYSTEMS: [&str; 5] = [OURS, "limit", "unix", "udp", "tcp"];
 ///
 /// # Errors
 /// The node or a measurement fails.
-pub fn run(options: &LocalOptions) -> Result<Results, Failure> {
-    progress("starting a node and a second process");
-    let mut household = Household::start("bench-local")?;
-    let peer = AppName::new("carina.bench.peer").attempt("naming the peer")?;
-    household.start_peer(&peer)?;
+pub fn run(options: &LocalOptions) -> Result<Results> {
+    options
+        .progress
+        .step("starting a node and a second process");
+    let mut node = TestNode::start("local", Network::Shared, None)?;
+    let peer = app_name("carina.bench.peer")?;
+    start_peer(&mut node, &peer)?;
     let target = Target {
-        node: household.node()?,
-        local: AppName::new("carina.bench").attempt("naming the bench")?,
+        node: client_of(&node)?,
+        local: app_name("carina.bench")?,
         remote: peer,
         dif: None,
         spec: FlowSpec::reliable(),
@@ -55,23 +59,23 @@ pub fn run(options: &LocalOptions) -> Result<Results, Failure> {
     };
     let mut client = TrialClient::open(target)?;
     let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
-    let file = |name: &str| household.path().join(name);
-    let means = [
-        Means::Flow,
-        Means::Bare(file("bare.rings")),
-        Means::Unix(file("seqpacket.sock")),
-        Means::Udp {
+    let file = |name: &str| node.path().join(name);
+    let transports = [
+        TransportSpec::Flow,
+        TransportSpec::Bare(file("bare.rings")),
+        TransportSpec::Unix(file("seqpacket.sock")),
+        TransportSpec::Udp {
             through: None,
             server: loopback,
             client: loopback,
         },
-        Means::Tcp(loopback),
+        TransportSpec::Tcp(loopback),
     ];
     let systems = SYSTEMS
         .into_iter()
-        .zip(means)
-        .map(|(name, means)| System { name, means });
-    let plan = Plan {
+        .zip(transports)
+        .map(|(name, transport)| System { name, transport });
+    let comparison = Comparison {
         cases: CASES.to_vec(),
         systems: systems.collect(),
         sizes: options.sizes.clone(),
@@ -79,10 +83,11 @@ pub fn run(options: &LocalOptions) -> Result<Results, Failure> {
         runs: options.runs,
         time_ns: options.time_ns,
         pin: options.pin,
+        progress: options.progress,
     };
-    let samples = plan
+    let samples = comparison
         .run(&mut client)
-        .map_err(|failure| Failure::Failed(format!("{failure}\n{}", household.logs())))?;
+        .map_err(|error| Error::with(error, node.logs()))?;
     Ok(Results {
         bench: "local".to_owned(),
         machine: machine(),

@@ -10,14 +10,15 @@ use std::path::Path;
 
 use carina_api::control::DifRole;
 use carina_client::FlowSpec;
+use carina_lab::{Network, TestNode};
 use carina_measure::results::{Metric, OURS, Row};
 
-use super::figures::{self, Bar, Spread, Words};
-use super::order::{Means, System, Way};
-use super::place::{Place, dif_name, wire};
-use super::{CaseFound, PaperOptions, order, sizes_or};
-use crate::failure::{Failure, failed};
-use crate::report::progress;
+use super::client::client_on;
+use super::plots::{self, Bar, Labels, Spread};
+use super::request::{FlowTarget, System, TransportSpec};
+use super::{CaseResults, PaperOptions, request, sizes_or};
+use crate::error::{Error, Result};
+use crate::peer::{app_name, dif_name, start_peer};
 
 /// Name of the case.
 pub const CASE: &str = "impaired";
@@ -46,69 +47,74 @@ const TCP_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 ///
 /// # Errors
 /// No namespaces can be made, a measurement fails, or a byte was wrong.
-pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
-    progress("starting two systems and a bad network");
-    let a = Place::start("a")?;
-    let mut b = Place::start("b")?;
-    let mut middle = Place::start("middle")?;
-    wire(&a, "veth0", &middle, "left")?;
-    wire(&b, "veth0", &middle, "right")?;
+pub fn run(options: &PaperOptions) -> Result<CaseResults> {
+    options
+        .progress
+        .step("starting two systems and a bad network");
+    let a = TestNode::start("a", Network::Own, None)?;
+    let mut b = TestNode::start("b", Network::Own, None)?;
+    let mut middle = TestNode::start("middle", Network::Own, None)?;
+    a.connect("veth0", &middle, "left")?;
+    b.connect("veth0", &middle, "right")?;
     let mut arguments = vec!["impair", "left", "right"];
     arguments.extend(IMPAIRMENT);
-    middle.start_servant(&arguments, "impair.log")?;
+    middle.start_child(&arguments, "impair.log")?;
     let mut is_cubic = true;
-    for (place, host) in [(&a, 1), (&b, 2)] {
+    for (node, host) in [(&a, 1), (&b, 2)] {
         let address = format!("10.78.1.{host}");
         let with_length = format!("{address}/24");
-        place.ip(&["addr", "add", &with_length, "dev", "veth0"])?;
-        // Of the route: kernels do not let every namespace have it for all connections. Where not
-        // even that is allowed, the notes tell which it was.
+        node.ip(&["addr", "add", &with_length, "dev", "veth0"])?;
+        // Set for the route: kernels do not let every namespace set it for all connections. Where
+        // that is not allowed either, the notes name the one in force.
         let mut cubic = vec!["route", "change", "10.78.1.0/24", "dev", "veth0"];
         cubic.extend(["proto", "kernel", "scope", "link", "src", &address]);
         cubic.extend(["congctl", "cubic"]);
-        is_cubic &= place.ip(&cubic).is_ok();
-        place.eth("veth0", "e", None)?;
+        is_cubic &= node.ip(&cubic).is_ok();
+        node.add_eth("veth0", "e")?;
     }
-    a.member(DifRole::Create, "net", &["e"])?;
-    b.member(DifRole::Join, "net", &["e"])?;
-    b.start_peer(PEER)?;
-    a.reaches("net", PEER)?;
-    let way = Way {
+    a.add_member(DifRole::Create, "net", &["e"])?;
+    b.add_member(DifRole::Join, "net", &["e"])?;
+    start_peer(&mut b, &app_name(PEER)?)?;
+    a.wait_for_name_in("net", PEER)?;
+    let target = FlowTarget {
         dif: dif_name("net")?,
         spec: FlowSpec::reliable(),
     };
-    let mut order = order(options, PEER, way.clone())?;
-    order.time_ns = options.time_ns.saturating_mul(TIMES);
-    order.verify = true;
-    order.sizes = sizes_or(options, &[1400]);
-    let system = |name: &str, means| System {
+    let mut request = request(options, PEER, target.clone())?;
+    request.time_ns = options.time_ns.saturating_mul(TIMES);
+    request.verify = true;
+    request.sizes = sizes_or(options, &[1400]);
+    let system = |name: &str, transport| System {
         name: name.to_owned(),
-        means,
+        transport,
         sdu_max: 1 << 20,
     };
-    order.systems = vec![
-        system(OURS, Means::Flow(way)),
-        system("tcp", Means::Tcp(IpAddr::V4(Ipv4Addr::new(10, 78, 1, 2)))),
+    request.systems = vec![
+        system(OURS, TransportSpec::Flow(target)),
+        system(
+            "tcp",
+            TransportSpec::Tcp(IpAddr::V4(Ipv4Addr::new(10, 78, 1, 2))),
+        ),
     ];
-    let mut found = CaseFound::default();
+    let mut found = CaseResults::default();
     for run in 1..=options.runs {
-        progress(format!("{CASE}: run {run} of {}", options.runs));
-        let findings = a
-            .carry_out(&order)
-            .map_err(|failure| failed(format!("{failure}\n{}", b.logs())))?;
-        found.add(CASE, &findings);
-        for finding in &findings {
-            let trial = finding.trial.as_ref();
+        options
+            .progress
+            .step(format!("{CASE}: run {run} of {}", options.runs));
+        let measurements = client_on(&a, &request).map_err(|error| error.with(b.logs()))?;
+        found.add(CASE, run, &measurements, options.progress);
+        for measurement in &measurements {
+            let trial = measurement.trial.as_ref();
             let bad = trial.map_or(0, |trial| trial.receiver().damaged + trial.lost());
             if bad > 0 {
-                let system = &finding.system;
-                return Err(failed(format!("{system}: {bad} SDUs were lost or damaged")));
+                let system = measurement.system.clone();
+                return Err(Error::Damaged { system, sdus: bad });
             }
         }
     }
     let tcp = match is_cubic {
         true => "cubic".to_owned(),
-        false => a.inside("cat", &[TCP_CONGESTION])?,
+        false => a.run("cat", &[TCP_CONGESTION])?,
     };
     found.notes.extend([
         format!(
@@ -128,7 +134,7 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn draw(rows: &[Row], path: &Path) -> Result<bool, Failure> {
+pub fn draw(rows: &[Row], path: &Path) -> Result<bool> {
     let of_case = |row: &&Row| row.case == CASE && row.metric == Metric::GoodputMbps;
     let bars: Vec<Bar> = rows
         .iter()
@@ -143,11 +149,11 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<bool, Failure> {
         return Ok(false);
     }
     let title = format!("impaired: goodput with {}", IMPAIRMENT.join(" "));
-    let words = Words {
+    let labels = Labels {
         title: &title,
         x: "system and SDU size",
         y: "goodput, Mbit/s",
     };
-    figures::bars(&bars, &words, path)?;
+    plots::bars(&bars, &labels, path)?;
     Ok(true)
 }

@@ -1,4 +1,4 @@
-//! What a bench goes through, and the one loop that goes through it.
+//! The comparison of several systems: cases by sizes by systems, in interleaved runs.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -10,21 +10,21 @@ use carina_measure::transport::udp::UDP_SDU_MAX;
 use carina_measure::trial::client::{Trial, TrialClient};
 use carina_measure::trial::job::{Direction, Job, Via};
 
-use crate::failure::Failure;
-use crate::report::progress;
+use crate::Progress;
+use crate::error::{Error, Result};
 
-/// A system of a bench: its name in the results and what carries its SDUs.
+/// A system of a bench.
 #[derive(Debug, Clone)]
 pub struct System {
     /// Its name in the results.
     pub name: &'static str,
     /// What carries its SDUs.
-    pub means: Means,
+    pub transport: TransportSpec,
 }
 
 /// What carries the SDUs of a system.
 #[derive(Debug, Clone)]
-pub enum Means {
+pub enum TransportSpec {
     /// A flow.
     Flow,
     /// UDP between two addresses.
@@ -45,32 +45,32 @@ pub enum Means {
 }
 
 /// Which systems have their two processes pinned to CPUs 0 and 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pin {
     /// The limit only.
     Limit,
     /// The limit and Carina, which both share memory between the two CPUs.
     Shared,
-    /// All of them. The kernel's means are slower so than where the scheduler puts them.
+    /// All of them. The kernel's transports are slower when pinned.
     All,
 }
 
 impl Pin {
-    fn applies(self, means: &Means) -> bool {
+    fn applies(self, transport: &TransportSpec) -> bool {
         match self {
-            Self::Limit => matches!(means, Means::Bare(_)),
-            Self::Shared => matches!(means, Means::Bare(_) | Means::Flow),
+            Self::Limit => matches!(transport, TransportSpec::Bare(_)),
+            Self::Shared => matches!(transport, TransportSpec::Bare(_) | TransportSpec::Flow),
             Self::All => true,
         }
     }
 }
 
-/// A case of a bench: its name in the results and who sends.
+/// A case of a bench: its name in the results, and which side sends.
 pub type Case = (&'static str, Direction);
 
-/// What a bench goes through.
+/// A comparison of systems.
 #[derive(Debug, Clone)]
-pub struct Plan {
+pub struct Comparison {
     /// The cases.
     pub cases: Vec<Case>,
     /// The systems, measured one right after the other.
@@ -85,19 +85,22 @@ pub struct Plan {
     pub time_ns: u64,
     /// Which systems are pinned.
     pub pin: Pin,
+    /// Called at each step.
+    pub progress: Progress,
 }
 
-impl Plan {
-    /// Goes through the plan; runs are interleaved, so that what disturbs the machine disturbs all
+impl Comparison {
+    /// Measures everything; runs are interleaved, so that what disturbs the machine disturbs all
     /// systems alike.
     ///
     /// # Errors
     /// A measurement that fails.
-    pub fn run(&self, client: &mut TrialClient) -> Result<Samples, Failure> {
+    pub fn run(&self, client: &mut TrialClient) -> Result<Samples> {
         let mut samples = Samples::default();
         for run in 1..=self.runs {
             for (case, direction) in &self.cases {
-                progress(format!("run {run} of {}: {case}", self.runs));
+                self.progress
+                    .step(format!("run {run} of {}: {case}", self.runs));
                 let echo = *direction == Direction::Echo;
                 for sdu in if echo { &self.echo_sizes } else { &self.sizes } {
                     for system in self.systems.iter().filter(|system| system.carries(*sdu)) {
@@ -116,7 +119,7 @@ impl Plan {
         direction: Direction,
         system: &System,
         sdu: u64,
-    ) -> Result<Trial, Failure> {
+    ) -> Result<Trial> {
         let job = Job {
             direction,
             via: system.via(client)?,
@@ -128,30 +131,30 @@ impl Plan {
             seed: 1,
             verify: false,
             interval_ns: 0,
-            pin: self.pin.applies(&system.means).then_some([0, 1]),
+            pin: self.pin.applies(&system.transport).then_some([0, 1]),
         };
         let case = format!("{} with SDUs of {sdu} bytes", system.name);
         client
             .run(&job, &mut |_| {})
-            .map_err(|failure| Failure::Failed(format!("{case}: {failure}")))
+            .map_err(|error| Error::from(error).in_case(case))
     }
 }
 
 impl System {
     /// Whether the system can carry SDUs of this size.
     pub fn carries(&self, sdu: u64) -> bool {
-        match self.means {
-            Means::Udp { .. } => sdu <= UDP_SDU_MAX,
+        match self.transport {
+            TransportSpec::Udp { .. } => sdu <= UDP_SDU_MAX,
             _ => true,
         }
     }
 
-    fn via(&self, client: &mut TrialClient) -> Result<Via, Failure> {
-        Ok(match &self.means {
-            Means::Flow => Via::Flow {
+    fn via(&self, client: &mut TrialClient) -> Result<Via> {
+        Ok(match &self.transport {
+            TransportSpec::Flow => Via::Flow {
                 ticket: client.ticket(),
             },
-            Means::Udp {
+            TransportSpec::Udp {
                 server,
                 client,
                 through,
@@ -160,9 +163,9 @@ impl System {
                 server: *server,
                 client: *client,
             },
-            Means::Tcp(server) => Via::Tcp { server: *server },
-            Means::Unix(path) => Via::Unix { path: path.clone() },
-            Means::Bare(path) => {
+            TransportSpec::Tcp(server) => Via::Tcp { server: *server },
+            TransportSpec::Unix(path) => Via::Unix { path: path.clone() },
+            TransportSpec::Bare(path) => {
                 BareTransport::create(path)?;
                 Via::Bare { path: path.clone() }
             }

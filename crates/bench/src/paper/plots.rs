@@ -1,4 +1,4 @@
-//! Figures of the cases that are about something else than goodput by SDU size.
+//! Figures of the cases that measure something else than goodput by SDU size.
 
 use std::path::Path;
 
@@ -8,10 +8,12 @@ use carina_measure::summary::regression;
 use plotters::coord::ranged1d::SegmentValue;
 use plotters::prelude::*;
 
-use crate::failure::{Failure, failed};
+use crate::error::{Error, Result};
 
-/// What is written at a figure.
-pub struct Words<'a> {
+type DrawError = DrawingAreaErrorKind<std::io::Error>;
+
+/// The labels of a figure.
+pub struct Labels<'a> {
     /// Above it.
     pub title: &'a str,
     /// Along the horizontal axis.
@@ -68,47 +70,52 @@ pub struct Point {
 ///
 /// # Errors
 /// There are none of any height, or the file cannot be written.
-pub fn bars(bars: &[Bar], words: &Words<'_>, path: &Path) -> Result<(), Failure> {
-    let top = highest(bars.iter().map(|bar| bar.spread), words)?;
-    draw_bars(bars, top, words, path)
-        .map_err(|reason| failed(format!("drawing {}: {reason}", path.display())))
+pub fn bars(bars: &[Bar], labels: &Labels<'_>, path: &Path) -> Result<()> {
+    let top = highest(bars.iter().map(|bar| bar.spread), labels)?;
+    draw_bars(bars, top, labels, path).map_err(|reason| plot_error(path, &reason))
 }
 
 /// Draws points with their names, and the straight line through them.
 ///
 /// # Errors
 /// There are none of any height, or the file cannot be written.
-pub fn points(points: &[Point], words: &Words<'_>, path: &Path) -> Result<(), Failure> {
-    let top = highest(points.iter().map(|point| point.spread), words)?;
-    draw_points(points, top, words, path)
-        .map_err(|reason| failed(format!("drawing {}: {reason}", path.display())))
+pub fn points(points: &[Point], labels: &Labels<'_>, path: &Path) -> Result<()> {
+    let top = highest(points.iter().map(|point| point.spread), labels)?;
+    draw_points(points, top, labels, path).map_err(|reason| plot_error(path, &reason))
 }
 
-fn highest(spreads: impl Iterator<Item = Spread>, words: &Words<'_>) -> Result<f64, Failure> {
-    let top = spreads.map(|spread| spread.high).fold(0.0, f64::max);
-    match top > 0.0 && top.is_finite() {
-        true => Ok(top),
-        false => Err(failed(format!(
-            "{}: nothing was measured, so there is nothing to draw",
-            words.title
-        ))),
+fn plot_error(path: &Path, reason: &DrawError) -> Error {
+    Error::Plot {
+        path: path.display().to_string(),
+        reason: reason.to_string(),
     }
 }
 
-fn draw_bars(bars: &[Bar], top: f64, words: &Words<'_>, path: &Path) -> Result<(), String> {
-    let text = |e: DrawingAreaErrorKind<std::io::Error>| e.to_string();
+fn highest(spreads: impl Iterator<Item = Spread>, labels: &Labels<'_>) -> Result<f64> {
+    let top = spreads.map(|spread| spread.high).fold(0.0, f64::max);
+    match top > 0.0 && top.is_finite() {
+        true => Ok(top),
+        false => Err(Error::NothingToDraw(labels.title.to_owned())),
+    }
+}
+
+fn draw_bars(
+    bars: &[Bar],
+    top: f64,
+    labels: &Labels<'_>,
+    path: &Path,
+) -> std::result::Result<(), DrawError> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    area.fill(&WHITE).map_err(text)?;
+    area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(&area)
-        .caption(words.title, FONT)
+        .caption(labels.title, FONT)
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(72)
         .build_cartesian_2d(
             (0..bars.len().saturating_sub(1)).into_segmented(),
             0.0..top * 1.15,
-        )
-        .map_err(text)?;
+        )?;
     let label = |at: &SegmentValue<usize>| match at {
         SegmentValue::CenterOf(at) => bars.get(*at).map_or_else(String::new, |b| b.label.clone()),
         _ => String::new(),
@@ -117,12 +124,11 @@ fn draw_bars(bars: &[Bar], top: f64, words: &Words<'_>, path: &Path) -> Result<(
         .configure_mesh()
         .disable_x_mesh()
         .light_line_style(WHITE)
-        .x_desc(words.x)
-        .y_desc(words.y)
+        .x_desc(labels.x)
+        .y_desc(labels.y)
         .x_labels(bars.len() + 1)
         .x_label_formatter(&label)
-        .draw()
-        .map_err(text)?;
+        .draw()?;
     let mut groups: Vec<&str> = bars.iter().map(|bar| bar.group.as_str()).collect();
     groups.sort_unstable();
     groups.dedup();
@@ -139,8 +145,7 @@ fn draw_bars(bars: &[Bar], top: f64, words: &Words<'_>, path: &Path) -> Result<(
             bar
         });
         chart
-            .draw_series(boxes)
-            .map_err(text)?
+            .draw_series(boxes)?
             .label(group)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled()));
         let ranges = of_group().map(|at| {
@@ -148,60 +153,59 @@ fn draw_bars(bars: &[Bar], top: f64, words: &Words<'_>, path: &Path) -> Result<(
             let at = SegmentValue::CenterOf(at);
             PathElement::new([(at.clone(), low), (at, high)], BLACK.stroke_width(1))
         });
-        chart.draw_series(ranges).map_err(text)?;
+        chart.draw_series(ranges)?;
     }
     chart
         .configure_series_labels()
         .position(SeriesLabelPosition::UpperRight)
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK)
-        .draw()
-        .map_err(text)?;
-    area.present().map_err(text)
+        .draw()?;
+    area.present()
 }
 
-fn draw_points(points: &[Point], top: f64, words: &Words<'_>, path: &Path) -> Result<(), String> {
-    let text = |e: DrawingAreaErrorKind<std::io::Error>| e.to_string();
+fn draw_points(
+    points: &[Point],
+    top: f64,
+    labels: &Labels<'_>,
+    path: &Path,
+) -> std::result::Result<(), DrawError> {
     let area = SVGBackend::new(path, SIZE).into_drawing_area();
-    area.fill(&WHITE).map_err(text)?;
+    area.fill(&WHITE)?;
     let right = points.iter().map(|point| point.x).fold(0.0, f64::max);
     let mut chart = ChartBuilder::on(&area)
-        .caption(words.title, FONT)
+        .caption(labels.title, FONT)
         .margin(12)
         .x_label_area_size(44)
         .y_label_area_size(72)
-        .build_cartesian_2d(0.0..right.max(1.0) * 1.08, 0.0..top * 1.08)
-        .map_err(text)?;
+        .build_cartesian_2d(0.0..right.max(1.0) * 1.08, 0.0..top * 1.08)?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
-        .x_desc(words.x)
-        .y_desc(words.y)
+        .x_desc(labels.x)
+        .y_desc(labels.y)
         .x_labels(right as usize + 1)
         .x_label_formatter(&|x| format!("{x:.0}"))
-        .draw()
-        .map_err(text)?;
+        .draw()?;
     let (dots, line) = (COLOURS[0], COLOURS[2]);
     let plane: Vec<(f64, f64)> = points.iter().map(|p| (p.x, p.spread.median)).collect();
     if let Some((slope, intercept)) = regression(&plane) {
         let at = |x: f64| (x, intercept + slope * x);
-        chart
-            .draw_series(LineSeries::new([at(0.0), at(right)], line.stroke_width(2)))
-            .map_err(text)?;
+        chart.draw_series(LineSeries::new([at(0.0), at(right)], line.stroke_width(2)))?;
     }
     let range = |point: &Point| {
         let Spread { low, high, .. } = point.spread;
         PathElement::new([(point.x, low), (point.x, high)], dots.stroke_width(1))
     };
-    chart.draw_series(points.iter().map(range)).map_err(text)?;
+    chart.draw_series(points.iter().map(range))?;
     for point in points {
         let place = (point.x, point.spread.median);
         let mark = EmptyElement::at(place)
             + Circle::new((0, 0), 4, dots.filled())
             + Text::new(point.name.clone(), (8, -6), ("sans-serif", 14));
-        chart.draw_series([mark]).map_err(text)?;
+        chart.draw_series([mark])?;
     }
-    area.present().map_err(text)
+    area.present()
 }
 
 /// Width and height of a figure.

@@ -1,4 +1,4 @@
-//! What the bench shows: a table for each case and metric, the goals, figures as files.
+//! The results as JSON, as tables, and as files with figures.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -7,40 +7,34 @@ use carina_measure::figure;
 use carina_measure::results::{Metric, Results, Row};
 use carina_measure::table::{Table, short, size};
 
-use super::{Case, Found};
-use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed};
-use crate::report::print_line;
+use serde_json::Value;
 
-/// Prints everything, as JSON or as text, and writes files when there is a directory for them.
+use super::{Case, PaperResults};
+use crate::error::{Attempt, Result};
+
+/// All results as JSON.
 ///
 /// # Errors
-/// Files cannot be written, or standard output is closed.
-pub fn show(shared: &Shared, found: &Found, out: Option<&Path>) -> Outcome {
+/// A value that JSON cannot carry.
+pub fn to_json(found: &PaperResults) -> Result<Value> {
     let mut value = serde_json::to_value(&found.results).attempt("writing JSON")?;
-    value["verdicts"] = serde_json::to_value(&found.verdicts).attempt("writing JSON")?;
-    let text = text(found);
-    if let Some(out) = out {
-        std::fs::create_dir_all(out).attempt(format!("making {}", out.display()))?;
-        let write = |name: &str, content: &str| {
-            let path = out.join(name);
-            std::fs::write(&path, content).attempt(format!("writing {}", path.display()))
-        };
-        write("results.json", &format!("{value}\n"))?;
-        write("tables.txt", &text)?;
-        draw(&found.results, out)?;
-    }
-    print_line(match shared.json {
-        true => value.to_string(),
-        false => text,
-    })?;
-    match found.failures.is_empty() {
-        true => Ok(()),
-        false => Err(failed(format!(
-            "not measured: {}",
-            found.failures.join(", ")
-        ))),
-    }
+    value["goals"] = serde_json::to_value(&found.goals).attempt("writing JSON")?;
+    Ok(value)
+}
+
+/// Writes results, tables and figures into a directory.
+///
+/// # Errors
+/// Files cannot be written.
+pub fn write(found: &PaperResults, out: &Path) -> Result<()> {
+    std::fs::create_dir_all(out).attempt(format!("making {}", out.display()))?;
+    let write = |name: &str, content: &str| {
+        let path = out.join(name);
+        std::fs::write(&path, content).attempt(format!("writing {}", path.display()))
+    };
+    write("results.json", &format!("{}\n", to_json(found)?))?;
+    write("tables.txt", &to_text(found))?;
+    draw(&found.results, out)
 }
 
 /// The metrics of a case, with their titles.
@@ -56,7 +50,8 @@ fn tables(case: Case) -> &'static [(Metric, &'static str)] {
     }
 }
 
-fn text(found: &Found) -> String {
+/// All results as tables, with the goals and the notes.
+pub fn to_text(found: &PaperResults) -> String {
     let results = &found.results;
     let mut text = format!("{}\n", results.machine);
     for case in Case::ALL {
@@ -71,12 +66,23 @@ fn text(found: &Found) -> String {
     for part in &found.texts {
         let _ = writeln!(text, "\n{part}");
     }
-    if !found.verdicts.is_empty() {
-        let mut table = Table::new(["CASE", "GOAL", "MEASURED", ""]);
-        for verdict in &found.verdicts {
-            let word = if verdict.met { "met" } else { "NOT MET" };
-            let cells = [&verdict.case, &verdict.goal, &verdict.measured, word];
-            table.row(cells.map(str::to_owned));
+    if !found.goals.is_empty() {
+        let mut table = Table::new(["CASE", "GOAL", "RATIO", "95 % INTERVAL", "RUNS", ""]);
+        for goal in &found.goals {
+            let word = match goal.held {
+                Some(true) => "held",
+                Some(false) => "NOT HELD",
+                None => "too few runs",
+            };
+            let [low, high] = goal.measured.interval;
+            table.row([
+                goal.case.clone(),
+                goal.goal.clone(),
+                format!("{:.3}", goal.measured.ratio),
+                format!("{low:.3}..{high:.3}"),
+                goal.measured.runs.to_string(),
+                word.to_owned(),
+            ]);
         }
         let _ = writeln!(text, "\n{table}");
     }
@@ -116,7 +122,7 @@ fn table(results: &Results, case: &str, metric: Metric, systems: &[&str]) -> Tab
 
 fn cell(row: &Row) -> String {
     match row.metric {
-        // A rate says little; a time per SDU can be taken apart.
+        // Shown as a time per SDU, which can be divided into its parts.
         Metric::MsgsPerS if row.median > 0.0 => {
             let relative = row.ci95 / row.mean.max(1e-9);
             let ns = 1e9 / row.median;
@@ -126,7 +132,7 @@ fn cell(row: &Row) -> String {
     }
 }
 
-fn draw(results: &Results, out: &Path) -> Outcome {
+fn draw(results: &Results, out: &Path) -> Result<()> {
     for case in Case::ALL {
         case.draw(results, &out.join(format!("{}.svg", case.name())))?;
     }
@@ -134,7 +140,7 @@ fn draw(results: &Results, out: &Path) -> Outcome {
 }
 
 /// Draws goodput by SDU size; false when none was measured.
-pub fn draw_goodput(results: &Results, case: &str, path: &Path) -> Result<bool, Failure> {
+pub fn draw_goodput(results: &Results, case: &str, path: &Path) -> Result<bool> {
     let of_case = |row: &&Row| row.case == case && row.metric == Metric::GoodputMbps;
     let rows: Vec<Row> = results.rows.iter().filter(of_case).cloned().collect();
     let Some(longest) = rows.iter().map(|row| row.sdu).max() else {
@@ -206,13 +212,13 @@ mod tests {
 
     #[test]
     fn tables_have_no_column_for_single_moves() {
-        let found = Found {
+        let found = PaperResults {
             results: recorded(),
-            verdicts: Vec::new(),
+            goals: Vec::new(),
             texts: Vec::new(),
             failures: Vec::new(),
         };
-        let text = text(&found);
+        let text = to_text(&found);
         assert!(
             text.contains("3 to 2") && !text.contains("move 1"),
             "{text}"

@@ -6,7 +6,6 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixDatagram;
@@ -14,69 +13,62 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use carina_api::{AppName, DifName};
-use carina_client::{Error, FlowSpec, Node, Registration};
+use carina_client::{Error as ClientError, FlowSpec, Node, Registration};
+use carina_lab::{Network, TestNode};
 use carina_measure::results::{Metric, OURS, Results, Samples, machine};
 use carina_measure::table::{Table, short};
 use carina_sys::{Epoll, Interest, raise_nofile_limit};
 
-use super::household::Household;
-use crate::Shared;
-use crate::failure::{Attempt, Failure, Outcome, failed, usage};
-use crate::report::{print_json, print_line, progress};
+use crate::Progress;
+use crate::error::{Attempt, Error, Result};
+use crate::peer::{app_name, client_of, dif_name};
 
-/// Options of `carina bench flows`.
-#[derive(Debug, Clone, clap::Args)]
-pub struct FlowsArgs {
-    /// How many flows are open at once
-    #[arg(long, default_value_t = 10_000)]
-    flows: usize,
-    /// How many allocations are under way at once
-    #[arg(long, default_value_t = 16)]
-    askers: usize,
-    /// How often everything is repeated, each time with new nodes
-    #[arg(long, default_value_t = 3)]
-    runs: usize,
+/// Options of the bench.
+#[derive(Debug, Clone, Copy)]
+pub struct FlowsOptions {
+    /// How many flows are open at once.
+    pub flows: usize,
+    /// How many allocations are under way at once.
+    pub concurrent: usize,
+    /// Repetitions, each with new nodes.
+    pub runs: usize,
+    /// Called at each step.
+    pub progress: Progress,
 }
 
-/// Runs the bench and shows what it found.
+/// Runs the bench.
 ///
 /// # Errors
 /// Too few open files are allowed, a flow is refused or dead, or something stays.
-pub fn run(shared: &Shared, args: &FlowsArgs) -> Outcome {
+pub fn run(options: &FlowsOptions) -> Result<Results> {
     let limit = raise_nofile_limit().attempt("raising the limit of open files")?;
-    let flows = args.flows.max(1);
-    if limit < (flows + FILES_BESIDE) as u64 {
-        return Err(usage(format!(
-            "a process may open {limit} files here; {flows} flows need one each and \
-             {FILES_BESIDE} beside (the hard limit, ulimit -Hn)"
-        )));
+    let flows = options.flows.max(1);
+    if limit < (flows + OTHER_FILES) as u64 {
+        return Err(Error::FileLimit {
+            limit,
+            flows,
+            beside: OTHER_FILES,
+        });
     }
+    let concurrent = options.concurrent.clamp(1, CONCURRENT_MAX);
     let mut samples = Samples::default();
-    for run in 1..=args.runs.max(1) {
-        progress(format!("run {run}: {flows} flows"));
-        one_run(flows, args.askers.clamp(1, ASKERS_MAX), &mut samples)?;
+    for run in 1..=options.runs.max(1) {
+        options.progress.step(format!("run {run}: {flows} flows"));
+        one_run(flows, concurrent, &mut samples, options.progress)?;
     }
-    let results = Results {
+    Ok(Results {
         bench: "flows".to_owned(),
         machine: machine(),
-        notes: notes(flows, args.askers.clamp(1, ASKERS_MAX), limit),
+        notes: notes(flows, concurrent, limit),
         rows: samples.rows(),
-    };
-    if shared.json {
-        return print_json(&results);
-    }
-    print_line(format!("{}\n\n{}\n", results.machine, table(&results)))?;
-    results
-        .notes
-        .iter()
-        .try_for_each(|n| print_line(format!("- {n}")))
+    })
 }
 
-fn notes(flows: usize, askers: usize, limit: u64) -> Vec<String> {
+fn notes(flows: usize, concurrent: usize, limit: u64) -> Vec<String> {
     vec![
         format!(
             "{flows} reliable flows, all open at once, through one normal DIF of two nodes over \
-             UDP on the loopback interface; {askers} allocations under way at once"
+             UDP on the loopback interface; {concurrent} allocations under way at once"
         ),
         "two nodes, one client, one server: each a process of its own".to_owned(),
         format!(
@@ -92,7 +84,8 @@ fn notes(flows: usize, askers: usize, limit: u64) -> Vec<String> {
     ]
 }
 
-fn table(results: &Results) -> Table {
+/// The table of the results.
+pub fn table(results: &Results) -> Table {
     let mut table = Table::new(["case", "system", "metric", "median", "lowest", "highest"]);
     for row in &results.rows {
         let metric = match row.metric {
@@ -110,18 +103,20 @@ fn table(results: &Results) -> Table {
 }
 
 /// Two nodes, a DIF and a server.
-struct Stage {
+struct Setup {
     // The client's side goes first.
-    nodes: [Household; 2],
+    nodes: [TestNode; 2],
     client: Node,
     names: [AppName; 2],
     dif: DifName,
 }
 
-impl Stage {
-    fn set(flows: usize) -> Result<Self, Failure> {
-        let name = |text: &str| AppName::new(text).attempt("naming a side of the bench");
-        let names = [name("carina.bench.caller")?, name("carina.bench.holder")?];
+impl Setup {
+    fn start(flows: usize) -> Result<Self> {
+        let names = [
+            app_name("carina.bench.caller")?,
+            app_name("carina.bench.holder")?,
+        ];
         let [a, b] = free_addresses()?;
         let text = |own: SocketAddr, other: SocketAddr, peer: &str, member: &str| {
             format!(
@@ -130,41 +125,49 @@ impl Stage {
                  [[ipcp]]\nname = \"below\"\ntype = \"udp\"\ndif = \"inet\"\nlisten = \"{own}\"\n\
                  [[ipcp.peers]]\nname = \"{peer}\"\naddress = \"{other}\"\n\
                  [[dif]]\nname = \"net\"\nover = [\"inet\"]\n{member}\n",
-                flows + FILES_BESIDE,
-                2 * ASKERS_MAX,
+                flows + OTHER_FILES,
+                2 * CONCURRENT_MAX,
             )
         };
         let first = "role = \"create\"\nipcp = \"member.b\"";
         let second = "role = \"join\"\nipcp = \"member.a\"\nvia = \"member.b\"";
-        let mut called = Household::start_with("flows-b", &text(b, a, "member.a", first))?;
-        let calling = Household::start_with("flows-a", &text(a, b, "member.b", second))?;
+        let mut called = TestNode::start(
+            "flows-b",
+            Network::Shared,
+            Some(&text(b, a, "member.a", first)),
+        )?;
+        let calling = TestNode::start(
+            "flows-a",
+            Network::Shared,
+            Some(&text(a, b, "member.b", second)),
+        )?;
         let arguments = ["bench", "flows-holder", names[1].as_str()];
-        called.start_servant(&arguments, "peer.log")?;
+        called.start_child(&arguments, "peer.log")?;
         called.wait_for_name(&names[1], PATIENCE)?;
-        let stage = Self {
-            client: calling.node()?,
+        let setup = Self {
+            client: client_of(&calling)?,
             nodes: [calling, called],
             names,
-            dif: DifName::new("net").attempt("naming the DIF")?,
+            dif: dif_name("net")?,
         };
         // The name is known as soon as the client's side has joined.
         let mut refusal = None;
-        stage
-            .until("a first flow", || match stage.flow() {
+        setup
+            .until("a first flow", || match setup.flow() {
                 Ok(flow) => exchange(&flow, 0).is_ok(),
                 Err(error) => {
                     refusal = Some(error.to_string());
                     false
                 }
             })
-            .map_err(|failure| failed(format!("{failure}\n{}", refusal.unwrap_or_default())))?;
-        stage.until("the first flow to be gone", || {
-            stage.flows() == Some([1, 1])
+            .map_err(|error| error.with(refusal.unwrap_or_default()))?;
+        setup.until("the first flow to be gone", || {
+            setup.flows() == Some([1, 1])
         })?;
-        Ok(stage)
+        Ok(setup)
     }
 
-    fn flow(&self) -> Result<UnixDatagram, Error> {
+    fn flow(&self) -> std::result::Result<UnixDatagram, ClientError> {
         let [local, remote] = &self.names;
         let dif = Some(&self.dif);
         let flow = self
@@ -175,26 +178,25 @@ impl Stage {
 
     /// How many flows each node has, its N-1 flow among them.
     fn flows(&self) -> Option<[usize; 2]> {
-        let count = |node: &Household| Some(node.control().node().ok()?.flows as usize);
+        let count = |node: &TestNode| Some(node.control().node().ok()?.flows as usize);
         Some([count(&self.nodes[0])?, count(&self.nodes[1])?])
     }
 
-    fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Outcome {
+    fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) -> Result<()> {
         let deadline = Instant::now() + PATIENCE;
         while !is_so() {
             if Instant::now() > deadline {
-                let logs = self.nodes.each_ref().map(Household::logs).join("\n");
+                let logs = self.nodes.each_ref().map(TestNode::logs).join("\n");
                 let flows = self.flows();
-                return Err(failed(format!(
-                    "waited {PATIENCE:?} for {what}; flows: {flows:?}\n{logs}"
-                )));
+                let what = format!("waited {PATIENCE:?} for {what}; flows: {flows:?}");
+                return Err(Error::NoAnswer(what).with(logs));
             }
             std::thread::sleep(LOOK_AGAIN);
         }
         Ok(())
     }
 
-    fn cost(&self) -> Result<[Cost; 2], Failure> {
+    fn cost(&self) -> Result<[Cost; 2]> {
         Ok([
             Cost::of(self.nodes[0].pid())?,
             Cost::of(self.nodes[1].pid())?,
@@ -203,14 +205,14 @@ impl Stage {
 }
 
 /// Two free addresses of the loopback interface.
-fn free_addresses() -> Result<[SocketAddr; 2], Failure> {
-    let bind = || UdpSocket::bind("127.0.0.1:0").attempt("finding a free port");
+fn free_addresses() -> Result<[SocketAddr; 2]> {
+    let bind = || UdpSocket::bind("127.0.0.1:0").attempt("measurement a free port");
     let (a, b) = (bind()?, bind()?);
     let address = |socket: &UdpSocket| socket.local_addr().attempt("reading a port");
     Ok([address(&a)?, address(&b)?])
 }
 
-/// What a process takes.
+/// Memory and open files of a process.
 #[derive(Debug, Clone, Copy)]
 struct Cost {
     /// Resident bytes.
@@ -219,9 +221,9 @@ struct Cost {
 }
 
 impl Cost {
-    fn of(pid: u32) -> Result<Self, Failure> {
+    fn of(pid: u32) -> Result<Self> {
         let path = format!("/proc/{pid}/status");
-        let text = std::fs::read_to_string(&path).attempt(&path)?;
+        let text = std::fs::read_to_string(&path).attempt(path.as_str())?;
         let resident = text.lines().find_map(|line| {
             line.strip_prefix("VmRSS:")?
                 .split_whitespace()
@@ -229,9 +231,9 @@ impl Cost {
                 .parse()
                 .ok()
         });
-        let kib: f64 = resident.ok_or_else(|| failed(format!("{path} has no VmRSS")))?;
+        let kib: f64 = resident.ok_or_else(|| Error::Proc(format!("{path} has no VmRSS")))?;
         let path = format!("/proc/{pid}/fd");
-        let files = std::fs::read_dir(&path).attempt(&path)?.count();
+        let files = std::fs::read_dir(&path).attempt(path.as_str())?.count();
         Ok(Self {
             bytes: kib * 1024.0,
             files: files as f64,
@@ -239,20 +241,25 @@ impl Cost {
     }
 }
 
-fn one_run(flows: usize, askers: usize, samples: &mut Samples) -> Outcome {
-    let stage = Stage::set(flows)?;
-    let before = stage.cost()?;
+fn one_run(
+    flows: usize,
+    concurrent: usize,
+    samples: &mut Samples,
+    progress: Progress,
+) -> Result<()> {
+    let setup = Setup::start(flows)?;
+    let before = setup.cost()?;
     let start = Instant::now();
-    let open = open_all(&stage, flows, askers)?;
+    let open = open_all(&setup, flows, concurrent)?;
     let per_s = |start: Instant| flows as f64 / start.elapsed().as_secs_f64();
     samples.add("open", 0, OURS, Metric::AllocationsPerS, per_s(start));
-    let after = stage.cost()?;
+    let after = setup.cost()?;
     // A node that lost a flow would look cheap.
-    if stage.flows() != Some([flows + 1; 2]) {
-        return Err(failed(format!(
-            "{flows} flows are open, the nodes have {:?}",
-            stage.flows()
-        )));
+    if setup.flows() != Some([flows + 1; 2]) {
+        return Err(Error::FlowsMissing {
+            wanted: flows,
+            found: setup.flows(),
+        });
     }
     for (side, name) in ["node a", "node b"].into_iter().enumerate() {
         let each = |after: f64, before: f64| (after - before) / flows as f64;
@@ -261,38 +268,39 @@ fn one_run(flows: usize, askers: usize, samples: &mut Samples) -> Outcome {
         let files = each(after[side].files, before[side].files);
         samples.add("open", 0, name, Metric::FilesPerFlow, files);
     }
-    progress("all are open; a message through each");
+    progress.step("all are open; a message through each");
     let start = Instant::now();
     for (number, flow) in open.iter().enumerate() {
-        exchange(flow, number).map_err(|why| failed(format!("flow {number}: {why}")))?;
+        exchange(flow, number).map_err(|error| error.in_case(format!("flow {number}")))?;
     }
     let us = start.elapsed().as_secs_f64() * 1e6 / flows as f64;
     samples.add("echo", MESSAGE_BYTES as u64, OURS, Metric::RttUs, us);
     let start = Instant::now();
     drop(open);
-    stage.until("all flows to be gone", || stage.flows() == Some([1, 1]))?;
+    setup.until("all flows to be gone", || setup.flows() == Some([1, 1]))?;
     samples.add("close", 0, OURS, Metric::DeallocationsPerS, per_s(start));
     Ok(())
 }
 
 /// Opens all flows and keeps them.
-fn open_all(stage: &Stage, flows: usize, askers: usize) -> Result<Vec<UnixDatagram>, Failure> {
+fn open_all(setup: &Setup, flows: usize, concurrent: usize) -> Result<Vec<UnixDatagram>> {
     let next = AtomicUsize::new(0);
     let ask = || {
-        let mut mine = Vec::with_capacity(flows.div_ceil(askers));
+        let mut mine = Vec::with_capacity(flows.div_ceil(concurrent));
         while next.fetch_add(1, Ordering::Relaxed) < flows {
-            match stage.flow() {
+            match setup.flow() {
                 Ok(flow) => mine.push(flow),
                 Err(error) => return Err(error),
             }
         }
         Ok(mine)
     };
-    let found: Vec<Result<Vec<UnixDatagram>, Error>> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..askers).map(|_| scope.spawn(ask)).collect();
-        let joined = threads.into_iter().map(|thread| thread.join());
-        joined.filter_map(Result::ok).collect()
-    });
+    let found: Vec<std::result::Result<Vec<UnixDatagram>, ClientError>> =
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..concurrent).map(|_| scope.spawn(ask)).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.filter_map(std::result::Result::ok).collect()
+        });
     let mut open = Vec::with_capacity(flows);
     for part in found {
         open.append(&mut part.attempt("allocating a flow")?);
@@ -300,29 +308,29 @@ fn open_all(stage: &Stage, flows: usize, askers: usize) -> Result<Vec<UnixDatagr
     Ok(open)
 }
 
-/// Sends a message of its own through a flow and hears it back.
-fn exchange(flow: &UnixDatagram, number: usize) -> Result<(), String> {
-    let why = |error: &dyn Display| error.to_string();
+/// Sends a message of its own through a flow and receives it back.
+fn exchange(flow: &UnixDatagram, number: usize) -> Result<()> {
     let mut message = [0; MESSAGE_BYTES];
     message[..8].copy_from_slice(&(number as u64).to_be_bytes());
-    flow.set_read_timeout(Some(PATIENCE)).map_err(|e| why(&e))?;
-    flow.send(&message).map_err(|e| why(&e))?;
+    flow.set_read_timeout(Some(PATIENCE))
+        .attempt("setting a time limit")?;
+    flow.send(&message).attempt("sending")?;
     let mut answer = [0; MESSAGE_BYTES + 1];
-    let bytes = flow.recv(&mut answer).map_err(|e| why(&e))?;
-    if answer[..bytes] != message {
-        return Err("the answer is not what was sent".to_owned());
+    let bytes = flow.recv(&mut answer).attempt("receiving")?;
+    match answer[..bytes] == message {
+        true => Ok(()),
+        false => Err(Error::WrongAnswer("the bench".to_owned())),
     }
-    Ok(())
 }
 
-/// The server: accepts every flow and sends back what comes.
+/// The server: accepts every flow and sends back what it receives.
 ///
 /// # Errors
 /// The node refuses or ends.
-pub fn hold(shared: &Shared, name: &AppName) -> Outcome {
+pub fn serve(node: &Node, name: &AppName) -> Result<()> {
     raise_nofile_limit().attempt("raising the limit of open files")?;
-    let dif = DifName::new("net").attempt("naming the DIF")?;
-    let registered = shared.node()?.register(name, Some(&dif));
+    let dif = dif_name("net")?;
+    let registered = node.register(name, Some(&dif));
     let mut registration = registered.attempt(format!("registering {name}"))?;
     let epoll = Epoll::new().attempt("making an epoll")?;
     let watched = epoll.add(registration.as_fd(), REGISTRATION, Interest::Read);
@@ -351,8 +359,8 @@ pub fn hold(shared: &Shared, name: &AppName) -> Outcome {
     }
 }
 
-/// Accepts one flow that somebody asks for, if there is one.
-fn accept(registration: &mut Registration) -> Result<Option<UnixDatagram>, Failure> {
+/// Accepts one requested flow, if there is one.
+fn accept(registration: &mut Registration) -> Result<Option<UnixDatagram>> {
     loop {
         let Some(request) = registration
             .try_next_request()
@@ -362,9 +370,9 @@ fn accept(registration: &mut Registration) -> Result<Option<UnixDatagram>, Failu
         };
         match registration.accept_request_socket(&request) {
             Ok(flow) => return Ok(Some(UnixDatagram::from(flow.socket))),
-            // Who asked gave up meanwhile.
-            Err(Error::Refused(_)) => {}
-            Err(error) => return Err(failed(format!("accepting a flow: {error}"))),
+            // The client gave up meanwhile.
+            Err(ClientError::Refused(_)) => {}
+            Err(error) => return Err(error).attempt("accepting a flow"),
         }
     }
 }
@@ -373,8 +381,8 @@ fn accept(registration: &mut Registration) -> Result<Option<UnixDatagram>, Failu
 const REGISTRATION: u64 = 0;
 const MESSAGE_BYTES: usize = 64;
 /// Open files of a node and an application beside those of flows, generously.
-const FILES_BESIDE: usize = 200;
+const OTHER_FILES: usize = 200;
 /// The server may leave twice as many requests unanswered.
-const ASKERS_MAX: usize = 256;
+const CONCURRENT_MAX: usize = 256;
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_AGAIN: Duration = Duration::from_millis(10);

@@ -1,52 +1,51 @@
-//! The measurements of the papers on RINA, side by side with what the kernel offers.
+//! The measurements of publications on RINA, beside what the kernel offers. The names of the cases
+//! are the numbers of their figures.
 //!
 //! Each case builds its systems as network namespaces or VMs, measures, and takes them away. All
 //! systems of a case are measured one right after the other and everything is repeated, so that
 //! what disturbs the machine disturbs all alike.
 
-pub mod fig16_12;
-pub mod fig16_14;
-pub mod fig16_15;
-pub mod fig4;
-pub mod figures;
-pub mod guest;
-pub mod impaired;
-pub mod order;
-pub mod place;
-pub mod show;
-pub mod verdict;
+mod client;
+mod fig16_12;
+mod fig16_14;
+mod fig16_15;
+mod fig4;
+mod goal;
+mod impaired;
+mod plots;
+mod request;
+pub mod tables;
 
+pub use goal::Goal;
+pub use request::{Measurement, Request};
+
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use carina_measure::ratio::Ratio;
 use carina_measure::results::{Metric, Results, Samples, machine};
 use carina_measure::trial::job::Direction;
 
-use crate::failure::Failure;
-use crate::report::progress;
+use crate::Progress;
+use crate::error::Result;
+use crate::peer::app_name;
 use fig4::Hosts;
-use order::{Finding, Order};
-use verdict::Verdict;
+use request::FlowTarget;
 
 /// A case of the bench.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Case {
     /// VM to VM on one host
-    #[value(name = "fig4b")]
     Fig4b,
     /// VM to VM on two hosts
-    #[value(name = "fig4c")]
     Fig4c,
     /// Round-trip times by hops
-    #[value(name = "fig16.12")]
     Fig1612,
     /// Host to host over Ethernet: what each normal DIF costs
-    #[value(name = "fig16.14")]
     Fig1614,
     /// A server that moves
-    #[value(name = "fig16.15")]
     Fig1615,
     /// A network that loses, delays, reorders and duplicates
-    #[value(name = "impaired")]
     Impaired,
 }
 
@@ -84,7 +83,7 @@ impl Case {
         }
     }
 
-    fn run(self, options: &PaperOptions) -> Result<CaseFound, Failure> {
+    fn run(self, options: &PaperOptions) -> Result<CaseResults> {
         match self {
             Case::Fig4b => fig4::run(options, Hosts::One),
             Case::Fig4c => fig4::run(options, Hosts::Two),
@@ -96,28 +95,28 @@ impl Case {
     }
 
     /// Draws the case's figure; false when nothing of it was measured.
-    fn draw(self, results: &Results, path: &Path) -> Result<bool, Failure> {
+    fn draw(self, results: &Results, path: &Path) -> Result<bool> {
         match self {
             Case::Fig1612 => fig16_12::draw(&results.rows, path),
             Case::Fig1615 => fig16_15::draw(&results.rows, path),
             Case::Impaired => impaired::draw(&results.rows, path),
             Case::Fig4b | Case::Fig4c | Case::Fig1614 => {
-                show::draw_goodput(results, self.name(), path)
+                tables::draw_goodput(results, self.name(), path)
             }
         }
     }
 
-    fn verdicts(self, results: &Results) -> Vec<Verdict> {
+    fn goals(self, found: &CaseResults) -> Vec<Goal> {
         match self {
-            Case::Fig4b => fig4::verdicts(results, Hosts::One),
-            Case::Fig4c => fig4::verdicts(results, Hosts::Two),
-            Case::Fig1614 => fig16_14::verdicts(results),
+            Case::Fig4b => fig4::goals(found, Hosts::One),
+            Case::Fig4c => fig4::goals(found, Hosts::Two),
+            Case::Fig1614 => fig16_14::goals(found),
             Case::Fig1612 | Case::Fig1615 | Case::Impaired => Vec::new(),
         }
     }
 }
 
-/// What the caller may choose.
+/// Options of the bench.
 #[derive(Debug, Clone)]
 pub struct PaperOptions {
     /// The cases.
@@ -130,56 +129,61 @@ pub struct PaperOptions {
     pub sizes: Vec<u64>,
     /// The program to put into guests; `None` for this one.
     pub guest_program: Option<PathBuf>,
+    /// Called at each step.
+    pub progress: Progress,
 }
 
-/// What a case has found.
+/// The results of a case.
 #[derive(Debug, Default)]
-pub struct CaseFound {
+pub struct CaseResults {
     /// The samples.
     pub samples: Samples,
     /// What a reader must know.
     pub notes: Vec<String>,
-    /// What no table of goodput shows.
+    /// Tables of the case's own.
     pub text: String,
+    /// Goodput by SDU size, system and run, for ratios of the same run.
+    goodput: BTreeMap<(u64, String, usize), f64>,
 }
 
-/// Everything that was found.
+/// The results of all cases.
 #[derive(Debug)]
-pub struct Found {
+pub struct PaperResults {
     /// The rows of all cases.
     pub results: Results,
-    /// The goals and whether they are met.
-    pub verdicts: Vec<Verdict>,
-    /// What no table of goodput shows.
+    /// The goals, and whether they are held.
+    pub goals: Vec<Goal>,
+    /// Tables of the case's own.
     pub texts: Vec<String>,
     /// Names of the cases that could not be measured.
     pub failures: Vec<&'static str>,
 }
 
-/// Measures.
-///
-/// A case that fails is told of, with its logs, and named in what was found.
-pub fn run(options: &PaperOptions) -> Found {
+/// Measures. A case that fails is reported with its logs as progress, and named in the results.
+pub fn run(options: &PaperOptions) -> PaperResults {
     let mut results = Results {
         bench: "paper".to_owned(),
         machine: machine(),
         notes: Vec::new(),
         rows: Vec::new(),
     };
-    let (mut verdicts, mut texts, mut failures) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut goals, mut texts, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     for case in &options.cases {
         let before = load();
-        progress(format!("{}: load {before}", case.name()));
-        // What was measured so far is worth having without this one.
+        options
+            .progress
+            .step(format!("{}: load {before}", case.name()));
+        // The other cases are reported without this one.
         let found = match case.run(options) {
             Ok(found) => found,
-            Err(failure) => {
-                progress(format!("{}: {failure}", case.name()));
+            Err(error) => {
+                options.progress.step(format!("{}: {error}", case.name()));
                 failures.push(case.name());
                 continue;
             }
         };
         results.rows.extend(found.samples.rows());
+        goals.extend(case.goals(&found));
         let name = case.name();
         let notes = found
             .notes
@@ -190,43 +194,45 @@ pub fn run(options: &PaperOptions) -> Found {
         let note =
             format!("{name}: load average (1, 5, 15 minutes) before {before}, after {after}");
         results.notes.push(note);
-        verdicts.extend(case.verdicts(&results));
         texts.extend((!found.text.is_empty()).then_some(found.text));
     }
-    Found {
+    PaperResults {
         results,
-        verdicts,
+        goals,
         texts,
         failures,
     }
 }
 
-/// The machine's load as the kernel tells it: much of it is of others when measurements are bad.
+/// The load average of the machine: other processes disturb measurements.
 fn load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').take(3).collect::<Vec<_>>().join(" ")
 }
 
-impl CaseFound {
-    /// Adds what an order has brought. A measurement that failed is told of in the notes.
-    pub fn add(&mut self, case: &str, findings: &[Finding]) {
-        for finding in findings {
-            let (system, sdu) = (&finding.system, finding.sdu);
-            let Some(trial) = &finding.trial else {
-                let why = finding.failure.as_deref().unwrap_or("no reason given");
+impl CaseResults {
+    /// Adds the measurements of one run. Those that failed go to the notes.
+    fn add(&mut self, case: &str, run: usize, measurements: &[Measurement], progress: Progress) {
+        for measurement in measurements {
+            let (system, sdu) = (&measurement.system, measurement.sdu);
+            let Some(trial) = &measurement.trial else {
+                let why = measurement.failure.as_deref().unwrap_or("no reason given");
                 let note = format!("FAILED: {system} with SDUs of {sdu} bytes: {why}");
-                progress(&note);
+                progress.step(&note);
                 self.notes.push(note);
                 continue;
             };
             let seen = trial.receiver();
-            let mut put = |metric, value| self.samples.add(case, sdu, system, metric, value);
+            let samples = &mut self.samples;
+            let mut put = |metric, value| samples.add(case, sdu, system, metric, value);
             if trial.direction == Direction::Echo {
                 if let Some(rtt) = &seen.rtt_us {
                     put(Metric::RttUs, rtt.p50);
                 }
             } else {
                 put(Metric::GoodputMbps, seen.goodput_mbps());
+                self.goodput
+                    .insert((sdu, system.clone(), run), seen.goodput_mbps());
                 put(Metric::MsgsPerS, seen.sdus_per_s());
                 let lost = trial.lost() as f64 / trial.sender().sent.max(1) as f64;
                 put(Metric::LossPercent, 100.0 * lost);
@@ -234,20 +240,33 @@ impl CaseFound {
             put(Metric::CpuNsPerSdu, trial.cpu_ns_per_sdu());
         }
     }
+
+    /// The ratio of the goodputs of two systems in the same runs, at each SDU size.
+    fn ratios(&self, over: &str, under: &str) -> Vec<(u64, Ratio)> {
+        let mut pairs: BTreeMap<u64, Vec<(f64, f64)>> = BTreeMap::new();
+        for ((sdu, system, run), goodput) in &self.goodput {
+            let other = self.goodput.get(&(*sdu, under.to_owned(), *run));
+            if let Some(other) = other.filter(|_| system == over) {
+                pairs.entry(*sdu).or_default().push((*goodput, *other));
+            }
+        }
+        let ratio = |(sdu, pairs)| Some((sdu, Ratio::of(pairs)?));
+        pairs.into_iter().filter_map(ratio).collect()
+    }
 }
 
 /// Sizes to measure: those asked for, else those of the figure.
-pub fn sizes_or(options: &PaperOptions, figure: &[u64]) -> Vec<u64> {
+fn sizes_or(options: &PaperOptions, figure: &[u64]) -> Vec<u64> {
     match options.sizes.is_empty() {
         true => figure.to_vec(),
         false => options.sizes.clone(),
     }
 }
 
-/// An order with what is common to all.
-pub fn order(options: &PaperOptions, peer: &str, control: order::Way) -> Result<Order, Failure> {
-    Ok(Order {
-        peer: place::app_name(peer)?,
+/// A request with what is common to all cases.
+fn request(options: &PaperOptions, peer: &str, control: FlowTarget) -> Result<Request> {
+    Ok(Request {
+        peer: app_name(peer)?,
         control,
         systems: Vec::new(),
         sizes: Vec::new(),

@@ -5,11 +5,12 @@ use std::path::PathBuf;
 use carina_measure::results::{Metric, Results, machine};
 use carina_measure::trial::job::Direction;
 
-use super::lab::{Lab, Network};
-use super::plan::{Case, Pin, Plan};
-use crate::failure::Failure;
+use crate::Progress;
+use crate::comparison::{Case, Comparison, Pin};
+use crate::error::Result;
+use crate::vm_and_host::{CardNetwork, VmAndHost};
 
-/// The cases and who sends.
+/// The cases, and which side sends.
 pub const CASES: [Case; 3] = [
     ("guest-to-host", Direction::Reverse),
     ("host-to-guest", Direction::Forward),
@@ -35,7 +36,7 @@ pub const TABLES: [(&str, Metric, &str); 7] = [
     ("echo", Metric::RttP99Us, "round-trip time, 99 of 100, µs"),
 ];
 
-/// The sizes of the paper's Figure 4a and those beyond it, in bytes.
+/// The sizes of figure 4a (0 to 4000 by 250), and larger ones, in bytes.
 pub fn sizes() -> Vec<u64> {
     let figure = (0..=4000).step_by(250);
     let mut sizes: Vec<u64> = figure.chain([64, 16_384, 65_536, 1 << 20]).collect();
@@ -46,7 +47,7 @@ pub fn sizes() -> Vec<u64> {
 /// Sizes of the echo, in bytes.
 pub const ECHO_SIZES: [u64; 4] = [64, 1500, 4000, 65_000];
 
-/// What the caller may choose.
+/// Options of the bench.
 #[derive(Debug, Clone)]
 pub struct HvOptions {
     /// Repetitions.
@@ -59,38 +60,42 @@ pub struct HvOptions {
     pub cases: Vec<Case>,
     /// The program to put into the guest; `None` for this one.
     pub guest_program: Option<PathBuf>,
+    /// Called at each step.
+    pub progress: Progress,
 }
 
 /// Boots the VM and measures.
 ///
 /// # Errors
 /// Something is missing or fails; logs are in the error.
-pub fn run(options: &HvOptions, network: Network) -> Result<Results, Failure> {
-    let mut lab = Lab::start(network, options.guest_program.clone())?;
-    measure(&mut lab, options)
+pub fn run(options: &HvOptions, network: CardNetwork) -> Result<Results> {
+    let program = options.guest_program.clone();
+    let mut setup = VmAndHost::start(network, program, options.progress)?;
+    measure(&mut setup, options)
 }
 
-/// Measures in a lab that is there already.
+/// Measures with a VM that runs already.
 ///
 /// # Errors
 /// A measurement fails.
-pub fn measure(lab: &mut Lab, options: &HvOptions) -> Result<Results, Failure> {
-    let plan = Plan {
+pub fn measure(setup: &mut VmAndHost, options: &HvOptions) -> Result<Results> {
+    let comparison = Comparison {
         cases: options.cases.clone(),
-        systems: lab.systems.clone(),
+        systems: setup.systems.clone(),
         sizes: options.sizes.clone(),
         echo_sizes: ECHO_SIZES.to_vec(),
         runs: options.runs,
         time_ns: options.time_ns,
         pin: Pin::Limit,
+        progress: options.progress,
     };
-    let samples = plan
-        .run(&mut lab.client)
-        .map_err(|failure| lab.explain(&failure))?;
+    let samples = comparison
+        .run(&mut setup.client)
+        .map_err(|error| setup.explain(error))?;
     Ok(Results {
         bench: "hv".to_owned(),
         machine: machine(),
-        notes: lab.notes.clone(),
+        notes: setup.notes.clone(),
         rows: samples.rows(),
     })
 }

@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use carina_api::control::DifRole;
 use carina_client::{Flow, FlowSpec, Node};
+use carina_lab::{Network, TestNode};
 use carina_measure::results::{Metric, Row};
 
-use super::figures::{self, Bar, Spread, Words};
-use super::place::{Place, app_name, dif_name, wire};
-use super::{CaseFound, PaperOptions};
-use crate::failure::{Attempt, Failure, failed};
-use crate::report::progress;
+use super::plots::{self, Bar, Labels, Spread};
+use super::{CaseResults, PaperOptions};
+use crate::error::{Error, Result};
+use crate::peer::{app_name, client_of, dif_name};
 
 /// Name of the case.
 pub const CASE: &str = "fig16.15";
@@ -36,35 +36,37 @@ const MOVES_MIN: usize = 5;
 ///
 /// # Errors
 /// No namespaces can be made, or the client does not find the server again.
-pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
-    progress("starting three systems");
-    let s1 = Place::start("s1")?;
-    let mut s2 = Place::start("s2")?;
-    let mut s3 = Place::start("s3")?;
-    wire(&s1, "e12", &s2, "e12")?;
-    wire(&s2, "e23", &s3, "e23")?;
-    for (place, link) in [(&s1, "e12"), (&s2, "e12"), (&s2, "e23"), (&s3, "e23")] {
-        place.eth(link, link, None)?;
+pub fn run(options: &PaperOptions) -> Result<CaseResults> {
+    options.progress.step("starting three systems");
+    let s1 = TestNode::start("s1", Network::Own, None)?;
+    let mut s2 = TestNode::start("s2", Network::Own, None)?;
+    let mut s3 = TestNode::start("s3", Network::Own, None)?;
+    s1.connect("e12", &s2, "e12")?;
+    s2.connect("e23", &s3, "e23")?;
+    for (node, link) in [(&s1, "e12"), (&s2, "e12"), (&s2, "e23"), (&s3, "e23")] {
+        node.add_eth(link, link)?;
     }
-    s1.member(DifRole::Create, "net", &["e12"])?;
-    s2.member(DifRole::Join, "net", &["e12", "e23"])?;
-    s3.member(DifRole::Join, "net", &["e23"])?;
+    s1.add_member(DifRole::Create, "net", &["e12"])?;
+    s2.add_member(DifRole::Join, "net", &["e12", "e23"])?;
+    s3.add_member(DifRole::Join, "net", &["e23"])?;
     serve(&mut s3)?;
-    s1.reaches("net", SERVER)?;
+    s1.wait_for_name_in("net", SERVER)?;
     let mut client = Client::new(&s1)?;
     client.ask_until_answered()?;
-    let mut found = CaseFound::default();
+    let mut found = CaseResults::default();
     for run in 0..options.runs.max(MOVES_MIN) * 2 {
         let (from, to, way) = match run % 2 {
             0 => (&mut s3, &mut s2, SYSTEMS[0]),
             _ => (&mut s2, &mut s3, SYSTEMS[1]),
         };
         let last = client.ask_until_answered()?;
-        from.stop_last_servant();
+        from.stop_last_child();
         serve(to)?;
         let first = client.ask_until_answered()?;
         let gap = first.duration_since(last).as_secs_f64();
-        progress(format!("{CASE}: the server moved, {way}: {gap:.3} s"));
+        options
+            .progress
+            .step(format!("{CASE}: the server moved, {way}: {gap:.3} s"));
         let move_name = move_name(run + 1, way);
         for system in [way, &move_name] {
             let samples = &mut found.samples;
@@ -81,12 +83,12 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
     Ok(found)
 }
 
-/// The row of one move, beside those of all moves of either way.
+/// The name of the row of one move.
 fn move_name(number: usize, way: &str) -> String {
     format!("move {number}, {way}")
 }
 
-/// Number and way of a move, from the name of its row.
+/// Number and direction of a move, from the name of its row.
 fn move_of(system: &str) -> Option<(usize, &'static str)> {
     let (number, way) = system.strip_prefix("move ")?.split_once(", ")?;
     let way = SYSTEMS.into_iter().find(|known| *known == way)?;
@@ -97,7 +99,7 @@ fn move_of(system: &str) -> Option<(usize, &'static str)> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn draw(rows: &[Row], path: &Path) -> Result<bool, Failure> {
+pub fn draw(rows: &[Row], path: &Path) -> Result<bool> {
     let is_gap = |row: &&Row| row.case == CASE && row.metric == Metric::GapS;
     let moved = |row: &Row| Some((move_of(&row.system)?, Spread::of(row)));
     let mut moves: Vec<_> = rows.iter().filter(is_gap).filter_map(moved).collect();
@@ -111,17 +113,17 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<bool, Failure> {
         spread,
     };
     let bars: Vec<Bar> = moves.into_iter().map(bar).collect();
-    let words = Words {
+    let labels = Labels {
         title: "fig16.15: the server moves; time without an answer",
         x: "move",
         y: "gap, s",
     };
-    figures::bars(&bars, &words, path)?;
+    plots::bars(&bars, &labels, path)?;
     Ok(true)
 }
 
-fn serve(place: &mut Place) -> Result<(), Failure> {
-    place.start_servant(&["ping", "--listen", SERVER, "--quiet"], "echo.log")
+fn serve(node: &mut TestNode) -> Result<()> {
+    Ok(node.start_child(&["ping", "--listen", SERVER, "--quiet"], "echo.log")?)
 }
 
 /// A client that knows a name.
@@ -131,14 +133,13 @@ struct Client {
 }
 
 impl Client {
-    fn new(place: &Place) -> Result<Self, Failure> {
-        let socket = carina_api::paths::RunDir::new(place.path()).ipc_sock();
-        let node = Node::connect_to(socket).attempt("reaching a node")?;
+    fn new(node: &TestNode) -> Result<Self> {
+        let node = client_of(node)?;
         Ok(Self { node, flow: None })
     }
 
-    /// Asks until there is an answer, and says when it came.
-    fn ask_until_answered(&mut self) -> Result<Instant, Failure> {
+    /// Asks until an answer comes, and returns when it came.
+    fn ask_until_answered(&mut self) -> Result<Instant> {
         let deadline = Instant::now() + PATIENCE;
         let (local, remote) = (app_name("carina.bench")?, app_name(SERVER)?);
         let dif = dif_name("net")?;
@@ -147,7 +148,7 @@ impl Client {
                 let spec = FlowSpec::reliable();
                 match self.node.allocate(&local, &remote, Some(&dif), &spec) {
                     Ok(flow) => self.flow = Some(flow),
-                    // It is on its way.
+                    // The name is not registered yet.
                     Err(_) => std::thread::sleep(Duration::from_millis(1)),
                 }
             }
@@ -158,11 +159,11 @@ impl Client {
                 .and_then(|()| flow.recv_timeout(&mut answer, ANSWER));
             match answered {
                 Ok(Some(SDU)) if answer == [7; SDU] => return Ok(Instant::now()),
-                Ok(Some(_)) => return Err(failed("the answer is not what was asked")),
+                Ok(Some(_)) => return Err(Error::WrongAnswer("the client".to_owned())),
                 Ok(None) | Err(_) => self.flow = None,
             }
         }
-        Err(failed(format!(
+        Err(Error::NoAnswer(format!(
             "{SERVER} was not found again in {PATIENCE:?}"
         )))
     }

@@ -15,16 +15,16 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use carina_api::control::DifRole;
 use carina_client::FlowSpec;
-use carina_measure::results::{Metric, Results, Row};
+use carina_lab::{CpuHalves, Host, Network, TestNode};
+use carina_measure::results::{Metric, Row};
 use carina_measure::table::{Table, short, size};
 
-use super::order::{Means, System, Way};
-use super::place::{Place, dif_name, wire};
-use super::verdict::{Verdict, ratios};
-use super::{CaseFound, PaperOptions, order, sizes_or};
-use crate::bench::placement::{Halves, Host};
-use crate::failure::Failure;
-use crate::report::progress;
+use super::client::client_on;
+use super::goal::Goal;
+use super::request::{FlowTarget, System, TransportSpec};
+use super::{CaseResults, PaperOptions, request, sizes_or};
+use crate::error::Result;
+use crate::peer::{app_name, dif_name, start_peer};
 
 /// Name of the case.
 pub const CASE: &str = "fig16.14";
@@ -45,68 +45,70 @@ pub const SYSTEMS: [&str; 7] = [
 const PEER: &str = "carina.bench.peer";
 
 /// Two systems on a wire with a stack of DIFs.
-struct Lab {
-    a: Place,
-    b: Place,
-    /// Where each runs, unless there is no choice.
-    halves: Option<Halves>,
+struct Setup {
+    a: TestNode,
+    b: TestNode,
+    /// The processors of each, where there are at least two.
+    halves: Option<CpuHalves>,
 }
 
-impl Lab {
-    fn start() -> Result<Self, Failure> {
-        progress("starting two systems on one Ethernet");
-        let halves = Halves::new().filter(|halves| halves.enter(Host::First));
+impl Setup {
+    fn start(options: &PaperOptions) -> Result<Self> {
+        options
+            .progress
+            .step("starting two systems on one Ethernet");
+        let halves = CpuHalves::new().filter(|halves| halves.enter(Host::First));
         let enter = |host| halves.as_ref().is_none_or(|halves| halves.enter(host));
-        let a = Place::start("a")?;
+        let a = TestNode::start("a", Network::Own, None)?;
         enter(Host::Second);
-        let mut b = Place::start("b")?;
+        let mut b = TestNode::start("b", Network::Own, None)?;
         for interface in ["veth0", "veth1"] {
-            wire(&a, interface, &b, interface)?;
+            a.connect(interface, &b, interface)?;
         }
-        for (place, host) in [(&a, 1), (&b, 2)] {
+        for (node, host) in [(&a, 1), (&b, 2)] {
             let address = format!("10.78.0.{host}/24");
-            place.ip(&["addr", "add", &address, "dev", "veth0"])?;
-            place.eth("veth0", "e", None)?;
-            place.eth("veth1", "e0", None)?;
+            node.ip(&["addr", "add", &address, "dev", "veth0"])?;
+            node.add_eth("veth0", "e")?;
+            node.add_eth("veth1", "e0")?;
         }
         for (dif, over) in [("n1", "e"), ("n2", "n1")] {
-            a.member(DifRole::Create, dif, &[over])?;
-            b.member(DifRole::Join, dif, &[over])?;
+            a.add_member(DifRole::Create, dif, &[over])?;
+            b.add_member(DifRole::Join, dif, &[over])?;
         }
-        b.start_peer(PEER)?;
+        start_peer(&mut b, &app_name(PEER)?)?;
         enter(Host::First);
         for dif in ["n1", "n2"] {
-            a.reaches(dif, PEER)?;
+            a.wait_for_name_in(dif, PEER)?;
         }
         Ok(Self { a, b, halves })
     }
 }
 
-fn systems() -> Result<Vec<System>, Failure> {
+fn systems() -> Result<Vec<System>> {
     let [client, server] = [1, 2].map(|host| IpAddr::V4(Ipv4Addr::new(10, 78, 0, host)));
     let flow = |dif: &str, spec: FlowSpec| {
-        Ok(Means::Flow(Way {
+        Ok(TransportSpec::Flow(FlowTarget {
             dif: dif_name(dif)?,
             spec,
         }))
     };
     let unreliable = FlowSpec::unreliable();
-    let means: [Result<Means, Failure>; 7] = [
+    let transports: [Result<TransportSpec>; 7] = [
         flow("e0", unreliable),
         flow("n1", unreliable),
         flow("n2", unreliable),
         flow("n1", FlowSpec::flow_controlled()),
         flow("n2", FlowSpec::flow_controlled()),
-        Ok(Means::Udp { server, client }),
-        Ok(Means::Tcp(server)),
+        Ok(TransportSpec::Udp { server, client }),
+        Ok(TransportSpec::Tcp(server)),
     ];
     SYSTEMS
         .into_iter()
-        .zip(means)
-        .map(|(name, means)| {
+        .zip(transports)
+        .map(|(name, transport)| {
             Ok(System {
                 name: name.to_owned(),
-                means: means?,
+                transport: transport?,
                 sdu_max: if name == "normal-0" { 1450 } else { SDU_MAX },
             })
         })
@@ -117,28 +119,37 @@ fn systems() -> Result<Vec<System>, Failure> {
 ///
 /// # Errors
 /// No namespaces can be made, or a measurement fails.
-pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
-    let lab = Lab::start()?;
-    let mut found = CaseFound::default();
-    let control = Way {
+pub fn run(options: &PaperOptions) -> Result<CaseResults> {
+    let setup = Setup::start(options)?;
+    let mut found = CaseResults::default();
+    let control = FlowTarget {
         dif: dif_name("n1")?,
         spec: FlowSpec::reliable(),
     };
-    let mut order = order(options, PEER, control)?;
-    order.systems = systems()?;
-    order.sizes = sizes_or(options, &SIZES);
+    let mut request = request(options, PEER, control)?;
+    request.systems = systems()?;
+    request.sizes = sizes_or(options, &SIZES);
     for run in 1..=options.runs {
-        progress(format!("{CASE}: run {run} of {}", options.runs));
-        // Nobody is always first, nor always after the same.
-        order.systems.rotate_left(1);
-        let findings = lab.a.carry_out(&order);
-        let findings = findings.map_err(|failure| {
-            Failure::Failed(format!("{failure}\n{}\n{}", lab.a.logs(), lab.b.logs()))
+        options
+            .progress
+            .step(format!("{CASE}: run {run} of {}", options.runs));
+        // The order rotates, so that no system is always first.
+        request.systems.rotate_left(1);
+        let measurements = client_on(&setup.a, &request);
+        let measurements = measurements.map_err(|error| {
+            error.with(format!(
+                "{}
+{}",
+                setup.a.logs(),
+                setup.b.logs()
+            ))
         })?;
-        found.add(CASE, &findings);
+        found.add(CASE, run, &measurements, options.progress);
     }
     found.text = costs(&found.samples.rows());
-    found.notes.extend(lab.halves.as_ref().map(Halves::note));
+    found
+        .notes
+        .extend(setup.halves.as_ref().map(CpuHalves::note));
     found.notes.extend([
         "two network namespaces joined by a veth pair, a node in each; normal-0 is a flow of the \
          Ethernet shim, normal-1 and -2 flows of one and two normal DIFs on top of it, without any \
@@ -150,7 +161,8 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
     Ok(found)
 }
 
-/// What a normal DIF adds to the time of an SDU, each of which is a PDU here: the systems compared.
+/// Pairs of systems whose difference is what a normal DIF, or flow control, adds to the time of an
+/// SDU; each SDU is a PDU here.
 const STEPS: [(&str, &str, &str); 4] = [
     ("1ST DIF", "normal-1", "normal-0"),
     ("2ND DIF", "normal-2", "normal-1"),
@@ -191,20 +203,15 @@ fn costs(rows: &[Row]) -> String {
     }
 }
 
-/// Whether each normal DIF costs at most a tenth of goodput.
-pub fn verdicts(results: &Results) -> Vec<Verdict> {
+/// Each normal DIF costs at most a tenth of goodput.
+pub fn goals(found: &CaseResults) -> Vec<Goal> {
     [("normal-1", "normal-0"), ("normal-2", "normal-1")]
         .into_iter()
         .filter_map(|(over, under)| {
-            let at = ratios(results, CASE, over, under);
-            let (_, ratio) = at.into_iter().find(|(sdu, _)| *sdu == 1400)?;
+            let ratios = found.ratios(over, under);
+            let (_, ratio) = ratios.into_iter().find(|(sdu, _)| *sdu == 1400)?;
             let goal = format!("{over} at least 0.9 of {under} at 1400 bytes");
-            Some(Verdict::new(
-                CASE,
-                goal,
-                format!("{ratio:.3}"),
-                ratio >= 0.9,
-            ))
+            Some(Goal::new(CASE, goal, 0.9, ratio))
         })
         .collect()
 }

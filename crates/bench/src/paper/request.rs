@@ -1,5 +1,5 @@
-//! What a bench has one of its systems measure: an order goes in as JSON, each result comes out as
-//! a line of JSON. So the client of a measurement can be in any system: a namespace or a VM.
+//! Requests for measurements from a client in another system, a namespace or a VM: the client takes
+//! a request as JSON and prints each measurement as a line of JSON.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -12,23 +12,23 @@ use carina_measure::trial::job::{Direction, Job, Via};
 use carina_measure::trial::target::Target;
 use serde::{Deserialize, Serialize};
 
-use crate::failure::Failure;
+use crate::error::{Error, Result};
 
 /// A flow: in which DIF, and what is asked of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Way {
+pub struct FlowTarget {
     /// The DIF.
     pub dif: DifName,
     /// The specification.
     pub spec: FlowSpec,
 }
 
-/// What carries the SDUs of a system.
+/// The transport of a system.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Means {
+pub enum TransportSpec {
     /// A flow.
-    Flow(Way),
+    Flow(FlowTarget),
     /// UDP.
     Udp {
         /// Address of the server.
@@ -46,23 +46,23 @@ pub struct System {
     /// Its name in the results.
     pub name: String,
     /// What carries its SDUs.
-    pub means: Means,
+    pub transport: TransportSpec,
     /// The longest SDU that it can carry, in bytes.
     pub sdu_max: u64,
 }
 
-/// What is to be measured, from one client.
+/// What one client is to measure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Order {
+pub struct Request {
     /// The server.
     pub peer: AppName,
     /// The flow of the control channel.
-    pub control: Way,
+    pub control: FlowTarget,
     /// The systems, measured one right after the other.
     pub systems: Vec<System>,
     /// SDU sizes in bytes.
     pub sizes: Vec<u64>,
-    /// Who sends.
+    /// Which side sends.
     pub direction: Direction,
     /// How long each measurement sends, in nanoseconds; 0 for no limit.
     pub time_ns: u64,
@@ -72,48 +72,52 @@ pub struct Order {
     pub verify: bool,
 }
 
-/// One result: what was seen, or why nothing was.
+/// One measurement, or why it failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct Measurement {
     /// Name of the system.
     pub system: String,
     /// SDU size in bytes.
     pub sdu: u64,
-    /// What both sides saw.
+    /// The reports of both sides.
     pub trial: Option<Trial>,
     /// Why it failed.
     pub failure: Option<String>,
 }
 
-impl Order {
-    /// Carries the order out; `tell` hears each result.
+impl Request {
+    /// Measures; `report` is called with each measurement.
     ///
     /// # Errors
-    /// The server cannot be reached at all, or `tell` fails.
-    pub fn carry_out(
+    /// The server cannot be reached at all, or `report` fails.
+    pub fn execute<E: From<Error>>(
         &self,
         node: &Node,
-        tell: &mut dyn FnMut(&Finding) -> Result<(), Failure>,
-    ) -> Result<(), Failure> {
-        let mut client = TrialClient::open(self.target(node, &self.control))?;
+        report: &mut dyn FnMut(&Measurement) -> std::result::Result<(), E>,
+    ) -> std::result::Result<(), E> {
+        let mut client = self.open(node)?;
         for sdu in &self.sizes {
             for system in self.systems.iter().filter(|system| *sdu <= system.sdu_max) {
                 let outcome = self.measure(node, &mut client, system, *sdu);
                 let failure = outcome.as_ref().err().map(ToString::to_string);
                 let broken = failure.is_some();
-                tell(&Finding {
+                report(&Measurement {
                     system: system.name.clone(),
                     sdu: *sdu,
                     trial: outcome.ok(),
                     failure,
                 })?;
                 if broken {
-                    // Its two ends may be in different states of the conversation.
-                    client = TrialClient::open(self.target(node, &self.control))?;
+                    // The two ends of the control channel may be in different states.
+                    client = self.open(node)?;
                 }
             }
         }
         Ok(())
+    }
+
+    fn open(&self, node: &Node) -> Result<TrialClient> {
+        Ok(TrialClient::open(self.target(node, &self.control))?)
     }
 
     fn measure(
@@ -122,20 +126,20 @@ impl Order {
         client: &mut TrialClient,
         system: &System,
         sdu: u64,
-    ) -> Result<Trial, Failure> {
-        let via = match &system.means {
-            Means::Flow(way) => {
-                client.carry_over(Some(self.target(node, way)));
+    ) -> Result<Trial> {
+        let via = match &system.transport {
+            TransportSpec::Flow(target) => {
+                client.carry_over(Some(self.target(node, target)));
                 Via::Flow {
                     ticket: client.ticket(),
                 }
             }
-            Means::Udp { server, client } => Via::Udp {
+            TransportSpec::Udp { server, client } => Via::Udp {
                 server: *server,
                 client: *client,
                 through: None,
             },
-            Means::Tcp(server) => Via::Tcp { server: *server },
+            TransportSpec::Tcp(server) => Via::Tcp { server: *server },
         };
         let job = Job {
             direction: self.direction,
@@ -153,13 +157,13 @@ impl Order {
         Ok(client.run(&job, &mut |_| {})?)
     }
 
-    fn target(&self, node: &Node, way: &Way) -> Target {
+    fn target(&self, node: &Node, target: &FlowTarget) -> Target {
         Target {
             node: node.clone(),
             local: AppName::new("carina.bench").expect("the name is short plain text"),
             remote: self.peer.clone(),
-            dif: Some(way.dif.clone()),
-            spec: way.spec,
+            dif: Some(target.dif.clone()),
+            spec: target.spec,
             wait: Duration::ZERO,
         }
     }

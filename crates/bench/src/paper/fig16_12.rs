@@ -11,16 +11,16 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use carina_api::control::DifRole;
-use carina_client::{Flow, FlowSpec, Node};
+use carina_client::{Flow, FlowSpec};
+use carina_lab::{Network, TestNode};
 use carina_measure::results::{Metric, Row};
 use carina_measure::summary::{Summary, regression};
 use carina_measure::table::{Table, short};
 
-use super::figures::{self, Point, Spread, Words};
-use super::place::{Place, app_name, dif_name, wire};
-use super::{CaseFound, PaperOptions};
-use crate::failure::{Attempt, Failure, failed};
-use crate::report::progress;
+use super::plots::{self, Labels, Point, Spread};
+use super::{CaseResults, PaperOptions};
+use crate::error::{Attempt, Error, Result};
+use crate::peer::{app_name, client_of, dif_name};
 
 /// Name of the case.
 pub const CASE: &str = "fig16.12";
@@ -38,7 +38,7 @@ const ROUNDS: u64 = 20;
 const TURN: u64 = 5;
 /// Time between an answer and the next ping.
 const PACE: Duration = Duration::from_millis(2);
-/// How long a flow to the server is asked for, and an answer is waited for.
+/// How long an allocation and an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// Bytes of each.
 const PING_BYTES: u64 = 64;
@@ -46,28 +46,30 @@ const PING_BYTES: u64 = 64;
 /// Measures.
 ///
 /// # Errors
-/// No namespaces can be made, or somebody does not join or answer.
-pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
-    let mut places = start()?;
-    let server = places.last_mut().expect("there are thirteen systems");
-    server.start_servant(&["ping", "--listen", SERVER, "--quiet"], "echo.log")?;
-    for place in &places {
-        place.reaches("net", SERVER)?;
+/// No namespaces can be made, or a system does not join or does not answer.
+pub fn run(options: &PaperOptions) -> Result<CaseResults> {
+    let mut nodes = start(options)?;
+    let server = nodes.last_mut().expect("there are thirteen systems");
+    server.start_child(&["ping", "--listen", SERVER, "--quiet"], "echo.log")?;
+    for node in &nodes {
+        node.wait_for_name_in("net", SERVER)?;
     }
-    let flows: Result<Vec<Flow>, Failure> = places.iter().map(flow_to_server).collect();
+    let flows: Result<Vec<Flow>> = nodes.iter().map(flow_to_server).collect();
     let mut clients: Vec<Client> = flows?.into_iter().map(Client::new).collect();
-    let mut found = CaseFound::default();
+    let mut found = CaseResults::default();
     for run in 1..=options.runs {
-        progress(format!("{CASE}: run {run} of {}", options.runs));
+        options
+            .progress
+            .step(format!("{CASE}: run {run} of {}", options.runs));
         for _ in 0..ROUNDS {
-            for (client, place) in clients.iter_mut().zip(&places) {
-                client.take_turn(&place.name)?;
+            for (client, node) in clients.iter_mut().zip(&nodes) {
+                client.take_turn(node.name())?;
             }
         }
-        for (client, place) in clients.iter_mut().zip(&places) {
+        for (client, node) in clients.iter_mut().zip(&nodes) {
             let rtt = client.end_run();
             let samples = &mut found.samples;
-            samples.add(CASE, PING_BYTES, &place.name, Metric::RttUs, rtt);
+            samples.add(CASE, PING_BYTES, node.name(), Metric::RttUs, rtt);
         }
     }
     found.notes = vec![format!(
@@ -83,46 +85,46 @@ pub fn run(options: &PaperOptions) -> Result<CaseFound, Failure> {
     Ok(found)
 }
 
-fn start() -> Result<Vec<Place>, Failure> {
-    progress("starting thirteen systems");
-    let places: Result<Vec<Place>, Failure> = SYSTEMS.iter().map(|n| Place::start(n)).collect();
-    let places = places?;
-    let place = |letter: &str| {
-        let found = places.iter().find(|place| place.name == letter);
+fn start(options: &PaperOptions) -> Result<Vec<TestNode>> {
+    options.progress.step("starting thirteen systems");
+    let start = |name: &&str| TestNode::start(name, Network::Own, None);
+    let nodes = SYSTEMS.iter().map(start);
+    let nodes = nodes.collect::<carina_lab::Result<Vec<TestNode>>>()?;
+    let node = |letter: &str| {
+        let found = nodes.iter().find(|node| node.name() == letter);
         found.expect("every link names two of the systems")
     };
     for link in LINKS {
         let (one, other) = link.split_at(1);
-        wire(place(one), link, place(other), link)?;
-        place(one).eth(link, link, None)?;
-        place(other).eth(link, link, None)?;
+        node(one).connect(link, node(other), link)?;
+        node(one).add_eth(link, link)?;
+        node(other).add_eth(link, link)?;
     }
-    // From the server outwards, so that everyone has somebody to ask.
-    for (index, place) in places.iter().rev().enumerate() {
+    // From the server outwards, so that each member is admitted by one before it.
+    for (index, node) in nodes.iter().rev().enumerate() {
         let over: Vec<&str> = LINKS
             .into_iter()
-            .filter(|link| link.contains(&place.name))
+            .filter(|link| link.contains(node.name()))
             .collect();
         let role = match index {
             0 => DifRole::Create,
             _ => DifRole::Join,
         };
-        place.member(role, "net", &over)?;
+        node.add_member(role, "net", &over)?;
     }
-    Ok(places)
+    Ok(nodes)
 }
 
-fn flow_to_server(place: &Place) -> Result<Flow, Failure> {
-    let socket = carina_api::paths::RunDir::new(place.path()).ipc_sock();
-    let node = Node::connect_to(socket).attempt("reaching a node")?;
+fn flow_to_server(node: &TestNode) -> Result<Flow> {
+    let client = client_of(node)?;
     let (local, remote) = (app_name("carina.bench")?, app_name(SERVER)?);
     let dif = dif_name("net")?;
-    // A name may be known to the node a little before the DIF can call it.
+    // The directory has a name slightly before the DIF can allocate a flow to it.
     let deadline = Instant::now() + PATIENCE;
     loop {
-        match node.allocate(&local, &remote, Some(&dif), &FlowSpec::reliable()) {
+        match client.allocate(&local, &remote, Some(&dif), &FlowSpec::reliable()) {
             Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
-            flow => break flow.attempt(format!("allocating a flow from {}", place.name)),
+            flow => break flow.attempt(format!("allocating a flow from {}", node.name())),
         }
     }
 }
@@ -144,7 +146,7 @@ impl Client {
     }
 
     /// Some pings, one after the other.
-    fn take_turn(&mut self, system: &str) -> Result<(), Failure> {
+    fn take_turn(&mut self, system: &str) -> Result<()> {
         let mut answer = [0; PING_BYTES as usize];
         for _ in 0..TURN {
             std::thread::sleep(PACE);
@@ -156,10 +158,11 @@ impl Client {
             let come = self.flow.recv_timeout(&mut answer, PATIENCE);
             let time = before.elapsed();
             let Some(len) = come.attempt("waiting for an answer")? else {
-                return Err(failed(format!("{system} got no answer in {PATIENCE:?}")));
+                let what = format!("{system} got no answer in {PATIENCE:?}");
+                return Err(Error::NoAnswer(what));
             };
             if answer[..len] != ping {
-                return Err(failed(format!("{system} got another answer than its ping")));
+                return Err(Error::WrongAnswer(system.to_owned()));
             }
             self.times_us.push(time.as_nanos() as f64 / 1e3);
         }
@@ -196,7 +199,7 @@ fn hops() -> BTreeMap<&'static str, usize> {
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn draw(rows: &[Row], path: &Path) -> Result<bool, Failure> {
+pub fn draw(rows: &[Row], path: &Path) -> Result<bool> {
     let hops = hops();
     let point = |row: &Row| {
         (row.case == CASE && row.metric == Metric::RttUs).then_some(())?;
@@ -210,12 +213,12 @@ pub fn draw(rows: &[Row], path: &Path) -> Result<bool, Failure> {
     if points.is_empty() {
         return Ok(false);
     }
-    let words = Words {
+    let labels = Labels {
         title: "fig16.12: round-trip time to M; median, range of the runs, line through all",
         x: "hops",
         y: "round-trip time, µs",
     };
-    figures::points(&points, &words, path)?;
+    plots::points(&points, &labels, path)?;
     Ok(true)
 }
 

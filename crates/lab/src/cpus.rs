@@ -1,11 +1,11 @@
-//! Where threads run while something is measured.
+//! The processors on which threads run while something is measured.
 //!
 //! # A VM and its host
 //!
 //! A guest that is emulated or polls takes a whole processor. Left to itself the kernel moves it
 //! and the threads that spin on its host from processor to processor for fairness, and what is
-//! measured changes severalfold with their places of the moment. So the guest's processor has one
-//! of the host's for itself, whichever system is measured:
+//! measured changes severalfold with their current placement. So the guest's processor has one of
+//! the host's for itself, whichever system is measured:
 //!
 //! ```text
 //!   CPU 0 .. n-2   host: nodes, applications, QEMU's other threads, the kernel's work for them
@@ -24,26 +24,27 @@
 //! ```
 
 use carina_sys::{allow_cpus, allowed_cpus};
-use carina_vm::Running;
+
+use crate::test_guest::TestGuest;
 
 /// The CPU that was set aside for the guest's processor.
 #[derive(Debug, Clone, Copy)]
-pub struct Aside {
+pub struct GuestCpu {
     cpu: usize,
 }
 
-impl Aside {
-    /// Keeps this thread, and whatever it starts from now on, off the last CPU it may run on.
+impl GuestCpu {
+    /// Keeps this thread, and everything it starts from now on, off the last CPU it may run on.
     /// `None` where there is only one, or the system does not allow it.
-    pub fn set() -> Option<Self> {
+    pub fn reserve() -> Option<Self> {
         let mut cpus = allowed_cpus().ok()?;
         let cpu = cpus.pop()?;
         (!cpus.is_empty() && allow_cpus(None, &cpus).is_ok()).then_some(Self { cpu })
     }
 
-    /// Puts the processors of `vm` on the CPU; false when QEMU or the system refuses.
-    pub fn give(self, vm: &Running) -> bool {
-        let threads = vm.processor_threads().unwrap_or_default();
+    /// Pins the processors of `guest` to the CPU; false when QEMU or the system refuses.
+    pub fn pin(self, guest: &TestGuest) -> bool {
+        let threads = guest.processor_threads();
         let mut placed = threads
             .iter()
             .map(|&thread| allow_cpus(Some(thread), &[self.cpu]).is_ok());
@@ -57,32 +58,32 @@ impl Aside {
     }
 }
 
-/// The processors of two hosts on one machine. Whoever has them may run everywhere again when they
-/// are dropped.
+/// The processors of two hosts on one machine. Dropping it lets this thread run on all of them
+/// again.
 #[derive(Debug)]
-pub struct Halves {
+pub struct CpuHalves {
     all: Vec<usize>,
 }
 
 /// One of two hosts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Host {
-    /// That with the lower half of the processors.
+    /// The host with the lower half of the processors.
     First,
-    /// The other.
+    /// The host with the upper half.
     Second,
 }
 
-impl Halves {
+impl CpuHalves {
     /// Halves of the processors that this thread may run on. `None` where there is only one, or
-    /// the system does not tell.
+    /// the system does not report them.
     pub fn new() -> Option<Self> {
         let all = allowed_cpus().ok()?;
         (all.len() > 1).then_some(Self { all })
     }
 
-    /// From now on this thread, and whatever it starts, runs where `host` does; false when the
-    /// system does not allow it.
+    /// Moves this thread, and everything it starts from now on, to the half of `host`; false when
+    /// the system does not allow it.
     pub fn enter(&self, host: Host) -> bool {
         allow_cpus(None, half(&self.all, host)).is_ok()
     }
@@ -98,7 +99,7 @@ impl Halves {
     }
 }
 
-impl Drop for Halves {
+impl Drop for CpuHalves {
     fn drop(&mut self) {
         // What was allowed before is allowed now.
         let _ = allow_cpus(None, &self.all);
@@ -125,8 +126,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_started_by_a_host_runs_on_its_processors() {
-        let Some(halves) = Halves::new() else { return };
+    fn threads_of_a_host_run_on_its_processors() {
+        let Some(halves) = CpuHalves::new() else {
+            return;
+        };
         std::thread::spawn(move || {
             for host in [Host::First, Host::Second] {
                 assert!(halves.enter(host));

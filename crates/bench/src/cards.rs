@@ -1,0 +1,74 @@
+//! The emulated network cards that guests have beside the shared-memory device.
+
+use std::net::Ipv4Addr;
+
+use carina_vm::{Backend, Model, Nic};
+
+/// An emulated network card.
+#[derive(Debug, Clone, Copy)]
+pub struct Card {
+    /// Its name in the results.
+    pub system: &'static str,
+    model: Model,
+    driver: &'static str,
+    /// The third byte of its addresses.
+    pub subnet: u8,
+}
+
+/// The cards of every guest.
+pub const CARDS: [Card; 2] = [
+    Card {
+        system: "virtio-net",
+        model: Model::VirtioNet,
+        driver: "virtio_net",
+        subnet: 1,
+    },
+    Card {
+        system: "e1000",
+        model: Model::E1000,
+        driver: "e1000",
+        subnet: 2,
+    },
+];
+
+/// The addresses of a bench: `10.NETWORK.SUBNET.HOST`.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// The second byte.
+    pub network: u8,
+}
+
+impl Addresses {
+    /// The address of host number `host` on the subnet of a card.
+    pub fn of(self, card: &Card, host: u8) -> Ipv4Addr {
+        Ipv4Addr::new(10, self.network, card.subnet, host)
+    }
+
+    /// Gives the cards of a guest their addresses, which end in `host`.
+    ///
+    /// # Errors
+    /// A card is missing, or the guest does not answer.
+    pub fn set(self, guest: &carina_lab::TestGuest, host: u8) -> carina_lab::Result<()> {
+        CARDS.iter().try_for_each(|card| {
+            let address = format!("{}/24", self.of(card, host));
+            guest.set_address(card.driver, &address)
+        })
+    }
+
+    /// The cards of guest number `host`, each with a tap named after the guest, or with the back
+    /// end that `backend` gives.
+    pub fn nics(
+        self,
+        guest: &str,
+        host: u8,
+        backend: impl Fn(&Card) -> Option<Backend>,
+    ) -> Vec<Nic> {
+        let nic = |card: &Card| Nic {
+            model: card.model,
+            backend: backend(card)
+                .unwrap_or_else(|| Backend::Tap(format!("tap{}-{guest}", card.subnet))),
+            mac: Some([0x52, 0x54, 0, self.network, card.subnet, host]),
+        };
+        CARDS.iter().map(nic).collect()
+    }
+}

@@ -1,0 +1,36 @@
+//! Benches: Carina beside other systems, measured in turns on one machine.
+//!
+//! | module | what is measured |
+//! |---|---|
+//! | [`hv`] | an application in a VM and one on its host |
+//! | [`local`] | two processes of one system |
+//! | [`flows`] | many flows open at once |
+//! | [`paper`] | the experiments of publications on RINA |
+//!
+//! Nodes, guests, namespaces and processors are those of `carina_lab`; traffic, measurements and
+//! statistics those of `carina_measure`. All systems of a bench are measured one right after the
+//! other, and everything is repeated, so that what disturbs the machine disturbs all of them alike.
+
+#![forbid(unsafe_code)]
+
+mod cards;
+pub mod comparison;
+mod error;
+pub mod flows;
+pub mod hv;
+pub mod local;
+pub mod paper;
+mod peer;
+pub mod vm_and_host;
+
+pub use error::{Error, Result};
+
+/// Called with a line of text at each step.
+#[derive(Debug, Clone, Copy)]
+pub struct Progress(pub fn(&str));
+
+impl Progress {
+    fn step(self, text: impl std::fmt::Display) {
+        (self.0)(&text.to_string());
+    }
+}

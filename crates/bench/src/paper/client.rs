@@ -1,0 +1,43 @@
+//! Clients of measurements in other systems: `carina bench client` with a request.
+
+use std::time::Duration;
+
+use carina_lab::{TestGuest, TestNode};
+
+use super::request::{Measurement, Request};
+use crate::error::{Attempt, Error, Result};
+
+/// Has a client on a node measure.
+///
+/// # Errors
+/// The client cannot be started or cannot reach the server.
+pub fn client_on(node: &TestNode, request: &Request) -> Result<Vec<Measurement>> {
+    let program = std::env::current_exe().attempt("finding this program")?;
+    let request = serde_json::to_string(request).attempt("writing a request")?;
+    let run = node.path().to_string_lossy();
+    let arguments = ["bench", "client", "--run", &run, &request];
+    parse(&node.run(&program.to_string_lossy(), &arguments)?)
+}
+
+/// Has a client in a guest measure.
+///
+/// # Errors
+/// The client cannot reach the server.
+pub fn client_in(guest: &TestGuest, request: &Request) -> Result<Vec<Measurement>> {
+    let request = serde_json::to_string(request).attempt("writing a request")?;
+    let output = guest.run_within(&format!("carina bench client '{request}'"), LIMIT)?;
+    match output.is_success() {
+        true => parse(&output.text()),
+        false => Err(Error::Client(output.error_text())),
+    }
+}
+
+fn parse(printed: &str) -> Result<Vec<Measurement>> {
+    let lines = printed.lines();
+    lines
+        .map(|line| serde_json::from_str(line).attempt(format!("reading {line:?}")))
+        .collect()
+}
+
+/// How long a request may take in a guest.
+const LIMIT: Duration = Duration::from_secs(1800);

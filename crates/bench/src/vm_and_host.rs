@@ -1,0 +1,268 @@
+//! One VM with the shared-memory device and two emulated network cards, and its host.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use carina_api::AppName;
+use carina_client::FlowSpec;
+use carina_lab::{GuestCpu, GuestImage, GuestSpec, Network, TestGuest, TestNode};
+use carina_measure::results::OURS;
+use carina_measure::trial::client::TrialClient;
+use carina_measure::trial::target::Target;
+use carina_vm::{Backend, Cache, Kernel};
+
+use crate::Progress;
+use crate::cards::{Addresses, CARDS, Card};
+use crate::comparison::{System, TransportSpec};
+use crate::error::{Attempt, Error, Result};
+use crate::peer::{app_name, client_of};
+
+/// Names of the systems in the order of the tables.
+pub const SYSTEMS: [&str; 3] = [OURS, "virtio-net", "e1000"];
+
+/// The network that the emulated cards are plugged into.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CardNetwork {
+    /// Taps in one bridge in a private network namespace.
+    Bridge,
+    /// The user-mode network of QEMU, for users who may not make taps.
+    User,
+}
+
+/// Replaces this process by the same command with `--in-network-namespace`, in a network namespace
+/// of its own; see [`carina_lab::enter_private`]. Returns [`CardNetwork::User`] where the system
+/// does not allow that, and [`CardNetwork::Bridge`] if the process `is_inside` already.
+///
+/// # Errors
+/// The guest's kernel cannot be obtained, or the command cannot be replaced.
+pub fn enter_network(is_inside: bool, progress: Progress) -> Result<CardNetwork> {
+    if is_inside {
+        return Ok(CardNetwork::Bridge);
+    }
+    if !carina_lab::can_enter_private() {
+        progress.step(
+            "no network namespace with taps can be made here: virtio-net and e1000 are plugged \
+             into QEMU's own network",
+        );
+        return Ok(CardNetwork::User);
+    }
+    // The namespace has no route to an archive.
+    progress.step("looking for the guest's kernel");
+    let cache = Cache::default_location().attempt("opening the cache")?;
+    Kernel::obtain(&cache).attempt("obtaining the guest's kernel")?;
+    let mut arguments: Vec<_> = std::env::args_os().skip(1).collect();
+    arguments.push("--in-network-namespace".into());
+    Err(carina_lab::enter_private(&arguments).into())
+}
+
+/// As [`enter_network`], for benches that need namespaces.
+///
+/// # Errors
+/// No namespace can be made.
+pub fn require_network(is_inside: bool, progress: Progress) -> Result<()> {
+    match enter_network(is_inside, progress)? {
+        CardNetwork::Bridge => Ok(()),
+        CardNetwork::User => Err(carina_lab::Error::PrivateForbidden.into()),
+    }
+}
+
+/// A VM, its host's node and a client of the application in the VM. All of them end when it is
+/// dropped.
+#[derive(Debug)]
+pub struct VmAndHost {
+    /// A client of the application in the VM.
+    pub client: TrialClient,
+    /// The transport of each system.
+    pub systems: Vec<System>,
+    /// What a reader must know of the machine.
+    pub notes: Vec<String>,
+    // The guest goes before its host.
+    guest: TestGuest,
+    node: TestNode,
+}
+
+impl VmAndHost {
+    /// Starts everything.
+    ///
+    /// # Errors
+    /// Something is missing or does not start; logs are in the error.
+    pub fn start(
+        network: CardNetwork,
+        guest_program: Option<PathBuf>,
+        progress: Progress,
+    ) -> Result<Self> {
+        let cpu = GuestCpu::reserve();
+        progress.step("building the guest's image (kernel, busybox, carina)");
+        let image = guest_image(guest_program.as_deref())?;
+        progress.step("starting the host's node");
+        let mut node = TestNode::start("hv", Network::Shared, None)?;
+        if network == CardNetwork::Bridge {
+            add_bridge(&node)?;
+        }
+        progress.step("booting a VM with the shared-memory device");
+        let guest = TestGuest::start(&image, &node, spec(network))?;
+        let peer = app_name("carina.bench.guest")?;
+        let ready = prepare_guest(&guest, &mut node, &peer, progress);
+        let cpu = cpu.filter(|cpu| cpu.pin(&guest));
+        let target = Target {
+            node: client_of(&node)?,
+            local: app_name("carina.bench")?,
+            remote: peer.clone(),
+            dif: None,
+            spec: FlowSpec::reliable(),
+            wait: Duration::ZERO,
+        };
+        let opened = ready.and_then(|()| Ok(TrialClient::open(target)?));
+        let client = opened.map_err(|error| explain(error, &guest, &node))?;
+        progress.step(format!(
+            "the VM's application {peer} is registered and reached"
+        ));
+        ADDRESSES.set(&guest, GUEST)?;
+        let mut systems = vec![System {
+            name: OURS,
+            transport: TransportSpec::Flow,
+        }];
+        systems.extend(CARDS.iter().map(|card| through(card, network)));
+        let mut notes = notes(&guest, network);
+        notes.extend(cpu.map(GuestCpu::note));
+        Ok(Self {
+            client,
+            systems,
+            notes,
+            guest,
+            node,
+        })
+    }
+
+    /// Adds the ends of the logs to an error.
+    pub fn explain(&self, error: Error) -> Error {
+        explain(error, &self.guest, &self.node)
+    }
+
+    /// The run directory of the host's node.
+    pub fn path(&self) -> &Path {
+        self.node.path()
+    }
+
+    /// Runs a command in the guest.
+    ///
+    /// # Errors
+    /// The guest has ended or the command fails.
+    pub fn run_in_guest(&self, command: &str) -> Result<()> {
+        self.guest.run(command)?;
+        Ok(())
+    }
+
+    /// Waits until an application of the guest has registered a name.
+    ///
+    /// # Errors
+    /// It has not in time.
+    pub fn wait_for_name(&mut self, name: &AppName) -> Result<()> {
+        let known = self.node.wait_for_name(name, BOOT);
+        known.map_err(|error| explain(error.into(), &self.guest, &self.node))
+    }
+}
+
+/// The image of guests, with this program or another one.
+///
+/// # Errors
+/// Something is missing.
+pub(crate) fn guest_image(program: Option<&Path>) -> Result<GuestImage> {
+    let own = std::env::current_exe().attempt("finding this program")?;
+    Ok(GuestImage::prepare(program.unwrap_or(&own))?)
+}
+
+fn spec(network: CardNetwork) -> GuestSpec {
+    let backend = |card: &Card| {
+        let (host, subnet) = (ADDRESSES.of(card, HOST), ADDRESSES.of(card, 0));
+        (network == CardNetwork::User)
+            .then(|| Backend::Other(format!("user,net={subnet}/24,host={host}")))
+    };
+    GuestSpec {
+        name: "bench".to_owned(),
+        memory_mib: 512,
+        nics: ADDRESSES.nics("bench", GUEST, backend),
+        bridge: (network == CardNetwork::Bridge).then(|| BRIDGE.to_owned()),
+        node_config: String::new(),
+    }
+}
+
+fn prepare_guest(
+    guest: &TestGuest,
+    node: &mut TestNode,
+    peer: &AppName,
+    progress: Progress,
+) -> Result<()> {
+    guest.wait_ready(BOOT)?;
+    progress.step("the guest is up; starting the application in it");
+    // The node in the guest may not be ready yet, so the application is tried again.
+    guest.run(&format!(
+        "(while :; do carina bench-peer {peer} --wait 20s; sleep 0.2; done) </dev/null \
+         >/tmp/peer.log 2>&1 &"
+    ))?;
+    Ok(node.wait_for_name(peer, BOOT)?)
+}
+
+/// UDP through a card.
+fn through(card: &Card, network: CardNetwork) -> System {
+    let host = IpAddr::V4(ADDRESSES.of(card, HOST));
+    let (client, through) = match network {
+        CardNetwork::Bridge => (host, None),
+        CardNetwork::User => (IpAddr::V4(Ipv4Addr::LOCALHOST), Some(host)),
+    };
+    System {
+        name: card.system,
+        transport: TransportSpec::Udp {
+            server: IpAddr::V4(ADDRESSES.of(card, GUEST)),
+            client,
+            through,
+        },
+    }
+}
+
+/// A bridge with an address of the host in each card's subnet.
+fn add_bridge(node: &TestNode) -> Result<()> {
+    node.ip(&["link", "set", "dev", "lo", "up"])?;
+    node.add_bridge(BRIDGE)?;
+    for card in &CARDS {
+        let address = format!("{}/24", ADDRESSES.of(card, HOST));
+        node.ip(&["addr", "add", &address, "dev", BRIDGE])?;
+    }
+    Ok(())
+}
+
+fn notes(guest: &TestGuest, network: CardNetwork) -> Vec<String> {
+    vec![
+        format!(
+            "one boot of one VM under QEMU with {}, 1 CPU, 512 MiB",
+            guest.accelerator()
+        ),
+        "goodput is what the receiving application got; CPU time is that of the two applications"
+            .to_owned(),
+        match network {
+            CardNetwork::Bridge => {
+                "virtio-net and e1000: UDP through taps in one Linux bridge, MTU 1500; no datagram \
+                 holds more than 65507 bytes, so larger SDUs are Carina's alone"
+                    .to_owned()
+            }
+            CardNetwork::User => {
+                "virtio-net and e1000: UDP through QEMU's own network (no root, no taps): slower \
+                 than through taps and a bridge, so these ratios flatter Carina"
+                    .to_owned()
+            }
+        },
+    ]
+}
+
+fn explain(error: Error, guest: &TestGuest, node: &TestNode) -> Error {
+    error.with(format!("{}\n{}", node.logs(), guest.logs()))
+}
+
+/// How long the guest may take from power on to its application being registered; TCG is slow.
+const BOOT: Duration = Duration::from_secs(180);
+const BRIDGE: &str = "br-carina";
+const ADDRESSES: Addresses = Addresses { network: 77 };
+/// The last byte of the host's and of the guest's addresses.
+const HOST: u8 = 1;
+const GUEST: u8 = 2;

@@ -1,0 +1,189 @@
+//! A guest attached to a [`TestNode`]: a VM with the shared-memory device and, for comparison,
+//! emulated network cards. It ends when it is dropped.
+
+use std::time::{Duration, Instant};
+
+use carina_api::control::VmCreate;
+use carina_api::{DifName, LocalName};
+use carina_vm::{Backend, Nic, Output, Running};
+
+use crate::error::{Attempt, Error, Result};
+use crate::guest::GuestImage;
+use crate::node::TestNode;
+use crate::topology::hv_dif;
+
+/// What a guest needs.
+#[derive(Debug, Clone)]
+pub struct GuestSpec {
+    /// Its name; `hv.NAME` is the DIF between it and its host.
+    pub name: String,
+    /// Memory in MiB.
+    pub memory_mib: u32,
+    /// Emulated network cards.
+    pub nics: Vec<Nic>,
+    /// The bridge of the host's namespace into which the cards' taps are plugged.
+    pub bridge: Option<String>,
+    /// TOML that follows the hypervisor shim in the configuration of its node.
+    pub node_config: String,
+}
+
+/// A running guest.
+#[derive(Debug)]
+pub struct TestGuest {
+    name: String,
+    vm: Running,
+}
+
+impl TestGuest {
+    /// Gives the node a port for the VM, makes the taps, and boots.
+    ///
+    /// # Errors
+    /// The node refuses, taps cannot be made, or QEMU does not start.
+    pub fn start(image: &GuestImage, node: &TestNode, spec: GuestSpec) -> Result<Self> {
+        let name = spec.name;
+        let dif = hv_dif(&name);
+        let create = VmCreate {
+            name: LocalName::new(name.as_str()).attempt("naming the VM")?,
+            region_bytes: None,
+            dif: Some(DifName::new(dif.as_str()).attempt("naming the DIF")?),
+        };
+        let port = node.control().create_vm(&create);
+        let port = port.attempt("making the VM's port")?;
+        let config = format!(
+            "[[ipcp]]\nname = \"hv0\"\ntype = \"hv\"\nside = \"guest\"\ndif = \"{dif}\"\n{}",
+            spec.node_config
+        );
+        let mut machine = image
+            .machine(&name, node.path().join(format!("qemu.{name}")))?
+            .ivshmem(&port.qemu_socket)
+            .node_config(&config)
+            .memory_mib(spec.memory_mib);
+        for nic in spec.nics {
+            if let (Backend::Tap(tap), Some(bridge)) = (&nic.backend, &spec.bridge) {
+                node.ip(&["tuntap", "add", "dev", tap, "mode", "tap"])?;
+                node.ip(&["link", "set", "dev", tap, "master", bridge])?;
+                node.ip(&["link", "set", "dev", tap, "up"])?;
+            }
+            machine = machine.nic(nic);
+        }
+        let vm = match node.namespace() {
+            // The thread that starts QEMU there ends at once, so QEMU cannot end with it.
+            Some(namespace) => {
+                namespace.run_inside(|| machine.start(image.cache()).attempt("starting QEMU"))?
+            }
+            None => machine
+                .dies_with_parent()
+                .start(image.cache())
+                .attempt("starting QEMU")?,
+        };
+        Ok(Self { name, vm })
+    }
+
+    /// Waits until it is up.
+    ///
+    /// # Errors
+    /// It is not within `limit`, or has ended.
+    pub fn wait_ready(&self, limit: Duration) -> Result<()> {
+        self.vm.wait_ready(limit).attempt("waiting for the guest")
+    }
+
+    /// Runs a shell command that must succeed, and returns its standard output.
+    ///
+    /// # Errors
+    /// The guest does not answer, or the command fails.
+    pub fn run(&self, command: &str) -> Result<String> {
+        let output = self.vm.run(command);
+        let output = output.attempt(format!("running a command in guest {}", self.name))?;
+        if output.is_success() {
+            return Ok(output.text());
+        }
+        Err(Error::GuestCommand {
+            vm: self.name.clone(),
+            command: command.to_owned(),
+            status: output.status,
+            said: output.error_text(),
+        })
+    }
+
+    /// Runs a shell command to its end.
+    ///
+    /// # Errors
+    /// The guest does not answer within `limit`.
+    pub fn run_within(&self, command: &str, limit: Duration) -> Result<Output> {
+        let output = self.vm.run_within(command, limit);
+        output.attempt(format!("running a command in guest {}", self.name))
+    }
+
+    /// Gives the interface with a certain driver an address such as `10.77.1.2/24`, and has it
+    /// answer ARP only for that: several cards may share one bridge.
+    ///
+    /// # Errors
+    /// There is no such interface, or the guest does not answer.
+    pub fn set_address(&self, driver: &str, address: &str) -> Result<()> {
+        self.run(&format!(
+            "echo 1 >/proc/sys/net/ipv4/conf/all/arp_ignore; \
+             echo 2 >/proc/sys/net/ipv4/conf/all/arp_announce; ip link set dev lo up; \
+             for i in /sys/class/net/*; do d=$(readlink $i/device/driver || true); \
+             if [ \"${{d##*/}}\" = {driver} ]; then n=${{i##*/}}; \
+             ip addr flush dev $n; ip addr add {address} dev $n; ip link set dev $n up; exit 0; \
+             fi; done; echo no network interface here has the driver {driver} >&2; exit 1"
+        ))
+        .map(drop)
+    }
+
+    /// Waits until a name is in the directory of a DIF of its node.
+    ///
+    /// # Errors
+    /// It is not within `limit`; the guest's logs are in the error.
+    pub fn wait_for_name_in(&self, dif: &str, name: &str, limit: Duration) -> Result<()> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let said = self.run("carina dif list --json || carina ipcp list --json")?;
+            let is_known = serde_json::from_str::<serde_json::Value>(&said).is_ok_and(|difs| {
+                let difs = difs.as_array().cloned().unwrap_or_default();
+                difs.iter().any(|d| {
+                    d["name"] == dif
+                        && d["names"]
+                            .as_array()
+                            .is_some_and(|n| n.iter().any(|n| n == name))
+                })
+            });
+            if is_known {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let what = format!("{name} to be known in {dif}");
+                let timeout = Error::Timeout { what, limit };
+                return Err(timeout.with(format!(": {said}\n{}", self.logs())));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// The accelerator of QEMU, such as `kvm` or `tcg`.
+    pub fn accelerator(&self) -> &str {
+        &self.vm.record().accel
+    }
+
+    /// The threads that are the guest's processors; none when QEMU does not answer.
+    pub fn processor_threads(&self) -> Vec<i32> {
+        self.vm.processor_threads().unwrap_or_default()
+    }
+
+    /// The last lines of the logs inside and of the console.
+    pub fn logs(&self) -> String {
+        let inside = self.vm.run_within(
+            "tail -n 25 /var/log/carina.log /tmp/peer.log; carina ipcp list",
+            Duration::from_secs(20),
+        );
+        let inside = inside.map_or_else(|error| error.to_string(), |output| output.text());
+        let console = self.vm.console_text();
+        let mut tail: Vec<&str> = console.lines().rev().take(10).collect();
+        tail.reverse();
+        format!(
+            "--- guest {}\n{inside}\n--- end of the console\n{}",
+            self.name,
+            tail.join("\n")
+        )
+    }
+}
