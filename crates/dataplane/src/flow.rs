@@ -4,7 +4,7 @@ use carina_api::PortId;
 use carina_engine::counters::{Row, Value};
 use carina_engine::{AppId, Close, LinkId, Links};
 
-use crate::command::Event;
+use crate::event::Event;
 use crate::mailbox::Mailbox;
 use crate::port_table::{CloseRequest, PortTable};
 

@@ -15,7 +15,7 @@ use carina_engine::{App, AppId, LinkId, Pool};
 use carina_ipcp::{N1Port, N1Properties};
 use thiserror::Error;
 
-use crate::command::Event;
+use crate::event::Event;
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
 use crate::tap::Taps;

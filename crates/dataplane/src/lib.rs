@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod event;
 mod flow;
 mod ipc_process;
 mod ipcp_app;
@@ -27,7 +28,8 @@ mod socket_flow;
 mod tap;
 mod trace;
 
-pub use command::{Command, Event, FlowEnd};
+pub use command::{Command, FlowEnd};
+pub use event::Event;
 pub use ipc_process::{FlowRequest, IpcProcess, Refusal};
 pub use ipcp_app::{
     AppContext, BuildError, FlowLinks, IpcpBuilder, MemberRequest, N1Links, Request, RequestQueue,

@@ -6,7 +6,8 @@ use carina_api::{AppName, IpcpId, PortId};
 use carina_ipcp::DifConfig;
 use carina_ipcp::policy::component::DIRECTORY;
 
-use crate::command::{Command, Event, FlowEnd};
+use crate::command::{Command, FlowEnd};
+use crate::event::Event;
 use crate::ipc_process::{FlowRequest, IpcProcess, Refusal};
 use crate::mailbox::Mailbox;
 use crate::qos::QosOffered;

@@ -14,7 +14,8 @@ use carina_engine::counters::{Kind, Table};
 use carina_engine::{AppId, Engine, Pool};
 use carina_sys::{ask_for_short_slices, monotonic_ns};
 
-use crate::command::{Command, Event};
+use crate::command::Command;
+use crate::event::Event;
 use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, MemberRequest, Request, RequestQueue};
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;

@@ -5,7 +5,7 @@
 
 use tracing::{debug, info};
 
-use crate::command::Event;
+use crate::event::Event;
 
 /// Reports an event that the manager takes.
 pub(crate) fn event(event: &Event) {

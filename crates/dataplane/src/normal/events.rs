@@ -8,7 +8,7 @@ use carina_time::Instant;
 
 use super::Normal;
 use super::flows::{FlowState, NormalFlow};
-use crate::command::Event;
+use crate::event::Event;
 
 impl Normal {
     /// Acts on all events of the machine.

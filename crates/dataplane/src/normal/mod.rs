@@ -34,7 +34,7 @@ use carina_wire::pcapng::Direction;
 
 use self::flows::NormalFlow;
 use self::n1::N1Flow;
-use crate::command::Event;
+use crate::event::Event;
 use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, RequestQueue};
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;

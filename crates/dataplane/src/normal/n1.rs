@@ -13,7 +13,7 @@ use carina_time::Instant;
 use carina_wire::Payload;
 
 use super::Normal;
-use crate::command::Event;
+use crate::event::Event;
 use crate::ipcp_app::N1Links;
 
 /// An N-1 flow.

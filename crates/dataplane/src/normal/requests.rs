@@ -8,7 +8,7 @@ use carina_time::Instant;
 
 use super::Normal;
 use super::flows::{FlowState, NormalFlow};
-use crate::command::Event;
+use crate::event::Event;
 use crate::ipcp_app::{FlowLinks, MemberRequest, Request};
 
 impl Normal {

@@ -10,7 +10,8 @@ use carina_engine::{AppId, Close, Credit, LinkId};
 use thiserror::Error;
 
 use super::Plane;
-use crate::command::{Event, FlowEnd};
+use crate::command::FlowEnd;
+use crate::event::Event;
 use crate::flow::Flow;
 use crate::ipcp_app::{FlowLinks, MemberRequest, N1Links, Request};
 use crate::normal;
