@@ -279,6 +279,7 @@ fn values_of_objects_are_shown_without_their_schema() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 fn what_a_capture_cut_short_is_not_malformed() {
     let said = |link, description: &str, whole: &[u8], kept: usize| {
         let mut dissector = Dissector::new(Settings::default());

@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release -p carina-efcp --example efcp_cost
 //! ```
+#![allow(clippy::disallowed_methods, reason = "measures what the machine takes")]
 
 use std::time::Instant as Clock;
 

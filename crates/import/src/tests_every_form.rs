@@ -115,6 +115,7 @@ fn values_that_a_member_does_not_take_are_made_some_that_it_does() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 fn what_rlite_ctl_can_and_a_node_cannot_is_named() {
     for (line, words) in [
         ("ipcp-create x shim-wifi x.DIF", "no shim for wireless"),
@@ -388,6 +389,7 @@ fn every_section_of_irati_s_files_is_known() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 fn every_section_of_irati_s_templates_is_known() {
     for (template, wanted) in [
         (

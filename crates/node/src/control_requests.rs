@@ -54,6 +54,10 @@ impl Core {
         }
     }
 
+    #[expect(
+        clippy::too_many_lines,
+        reason = "the steps of one request, in the order in which they may fail"
+    )]
     fn reply_to(&mut self, ask: Ask) -> Answer {
         match ask {
             Ask::Node => json(&self.node_info()),
@@ -293,6 +297,10 @@ impl Core {
     /// The table `[node]` differs in what cannot change, or a member of a DIF could not be made as
     /// it is wanted: nothing is done then. Something else cannot be made: what was done before that
     /// stays.
+    #[expect(
+        clippy::too_many_lines,
+        reason = "the steps of one request, in the order in which they may fail"
+    )]
     pub fn apply(&mut self, mut config: Config) -> Result<Applied, ErrorBody> {
         self.check_node(&config)?;
         let mut difs: Vec<MemberSpec> = std::mem::take(&mut config.difs)

@@ -82,6 +82,7 @@ fn packets(
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 fn pdus_and_vmpi_records_are_captured_both_ways() {
     let pair = Pair::new("capture", "");
     let host = &pair.host;

@@ -188,6 +188,7 @@ fn a_joiner_needs_the_password_and_takes_nobody_without() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 fn a_joiner_needs_a_key_that_is_allowed_and_allows_that_of_the_member() {
     let pair = Pair::doubly_joined("keys", 1_400);
     let path = |name: &str| pair.host.scratch.0.join(name);

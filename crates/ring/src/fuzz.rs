@@ -78,6 +78,7 @@ struct Ends {
 }
 
 impl Ends {
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     fn step(&mut self, operation: u8, script: &mut Script<'_>) {
         match operation % 18 {
             0 => self

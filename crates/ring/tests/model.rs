@@ -100,6 +100,7 @@ impl Bench {
         }
     }
 
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     fn apply(&mut self, operation: &Operation) {
         match *operation {
             Operation::Push { len, more } => {

@@ -47,6 +47,7 @@ const TCP_CONGESTION: &str = "/proc/sys/net/ipv4/tcp_congestion_control";
 ///
 /// # Errors
 /// No namespaces can be made, a measurement fails, or a byte was wrong.
+#[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 pub fn run(options: &PaperOptions) -> Result<CaseResults> {
     options
         .progress

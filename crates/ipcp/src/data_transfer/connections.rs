@@ -43,6 +43,10 @@ const PROTECTION_RESERVE: usize = 64;
 
 impl<P: Payload> DataPath<P> {
     /// Makes a connection; see [`DataTransfer::open`](super::DataTransfer::open).
+    #[expect(
+        clippy::too_many_lines,
+        reason = "one connection is made of its cube, its owner and the limits in one go"
+    )]
     pub(super) fn begin(&mut self, open: &Open) -> Result<CepId, String> {
         let now = self.rmt.now;
         let pinned = open.pinned.map(|n1| n1.0);

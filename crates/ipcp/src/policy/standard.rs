@@ -58,6 +58,10 @@ fn scheduling(catalogue: &mut Catalogue) {
     );
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "a table of policies and their parameters"
+)]
 fn queueing(catalogue: &mut Catalogue) {
     let mut add = |name, help, own, make: fn(&Params) -> Result<Box<dyn QueuePolicy>, String>| {
         let mut params = vec![

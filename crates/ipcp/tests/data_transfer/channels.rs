@@ -48,6 +48,7 @@ fn messages(net: &mut Net) -> Vec<(usize, u32, Vec<u8>)> {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 fn neighbours_talk_before_they_have_common_widths_and_addresses() {
     let mut net = half_enrolled();
     let now = net.now;

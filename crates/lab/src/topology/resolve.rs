@@ -141,6 +141,7 @@ struct Configured {
     places: Vec<(Vec<String>, Position)>,
 }
 
+#[expect(clippy::too_many_lines, reason = "one arm for each setting")]
 fn configure(
     difs: &[DraftDif],
     settings: Vec<Setting>,

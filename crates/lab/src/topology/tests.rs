@@ -118,6 +118,7 @@ fn pdus_fit_the_narrowest_link() {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
 fn errors_have_a_position_and_a_remedy() {
     for (text, place, remedy) in [
         ("", "line 1, column 1", "`system a b`"),

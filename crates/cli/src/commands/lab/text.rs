@@ -78,6 +78,7 @@ pub fn status_text(status: &Status) -> String {
 }
 
 /// Tables of systems, links, DIFs and applications.
+#[expect(clippy::too_many_lines, reason = "one table after the other")]
 pub fn topology_text(topology: &Topology) -> String {
     let mut systems = Table::new(["SYSTEM", "IS", "DIFS"]);
     for system in &topology.systems {
