@@ -51,8 +51,8 @@ impl DoorbellWait {
         self.sleeps += 1;
         if self.sleeps >= SLEEPS_MAX {
             self.sleeps = 0;
-            // After the wait: whoever sleeps has armed before, and a ring that came since then and
-            // was silenced would wake nobody. The caller looks at its ring next.
+            // After the wait: the caller armed before it, and silencing a ring that came since then
+            // would lose the wake-up. The caller looks at its ring next.
             doorbell.drain();
         }
         if self.ready.iter().any(|ready| ready.token == CONTROL) {

@@ -114,7 +114,7 @@ pub unsafe extern "C" fn rina_register_wait(_fd: c_int, wfd: c_int) -> c_int {
     give(answer.map(|_| 0))
 }
 
-/// Waits for a request for a flow, and accepts it unless told not to.
+/// Waits for a request for a flow, and accepts it unless `RINA_F_NORESP` is set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rina_flow_accept(
     fd: c_int,
@@ -287,7 +287,8 @@ fn allocated_on(socket: BorrowedFd<'_>) -> Result<RawFd, Errno> {
 ///
 /// # Safety
 ///
-/// `wfd` belongs to the caller, who does not use it after a result other than `EAGAIN` or `EINTR`.
+/// `wfd` belongs to the caller, which does not use it after a result other than `EAGAIN` or
+/// `EINTR`.
 unsafe fn consume<T>(
     wfd: c_int,
     complete: impl FnOnce(BorrowedFd<'_>) -> Result<T, Errno>,

@@ -25,7 +25,7 @@ impl Flow {
         Flow { sender, receiver }
     }
 
-    /// Who is at the ends of the flow and what it offers.
+    /// The ends of the flow and what it offers.
     #[must_use]
     pub fn info(&self) -> &FlowInfo {
         self.sender.info()

@@ -100,7 +100,7 @@ impl AsFd for Connection {
     }
 }
 
-/// Registers this process for expedited barriers, so that nobody needs a fence to wake it.
+/// Registers this process for expedited barriers, so that a waker needs no fence.
 pub(crate) fn membarrier() -> bool {
     membarrier_register()
 }

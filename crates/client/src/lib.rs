@@ -20,11 +20,10 @@
 //!
 //! # Where the SDUs go
 //!
-//! A flow is two rings in memory shared with whoever is at the other end: the other application
+//! A flow is two rings in memory shared with the other end: the other application
 //! when both are on one system (the node has then left the path), else the node. Sending copies
 //! into the ring and moves an index; receiving copies out of it. A call makes a system call only
-//! when it has nothing to do and sleeps, or when the other side sleeps and must be woken. Nobody
-//! is woken who is awake.
+//! when it has nothing to do and sleeps, or when the other side sleeps and must be woken.
 //!
 //! # Blocking, not blocking, polling
 //!
@@ -43,6 +42,11 @@
 //! It has no threads (the C library has one per control descriptor), no executor and no global
 //! state. It trusts neither the node nor the remote application: lengths and indices in the shared
 //! memory are checked before they are used, and a flow whose memory makes no sense fails.
+//!
+//! # Examples
+//!
+//! `examples/server.rs` and `examples/client.rs` are an echo server and its client;
+//! `examples/nonblocking.rs` is the same server in one thread over epoll.
 //!
 //! # C
 //!

@@ -1,4 +1,4 @@
-//! What both halves of a flow share: who is at the ends, and whether it has ended.
+//! What both halves of a flow share: the names of its ends, and whether it has ended.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::OnceLock;
@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::error::Error;
 
-/// Who is at the ends of a flow and what it offers.
+/// The ends of a flow and what it offers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct FlowInfo {
@@ -35,13 +35,13 @@ pub struct FlowInfo {
 enum End {
     /// The remote application closed the flow.
     Closed,
-    /// Something broke, and the node told what.
+    /// The flow failed, for the reason that the node gave.
     Failed(String),
     /// The node itself is no more.
     NodeGone,
 }
 
-/// The flow's control socket. The node tells the end of the flow on it, and closing it
+/// The flow's control socket. The node reports the end of the flow on it, and closing it
 /// deallocates the flow.
 ///
 /// Messages are looked at and never taken, so that the socket stays readable once the flow has
@@ -148,7 +148,7 @@ impl AsFd for Link {
     }
 }
 
-/// The end of the flow as the node tells it.
+/// The end of the flow as the node reports it.
 fn end_of(message: &[u8]) -> End {
     match ipc::decode(message) {
         Ok(FlowNotice::Closed { graceful: true, .. }) => End::Closed,

@@ -74,8 +74,8 @@ impl Node {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when nobody has the name, no DIF meets `spec`, a rule forbids it or the
-    /// remote application refuses.
+    /// [`Error::Refused`] when the name is not registered, no DIF meets `spec`, a rule forbids it
+    /// or the remote application refuses.
     pub fn allocate(
         &self,
         local: &AppName,

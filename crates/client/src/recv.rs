@@ -123,7 +123,7 @@ impl FlowReceiver {
         buffer: &mut [u8],
         limit: Duration,
     ) -> Result<Option<usize>, Error> {
-        // The clock is looked at only by who has to wait.
+        // The clock is read only when the call has to wait.
         let mut known = None;
         let mut until = || *known.get_or_insert_with(|| Instant::now().checked_add(limit));
         loop {
@@ -483,7 +483,7 @@ impl FlowReceiver {
             return Ok(true);
         }
         self.release();
-        // The sleep looks at the control socket; only the ring's mark of the end wakes nobody.
+        // The sleep looks at the control socket; only the ring's mark of the end wakes no reader.
         if self.link.ended() || self.ring.state() != State::Open {
             self.check_end_now()?;
         }

@@ -73,11 +73,11 @@ impl Registration {
         &self.difs
     }
 
-    /// Waits until somebody asks for a flow, and accepts it.
+    /// Waits for a flow request and accepts it.
     ///
     /// # Errors
     ///
-    /// [`Error::NodeGone`], or [`Error::Refused`] when the one who asked gave up meanwhile: then
+    /// [`Error::NodeGone`], or [`Error::Refused`] when the caller gave up meanwhile: then
     /// the registration still stands and the call may be repeated. It also comes when the system
     /// has joined the DIF only now and that does not take the name; the next call gives
     /// [`Error::NodeGone`] then.
@@ -86,7 +86,7 @@ impl Registration {
         self.accept_request(&request)
     }
 
-    /// Waits until somebody asks for a flow.
+    /// Waits for a flow request.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Registration {
         }
     }
 
-    /// Waits for at most `limit` until somebody asks for a flow.
+    /// Waits for a flow request for at most `limit`.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl Registration {
     ///
     /// # Errors
     ///
-    /// [`Error::Refused`] when the one who asked gave up meanwhile; [`Error::NodeGone`].
+    /// [`Error::Refused`] when the caller gave up meanwhile; [`Error::NodeGone`].
     pub fn accept_request(&mut self, request: &FlowRequest) -> Result<Flow, Error> {
         let membarrier = ipc::membarrier();
         let answer = self.respond(request, None, Mode::Ring, membarrier)?;
@@ -155,7 +155,7 @@ impl Registration {
         ipc::socket_flow(answer)
     }
 
-    /// Refuses a request; the one who asked is told `reason`.
+    /// Refuses a request; the caller receives `reason`.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ impl Registration {
 }
 
 impl AsFd for Registration {
-    /// Readable when somebody asks for a flow or the node has gone.
+    /// Readable when a flow request is there or the node has gone.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }

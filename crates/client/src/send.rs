@@ -314,7 +314,7 @@ impl FlowSender {
         if self.spin_then_sleep.until(|| ring.free_bytes() >= bytes) {
             return Ok(());
         }
-        // The sleep looks at the control socket; only the ring's mark of the end wakes nobody.
+        // The sleep looks at the control socket; only the ring's mark of the end wakes no writer.
         if self.link.ended() || self.opposite.state() == State::Failed {
             self.check_end_now()?;
         }

@@ -312,7 +312,7 @@ fn asynchronous_echo_carries_many_flows_in_one_thread() {
 }
 
 #[test]
-fn measuring_program_agrees_on_a_run_over_a_flow_of_its_own() {
+fn measuring_program_agrees_on_a_run_over_its_own_flow() {
     let house = House::new();
     let _running = house.node();
     let program = compile(&house, "examples/c/measure.c", Library::Shared, &[]);

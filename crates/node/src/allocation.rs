@@ -1,5 +1,8 @@
-//! Flows that are asked for here: which DIF carries them, and what became of them. Those that come
-//! are in `offers`.
+//! Flow allocation at the side of the caller: the DIF that carries the flow is chosen, its IPCP
+//! asked, and the result delivered. The called side is in `incoming_flows`.
+//!
+//! The steps are those of the Flow Allocator (J. Day, *Patterns in Network Architecture*; PSOC,
+//! *Flow Allocator Specification*), as far as the manager of a system takes part in them.
 
 use std::time::{Duration, Instant};
 
@@ -38,6 +41,7 @@ impl Core {
         spec.check()
             .map_err(|error| ErrorBody::new(ErrorCode::BadRequest, error.to_string()))?;
         let ring_bytes = ring_bytes_checked(ring_bytes)?;
+        tracing::debug!(app = %local, %remote, ?dif, uid, "flow requested");
         let candidates = self.candidates(uid, &remote, dif.as_ref(), &spec)?;
         let charge = if mode == Mode::Ring {
             2 * ring_bytes as u64
@@ -85,7 +89,7 @@ impl Core {
         Err(refusal.unwrap_or_else(|| unknown_name(&remote, dif.as_ref())))
     }
 
-    /// IPCPs to ask, in order; a refusal when there is none, with the reason that goes deepest.
+    /// The IPCPs to ask, in order; a refusal with the most specific reason when no IPCP fits.
     pub fn candidates(
         &self,
         uid: u32,
@@ -121,7 +125,7 @@ impl Core {
                     "DIF {} cannot meet the flow specification: {what}",
                     ipcp.dif
                 );
-                // Nobody has said that the name is there, where one would have to ask for it.
+                // Where the name would have to be asked for, it is not known to exist.
                 match is_known || dif.is_some() {
                     true => refusal = Some(ErrorBody::new(ErrorCode::SpecNotMet, what)),
                     false => unasked = unasked.or(Some(what)),
@@ -174,6 +178,9 @@ impl Core {
         let shim = ipcp.process.as_dyn_mut();
         shim.allocate(call, to_plane)
             .map_err(|refusal| refused(refusal, &dif))?;
+        let name = &ipcp.name;
+        let (app, remote) = (&end.local, &end.remote);
+        tracing::debug!(flow = %port, ipcp = %name, %dif, %app, %remote, "flow requested of the IPCP");
         self.endpoints.insert(port, end);
         Ok(())
     }
@@ -192,7 +199,7 @@ impl Core {
     /// The answer to an allocation.
     pub fn on_allocated(&mut self, port: PortId, result: Result<(), String>) {
         let Some(end) = self.endpoints.get_mut(port) else {
-            // Withdrawn meanwhile; a shim that said yes after that is told by `withdraw`.
+            // Withdrawn meanwhile: `withdraw_request` has deallocated it in the IPCP.
             return;
         };
         let Stage::Requested {
@@ -229,7 +236,7 @@ impl Core {
         }
     }
 
-    /// Ends what nobody answered in time.
+    /// Ends requests that were not answered in time.
     pub fn expire_requests(&mut self, now: Instant) {
         while let Some(port) = self.endpoints.take_overdue(now) {
             let Some(end) = self.endpoints.get(port) else {
@@ -286,7 +293,7 @@ impl Core {
     }
 }
 
-/// The refusal of a name that nobody registered.
+/// The refusal of a name that is not registered.
 pub fn unknown_name(remote: &AppName, dif: Option<&DifName>) -> ErrorBody {
     let place = dif.map_or("any DIF of this system".to_owned(), |dif| {
         format!("the DIF {dif}")

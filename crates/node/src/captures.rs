@@ -3,7 +3,7 @@
 //! ```text
 //!   POST /v1/captures            GET /v1/captures/N, again and again         DELETE
 //!   (none) ----------> running ------------------------------------> ... ----------> (none)
-//!                         |  nobody has asked for it for a while
+//!                         |  not read for a while
 //!                         +--------------------------------------------> (none)
 //! ```
 //!
@@ -234,7 +234,7 @@ fn settings(config: &DifConfig) -> String {
 /// Captures at a time.
 const CAPTURES_MAX: usize = 16;
 
-/// A capture that nobody asks for ends after this time.
+/// A capture that is not read for this time ends.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(15);
 
 #[cfg(test)]

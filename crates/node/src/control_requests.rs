@@ -1,4 +1,4 @@
-//! Answers to the questions of `control.sock`, and `apply`.
+//! Requests of `control.sock`: each is dispatched and answered here, and a configuration applied.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,7 @@ use crate::requests::{Answer, Ask, ControlRequest, Query};
 use crate::rules::Rules;
 
 impl Core {
-    /// Does what another thread asked. An asker that has gone meanwhile does not matter.
+    /// Handles a request of another thread. Its answer is dropped when the asker is gone.
     pub fn handle_control_request(&mut self, order: ControlRequest) {
         match order {
             ControlRequest::Query(Query {
@@ -38,6 +38,10 @@ impl Core {
             }) => self.query_policies(of, reply),
             ControlRequest::Query(query) => {
                 let answer = self.reply_to(query.ask);
+                if let Err(error) = &answer {
+                    let (code, reason) = (error.code, &error.message);
+                    tracing::debug!(?code, reason, "request of control.sock refused");
+                }
                 let _ = query.reply.send(answer);
             }
             ControlRequest::Attach(attachment) => {
@@ -419,7 +423,7 @@ impl Core {
     }
 }
 
-/// The IPCP that a node has without being told.
+/// The IPCP that a node has without configuration.
 pub fn implicit_loopback() -> IpcpCreate {
     IpcpCreate::new(
         LocalName::new("loopback").expect("a valid name"),

@@ -14,7 +14,7 @@ use crate::core::Core;
 use crate::endpoints::{DataPath, FlowOwner, Relay, Stage};
 
 impl Core {
-    /// An application has let go of its end, or died with it.
+    /// Releases the endpoint of an application that closed its flow or died.
     pub fn release_endpoint(&mut self, port: PortId) {
         let Some(mut end) = self.remove_endpoint(port) else {
             return;
@@ -30,7 +30,8 @@ impl Core {
         };
         let graceful = match &allocated.channel {
             Some((channel, side)) => {
-                // What the dead have not closed is failed; either way the other end wakes.
+                // A stream that the application did not close has failed; either way the other end
+                // wakes.
                 channel.fail(*side);
                 channel.state(*side) == State::Closed
             }
@@ -69,7 +70,7 @@ impl Core {
         }
     }
 
-    /// A shim or the data plane says that a flow, or a request for one, is over.
+    /// Handles the end of a flow, or of a request for one, as an IPCP or the data plane reports it.
     pub fn on_closed(&mut self, port: PortId, reason: &str) {
         if let Some(Relay { ipcp, ends }) = self.endpoints.take_relay(port) {
             for end in ends {
@@ -98,7 +99,7 @@ impl Core {
     }
 
     /// Tells an application that its flow is over. Its end stays until it lets go, so that it can
-    /// read what is queued; in socket mode the kernel tells it and nothing stays.
+    /// read what is queued; in socket mode the kernel reports the end and no endpoint stays.
     fn report_close(&mut self, port: PortId, reason: &str) {
         let Some(allocated) = self.endpoints.allocated_mut(port) else {
             return;
@@ -186,7 +187,7 @@ impl Core {
             if let (Some((channel, side)), false) =
                 (&allocated.channel, data_path == DataPath::Plane)
             {
-                // The node is in neither direction of it, yet nobody would tell of its end.
+                // The node moves no SDUs of this flow, so only a failed channel reports its end.
                 channel.fail(side.other());
             }
             if data_path == DataPath::Plane
@@ -199,8 +200,8 @@ impl Core {
         self.remove_endpoint(port);
     }
 
-    /// Looks for socket flows whose sockets are gone: the node has no descriptor of them that
-    /// could tell.
+    /// Looks for socket flows whose sockets are closed. The node holds no descriptor of them that
+    /// would report it.
     pub fn poll_socket_flows(&mut self) {
         let watched: Vec<(PortId, u64)> = self
             .endpoints

@@ -45,7 +45,7 @@ pub struct Endpoint {
     pub stage: Stage,
 }
 
-/// Who has an end.
+/// The user of an endpoint.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FlowOwner {
     /// An application.
@@ -54,7 +54,7 @@ pub enum FlowOwner {
     Ipcp(IpcpId, N1Port),
 }
 
-/// How far an end is.
+/// The stage of an endpoint's flow.
 pub enum Stage {
     /// The owner has asked and waits for the other side. An IPCP has no connection.
     Requested {
@@ -68,7 +68,7 @@ pub enum Stage {
         request: u32,
         until: Instant,
     },
-    /// The owner has said yes and waits for the flow; an application for its descriptors.
+    /// The owner has accepted and waits for the flow; an application for its descriptors.
     Accepted { answer: Option<(ConnectionId, u32)> },
     /// The owner has the flow; an application has its descriptors.
     Allocated(AllocatedFlow),
@@ -95,7 +95,7 @@ pub struct AllocatedFlow {
     /// The channel and the application's side of it; none in socket mode and for an IPCP.
     pub channel: Option<(Arc<ChannelMemory>, Side)>,
     pub data_path: DataPath,
-    /// The application has been told that the flow is over.
+    /// The end of the flow was reported to the application.
     pub close_reported: bool,
     /// The other end closed its stream before it went.
     pub peer_graceful: bool,
@@ -115,7 +115,7 @@ pub enum DataPath {
 }
 
 impl Endpoint {
-    /// When somebody must have answered.
+    /// When the answer is due, where one is awaited.
     pub fn until(&self) -> Option<Instant> {
         match self.stage {
             Stage::Requested { until, .. } | Stage::Incoming { until, .. } => Some(until),

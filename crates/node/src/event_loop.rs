@@ -12,7 +12,7 @@ use carina_sys::Ready;
 use crate::core::{Core, Token};
 
 impl Core {
-    /// Runs until it is told to stop.
+    /// Runs until the node is stopped.
     pub fn run(mut self) {
         let mut ready = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
@@ -58,7 +58,7 @@ impl Core {
         }
     }
 
-    /// An application says nothing on a flow's control socket; it only closes it.
+    /// An application sends nothing on a flow's control socket; it only closes it.
     fn read_flow_control(&mut self, port: PortId) {
         let Some(control_socket) = self
             .endpoints
@@ -94,7 +94,7 @@ impl Core {
         for port in self.endpoints.ports() {
             self.stop_endpoint(port);
         }
-        // Those above go first, so that what they say at their end still finds a way.
+        // Members go before their N-1 DIFs, so that their last messages are still carried.
         for id in self.ipcps.ids().into_iter().rev() {
             if let Some((name, vm)) = self.detach_ipcp(id, "the node stops") {
                 self.remove_vm(&name, vm, true);

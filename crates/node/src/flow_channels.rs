@@ -1,4 +1,4 @@
-//! Plugging: channels and sockets for the ends of a flow, and their way to the applications.
+//! The channels and sockets of flows: made for both endpoints and handed to the applications.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -30,8 +30,7 @@ impl Core {
         channel_with_data_plane(end.mode, ring_bytes, light)
     }
 
-    /// Plugs the two ends of a local flow together: the one who asked, and the one that its shim
-    /// has as peer.
+    /// Connects the two endpoints of a local flow: that of the caller, and its peer in the IPCP.
     pub fn connect_local(&mut self, ipcp: IpcpId, caller: PortId, conn: Option<ConnectionId>) {
         let local = self.ipcps.get(ipcp).map(|ipcp| ipcp.process.as_dyn());
         let peer = local.and_then(|local| local.local_peer(caller));
@@ -66,7 +65,7 @@ impl Core {
         }
     }
 
-    /// Tells the owner of an end that there will be no flow.
+    /// Reports to the owner of an endpoint that its flow is refused.
     fn report_refusal(&mut self, port: PortId, error: &ErrorBody) {
         let Some(end) = self.endpoints.get(port) else {
             return;
@@ -143,7 +142,7 @@ impl Core {
         }
     }
 
-    /// Gives an application its side of a flow. When it is gone the flow ends.
+    /// Hands an application its end of a flow. The flow ends when the application is gone.
     pub fn deliver_channel(&mut self, port: PortId, channel_end: ChannelEnd, data_path: DataPath) {
         let Some(end) = self.endpoints.get(port) else {
             return;

@@ -45,7 +45,7 @@ pub struct ControlState {
     pub captures: Captures,
 }
 
-/// Serves `listener` until `stop` is told or dropped.
+/// Serves `listener` until `stop` is sent or dropped.
 ///
 /// # Errors
 /// The runtime or the thread cannot be made.

@@ -1,5 +1,5 @@
-//! Flows that come: the application or the member that they are for is asked, and its answer goes
-//! back. Those that are asked for here are in `flows`.
+//! Incoming flows: the called application or member is asked, and its answer goes back to the IPCP.
+//! The side of the caller is in `allocation`.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ pub enum IncomingError {
 }
 
 impl Core {
-    /// A flow to an application of this system: asks the application.
+    /// Handles an incoming flow: asks the called application.
     pub fn on_incoming_flow(
         &mut self,
         ipcp: IpcpId,
@@ -130,6 +130,8 @@ impl Core {
             app.deferred_requests.push(asked);
             return Ok(());
         }
+        let (app, dif) = (&asked.local, &asked.dif);
+        tracing::debug!(flow = %port, %dif, %app, remote = %asked.remote, "flow offered");
         // When the application does not read it is disconnected, and its requests are denied.
         self.connections
             .send_reply(conn_id, &Reply::FlowRequest(asked), &[]);
@@ -219,7 +221,7 @@ impl Core {
         self.answer_process(end.ipcp, port, Err(reason.to_owned()));
     }
 
-    /// Gives a shim the answer to an incoming flow, and hears what follows from it.
+    /// Gives an IPCP the answer to an incoming flow, and handles the events that follow.
     pub fn answer_process(
         &mut self,
         ipcp: IpcpId,

@@ -62,7 +62,7 @@ impl Core {
             self.plane.add_ipcp(id, builder);
         }
         let kind = opened.kind;
-        tracing::info!(ipcp = %name, %dif, ?kind, "IPCP created");
+        tracing::debug!(ipcp = %name, %dif, ?kind, "IPCP opened");
         self.journal
             .note(EventKind::IpcpCreated, &name, format!("in {dif}"));
         if let Some(notice) = opened.notice {

@@ -27,7 +27,7 @@ impl Journal {
         )
     }
 
-    /// Writes an event down and wakes those who wait for one.
+    /// Adds an event, logs it, and wakes the long polls.
     pub fn note(&mut self, kind: EventKind, subject: impl ToString, detail: impl Into<String>) {
         let seq = *self.last.borrow() + 1;
         if self.events.len() == EVENTS_KEPT {
@@ -41,7 +41,7 @@ impl Journal {
             subject: subject.to_string(),
             detail: detail.into(),
         };
-        tracing::info!(kind = ?event.kind, subject = event.subject, "{}", event.detail);
+        log(&event);
         self.events.push_back(event);
         self.last.send_replace(seq);
     }
@@ -64,6 +64,27 @@ impl Journal {
             .collect();
         let next = events.last().map_or(since, |e| e.seq);
         Events { events, next, lost }
+    }
+}
+
+/// Writes an event to the log, with its subject in the field that says what it is: `ipcp`, `flow`
+/// (a port-id), `app` or `vm`.
+fn log(event: &Event) {
+    use EventKind as Kind;
+    let (kind, subject, detail) = (event.kind, event.subject.as_str(), event.detail.as_str());
+    match kind {
+        Kind::AppRegistered
+        | Kind::AppUnregistered
+        | Kind::PeerRegistered
+        | Kind::PeerUnregistered => tracing::info!(?kind, app = subject, "{detail}"),
+        Kind::FlowAllocated | Kind::FlowRefused | Kind::FlowClosed => {
+            tracing::info!(?kind, flow = subject, "{detail}");
+        }
+        Kind::VmAttached | Kind::VmDetached => tracing::info!(?kind, vm = subject, "{detail}"),
+        Kind::Applied | Kind::Notice | Kind::Unknown => {
+            tracing::info!(?kind, subject, "{detail}");
+        }
+        _ => tracing::info!(?kind, ipcp = subject, "{detail}"),
     }
 }
 

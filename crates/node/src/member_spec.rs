@@ -104,7 +104,7 @@ impl MemberSpec {
         local_stem(&format!("{}.{system}", self.name))
     }
 
-    /// Whom to ask for admission.
+    /// The member to ask for admission.
     pub fn first_contact(&self) -> AppName {
         match &self.via {
             Some(member) => dialect::name_below(self.dialect, member),

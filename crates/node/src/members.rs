@@ -1,7 +1,7 @@
-//! Members of normal DIFs in this system: how they are made, their N-1 flows, what they say.
+//! Members of normal DIFs in this system: creation, N-1 flows, events.
 //!
 //! ```text
-//!             create: bootstrap                      leave, or told to go
+//!             create: bootstrap                      leave, or expelled
 //!   (made) ------------------------> Enrolled -----------------------------> Left
 //!      \   join                      ^     |
 //!       +-------> Joining -----------+     | an N-1 flow ends: asked for again,
@@ -9,8 +9,8 @@
 //!                  +--+ N-1 flow or enrollment failed: again, with growing pauses
 //! ```
 //!
-//! A member is registered under its own name and, so that others find somebody to ask, under the
-//! name of its DIF in each of its N-1 DIFs while it is enrolled.
+//! While it is enrolled, a member is registered in each of its N-1 DIFs under its own name and
+//! under the name of its DIF, which joining members ask for.
 
 use std::time::{Duration, Instant};
 
@@ -177,7 +177,7 @@ impl Core {
         Ok(())
     }
 
-    /// The name asked for, or the first free one that tells DIF and system.
+    /// The name asked for, or the first free one made of DIF and system.
     fn member_name(&self, new: &MemberSpec) -> Result<LocalName, ErrorBody> {
         if let Some(name) = &new.ipcp {
             self.ipcps.check_name_unused(name)?;
@@ -199,7 +199,7 @@ impl Core {
     /// Ends a member of a DIF in this system.
     ///
     /// # Errors
-    /// There is none, or there are several and none is named.
+    /// This system has no such member, or has several and `ipcp` names none of them.
     pub fn leave_dif(&mut self, name: &str, ipcp: Option<&str>) -> Result<(), ErrorBody> {
         let id = self.own_member(name, ipcp)?;
         self.remove_ipcp(id, "it left the DIF by command");

@@ -12,16 +12,16 @@ use carina_wire::dif::Dialect;
 
 use crate::member_spec::{MemberSpec, name_below};
 
-/// What a normal IPCP is about.
+/// The membership of a normal IPCP in its DIF.
 pub struct Membership {
     /// What it was made from.
     pub made_from: MemberSpec,
     /// The DIF's configuration, once it is known.
     pub config: Option<DifConfig>,
     pub dialect: Dialect,
-    /// What the first member was given, its longest PDU settled.
+    /// The configuration of the first member, its longest PDU resolved.
     pub given: Option<DifConfig>,
-    /// It has not begun.
+    /// The start of a first member that waits for an N-1 DIF.
     pub deferred: Option<DeferredStart>,
     pub phase: Phase,
     pub wanted_n1: Vec<WantedN1>,
@@ -30,7 +30,7 @@ pub struct Membership {
     pub n1_flows: BTreeMap<u32, N1Flow>,
     /// The number to try first for the next of them.
     pub next_n1: u32,
-    /// What the IPCP knows of its N-1 DIFs.
+    /// The N-1 DIFs as last published to the IPCP's RIB.
     pub published_n1_difs: Vec<N1Dif>,
     pub failures: u32,
     pub last_error: Option<String>,
@@ -62,12 +62,12 @@ pub struct N1Flow {
     pub port: PortId,
     pub is_initiator: bool,
     pub is_up: bool,
-    /// The IPCP itself lets it go.
+    /// The member itself ends it.
     pub is_dropped: bool,
     pub neighbour: Option<AppName>,
-    /// Why nobody was enrolled through it.
+    /// Why the enrollment over it failed.
     pub failure: Option<String>,
-    /// That is a reason that stays.
+    /// The reason stays until a configuration changes.
     pub is_final: bool,
 }
 
@@ -112,7 +112,7 @@ impl Membership {
         name_below(self.made_from.dialect, member)
     }
 
-    /// What it stands on, as its RIB shows it.
+    /// Its N-1 DIFs, as its RIB shows them.
     pub fn n1_difs(&self) -> Vec<N1Dif> {
         let of = |dif: &DifName| {
             let wanted = self.wanted_n1.iter();
@@ -150,7 +150,7 @@ impl Membership {
         }
     }
 
-    /// Whether it was refused wherever it has asked, for reasons that stay.
+    /// Whether every contact refused it for reasons that stay.
     pub fn is_refused(&self) -> bool {
         let is_joining = matches!(self.phase, Phase::Joining) && self.deferred.is_none();
         let has_asked = !self.wanted_n1.is_empty() || !self.unusable.is_empty();
@@ -162,7 +162,7 @@ impl Membership {
         self.last_error.as_deref()
     }
 
-    /// What it does or waits for, in words.
+    /// The present step of joining, in words.
     pub fn step(&self) -> String {
         match &self.phase {
             Phase::Enrolled { .. } => "a member".to_owned(),
@@ -254,8 +254,8 @@ impl Membership {
         used.is_initiator && is_of_use && !has_left
     }
 
-    /// Takes note of an attempt that was refused, and whether for good: at once, not when its N-1
-    /// flow has ended, for whoever sees the failure before would take it for one that passes.
+    /// Records an attempt that was refused, and whether for good: at once, not when its N-1
+    /// flow has ended, so that a reader of the state does not take the failure for a passing one.
     pub fn record_refusal(&mut self, n1: N1Port, reason: String, is_final: bool) {
         if let Some(wanted) = self
             .wanted_n1
@@ -301,7 +301,7 @@ impl WantedN1 {
         }
     }
 
-    /// It came to nothing; another attempt follows after a pause.
+    /// The attempt failed; another follows after a pause.
     pub fn postpone(&mut self, reason: &str, is_final: bool, now: Instant) {
         self.is_final = is_final;
         self.due = now + PAUSE_MIN * (1 << self.failures.min(PAUSE_DOUBLINGS));

@@ -24,6 +24,7 @@ impl Core {
             return Ok(());
         };
         let uid = conn.peer.uid;
+        tracing::debug!(app = %name, ?dif, uid, "registration requested");
         let fits = |asked: &DifName| dif.as_ref().is_none_or(|dif| dif == asked);
         let found: Vec<(IpcpId, DifName)> = self
             .ipcps
@@ -79,8 +80,8 @@ impl Core {
         Ok(())
     }
 
-    /// Tells an application that it is registered, once all have said so, and then of the flows
-    /// that were asked of it meanwhile.
+    /// Confirms a registration once all IPCPs have, then sends the flow requests that came
+    /// meanwhile.
     fn confirm_registration(&mut self, id: ConnectionId) {
         let Some(app) = self.connections.app_mut(id) else {
             return;
@@ -107,7 +108,7 @@ impl Core {
         }
     }
 
-    /// A DIF has said what becomes of a registration.
+    /// Handles the outcome of a registration in one DIF.
     pub fn on_registered(&mut self, ipcp: IpcpId, name: &AppName, result: Result<(), String>) {
         let Some(at) = self.ipcps.get(ipcp) else {
             return;
@@ -139,9 +140,9 @@ impl Core {
         }
     }
 
-    /// A DIF does not take a registration. An application that waits for its answer is registered
-    /// nowhere then, as is one that has been told that it is, before the DIF could be asked, and
-    /// wanted to be in no other; one that is registered wherever it can be stays so elsewhere.
+    /// A DIF refuses a registration. The application is then registered nowhere if it still waits
+    /// for its answer, or if it asked for this DIF only. An application that asked for all DIFs
+    /// stays registered in the others.
     fn registration_refused(
         &mut self,
         id: ConnectionId,
@@ -170,12 +171,12 @@ impl Core {
         }
         self.connections.send_refusal(id, None, error);
         if !waits {
-            // It believes that it is registered: there is nothing to wait for any more.
+            // The application knows itself registered, which no longer holds: it is disconnected.
             self.connections.close_later(id);
         }
     }
 
-    /// An IPCP is gone, or does not work: nobody waits for its answer.
+    /// An IPCP is gone or down: registrations no longer wait for its confirmation.
     pub fn forget_pending_registrations(&mut self, ipcp: IpcpId) {
         let mut waiting = Vec::new();
         for (id, app) in self.connections.apps_mut() {

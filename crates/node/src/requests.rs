@@ -28,7 +28,7 @@ pub struct RibQuestion {
     pub op: RibOp,
 }
 
-/// One question or order.
+/// One request of `control.sock`.
 #[derive(Debug)]
 pub enum Ask {
     /// The node itself.

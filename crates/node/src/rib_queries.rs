@@ -30,15 +30,15 @@ struct PendingQuery {
     until: Instant,
 }
 
-/// What the asker wants to be told.
+/// What the answer holds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum ResponseKind {
     Objects,
     /// The policies of this system's member, which has this dialect.
     Policies(Dialect),
-    /// That a policy of this system's member is changed.
+    /// The policy of this system's member, changed.
     Change,
-    /// That another member was told to leave.
+    /// Nothing: another member was expelled.
     Expel,
 }
 
@@ -53,7 +53,7 @@ impl RibQueries {
         number
     }
 
-    /// An IPCP has answered. An asker that has gone meanwhile does not matter.
+    /// Passes the answer of an IPCP on. It is dropped when the asker is gone.
     pub fn answer(&mut self, id: u64, result: Result<Vec<Object>, String>) {
         let Some(pending) = self.pending.remove(&id) else {
             return;
@@ -78,7 +78,7 @@ impl RibQueries {
         let _ = pending.reply.send(answer);
     }
 
-    /// Gives up what nobody answered in time.
+    /// Ends the queries that were not answered in time.
     pub fn expire(&mut self, now: Instant) {
         let late = self
             .pending
@@ -218,7 +218,7 @@ fn in_force(object: &Object) -> Option<PolicyInForce> {
     })
 }
 
-/// Everything that members of DIFs of a dialect can be told to do.
+/// Every policy that members of DIFs of a dialect can have.
 fn catalogue(dialect: Dialect) -> Catalogue {
     policies_of(wire_dialect(dialect), &Tools::new(Credentials::default()))
 }

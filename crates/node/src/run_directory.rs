@@ -1,8 +1,7 @@
 //! The run directory: one node at a time, and nothing left of a killed one.
 //!
-//! A running node holds a lock on the file `lock`. Who gets the lock knows that sockets and files
-//! found beside it belong to nobody and removes them. The lock goes with the process, however
-//! that ends.
+//! A running node holds a lock on the file `lock`. The lock ends with the process, however that
+//! ends, so the holder knows that sockets and files found beside it are stale and removes them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -187,7 +186,7 @@ impl Drop for RunDirLock {
                 tracing::warn!(%error, "a socket stays behind");
             }
         }
-        // After a crash the counters stay to be read; after a stop in good order nobody asks.
+        // After a crash the counters stay to be read; after an orderly stop they are of no use.
         let _ = fs::remove_file(self.dir.counters());
     }
 }
@@ -241,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn stale_sockets_and_files_of_vms_are_removed_and_others_kept() {
+    fn stale_sockets_and_vm_files_go_and_others_stay() {
         let scratch = Scratch::new("stale");
         let dir = scratch.run_dir();
         drop(RunDirLock::take(dir.clone()).unwrap());

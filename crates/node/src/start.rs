@@ -131,7 +131,7 @@ impl Node {
             .name("core".into())
             .spawn(move || {
                 core.run();
-                // Nobody listens when the node was told to stop.
+                // The receiver is gone when the node was stopped by its handle.
                 let _ = ending.send(());
             })
             .map_err(io_error("the core's thread"))?;
@@ -196,7 +196,7 @@ impl NodeHandle {
         answer.recv().map_err(|_| ended())?
     }
 
-    /// Stops the node: applications and peers are told, sockets are removed.
+    /// Stops the node: it reports the end to applications and peers, and removes its sockets.
     pub fn stop(self) {
         drop(self);
     }
@@ -238,7 +238,7 @@ impl CoreParts {
         let counters = Table::create(&dir.counters()).map_err(at(&dir.counters()))?;
         let plane = DataPlane::spawn(counters).map_err(io_error("the data plane"))?;
         let listener = listen_seqpacket(&dir.ipc_sock()).map_err(at(&dir.ipc_sock()))?;
-        // Who may do what is a matter of rules, not of the socket's mode.
+        // Access is decided by rules, not by the socket's mode.
         self.run_dir_lock.set_mode(&dir.ipc_sock(), 0o666)?;
         let name = config.node.name.clone().unwrap_or_else(host_name);
         let mut core = Core {

@@ -25,7 +25,7 @@ fn max_pdu(house: &House, name: &str) -> u64 {
 }
 
 #[test]
-fn a_dif_over_memory_and_a_network_works_in_either_order_of_joining() {
+fn a_dif_over_memory_and_network_joins_in_either_order() {
     for over in ["hv.x", "wire"] {
         let pair = Pair::doubly_joined("either", 1400);
         make(
@@ -112,7 +112,7 @@ fn wire_is_refused(pair: &Pair) {
 }
 
 #[test]
-fn what_was_on_its_way_where_pdus_do_not_fit_is_not_asked_for_again() {
+fn an_n1_flow_where_pdus_do_not_fit_is_not_asked_for_again() {
     for is_accepted in [false, true] {
         let pair = Pair::doubly_joined("under-way", 1400);
         let mut create = request(DifRole::Create, "net", &["hv.x"], "net.host");

@@ -200,7 +200,7 @@ fn told(house: &House, words: &str) -> usize {
 }
 
 #[test]
-fn what_is_repeated_or_changed_on_the_way_is_counted_told_once_and_disturbs_nothing() {
+fn replays_and_forgeries_are_counted_and_disturb_nothing() {
     let config = json!({
         "policies": { "sdu-protection": { "name": "aead" } },
     });
@@ -247,7 +247,7 @@ fn what_is_repeated_or_changed_on_the_way_is_counted_told_once_and_disturbs_noth
 }
 
 #[test]
-fn a_flow_waits_while_the_way_is_cut_and_goes_on_when_it_is_restored() {
+fn a_flow_survives_a_cut_of_its_path() {
     let config = json!({ "keepalive_ms": 1000 });
     let between = Between::with_dif("cut", config, None);
     let (_server, mut theirs, mut mine) = between.flow();

@@ -33,7 +33,7 @@ fn known(house: &House, in_dif: &str, name: &str) {
 }
 
 #[test]
-fn two_members_over_loopback_become_neighbours_and_carry_a_flow() {
+fn two_members_over_loopback_carry_a_flow() {
     let house = House::new("dif-pair", "");
     let names = pair(&house, "net", "local");
     let other = AppName::new(names[1].as_str()).unwrap();
@@ -189,7 +189,7 @@ fn a_joiner_needs_the_password_and_takes_nobody_without() {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
-fn a_joiner_needs_a_key_that_is_allowed_and_allows_that_of_the_member() {
+fn a_joining_member_needs_keys_allowed_on_both_sides() {
     let pair = Pair::doubly_joined("keys", 1_400);
     let path = |name: &str| pair.host.scratch.0.join(name);
     // In the lists of the others a key has the name of the IPCP that has it.
@@ -277,7 +277,7 @@ fn a_joiner_needs_a_key_that_is_allowed_and_allows_that_of_the_member() {
 }
 
 #[test]
-fn a_configuration_makes_members_and_a_restarted_node_rejoins() {
+fn configured_members_rejoin_after_a_restart() {
     let net = |role: &str, rest: &str| {
         format!("[[dif]]\nname = \"net\"\nrole = \"{role}\"\nover = [\"hv.x\"]\n{rest}")
     };
@@ -354,7 +354,7 @@ fn a_member_that_leaves_is_known_no_more() {
 }
 
 #[test]
-fn a_member_that_is_told_to_leave_leaves_and_is_not_admitted_again() {
+fn an_expelled_member_leaves_and_is_not_admitted_again() {
     let pair = Pair::new("expel", "");
     layer(&pair, "net", "hv.x");
     let (_server, theirs, mine) = flow_in(&pair, "net", "sink", FlowSpec::reliable());
@@ -440,7 +440,7 @@ fn impossible_members_are_refused_with_a_reason() {
 }
 
 #[test]
-fn a_policy_that_cannot_be_changed_is_refused_as_a_conflict() {
+fn changing_a_fixed_policy_is_a_conflict() {
     let house = House::new("policies", "");
     let create = request("net", DifRole::Create, "local", "a");
     house.control().create_dif(&create).unwrap();

@@ -163,7 +163,7 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
 }
 
 #[test]
-fn flows_fail_when_the_interface_goes_down_and_can_be_made_again() {
+fn flows_fail_with_the_interface_and_can_be_made_again() {
     let Some(wire) = Wire::new("eth-d", "dif = \"lan\"", 1500) else {
         return;
     };
@@ -209,7 +209,7 @@ fn flows_fail_when_the_mtu_shrinks_and_can_be_made_again() {
 }
 
 #[test]
-fn a_dif_that_an_mtu_has_parted_comes_together_when_it_grows_again() {
+fn a_dif_parted_by_an_mtu_heals_when_it_grows() {
     let keys = "dif = \"lan\"\n[[dif]]\nname = \"net\"\nrole = \"ROLE\"\nover = [\"lan\"]";
     let Some(wire) = Wire::new("eth-g", keys, 9000) else {
         return;
@@ -380,7 +380,7 @@ fn the_fault_layer_loses_and_duplicates_as_configured() {
 }
 
 #[test]
-fn an_interface_that_is_not_there_is_refused_with_those_that_are() {
+fn a_missing_interface_is_refused_with_those_that_exist() {
     let house = House::new("eth-n", "");
     let create: carina_api::control::IpcpCreate =
         serde_json::from_str(r#"{"name":"e","type":"eth","dif":"10","interface":"carina-nope"}"#)

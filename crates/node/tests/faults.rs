@@ -70,7 +70,7 @@ fn pending_requests_flows_and_connections_are_limited() {
 }
 
 #[test]
-fn nonsense_on_ipc_sock_is_answered_and_the_connection_closed() {
+fn nonsense_on_ipc_sock_ends_the_connection() {
     let house = House::new("nonsense", "");
     for text in [
         "hello",
@@ -125,7 +125,7 @@ fn control_sock_refuses_with_status_and_words() {
 }
 
 #[test]
-fn ipcp_made_by_command_takes_in_what_is_registered_everywhere() {
+fn a_new_ipcp_registers_names_registered_everywhere() {
     let house = House::new("command", "node.loopback = false");
     let server = house.conn();
     assert_eq!(server.register("echo", None).unwrap(), []);

@@ -97,7 +97,7 @@ fn four_thousand_flows_at_once() {
 }
 
 #[test]
-fn what_a_flow_brought_waits_for_its_reader_however_many_flows_follow() {
+fn received_sdus_wait_for_a_reader_while_other_flows_follow() {
     let pair = Pair::new("late", LIMITS);
     make(&pair.host, DifRole::Create, "host");
     make(&pair.guest, DifRole::Join, "guest");

@@ -125,7 +125,7 @@ fn traffic_goes_on_over_the_other_link_when_one_is_cut() {
 }
 
 #[test]
-fn traffic_goes_on_over_the_other_dif_when_one_is_taken_away() {
+fn traffic_goes_on_when_one_n1_dif_is_retracted() {
     let pair = over_both("retracted");
     let before = member(&pair.host, "net.host").address;
     while_data_flows(&pair, |host| {
@@ -168,7 +168,7 @@ fn traffic_goes_on_over_the_other_dif_when_one_is_taken_away() {
 }
 
 #[test]
-fn a_dif_that_is_not_below_or_the_only_one_is_not_taken_away() {
+fn the_only_n1_dif_and_a_foreign_one_are_not_retracted() {
     let pair = over_one("rooted", json!({ "max_pdu": 1300 }));
     let refused = |name: &str, below: &str, ipcp: Option<&str>, code, words: &[&str]| {
         let refusal = pair.host.control().retract_dif(name, below, ipcp);
@@ -237,7 +237,7 @@ fn extensions_that_cannot_be_are_refused_in_words() {
 }
 
 #[test]
-fn a_configuration_with_other_difs_below_extends_and_retracts_the_member() {
+fn a_configuration_extends_and_retracts_a_member() {
     let text = |over: &str| {
         format!(
             "[[ipcp]]\nname = \"a\"\ntype = \"loopback\"\ndif = \"left\"\n\

@@ -144,7 +144,7 @@ fn tcp_carries_sdus_of_any_length_and_its_end_is_the_flows() {
 }
 
 #[test]
-fn tcp_of_others_has_short_lengths_and_names_from_the_table() {
+fn tcp_of_rlite_has_short_lengths_and_table_names() {
     let (a, b) = over_ip("tcps", "tcp", "framing = \"rlite\"");
     let server = b.register("echo");
     let caller = a.conn();

@@ -124,7 +124,7 @@ fn spec_that_no_dif_meets_is_refused_with_field_and_value() {
 }
 
 #[test]
-fn registration_goes_with_its_application_and_denies_what_was_pending() {
+fn registration_ends_with_its_application_and_denies_requests() {
     let house = House::new("gone", "");
     let server = house.register("echo");
     let caller = house.conn();

@@ -98,7 +98,7 @@ fn death_of_an_application_ends_the_flow_at_the_peer() {
 }
 
 #[test]
-fn death_of_a_node_ends_its_flows_at_the_peer_and_a_new_one_joins() {
+fn a_node_death_ends_flows_and_a_new_node_joins() {
     let mut pair = Pair::new("node", "");
     let (server, mine, mut theirs) = pair.flow([Mode::Ring, Mode::Ring]);
     let since = pair
@@ -133,7 +133,7 @@ fn death_of_a_node_ends_its_flows_at_the_peer_and_a_new_one_joins() {
 }
 
 #[test]
-fn names_registered_before_the_link_are_told_when_it_comes_up() {
+fn names_registered_early_are_sent_when_the_link_is_up() {
     let host = House::new("early-h", "node.name = \"host\"");
     let guest = House::new("early-g", "node.name = \"guest\"");
     let _server = host.register("early");
@@ -179,7 +179,7 @@ fn dif_order_of_the_configuration_decides_who_is_asked() {
 }
 
 #[test]
-fn late_answer_of_the_remote_application_is_denied_on_both_sides() {
+fn a_late_answer_is_denied_on_both_sides() {
     // The guest waits for its host's answer for longer.
     let pair = Pair::with("late", ["limits.answer_ms = 50", ""]);
     let server = pair.register("echo");

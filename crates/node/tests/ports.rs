@@ -18,7 +18,7 @@ fn wait_for(house: &House, state: LinkState) {
 }
 
 #[test]
-fn bare_datagrams_are_answered_from_another_port_as_rlite_does() {
+fn bare_datagrams_are_answered_from_another_port() {
     let door = UdpSocket::bind("127.0.0.1:0").unwrap();
     let patience = Some(PATIENCE);
     door.set_read_timeout(patience).unwrap();

@@ -10,7 +10,7 @@ use crate::support::pair::Pair;
 use crate::support::*;
 
 #[test]
-fn a_name_that_is_taken_is_refused_for_good_and_an_absent_member_is_not() {
+fn a_taken_name_is_final_and_an_absent_member_is_not() {
     let pair = Pair::new("taken", "");
     let create = request("net", DifRole::Create, "hv.x", "net.one");
     pair.host.control().create_dif(&create).unwrap();
@@ -31,7 +31,7 @@ fn a_name_that_is_taken_is_refused_for_good_and_an_absent_member_is_not() {
 }
 
 #[test]
-fn an_irati_dif_refuses_for_good_whom_access_control_does_not_let_in() {
+fn an_irati_dif_refuses_for_good_by_access_control() {
     let pair = Pair::new("unwelcome", "");
     let mut create = request("net", DifRole::Create, "hv.x", "net.host");
     create.dialect = Dialect::Irati;

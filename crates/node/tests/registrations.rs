@@ -48,7 +48,7 @@ fn is_called(caller: &Conn, server: &Conn, name: &str) {
 }
 
 #[test]
-fn an_application_hears_that_the_directory_is_full_and_is_registered_nowhere() {
+fn a_full_directory_is_reported_and_nothing_is_registered() {
     let house = House::new("reg-full", "");
     create(&house, "local", "1");
     let first = house.conn();
@@ -74,7 +74,7 @@ fn an_application_hears_that_the_directory_is_full_and_is_registered_nowhere() {
 }
 
 #[test]
-fn an_application_that_registered_before_the_dif_was_joined_hears_it_later() {
+fn a_registration_before_joining_is_refused_later() {
     let pair = Pair::new("reg-late", "");
     let (host, guest) = (&pair.host, &pair.guest);
     let mut join = request("net", DifRole::Join, "hv.x", "net.second");

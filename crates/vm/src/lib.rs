@@ -20,8 +20,8 @@
 //! # Ok(()) }
 //! ```
 //!
-//! The order of a start matters: QEMU listens on the ivshmem socket and waits there, before it
-//! runs a single guest instruction, until the node has connected. So the node is told of the VM
+//! The order of a start matters: QEMU listens on the ivshmem socket and waits there, before it runs
+//! a single guest instruction, until the node has connected. So the VM is announced to the node
 //! first (`POST /v1/vms`), and the path that it answers with goes to [`Machine::ivshmem`].
 //!
 //! What this crate refuses to do: talk to the node (it takes a socket path), set up bridges or

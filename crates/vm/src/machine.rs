@@ -139,7 +139,7 @@ impl Machine {
     }
 
     /// Adds a shared-memory device on a socket that QEMU makes and listens on. QEMU runs no guest
-    /// instruction until somebody, the node, has connected to each and has sent the memory.
+    /// instruction until the node has connected to each and has sent the memory.
     pub fn ivshmem(mut self, socket: impl Into<PathBuf>) -> Machine {
         self.ivshmem.push(socket.into());
         self

@@ -50,7 +50,7 @@ type Waiting = BTreeMap<String, Sender<Message>>;
 pub enum NoAnswer {
     /// The time is over.
     Timeout,
-    /// The port is closed: QEMU has ended, or somebody else took the port.
+    /// The port is closed: QEMU has ended, or another process took the port.
     Closed,
 }
 
@@ -172,7 +172,7 @@ impl Drop for Shell {
     }
 }
 
-/// Reads the port to its end and hands each message to who waits for it.
+/// Reads the port to its end and hands each message to the call that waits for it.
 fn dispatch(mut reader: UnixStream, waiting: &Mutex<Option<Waiting>>) {
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 16 * 1024];
@@ -184,7 +184,7 @@ fn dispatch(mut reader: UnixStream, waiting: &Mutex<Option<Waiting>>) {
             }
         }
     }
-    // Dropping the senders tells everyone who still waits.
+    // Dropping the senders ends every call that still waits.
     *lock(waiting) = None;
 }
 
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn concurrent_commands_get_their_own_answers_and_then_learn_of_the_end() {
+    fn concurrent_commands_get_their_answers_and_then_the_end() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("agent");
         let listener = UnixListener::bind(&path).unwrap();
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn guest_that_answers_slower_than_it_is_asked_is_ready_all_the_same() {
+    fn a_slow_guest_becomes_ready() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("agent");
         let listener = UnixListener::bind(&path).unwrap();

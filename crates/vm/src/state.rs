@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn own_process_is_alive_and_a_later_one_of_its_number_is_another() {
+    fn a_reused_pid_is_another_process() {
         let pid = i32::try_from(std::process::id()).unwrap();
         let ticks = start_ticks(pid).unwrap();
         let here = Path::new("/");

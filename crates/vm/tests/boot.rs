@@ -89,7 +89,7 @@ fn guest_boots_obeys_reboots_and_leaves_nothing() {
 }
 
 #[test]
-fn cards_and_iommu_are_there_and_a_command_given_at_boot_has_run() {
+fn cards_and_iommu_exist_and_the_boot_command_has_run() {
     let directory = tempfile::tempdir().unwrap();
     let (machine, cache) = machine("b", directory.path());
     let nic = |model| Nic {
@@ -140,7 +140,7 @@ fn detached_machine_is_found_by_its_record_and_stopped() {
 }
 
 #[test]
-fn qemu_that_refuses_its_arguments_is_an_error_with_its_words() {
+fn qemu_that_refuses_its_arguments_is_quoted() {
     let directory = tempfile::tempdir().unwrap();
     let (machine, cache) = machine("d", directory.path());
     let vm = machine

@@ -14,8 +14,12 @@ use crate::failure::{Attempt, Outcome, failed};
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Examples:\n  carina node\n  carina node --config /etc/carina.toml\n  \
-    carina node --guest\n\nSIGTERM and SIGINT end it; a restart finds what the last one left. \
-    CARINA_LOG sets what is logged, for example CARINA_LOG=debug."
+    carina node --guest\n\nSIGTERM and SIGINT end it; a restart finds what the last one left.\n\n\
+    CARINA_LOG sets what is logged to standard error: a level (error, warn, info, debug; info\n\
+    where it is not set), or levels of targets:\n  \
+    CARINA_LOG=debug carina node\n  \
+    CARINA_LOG=info,carina_node::allocation=debug carina node\n\
+    Fields of events: ipcp, dif, flow (a port-id), app, vm, reason."
 )]
 pub struct NodeArgs {
     /// Configuration in TOML; unknown keys are refused

@@ -4,8 +4,8 @@
 //! any number of registrations, is readable when any of them has a request, and closing it
 //! unregisters all. So the control descriptor is one end of a socket pair, and a small thread of
 //! this library holds the other end and the registrations. It sleeps unless something happens and
-//! ends when the last copy of the control descriptor is closed or the node is gone. What becomes of
-//! it after a fork is in [`super::fork_handover`].
+//! ends when the last copy of the control descriptor is closed or the node is gone. Its handover
+//! after a fork is in [`super::fork_handover`].
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -67,9 +67,9 @@ pub(super) struct ControlService {
     node: Node,
     application: OwnedFd,
     names: Vec<RegisteredName>,
-    /// Requests that the holder was told and has not answered.
+    /// Requests that were sent to the application and are not answered.
     pending: HashMap<u32, Pending>,
-    /// Requests that the holder has not been told: its socket is full.
+    /// Requests that are not sent to the application yet: its socket is full.
     notices: VecDeque<RequestNotice>,
     last_handle: u32,
 }
@@ -172,7 +172,7 @@ impl ControlService {
         let mut buffer = [0; 1024];
         let datagram = recv_with_fds(&self.application, &mut buffer).map_err(|_| Disconnected)?;
         let Some(answer_to) = datagram.fds.into_iter().next() else {
-            // End of file, or somebody wrote to the control descriptor: such bytes mean nothing.
+            // End of file, or bytes that were written to the control descriptor and mean nothing.
             return if datagram.bytes == 0 {
                 Err(Disconnected)
             } else {
@@ -194,7 +194,7 @@ impl ControlService {
             Call::Unregister { name, dif } => self.unregister(&name, dif.as_ref()).map(|()| None),
             Call::Accept { handle } => {
                 let (registration, request) = self.take_pending(handle)?;
-                // As with accept(2): who asked has given up meanwhile.
+                // As with accept(2): the caller has given up meanwhile.
                 let flow = registration.accept_request_socket(&request);
                 let flow = flow.map_err(|error| match of_error(&error) {
                     Errno::CONNRESET => Errno::CONNRESET,

@@ -24,7 +24,7 @@ pub(super) fn mark_flow_socket(flow: &SocketFlow) -> Result<(), Errno> {
     set(socket, libc::SO_MAX_PACING_RATE, &marker)
 }
 
-/// The largest SDU of a flow in bytes; `EINVAL` when the descriptor is none.
+/// The largest SDU of a flow in bytes; `EINVAL` when the descriptor is no flow.
 pub(super) fn sdu_max_of(fd: BorrowedFd<'_>) -> Result<u32, Errno> {
     let marker = get(fd, libc::SO_MAX_PACING_RATE)?;
     if marker & MAGIC_MASK != MAGIC {
@@ -34,7 +34,7 @@ pub(super) fn sdu_max_of(fd: BorrowedFd<'_>) -> Result<u32, Errno> {
 }
 
 /// Makes every wait on a socket end with `EINTR` when a signal comes, also with `SA_RESTART`: the
-/// kernel restarts no wait that has a limit, and this one has a limit that nobody lives to see.
+/// kernel restarts no wait that has a limit, and this one has a limit of ten years.
 pub(super) fn never_restart_waits(socket: BorrowedFd<'_>) -> Result<(), Errno> {
     let limit = libc::timeval {
         tv_sec: TEN_YEARS_S,
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn mark_tells_the_largest_sdu_to_whoever_has_the_descriptor() {
+    fn marker_gives_every_copy_the_largest_sdu() {
         let (flow, _other) = flow(1424);
         let copy = flow.socket.try_clone().unwrap();
         assert_eq!(sdu_max_of(copy.as_fd()), Err(Errno::INVAL));

@@ -5,7 +5,7 @@
 //! registered as long as any process has the control descriptor, and no longer.
 //!
 //! So a child has a thread of its own for each control descriptor of its parent, which sleeps until
-//! it is its turn. Whose turn it is says a lock on a file that all of them have, of the kind that
+//! it serves. A lock on a file that all of them have decides which process serves; the lock
 //! belongs to a process and ends with it.
 //!
 //! ```text
@@ -55,7 +55,7 @@ impl ServiceSlot {
     }
 }
 
-/// Makes the file whose lock says who serves.
+/// Makes the file whose lock decides which process serves.
 pub(super) fn service_lock() -> Result<OwnedFd, Errno> {
     memfd_create(c"rina-control", MemfdFlags::CLOEXEC)
 }
@@ -87,7 +87,7 @@ fn all_slots() -> MutexGuard<'static, Vec<&'static ServiceSlot>> {
     SLOTS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Waits until nobody else has the lock of the file, and takes it.
+/// Waits for the lock of the file and takes it.
 fn acquire_service_lock(service_lock: RawFd) -> Result<(), Errno> {
     // SAFETY: a structure of plain numbers, all of which may be 0.
     let mut whole: libc::flock = unsafe { std::mem::zeroed() };

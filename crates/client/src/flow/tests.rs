@@ -197,7 +197,7 @@ fn half_sent_sdu_must_be_finished_first() {
 type Receive = fn(&mut Flow, &mut [u8]) -> Result<usize, Error>;
 
 #[test]
-fn sdu_larger_than_the_buffer_is_cut_and_the_next_one_is_whole() {
+fn an_sdu_larger_than_the_buffer_is_cut_and_the_next_whole() {
     for length in [100, 3000] {
         let Pair {
             mut a,

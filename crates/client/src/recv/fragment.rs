@@ -16,7 +16,7 @@ impl<'a> Fragment<'a> {
     }
 
     /// Copies the fragment to the start of `to` and says how many bytes fitted. The sender can
-    /// still change the bytes: whoever checks them must check the copy.
+    /// still change the bytes: check the copy, not the original.
     pub fn copy_to(&mut self, to: &mut [u8]) -> usize {
         self.receiver.front_fragment().copy_to(to)
     }
@@ -33,7 +33,7 @@ impl<'a> Fragment<'a> {
         self.receiver.front_fragment().more()
     }
 
-    /// Where the fragment lies. The memory is shared with the sender, who may change it at any
+    /// Where the fragment lies. The memory is shared with the sender, which may change it at any
     /// time, and stays mapped for as long as this value lives.
     #[must_use]
     pub fn as_ptr(&mut self) -> *const u8 {

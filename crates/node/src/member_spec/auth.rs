@@ -14,7 +14,7 @@ use super::error::MemberSpecError;
 /// The policy that `auth` means, which is what all members share of it.
 ///
 /// # Errors
-/// The text is none of the above.
+/// The text has none of these forms.
 pub fn policy(auth: Option<&str>) -> Result<Option<PolicySpec>, MemberSpecError> {
     let Some(text) = auth else { return Ok(None) };
     let (kind, rest) = text.split_once(':').unwrap_or((text, ""));
@@ -35,7 +35,7 @@ pub fn policy(auth: Option<&str>) -> Result<Option<PolicySpec>, MemberSpecError>
 /// Reads the credentials that `auth` names, with the policy that it means.
 ///
 /// # Errors
-/// The text is none of the above, or a file is no good.
+/// The text has none of these forms, or a file cannot be used.
 pub fn load(auth: Option<&str>) -> Result<(Option<PolicySpec>, Credentials), MemberSpecError> {
     let policy = policy(auth)?;
     let mut credentials = Credentials::default();

@@ -1,5 +1,5 @@
-//! What dialects differ in for whoever makes a member: defaults, what they cannot do, and how a
-//! member is called in the DIFs below.
+//! The dialects as the maker of a member sees them: defaults, limits, and the name of a member in
+//! the N-1 DIFs.
 
 use std::collections::BTreeMap;
 
@@ -192,7 +192,7 @@ fn check(
     check_policies(dialect, config)
 }
 
-/// Whether members of this dialect can prove who they are in this way.
+/// Whether members of this dialect can authenticate in this way.
 pub fn supports_auth(dialect: Dialect, auth: Option<&str>) -> bool {
     let kind = auth.map_or("none", |text| text.split(':').next().unwrap_or(text));
     match dialect {
@@ -202,11 +202,11 @@ pub fn supports_auth(dialect: Dialect, auth: Option<&str>) -> bool {
     }
 }
 
-/// How members of other dialects prove who they are, in words.
+/// How members of other dialects authenticate, in words.
 pub const AUTH_OF_OTHERS: &str = "none (dialect irati also password:FILE)";
 
-/// The policy of this dialect that does what the native one does; `None` when there is nothing to
-/// be said of it.
+/// The policy of this dialect that does what the native one does; `None` where the dialect has
+/// none.
 pub fn auth_policy(dialect: Dialect, native: PolicySpec) -> Option<PolicySpec> {
     let name = match (dialect, native.name.as_str()) {
         (Dialect::Native, _) => return Some(native),
@@ -249,7 +249,7 @@ fn check_policies(dialect: Dialect, config: &DifConfig) -> Result<(), MemberSpec
     }
 }
 
-/// How a member is called in the DIFs below. Members of IRATI are instance 1 of their name there.
+/// The name of a member in its N-1 DIFs. Members of IRATI are instance 1 of their name there.
 pub fn name_below(dialect: Dialect, member: &AppName) -> AppName {
     if dialect != Dialect::Irati || member.as_str().contains('|') {
         return member.clone();
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn those_that_join_have_a_configuration_of_their_own_in_other_dialects() {
+    fn joining_members_of_other_dialects_have_own_configurations() {
         let given = PartialDifConfig::default();
         let join = |dialect, given| {
             configure(dialect, DifRole::Join, given).map_err(|error| error.to_string())

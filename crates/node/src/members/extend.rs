@@ -1,7 +1,7 @@
 //! A living member gets another N-1 DIF: it is multi-homed from then on.
 //!
-//! It asks there for somebody of its DIF, as one that joins does, and answers to the name of its
-//! DIF there, so that it does not matter which of two systems is extended first.
+//! It requests an N-1 flow to its DIF's name there, as a joining member does, and registers that
+//! name there itself, so that the order in which two systems are extended does not matter.
 
 use std::collections::BTreeSet;
 
@@ -36,7 +36,7 @@ impl Core {
     /// The member of a normal DIF in this system, of that name where it has several.
     ///
     /// # Errors
-    /// There is none, or there are several and none is named.
+    /// This system has no such member, or has several and `name` is absent.
     pub(super) fn own_member(&self, dif: &str, name: Option<&str>) -> Result<IpcpId, ErrorBody> {
         let is_meant = |id: &IpcpId| {
             let ipcp = &self.ipcps[*id];
@@ -104,8 +104,8 @@ impl Core {
         Ok(())
     }
 
-    /// Whom to ask in a further N-1 DIF. Where whoever answers to the DIF's name may be the member
-    /// itself, these are the neighbours that it has.
+    /// The members to ask in a further N-1 DIF. Where the member itself may have registered the
+    /// DIF's name, these are its neighbours.
     pub(super) fn contacts_in(
         &self,
         id: IpcpId,

@@ -1,9 +1,9 @@
-//! What a normal IPCP says of its membership, and what becomes of it.
+//! Events of members: enrolled, refused, left, neighbours, N-1 flows wanted.
 
 use super::*;
 
 impl Core {
-    /// Acts on what a normal IPCP says.
+    /// Handles an event of a normal IPCP.
     pub fn on_member(&mut self, id: IpcpId, event: MemberEvent) {
         let Some(name) = self.ipcps.get(id).map(|ipcp| ipcp.name.clone()) else {
             return;
@@ -98,7 +98,7 @@ impl Core {
     }
 
     /// An attempt to join has failed: its N-1 flow is let go, and another is asked for later; also
-    /// after a refusal for a reason that stays, for somebody may set right what is wrong there.
+    /// after a refusal for a reason that stays, because its cause may be removed there.
     fn enroll_failed(&mut self, id: IpcpId, n1: N1Port, reason: &str, is_final: bool) {
         let Some(member) = self.ipcps.member_mut(id) else {
             return;

@@ -1,7 +1,7 @@
-//! What the DIFs below carry, and the longest PDU that fits through all of them.
+//! The capacity of N-1 DIFs, and the longest PDU that fits through all of them.
 //!
 //! The longest PDU of a DIF is one of the constants that its members agree on, so the first member
-//! settles it before the DIF begins. A DIF over normal DIFs of which this system is no member yet
+//! resolves it before the DIF begins. A DIF over normal DIFs of which this system is no member yet
 //! begins when it is.
 
 use carina_ipcp::policy::component::SDU_PROTECTION;
@@ -150,7 +150,8 @@ impl Core {
         self.pdu_size_conflict(&member.made_from.name, config.max_pdu, below)
     }
 
-    /// Settles the longest PDU of a DIF that begins here; tells what has to be waited for.
+    /// Resolves the longest PDU of a DIF that begins here; gives the N-1 DIF to wait for, where
+    /// it is not known yet.
     ///
     /// # Errors
     /// What was configured does not go through one of the N-1 DIFs, or nothing does.
@@ -221,13 +222,13 @@ impl Core {
             shim.begin();
             shim.command(carina_ipcp::Command::Bootstrap);
         }
-        // What was registered in the meantime met nobody.
+        // Names that were registered before the app existed are registered now.
         for name in ipcp.names.keys().cloned() {
             self.plane.send(Command::Register { ipcp: id, name });
         }
     }
 
-    /// Finds out which N-1 DIFs are of no use for a DIF whose constants are known, and says so.
+    /// Finds the N-1 DIFs that cannot carry the longest PDU of a DIF, and notes them.
     pub(super) fn check_n1_difs(&mut self, id: IpcpId) {
         let Some(ipcp) = self.ipcps.get(id) else {
             return;
@@ -283,8 +284,8 @@ impl Core {
         self.request_due_n1_flows(Instant::now());
     }
 
-    /// A member asks again in an N-1 DIF that fits again. N-1 flows through which nobody became a
-    /// neighbour meanwhile were refused as too short, and would be in the way.
+    /// A member asks again in an N-1 DIF that fits again. N-1 flows without a neighbour were
+    /// refused as too short and end first.
     fn resume_in(&mut self, id: IpcpId, dif: &DifName, contacts: Vec<AppName>) {
         let now = Instant::now();
         let Some(member) = self.ipcps.member_mut(id) else {

@@ -4,7 +4,7 @@ use super::*;
 use crate::incoming_flows::IncomingError;
 
 impl Core {
-    /// Asks for N-1 flows whose time has come.
+    /// Requests the N-1 flows that are due.
     pub fn request_due_n1_flows(&mut self, now: Instant) {
         for id in self.ipcps.ids() {
             if let Some(member) = self.ipcps.member_mut(id) {
@@ -14,6 +14,8 @@ impl Core {
                 self.check_n1_difs(id);
             }
             while let Some((at, dif, remote)) = self.due_n1_flow(id, now) {
+                let ipcp = &self.ipcps[id].name;
+                tracing::debug!(%ipcp, %dif, %remote, "N-1 flow requested");
                 let asked = self.allocate_n1(id, at, &dif, &remote);
                 if let Err(error) = asked
                     && let Some(member) = self.ipcps.member_mut(id)
@@ -28,7 +30,7 @@ impl Core {
         }
     }
 
-    /// Tells members what they stand on, where that has changed: whoever reads their RIBs sees it.
+    /// Publishes the N-1 DIFs of members that have changed, which their RIBs show.
     pub fn publish_n1_difs(&mut self) {
         for id in self.ipcps.ids() {
             let Some(ipcp) = self.ipcps.get_mut(id) else {
@@ -129,7 +131,7 @@ impl Core {
         Err(refusal.unwrap_or_else(|| crate::allocation::unknown_name(remote, Some(dif))))
     }
 
-    /// Somebody asks for a flow to a member of this system: it becomes an N-1 flow.
+    /// Accepts a flow to a member of this system, which becomes an N-1 flow.
     ///
     /// # Errors
     /// The system's refusal.
@@ -225,6 +227,8 @@ impl Core {
     /// An N-1 flow has ended or did not come about.
     pub fn n1_ended(&mut self, upper: IpcpId, n1: N1Port, reason: &str) {
         let now = Instant::now();
+        let ipcp = self.ipcps.get(upper).map(|ipcp| ipcp.name.as_str());
+        tracing::debug!(ipcp, n1 = n1.0, reason, "N-1 flow ended or not allocated");
         let Some(member) = self.ipcps.member_mut(upper) else {
             return;
         };

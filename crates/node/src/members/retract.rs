@@ -1,6 +1,6 @@
 //! A living member loses an N-1 DIF: its N-1 flows there end, the others go on.
 //!
-//! Its neighbours there are told before their flows end, so that they send another way at once.
+//! The member notifies its neighbours there before the flows end, so that they reroute at once.
 
 use super::*;
 

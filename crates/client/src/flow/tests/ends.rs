@@ -1,4 +1,4 @@
-//! How flows end, and what whoever waits on one hears of it.
+//! How flows end, and what a waiting call returns then.
 
 use std::thread;
 
