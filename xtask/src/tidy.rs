@@ -47,7 +47,7 @@ pub fn unfinished(sources: &[Source]) -> BTreeMap<Rule, Vec<String>> {
 }
 
 /// How many breaches of a rule are left. A number only falls, and a rule at 0 goes from the list.
-const UNFINISHED: &[(Rule, usize)] = &[(Rule::TestName, 141), (Rule::Riddle, 597)];
+const UNFINISHED: &[(Rule, usize)] = &[(Rule::Riddle, 597)];
 
 fn over(found: &BTreeMap<Rule, Vec<String>>, allowed: &[(Rule, usize)]) -> Vec<String> {
     let mut breaches = Vec::new();
@@ -69,10 +69,7 @@ fn over(found: &BTreeMap<Rule, Vec<String>>, allowed: &[(Rule, usize)]) -> Vec<S
 
 /// Modules of crates that still need one another in a circle: crate, and the modules. A cycle that
 /// is gone goes from the list.
-const CYCLES: &[(&str, &str)] = &[
-    ("crates/sim", "traffic world"),
-    ("crates/sys", "mapping memory"),
-];
+const CYCLES: &[(&str, &str)] = &[];
 
 fn cycles(found: &[Cycle], listed: &[(&str, &str)]) -> Vec<String> {
     let mut breaches = Vec::new();

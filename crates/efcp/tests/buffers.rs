@@ -153,7 +153,7 @@ fn a_reliable_connection_waits_for_buffers() {
 }
 
 #[test]
-fn what_was_acknowledged_and_cannot_be_kept_fails_the_connection() {
+fn losing_acknowledged_data_fails_the_connection() {
     FAILING.set(20);
     let (got, _, events) = run(true, |tick| tick > 100);
     assert_eq!(events, [ConnEvent::Failed(FailReason::NoBuffer)]);

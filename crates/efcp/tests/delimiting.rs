@@ -342,7 +342,7 @@ fn a_flag_byte_tells_whole_first_middle_and_last() {
 }
 
 #[test]
-fn without_order_or_header_long_sdus_are_refused_and_pieces_are_put_together() {
+fn unordered_or_headerless_flows_refuse_long_sdus_join_pieces() {
     for (policy, most) in [(Delimiting::None, 20), (Delimiting::FlagByte, 19)] {
         let (mut delimiter, mut assembler) = pair_of(policy, 20, false, true);
         let piece = |count| Bytes::from(vec![7; count]);

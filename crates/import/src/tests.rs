@@ -32,7 +32,7 @@ ipcp-config red.eth
 ";
 
 #[test]
-fn a_script_of_rlite_becomes_a_configuration_and_the_rest_is_named() {
+fn an_rlite_script_is_converted_and_the_rest_is_listed() {
     let draft = rlite::read("initscript", SCRIPT);
     let text = draft.to_toml().unwrap();
     let config = Config::parse(&text, None).unwrap_or_else(|error| panic!("{error}\n{text}"));

@@ -73,7 +73,7 @@ fn every_command_of_rlite_ctl_is_known() {
 }
 
 #[test]
-fn values_that_a_member_does_not_take_are_made_some_that_it_does() {
+fn unsupported_values_are_replaced_by_supported_ones() {
     let policy = |line: &str, component: &str| {
         let draft = rlite::read("init", &format!("{FRAME}{line}"));
         draft.members[0].config["policies"][component]["params"].clone()

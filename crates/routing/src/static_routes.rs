@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn next_hops_count_while_they_are_neighbours_and_alternates_step_in() {
+    fn static_next_hops_need_adjacency_and_alternates_replace_them() {
         let mut routing = made("9 via 2 3 alt 4; 8 via 5").expect("good routes");
         routing.set_own(Instant::ZERO, 1, "a");
         assert!(routing.table().is_empty());

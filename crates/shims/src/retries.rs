@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_is_repeated_with_growing_pauses_and_given_up_once() {
+    fn requests_repeat_with_growing_pauses_and_fail_once() {
         let mut retries = Retries::new(Duration::from_secs(5));
         retries.begin(Instant::ZERO, PortId(7));
         let mut asked = Vec::new();

@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::model::{FlowOwner, Link, SlotId};
+use crate::session::{Session, State};
 use crate::topology::{Edges, distances};
-use crate::traffic::{Session, State};
 use crate::view::View;
 use crate::world::World;
 
@@ -132,7 +132,7 @@ impl World {
             .filter_map(|(number, session)| {
                 let was_heard = self.peace_since.is_some_and(|at| session.said_at > at);
                 let text = session.wrong(self.are_ends_told_once && !was_heard)?;
-                let state = |end: &Option<crate::traffic::End>| {
+                let state = |end: &Option<crate::session::End>| {
                     end.as_ref().map(|end| (end.slot, end.state.clone()))
                 };
                 let ends = session.ends.each_ref().map(state);

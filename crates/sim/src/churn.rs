@@ -12,8 +12,8 @@ use crate::dialect::Terms;
 use crate::link::Profile;
 use crate::member::MemberFactory;
 use crate::model::{Attachment, Below, SlotId};
+use crate::session::{Ending, FlowRequest, Reader, State};
 use crate::stream::Lengths;
-use crate::traffic::{Ending, FlowRequest, Reader, State};
 use crate::world::World;
 use carina_random::{Random, mix};
 

@@ -275,8 +275,8 @@ mod tests {
     use super::*;
     use crate::link::Profile;
     use crate::model::{Attachment, Below, SlotId};
+    use crate::session::{Ending, FlowRequest, Reader};
     use crate::stream::Lengths;
-    use crate::traffic::{Ending, FlowRequest, Reader};
     use crate::world::World;
 
     fn config(dif: &str, name: &str) -> Config {

@@ -10,6 +10,7 @@
 //!   world      systems, cables, slots with IPCPs, applications; the loop
 //!      |          n1_flows: over cables and over IPCPs    traffic: flows, checked content
 //!      |          faults: crash, cut, leave               check: what must hold
+//!   session    a flow between two applications, and how far its ends have come
 //!   event_queue, link, stream, trace: no knowledge of IPCPs
 //! ```
 
@@ -33,11 +34,12 @@ pub mod name_conflict;
 mod pdus;
 pub mod scale;
 pub mod scenario;
+pub mod session;
 mod stacking;
 pub mod stream;
 pub mod topology;
 pub mod trace;
-pub mod traffic;
+mod traffic;
 mod view;
 pub mod world;
 

@@ -13,8 +13,8 @@ use crate::model::{
     Attachment, Cable, CableId, Instance, IpcpSlot, Link, Scheduled, SlotId, System, SystemId,
     Tallies,
 };
+use crate::session::Session;
 use crate::trace::Trace;
-use crate::traffic::Session;
 use carina_random::{Random, mix};
 
 /// Everything.

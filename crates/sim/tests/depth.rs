@@ -1,8 +1,8 @@
 //! DIFs over DIFs over DIFs: the same IPCP at every level.
 
 use carina_sim::layout::stack;
+use carina_sim::session::{Ending, FlowRequest, Reader};
 use carina_sim::stream::Lengths;
-use carina_sim::traffic::{Ending, FlowRequest, Reader};
 use carina_sim::{Profile, World, member_factory};
 use carina_wire::FlowSpec;
 

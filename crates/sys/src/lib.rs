@@ -21,9 +21,9 @@ pub use crate::doorbell::{Doorbell, doorbells_ring_again};
 pub use crate::epoll::{Epoll, Interest, Ready};
 pub use crate::eventfd::EventFd;
 pub use crate::fdpass::{Datagram, FDS_MAX, recv_with_fds, send_with_fds};
-pub use crate::mapping::Mapping;
+pub use crate::mapping::{Mapping, PAGE_BYTES};
 pub use crate::membarrier::{membarrier_global, membarrier_register};
-pub use crate::memory::{Memory, PAGE_BYTES};
+pub use crate::memory::Memory;
 pub use crate::process::{
     allow_cpus, allowed_cpus, ask_for_short_slices, cpus_allowed, cpus_online, cpus_possible,
     pin_to_cpu, raise_nofile_limit, yield_now,

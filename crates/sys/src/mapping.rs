@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
 
-use crate::PAGE_BYTES;
+/// Bytes of a page; every size and offset to map is a multiple.
+pub const PAGE_BYTES: usize = 4096;
 
 /// Readable and writable memory shared with others, unmapped on drop.
 ///

@@ -9,10 +9,7 @@ use rustix::fs::{
     fcntl_get_seals, fstat, ftruncate, memfd_create, open,
 };
 
-use crate::Mapping;
-
-/// Bytes of a page; every size and offset to map is a multiple.
-pub const PAGE_BYTES: usize = 4096;
+use crate::{Mapping, PAGE_BYTES};
 
 /// Shared memory of a fixed size, not yet mapped.
 #[derive(Debug)]

@@ -168,7 +168,7 @@ fn the_first_pdu_may_come_second() {
 }
 
 #[test]
-fn without_retransmission_a_lost_first_pdu_is_waited_for_until_a() {
+fn without_retransmission_a_gap_at_the_start_ends_after_a() {
     let mut world = World::new(1, calm(), || config(false));
     let pdus = first_pdus(&mut world.ends[0].conn, 0..3);
     for pdu in pdus.into_iter().skip(1) {

@@ -210,7 +210,7 @@ mod tests {
     use alloc::collections::BTreeSet;
 
     #[test]
-    fn a_cep_is_not_given_again_while_it_rests_and_others_are_there() {
+    fn a_resting_cep_id_is_not_reused_while_others_are_free() {
         let mut ceps = CepIdTable::of_flows(1);
         let mut given = BTreeSet::new();
         for _ in 0..254 {

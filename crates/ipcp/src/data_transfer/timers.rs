@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn earlier_deadlines_are_noted_and_later_ones_wait_for_the_earlier() {
+    fn the_timer_is_rearmed_for_earlier_deadlines_only() {
         let at = Instant::from_nanos;
         let mut deadlines = TimerQueue::default();
         let mut armed = Instant::ZERO;

@@ -49,7 +49,7 @@ fn messages(net: &mut Net) -> Vec<(usize, u32, Vec<u8>)> {
 
 #[test]
 #[expect(clippy::too_many_lines, reason = "one scenario or table, step by step")]
-fn neighbours_talk_before_they_have_common_widths_and_addresses() {
+fn neighbours_exchange_messages_before_widths_and_addresses() {
     let mut net = half_enrolled();
     let now = net.now;
     net.members[1].send_management(now, Target::N1(N1Port(0)), b"let me in");
@@ -151,7 +151,7 @@ fn a_channel_survives_loss() {
 }
 
 #[test]
-fn messages_to_members_are_routed_and_those_to_oneself_come_back() {
+fn messages_to_members_are_routed_and_own_ones_come_back() {
     let mut net = Net::new(3, &config());
     net.wire((0, 0), (1, 0));
     net.wire((1, 1), (2, 0));

@@ -92,7 +92,7 @@ proptest! {
     }
 
     #[test]
-    fn reliable_flows_lose_nothing_on_a_line_that_loses_and_repeats(
+    fn reliable_flows_survive_loss_and_repetition(
         seed in any::<u64>(),
         lengths in proptest::collection::vec(0..4000usize, 1..60),
         rounds in 1..4usize,

@@ -77,7 +77,7 @@ fn fifo_keeps_the_order_of_arrival() {
 }
 
 #[test]
-fn strict_priority_serves_the_urgent_first_and_management_before() {
+fn strict_priority_sends_management_then_urgent_pdus_first() {
     let mut net = stopped_line(&with("rmt-scheduling", "strict-priority", &[]));
     fill(&mut net, 4);
     let now = net.now;
@@ -352,7 +352,7 @@ fn queueing_and_scheduling_change_while_pdus_wait() {
 }
 
 #[test]
-fn a_payload_that_is_longer_than_the_n1_flow_carries_is_counted() {
+fn payloads_longer_than_the_n1_flow_carries_are_counted() {
     let mut net = Net::new(2, &config());
     let mut small = crate::data_transfer::net::props();
     small.sdu_max = 1000;
@@ -375,7 +375,7 @@ fn a_payload_that_is_longer_than_the_n1_flow_carries_is_counted() {
 }
 
 #[test]
-fn a_writer_hears_of_room_after_an_opened_window_has_filled_the_queue() {
+fn a_writer_is_notified_of_room_after_the_queue_was_filled() {
     let mut net = Net::new(2, &config());
     net.wire((0, 0), (1, 0));
     net.flow(0, 1, 2, &cubes()[1]);
@@ -451,7 +451,7 @@ fn read_on(net: &mut Net, written: usize, mut read: Vec<Vec<u8>>) {
 }
 
 #[test]
-fn a_reader_that_has_stopped_holds_the_writer_of_long_sdus_back() {
+fn a_stopped_reader_blocks_the_writer_of_long_sdus() {
     let mut net = long_pdus();
     let written = write_until_full(&mut net);
     let read = net.take_read(1, 3);

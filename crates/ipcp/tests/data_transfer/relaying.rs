@@ -274,7 +274,7 @@ fn queued_pdus_move_when_an_n1_flow_ends() {
 }
 
 #[test]
-fn queued_pdus_move_when_an_n1_flow_is_given_up_and_late_ones_are_taken() {
+fn queued_pdus_leave_a_detaching_n1_flow_that_still_receives() {
     let mut net = two_with_queues();
     let now = net.now;
     net.members[0].set_detaching(N1Port(0), true);

@@ -92,7 +92,7 @@ fn write_through_a_shortage(cube: &QosCube) -> (usize, Vec<String>, u64) {
 }
 
 #[test]
-fn a_reliable_flow_fails_once_and_sends_nothing_behind_a_lost_sdu() {
+fn a_reliable_flow_fails_once_and_is_silent_after_a_lost_sdu() {
     for cube in cubes().iter().filter(|cube| cube.retransmission) {
         let (left, reasons, dropped) = write_through_a_shortage(cube);
         assert_eq!((left, dropped), (1, 1), "{}", cube.name);

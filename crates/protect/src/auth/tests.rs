@@ -280,7 +280,7 @@ fn another_context_or_no_authentication_is_refused() {
 }
 
 #[test]
-fn wrong_password_is_refused_by_the_responder_before_it_proves_anything() {
+fn the_responder_refuses_a_wrong_password_before_its_own_proof() {
     let (right, wrong) = (password(1), password(2));
     let (a, b, messages) = run(wrong(true, b"", 1), right(false, b"", 2), &mut |_, _| {});
     assert_eq!(messages.len(), 3);

@@ -97,7 +97,7 @@ fn changed_byte_or_lost_byte_is_noticed_wherever_it_is() {
 }
 
 #[test]
-fn encrypted_pdu_is_accepted_once_and_in_any_order_within_the_window() {
+fn encrypted_pdus_are_accepted_once_in_any_order_in_the_window() {
     for cipher in [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305] {
         let mut a = Protection::new(aead_of(cipher, &SECRET, true), None, false);
         let mut b = Protection::new(aead_of(cipher, &SECRET, false), None, false);
@@ -143,7 +143,7 @@ fn same_pdu_never_looks_the_same_twice() {
 }
 
 #[test]
-fn keys_change_under_way_and_reordering_across_the_change_is_fine() {
+fn pdus_reordered_across_a_key_change_are_accepted() {
     let end = |side| {
         Aead::with_epochs_of(4, Cipher::Aes256Gcm, &SECRET, side)
             .map(|aead| Protection::new(Outer::Aead(Box::new(aead)), None, false))

@@ -190,7 +190,7 @@ fn member_that_returns_with_its_old_address_is_heard_at_once() {
 }
 
 #[test]
-fn member_that_leaves_is_forgotten_by_the_routes_at_once_and_by_the_database_in_time() {
+fn a_leaving_members_routes_go_at_once_its_objects_in_time() {
     let params = [("max_age_s", "60")];
     let mut network = network(3, &[(1, 2, 1), (2, 3, 1), (3, 1, 1)], &params);
     network.run(SECOND);

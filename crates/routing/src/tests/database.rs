@@ -67,7 +67,7 @@ fn of_two_objects_with_one_number_all_choose_the_same() {
 }
 
 #[test]
-fn tombstone_keeps_older_copies_away_until_they_have_died_of_age() {
+fn a_tombstone_rejects_older_copies_until_they_expire() {
     let mut database = database();
     let old = object(2, 3, 5);
     database.insert(Instant::ZERO, &old);

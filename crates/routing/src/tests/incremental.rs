@@ -203,7 +203,7 @@ fn link_that_only_one_end_reports_is_not_used() {
 }
 
 #[test]
-fn alternate_that_protects_against_the_loss_of_the_member_comes_first() {
+fn node_protecting_alternates_come_first() {
     // 1 reaches 5 by 2 (cost 2). 3 goes through 2 as well and is cheap; 4 has a way of its own.
     let mut seen = Seen::new();
     for (a, b, cost) in [

@@ -9,8 +9,8 @@ use crate::dialect::Terms;
 use crate::link::Profile;
 use crate::member::MemberFactory;
 use crate::model::{Attachment, Below, CableId, SlotId, SystemId};
+use crate::session::{Ending, FlowRequest, Reader};
 use crate::stream::Lengths;
-use crate::traffic::{Ending, FlowRequest, Reader};
 use crate::world::World;
 use carina_random::{Random, mix};
 

@@ -3,8 +3,8 @@
 use carina_ipcp::FlowKey;
 use carina_wire::{Bytes, Payload};
 
-use super::State;
 use crate::model::{Scheduled, SlotId};
+use crate::session::State;
 use crate::world::World;
 
 impl World {

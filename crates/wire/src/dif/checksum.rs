@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_a_word_changes_the_checksum_as_computing_it_again_does() {
+    fn an_incremental_checksum_equals_a_recomputed_one() {
         let mut bytes = [0, 0, 0x40, 0, 0x12, 0x34, 0xff];
         for ttl in (0..=255).rev() {
             bytes[2] = ttl;

@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_data_pdu_has_19_bytes_of_pci_and_a_truncated_sequence_number() {
+    fn a_data_pdu_has_19_bytes_of_pci_and_a_short_sequence_number() {
         let syntax = Syntax::default();
         let mut out = [0; PCI_BYTES_MAX];
         let bytes = syntax.encode(&data(), None, 100, 64, &mut out).unwrap();

@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_that_are_there_and_those_that_are_wanted_stand_under_their_dif() {
+    fn existing_and_wanted_flows_are_listed_under_their_dif() {
         let dif = [object("/dif", json!({"member": "net.b"}))];
         let over = [
             object(
