@@ -1,9 +1,9 @@
 //! What the policies of this crate are called and which parameters they take.
 
 use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::{String, ToString};
-use alloc::vec::Vec;
+use alloc::string::String;
+
+use crate::error::PolicyError;
 
 /// A policy, as a list for people shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,25 +27,36 @@ pub struct ParamInfo {
     pub help: &'static str,
 }
 
+/// The error that names the policies of `list`.
+pub(crate) fn unknown_policy(
+    component: &'static str,
+    list: &[PolicyInfo],
+    name: &str,
+) -> PolicyError {
+    PolicyError::UnknownPolicy {
+        component,
+        policy: name.into(),
+        known: list.iter().map(|info| info.name).collect(),
+    }
+}
+
 /// The policy of this name, when all parameters given are among its own.
 pub(crate) fn check_names(
-    component: &str,
+    component: &'static str,
     list: &'static [PolicyInfo],
     name: &str,
     params: &BTreeMap<String, String>,
-) -> Result<&'static PolicyInfo, String> {
+) -> Result<&'static PolicyInfo, PolicyError> {
     let Some(info) = list.iter().find(|info| info.name == name) else {
-        let names: Vec<&str> = list.iter().map(|info| info.name).collect();
-        return Err(format!(
-            "{component} has no policy {name:?}; there is: {}",
-            names.join(", ")
-        ));
+        return Err(unknown_policy(component, list, name));
     };
     for given in params.keys() {
         if !info.params.iter().any(|param| param.name == given) {
-            return Err(format!(
-                "{component} policy {name} has no parameter {given:?}"
-            ));
+            return Err(PolicyError::UnknownParameter {
+                component,
+                policy: info.name,
+                parameter: given.clone(),
+            });
         }
     }
     Ok(info)
@@ -55,18 +66,19 @@ pub(crate) fn check_names(
 pub(crate) fn number(
     info: &PolicyInfo,
     params: &BTreeMap<String, String>,
-    name: &str,
+    parameter: &'static str,
     range: core::ops::RangeInclusive<u64>,
-) -> Result<u64, String> {
-    let default = info.params.iter().find(|param| param.name == name);
+) -> Result<u64, PolicyError> {
+    let default = info.params.iter().find(|param| param.name == parameter);
     let default = default.map_or("", |param| param.default);
-    let text = params.get(name).map_or(default, String::as_str);
+    let text = params.get(parameter).map_or(default, String::as_str);
     let value: Option<u64> = text.parse().ok();
-    value.filter(|value| range.contains(value)).ok_or_else(|| {
-        let (least, most) = (range.start().to_string(), range.end());
-        format!(
-            "{name} of policy {} is a whole number from {least} to {most}, not {text:?}",
-            info.name
-        )
-    })
+    value
+        .filter(|value| range.contains(value))
+        .ok_or_else(|| PolicyError::Value {
+            policy: info.name,
+            parameter,
+            value: text.into(),
+            range,
+        })
 }

@@ -1,11 +1,11 @@
-//! What a connection is told at its birth.
+//! The configuration of a connection.
 
 use alloc::boxed::Box;
-use alloc::string::{String, ToString};
 
 use carina_time::Duration;
 
 use crate::congestion::{self, CongestionControl};
+use crate::error::ConfigError;
 use crate::profile::EfcpProfile;
 use crate::rtt::{self, RttEstimator};
 
@@ -156,34 +156,34 @@ impl ConnectionConfig {
     /// Checks ranges.
     ///
     /// # Errors
-    /// Which field is wrong, in words for people.
-    pub fn check(&self) -> Result<(), String> {
+    /// The first field that is out of its range.
+    pub fn check(&self) -> Result<(), ConfigError> {
         let widths = 8..=64;
         if !widths.contains(&self.seq_bits) || !widths.contains(&self.ctrl_seq_bits) {
-            return Err("sequence numbers have 8 to 64 bits".to_string());
+            return Err(ConfigError::SequenceBits);
         }
         if let Some(window) = self.window {
             let most = self.space() / 8;
             if window.credit_max == 0 || window.initial_credit == 0 {
-                return Err("a window of 0 PDUs never opens".to_string());
+                return Err(ConfigError::WindowZero);
             }
             if u64::from(window.credit_max.max(window.initial_credit)) > most {
-                return Err(alloc::format!(
-                    "a window is at most {most} PDUs with sequence numbers of {} bits",
-                    self.seq_bits
-                ));
+                return Err(ConfigError::WindowSize {
+                    most,
+                    seq_bits: self.seq_bits,
+                });
             }
         }
         if let Some(rate) = self.rate
             && (rate.pdus == 0 || rate.frame_ms == 0)
         {
-            return Err("a rate of 0 PDUs, or in a frame of 0 ms, sends nothing".to_string());
+            return Err(ConfigError::RateZero);
         }
         if self.profile.control_first > 1 {
-            return Err("control PDUs are numbered from 0 or from 1".to_string());
+            return Err(ConfigError::ControlFirst);
         }
         if self.queue.pdus == 0 || self.reorder_max == 0 {
-            return Err("a queue holds at least one PDU".to_string());
+            return Err(ConfigError::QueueZero);
         }
         Ok(())
     }

@@ -39,6 +39,7 @@ mod connection;
 mod control_numbers;
 mod counters;
 pub mod delimiting;
+mod error;
 mod event;
 pub mod fuzz;
 mod pacing;
@@ -53,6 +54,7 @@ pub use config::{AckPolicy, ConnectionConfig, QueueLimits, RateControl, WindowCo
 pub use congestion::CongestionControl;
 pub use connection::{Connection, Received, Status, Transmit};
 pub use counters::{Counters, Discard};
+pub use error::{ConfigError, PolicyError};
 pub use event::{ConnEvent, FailReason};
 pub use profile::{EfcpProfile, FirstNumber, Stall};
 pub use receiver::Delivered;

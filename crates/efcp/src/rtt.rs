@@ -2,13 +2,13 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::String;
 use core::fmt;
 
 use carina_time::{Duration, Instant};
 
-use crate::catalogue::{ParamInfo, PolicyInfo, check_names, number};
+use crate::catalogue::{ParamInfo, PolicyInfo, check_names, number, unknown_policy};
+use crate::error::PolicyError;
 
 /// A policy of round-trip time estimation.
 pub trait RttEstimator: fmt::Debug + Send {
@@ -176,18 +176,18 @@ impl Least {
 /// The policy of this name with these parameters, each at its default when it is not given.
 ///
 /// # Errors
-/// There is no such policy or parameter, or a value is out of its range; in words for people.
+/// There is no such policy or parameter, or a value is out of its range.
 pub fn by_name(
     name: &str,
     params: &BTreeMap<String, String>,
-) -> Result<Box<dyn RttEstimator>, String> {
+) -> Result<Box<dyn RttEstimator>, PolicyError> {
     let info = check_names("rtt-estimation", LIST, name, params)?;
     let ms = |name| number(info, params, name, 1..=3_600_000).map(Duration::from_millis);
     let (initial, floor) = (ms("initial-ms")?, ms("floor-ms")?);
     Ok(match name {
         "smoothed" => Box::new(Smoothed::new(initial, floor)),
         "minimum" => Box::new(Minimum::new(initial, floor, ms("window-ms")?)),
-        _ => return Err(format!("rtt-estimation has no policy {name:?}")),
+        _ => return Err(unknown_policy("rtt-estimation", LIST, name)),
     })
 }
 

@@ -13,10 +13,12 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
 
 use crate::base64;
+use crate::crypto_error::CryptoError;
 use crate::random::Random;
 
 /// What is wrong with a key or a file of keys.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum KeyError {
     /// The file cannot be read or written.
     #[error("{path}: {source}")]
@@ -42,9 +44,21 @@ pub enum KeyError {
         /// What is wrong.
         problem: &'static str,
     },
-    /// No key can be made.
-    #[error("{0}")]
-    Make(String),
+    /// The name of a key is not well formed.
+    #[error(
+        "`{}` is no name for a key: one word of at most {NAME_MAX} bytes without `;`",
+        name.escape_debug()
+    )]
+    Name {
+        /// The name given.
+        name: String,
+    },
+    /// The library of cryptography refuses the key.
+    #[error("the key is refused")]
+    Refused,
+    /// Cryptography failed.
+    #[error(transparent)]
+    Crypto(#[from] CryptoError),
 }
 
 /// A private key and its name.
@@ -68,7 +82,7 @@ impl std::fmt::Debug for Identity {
 /// The name is no good, or there are no random bytes.
 pub fn generate(name: &str, random: &mut dyn Random) -> Result<Identity, KeyError> {
     let mut seed = [0; 32];
-    random.fill(&mut seed).map_err(KeyError::Make)?;
+    random.fill(&mut seed)?;
     Identity::new(name, seed)
 }
 
@@ -123,15 +137,11 @@ pub fn store(identity: &Identity, path: &Path) -> Result<(), KeyError> {
 impl Identity {
     fn new(name: &str, seed: [u8; 32]) -> Result<Identity, KeyError> {
         if !is_name(name) {
-            return Err(KeyError::Make(format!(
-                "`{}` is no name for a key: one word of at most {NAME_MAX} bytes without `;`",
-                name.escape_debug()
-            )));
+            return Err(KeyError::Name { name: name.into() });
         }
-        let refused = || KeyError::Make("the key is refused".into());
-        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| refused())?;
+        let pair = Ed25519KeyPair::from_seed_unchecked(&seed).map_err(|_| KeyError::Refused)?;
         let public = pair.public_key().as_ref().try_into();
-        let public = public.map_err(|_| refused())?;
+        let public = public.map_err(|_| KeyError::Refused)?;
         Ok(Identity {
             name: name.into(),
             seed,

@@ -9,10 +9,13 @@
 
 pub mod auth;
 mod base64;
+mod crypto_error;
 pub mod fuzz;
 pub mod key;
 pub mod random;
 pub mod sdu_protection;
 mod tools;
 
-pub use tools::{Credentials, Secret, Tools};
+pub use auth::AuthError;
+pub use crypto_error::CryptoError;
+pub use tools::{Credentials, PolicyError, Secret, Tools};

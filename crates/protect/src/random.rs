@@ -2,13 +2,15 @@
 
 use aws_lc_rs::digest;
 
+use crate::crypto_error::CryptoError;
+
 /// A source of random bytes.
 pub trait Random: Send {
     /// Fills all of `out`.
     ///
     /// # Errors
-    /// The system has none to give.
-    fn fill(&mut self, out: &mut [u8]) -> Result<(), String>;
+    /// The source has no random bytes.
+    fn fill(&mut self, out: &mut [u8]) -> Result<(), CryptoError>;
 }
 
 /// The system's source.
@@ -16,8 +18,8 @@ pub trait Random: Send {
 pub struct System;
 
 impl Random for System {
-    fn fill(&mut self, out: &mut [u8]) -> Result<(), String> {
-        aws_lc_rs::rand::fill(out).map_err(|_| "the system gives no random bytes".into())
+    fn fill(&mut self, out: &mut [u8]) -> Result<(), CryptoError> {
+        aws_lc_rs::rand::fill(out).map_err(|_| CryptoError::NoRandomBytes)
     }
 }
 
@@ -36,7 +38,7 @@ impl Seeded {
 }
 
 impl Random for Seeded {
-    fn fill(&mut self, out: &mut [u8]) -> Result<(), String> {
+    fn fill(&mut self, out: &mut [u8]) -> Result<(), CryptoError> {
         for chunk in out.chunks_mut(32) {
             let mut input = [0; 16];
             input[..8].copy_from_slice(&self.seed.to_be_bytes());

@@ -1,14 +1,18 @@
 //! The policies by name.
 
+mod error;
+
 use std::sync::Arc;
 
 use carina_ipcp::PolicySpec;
 use carina_ipcp::security::{Authenticator, Judge, PolicyRow, SduProtection, Toolbox};
 
-use crate::auth::{Ed25519, Nobody, Password, Stretched, XorPassword};
+use crate::auth::{AuthError, Ed25519, Nobody, Password, Stretched, XorPassword};
 use crate::key::{Allowed, Identity};
 use crate::random::{Random, Seeded, System};
 use crate::sdu_protection::{Aead, Cipher, Lifetime, Outer, Protection};
+
+pub use error::PolicyError;
 
 /// What this member alone knows. It never becomes part of a DIF's configuration, which all members
 /// learn and may show.
@@ -66,41 +70,45 @@ impl Tools {
         }
     }
 
-    fn password(&mut self) -> Result<Stretched, String> {
+    fn password(&mut self) -> Result<Stretched, PolicyError> {
         if let Some(stretched) = &self.stretched {
             return Ok(stretched.clone());
         }
         let Some(Secret(password)) = &self.credentials.password else {
-            return Err("authentication `password`: this member has no password".into());
+            return Err(PolicyError::NoPassword { policy: "password" });
         };
         if password.is_empty() {
-            return Err("authentication `password`: the password is empty".into());
+            return Err(AuthError::EmptyPassword { policy: "password" }.into());
         }
         let stretched = Stretched::new(password);
         self.stretched = Some(stretched.clone());
         Ok(stretched)
     }
 
-    fn keys(&self, spec: &PolicySpec) -> Result<(Arc<Identity>, Arc<Allowed>), String> {
+    fn keys(&self, spec: &PolicySpec) -> Result<(Arc<Identity>, Arc<Allowed>), PolicyError> {
         let Some(identity) = self.credentials.identity.clone() else {
-            return Err("authentication `ed25519`: this member has no key".into());
+            return Err(PolicyError::NoKey);
         };
         let mut allowed = self.credentials.allowed.clone();
         more_keys(spec, &mut allowed)?;
         if allowed.is_empty() {
-            return Err("authentication `ed25519`: no key is allowed".into());
+            return Err(PolicyError::NothingAllowed);
         }
         Ok((identity, Arc::new(allowed)))
     }
 }
 
-impl Toolbox for Tools {
-    fn authenticator(
+impl Tools {
+    /// As [`Toolbox::authenticator`].
+    ///
+    /// # Errors
+    /// An unknown policy or parameter, or missing credentials.
+    pub fn make_authenticator(
         &mut self,
         spec: &PolicySpec,
         is_initiator: bool,
         context: &[u8],
-    ) -> Result<Box<dyn Authenticator>, String> {
+    ) -> Result<Box<dyn Authenticator>, PolicyError> {
         check_parameters(AUTHENTICATION, spec)?;
         match name_of(spec) {
             "password" => {
@@ -115,7 +123,9 @@ impl Toolbox for Tools {
             }
             "xor-password" => {
                 let Some(Secret(password)) = &self.credentials.password else {
-                    return Err("authentication `xor-password`: this member has no password".into());
+                    return Err(PolicyError::NoPassword {
+                        policy: "xor-password",
+                    });
                 };
                 let random = self.random.as_mut();
                 Ok(Box::new(XorPassword::new(password, is_initiator, random)?))
@@ -130,12 +140,16 @@ impl Toolbox for Tools {
         }
     }
 
-    fn sdu_protection(
+    /// As [`Toolbox::sdu_protection`].
+    ///
+    /// # Errors
+    /// An unknown policy or parameter, an invalid value, or a missing secret.
+    pub fn make_sdu_protection(
         &mut self,
         spec: &PolicySpec,
         is_initiator: bool,
         secret: Option<&[u8; 32]>,
-    ) -> Result<Option<Box<dyn SduProtection>>, String> {
+    ) -> Result<Option<Box<dyn SduProtection>>, PolicyError> {
         let Some(settings) = Settings::of(spec)? else {
             return Ok(None);
         };
@@ -143,16 +157,35 @@ impl Toolbox for Tools {
             Wrap::Plain => Outer::Plain,
             Wrap::Crc32 => Outer::Crc32,
             Wrap::Aead(cipher) => {
-                let secret = secret.ok_or(
-                    "sdu-protection `aead` needs a secret: \
-                     authentication must be `ed25519` or `password`",
-                )?;
+                let secret = secret.ok_or(PolicyError::NoSecret)?;
                 Outer::Aead(Box::new(Aead::new(cipher, secret, is_initiator)?))
             }
         };
         let lifetime = (settings.lifetime_ms > 0).then(|| Lifetime::new(settings.lifetime_ms));
         let protection = Protection::new(outer, lifetime, settings.is_compressing);
         Ok(Some(Box::new(protection)))
+    }
+}
+
+impl Toolbox for Tools {
+    fn authenticator(
+        &mut self,
+        spec: &PolicySpec,
+        is_initiator: bool,
+        context: &[u8],
+    ) -> Result<Box<dyn Authenticator>, String> {
+        self.make_authenticator(spec, is_initiator, context)
+            .map_err(|error| error.to_string())
+    }
+
+    fn sdu_protection(
+        &mut self,
+        spec: &PolicySpec,
+        is_initiator: bool,
+        secret: Option<&[u8; 32]>,
+    ) -> Result<Option<Box<dyn SduProtection>>, String> {
+        self.make_sdu_protection(spec, is_initiator, secret)
+            .map_err(|error| error.to_string())
     }
 
     fn list(&self) -> Vec<PolicyRow> {
@@ -165,25 +198,28 @@ impl Toolbox for Tools {
     }
 
     fn judge(&self) -> Judge {
-        |component, spec| match component {
-            "authentication" => {
-                check_parameters(AUTHENTICATION, spec)?;
-                more_keys(spec, &mut Allowed::default())
-            }
-            _ => Settings::of(spec).map(drop),
+        |component, spec| check_policy(component, spec).map_err(|error| error.to_string())
+    }
+}
+
+/// Checks a policy without credentials.
+fn check_policy(component: &str, spec: &PolicySpec) -> Result<(), PolicyError> {
+    match component {
+        "authentication" => {
+            check_parameters(AUTHENTICATION, spec)?;
+            more_keys(spec, &mut Allowed::default())
         }
+        _ => Settings::of(spec).map(drop),
     }
 }
 
 /// Lets in the keys that the policy names.
-fn more_keys(spec: &PolicySpec, allowed: &mut Allowed) -> Result<(), String> {
+fn more_keys(spec: &PolicySpec, allowed: &mut Allowed) -> Result<(), PolicyError> {
     let more = spec.params.get("allowed").map_or("", String::as_str);
     for (index, line) in more.split(';').map(str::trim).enumerate() {
         if !line.is_empty() {
             let place = format!("authentication `ed25519`: allowed, key {}", index + 1);
-            allowed
-                .add(line, &place)
-                .map_err(|error| error.to_string())?;
+            allowed.add(line, &place)?;
         }
     }
     Ok(())
@@ -205,7 +241,7 @@ enum Wrap {
 
 impl Settings {
     /// None when PDUs go as they are.
-    fn of(spec: &PolicySpec) -> Result<Option<Settings>, String> {
+    fn of(spec: &PolicySpec) -> Result<Option<Settings>, PolicyError> {
         check_parameters(PROTECTION, spec)?;
         let wrap = match name_of(spec) {
             "none" => return Ok(None),
@@ -265,16 +301,23 @@ fn parameters_of(component: Component, spec: &PolicySpec) -> Option<Parameters> 
     found.map(|(_, _, parameters)| *parameters)
 }
 
-fn check_parameters(component: Component, spec: &PolicySpec) -> Result<(), String> {
-    let (name, policy) = (component.name, name_of(spec));
+fn check_parameters(component: Component, spec: &PolicySpec) -> Result<(), PolicyError> {
+    let policy = name_of(spec);
     let Some(known) = parameters_of(component, spec) else {
         let names: Vec<&str> = component.policies.iter().map(|(name, ..)| *name).collect();
-        let names = names.join(", ");
-        return Err(format!("{name}: no policy `{policy}`; there are: {names}"));
+        return Err(PolicyError::UnknownPolicy {
+            component: component.name,
+            policy: policy.into(),
+            known: names.join(", "),
+        });
     };
     let is_known = |given: &String| known.iter().any(|(name, ..)| name == given);
     match spec.params.keys().find(|given| !is_known(given)) {
-        Some(given) => Err(format!("{name} `{policy}` has no parameter `{given}`")),
+        Some(given) => Err(PolicyError::UnknownParameter {
+            component: component.name,
+            policy: policy.into(),
+            parameter: given.clone(),
+        }),
         None => Ok(()),
     }
 }
@@ -289,15 +332,16 @@ fn value<'a>(component: Component, spec: &'a PolicySpec, name: &str) -> &'a str 
     spec.params.get(name).map_or(default, String::as_str)
 }
 
-/// Names the parameter, and what would be right.
-fn bad_value(spec: &PolicySpec, name: &str, value: &str) -> String {
+/// The error that names a parameter and its valid values.
+fn bad_value(spec: &PolicySpec, parameter: &'static str, value: &str) -> PolicyError {
     let known = parameters_of(PROTECTION, spec).unwrap_or_default();
-    let right = known.iter().find(|row| row.0 == name);
-    format!(
-        "sdu-protection: policy {}: parameter {name} is {value:?}; it must be: {}",
-        name_of(spec),
-        right.map_or("", |row| row.2)
-    )
+    let right = known.iter().find(|row| row.0 == parameter);
+    PolicyError::Value {
+        policy: name_of(spec).into(),
+        parameter,
+        value: value.into(),
+        meaning: right.map_or("", |row| row.2),
+    }
 }
 
 /// A minute: lifetimes of PDUs are well below it.

@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 
 use carina_time::Instant;
 
+use crate::error::RoutingError;
 use crate::message::{Address, FlowState, Message};
 
 /// How PDUs for one member leave this one.
@@ -86,9 +87,12 @@ pub trait Routing: Send {
     /// Changes parameters while the DIF runs; those not named return to their defaults.
     ///
     /// # Errors
-    /// An unknown parameter or a value that is no good; then nothing has changed.
-    fn set_params(&mut self, now: Instant, params: &BTreeMap<String, String>)
-    -> Result<(), String>;
+    /// An unknown parameter or an invalid value; then nothing has changed.
+    fn set_params(
+        &mut self,
+        now: Instant,
+        params: &BTreeMap<String, String>,
+    ) -> Result<(), RoutingError>;
 
     /// What people may want to see.
     fn show(&self, now: Instant) -> State;
@@ -113,7 +117,7 @@ pub(crate) fn replace(
     *table = wanted;
 }
 
-/// Destinations whose routes have changed since somebody asked.
+/// Destinations whose routes have changed since the last [`Routing::poll_routes`].
 pub(crate) type PendingDelta = alloc::collections::BTreeSet<Address>;
 
 /// The answer of [`Routing::poll_routes`].

@@ -29,6 +29,7 @@ mod alternates;
 mod api;
 pub mod compute;
 pub mod database;
+mod error;
 mod flood;
 mod graph;
 mod link_state;
@@ -42,4 +43,5 @@ mod tree;
 mod tests;
 
 pub use api::{Delta, Route, Routing, State};
+pub use error::RoutingError;
 pub use message::{Address, Digest, FlowState, Message, OriginDigest, Summary};

@@ -16,6 +16,7 @@ use carina_time::Instant;
 use crate::api::{Delta, PendingDelta, Route, Routing, State, replace, take_delta};
 use crate::compute::Computation;
 use crate::database::{Database, MergeOutcome};
+use crate::error::RoutingError;
 use crate::flood::Peers;
 use crate::message::{Address, FlowState, Message, Summary};
 use crate::parameters::Parameters;
@@ -75,8 +76,8 @@ struct Counters {
 
 impl LinkState {
     /// # Errors
-    /// A parameter is unknown or no good.
-    pub fn new(params: &BTreeMap<String, String>) -> Result<LinkState, String> {
+    /// A parameter is unknown or its value is invalid.
+    pub fn new(params: &BTreeMap<String, String>) -> Result<LinkState, RoutingError> {
         let parameters = Parameters::parse(params)?;
         Ok(LinkState {
             database: Database::new(0, "", parameters.limits),
@@ -349,7 +350,7 @@ impl Routing for LinkState {
         &mut self,
         now: Instant,
         params: &BTreeMap<String, String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RoutingError> {
         self.parameters = Parameters::parse(params)?;
         self.database.set_limits(self.parameters.limits);
         self.timers.sync_at = self

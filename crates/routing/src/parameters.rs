@@ -1,14 +1,14 @@
 //! Parameters of routing policies: how they are read, and those of `link-state`.
 
 use alloc::collections::BTreeMap;
-use alloc::format;
-use alloc::string::{String, ToString};
+use alloc::string::String;
 use core::str::FromStr;
 
 use carina_time::Duration;
 
 use crate::compute::Paths;
 use crate::database::Limits;
+use crate::error::RoutingError;
 use crate::message::Address;
 
 /// Parameters with defaults and meaning.
@@ -68,23 +68,24 @@ pub struct Parameters {
 
 impl Parameters {
     /// # Errors
-    /// A parameter is unknown or no good.
-    pub fn parse(params: &BTreeMap<String, String>) -> Result<Parameters, String> {
+    /// A parameter is unknown or its value is invalid.
+    pub fn parse(params: &BTreeMap<String, String>) -> Result<Parameters, RoutingError> {
         check_names(params, PARAMETERS)?;
         let number = |name, min, max| bounded(params, name, min, max);
         let has_ecmp: bool = value(params, PARAMETERS, "ecmp")?;
         let max_paths = number("max_paths", 1, 64)? as usize;
         let age_s = number("max_age_s", 1, 86_400)?;
         let refresh_s = number("refresh_s", 1, 86_400);
-        // Whoever shortens the life of objects need not know of the other parameter.
+        // A shorter `max_age_s` alone is enough: the default of `refresh_s` follows it.
         let refresh_s = match params.contains_key("refresh_s") {
             true => refresh_s?,
             false => refresh_s?.min((age_s / 3).max(1)),
         };
         if refresh_s * 2 > age_s && age_s > 1 {
-            return Err(format!(
-                "routing: refresh_s = {refresh_s} is more than half of max_age_s = {age_s}"
-            ));
+            return Err(RoutingError::Refresh {
+                refresh_s,
+                max_age_s: age_s,
+            });
         }
         Ok(Parameters {
             paths: Paths {
@@ -113,17 +114,20 @@ impl Parameters {
 
 fn bounded(
     params: &BTreeMap<String, String>,
-    name: &str,
+    parameter: &'static str,
     min: u64,
     max: u64,
-) -> Result<u64, String> {
-    let number: u64 = value(params, PARAMETERS, name)?;
+) -> Result<u64, RoutingError> {
+    let number: u64 = value(params, PARAMETERS, parameter)?;
     if (min..=max).contains(&number) {
         return Ok(number);
     }
-    Err(format!(
-        "routing: {name} = {number} is not from {min} to {max}"
-    ))
+    Err(RoutingError::Range {
+        parameter,
+        value: number,
+        min,
+        max,
+    })
 }
 
 /// Reads the parameter `name`, or its default from `table`.
@@ -132,14 +136,18 @@ fn bounded(
 /// The value does not parse.
 pub(crate) fn value<T: FromStr>(
     params: &BTreeMap<String, String>,
-    table: &[(&str, &str, &str)],
+    table: &[(&'static str, &str, &'static str)],
     name: &str,
-) -> Result<T, String> {
+) -> Result<T, RoutingError> {
     let row = table.iter().find(|row| row.0 == name);
-    let (_, default, meaning) = row.expect("only parameters in the table are asked for");
-    let text = params.get(name).map_or(*default, String::as_str);
+    let (parameter, default, meaning) = *row.expect("only parameters in the table are asked for");
+    let text = params.get(name).map_or(default, String::as_str);
     let parsed = text.trim().parse();
-    parsed.map_err(|_| format!("routing: parameter {name} is {text:?}; it must be: {meaning}"))
+    parsed.map_err(|_| RoutingError::Value {
+        parameter,
+        value: text.into(),
+        meaning,
+    })
 }
 
 /// # Errors
@@ -147,24 +155,21 @@ pub(crate) fn value<T: FromStr>(
 pub(crate) fn check_names(
     params: &BTreeMap<String, String>,
     table: &[(&str, &str, &str)],
-) -> Result<(), String> {
+) -> Result<(), RoutingError> {
     let unknown = params
         .keys()
         .find(|name| !table.iter().any(|row| row.0 == *name));
     match unknown {
-        Some(name) => Err(format!("routing: there is no parameter `{name}`")),
+        Some(name) => Err(RoutingError::UnknownParameter(name.clone())),
         None => Ok(()),
     }
 }
 
 /// # Errors
-/// The text is no address.
-pub(crate) fn address(text: &str) -> Result<Address, String> {
+/// The text is not an address.
+pub(crate) fn address(text: &str) -> Result<Address, RoutingError> {
     match text.parse() {
-        Ok(0) | Err(_) => Err(format!(
-            "routing: `{}` is no address of a member",
-            text.to_string().escape_default()
-        )),
+        Ok(0) | Err(_) => Err(RoutingError::Address(text.into())),
         Ok(address) => Ok(address),
     }
 }

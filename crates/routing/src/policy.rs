@@ -2,11 +2,10 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use crate::api::Routing;
+use crate::error::RoutingError;
 use crate::link_state::LinkState;
 use crate::static_routes::StaticRoutes;
 
@@ -26,17 +25,17 @@ pub const POLICIES: &[Entry] = &[
 /// Makes the policy `name`; an empty name means the first of [`POLICIES`].
 ///
 /// # Errors
-/// An unknown policy or parameter, or a value that is no good, in words for people.
-pub fn make(name: &str, params: &BTreeMap<String, String>) -> Result<Box<dyn Routing>, String> {
+/// An unknown policy or parameter, or an invalid value.
+pub fn make(
+    name: &str,
+    params: &BTreeMap<String, String>,
+) -> Result<Box<dyn Routing>, RoutingError> {
     match name {
         "" | "link-state" => Ok(Box::new(LinkState::new(params)?)),
         "static" => Ok(Box::new(StaticRoutes::new(params)?)),
-        _ => {
-            let known: Vec<&str> = POLICIES.iter().map(|(name, _)| *name).collect();
-            Err(format!(
-                "no routing policy `{name}`; there are: {}",
-                known.join(", ")
-            ))
-        }
+        _ => Err(RoutingError::UnknownPolicy {
+            name: name.into(),
+            known: POLICIES.iter().map(|(name, _)| *name).collect(),
+        }),
     }
 }

@@ -1,13 +1,13 @@
-//! The policy `static`: routes are given as a parameter, and nothing is said to anybody.
+//! The policy `static`: routes are given as a parameter, and no messages are sent.
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_time::Instant;
 
 use crate::api::{Delta, PendingDelta, Route, Routing, State, replace, take_delta};
+use crate::error::RoutingError;
 use crate::message::{Address, Message};
 use crate::parameters::{address, check_names, value};
 
@@ -37,8 +37,8 @@ struct Configured {
 
 impl StaticRoutes {
     /// # Errors
-    /// A parameter is unknown or no good.
-    pub fn new(params: &BTreeMap<String, String>) -> Result<StaticRoutes, String> {
+    /// A parameter is unknown or its value is invalid.
+    pub fn new(params: &BTreeMap<String, String>) -> Result<StaticRoutes, RoutingError> {
         Ok(StaticRoutes {
             own: 0,
             configured: parse(params)?,
@@ -75,7 +75,7 @@ impl StaticRoutes {
             wanted.insert(*dst, route);
         }
         for (neighbour, cost) in &self.neighbours {
-            // What is configured wins: somebody may want the long way to a neighbour.
+            // A configured route wins: it may deliberately take a longer path to a neighbour.
             wanted.entry(*neighbour).or_insert_with(|| Route {
                 dst: *neighbour,
                 next: Vec::from([*neighbour]),
@@ -134,7 +134,7 @@ impl Routing for StaticRoutes {
         &mut self,
         _now: Instant,
         params: &BTreeMap<String, String>,
-    ) -> Result<(), String> {
+    ) -> Result<(), RoutingError> {
         self.configured = parse(params)?;
         self.refresh();
         Ok(())
@@ -148,7 +148,7 @@ impl Routing for StaticRoutes {
     }
 }
 
-fn parse(params: &BTreeMap<String, String>) -> Result<BTreeMap<Address, Configured>, String> {
+fn parse(params: &BTreeMap<String, String>) -> Result<BTreeMap<Address, Configured>, RoutingError> {
     check_names(params, PARAMETERS)?;
     let routes: String = value(params, PARAMETERS, "routes")?;
     let mut configured = BTreeMap::new();
@@ -156,20 +156,22 @@ fn parse(params: &BTreeMap<String, String>) -> Result<BTreeMap<Address, Configur
         if text.is_empty() {
             continue;
         }
-        let (dst, route) =
-            parse_route(text).map_err(|error| format!("{error}, in route `{text}`"))?;
+        let (dst, route) = parse_route(text).map_err(|error| RoutingError::Route {
+            error: error.into(),
+            route: text.into(),
+        })?;
         if configured.insert(dst, route).is_some() {
-            return Err(format!("routing: two routes to {dst}"));
+            return Err(RoutingError::SameDestination(dst));
         }
     }
     Ok(configured)
 }
 
-fn parse_route(text: &str) -> Result<(Address, Configured), String> {
+fn parse_route(text: &str) -> Result<(Address, Configured), RoutingError> {
     let mut words = text.split_whitespace();
     let dst = address(words.next().unwrap_or_default())?;
     if words.next() != Some("via") {
-        return Err("routing: `DST via NEXT` is expected".into());
+        return Err(RoutingError::NoVia);
     }
     let mut route = Configured {
         next: BTreeSet::new(),
@@ -183,7 +185,7 @@ fn parse_route(text: &str) -> Result<(Address, Configured), String> {
         }
         let next = address(word)?;
         if route.next.contains(&next) || route.alternates.contains(&next) {
-            return Err(format!("routing: next hop {next} twice"));
+            return Err(RoutingError::SameNextHop(next));
         }
         if is_alternate {
             route.alternates.push(next);
@@ -192,19 +194,21 @@ fn parse_route(text: &str) -> Result<(Address, Configured), String> {
         }
     }
     if route.next.is_empty() {
-        return Err("routing: no next hop".into());
+        return Err(RoutingError::NoNextHop);
     }
     Ok((dst, route))
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::string::ToString;
     use alloc::vec;
 
     use super::*;
 
     fn made(routes: &str) -> Result<StaticRoutes, String> {
         StaticRoutes::new(&BTreeMap::from([("routes".into(), routes.into())]))
+            .map_err(|error| error.to_string())
     }
 
     #[test]

@@ -7,7 +7,6 @@ mod window;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::String;
 use core::fmt;
 
@@ -17,7 +16,8 @@ pub use dctcp::Dctcp;
 
 use carina_time::{Duration, Instant};
 
-use crate::catalogue::{ParamInfo, PolicyInfo, check_names, number};
+use crate::catalogue::{ParamInfo, PolicyInfo, check_names, number, unknown_policy};
+use crate::error::PolicyError;
 
 /// A policy of congestion control. Windows are in PDUs, since sequence numbers count PDUs.
 pub trait CongestionControl: fmt::Debug + Send {
@@ -89,11 +89,11 @@ impl CongestionControl for Unlimited {
 /// The policy of this name with these parameters, each at its default when it is not given.
 ///
 /// # Errors
-/// There is no such policy or parameter, or a value is out of its range; in words for people.
+/// There is no such policy or parameter, or a value is out of its range.
 pub fn by_name(
     name: &str,
     params: &BTreeMap<String, String>,
-) -> Result<Box<dyn CongestionControl>, String> {
+) -> Result<Box<dyn CongestionControl>, PolicyError> {
     let info = check_names("congestion-control", LIST, name, params)?;
     let value = |name, range| number(info, params, name, range);
     Ok(match name {
@@ -111,7 +111,7 @@ pub fn by_name(
             value("initial-window", WINDOWS)?,
             value("gain-shift", 0..=10)?,
         )),
-        _ => return Err(format!("congestion-control has no policy {name:?}")),
+        _ => return Err(unknown_policy("congestion-control", LIST, name)),
     })
 }
 

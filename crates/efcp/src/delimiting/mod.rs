@@ -33,13 +33,13 @@ mod delimiter;
 mod scattered;
 
 use alloc::collections::BTreeMap;
-use alloc::format;
 use alloc::string::String;
 
 pub use assembler::{Assembler, AssemblerConfig, AssemblerCounters, Piece};
 pub use delimiter::{Delimiter, DelimiterConfig, Refusal};
 
-use crate::catalogue::{PolicyInfo, check_names};
+use crate::catalogue::{PolicyInfo, check_names, unknown_policy};
+use crate::error::PolicyError;
 
 /// Policies of delimiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,14 +57,17 @@ impl Delimiting {
     /// The policy of this name. It takes no parameters.
     ///
     /// # Errors
-    /// There is none of this name, or a parameter was given.
-    pub fn by_name(name: &str, params: &BTreeMap<String, String>) -> Result<Delimiting, String> {
+    /// No policy has this name, or a parameter was given.
+    pub fn by_name(
+        name: &str,
+        params: &BTreeMap<String, String>,
+    ) -> Result<Delimiting, PolicyError> {
         check_names("delimiting", LIST, name, params)?;
         match name {
             "standard" => Ok(Delimiting::Standard),
             "none" => Ok(Delimiting::None),
             "flag-byte" => Ok(Delimiting::FlagByte),
-            _ => Err(format!("delimiting has no policy {name:?}")),
+            _ => Err(unknown_policy("delimiting", LIST, name)),
         }
     }
 

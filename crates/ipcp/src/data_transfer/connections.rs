@@ -63,7 +63,7 @@ impl<P: Payload> DataPath<P> {
             ));
         }
         let config = self.connection_config(&open.cube, pinned.is_some())?;
-        config.check()?;
+        config.check().map_err(|error| error.to_string())?;
         let delimiting = self.delimiting(pinned.is_some())?;
         let queue_class = match (open.owner, self.rmt.class(open.cube.id)) {
             (Owner::Channel(_), _) => QueueClass::Management,

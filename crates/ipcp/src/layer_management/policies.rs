@@ -1,7 +1,7 @@
 //! The policies of layer management, for the catalogue.
 
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -62,7 +62,10 @@ fn routing(catalogue: &mut Catalogue) {
         let name = *name;
         catalogue.register::<Box<dyn Routing>>(
             live(component::ROUTING, name, help, params),
-            move |params| carina_routing::policy::make(name, params.values()),
+            move |params| {
+                carina_routing::policy::make(name, params.values())
+                    .map_err(|error| error.to_string())
+            },
         );
     }
 }

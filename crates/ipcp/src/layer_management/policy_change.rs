@@ -85,7 +85,9 @@ impl Management {
         config.policies.insert(name.to_string(), spec.clone());
         if name == component::ROUTING && is_same {
             match &mut self.routing {
-                Some(routing) => routing.set_params(Instant::from_nanos(now), &values)?,
+                Some(routing) => routing
+                    .set_params(Instant::from_nanos(now), &values)
+                    .map_err(|error| error.to_string())?,
                 None => return Err("routing has not begun".to_string()),
             }
         } else if name == component::ROUTING {

@@ -1,7 +1,7 @@
 //! The policies that come with data transfer.
 
 use alloc::boxed::Box;
-use alloc::string::String;
+use alloc::string::{String, ToString};
 use alloc::vec;
 use alloc::vec::Vec;
 
@@ -183,14 +183,16 @@ fn efcp(catalogue: &mut Catalogue) {
         let name = info.name;
         catalogue.register::<Box<dyn CongestionControl>>(
             described(component::CONGESTION_CONTROL, info, true),
-            move |params| congestion::by_name(name, params.values()),
+            move |params| {
+                congestion::by_name(name, params.values()).map_err(|error| error.to_string())
+            },
         );
     }
     for info in rtt::list() {
         let name = info.name;
         catalogue.register::<Box<dyn RttEstimator>>(
             described(component::RTT_ESTIMATION, info, true),
-            move |params| rtt::by_name(name, params.values()),
+            move |params| rtt::by_name(name, params.values()).map_err(|error| error.to_string()),
         );
     }
     for (name, help, is_on) in [
@@ -214,7 +216,9 @@ fn efcp(catalogue: &mut Catalogue) {
         // Flows that are there keep the form of their user-data fields.
         catalogue.register::<Delimiting>(
             described(component::DELIMITING, info, false),
-            move |params| Delimiting::by_name(name, params.values()),
+            move |params| {
+                Delimiting::by_name(name, params.values()).map_err(|error| error.to_string())
+            },
         );
     }
 }

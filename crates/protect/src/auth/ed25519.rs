@@ -25,7 +25,8 @@ use carina_ipcp::security::{AuthStep, Authenticator};
 use carina_time::Instant;
 
 use super::message::{Kind, hash, read, write};
-use super::{Conversation, Steps};
+use super::{AuthError, Conversation, Steps};
+use crate::crypto_error::CryptoError;
 use crate::key::{Allowed, Identity};
 use crate::random::Random;
 
@@ -58,13 +59,13 @@ impl Ed25519 {
         is_initiator: bool,
         context: &[u8],
         random: &mut dyn Random,
-    ) -> Result<Ed25519, String> {
+    ) -> Result<Ed25519, CryptoError> {
         let mut bytes = [0; 32];
         random.fill(&mut bytes)?;
-        let refused = |_| "the ephemeral key is refused";
-        let ephemeral = PrivateKey::from_private_key(&X25519, &bytes).map_err(|_| refused(()))?;
-        let public = ephemeral.compute_public_key().map_err(|_| refused(()))?;
-        let ephemeral_public = public.as_ref().try_into().map_err(|_| refused(()))?;
+        let refused = CryptoError::EphemeralKey;
+        let ephemeral = PrivateKey::from_private_key(&X25519, &bytes).map_err(|_| refused)?;
+        let public = ephemeral.compute_public_key().map_err(|_| refused)?;
+        let ephemeral_public = public.as_ref().try_into().map_err(|_| refused)?;
         Ok(Ed25519(Conversation::new(State {
             identity,
             allowed,
@@ -84,14 +85,14 @@ impl Authenticator for Ed25519 {
 }
 
 impl Steps for State {
-    fn begin(&mut self) -> Result<AuthStep, String> {
+    fn begin(&mut self) -> Result<AuthStep, AuthError> {
         match self.is_initiator {
             true => Ok(AuthStep::Send(write(KIND, 1, &[&self.ephemeral_public]))),
-            false => Err("the other side does not authenticate itself".into()),
+            false => Err(AuthError::NoMessage),
         }
     }
 
-    fn take(&mut self, message: &[u8]) -> Result<AuthStep, String> {
+    fn take(&mut self, message: &[u8]) -> Result<AuthStep, AuthError> {
         match (self.is_initiator, &self.answered) {
             (false, None) => self.answer(read::<32>(KIND, 1, message)?),
             (false, Some(shared)) => {
@@ -107,7 +108,7 @@ impl Steps for State {
 }
 
 impl State {
-    fn answer(&mut self, theirs: &[u8; 32]) -> Result<AuthStep, String> {
+    fn answer(&mut self, theirs: &[u8; 32]) -> Result<AuthStep, AuthError> {
         let ours = self.ephemeral_public;
         let prk = self.agree(theirs)?;
         let own = self.identity.public();
@@ -117,7 +118,7 @@ impl State {
         Ok(AuthStep::Send(write(KIND, 2, &[&ours, &signed])))
     }
 
-    fn finish(&mut self, fields: &[u8; 32 + SIGNED]) -> Result<AuthStep, String> {
+    fn finish(&mut self, fields: &[u8; 32 + SIGNED]) -> Result<AuthStep, AuthError> {
         let (theirs, signed) = fields.split_at(32);
         let identity = &signed[..32];
         let prk = self.agree(theirs)?;
@@ -130,16 +131,16 @@ impl State {
     }
 
     /// The shared value of both ephemeral keys, made fit for deriving from.
-    fn agree(&self, theirs: &[u8]) -> Result<Prk, String> {
+    fn agree(&self, theirs: &[u8]) -> Result<Prk, CryptoError> {
         let theirs = UnparsedPublicKey::new(&X25519, theirs);
-        let refused = String::from("the ephemeral key of the other side is no good");
+        let refused = CryptoError::PeerEphemeralKey;
         agree(&self.ephemeral, theirs, refused, |shared| {
             Ok(Salt::new(HKDF_SHA256, LABEL).extract(shared))
         })
     }
 
     /// Identity, signature and MAC over a role and a transcript.
-    fn sign(&self, role: &[u8], transcript: &[u8; 32], prk: &Prk) -> Result<Vec<u8>, String> {
+    fn sign(&self, role: &[u8], transcript: &[u8; 32], prk: &Prk) -> Result<Vec<u8>, CryptoError> {
         let text = [role, transcript].concat();
         let signature = self.identity.sign(&text);
         let mac = hmac::sign(&confirmation(prk)?, &text);
@@ -153,24 +154,24 @@ impl State {
         signed: &[u8],
         transcript: &[u8; 32],
         prk: &Prk,
-    ) -> Result<String, String> {
+    ) -> Result<String, AuthError> {
         let (identity, rest) = signed.split_at(32);
         let (signature, mac) = rest.split_at(64);
-        let name = self.allowed.name(identity).ok_or_else(|| {
-            let text = crate::key::public_text(identity);
-            format!("the key `{text}` of the other side is not on the list of allowed ones")
+        let name = self.allowed.name(identity);
+        let name = name.ok_or_else(|| AuthError::NotAllowed {
+            key: crate::key::public_text(identity),
         })?;
         let text = [role, transcript].concat();
         signature::UnparsedPublicKey::new(&signature::ED25519, identity)
             .verify(&text, signature)
-            .map_err(|_| format!("the signature of `{name}` is wrong"))?;
+            .map_err(|_| AuthError::Signature { name: name.into() })?;
         hmac::verify(&confirmation(prk)?, &text, mac)
-            .map_err(|_| format!("`{name}` has signed an exchange that is not this one"))?;
+            .map_err(|_| AuthError::OtherExchange { name: name.into() })?;
         Ok(name.into())
     }
 }
 
-fn confirmation(prk: &Prk) -> Result<hmac::Key, String> {
+fn confirmation(prk: &Prk) -> Result<hmac::Key, CryptoError> {
     expand(prk, &[b"confirmation"]).map(|key| hmac::Key::new(hmac::HMAC_SHA256, &key))
 }
 
@@ -179,7 +180,7 @@ fn done(
     transcript: &[u8; 32],
     last: Option<Vec<u8>>,
     identity: String,
-) -> Result<AuthStep, String> {
+) -> Result<AuthStep, AuthError> {
     let secret = expand(prk, &[b"secret ", transcript])?;
     Ok(AuthStep::Done {
         last,
@@ -188,11 +189,11 @@ fn done(
     })
 }
 
-fn expand(prk: &Prk, info: &[&[u8]]) -> Result<[u8; 32], String> {
+fn expand(prk: &Prk, info: &[&[u8]]) -> Result<[u8; 32], CryptoError> {
     let mut out = [0; 32];
     prk.expand(info, HKDF_SHA256)
         .and_then(|okm| okm.fill(&mut out))
-        .map_err(|_| "no key can be derived")?;
+        .map_err(|_| CryptoError::Key)?;
     Ok(out)
 }
 

@@ -9,6 +9,8 @@
 
 use aws_lc_rs::digest;
 
+use super::AuthError;
+
 /// Policies as messages name them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -31,25 +33,22 @@ pub fn write(kind: Kind, number: u8, fields: &[&[u8]]) -> Vec<u8> {
 ///
 /// # Errors
 /// It is another one, or not as long as it should be.
-pub fn read<const N: usize>(kind: Kind, number: u8, message: &[u8]) -> Result<&[u8; N], String> {
-    let (head, fields) = message
-        .split_first_chunk::<3>()
-        .ok_or("the authentication message is too short")?;
+pub fn read<const N: usize>(kind: Kind, number: u8, message: &[u8]) -> Result<&[u8; N], AuthError> {
+    let (head, fields) = message.split_first_chunk::<3>().ok_or(AuthError::Short)?;
     let [version, policy, given] = *head;
     if version != VERSION {
-        return Err(format!("authentication of version {version} is unknown"));
+        return Err(AuthError::Version(version));
     }
     if policy != kind as u8 {
-        return Err("the other side has another authentication policy".into());
+        return Err(AuthError::OtherPolicy);
     }
     if given != number {
-        return Err(format!(
-            "authentication message {given} came where {number} is due"
-        ));
+        return Err(AuthError::Order { given, due: number });
     }
-    fields.try_into().map_err(|_| {
-        let got = fields.len();
-        format!("authentication message {number} has {got} bytes in place of {N}")
+    fields.try_into().map_err(|_| AuthError::Length {
+        number,
+        given: fields.len(),
+        due: N,
     })
 }
 

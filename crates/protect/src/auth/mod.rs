@@ -20,6 +20,7 @@
 //! gets the same step again. Any other message that is not the expected one ends the conversation.
 
 mod ed25519;
+mod error;
 mod message;
 mod password;
 mod xor;
@@ -28,6 +29,7 @@ use carina_ipcp::security::{AuthStep, Authenticator};
 use carina_time::Instant;
 
 pub use ed25519::Ed25519;
+pub use error::AuthError;
 pub use password::{Password, Stretched};
 pub use xor::XorPassword;
 
@@ -55,10 +57,10 @@ impl Authenticator for Nobody {
 /// What a policy has to say for itself; repetitions and the end are [`Conversation`]'s business.
 trait Steps {
     /// The first message of the initiator.
-    fn begin(&mut self) -> Result<AuthStep, String>;
+    fn begin(&mut self) -> Result<AuthStep, AuthError>;
 
     /// The next step after a message that is new.
-    fn take(&mut self, message: &[u8]) -> Result<AuthStep, String>;
+    fn take(&mut self, message: &[u8]) -> Result<AuthStep, AuthError>;
 }
 
 /// A conversation of one policy, which survives repetitions and ends at the first error.
@@ -91,7 +93,7 @@ impl<S: Steps> Conversation<S> {
             Some(message) => self.steps.take(message),
             None => self.steps.begin(),
         };
-        let step = step.unwrap_or_else(AuthStep::Fail);
+        let step = step.unwrap_or_else(|error| AuthStep::Fail(error.to_string()));
         self.failed = matches!(step, AuthStep::Fail(_));
         self.last = Some((message.map(Vec::from), step.clone()));
         step

@@ -16,7 +16,8 @@ use carina_ipcp::security::{AuthStep, Authenticator};
 use carina_time::Instant;
 
 use super::message::{Kind, hash, read, write};
-use super::{Conversation, Steps};
+use super::{AuthError, Conversation, Steps};
+use crate::crypto_error::CryptoError;
 use crate::random::Random;
 
 /// A key made from a password by PBKDF2. It takes a few milliseconds; make it once.
@@ -59,7 +60,7 @@ impl Password {
         is_initiator: bool,
         context: &[u8],
         random: &mut dyn Random,
-    ) -> Result<Password, String> {
+    ) -> Result<Password, CryptoError> {
         let mut nonce = [0; 32];
         random.fill(&mut nonce)?;
         Ok(Password(Conversation::new(State {
@@ -79,14 +80,14 @@ impl Authenticator for Password {
 }
 
 impl Steps for State {
-    fn begin(&mut self) -> Result<AuthStep, String> {
+    fn begin(&mut self) -> Result<AuthStep, AuthError> {
         match self.is_initiator {
             true => Ok(AuthStep::Send(write(KIND, 1, &[&self.nonce]))),
-            false => Err("the other side does not authenticate itself".into()),
+            false => Err(AuthError::NoMessage),
         }
     }
 
-    fn take(&mut self, message: &[u8]) -> Result<AuthStep, String> {
+    fn take(&mut self, message: &[u8]) -> Result<AuthStep, AuthError> {
         match (self.is_initiator, self.transcript) {
             (false, None) => {
                 let theirs = read::<32>(KIND, 1, message)?;
@@ -127,21 +128,19 @@ impl State {
     }
 
     /// In constant time.
-    fn check(&self, number: u8, transcript: &[u8; 32], proof: &[u8; 32]) -> Result<(), String> {
+    fn check(&self, number: u8, transcript: &[u8; 32], proof: &[u8; 32]) -> Result<(), AuthError> {
         let key = hmac::Key::new(hmac::HMAC_SHA256, &self.key.0);
         let text = [&[number], transcript.as_slice()].concat();
-        hmac::verify(&key, &text, proof).map_err(|_| {
-            "the other side has another password, or means another DIF or member".into()
-        })
+        hmac::verify(&key, &text, proof).map_err(|_| AuthError::Proof)
     }
 
-    fn done(&self, transcript: &[u8; 32], last: Option<Vec<u8>>) -> Result<AuthStep, String> {
+    fn done(&self, transcript: &[u8; 32], last: Option<Vec<u8>>) -> Result<AuthStep, AuthError> {
         let mut secret = [0; 32];
         Salt::new(HKDF_SHA256, transcript)
             .extract(&self.key.0)
             .expand(&[b"carina password secret"], HKDF_SHA256)
             .and_then(|okm| okm.fill(&mut secret))
-            .map_err(|_| "no secret can be derived")?;
+            .map_err(|_| CryptoError::Secret)?;
         Ok(AuthStep::Done {
             last,
             secret: Some(secret),

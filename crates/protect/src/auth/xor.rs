@@ -13,6 +13,8 @@
 use carina_ipcp::security::{AuthStep, Authenticator};
 use carina_time::Instant;
 
+use super::AuthError;
+use crate::crypto_error::CryptoError;
 use crate::random::Random;
 
 /// One side of a conversation.
@@ -32,9 +34,11 @@ impl XorPassword {
         password: &[u8],
         is_initiator: bool,
         random: &mut dyn Random,
-    ) -> Result<XorPassword, String> {
+    ) -> Result<XorPassword, AuthError> {
         if password.is_empty() {
-            return Err("authentication `xor-password`: the password is empty".into());
+            return Err(AuthError::EmptyPassword {
+                policy: "xor-password",
+            });
         }
         let challenge = match is_initiator {
             true => None,
@@ -54,7 +58,7 @@ impl XorPassword {
 }
 
 /// Letters and digits.
-fn draw(count: usize, random: &mut dyn Random) -> Result<Vec<u8>, String> {
+fn draw(count: usize, random: &mut dyn Random) -> Result<Vec<u8>, CryptoError> {
     let mut text = Vec::with_capacity(count);
     while text.len() < count {
         let mut byte = [0];

@@ -10,6 +10,7 @@ use aws_lc_rs::hkdf::{HKDF_SHA256, KeyType, Prk, Salt};
 use carina_ipcp::security::Reject;
 
 use super::replay::Replay;
+use crate::crypto_error::CryptoError;
 
 /// Which algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,11 +62,11 @@ struct EpochKey {
 }
 
 impl Aead {
-    /// For the side that asked for the flow or the other one, with the secret that both share.
+    /// The initiator's or the responder's end of an N-1 flow, with the secret that both share.
     ///
     /// # Errors
     /// The algorithm refuses the key.
-    pub fn new(cipher: Cipher, secret: &[u8; 32], is_initiator: bool) -> Result<Aead, String> {
+    pub fn new(cipher: Cipher, secret: &[u8; 32], is_initiator: bool) -> Result<Aead, CryptoError> {
         Aead::with_epochs_of(EPOCH_BITS, cipher, secret, is_initiator)
     }
 
@@ -74,7 +75,7 @@ impl Aead {
         cipher: Cipher,
         secret: &[u8; 32],
         is_initiator: bool,
-    ) -> Result<Aead, String> {
+    ) -> Result<Aead, CryptoError> {
         let direction = |label: &'static [u8]| Direction {
             prk: Salt::new(HKDF_SHA256, b"carina sdu-protection").extract(secret),
             label,
@@ -87,8 +88,8 @@ impl Aead {
         } else {
             (back, there)
         };
-        // What would fail later fails here, where somebody hears it.
-        sending.key(0).map_err(|_| "no key can be derived")?;
+        // The first key is derived here, so that a failure is reported to the caller.
+        sending.key(0).map_err(|_| CryptoError::Key)?;
         Ok(Aead {
             sending,
             receiving,

@@ -1,0 +1,118 @@
+//! What is wrong with a routing policy or its parameters.
+
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::message::Address;
+
+/// Why a routing policy cannot be made, or its parameters cannot be changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RoutingError {
+    /// There is no policy of this name.
+    UnknownPolicy {
+        /// The name given.
+        name: String,
+        /// The names that exist.
+        known: Vec<&'static str>,
+    },
+    /// The policy has no parameter of this name.
+    UnknownParameter(String),
+    /// The value of a parameter does not parse.
+    Value {
+        /// The parameter.
+        parameter: &'static str,
+        /// The value given.
+        value: String,
+        /// What the parameter means.
+        meaning: &'static str,
+    },
+    /// The value of a parameter is out of range.
+    Range {
+        /// The parameter.
+        parameter: &'static str,
+        /// The value given.
+        value: u64,
+        /// The least value.
+        min: u64,
+        /// The greatest value.
+        max: u64,
+    },
+    /// Own objects would be refreshed too late.
+    Refresh {
+        /// `refresh_s`.
+        refresh_s: u64,
+        /// `max_age_s`.
+        max_age_s: u64,
+    },
+    /// A text is not the address of a member.
+    Address(String),
+    /// A route is not of the form `DST via NEXT`.
+    NoVia,
+    /// A route names no next hop.
+    NoNextHop,
+    /// A route names a next hop twice.
+    SameNextHop(Address),
+    /// Two routes have one destination.
+    SameDestination(Address),
+    /// A route is wrong.
+    Route {
+        /// What is wrong.
+        error: Box<RoutingError>,
+        /// The route as given.
+        route: String,
+    },
+}
+
+impl fmt::Display for RoutingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RoutingError::UnknownPolicy { name, known } => write!(
+                f,
+                "no routing policy `{name}`; there are: {}",
+                known.join(", ")
+            ),
+            RoutingError::UnknownParameter(name) => {
+                write!(f, "routing: there is no parameter `{name}`")
+            }
+            RoutingError::Value {
+                parameter,
+                value,
+                meaning,
+            } => write!(
+                f,
+                "routing: parameter {parameter} is {value:?}; it must be: {meaning}"
+            ),
+            RoutingError::Range {
+                parameter,
+                value,
+                min,
+                max,
+            } => write!(
+                f,
+                "routing: {parameter} = {value} is not from {min} to {max}"
+            ),
+            RoutingError::Refresh {
+                refresh_s,
+                max_age_s,
+            } => write!(
+                f,
+                "routing: refresh_s = {refresh_s} is more than half of max_age_s = {max_age_s}"
+            ),
+            RoutingError::Address(text) => write!(
+                f,
+                "routing: `{}` is no address of a member",
+                text.escape_default()
+            ),
+            RoutingError::NoVia => f.write_str("routing: `DST via NEXT` is expected"),
+            RoutingError::NoNextHop => f.write_str("routing: no next hop"),
+            RoutingError::SameNextHop(next) => write!(f, "routing: next hop {next} twice"),
+            RoutingError::SameDestination(dst) => write!(f, "routing: two routes to {dst}"),
+            RoutingError::Route { error, route } => write!(f, "{error}, in route `{route}`"),
+        }
+    }
+}
+
+impl core::error::Error for RoutingError {}
