@@ -224,6 +224,18 @@ fn what_rlite_ctl_can_and_a_node_cannot_is_named() {
             "dif-policy-param-mod n.DIF enrollment keepalive soon",
             "no number",
         ),
+        (
+            "dif-policy-param-mod n.DIF enrollment keepalive 0s",
+            "keep-alives are always sent",
+        ),
+        (
+            "dif-policy-param-mod n.DIF flowalloc initial-credit 0",
+            "lets none pass",
+        ),
+        (
+            "dif-policy-param-mod n.DIF flowalloc initial-rtx-timeout 0ms",
+            "sent again for some time",
+        ),
     ] {
         let notes = notes(line);
         let [note] = &notes[..] else {

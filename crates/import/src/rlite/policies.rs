@@ -93,7 +93,10 @@ pub(super) fn set(
             Ok(())
         }
         ("enrollment", "keepalive") => {
-            let ms = fitting(milliseconds(value)?, value)?;
+            let ms = positive(
+                fitting(milliseconds(value)?, value)?,
+                "keep-alives are always sent",
+            )?;
             member.config.insert("keepalive_ms".to_owned(), ms.into());
             Ok(())
         }
@@ -105,7 +108,7 @@ pub(super) fn set(
             Ok(())
         }
         ("flowalloc", "initial-credit") => {
-            let credit: u32 = number(value)?;
+            let credit: u32 = positive(number(value)?, "a window of 0 PDUs lets none pass")?;
             change_cubes(member, |cube| {
                 let window = json!({ "credit_max": credit, "initial_credit": credit });
                 cube.insert("window".to_owned(), window);
@@ -115,6 +118,7 @@ pub(super) fn set(
         ("flowalloc", "initial-rtx-timeout") => {
             // Ten of them are how long a PDU is sent again.
             let ms = fitting(milliseconds(value)?.saturating_mul(10), value)?;
+            let ms = positive(ms, "a lost PDU is sent again for some time")?;
             change_cubes(member, |cube| {
                 drop(cube.insert("retransmit_ms".to_owned(), ms.into()))
             });
@@ -176,6 +180,14 @@ fn change_cubes(member: &mut Member, change: impl Fn(&mut serde_json::Map<String
 /// Milliseconds that a configuration can hold.
 fn fitting(ms: u64, text: &str) -> Result<u32, Reason> {
     u32::try_from(ms).map_err(|_| format!("{text} is too long; 49 days are possible").into())
+}
+
+/// A value that cannot be 0 here, and why not.
+fn positive(value: u32, why: &str) -> Result<u32, Reason> {
+    match value {
+        0 => Err(format!("0 is not possible here: {why}").into()),
+        _ => Ok(value),
+    }
 }
 
 /// A time as members of this dialect have it among their parameters.
