@@ -368,6 +368,21 @@ impl<P: Payload> Connection<P> {
         self.sender.rtt = policy;
     }
 
+    /// True while the other side keeps the window closed, nothing is outstanding, and a UDF waits.
+    #[inline]
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        self.sender.is_stalled()
+    }
+
+    /// Expiries of the retransmission timer since the last acknowledgement of something new. All of
+    /// them are counted in [`Counters::timeouts`].
+    #[inline]
+    #[must_use]
+    pub fn timeouts_in_a_row(&self) -> u32 {
+        self.sender.loss.timeouts_in_a_row()
+    }
+
     /// How the connection is doing, for people.
     #[must_use]
     pub fn status(&self) -> Status {

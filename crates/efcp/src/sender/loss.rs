@@ -66,6 +66,10 @@ pub(crate) struct Loss {
 }
 
 impl Loss {
+    pub(crate) fn timeouts_in_a_row(&self) -> u32 {
+        self.backoff
+    }
+
     pub(crate) fn new(timeout: Duration, is_blind: bool) -> Loss {
         Loss {
             in_flight: 0,

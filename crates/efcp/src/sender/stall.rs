@@ -24,6 +24,11 @@ impl<P: Payload> Sender<P> {
         }
     }
 
+    /// True while rendezvous PDUs are sent, or repetitions that stand for them.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.rendezvous_at != Instant::MAX
+    }
+
     /// True when a rendezvous PDU is due now; the next one then is due later.
     pub(crate) fn takes_rendezvous(&mut self, now: Instant) -> bool {
         self.check_rendezvous(now);

@@ -308,6 +308,32 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
+    /// Reports stalls and retransmission timeouts since the last call.
+    #[cold]
+    pub(super) fn trace_connection(&mut self, cep: CepId) {
+        let now = self.rmt.now;
+        let Some(instance) = self.connections.get_mut(cep) else {
+            return;
+        };
+        let timeouts = instance.timeouts();
+        if core::mem::replace(&mut instance.traced_timeouts, timeouts) != timeouts {
+            let in_a_row = instance.efcp.timeouts_in_a_row().max(1);
+            self.tracer
+                .emit(now, || TraceEvent::RetransmissionTimeout { cep, in_a_row });
+        }
+        let is_stalled = instance.efcp.is_stalled();
+        if core::mem::replace(&mut instance.is_stall_traced, is_stalled) == is_stalled {
+            return;
+        }
+        if is_stalled {
+            self.tracer
+                .emit(now, || TraceEvent::ConnectionStalled { cep });
+        } else if !instance.efcp.status().is_failed {
+            self.tracer
+                .emit(now, || TraceEvent::ConnectionResumed { cep });
+        }
+    }
+
     fn drained(&mut self, owner: Owner, cep: CepId) {
         let Some(io) = self.flow_ios.get(owner) else {
             return;
@@ -364,6 +390,9 @@ impl<P: Payload> DataPath<P> {
             self.dirty.push(cep);
         }
         let owner = instance.owner;
+        if self.tracer.is_on() {
+            self.trace_connection(cep);
+        }
         // Time may have given up what was missing, or opened a rate's next frame.
         self.pull(owner);
         self.handle_efcp_events(cep);

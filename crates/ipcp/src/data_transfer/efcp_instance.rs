@@ -45,6 +45,10 @@ pub(super) struct EfcpInstance<P> {
     pub(super) close_at: Instant,
     /// When the last PDU of the other side came.
     pub(super) heard_at: Instant,
+    /// Retransmission timeouts that were reported to the tracer.
+    pub(super) traced_timeouts: u32,
+    /// A stall was reported to the tracer, and goes on as far as the tracer knows.
+    pub(super) is_stall_traced: bool,
     next_hop: NextHop,
     /// The forwarding generation in which `next_hop` was found; 0 for none.
     forwarding_generation: u32,
@@ -91,6 +95,8 @@ impl<P: Payload> EfcpInstance<P> {
             armed: Instant::ZERO,
             close_at: Instant::ZERO,
             heard_at: Instant::ZERO,
+            traced_timeouts: 0,
+            is_stall_traced: false,
             next_hop: NextHop::Local,
             forwarding_generation: 0,
         }
@@ -215,6 +221,11 @@ impl<P: Payload> EfcpInstance<P> {
         u32::try_from(pdus)
             .unwrap_or(u32::MAX)
             .clamp(1, self.credit_max.max(1))
+    }
+
+    /// Retransmission timeouts, as far as the tracer counts them.
+    pub(super) fn timeouts(&self) -> u32 {
+        self.efcp.counters().timeouts as u32
     }
 
     /// Notes when EFCP wants to be called.

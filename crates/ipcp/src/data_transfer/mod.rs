@@ -188,6 +188,10 @@ impl<P: Payload> DataPath<P> {
 
     /// Reports control events to `tracer` from here on.
     pub fn set_tracer(&mut self, tracer: Tracer) {
+        // Timeouts before now are not reported.
+        for instance in self.connections.iter_mut() {
+            instance.traced_timeouts = instance.timeouts();
+        }
         self.tracer = tracer;
     }
 

@@ -236,6 +236,9 @@ impl<P: Payload> DataPath<P> {
         instance.assembler.keep();
         instance.transmit(&mut self.rmt);
         instance.arm(&mut self.rmt);
+        if self.tracer.is_on() {
+            self.trace_connection(cep);
+        }
         self.handle_efcp_events(cep);
     }
 

@@ -13,3 +13,4 @@ mod net;
 mod queues;
 mod relaying;
 mod scarce;
+mod tracing;
