@@ -186,11 +186,13 @@ fn line() -> [DataPath<Handle>; 3] {
     };
     [1u64, 2, 3].map(|address| {
         let mut member = DataPath::new(Catalogue::standard(), address);
-        member.configure(0, &config).expect("a good configuration");
+        member
+            .configure(Instant::ZERO, &config)
+            .expect("a good configuration");
         member.set_address(Address(address));
         for (port, neighbour) in [(0, address - 1), (1, address + 1)] {
             member.add_n1(N1Port(port), &props);
-            member.set_neighbour(0, Address(neighbour), &[N1Port(port)]);
+            member.set_neighbour(Instant::ZERO, Address(neighbour), &[N1Port(port)]);
         }
         let next = |dst: u64| {
             Address(if dst > address {
@@ -219,23 +221,23 @@ fn open(member: &mut DataPath<Handle>, key: u32, is_reliable: bool) -> CepId {
         msg_boundaries: true,
         pinned: None,
     };
-    member.open(0, open).expect("a connection")
+    member.open(Instant::ZERO, open).expect("a connection")
 }
 
 /// Takes everything that a member sends through an N-1 flow.
-fn drain(member: &mut DataPath<Handle>, now: u64, to: &mut Vec<Handle>) {
+fn drain(member: &mut DataPath<Handle>, now: Instant, to: &mut Vec<Handle>) {
     while let Some(n1) = member.poll_n1() {
         while member.peek_transmit(n1).is_some() {
-            to.extend(member.take_transmit(Instant::from_nanos(now), n1));
+            to.extend(member.take_transmit(now, n1));
         }
     }
 }
 
-fn give(member: &mut DataPath<Handle>, now: u64, port: u32, from: &mut Vec<Handle>) {
+fn give(member: &mut DataPath<Handle>, now: Instant, port: u32, from: &mut Vec<Handle>) {
     for pdu in from.drain(..) {
-        member.on_pdu(Instant::from_nanos(now), N1Port(port), pdu);
+        member.on_pdu(now, N1Port(port), pdu);
     }
-    member.end_of_burst(Instant::from_nanos(now));
+    member.end_of_burst(now);
 }
 
 /// Nanoseconds per PDU for sending, relaying, receiving, and what acknowledgements cost all three.
@@ -243,8 +245,8 @@ fn measure(is_reliable: bool, flows: u32) -> [f64; 4] {
     let mut members = line();
     for key in 0..flows {
         let ceps = [0, 2].map(|index: usize| open(&mut members[index], key, is_reliable));
-        members[0].connect(0, ceps[0], Address(3), ceps[1]);
-        members[2].connect(0, ceps[1], Address(1), ceps[0]);
+        members[0].connect(Instant::ZERO, ceps[0], Address(3), ceps[1]);
+        members[2].connect(Instant::ZERO, ceps[1], Address(1), ceps[0]);
     }
     let [first, relay, last] = &mut members;
     let body: Rc<[u8]> = vec![7; SDU].into();
@@ -252,7 +254,7 @@ fn measure(is_reliable: bool, flows: u32) -> [f64; 4] {
     let mut spent = [const { Vec::new() }; 4];
     let mut delivered = 0usize;
     for round in 0..BURSTS {
-        let now = round as u64 * 100_000 + 1;
+        let now = Instant::from_nanos(round as u64 * 100_000 + 1);
         let start = Clock::now();
         // Each writer gives at once what it has.
         let writers = BURST.min(flows as usize);
@@ -260,9 +262,9 @@ fn measure(is_reliable: bool, flows: u32) -> [f64; 4] {
             let key = FlowKey((round * BURST + index) as u32 % flows);
             let count = BURST / writers + usize::from(index < BURST % writers);
             let sdus = (0..count).map(|_| (Handle::of(&body), false));
-            first.on_sdus(Instant::from_nanos(now), key, sdus);
+            first.on_sdus(now, key, sdus);
         }
-        first.end_of_burst(Instant::from_nanos(now));
+        first.end_of_burst(now);
         drain(first, now, &mut pdus);
         first.release_burst();
         let sent = Clock::now();
@@ -281,11 +283,8 @@ fn measure(is_reliable: bool, flows: u32) -> [f64; 4] {
         drain(relay, now, &mut pdus);
         give(first, now, 1, &mut pdus);
         for member in [&mut *first, relay, last] {
-            if member
-                .poll_timeout()
-                .is_some_and(|due| due <= Instant::from_nanos(now))
-            {
-                member.handle_timeout(Instant::from_nanos(now));
+            if member.poll_timeout().is_some_and(|due| due <= now) {
+                member.handle_timeout(now);
             }
         }
         let over = Clock::now();

@@ -30,8 +30,8 @@ impl EventLog {
     }
 
     /// What is traced from here on happens at `now`, in nanoseconds.
-    pub(crate) fn set_now(&mut self, now: u64) {
-        self.now = Instant::from_nanos(now);
+    pub(crate) fn set_now(&mut self, now: Instant) {
+        self.now = now;
     }
 
     /// Reports the control event that `make` builds, when a sink is set.

@@ -66,8 +66,7 @@ impl<P: Payload> Ipcp<P> {
 
     /// Acts on a command.
     pub fn handle(&mut self, now: Instant, command: Command) {
-        self.management
-            .handle(now.as_nanos(), command, &mut self.transfer);
+        self.management.handle(now, command, &mut self.transfer);
         self.exchange(now);
     }
 
@@ -85,7 +84,7 @@ impl<P: Payload> Ipcp<P> {
     ) -> Result<FlowKey, String> {
         let key = self
             .management
-            .allocate(now.as_nanos(), local, remote, spec, &mut self.transfer);
+            .allocate(now, local, remote, spec, &mut self.transfer);
         self.exchange(now);
         key
     }
@@ -208,14 +207,8 @@ impl<P: Payload> Ipcp<P> {
     pub fn handle_timeout(&mut self, now: Instant) {
         self.transfer.handle_timeout(now);
         self.exchange(now);
-        if self
-            .management
-            .poll_timeout()
-            .map(Instant::from_nanos)
-            .is_some_and(|at| at <= now)
-        {
-            self.management
-                .handle_timeout(now.as_nanos(), &mut self.transfer);
+        if self.management.poll_timeout().is_some_and(|at| at <= now) {
+            self.management.handle_timeout(now, &mut self.transfer);
             self.exchange(now);
         }
     }
@@ -223,10 +216,7 @@ impl<P: Payload> Ipcp<P> {
     /// When [`Ipcp::handle_timeout`] is due. May be early, never late.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Instant> {
-        match (
-            self.transfer.poll_timeout(),
-            self.management.poll_timeout().map(Instant::from_nanos),
-        ) {
+        match (self.transfer.poll_timeout(), self.management.poll_timeout()) {
             (Some(one), Some(other)) => Some(one.min(other)),
             (one, other) => one.or(other),
         }
@@ -275,8 +265,7 @@ impl<P: Payload> Ipcp<P> {
                 break;
             };
             was_any = true;
-            self.management
-                .on_transfer(now.as_nanos(), event, &mut self.transfer);
+            self.management.on_transfer(now, event, &mut self.transfer);
         }
         was_any
     }

@@ -6,6 +6,7 @@
 use alloc::boxed::Box;
 use alloc::string::String;
 
+use carina_time::Instant;
 use carina_wire::FlowSpec;
 use carina_wire::dif::{Address, Dialect};
 
@@ -23,7 +24,7 @@ use crate::trace::Tracer;
 /// [`LayerManagement::poll_timeout`] again.
 pub trait LayerManagement {
     /// Acts on an order.
-    fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer);
+    fn handle(&mut self, now: Instant, command: Command, dt: &mut dyn DataTransfer);
 
     /// Asks for a flow from application `local` to application `remote`. The result follows as
     /// [`Event::Allocated`].
@@ -33,7 +34,7 @@ pub trait LayerManagement {
     /// are too many flows.
     fn allocate(
         &mut self,
-        now: u64,
+        now: Instant,
         local: &str,
         remote: &str,
         spec: FlowSpec,
@@ -42,16 +43,16 @@ pub trait LayerManagement {
 
     /// Acts on an event of data transfer. The caller passes everything that [`DataTransfer::poll`]
     /// gives.
-    fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer);
+    fn on_transfer(&mut self, now: Instant, event: TransferEvent, dt: &mut dyn DataTransfer);
 
     /// Does what is due. The caller calls it at the time that [`LayerManagement::poll_timeout`]
     /// gave, or later.
-    fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer);
+    fn handle_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer);
 
-    /// When [`LayerManagement::handle_timeout`] is due, in nanoseconds; may lie in the past. May
-    /// change after every other call.
+    /// When [`LayerManagement::handle_timeout`] is due; may lie in the past. May change after
+    /// every other call.
     #[must_use]
-    fn poll_timeout(&self) -> Option<u64>;
+    fn poll_timeout(&self) -> Option<Instant>;
 
     /// The next event, in order. May change after every other call.
     #[must_use]

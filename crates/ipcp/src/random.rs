@@ -1,6 +1,7 @@
 //! What layer management draws: nonces, addresses and jitter. The same seed gives the same.
 
 use carina_random::SplitMix;
+use carina_time::Duration;
 
 /// A member's generator. Not for keys: those come from the toolbox.
 #[derive(Clone, Debug)]
@@ -31,8 +32,9 @@ impl Random {
     }
 
     /// `time` plus or minus up to an eighth, so that members do not act in step.
-    pub(crate) fn about(&mut self, time: u64) -> u64 {
-        let span = time / 4;
-        time - time / 8 + if span == 0 { 0 } else { self.below(span) }
+    pub(crate) fn about(&mut self, time: Duration) -> Duration {
+        let span = (time / 4).as_nanos();
+        let extra = if span == 0 { 0 } else { self.below(span) };
+        time - time / 8 + Duration::from_nanos(extra)
     }
 }

@@ -107,7 +107,7 @@ fn catalogue() -> Catalogue {
 /// A member whose flows 1, 2 and 3 have cubes 1, 2 and 3 and lead to a neighbour.
 fn member() -> DataPath<Bytes> {
     let mut member = DataPath::new(catalogue(), 1);
-    member.configure(0, &config()).unwrap();
+    member.configure(Instant::ZERO, &config()).unwrap();
     member.set_address(Address(1));
     let props = N1Properties {
         dif: "medium".into(),
@@ -119,7 +119,7 @@ fn member() -> DataPath<Bytes> {
         cost: 1,
     };
     member.add_n1(N1Port(0), &props);
-    member.set_neighbour(0, Address(2), &[N1Port(0)]);
+    member.set_neighbour(Instant::ZERO, Address(2), &[N1Port(0)]);
     for cube in config().cubes {
         let open = Open {
             owner: Owner::Flow(FlowKey(u32::from(cube.id))),
@@ -127,8 +127,8 @@ fn member() -> DataPath<Bytes> {
             msg_boundaries: true,
             pinned: None,
         };
-        let cep = member.open(0, open).unwrap();
-        member.connect(0, cep, Address(2), cep);
+        let cep = member.open(Instant::ZERO, open).unwrap();
+        member.connect(Instant::ZERO, cep, Address(2), cep);
     }
     member
 }
@@ -173,9 +173,15 @@ fn congestion_control_lets_five_pdus_out() {
     }
     assert_eq!(sent(&mut member), [3; 5]);
     let wider = named("constant", "window", "9");
-    member.set_policy(2, "congestion-control", &wider).unwrap();
+    member
+        .set_policy(Instant::from_nanos(2), "congestion-control", &wider)
+        .unwrap();
     let error = member
-        .set_policy(2, "congestion-control", &named("constant", "windows", "9"))
+        .set_policy(
+            Instant::from_nanos(2),
+            "congestion-control",
+            &named("constant", "windows", "9"),
+        )
         .unwrap_err();
     assert_eq!(
         error,

@@ -215,6 +215,25 @@ impl Mul<u64> for Duration {
     }
 }
 
+impl Mul<Duration> for u64 {
+    type Output = Duration;
+
+    fn mul(self, span: Duration) -> Duration {
+        span * self
+    }
+}
+
+/// How many times the divisor fits into the span.
+impl Div for Duration {
+    type Output = u64;
+
+    /// # Panics
+    /// When `divisor` is zero.
+    fn div(self, divisor: Self) -> u64 {
+        self.0 / divisor.0
+    }
+}
+
 impl Div<u64> for Duration {
     type Output = Self;
 
@@ -314,6 +333,8 @@ mod tests {
         );
         assert_eq!(Instant::ZERO + span, Instant::from_nanos(1_500_000_000));
         assert_eq!(Instant::from_micros(2_500).as_millis(), 2);
+        assert_eq!(3 * span, Duration::from_millis(4500));
+        assert_eq!(Duration::from_secs(5) / span, 3);
     }
 
     #[test]

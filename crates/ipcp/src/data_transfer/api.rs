@@ -7,6 +7,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 
 use crate::api::{FlowKey, N1Port, N1Properties};
@@ -20,7 +21,7 @@ pub trait DataTransfer {
     ///
     /// # Errors
     /// The policy or constant that is wrong.
-    fn configure(&mut self, now: u64, config: &DifConfig) -> Result<(), String>;
+    fn configure(&mut self, now: Instant, config: &DifConfig) -> Result<(), String>;
 
     /// This IPCP's own address.
     fn set_address(&mut self, address: Address);
@@ -29,7 +30,7 @@ pub trait DataTransfer {
     fn add_n1(&mut self, n1: N1Port, props: &N1Properties);
 
     /// It is gone: queued PDUs move to another flow of the same neighbour or are dropped, counted.
-    fn remove_n1(&mut self, now: u64, n1: N1Port);
+    fn remove_n1(&mut self, now: Instant, n1: N1Port);
 
     /// Protection from here on; `None` takes it off. Management PDUs to [`Target::N1`] are exempt
     /// both ways: two IPCPs that connect have no common keys yet, and a peer that restarted has
@@ -41,7 +42,7 @@ pub trait DataTransfer {
     );
 
     /// The N-1 flows of a neighbour, best first; empty when it is no neighbour any more.
-    fn set_neighbour(&mut self, now: u64, neighbour: Address, n1s: &[N1Port]);
+    fn set_neighbour(&mut self, now: Instant, neighbour: Address, n1s: &[N1Port]);
 
     /// Whether what comes from an N-1 flow is taken as from a neighbour although nothing is sent
     /// to one through it: the neighbour has not heard yet that it is given up.
@@ -50,7 +51,7 @@ pub trait DataTransfer {
     /// What flows and others have waiting for an N-1 flow finds another way, or is dropped,
     /// counted. To be called when the neighbour is told of by [`DataTransfer::set_neighbour`]
     /// without it.
-    fn move_waiting(&mut self, now: u64, n1: N1Port);
+    fn move_waiting(&mut self, now: Instant, n1: N1Port);
 
     /// Replaces the forwarding table.
     fn set_forwarding(&mut self, table: &[Route]);
@@ -63,7 +64,7 @@ pub trait DataTransfer {
     /// to [`Target::N1`] look the same in every DIF
     /// ([`Widths::default`](carina_wire::dif::Widths)), because an IPCP that joins does not know
     /// the DIF's widths yet. At most [`DataTransfer::management_max`] bytes.
-    fn send_management(&mut self, now: u64, to: Target, message: &[u8]);
+    fn send_management(&mut self, now: Instant, to: Target, message: &[u8]);
 
     /// Longest management message in bytes that fits in one PDU everywhere in the DIF.
     fn management_max(&self) -> usize;
@@ -72,24 +73,24 @@ pub trait DataTransfer {
     ///
     /// # Errors
     /// No CEP-id is free, or a policy of the cube is unknown.
-    fn open(&mut self, now: u64, open: Open) -> Result<CepId, String>;
+    fn open(&mut self, now: Instant, open: Open) -> Result<CepId, String>;
 
     /// The other end of a connection is known: data may flow.
-    fn connect(&mut self, now: u64, local: CepId, remote: Address, remote_cep: CepId);
+    fn connect(&mut self, now: Instant, local: CepId, remote: Address, remote_cep: CepId);
 
     /// The flow's writing moves from its present connection to this one as soon as what was
     /// written has been sent; the old one is closed when both sides are through with it.
-    fn switch_to(&mut self, now: u64, flow: FlowKey, cep: CepId);
+    fn switch_to(&mut self, now: Instant, flow: FlowKey, cep: CepId);
 
     /// No more will be written to the flow; [`TransferEvent::Drained`] tells when all has been
     /// acknowledged (or sent, without retransmission control).
-    fn finish(&mut self, now: u64, flow: FlowKey);
+    fn finish(&mut self, now: Instant, flow: FlowKey);
 
     /// Ends a flow's or management channel's connections at once.
-    fn close(&mut self, now: u64, owner: Owner);
+    fn close(&mut self, now: Instant, owner: Owner);
 
     /// Writes a message to a reliable management channel (a connection that management owns).
-    fn write_channel(&mut self, now: u64, channel: u32, message: Vec<u8>);
+    fn write_channel(&mut self, now: Instant, channel: u32, message: Vec<u8>);
 
     /// The next thing that management must know.
     fn poll(&mut self) -> Option<TransferEvent>;
@@ -102,7 +103,12 @@ pub trait DataTransfer {
     ///
     /// # Errors
     /// Unknown policy or parameter, or one that cannot be changed on a living DIF.
-    fn set_policy(&mut self, now: u64, component: &str, spec: &PolicySpec) -> Result<(), String>;
+    fn set_policy(
+        &mut self,
+        now: Instant,
+        component: &str,
+        spec: &PolicySpec,
+    ) -> Result<(), String>;
 
     /// Longest PDU of the DIF in bytes, protection not counted: as configured, or derived from the
     /// first N-1 flow; 0 when not known yet.

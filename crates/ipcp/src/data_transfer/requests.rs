@@ -28,8 +28,8 @@ use crate::trace::TraceEvent;
 const STUCK_INTERVALS: u64 = 3;
 
 impl<P: Payload> DataTransfer for DataPath<P> {
-    fn configure(&mut self, now: u64, config: &DifConfig) -> Result<(), String> {
-        self.rmt.now = Instant::from_nanos(now);
+    fn configure(&mut self, now: Instant, config: &DifConfig) -> Result<(), String> {
+        self.rmt.now = now;
         self.check(config)?;
         let forwarding = self
             .catalogue
@@ -63,7 +63,7 @@ impl<P: Payload> DataTransfer for DataPath<P> {
 
     fn add_n1(&mut self, n1: N1Port, props: &N1Properties) {
         if self.rmt.port(n1.0).is_some() {
-            let now = self.rmt.now.as_nanos();
+            let now = self.rmt.now;
             self.remove_n1(now, n1);
         }
         // Policies were made once already with this configuration.
@@ -90,8 +90,8 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         }
     }
 
-    fn remove_n1(&mut self, now: u64, n1: N1Port) {
-        self.rmt.now = Instant::from_nanos(now);
+    fn remove_n1(&mut self, now: Instant, n1: N1Port) {
+        self.rmt.now = now;
         let Some(mut port) = self.rmt.remove_port(n1) else {
             return;
         };
@@ -118,8 +118,8 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         }
     }
 
-    fn set_neighbour(&mut self, now: u64, neighbour: Address, n1s: &[N1Port]) {
-        self.rmt.now = Instant::from_nanos(now);
+    fn set_neighbour(&mut self, now: Instant, neighbour: Address, n1s: &[N1Port]) {
+        self.rmt.now = now;
         let ports = n1s.iter().map(|n1| n1.0).collect();
         self.rmt.table.set_neighbour(neighbour, ports);
         self.rmt.mark_neighbours();
@@ -134,8 +134,8 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         }
     }
 
-    fn move_waiting(&mut self, now: u64, n1: N1Port) {
-        self.rmt.now = Instant::from_nanos(now);
+    fn move_waiting(&mut self, now: Instant, n1: N1Port) {
+        self.rmt.now = now;
         let Some(port) = self.rmt.port_mut(n1.0) else {
             return;
         };
@@ -163,8 +163,8 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         self.wake_all();
     }
 
-    fn send_management(&mut self, now: u64, to: Target, message: &[u8]) {
-        self.rmt.now = Instant::from_nanos(now);
+    fn send_management(&mut self, now: Instant, to: Target, message: &[u8]) {
+        self.rmt.now = now;
         let dialect = self.rmt.syntax.dialect;
         let (syntax, hop_limit, queue_class) = match to {
             Target::N1(_) if has_channels(dialect) => {
@@ -231,18 +231,18 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         least.min(MESSAGE_BYTES_MAX).saturating_sub(pci)
     }
 
-    fn open(&mut self, now: u64, open: Open) -> Result<CepId, String> {
-        self.rmt.now = Instant::from_nanos(now);
+    fn open(&mut self, now: Instant, open: Open) -> Result<CepId, String> {
+        self.rmt.now = now;
         self.begin(&open)
     }
 
-    fn connect(&mut self, now: u64, local: CepId, remote: Address, remote_cep: CepId) {
-        self.rmt.now = Instant::from_nanos(now);
+    fn connect(&mut self, now: Instant, local: CepId, remote: Address, remote_cep: CepId) {
+        self.rmt.now = now;
         self.connect_to(local, remote, remote_cep);
     }
 
-    fn switch_to(&mut self, now: u64, flow: FlowKey, cep: CepId) {
-        self.rmt.now = Instant::from_nanos(now);
+    fn switch_to(&mut self, now: Instant, flow: FlowKey, cep: CepId) {
+        self.rmt.now = now;
         let Some(io) = self.flow_ios.flow(flow) else {
             return;
         };
@@ -255,8 +255,8 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         self.loop_back();
     }
 
-    fn finish(&mut self, now: u64, flow: FlowKey) {
-        self.rmt.now = Instant::from_nanos(now);
+    fn finish(&mut self, now: Instant, flow: FlowKey) {
+        self.rmt.now = now;
         let Some(io) = self.flow_ios.flow(flow) else {
             return;
         };
@@ -276,13 +276,13 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         self.loop_back();
     }
 
-    fn close(&mut self, now: u64, owner: Owner) {
-        self.rmt.now = Instant::from_nanos(now);
+    fn close(&mut self, now: Instant, owner: Owner) {
+        self.rmt.now = now;
         self.close_connections(owner);
     }
 
-    fn write_channel(&mut self, now: u64, channel: u32, message: Vec<u8>) {
-        self.rmt.now = Instant::from_nanos(now);
+    fn write_channel(&mut self, now: Instant, channel: u32, message: Vec<u8>) {
+        self.rmt.now = now;
         let owner = Owner::Channel(channel);
         let Some(io) = self.flow_ios.get(owner) else {
             return self.rmt.counters.drop_one(DropReason::NoFlow);
@@ -323,8 +323,13 @@ impl<P: Payload> DataTransfer for DataPath<P> {
         self.describe(out);
     }
 
-    fn set_policy(&mut self, now: u64, component: &str, spec: &PolicySpec) -> Result<(), String> {
-        self.rmt.now = Instant::from_nanos(now);
+    fn set_policy(
+        &mut self,
+        now: Instant,
+        component: &str,
+        spec: &PolicySpec,
+    ) -> Result<(), String> {
+        self.rmt.now = now;
         let (descriptor, _) = self.catalogue.resolve(component, spec)?;
         if !descriptor.is_live {
             return Err(format!(

@@ -16,13 +16,12 @@ use alloc::boxed::Box;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 use carina_wire::{Bytes, FlowSpec};
 
 use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, RibOp};
 use crate::config::Config;
-use crate::interop::MS;
 use crate::{Catalogue, Ipcp};
 
 const STEPS_MAX: usize = 200;
@@ -81,10 +80,8 @@ pub(crate) fn run<P: Peer>(script: &[u8]) -> bool {
         let Some(due) = script.member.poll_timeout() else {
             break;
         };
-        script.now = script.now.max(due.as_nanos());
-        script
-            .member
-            .handle_timeout(Instant::from_nanos(script.now));
+        script.now = script.now.max(due);
+        script.member.handle_timeout(script.now);
         script.drain();
     }
     script.works_still();
@@ -94,7 +91,7 @@ pub(crate) fn run<P: Peer>(script: &[u8]) -> bool {
 struct Script<P> {
     member: Ipcp<Bytes>,
     peer: P,
-    now: u64,
+    now: Instant,
     was_neighbour: bool,
     offered: Vec<FlowKey>,
     opened: Vec<FlowKey>,
@@ -109,7 +106,7 @@ impl<P: Peer> Script<P> {
         let mut script = Script {
             member,
             peer,
-            now: 1_000 * MS,
+            now: Instant::from_secs(1),
             was_neighbour: false,
             offered: Vec::new(),
             opened: Vec::new(),
@@ -128,7 +125,7 @@ impl<P: Peer> Script<P> {
     }
 
     fn order(&mut self, command: Command) {
-        self.member.handle(Instant::from_nanos(self.now), command);
+        self.member.handle(self.now, command);
         self.drain();
     }
 
@@ -138,13 +135,9 @@ impl<P: Peer> Script<P> {
             1 => self.receive(self.peer.to_neighbour(bytes)),
             2 => self.receive(self.peer.to_member(self.member.address(), bytes)),
             3 => {
-                self.now += 100 * MS * bytes.len() as u64;
-                if self
-                    .member
-                    .poll_timeout()
-                    .is_some_and(|at| at <= Instant::from_nanos(self.now))
-                {
-                    self.member.handle_timeout(Instant::from_nanos(self.now));
+                self.now += Duration::from_millis(100) * bytes.len() as u64;
+                if self.member.poll_timeout().is_some_and(|at| at <= self.now) {
+                    self.member.handle_timeout(self.now);
                 }
             }
             _ => {
@@ -189,9 +182,7 @@ impl<P: Peer> Script<P> {
     }
 
     fn open(&mut self, spec: FlowSpec) {
-        let key = self
-            .member
-            .allocate(Instant::from_nanos(self.now), "rpcli1", APPLICATION, spec);
+        let key = self.member.allocate(self.now, "rpcli1", APPLICATION, spec);
         self.opened.extend(key);
     }
 
@@ -202,13 +193,12 @@ impl<P: Peer> Script<P> {
     }
 
     fn receive(&mut self, pdu: Vec<u8>) {
-        self.member
-            .on_pdu(Instant::from_nanos(self.now), N1, Bytes::from(pdu));
+        self.member.on_pdu(self.now, N1, Bytes::from(pdu));
     }
 
     /// Takes everything that the member has; what it sends is lost.
     fn drain(&mut self) {
-        self.member.end_of_burst(Instant::from_nanos(self.now));
+        self.member.end_of_burst(self.now);
         let mut count = 0;
         let mut turn = || {
             count += 1;
@@ -216,7 +206,7 @@ impl<P: Peer> Script<P> {
         };
         while let Some(n1) = self.member.poll_n1() {
             turn();
-            let _ = self.member.take_transmit(Instant::from_nanos(self.now), n1);
+            let _ = self.member.take_transmit(self.now, n1);
         }
         while self.member.poll_deliver().is_some() {
             turn();
@@ -249,10 +239,7 @@ impl<P: Peer> Script<P> {
         self.order(Command::Register { name });
         self.offered.clear();
         let spec = FlowSpec::reliable();
-        let key = match self
-            .member
-            .allocate(Instant::from_nanos(self.now), "first", "last", spec)
-        {
+        let key = match self.member.allocate(self.now, "first", "last", spec) {
             Ok(key) => key,
             Err(error) => panic!("a flow within the member cannot be had: {error}"),
         };

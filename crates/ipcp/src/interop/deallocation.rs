@@ -4,6 +4,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_time::Instant;
+
 use super::flow_allocator::{Codec, FlowAllocator, Role, State};
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Owner};
@@ -17,7 +19,7 @@ impl<C: Codec> FlowAllocator<C> {
     /// its window for ever, when the answer to its request was lost: it waits for R.
     pub(crate) fn deallocate(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -28,7 +30,7 @@ impl<C: Codec> FlowAllocator<C> {
         match &flow.state {
             State::Open if reason.is_empty() => {
                 let is_reliable = flow.cube.retransmission;
-                let until = (!is_reliable).then(|| now.saturating_add(flow.retransmission_time()));
+                let until = (!is_reliable).then(|| now + flow.retransmission_time());
                 flow.state = State::Draining { until };
                 self.update_deadline(key);
                 dt.finish(now, key);
@@ -51,7 +53,7 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// Everything that the application wrote is through.
-    pub(crate) fn drained(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
+    pub(crate) fn drained(&mut self, now: Instant, key: FlowKey, dt: &mut dyn DataTransfer) {
         let flow = self.flows.get(&key);
         if flow.is_some_and(|flow| matches!(flow.state, State::Draining { .. })) {
             self.end(now, key, dt);
@@ -61,7 +63,7 @@ impl<C: Codec> FlowAllocator<C> {
     /// The connection of a flow has failed.
     pub(crate) fn failed(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -76,7 +78,7 @@ impl<C: Codec> FlowAllocator<C> {
     /// The name under which the message is to be counted as discarded.
     pub(crate) fn ended(
         &mut self,
-        now: u64,
+        now: Instant,
         from: u64,
         key: FlowKey,
         dt: &mut dyn DataTransfer,
@@ -105,7 +107,7 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// Which members can be reached has changed.
-    pub(crate) fn set_reachability(&mut self, now: u64, can_reach: &dyn Fn(u64) -> bool) {
+    pub(crate) fn set_reachability(&mut self, now: Instant, can_reach: &dyn Fn(u64) -> bool) {
         let mut moved = Vec::new();
         for (key, flow) in &mut self.flows {
             let is_lost = !can_reach(flow.address);
@@ -120,7 +122,7 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// Does what is due.
-    pub(crate) fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(crate) fn handle_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.send_repeats(now);
         while let Some(key) = self.pop_overdue(now) {
             let Some(flow) = self.flows.get(&key) else {
@@ -169,7 +171,7 @@ impl<C: Codec> FlowAllocator<C> {
     /// Ends all flows, with the membership.
     pub(crate) fn end_all(
         &mut self,
-        now: u64,
+        now: Instant,
         reason: &str,
         tells: bool,
         dt: &mut dyn DataTransfer,
@@ -185,7 +187,7 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// Abandons a request. Its port-id stays taken until the answer has come.
-    fn abandon_request(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
+    fn abandon_request(&mut self, now: Instant, key: FlowKey, dt: &mut dyn DataTransfer) {
         self.send_end(now, key, "");
         let until = now + self.profile().answer * ABANDONED_TIMES;
         if let Some(flow) = self.flows.get_mut(&key) {
@@ -196,7 +198,7 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// Ends this side of a flow and sends its end to the other.
-    pub(super) fn end(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
+    pub(super) fn end(&mut self, now: Instant, key: FlowKey, dt: &mut dyn DataTransfer) {
         self.send_end(now, key, "");
         if self.remove(now, key).is_some() {
             dt.close(now, Owner::Flow(key));
@@ -204,7 +206,7 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// Sends the end of a flow, unless the other side has ended it itself.
-    fn send_end(&mut self, now: u64, key: FlowKey, reason: &str) {
+    fn send_end(&mut self, now: Instant, key: FlowKey, reason: &str) {
         let Some(flow) = self.flows.get(&key) else {
             return;
         };
@@ -238,7 +240,7 @@ impl<C: Codec> FlowAllocator<C> {
     /// Ends a flow and reports that to its application.
     pub(super) fn close(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         is_graceful: bool,
         reason: String,

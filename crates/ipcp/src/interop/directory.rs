@@ -8,6 +8,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_time::{Duration, Instant};
+
 use crate::api::Event;
 
 /// Whatever version of an entry is held, it ends.
@@ -18,9 +20,8 @@ pub(crate) const ANY_VERSION: u64 = u64::MAX;
 pub(crate) struct Limits {
     /// Entries of others at most.
     pub(crate) entries: usize,
-    /// How long the end of an entry is remembered, in nanoseconds, so that a late copy of it is
-    /// known.
-    pub(crate) hold: u64,
+    /// How long the end of an entry is remembered, so that a late copy of it is known.
+    pub(crate) hold: Duration,
 }
 
 /// What the directory made of an entry that came.
@@ -51,7 +52,7 @@ pub(crate) struct Directory<H> {
     /// Of this member's.
     registered: BTreeMap<String, u64>,
     /// Ends: with which sequence number, and until when they are remembered.
-    ended: BTreeMap<(String, H), (u64, u64)>,
+    ended: BTreeMap<(String, H), (u64, Instant)>,
     /// Applications that were reported as reachable.
     reported: BTreeSet<String>,
     /// Applications whose holders changed.
@@ -91,7 +92,7 @@ impl<H: Ord + Clone> Directory<H> {
     }
 
     /// Withdraws the registration of `app`. Returns its last sequence number if it was registered.
-    pub(crate) fn unregister(&mut self, now: u64, app: &str) -> Option<u64> {
+    pub(crate) fn unregister(&mut self, now: Instant, app: &str) -> Option<u64> {
         let seq = self.registered.remove(app)?;
         self.end(now, (app.to_string(), self.own.clone()), seq);
         self.touched.insert(app.to_string());
@@ -111,7 +112,7 @@ impl<H: Ord + Clone> Directory<H> {
     }
 
     /// Takes an entry: `holder` has `app`.
-    pub(crate) fn insert(&mut self, now: u64, app: &str, holder: H, seq: u64) -> MergeOutcome {
+    pub(crate) fn insert(&mut self, now: Instant, app: &str, holder: H, seq: u64) -> MergeOutcome {
         if holder == self.own {
             return match self.registered.get_mut(app) {
                 Some(own) if seq <= *own => MergeOutcome::Same,
@@ -137,7 +138,7 @@ impl<H: Ord + Clone> Directory<H> {
             };
         }
         let key = (app.to_string(), holder);
-        let is_ended = |(end, until): &(u64, u64)| seq <= *end && now < *until;
+        let is_ended = |(end, until): &(u64, Instant)| seq <= *end && now < *until;
         if self.ended.get(&key).is_some_and(is_ended) {
             return MergeOutcome::Old;
         }
@@ -160,7 +161,7 @@ impl<H: Ord + Clone> Directory<H> {
 
     /// Takes the end of an entry: `holder` has not had `app` since version `seq`. Returns whether
     /// it is news: to be sent to the other neighbours.
-    pub(crate) fn withdraw(&mut self, now: u64, app: &str, holder: &H, seq: u64) -> bool {
+    pub(crate) fn withdraw(&mut self, now: Instant, app: &str, holder: &H, seq: u64) -> bool {
         let held = self.held(app, holder).filter(|held| seq >= *held);
         if let Some(held) = held {
             self.remove(app, holder);
@@ -264,12 +265,12 @@ impl<H: Ord + Clone> Directory<H> {
         events
     }
 
-    fn end(&mut self, now: u64, key: (String, H), seq: u64) {
+    fn end(&mut self, now: Instant, key: (String, H), seq: u64) {
         if self.ended.len() >= self.limits.entries {
             self.ended.retain(|_, (_, until)| now < *until);
         }
         if self.ended.len() < self.limits.entries {
-            let until = now.saturating_add(self.limits.hold);
+            let until = now + self.limits.hold;
             self.ended.insert(key, (seq, until));
         }
     }

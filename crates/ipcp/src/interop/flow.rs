@@ -4,10 +4,10 @@ use alloc::string::String;
 use core::fmt::Debug;
 
 use carina_cdap::Message;
+use carina_time::{Duration, Instant};
 use carina_wire::FlowSpec;
 use carina_wire::dif::CepId;
 
-use super::MS;
 use crate::config::QosCube;
 
 /// Writes the messages about flows of one dialect. Invoke ids are filled in by [`FlowAllocator`].
@@ -41,19 +41,19 @@ pub(crate) struct FlowAllocatorProfile {
     pub(crate) first_invoke_id: i32,
     /// The end of a flow has an invoke id too.
     pub(crate) ends_are_numbered: bool,
-    /// How long an answer may take, in nanoseconds.
-    pub(crate) answer: u64,
+    /// How long an answer may take.
+    pub(crate) answer: Duration,
     /// How long an application may take to decide.
-    pub(crate) decision: u64,
+    pub(crate) decision: Duration,
     /// How long the end of a flow waits for PDUs that are behind it.
-    pub(crate) linger: u64,
-    /// After which times, in nanoseconds, the caller of a flow says again that it has ended,
-    /// because that is not answered; all shorter than `rest`. The responder must not: where the
-    /// name of the flow is the caller's port-id, the caller may use that for another one.
-    pub(crate) end_repeats: &'static [u64],
+    pub(crate) linger: Duration,
+    /// After which times the caller of a flow says again that it has ended, because that is not
+    /// answered; all shorter than `rest`. The responder must not: where the name of the flow is
+    /// the caller's port-id, the caller may use that for another one.
+    pub(crate) end_repeats: &'static [Duration],
     /// How long a port-id rests, so that a late word about the old flow is not taken for one about
     /// the new.
-    pub(crate) rest: u64,
+    pub(crate) rest: Duration,
     /// Flows at most.
     pub(crate) flows: usize,
 }
@@ -86,26 +86,26 @@ pub(crate) struct Flow<R> {
     pub(crate) invoke_id: i32,
     pub(crate) state: State<R>,
     /// When the request came or went.
-    pub(crate) since: u64,
+    pub(crate) since: Instant,
     /// Since when the other member cannot be reached.
-    pub(crate) unreachable: Option<u64>,
+    pub(crate) unreachable: Option<Instant>,
 }
 
 /// State of a flow.
 #[derive(Clone, Debug)]
 pub(crate) enum State<R> {
     /// The other member has been asked.
-    Requesting { until: u64 },
+    Requesting { until: Instant },
     /// The application does not want it any more; the answer may still come.
-    Abandoned { until: u64 },
+    Abandoned { until: Instant },
     /// The application here decides.
-    Pending { request: R, until: u64 },
+    Pending { request: R, until: Instant },
     /// It carries data.
     Open,
     /// The application has ended it; what it wrote is on its way, for so long at most.
-    Draining { until: Option<u64> },
+    Draining { until: Option<Instant> },
     /// The other side has ended it; what it wrote may still be on its way.
-    Lingering { until: u64 },
+    Lingering { until: Instant },
 }
 
 /// A flow that an application here wants.
@@ -160,7 +160,7 @@ impl<R> Flow<R> {
     }
 
     /// The next deadline of the flow.
-    pub(super) fn due(&self) -> Option<u64> {
+    pub(super) fn due(&self) -> Option<Instant> {
         let state = match &self.state {
             State::Requesting { until }
             | State::Abandoned { until }
@@ -173,12 +173,12 @@ impl<R> Flow<R> {
     }
 
     /// When the flow is over because the other member cannot be reached: after R of delta-t.
-    pub(super) fn lost_at(&self) -> Option<u64> {
-        Some(self.unreachable?.saturating_add(self.retransmission_time()))
+    pub(super) fn lost_at(&self) -> Option<Instant> {
+        Some(self.unreachable? + self.retransmission_time())
     }
 
-    /// R of delta-t in nanoseconds.
-    pub(super) fn retransmission_time(&self) -> u64 {
-        u64::from(self.cube.retransmit_ms) * MS
+    /// R of delta-t.
+    pub(super) fn retransmission_time(&self) -> Duration {
+        Duration::from_millis(u64::from(self.cube.retransmit_ms))
     }
 }

@@ -29,6 +29,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use carina_cdap::Message;
+use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, CepId};
 
 pub(crate) use super::flow::{
@@ -46,22 +47,22 @@ pub(crate) struct FlowAllocator<C: Codec> {
     asked: BTreeMap<i32, FlowKey>,
     /// Flows of others by their address and port-id.
     by_initiator: BTreeMap<(u64, u32), FlowKey>,
-    deadlines: BTreeSet<(u64, FlowKey)>,
-    due_of: BTreeMap<FlowKey, u64>,
+    deadlines: BTreeSet<(Instant, FlowKey)>,
+    due_of: BTreeMap<FlowKey, Instant>,
     free: BTreeSet<u32>,
-    resting: VecDeque<(u64, u32)>,
+    resting: VecDeque<(Instant, u32)>,
     next_port: u32,
     next_invoke_id: i32,
     reuses_invoke_ids: bool,
     outbox: VecDeque<Outgoing>,
     /// Ends to be sent again: when, and a number for those of one time.
-    repeats: BTreeMap<(u64, u64), Outgoing>,
+    repeats: BTreeMap<(Instant, u64), Outgoing>,
     next_repeat: u64,
     pub(super) events: VecDeque<Event>,
 }
 
 /// A second request for the same flow within this time is the first one again, duplicated below.
-const DUPLICATE_NS: u64 = 5_000 * super::MS;
+const DUPLICATE_WINDOW: Duration = Duration::from_secs(5);
 
 impl<C: Codec> FlowAllocator<C> {
     /// No flows.
@@ -104,7 +105,7 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// When [`FlowAllocator::handle_timeout`] is due.
-    pub(crate) fn due(&self) -> Option<u64> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         let flow = self.deadlines.first().map(|(at, _)| *at);
         let repeats = self.repeats.first_key_value().map(|((at, _), _)| *at);
         flow.into_iter().chain(repeats).min()
@@ -131,7 +132,7 @@ impl<C: Codec> FlowAllocator<C> {
     /// Too many flows, or data transfer has no connection for it.
     pub(crate) fn allocate(
         &mut self,
-        now: u64,
+        now: Instant,
         allocation: Allocation,
         dt: &mut dyn DataTransfer,
     ) -> Result<FlowKey, String> {
@@ -185,13 +186,13 @@ impl<C: Codec> FlowAllocator<C> {
     /// The name under which the request is to be counted as discarded.
     pub(crate) fn offer(
         &mut self,
-        now: u64,
+        now: Instant,
         offer: Offer<C::Request>,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
         if let Some(old) = self.requested_by(offer.address, offer.remote_port) {
             let is_again = self.flows.get(&old).is_some_and(|flow| {
-                flow.invoke_id == offer.invoke_id && now < flow.since + DUPLICATE_NS
+                flow.invoke_id == offer.invoke_id && now < flow.since + DUPLICATE_WINDOW
             });
             if is_again {
                 return Err("flow-request-duplicated");
@@ -261,7 +262,7 @@ impl<C: Codec> FlowAllocator<C> {
     /// The name under which the answer is to be counted as discarded.
     pub(crate) fn answer(
         &mut self,
-        now: u64,
+        now: Instant,
         from: u64,
         invoke_id: i32,
         answer: Result<Accepted, String>,
@@ -303,7 +304,7 @@ impl<C: Codec> FlowAllocator<C> {
     /// The application has decided.
     pub(crate) fn respond(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         answer: Result<(), String>,
         dt: &mut dyn DataTransfer,
@@ -368,17 +369,17 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// Schedules repeats of what is sent now.
-    pub(super) fn schedule_repeats(&mut self, now: u64, address: u64, message: &Message) {
+    pub(super) fn schedule_repeats(&mut self, now: Instant, address: u64, message: &Message) {
         for pause in self.profile.end_repeats {
             let message = message.clone();
-            let key = (now.saturating_add(*pause), self.next_repeat);
+            let key = (now + *pause, self.next_repeat);
             self.next_repeat += 1;
             self.repeats.insert(key, Outgoing { address, message });
         }
     }
 
     /// Sends the repeats that are due.
-    pub(super) fn send_repeats(&mut self, now: u64) {
+    pub(super) fn send_repeats(&mut self, now: Instant) {
         while let Some(entry) = self.repeats.first_entry().filter(|it| it.key().0 <= now) {
             self.outbox.push_back(entry.remove());
         }
@@ -408,7 +409,7 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// The lowest port-id that is free and has rested.
-    fn free_key(&mut self, now: u64) -> Option<FlowKey> {
+    fn free_key(&mut self, now: Instant) -> Option<FlowKey> {
         while let Some((_, port)) = self.resting.pop_front_if(|(until, _)| *until <= now) {
             self.free.insert(port);
         }
@@ -422,7 +423,7 @@ impl<C: Codec> FlowAllocator<C> {
         Some(FlowKey(port))
     }
 
-    pub(super) fn remove(&mut self, now: u64, key: FlowKey) -> Option<Flow<C::Request>> {
+    pub(super) fn remove(&mut self, now: Instant, key: FlowKey) -> Option<Flow<C::Request>> {
         let flow = self.flows.remove(&key)?;
         match flow.role {
             Role::Initiator => {
@@ -441,7 +442,7 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// Flows whose deadline is over, each with its deadline taken off.
-    pub(super) fn pop_overdue(&mut self, now: u64) -> Option<FlowKey> {
+    pub(super) fn pop_overdue(&mut self, now: Instant) -> Option<FlowKey> {
         let (at, key) = *self.deadlines.first()?;
         if at > now {
             return None;

@@ -9,6 +9,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_routing::compute::{Computation, Paths};
+use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
 use crate::data_transfer::api;
@@ -25,8 +26,8 @@ pub(crate) struct LinkReport {
     pub(crate) seq: u64,
     /// The link can be used. An entry that is down is the word that it cannot any more.
     pub(crate) is_up: bool,
-    /// How long ago the version was made, in nanoseconds.
-    pub(crate) age: u64,
+    /// How long ago the version was made.
+    pub(crate) age: Duration,
 }
 
 impl LinkReport {
@@ -44,15 +45,15 @@ impl LinkReport {
 pub(crate) struct Limits {
     /// Entries at most; own ones do not count.
     pub(crate) entries: usize,
-    /// An entry of this age in nanoseconds is forgotten.
-    pub(crate) age_max: u64,
+    /// An entry of this age is forgotten.
+    pub(crate) age_max: Duration,
     /// An own entry of this age is renewed by [`LinkState::refresh`].
-    pub(crate) renew: u64,
+    pub(crate) renew: Duration,
     /// How long an entry that is down is kept, so that a late copy of what it ended is known.
-    pub(crate) hold: u64,
+    pub(crate) hold: Duration,
     /// A version with a lower sequence number counts all the same when it was made this much later
     /// than the one that is held: its author has begun anew. 0 for never.
-    pub(crate) restart: u64,
+    pub(crate) restart: Duration,
     /// A link of others counts only when both ends report it.
     pub(crate) needs_both: bool,
 }
@@ -77,7 +78,7 @@ pub(crate) enum MergeOutcome {
 struct Entry {
     report: LinkReport,
     /// When `report.age` was true.
-    at: u64,
+    at: Instant,
 }
 
 /// All entries.
@@ -127,7 +128,7 @@ impl LinkState {
 
     /// This member's own word about its link to `neighbour`: its cost, or `None` when it is gone.
     /// Returns whether there is a new version to be sent.
-    pub(crate) fn report(&mut self, now: u64, neighbour: &str, cost: Option<u32>) -> bool {
+    pub(crate) fn report(&mut self, now: Instant, neighbour: &str, cost: Option<u32>) -> bool {
         let key = (self.own.clone(), neighbour.to_string());
         let old = self.entries.get(&key).map(|entry| entry.report);
         let old_cost = old.filter(|old| old.is_up).map(|old| old.cost);
@@ -138,22 +139,22 @@ impl LinkState {
             cost: cost.or(old_cost).unwrap_or(1),
             seq: old.map_or(1, |old| old.seq.saturating_add(1)),
             is_up: cost.is_some(),
-            age: 0,
+            age: Duration::ZERO,
         };
         self.put(now, key, report);
         true
     }
 
     /// Takes a version that a neighbour sent.
-    pub(crate) fn insert(&mut self, now: u64, key: Key, report: LinkReport) -> MergeOutcome {
+    pub(crate) fn insert(&mut self, now: Instant, key: Key, report: LinkReport) -> MergeOutcome {
         if key.0 == self.own {
             return self.correct(now, key, report);
         }
         if let Some(held) = self.get(now, &key) {
             let is_later = report.outranks(&held);
             let has_restarted = report.seq < held.seq
-                && self.limits.restart > 0
-                && report.age.saturating_add(self.limits.restart) < held.age;
+                && !self.limits.restart.is_zero()
+                && report.age + self.limits.restart < held.age;
             if !is_later && !has_restarted {
                 return match held.outranks(&report) {
                     true => MergeOutcome::Old,
@@ -171,7 +172,7 @@ impl LinkState {
     }
 
     /// Takes a version about a link of this member that this member did not make.
-    fn correct(&mut self, now: u64, key: Key, report: LinkReport) -> MergeOutcome {
+    fn correct(&mut self, now: Instant, key: Key, report: LinkReport) -> MergeOutcome {
         let held = self.get(now, &key);
         let (is_up, cost) = held.map_or((false, 1), |held| (held.is_up, held.cost));
         match held {
@@ -190,7 +191,7 @@ impl LinkState {
             cost,
             seq: report.seq.saturating_add(1),
             is_up,
-            age: 0,
+            age: Duration::ZERO,
         };
         self.put(now, key, report);
         MergeOutcome::Corrected
@@ -198,7 +199,7 @@ impl LinkState {
 
     /// Somebody says that an entry ends with this sequence number. Returns whether it did: to be
     /// sent to the other neighbours. It is kept for a while as one that is down.
-    pub(crate) fn withdraw(&mut self, now: u64, key: &Key, seq: u64) -> bool {
+    pub(crate) fn withdraw(&mut self, now: Instant, key: &Key, seq: u64) -> bool {
         let held = self.get(now, key).filter(|held| held.is_up);
         let Some(held) = held.filter(|held| seq >= held.seq && key.0 != self.own) else {
             return false;
@@ -206,7 +207,7 @@ impl LinkState {
         let report = LinkReport {
             seq,
             is_up: false,
-            age: 0,
+            age: Duration::ZERO,
             ..held
         };
         self.put(now, key.clone(), report);
@@ -233,7 +234,7 @@ impl LinkState {
     }
 
     /// Forgets what has become too old. Returns which, except those that were down.
-    pub(crate) fn expire(&mut self, now: u64) -> Vec<Key> {
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<Key> {
         let Limits { age_max, hold, .. } = self.limits;
         let own = self.own.clone();
         let mut gone = Vec::new();
@@ -255,7 +256,7 @@ impl LinkState {
     }
 
     /// Makes new versions of own entries that are old enough. Returns their keys.
-    pub(crate) fn refresh(&mut self, now: u64) -> Vec<Key> {
+    pub(crate) fn refresh(&mut self, now: Instant) -> Vec<Key> {
         let renew = self.limits.renew;
         let own = self.entries.iter_mut();
         let old = own.filter(|(key, entry)| {
@@ -263,7 +264,7 @@ impl LinkState {
         });
         old.map(|(key, entry)| {
             entry.report.seq = entry.report.seq.saturating_add(1);
-            entry.report.age = 0;
+            entry.report.age = Duration::ZERO;
             entry.at = now;
             key.clone()
         })
@@ -271,19 +272,19 @@ impl LinkState {
     }
 
     /// The version of an entry that counts, with its present age.
-    pub(crate) fn get(&self, now: u64, key: &Key) -> Option<LinkReport> {
+    pub(crate) fn get(&self, now: Instant, key: &Key) -> Option<LinkReport> {
         self.entries.get(key).map(|entry| entry.now(now))
     }
 
     /// All entries, those that are down too.
-    pub(crate) fn iter(&self, now: u64) -> impl Iterator<Item = (&Key, LinkReport)> + '_ {
+    pub(crate) fn iter(&self, now: Instant) -> impl Iterator<Item = (&Key, LinkReport)> + '_ {
         self.entries
             .iter()
             .map(move |(key, entry)| (key, entry.now(now)))
     }
 
     /// Own entries, those that are down too.
-    pub(crate) fn own(&self, now: u64) -> impl Iterator<Item = (&Key, LinkReport)> + '_ {
+    pub(crate) fn own(&self, now: Instant) -> impl Iterator<Item = (&Key, LinkReport)> + '_ {
         self.iter(now).filter(|(key, _)| key.0 == self.own)
     }
 
@@ -351,7 +352,7 @@ impl LinkState {
             .collect()
     }
 
-    fn put(&mut self, now: u64, key: Key, report: LinkReport) {
+    fn put(&mut self, now: Instant, key: Key, report: LinkReport) {
         let old = self.entries.insert(key, Entry { report, at: now });
         let usable = |report: &LinkReport| report.is_up.then_some(report.cost);
         let before = old.and_then(|old| usable(&old.report));
@@ -360,11 +361,11 @@ impl LinkState {
 }
 
 impl Entry {
-    fn age(&self, now: u64) -> u64 {
-        self.report.age.saturating_add(now.saturating_sub(self.at))
+    fn age(&self, now: Instant) -> Duration {
+        self.report.age + now.since(self.at)
     }
 
-    fn now(&self, now: u64) -> LinkReport {
+    fn now(&self, now: Instant) -> LinkReport {
         LinkReport {
             age: self.age(now),
             ..self.report

@@ -25,8 +25,5 @@ pub(crate) mod rib_view;
 /// by exclusive or.
 pub(crate) const XOR_PASSWORD: &str = "xor-password";
 
-/// Milliseconds in nanoseconds.
-pub(crate) const MS: u64 = 1_000_000;
-
 #[cfg(test)]
 mod tests;

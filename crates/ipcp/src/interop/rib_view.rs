@@ -5,6 +5,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_time::Instant;
+
 use super::flow_allocator::{Flow, Role, State};
 use super::link_state::{Key, LinkReport, ReachableMember};
 use crate::api::{RibObject, Scalar};
@@ -28,8 +30,8 @@ pub(crate) struct Neighbour {
     pub(crate) n1s: Vec<u32>,
     pub(crate) n1_difs: Vec<String>,
     pub(crate) cost: u32,
-    /// When anything came from it, in nanoseconds.
-    pub(crate) heard: u64,
+    /// When anything came from it.
+    pub(crate) heard: Instant,
 }
 
 impl RibView {
@@ -96,7 +98,7 @@ impl RibView {
     }
 
     /// A neighbour.
-    pub(crate) fn neighbour(&mut self, now: u64, neighbour: Neighbour) {
+    pub(crate) fn neighbour(&mut self, now: Instant, neighbour: Neighbour) {
         let Neighbour { name, n1s, .. } = neighbour;
         let ports = n1s.iter().map(u32::to_string).collect();
         let fields = alloc::vec![
@@ -104,11 +106,8 @@ impl RibView {
             ("n1".to_string(), Scalar::List(ports)),
             ("n1_difs".to_string(), Scalar::List(neighbour.n1_difs)),
             uint("cost", u64::from(neighbour.cost)),
-            uint("heard_at_ms", neighbour.heard / super::MS),
-            uint(
-                "heard_ago_ms",
-                now.saturating_sub(neighbour.heard) / super::MS,
-            ),
+            uint("heard_at_ms", neighbour.heard.as_millis()),
+            uint("heard_ago_ms", now.since(neighbour.heard).as_millis()),
         ];
         self.add(&place("neighbours", &name), "neighbour", fields);
     }
@@ -143,7 +142,7 @@ impl RibView {
             uint("to", to),
             uint("cost", u64::from(report.cost)),
             uint("seq", report.seq),
-            uint("age_ms", report.age / super::MS),
+            uint("age_ms", report.age.as_millis()),
             flag("is_up", report.is_up),
         ];
         self.add(&format!("/routing/links/{from}-{to}"), "link", fields);

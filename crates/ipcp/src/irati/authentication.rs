@@ -19,7 +19,7 @@ use carina_cdap::{Message, Opcode};
 use carina_time::Instant;
 
 use super::Irati;
-use super::enrollee::{STEP_NS, context};
+use super::enrollee::{STEP_TIMEOUT, context};
 use super::n1::{Failure, Stage};
 use super::objects::{self, result};
 use super::values::{self, Text};
@@ -70,14 +70,14 @@ impl Authentication {
     pub(super) fn challenge(
         &self,
         toolbox: &mut dyn Toolbox,
-        now: u64,
+        now: Instant,
         context: &[u8],
     ) -> Result<Option<StartedAuthentication>, String> {
         let Authentication::Password(spec) = self else {
             return Ok(None);
         };
         let mut auth = toolbox.authenticator(spec, false, context)?;
-        match auth.step(Instant::from_nanos(now), Some(&[])) {
+        match auth.step(now, Some(&[])) {
             AuthStep::Send(text) => Ok(Some((auth, text))),
             AuthStep::Fail(reason) => Err(reason),
             AuthStep::Done { .. } => Err("authentication: there is no challenge".into()),
@@ -95,7 +95,7 @@ impl Irati {
     /// The challenge, at the IPCP that joins.
     pub(super) fn on_challenge(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -118,14 +118,14 @@ impl Irati {
             Ok(auth) => auth,
             Err(reason) => return self.attempt_failed(now, n1, &reason, Failure::ForGood, dt),
         };
-        match auth.step(Instant::from_nanos(now), Some(&text)) {
+        match auth.step(now, Some(&text)) {
             AuthStep::Send(text)
             | AuthStep::Done {
                 last: Some(text), ..
             } => {
                 if let Some(flow) = self.n1s.get_mut(&n1) {
                     flow.stage = Stage::Connecting { auth: Some(auth) };
-                    flow.until = now + STEP_NS;
+                    flow.until = now + STEP_TIMEOUT;
                 }
                 let (name, value) = (objects::CHALLENGE_REPLY, Text { text });
                 let reply = objects::request(Opcode::Write, name, name, &value);
@@ -139,7 +139,7 @@ impl Irati {
     /// The reply, at the member.
     pub(super) fn on_challenge_reply(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -152,7 +152,7 @@ impl Irati {
         };
         let connect = connect.clone();
         let text = values::read::<Text>(message).map_or_else(|_| Vec::new(), |value| value.text);
-        match auth.step(Instant::from_nanos(now), Some(&text)) {
+        match auth.step(now, Some(&text)) {
             AuthStep::Done { .. } => self.admit(now, n1, &connect, dt),
             step => {
                 let reason: String = match step {

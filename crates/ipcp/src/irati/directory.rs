@@ -14,11 +14,12 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::check_name;
 
+use super::Irati;
 use super::objects::{self, class};
 use super::values::{self, DirectoryEntries, DirectoryEntry, Naming};
-use super::{Irati, MS};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 use crate::interop::directory::{Limits, MergeOutcome};
@@ -30,29 +31,29 @@ const ENTRIES_MAX: usize = 15;
 const FRAME_BYTES: usize = 128;
 /// Ends that are remembered, and for how long.
 const ENDED_MAX: usize = 4_096;
-const ENDED_NS: u64 = 180_000 * MS;
+const ENDED_TIME: Duration = Duration::from_secs(180);
 /// How long an entry that another still has may take to come back from its holder.
-const DOUBT_NS: u64 = 5_000 * MS;
+const DOUBT_TIME: Duration = Duration::from_secs(5);
 
 /// Bounds of the table. Ends are kept here instead: there are no versions.
 pub(super) const LIMITS: Limits = Limits {
     entries: 65_536,
-    hold: 0,
+    hold: Duration::ZERO,
 };
 
 /// An entry that has ended.
 #[derive(Debug)]
 pub(super) struct Ended {
-    until: u64,
+    until: Instant,
     /// Neighbours that still have it, and when its end is sent to them.
-    doubt: Option<(u64, BTreeSet<N1Port>)>,
+    doubt: Option<(Instant, BTreeSet<N1Port>)>,
 }
 
 /// Entries that have ended, by application and holder.
 pub(super) type AllEnded = BTreeMap<(String, u64), Ended>;
 
 /// When the next of them is due.
-pub(super) fn due(ended: &AllEnded) -> Option<u64> {
+pub(super) fn due(ended: &AllEnded) -> Option<Instant> {
     let due = ended
         .values()
         .map(|one| one.doubt.as_ref().map_or(one.until, |(at, _)| *at));
@@ -60,7 +61,7 @@ pub(super) fn due(ended: &AllEnded) -> Option<u64> {
 }
 
 impl Irati {
-    pub(super) fn register(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn register(&mut self, now: Instant, name: &str, dt: &mut dyn DataTransfer) {
         if self.directory.register(name).is_some() {
             let entry = (name.to_string(), self.address);
             self.send_entries(now, alloc::vec![entry], None, dt);
@@ -72,7 +73,7 @@ impl Irati {
         });
     }
 
-    pub(super) fn unregister(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn unregister(&mut self, now: Instant, name: &str, dt: &mut dyn DataTransfer) {
         if self.directory.unregister(now, name).is_some() {
             self.log.trace(|| TraceEvent::NameUnregistered { name });
             self.send_end(now, name, None, dt);
@@ -82,7 +83,7 @@ impl Irati {
     /// Tells all neighbours but one of entries.
     fn send_entries(
         &mut self,
-        now: u64,
+        now: Instant,
         entries: Vec<(String, u64)>,
         except: Option<N1Port>,
         dt: &mut dyn DataTransfer,
@@ -96,7 +97,7 @@ impl Irati {
 
     fn send_entries_to(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         entries: Vec<(String, u64)>,
         dt: &mut dyn DataTransfer,
@@ -122,7 +123,7 @@ impl Irati {
     /// Tells all neighbours but one that an entry has ended.
     fn send_end(
         &mut self,
-        now: u64,
+        now: Instant,
         name: &str,
         except: Option<N1Port>,
         dt: &mut dyn DataTransfer,
@@ -134,14 +135,14 @@ impl Irati {
         }
     }
 
-    fn send_end_to(&mut self, now: u64, n1: N1Port, name: &str, dt: &mut dyn DataTransfer) {
+    fn send_end_to(&mut self, now: Instant, n1: N1Port, name: &str, dt: &mut dyn DataTransfer) {
         let name = objects::directory_entry(&Naming::of(name));
         let message = Message::object(Opcode::Delete, class::DIRECTORY_ENTRY, &name);
         self.send(now, n1, &message, dt);
     }
 
     /// All entries, except those of the neighbour itself.
-    pub(super) fn send_directory(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_directory(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let peer = self.n1s.get(&n1).map_or(0, |flow| flow.peer.address);
         let own = self.directory.registered();
         let own = own.map(|(name, _)| (name.to_string(), self.address));
@@ -165,7 +166,7 @@ impl Irati {
     /// Entries of a neighbour.
     pub(super) fn on_entries(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -205,7 +206,7 @@ impl Irati {
 
     /// Whether an entry has ended a while ago, and the neighbour that has it still does not lead
     /// to its holder.
-    fn is_doubtful(&mut self, now: u64, n1: N1Port, name: &str, holder: u64) -> bool {
+    fn is_doubtful(&mut self, now: Instant, n1: N1Port, name: &str, holder: u64) -> bool {
         if self.leads_to(n1, holder) {
             return false;
         }
@@ -214,7 +215,7 @@ impl Irati {
         };
         let doubt = ended
             .doubt
-            .get_or_insert_with(|| (now + DOUBT_NS, BTreeSet::new()));
+            .get_or_insert_with(|| (now + DOUBT_TIME, BTreeSet::new()));
         doubt.1.insert(n1);
         self.log.count("entries-doubted");
         true
@@ -223,7 +224,7 @@ impl Irati {
     /// A neighbour says that an entry has ended.
     pub(super) fn on_entry_ended(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         key: &str,
         dt: &mut dyn DataTransfer,
@@ -245,7 +246,7 @@ impl Irati {
             self.directory.withdraw(now, &name, &holder, 0);
             if self.ended.len() < ENDED_MAX {
                 let ended = Ended {
-                    until: now + ENDED_NS,
+                    until: now + ENDED_TIME,
                     doubt: None,
                 };
                 self.ended.insert((name.clone(), holder), ended);
@@ -254,7 +255,7 @@ impl Irati {
         }
     }
 
-    pub(super) fn directory_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn directory_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let mut told = Vec::new();
         self.ended.retain(|(name, _), ended| {
             if let Some((_, n1s)) = ended.doubt.take_if(|(at, _)| *at <= now) {

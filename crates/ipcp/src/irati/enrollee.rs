@@ -29,24 +29,25 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Auth, Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::check_name;
 
+use super::Irati;
 use super::n1::{Failure, Peer, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Naming, Neighbour, Neighbours};
-use super::{Irati, MS};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 use crate::trace::TraceEvent;
 
 /// How long a step may take.
-pub(super) const STEP_NS: u64 = 10_000 * MS;
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Objects that an IPCP that joins remembers until it is a member.
 const LEARNED_MAX: usize = 256;
 
 impl Irati {
     /// M_CONNECT.
-    pub(super) fn connect(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn connect(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -60,7 +61,7 @@ impl Irati {
             is_initiator: true,
         });
         flow.stage = Stage::Connecting { auth: None };
-        flow.until = now + STEP_NS;
+        flow.until = now + STEP_TIMEOUT;
         let message = Message {
             auth: Some(Auth {
                 name: self.authentication.wire_name().into(),
@@ -75,7 +76,7 @@ impl Irati {
     /// M_CONNECT_R, at the IPCP that joins.
     pub(super) fn on_connected(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         src: u64,
@@ -109,7 +110,7 @@ impl Irati {
         // What it asked itself meanwhile it has given up for this.
         flow.pending_connect = None;
         flow.stage = Stage::Starting;
-        flow.until = now + STEP_NS;
+        flow.until = now + STEP_TIMEOUT;
         let value = self.information(n1, String::new());
         let start = objects::request(
             Opcode::Start,
@@ -134,7 +135,7 @@ impl Irati {
     /// M_START_R, at the IPCP that joins.
     pub(super) fn on_started(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -161,7 +162,7 @@ impl Irati {
             flow.stage = Stage::Learning {
                 learned: Vec::new(),
             };
-            flow.until = now + STEP_NS;
+            flow.until = now + STEP_TIMEOUT;
         }
     }
 
@@ -188,7 +189,7 @@ impl Irati {
     /// M_STOP, at the IPCP that joins.
     pub(super) fn on_stop(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -211,7 +212,7 @@ impl Irati {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        flow.until = now + STEP_NS;
+        flow.until = now + STEP_TIMEOUT;
         if is_introduced {
             flow.stage = Stage::Stopped { learned, token };
             return self.answer_stop(now, n1, dt);
@@ -225,7 +226,7 @@ impl Irati {
     /// the source address of what it sends.
     pub(super) fn on_neighbours_read(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -241,7 +242,7 @@ impl Irati {
                         ..message.clone()
                     });
                 }
-                flow.until = now + STEP_NS;
+                flow.until = now + STEP_TIMEOUT;
                 flow.stage = Stage::Stopped { learned, token };
                 self.answer_stop(now, n1, dt);
             }
@@ -252,7 +253,7 @@ impl Irati {
         }
     }
 
-    fn answer_stop(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    fn answer_stop(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let answer = Message {
             invoke_id: objects::FIRST_ID,
             ..Message::new(Opcode::StopR)
@@ -263,7 +264,7 @@ impl Irati {
     /// M_START of the operation, at the IPCP that joins: it is a member now.
     pub(super) fn on_start_operation(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -321,7 +322,7 @@ impl Irati {
     /// Answers a request with an error, if it wants an answer.
     pub(super) fn refuse(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         code: i32,

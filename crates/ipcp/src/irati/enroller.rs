@@ -5,9 +5,10 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use carina_cdap::{Message, Opcode};
+use carina_time::Instant;
 use carina_wire::check_name;
 
-use super::enrollee::{STEP_NS, context, refusal};
+use super::enrollee::{STEP_TIMEOUT, context, refusal};
 use super::n1::{Peer, Stage};
 use super::objects::{self, class, result};
 use super::values::{self, EnrollmentInformation, Neighbour, Neighbours};
@@ -21,7 +22,7 @@ impl Irati {
     /// M_CONNECT, at a member or at an IPCP that is not a member.
     pub(super) fn on_connect(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -65,7 +66,7 @@ impl Irati {
             is_initiator: false,
         });
         flow.cancel_retry();
-        flow.until = now + STEP_NS;
+        flow.until = now + STEP_TIMEOUT;
         flow.peer = Peer {
             name,
             instance: message.src.api.clone(),
@@ -86,14 +87,14 @@ impl Irati {
     /// Accepts the connection.
     pub(super) fn admit(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         connect: &Message,
         dt: &mut dyn DataTransfer,
     ) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.stage = Stage::Admitting;
-            flow.until = now + STEP_NS;
+            flow.until = now + STEP_TIMEOUT;
         }
         let mut answer = connect.answer();
         // An IPCP that was called by the DIF's name answers with its own.
@@ -104,7 +105,7 @@ impl Irati {
     /// Whether an initiator may connect; the result and the reason if not.
     fn check_initiator(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -140,7 +141,7 @@ impl Irati {
             return Ok(());
         };
         if let Some(flow) = self.n1s.get_mut(&suspect) {
-            flow.suspect_until.get_or_insert(now + STEP_NS / 2);
+            flow.suspect_until.get_or_insert(now + STEP_TIMEOUT / 2);
         }
         self.send_keepalive(now, suspect, dt);
         let reason = format!("{name:?} is a neighbour already");
@@ -150,7 +151,7 @@ impl Irati {
     /// M_START, at the member.
     pub(super) fn on_start(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -185,7 +186,7 @@ impl Irati {
         let token = (self.random() >> 33).to_string();
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.peer.address = address;
-            flow.until = now + STEP_NS;
+            flow.until = now + STEP_TIMEOUT;
             flow.stage = Stage::Stopping {
                 token: token.clone(),
             };
@@ -235,7 +236,7 @@ impl Irati {
     /// M_STOP_R, at the member.
     pub(super) fn on_stopped(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -253,7 +254,7 @@ impl Irati {
         flow.stage = Stage::Confirming {
             token: token.clone(),
         };
-        flow.until = now + STEP_NS;
+        flow.until = now + STEP_TIMEOUT;
         let start = Message::object(Opcode::Start, class::STATUS, objects::STATUS);
         self.send(now, n1, &objects::with_invoke_id(start), dt);
     }
@@ -261,7 +262,7 @@ impl Irati {
     /// M_START_R of the operation, at the member.
     pub(super) fn on_confirmed(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,

@@ -22,6 +22,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::{FlowSpec, check_name};
 
 use super::Irati;
@@ -30,7 +31,6 @@ use super::objects::{self, class, result};
 use super::values::{self, AData};
 use crate::api::{Event, FlowKey, N1Port};
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::MS;
 use crate::interop::flow_allocator::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer, Outgoing, Role,
 };
@@ -43,11 +43,11 @@ pub(super) const PROFILE: FlowAllocatorProfile = FlowAllocatorProfile {
     first_port: 2,
     first_invoke_id: objects::FIRST_ID,
     ends_are_numbered: false,
-    answer: 10_000 * MS,
-    decision: 120_000 * MS,
-    linger: 100 * MS,
-    end_repeats: &[1_000 * MS, 4_000 * MS],
-    rest: 10_000 * MS,
+    answer: Duration::from_secs(10),
+    decision: Duration::from_secs(120),
+    linger: Duration::from_millis(100),
+    end_repeats: &[Duration::from_secs(1), Duration::from_secs(4)],
+    rest: Duration::from_secs(10),
     flows: 16_384,
 };
 
@@ -126,7 +126,7 @@ impl Codec for FlowCodec {
 impl Irati {
     pub(super) fn allocate_flow(
         &mut self,
-        now: u64,
+        now: Instant,
         local: &str,
         remote: &str,
         spec: FlowSpec,
@@ -178,7 +178,7 @@ impl Irati {
     }
 
     /// Sends the messages of the flow allocator and reports its events.
-    pub(super) fn drain_flows(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn drain_flows(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         while let Some(Outgoing { address, message }) = self.flows.poll_message() {
             let data = AData {
                 src: self.address,
@@ -210,7 +210,7 @@ impl Irati {
     /// from.
     fn forward(
         &mut self,
-        now: u64,
+        now: Instant,
         from: Option<N1Port>,
         address: u64,
         message: &Message,
@@ -232,7 +232,7 @@ impl Irati {
     /// A message for this member or another; `outer` is the one that it came in.
     pub(super) fn on_a_data(
         &mut self,
-        now: u64,
+        now: Instant,
         from: Option<N1Port>,
         data: AData,
         outer: &Message,
@@ -263,7 +263,7 @@ impl Irati {
 
     fn on_flow_wanted(
         &mut self,
-        now: u64,
+        now: Instant,
         src: u64,
         key: (u64, u32),
         message: Message,
@@ -354,7 +354,7 @@ impl Irati {
 
     fn forward_request(
         &mut self,
-        now: u64,
+        now: Instant,
         holder: u64,
         offer: Offer<Request>,
         message: Message,
@@ -380,7 +380,7 @@ impl Irati {
 
     fn on_flow_answer(
         &mut self,
-        now: u64,
+        now: Instant,
         src: u64,
         key: (u64, u32),
         message: &Message,
@@ -434,7 +434,7 @@ impl Irati {
 
     fn on_flow_ended(
         &mut self,
-        now: u64,
+        now: Instant,
         src: u64,
         key: (u64, u32),
         dt: &mut dyn DataTransfer,

@@ -10,12 +10,13 @@ use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
 use carina_routing::compute::Paths;
+use carina_time::{Duration, Instant};
 use carina_wire::check_name;
 use carina_wire::dif::Address;
 
+use super::Irati;
 use super::objects::{self, class};
 use super::values::{self, FlowState, FlowStates};
-use super::{Irati, MS};
 use crate::api::N1Port;
 use crate::data_transfer::api::{DataTransfer, Route};
 use crate::interop::link_state::{
@@ -23,13 +24,13 @@ use crate::interop::link_state::{
 };
 
 /// How often the age of an object grows by one.
-const TICK_NS: u64 = 997 * MS;
+const TICK: Duration = Duration::from_millis(997);
 /// Ticks after which an object is forgotten.
 const AGE_MAX: u64 = 10_000;
 /// How long changes are collected before they are sent.
-const PROPAGATION_NS: u64 = 101 * MS;
+const PROPAGATION_DELAY: Duration = Duration::from_millis(101);
 /// How long changes are collected before routes are computed.
-const COMPUTATION_NS: u64 = 103 * MS;
+const COMPUTATION_DELAY: Duration = Duration::from_millis(103);
 /// Objects in a message.
 const OBJECTS_MAX: usize = 15;
 /// Bytes of a message that are not its objects.
@@ -39,7 +40,7 @@ const ADDRESSES_MAX: usize = 4;
 /// Objects of others.
 const LINKS_MAX: usize = 16_384;
 /// How long after a member was lost its registrations are forgotten.
-const LOST_NS: u64 = 5_000 * MS;
+const LOST_TIME: Duration = Duration::from_secs(5);
 /// Next hops of equal cost.
 const PATHS: Paths = Paths {
     max: 8,
@@ -50,10 +51,10 @@ const PATHS: Paths = Paths {
 pub(super) fn limits() -> Limits {
     Limits {
         entries: LINKS_MAX,
-        age_max: AGE_MAX * TICK_NS,
-        renew: AGE_MAX / 2 * TICK_NS,
-        hold: 600_000 * MS,
-        restart: 0,
+        age_max: AGE_MAX * TICK,
+        renew: AGE_MAX / 2 * TICK,
+        hold: Duration::from_secs(600),
+        restart: Duration::ZERO,
         needs_both: true,
     }
 }
@@ -67,10 +68,10 @@ pub(super) struct Topology {
     /// Next hops by address, and the cost.
     pub(super) routes: BTreeMap<u64, (Vec<u64>, u64)>,
     /// Members that were lost, and when their registrations are forgotten.
-    pub(super) lost: BTreeMap<u64, u64>,
-    send_at: Option<u64>,
-    compute_at: Option<u64>,
-    expire_at: u64,
+    pub(super) lost: BTreeMap<u64, Instant>,
+    send_at: Option<Instant>,
+    compute_at: Option<Instant>,
+    expire_at: Instant,
 }
 
 impl Topology {
@@ -83,11 +84,11 @@ impl Topology {
             lost: BTreeMap::new(),
             send_at: None,
             compute_at: None,
-            expire_at: 0,
+            expire_at: Instant::ZERO,
         }
     }
 
-    pub(super) fn due(&self) -> Option<u64> {
+    pub(super) fn due(&self) -> Option<Instant> {
         let lost = self.lost.values().copied().min();
         [self.send_at, self.compute_at, lost, Some(self.expire_at)]
             .into_iter()
@@ -102,7 +103,7 @@ impl Topology {
 
 impl Irati {
     /// A member of this name has this address.
-    pub(super) fn learn_address(&mut self, now: u64, name: &str, address: u64) {
+    pub(super) fn learn_address(&mut self, now: Instant, name: &str, address: u64) {
         let old = self
             .topology
             .members
@@ -113,7 +114,7 @@ impl Irati {
     }
 
     /// This member's word about its link to a neighbour.
-    pub(super) fn report_link(&mut self, now: u64, neighbour: &str, cost: Option<u32>) {
+    pub(super) fn report_link(&mut self, now: Instant, neighbour: &str, cost: Option<u32>) {
         if self.topology.links.report(now, neighbour, cost) {
             let key = (self.own.clone(), neighbour.into());
             self.queue_links(now, &[key], None);
@@ -121,22 +122,24 @@ impl Irati {
         self.compute_soon(now);
     }
 
-    fn compute_soon(&mut self, now: u64) {
-        self.topology.compute_at.get_or_insert(now + COMPUTATION_NS);
+    fn compute_soon(&mut self, now: Instant) {
+        self.topology
+            .compute_at
+            .get_or_insert(now + COMPUTATION_DELAY);
     }
 
     /// Queues entries to be sent to all neighbours but one.
-    fn queue_links(&mut self, now: u64, keys: &[Key], except: Option<N1Port>) {
+    fn queue_links(&mut self, now: Instant, keys: &[Key], except: Option<N1Port>) {
         for (n1, flow) in &mut self.n1s {
             if flow.is_up() && Some(*n1) != except {
                 flow.pending_links.extend(keys.iter().cloned());
             }
         }
-        self.topology.send_at.get_or_insert(now + PROPAGATION_NS);
+        self.topology.send_at.get_or_insert(now + PROPAGATION_DELAY);
     }
 
     /// Queues all links that are up to be sent to one neighbour.
-    pub(super) fn queue_all_links(&mut self, now: u64, n1: N1Port) {
+    pub(super) fn queue_all_links(&mut self, now: Instant, n1: N1Port) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -145,11 +148,11 @@ impl Irati {
         // anew: then it must make a later version.
         let up = all.filter(|(_, report)| report.is_up);
         flow.pending_links.extend(up.map(|(key, _)| key.clone()));
-        self.topology.send_at.get_or_insert(now + PROPAGATION_NS);
+        self.topology.send_at.get_or_insert(now + PROPAGATION_DELAY);
     }
 
     /// Objects of a neighbour.
-    pub(super) fn on_links(&mut self, now: u64, n1: N1Port, message: &Message) {
+    pub(super) fn on_links(&mut self, now: Instant, n1: N1Port, message: &Message) {
         let Ok(states) = values::read::<FlowStates>(message) else {
             return self.discard(n1, "links-unreadable");
         };
@@ -161,7 +164,7 @@ impl Irati {
         }
     }
 
-    fn on_link(&mut self, now: u64, n1: N1Port, state: FlowState) {
+    fn on_link(&mut self, now: Instant, n1: N1Port, state: FlowState) {
         let FlowState {
             name,
             mut addresses,
@@ -185,9 +188,9 @@ impl Irati {
             is_up,
             // The end of an object is kept for as long as any other, whatever age it claims.
             age: if is_up {
-                u64::from(state.age) * TICK_NS
+                u64::from(state.age) * TICK
             } else {
-                0
+                Duration::ZERO
             },
         };
         let key = (name, neighbour);
@@ -207,7 +210,7 @@ impl Irati {
             MergeOutcome::Old => {
                 if let Some(flow) = self.n1s.get_mut(&n1) {
                     flow.pending_links.insert(key);
-                    self.topology.send_at.get_or_insert(now + PROPAGATION_NS);
+                    self.topology.send_at.get_or_insert(now + PROPAGATION_DELAY);
                 }
             }
             MergeOutcome::Corrected => {
@@ -244,10 +247,10 @@ impl Irati {
         }
     }
 
-    pub(super) fn links_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn links_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let topology = &mut self.topology;
         if topology.expire_at <= now {
-            topology.expire_at = now + 10 * TICK_NS;
+            topology.expire_at = now + 10 * TICK;
             topology.links.expire(now);
             let fresh = topology.links.refresh(now);
             if topology.links.take_changed() {
@@ -268,7 +271,7 @@ impl Irati {
         self.forget_lost(now);
     }
 
-    fn send_pending_links(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    fn send_pending_links(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -286,14 +289,14 @@ impl Irati {
     }
 
     /// An entry of the database as an object; none when an address is not known.
-    pub(super) fn flow_state(&self, now: u64, key: &Key) -> Option<FlowState> {
+    pub(super) fn flow_state(&self, now: Instant, key: &Key) -> Option<FlowState> {
         let report = self.topology.links.get(now, key)?;
         let addresses = |name: &str| match name == self.own {
             true => Some(alloc::vec![self.address]),
             false => self.topology.members.get(name).cloned(),
         };
         let ticks = match report.is_up {
-            true => report.age / TICK_NS,
+            true => report.age / TICK,
             false => AGE_MAX + 1,
         };
         Some(FlowState {
@@ -309,7 +312,7 @@ impl Irati {
     }
 
     /// Works out the routes anew.
-    pub(super) fn compute(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn compute(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let topology = &mut self.topology;
         let _ = topology.links.take_changed();
         let named: BTreeSet<String> = topology
@@ -335,7 +338,7 @@ impl Irati {
         let old = core::mem::replace(&mut topology.routes, routes);
         for address in old.keys() {
             if !topology.routes.contains_key(address) {
-                topology.lost.insert(*address, now + LOST_NS);
+                topology.lost.insert(*address, now + LOST_TIME);
             }
         }
         for address in topology.routes.keys() {
@@ -352,15 +355,15 @@ impl Irati {
     /// An entry of a lost member came: the member is back, and its links are still on their way.
     /// What it has is kept for as long again. Returns whether others would forget it soon,
     /// too, because they have heard nothing of it: once for each time that it is kept.
-    pub(super) fn keep_lost(&mut self, now: u64, address: u64) -> bool {
+    pub(super) fn keep_lost(&mut self, now: Instant, address: u64) -> bool {
         let Some(at) = self.topology.lost.get_mut(&address) else {
             return false;
         };
-        let until = core::mem::replace(at, now + LOST_NS);
-        until < now + LOST_NS / 2
+        let until = core::mem::replace(at, now + LOST_TIME);
+        until < now + LOST_TIME / 2
     }
 
-    fn forget_lost(&mut self, now: u64) {
+    fn forget_lost(&mut self, now: Instant) {
         let mut gone = Vec::new();
         self.topology.lost.retain(|address, at| {
             let is_over = *at <= now;

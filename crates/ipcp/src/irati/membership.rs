@@ -5,12 +5,13 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_time::Instant;
 use carina_wire::dif::Address;
 
 use super::addresses::AddressError;
 use super::links::Topology;
 use super::n1::Peer;
-use super::{EXPELLED_MAX, Irati, REFRESH_NS, addresses, objects};
+use super::{EXPELLED_MAX, Irati, REFRESH_INTERVAL, addresses, objects};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 
@@ -86,12 +87,12 @@ impl Irati {
     }
 
     /// Takes up membership, if it has not.
-    pub(super) fn become_member(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn become_member(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if self.is_member {
             return;
         }
         self.is_member = true;
-        self.refresh_at = now + REFRESH_NS;
+        self.refresh_at = now + REFRESH_INTERVAL;
         let address = Address(self.address);
         dt.set_address(address);
         self.directory.set_own(self.address);
@@ -101,7 +102,7 @@ impl Irati {
         self.log.push(Event::Enrolled { address, config });
     }
 
-    pub(super) fn bootstrap(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn bootstrap(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if self.is_member {
             let text = "this IPCP is a member already";
             return self.log.notice("bootstrap", text);
@@ -126,7 +127,7 @@ impl Irati {
     }
 
     /// Leaves the DIF: withdraws registrations and releases neighbours.
-    pub(super) fn leave(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn leave(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if !self.is_member {
             let text = "this IPCP is no member of a DIF";
             return self.log.notice("leave", text);
@@ -165,7 +166,7 @@ impl Irati {
     }
 
     /// Ends the neighbourhood with a member, and admits it no more.
-    pub(super) fn expel(&mut self, now: u64, id: u64, member: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn expel(&mut self, now: Instant, id: u64, member: &str, dt: &mut dyn DataTransfer) {
         let Some(n1) = self.n1_of(member) else {
             let text = format!(
                 "{member:?} cannot be expelled: it is no neighbour, and in an irati DIF only \

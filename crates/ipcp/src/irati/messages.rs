@@ -1,6 +1,7 @@
 //! What is done with a message: by its opcode and its object.
 
 use carina_cdap::{Message, Opcode};
+use carina_time::Instant;
 
 use super::Irati;
 use super::n1::Failure;
@@ -17,7 +18,7 @@ impl Irati {
     /// A management PDU from an N-1 flow. Anyone may have written it.
     pub(super) fn on_management(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         src: u64,
         bytes: &[u8],
@@ -47,7 +48,13 @@ impl Irati {
     }
 
     /// The other side ends whatever there was.
-    fn on_release(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_release(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         if message.invoke_id != 0 {
             self.send(now, n1, &message.answer(), dt);
         }
@@ -75,7 +82,13 @@ impl Irati {
     }
 
     /// An answer that is no M_CONNECT_R. Its class and name may be empty.
-    fn on_answer(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_answer(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         let Some(flow) = self.n1s.get(&n1) else {
             return;
         };
@@ -91,7 +104,13 @@ impl Irati {
         }
     }
 
-    fn on_request(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_request(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         match (message.opcode, message.name.as_str()) {
             (Opcode::Start, objects::ENROLLMENT) => self.on_start(now, n1, message, dt),
             (Opcode::Start, objects::STATUS) => self.on_start_operation(now, n1, message, dt),
@@ -128,7 +147,7 @@ impl Irati {
     /// An operation of a neighbour on an object, or one that was put off while this IPCP joined.
     pub(super) fn on_object(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -215,7 +234,7 @@ impl Irati {
     /// M_READ of an object that others may read.
     fn on_read(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         name: &str,
         message: &Message,
@@ -267,7 +286,7 @@ impl Irati {
     }
 
     /// Constants and cubes, for an IPCP that was given an address.
-    pub(super) fn send_constants(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_constants(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let value = self.constants();
         let message =
             objects::request(Opcode::Create, class::CONSTANTS, objects::CONSTANTS, &value);

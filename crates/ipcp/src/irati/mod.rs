@@ -43,6 +43,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
@@ -53,9 +54,9 @@ use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig, PolicySpec};
 use crate::data_transfer::api::{DataTransfer, Owner, TransferEvent};
 use crate::event_log::EventLog;
+use crate::interop::XOR_PASSWORD;
 use crate::interop::directory::Directory;
 use crate::interop::flow_allocator::FlowAllocator;
-use crate::interop::{MS, XOR_PASSWORD};
 use crate::layer::{DialectProfile, LayerManagement};
 use crate::layer_management::{self, AccessControl};
 use crate::policy::{Catalogue, Descriptor, component};
@@ -93,7 +94,7 @@ fn adopt(policy: &mut Descriptor) -> bool {
 }
 
 /// How often everything is sent to neighbours again: nothing is repeated when a PDU is lost.
-const REFRESH_NS: u64 = 60_000 * MS;
+const REFRESH_INTERVAL: Duration = Duration::from_secs(60);
 /// Expelled members that are remembered.
 const EXPELLED_MAX: usize = 256;
 /// Messages of this member to itself in one turn.
@@ -131,9 +132,9 @@ pub struct Irati {
     ended: directory::AllEnded,
     flows: FlowAllocator<FlowCodec>,
     own_messages: VecDeque<values::AData>,
-    refresh_at: u64,
+    refresh_at: Instant,
     /// The earliest deadline, worked out after each call.
-    due: Option<u64>,
+    due: Option<Instant>,
 }
 
 impl Irati {
@@ -190,7 +191,7 @@ impl Irati {
             unresponsive: BTreeMap::new(),
             ended: BTreeMap::new(),
             own_messages: VecDeque::new(),
-            refresh_at: 0,
+            refresh_at: Instant::ZERO,
             due: None,
         })
     }
@@ -209,7 +210,7 @@ impl Irati {
     }
 
     /// Gives the configuration to data transfer, once. False when it does not like it.
-    fn configure(&mut self, now: u64, dt: &mut dyn DataTransfer) -> bool {
+    fn configure(&mut self, now: Instant, dt: &mut dyn DataTransfer) -> bool {
         if self.is_configured {
             return true;
         }
@@ -226,7 +227,7 @@ impl Irati {
     }
 
     /// Everything that follows from what has just happened.
-    fn process_pending(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn process_pending(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         // A conversation of this member with itself ends; what is left waits for the next call.
         for _ in 0..OWN_MAX {
             self.drain_flows(now, dt);
@@ -240,7 +241,7 @@ impl Irati {
         self.due = self.next_deadline();
     }
 
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         let member = self.is_member.then(|| {
             [
                 self.flows.due(),
@@ -251,15 +252,15 @@ impl Irati {
         });
         let always = [
             self.neighbours_due(),
-            (!self.own_messages.is_empty()).then_some(0),
+            (!self.own_messages.is_empty()).then_some(Instant::ZERO),
         ];
         let all = always.into_iter().chain(member.into_iter().flatten());
         all.flatten().min()
     }
 
     /// Sends everything to neighbours again.
-    fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        self.refresh_at = now + self.random.about(REFRESH_NS);
+    fn refresh(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
+        self.refresh_at = now + self.random.about(REFRESH_INTERVAL);
         for n1 in self.up() {
             self.queue_all_links(now, n1);
             self.send_directory(now, n1, dt);
@@ -268,7 +269,7 @@ impl Irati {
 }
 
 impl LayerManagement for Irati {
-    fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer) {
+    fn handle(&mut self, now: Instant, command: Command, dt: &mut dyn DataTransfer) {
         self.log.set_now(now);
         match command {
             Command::Bootstrap => self.bootstrap(now, dt),
@@ -293,7 +294,7 @@ impl LayerManagement for Irati {
 
     fn allocate(
         &mut self,
-        now: u64,
+        now: Instant,
         local: &str,
         remote: &str,
         spec: FlowSpec,
@@ -313,7 +314,7 @@ impl LayerManagement for Irati {
         key
     }
 
-    fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
+    fn on_transfer(&mut self, now: Instant, event: TransferEvent, dt: &mut dyn DataTransfer) {
         self.log.set_now(now);
         match event {
             TransferEvent::Management { n1, src, message } => {
@@ -345,7 +346,7 @@ impl LayerManagement for Irati {
         self.process_pending(now, dt);
     }
 
-    fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn handle_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.log.set_now(now);
         self.neighbours_timeout(now, dt);
         if self.is_member {
@@ -363,7 +364,7 @@ impl LayerManagement for Irati {
         self.log.set_tracer(tracer);
     }
 
-    fn poll_timeout(&self) -> Option<u64> {
+    fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
 

@@ -6,27 +6,27 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_cdap::Message;
+use carina_time::{Duration, Instant};
 
-use super::MS;
-use super::enrollee::STEP_NS;
+use super::enrollee::STEP_TIMEOUT;
 use super::objects::result;
 use crate::api::N1Properties;
 use crate::interop::link_state::Key;
 use crate::security::Authenticator;
 
 /// Pause before the next attempt.
-pub(super) const RETRY_SOON_NS: u64 = 500 * MS;
+pub(super) const RETRY_SOON: Duration = Duration::from_millis(500);
 
 /// An N-1 flow.
 pub(super) struct N1 {
     pub(super) props: N1Properties,
     pub(super) stage: Stage,
     /// When the present step of an enrollment has taken too long.
-    pub(super) until: u64,
+    pub(super) until: Instant,
     pub(super) peer: Peer,
     pub(super) attempts: u32,
     /// When this side asks (again).
-    pub(super) retry_at: Option<u64>,
+    pub(super) retry_at: Option<Instant>,
     /// The failure has been reported, and no attempt since has got further.
     pub(super) failure_reported: bool,
     /// It waits for an attempt through another N-1 flow.
@@ -34,18 +34,18 @@ pub(super) struct N1 {
     /// M_CONNECT of the other side that came while this one was asking.
     pub(super) pending_connect: Option<Message>,
     /// A neighbour that asks to enroll again must show until then that it is alive as such.
-    pub(super) suspect_until: Option<u64>,
+    pub(super) suspect_until: Option<Instant>,
     /// Entries of the link-state database to be sent to the neighbour.
     pub(super) pending_links: BTreeSet<Key>,
     /// When anything came.
-    pub(super) heard: u64,
-    pub(super) watch_at: u64,
+    pub(super) heard: Instant,
+    pub(super) watch_at: Instant,
     pub(super) missed: u32,
     /// It has answered a question for a sign of life.
     pub(super) has_answered: bool,
     /// It is used no more: when it is given back (`None` when that has happened, and only its end
     /// is waited for), and why.
-    pub(super) detaching: Option<(Option<u64>, String)>,
+    pub(super) detaching: Option<(Option<Instant>, String)>,
 }
 
 /// The IPCP at the other end, as far as it is known.
@@ -163,16 +163,16 @@ impl Stage {
 /// N-1 flows that were lost and are asked for again.
 #[derive(Clone, Debug)]
 pub(super) struct WantedN1 {
-    pub(super) at: u64,
-    pub(super) pause: u64,
+    pub(super) at: Instant,
+    pub(super) pause: Duration,
 }
 
 impl N1 {
-    pub(super) fn new(now: u64, props: N1Properties) -> N1 {
+    pub(super) fn new(now: Instant, props: N1Properties) -> N1 {
         N1 {
             props,
             stage: Stage::Idle,
-            until: 0,
+            until: Instant::ZERO,
             peer: Peer::default(),
             attempts: 0,
             retry_at: None,
@@ -182,7 +182,7 @@ impl N1 {
             suspect_until: None,
             pending_links: BTreeSet::new(),
             heard: now,
-            watch_at: 0,
+            watch_at: Instant::ZERO,
             missed: 0,
             has_answered: false,
             detaching: None,
@@ -203,10 +203,10 @@ impl N1 {
     }
 
     /// Asks again soon; the side that did not ask for the N-1 flow gives the other a chance first.
-    pub(super) fn retry_in(&mut self, now: u64) {
+    pub(super) fn retry_in(&mut self, now: Instant) {
         let pause = match self.props.is_initiator {
-            true => RETRY_SOON_NS,
-            false => STEP_NS,
+            true => RETRY_SOON,
+            false => STEP_TIMEOUT,
         };
         self.retry_at = Some(now + pause);
     }
@@ -219,7 +219,7 @@ impl N1 {
         }
     }
 
-    pub(super) fn due(&self, watches: bool) -> Option<u64> {
+    pub(super) fn due(&self, watches: bool) -> Option<Instant> {
         if let Some((at, _)) = &self.detaching {
             return *at;
         }

@@ -6,21 +6,22 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
-use super::enrollee::STEP_NS;
-use super::n1::{Failure, N1, Peer, RETRY_SOON_NS, Stage, WantedN1};
+use super::Irati;
+use super::enrollee::STEP_TIMEOUT;
+use super::n1::{Failure, N1, Peer, RETRY_SOON, Stage, WantedN1};
 use super::objects::{self, class};
-use super::{Irati, MS};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::data_transfer::api::{DataTransfer, Target};
 
 /// Attempts to enroll in a row before it counts as failed.
 const ATTEMPTS: u32 = 3;
 /// Pause after a refusal, or after attempts that have failed.
-const RETRY_LATER_NS: u64 = 30_000 * MS;
+const RETRY_LATER: Duration = Duration::from_secs(30);
 /// How long the last message has to leave an N-1 flow.
-const RELEASE_GRACE_NS: u64 = 500 * MS;
+const RELEASE_GRACE: Duration = Duration::from_millis(500);
 /// Keep-alives that may stay unanswered.
 const MISSED_MAX: u32 = 3;
 /// How many times that number is doubled at most for a neighbour that enrolls again and again and
@@ -29,15 +30,15 @@ const DOUBLED_MAX: u32 = 8;
 /// Such neighbours that are remembered.
 const UNRESPONSIVE_MAX: usize = 256;
 /// First and longest pause before a lost N-1 flow is asked for again.
-const WANTED_FIRST_NS: u64 = 1_000 * MS;
-const WANTED_MAX_NS: u64 = 30_000 * MS;
+const WANTED_FIRST: Duration = Duration::from_secs(1);
+const WANTED_MAX: Duration = Duration::from_secs(30);
 /// Lost N-1 flows that are asked for again, at most.
 const WANTED_N1S_MAX: usize = 256;
 
 impl Irati {
     pub(super) fn n1_up(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         props: N1Properties,
         dt: &mut dyn DataTransfer,
@@ -62,7 +63,7 @@ impl Irati {
 
     pub(super) fn n1_down(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -93,15 +94,15 @@ impl Irati {
             && self.wanted_n1s.len() < WANTED_N1S_MAX
         {
             let wanted_n1s = WantedN1 {
-                at: now + WANTED_FIRST_NS,
-                pause: WANTED_FIRST_NS,
+                at: now + WANTED_FIRST,
+                pause: WANTED_FIRST,
             };
             self.wanted_n1s.insert((dif, remote), wanted_n1s);
         }
     }
 
     /// Enrolls through this N-1 flow, whatever was before.
-    pub(super) fn enroll_through(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn enroll_through(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         self.has_left = false;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             let text = format!("there is no N-1 flow {}", n1.0);
@@ -114,7 +115,7 @@ impl Irati {
     }
 
     /// Starts the exchange, unless the IPCP at the other end is a neighbour already.
-    pub(super) fn initiate(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn initiate(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get(&n1).filter(|flow| flow.detaching.is_none()) else {
             return;
         };
@@ -130,7 +131,7 @@ impl Irati {
             return;
         };
         if is_known || is_busy {
-            flow.retry_at = Some(now + if is_known { RETRY_LATER_NS } else { STEP_NS });
+            flow.retry_at = Some(now + if is_known { RETRY_LATER } else { STEP_TIMEOUT });
             flow.is_deferred = !is_known;
             return;
         }
@@ -176,7 +177,7 @@ impl Irati {
     /// Sends a message through an N-1 flow.
     pub(super) fn send(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -189,8 +190,8 @@ impl Irati {
     }
 
     /// Both are members and neighbours from here on.
-    pub(super) fn neighbour_up(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let watch = self.watch_ns();
+    pub(super) fn neighbour_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let watch = self.watch_interval();
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -216,7 +217,7 @@ impl Irati {
 
     /// Tells data transfer and the other members by which N-1 flows an IPCP is a neighbour now:
     /// mostly by one, by more when several were asked for before any of them had led there.
-    fn link_changed(&mut self, now: u64, peer: &Peer, dt: &mut dyn DataTransfer) {
+    fn link_changed(&mut self, now: Instant, peer: &Peer, dt: &mut dyn DataTransfer) {
         let leads = |flow: &N1| flow.is_up() && flow.peer.address == peer.address;
         let there = self.n1s.iter().filter(|(_, flow)| leads(flow));
         let mut there: Vec<(u32, N1Port)> = there
@@ -231,7 +232,7 @@ impl Irati {
     /// Ends the connection over an N-1 flow in any state; with `releases` by M_RELEASE.
     pub(super) fn disconnect(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         releases: bool,
@@ -245,7 +246,7 @@ impl Irati {
         (flow.suspect_until, flow.pending_connect) = (None, None);
         // The initiator of the N-1 flow makes another attempt later.
         if flow.props.is_initiator {
-            flow.retry_at.get_or_insert(now + RETRY_LATER_NS);
+            flow.retry_at.get_or_insert(now + RETRY_LATER);
         }
         let peer = flow.peer.clone();
         if releases && !matches!(stage, Stage::Idle) {
@@ -266,7 +267,7 @@ impl Irati {
     /// Stops using an N-1 flow: releases its neighbour, then returns it.
     pub(super) fn detach_n1(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -276,10 +277,10 @@ impl Irati {
             && flow.detaching.is_none()
         {
             (flow.retry_at, flow.is_deferred) = (None, false);
-            flow.detaching = Some((Some(now + RELEASE_GRACE_NS), reason.to_string()));
+            flow.detaching = Some((Some(now + RELEASE_GRACE), reason.to_string()));
             // Another that leads there was not needed up to now.
             for flow in self.n1s.values_mut() {
-                flow.retry_at = flow.retry_at.map(|at| at.min(now + RETRY_SOON_NS));
+                flow.retry_at = flow.retry_at.map(|at| at.min(now + RETRY_SOON));
             }
             self.initiate_deferred(now);
         }
@@ -288,7 +289,7 @@ impl Irati {
     /// Ends a failed attempt of this side.
     pub(super) fn attempt_failed(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         failure: Failure,
@@ -306,9 +307,9 @@ impl Irati {
             return;
         };
         flow.attempts += 1;
-        let is_silent = now.saturating_sub(flow.heard) >= u64::from(ATTEMPTS) * STEP_NS;
+        let is_silent = now.since(flow.heard) >= u64::from(ATTEMPTS) * STEP_TIMEOUT;
         if flow.attempts < ATTEMPTS && is_broken {
-            flow.retry_at = Some(now + RETRY_SOON_NS);
+            flow.retry_at = Some(now + RETRY_SOON);
         } else {
             self.give_up(now, n1, reason, failure);
             if is_silent {
@@ -325,7 +326,7 @@ impl Irati {
 
     /// Starts the attempt that was deferred while another went on, so that one N-1 flow with many
     /// refusals does not hold up the others.
-    fn initiate_deferred(&mut self, now: u64) {
+    fn initiate_deferred(&mut self, now: Instant) {
         let mut flows = self.n1s.values_mut();
         if let Some(flow) = flows.find(|flow| flow.is_deferred) {
             (flow.is_deferred, flow.retry_at) = (false, Some(now));
@@ -333,13 +334,13 @@ impl Irati {
     }
 
     /// The attempts through an N-1 flow have failed; others follow now and then.
-    fn give_up(&mut self, now: u64, n1: N1Port, reason: &str, failure: Failure) {
+    fn give_up(&mut self, now: Instant, n1: N1Port, reason: &str, failure: Failure) {
         let is_member = self.is_member;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
         flow.attempts = 0;
-        flow.retry_at = Some(now + RETRY_LATER_NS);
+        flow.retry_at = Some(now + RETRY_LATER);
         let is_news = !core::mem::replace(&mut flow.failure_reported, true);
         let reason = reason.to_string();
         if failure == Failure::ForGood && !is_member {
@@ -356,21 +357,21 @@ impl Irati {
         }
     }
 
-    /// Interval of keep-alives, in nanoseconds.
-    fn watch_ns(&self) -> Option<u64> {
+    /// Interval of keep-alives.
+    fn watch_interval(&self) -> Option<Duration> {
         let ms = u64::from(self.config.keepalive_ms);
-        (ms > 0).then_some(ms * MS)
+        (ms > 0).then_some(Duration::from_millis(ms))
     }
 
-    pub(super) fn neighbours_due(&self) -> Option<u64> {
-        let watches = self.watch_ns().is_some();
+    pub(super) fn neighbours_due(&self) -> Option<Instant> {
+        let watches = self.watch_interval().is_some();
         let flows = self.n1s.values().filter_map(|flow| flow.due(watches));
         let wanted_n1s = self.wanted_n1s.values().map(|wanted_n1s| wanted_n1s.at);
         flows.chain(wanted_n1s).min()
     }
 
-    pub(super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        let watch = self.watch_ns();
+    pub(super) fn neighbours_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
+        let watch = self.watch_interval();
         let due: Vec<N1Port> = self
             .n1s
             .iter()
@@ -383,7 +384,7 @@ impl Irati {
         let mut wanted = Vec::new();
         for ((dif, remote), wanted_n1s) in &mut self.wanted_n1s {
             if wanted_n1s.at <= now {
-                wanted_n1s.pause = (2 * wanted_n1s.pause).min(WANTED_MAX_NS);
+                wanted_n1s.pause = (2 * wanted_n1s.pause).min(WANTED_MAX);
                 wanted_n1s.at = now + wanted_n1s.pause;
                 wanted.push((dif.clone(), remote.clone()));
             }
@@ -393,7 +394,13 @@ impl Irati {
         }
     }
 
-    fn n1_timeout(&mut self, now: u64, n1: N1Port, watch: Option<u64>, dt: &mut dyn DataTransfer) {
+    fn n1_timeout(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        watch: Option<Duration>,
+        dt: &mut dyn DataTransfer,
+    ) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -405,7 +412,7 @@ impl Irati {
         if let Some(step) = flow.stage.step().filter(|_| flow.until <= now) {
             let reason = format!(
                 "{step} did not come within {} seconds",
-                STEP_NS / (1_000 * MS)
+                STEP_TIMEOUT.as_secs()
             );
             if flow.stage.is_joining() {
                 return self.attempt_failed(now, n1, &reason, Failure::Broken, dt);
@@ -451,7 +458,7 @@ impl Irati {
     /// A neighbour has been silent for too long. It may have died before it answered the first
     /// question, or be one that lives and answers none: then it will enroll again, and is given
     /// twice the time.
-    fn on_missed_keepalive(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    fn on_missed_keepalive(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get(&n1) else {
             return;
         };
@@ -473,13 +480,13 @@ impl Irati {
     }
 
     /// M_READ of what every member answers.
-    pub(super) fn send_keepalive(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_keepalive(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let message = Message::object(Opcode::Read, class::WATCHDOG, objects::WATCHDOG);
         self.send(now, n1, &objects::with_invoke_id(message), dt);
     }
 
     /// Something came from the other end.
-    pub(super) fn heard(&mut self, now: u64, n1: N1Port, is_watchdog: bool) {
+    pub(super) fn heard(&mut self, now: Instant, n1: N1Port, is_watchdog: bool) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.heard = now;
             flow.missed = 0;

@@ -5,6 +5,8 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_time::Instant;
+
 use super::Irati;
 use crate::api::{Event, RibObject, RibOp};
 use crate::data_transfer::api::DataTransfer;
@@ -16,7 +18,7 @@ impl Irati {
     /// Answers [`Command::Rib`](crate::Command::Rib).
     pub(super) fn rib_command(
         &mut self,
-        now: u64,
+        now: Instant,
         id: u64,
         member: Option<String>,
         op: RibOp,
@@ -52,7 +54,7 @@ impl Irati {
 
     fn show(
         &self,
-        now: u64,
+        now: Instant,
         path: &str,
         scope: u32,
         dt: &dyn DataTransfer,

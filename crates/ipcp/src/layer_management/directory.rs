@@ -4,7 +4,7 @@
 //! once. With `on-demand` two members, the *homes* of the name, hold it; which ones follows from
 //! the names of the application and of all members (rendezvous hashing), so that every
 //! member knows where to ask, and few registrations move when members come and go. A registrant
-//! renews at the homes every [`RENEW_NS`]; what is not renewed is forgotten.
+//! renews at the homes every [`RENEW_INTERVAL`]; what is not renewed is forgotten.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -12,20 +12,21 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::check_name;
 
+use super::Management;
 use super::policies::DirectoryPolicy;
 use super::requester::Requester;
 use super::schema::{self, MemberValue, Registrants, result};
-use super::{MS, Management};
 use crate::api::Event;
 use crate::data_transfer::api::DataTransfer;
 
 /// How often a registration is renewed.
-pub(super) const RENEW_NS: u64 = 30_000 * MS;
+pub(super) const RENEW_INTERVAL: Duration = Duration::from_secs(30);
 
-/// How long a registration lasts at a home.
-const HELD_NS: u64 = 3 * RENEW_NS + RENEW_NS / 2;
+/// How long a registration lasts at a home: three and a half of [`RENEW_INTERVAL`].
+const HELD_TIME: Duration = Duration::from_secs(105);
 
 /// Members that hold a registration.
 pub(super) const HOMES: usize = 2;
@@ -49,11 +50,11 @@ pub(super) struct Directory {
     held: BTreeMap<String, BTreeMap<String, Held>>,
     held_count: usize,
     /// Answers of homes.
-    cache: BTreeMap<String, (Vec<String>, u64)>,
-    pub(super) renew_at: Option<u64>,
+    cache: BTreeMap<String, (Vec<String>, Instant)>,
+    pub(super) renew_at: Option<Instant>,
     /// Since when it says something that no way leads to a member: not while this one has only
     /// just enrolled and routes are still to come.
-    pub(super) routes_known_at: u64,
+    pub(super) routes_known_at: Instant,
     /// Own registrations that wait for answers of their homes.
     pub(super) registering: BTreeMap<String, PendingRegistration>,
     /// Own registrations whose applications have heard that they are registered.
@@ -72,7 +73,7 @@ struct Held {
     /// grow.
     told: (u64, i32),
     /// Until when it is believed.
-    until: u64,
+    until: Instant,
 }
 
 impl Held {
@@ -110,7 +111,7 @@ impl Directory {
         self.touched.insert(name.to_string());
     }
 
-    pub(super) fn due(&self) -> Option<u64> {
+    pub(super) fn due(&self) -> Option<Instant> {
         self.renew_at
     }
 }
@@ -134,7 +135,7 @@ impl Management {
     /// M_CREATE or M_DELETE of an application at this member, one of its homes.
     pub(super) fn on_registration(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         name: &str,
         message: &Message,
@@ -182,7 +183,7 @@ impl Management {
     /// The limit that is reached, and what would help.
     fn hold(
         &mut self,
-        now: u64,
+        now: Instant,
         name: &str,
         member: &str,
         told: (u64, i32),
@@ -207,7 +208,7 @@ impl Management {
             ));
         }
         let holders = directory.held.entry(name.to_string()).or_default();
-        let until = now + HELD_NS;
+        let until = now + HELD_TIME;
         let held = Held { told, until };
         let is_new = holders.insert(member.to_string(), held).is_none();
         directory.held_count += usize::from(is_new);
@@ -217,7 +218,7 @@ impl Management {
     /// A member asks where an application is.
     pub(super) fn on_lookup(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         name: &str,
         message: &Message,
@@ -246,7 +247,7 @@ impl Management {
     }
 
     /// Where an application is, as far as this member knows.
-    pub(super) fn lookup(&mut self, now: u64, name: &str) -> Lookup {
+    pub(super) fn lookup(&mut self, now: Instant, name: &str) -> Lookup {
         self.directory_changes();
         match self.policies.directory {
             DirectoryPolicy::Replicated => {
@@ -292,20 +293,20 @@ impl Management {
     /// A home has answered; returns the members that have the application, nearest first.
     pub(super) fn cache_holders(
         &mut self,
-        now: u64,
+        now: Instant,
         name: &str,
         members: Vec<String>,
     ) -> Vec<String> {
-        if let DirectoryPolicy::OnDemand { cache_ns, .. } = self.policies.directory
+        if let DirectoryPolicy::OnDemand { cache_time, .. } = self.policies.directory
             && !members.is_empty()
-            && cache_ns > 0
+            && !cache_time.is_zero()
         {
             let cache = &mut self.directory.cache;
             if cache.len() >= CACHE_MAX {
                 cache.retain(|_, (_, until)| *until > now);
             }
             if cache.len() < CACHE_MAX {
-                cache.insert(name.to_string(), (members.clone(), now + cache_ns));
+                cache.insert(name.to_string(), (members.clone(), now + cache_time));
             }
         }
         self.by_distance(members)
@@ -332,7 +333,7 @@ impl Management {
         near.into_iter().map(|(_, member)| member).collect()
     }
 
-    pub(super) fn directory_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn directory_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if self.directory.renew_at.is_none_or(|at| at > now) {
             return;
         }

@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
+use carina_time::Instant;
 
 use super::Management;
 use super::entries::{Entry, Kind, MergeOutcome};
@@ -25,7 +26,7 @@ impl Management {
     /// Sends entries to all neighbours but the one that they came from.
     pub(super) fn flood(
         &mut self,
-        now: u64,
+        now: Instant,
         entries: &[Entry],
         except: Option<N1Port>,
         dt: &mut dyn DataTransfer,
@@ -60,7 +61,13 @@ impl Management {
         }
     }
 
-    fn send_entries(&mut self, now: u64, n1: N1Port, entries: &[Entry], dt: &mut dyn DataTransfer) {
+    fn send_entries(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        entries: &[Entry],
+        dt: &mut dyn DataTransfer,
+    ) {
         let size = |entry: &Entry| {
             64 + entry.key.origin.len()
                 + entry.key.name.len()
@@ -86,7 +93,7 @@ impl Management {
     }
 
     /// Everything that this member knows, to an IPCP that joins.
-    pub(super) fn send_everything(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_everything(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let entries = self.store.export(now);
         self.send_entries(now, n1, &entries, dt);
     }
@@ -94,7 +101,7 @@ impl Management {
     /// Entries came. False when they are malformed.
     pub(super) fn on_entries(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         bytes: &[u8],
         dt: &mut dyn DataTransfer,
@@ -137,7 +144,7 @@ impl Management {
     }
 
     /// What follows from entries of others.
-    fn entries_changed(&mut self, now: u64, entries: &[Entry], dt: &mut dyn DataTransfer) {
+    fn entries_changed(&mut self, now: Instant, entries: &[Entry], dt: &mut dyn DataTransfer) {
         let mut members = BTreeSet::new();
         let mut has_expelled = false;
         for Entry { key, .. } in entries {
@@ -183,7 +190,7 @@ impl Management {
     }
 
     /// Compares with all neighbours.
-    pub(super) fn compare_all(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn compare_all(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         for n1s in self.neighbours().into_values() {
             if let Some(n1) = n1s.first() {
                 self.compare_with(now, *n1, false, dt);
@@ -194,7 +201,7 @@ impl Management {
     /// Sends digests of everything to one neighbour.
     pub(super) fn compare_with(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         is_answer: bool,
         dt: &mut dyn DataTransfer,
@@ -234,7 +241,7 @@ impl Management {
     /// lacks something. False when they are malformed.
     pub(super) fn on_digests(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         bytes: &[u8],
         dt: &mut dyn DataTransfer,

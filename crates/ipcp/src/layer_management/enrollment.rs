@@ -18,7 +18,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use carina_cdap::{Message, Opcode};
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 
 use super::addresses::{self, View};
 use super::entries::Kind;
@@ -29,11 +29,11 @@ use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 
 /// How long an assigned address stays reserved although no member has announced it.
-const RESERVATION_NS: u64 = 120_000_000_000;
+const RESERVATION_TIME: Duration = Duration::from_secs(120);
 
 impl Management {
     /// The channel is there: asks for an address.
-    pub(super) fn start_joining(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn start_joining(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let value = EnrollmentRequest {
             name: self.own.clone(),
             address: self.former_address,
@@ -48,7 +48,7 @@ impl Management {
     /// M_START, at the member.
     pub(super) fn on_enrollment_start(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -78,13 +78,13 @@ impl Management {
     /// Gives the IPCP at the other end an address and what members know.
     pub(super) fn enroll(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         wanted: EnrollmentRequest,
         dt: &mut dyn DataTransfer,
     ) {
-        let until = now + 4 * self.policies.enrollment.step_ns;
+        let until = now + 4 * self.policies.enrollment.step_timeout;
         let Some(address) = self.assign_address(now, &wanted.name, wanted.address) else {
             let reason = "the DIF has no free address; its addresses are too narrow";
             return self.reject(now, n1, message, result::ERROR, reason, dt);
@@ -106,7 +106,7 @@ impl Management {
     }
 
     /// An address for `name`: its former one if that is free, else what the policy says.
-    fn assign_address(&mut self, now: u64, name: &str, former_address: u64) -> Option<u64> {
+    fn assign_address(&mut self, now: Instant, name: &str, former_address: u64) -> Option<u64> {
         let member = self.member.as_ref()?;
         let last = addresses::last_address(member.config.widths.address);
         let own = member.address;
@@ -133,12 +133,12 @@ impl Management {
             }
         };
         self.reserved_addresses
-            .insert(address, (String::from(name), now + RESERVATION_NS));
+            .insert(address, (String::from(name), now + RESERVATION_TIME));
         Some(address)
     }
 
     /// Addresses in use or promised, with their owners.
-    fn taken(&mut self, now: u64) -> BTreeMap<u64, String> {
+    fn taken(&mut self, now: Instant) -> BTreeMap<u64, String> {
         self.reserved_addresses.retain(|_, (_, until)| *until > now);
         let reserved_addresses = self
             .reserved_addresses
@@ -156,12 +156,12 @@ impl Management {
     /// M_START_R, at the joining IPCP.
     pub(super) fn on_enrollment_started(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
     ) {
-        let until = now + self.policies.enrollment.step_ns;
+        let until = now + self.policies.enrollment.step_timeout;
         if !self.is_joining(n1) {
             return;
         }
@@ -190,7 +190,7 @@ impl Management {
     /// M_STOP, at the joining IPCP: it knows what members know.
     pub(super) fn on_enrollment_stop(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -228,7 +228,7 @@ impl Management {
     /// M_STOP_R, at the member.
     pub(super) fn on_enrollment_stopped(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -249,7 +249,7 @@ impl Management {
     }
 
     /// Takes a new address, because another member has this one's and keeps it. Flows go on.
-    pub(super) fn take_new_address(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn take_new_address(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
         let old = member.address;
         let last = addresses::last_address(member.config.widths.address);
@@ -271,7 +271,7 @@ impl Management {
         self.log.count("readdressed");
         dt.set_address(carina_wire::dif::Address(address));
         if let Some(routing) = &mut self.routing {
-            routing.set_own(Instant::from_nanos(now), address, &self.own);
+            routing.set_own(now, address, &self.own);
         }
         self.report_all_links(now, dt);
         self.publish_member(now, dt);
@@ -282,7 +282,7 @@ impl Management {
     }
 
     /// Announces this member, with its present address, to the DIF.
-    pub(super) fn publish_member(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn publish_member(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
         let value = self.member_value(member.address);
         let own = self.own.clone();

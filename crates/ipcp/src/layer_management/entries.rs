@@ -6,12 +6,12 @@
 //! that older versions do not come back.
 //!
 //! ```text
-//!              newer version                 origin unreachable for SILENT_NS
+//!              newer version                 origin unreachable for SILENT_AFTER
 //!   (none) ------------------> live ------------------------------------------> hidden
 //!      ^                        | ^                 origin reachable               | |
-//!      |  TOMBSTONE_NS          | +------------------------------------------------+ |
+//!      |  TOMBSTONE_TIME        | +------------------------------------------------+ |
 //!      +------------ tombstone <+ deleted by its origin                              |
-//!      +------------------------------------------------------------ FORGET_NS -----+
+//!      +------------------------------------------------------------ FORGET_AFTER ---+
 //! ```
 //!
 //! Hidden entries are still compared and passed on, with the time that their origin has been
@@ -23,23 +23,23 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::ops::Bound;
 
+use carina_time::{Duration, Instant};
+
 mod limits;
 
 pub(super) use limits::{ENTRIES_MAX, PER_ORIGIN_MAX, StoreFull};
 
-const SECOND: u64 = 1_000_000_000;
-
 /// How long entries of an unreachable member stay visible.
-pub(super) const SILENT_NS: u64 = 60 * SECOND;
+pub(super) const SILENT_AFTER: Duration = Duration::from_secs(60);
 
 /// After how long they are forgotten.
-pub(super) const FORGET_NS: u64 = 600 * SECOND;
+pub(super) const FORGET_AFTER: Duration = Duration::from_secs(600);
 
 /// How often [`Store::refresh`] is called.
-pub(super) const REFRESH_NS: u64 = 5 * SECOND;
+pub(super) const REFRESH_INTERVAL: Duration = Duration::from_secs(5);
 
 /// How long a tombstone is kept.
-const TOMBSTONE_NS: u64 = 300 * SECOND;
+const TOMBSTONE_TIME: Duration = Duration::from_secs(300);
 
 /// Highest version that is believed: there is always room for another one above it.
 const SEQ_MAX: u64 = 1 << 62;
@@ -76,7 +76,7 @@ pub(super) struct Entry {
     /// `None` for a tombstone.
     pub(super) value: Option<Vec<u8>>,
     /// How long ago it was deleted, for a tombstone, or how long its origin has been unreachable.
-    pub(super) age_ns: u64,
+    pub(super) age: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -84,7 +84,7 @@ struct Held {
     seq: u64,
     value: Option<Vec<u8>>,
     /// When it was deleted, for a tombstone.
-    deleted: u64,
+    deleted: Instant,
 }
 
 /// What the store made of an entry that came.
@@ -125,7 +125,7 @@ pub(super) struct Store {
 #[derive(Debug, Default)]
 struct Origin {
     /// When it was last reachable.
-    heard: u64,
+    heard: Instant,
     is_visible: bool,
     /// Value of its own live entry of [`Kind::Member`], to be looked at often.
     member: Option<Vec<u8>>,
@@ -161,23 +161,23 @@ impl Store {
         if !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
             return Err(StoreFull::Dif);
         }
-        Ok(self.write_own(key, Some(value), 0))
+        Ok(self.write_own(key, Some(value), Instant::ZERO))
     }
 
     /// Deletes an entry of this member; `None` when there is no such entry.
-    pub(super) fn delete(&mut self, now: u64, kind: Kind, name: &str) -> Option<Entry> {
+    pub(super) fn delete(&mut self, now: Instant, kind: Kind, name: &str) -> Option<Entry> {
         let key = self.own_key(kind, name);
         self.entries.get(&key)?.value.as_ref()?;
         Some(self.write_own(key, None, now))
     }
 
     /// Takes an entry of another member.
-    pub(super) fn merge(&mut self, now: u64, entry: Entry) -> MergeOutcome {
+    pub(super) fn merge(&mut self, now: Instant, entry: Entry) -> MergeOutcome {
         let Entry {
             key,
             seq,
             value,
-            age_ns,
+            age,
         } = entry;
         if seq == 0 || seq > SEQ_MAX {
             return MergeOutcome::Refused;
@@ -190,7 +190,7 @@ impl Store {
             }
             if held.seq == seq && (key.origin != self.own || held.value == value) {
                 if value.is_some() && key.origin != self.own {
-                    self.note_heard(&key.origin, now.saturating_sub(age_ns));
+                    self.note_heard(&key.origin, now - age);
                 }
                 return MergeOutcome::Known;
             }
@@ -205,8 +205,8 @@ impl Store {
             };
         }
         let is_old = match value {
-            None => age_ns >= TOMBSTONE_NS,
-            Some(_) => age_ns >= FORGET_NS,
+            None => age >= TOMBSTONE_TIME,
+            Some(_) => age >= FORGET_AFTER,
         };
         let is_full = !self.entries.contains_key(&key)
             && (self.entries.len() >= ENTRIES_MAX
@@ -214,7 +214,7 @@ impl Store {
         if is_old || is_full {
             return MergeOutcome::Refused;
         }
-        let then = now.saturating_sub(age_ns);
+        let then = now - age;
         if value.is_some() {
             self.note_heard(&key.origin, then);
         }
@@ -229,7 +229,7 @@ impl Store {
 
     /// Makes a new version of an own entry, later than what others have; a tombstone when this
     /// member has no such entry.
-    pub(super) fn reissue(&mut self, now: u64, key: &Key) -> Entry {
+    pub(super) fn reissue(&mut self, now: Instant, key: &Key) -> Entry {
         let value = self.entries.get(key).and_then(|held| held.value.clone());
         self.write_own(key.clone(), value, now)
     }
@@ -301,7 +301,7 @@ impl Store {
     }
 
     /// Everything, as it travels.
-    pub(super) fn export(&self, now: u64) -> Vec<Entry> {
+    pub(super) fn export(&self, now: Instant) -> Vec<Entry> {
         self.entries
             .keys()
             .map(|key| self.as_entry(now, key))
@@ -309,7 +309,7 @@ impl Store {
     }
 
     /// Everything of one origin.
-    pub(super) fn export_of(&self, now: u64, origin: &str) -> Vec<Entry> {
+    pub(super) fn export_of(&self, now: Instant, origin: &str) -> Vec<Entry> {
         let of_origin = self.of_origin(origin);
         of_origin.map(|(key, _)| self.as_entry(now, key)).collect()
     }
@@ -326,7 +326,7 @@ impl Store {
     }
 
     /// One entry as it travels; the key must be held.
-    pub(super) fn as_entry(&self, now: u64, key: &Key) -> Entry {
+    pub(super) fn as_entry(&self, now: Instant, key: &Key) -> Entry {
         let held = &self.entries[key];
         let since = match held.value {
             None => held.deleted,
@@ -337,24 +337,24 @@ impl Store {
             key: key.clone(),
             seq: held.seq,
             value: held.value.clone(),
-            age_ns: now.saturating_sub(since),
+            age: now.since(since),
         }
     }
 
     /// Tells which members can be reached now, by the value of their [`Kind::Member`]. Returns true
     /// when visibility has changed. It is called after every change of routes, and compares no
     /// names.
-    pub(super) fn refresh(&mut self, now: u64, is_reachable: impl Fn(&[u8]) -> bool) -> bool {
+    pub(super) fn refresh(&mut self, now: Instant, is_reachable: impl Fn(&[u8]) -> bool) -> bool {
         let mut forgotten = Vec::new();
         let mut has_changed = false;
         for (name, origin) in &mut self.origins {
             if origin.member.as_deref().is_some_and(&is_reachable) {
                 origin.heard = now;
             }
-            let silent = now.saturating_sub(origin.heard);
-            has_changed |= origin.is_visible != (silent < SILENT_NS);
-            origin.is_visible = silent < SILENT_NS;
-            if silent >= FORGET_NS {
+            let silent = now.since(origin.heard);
+            has_changed |= origin.is_visible != (silent < SILENT_AFTER);
+            origin.is_visible = silent < SILENT_AFTER;
+            if silent >= FORGET_AFTER {
                 forgotten.push(name.clone());
             }
         }
@@ -364,9 +364,8 @@ impl Store {
             }
             self.origins.remove(&name);
         }
-        self.entries.retain(|_, held| {
-            held.value.is_some() || now.saturating_sub(held.deleted) < TOMBSTONE_NS
-        });
+        self.entries
+            .retain(|_, held| held.value.is_some() || now.since(held.deleted) < TOMBSTONE_TIME);
         has_changed
     }
 
@@ -378,13 +377,13 @@ impl Store {
         visible.filter_map(|(_, origin)| origin.member.as_deref())
     }
 
-    fn is_reachable(&self, origin: &str, now: u64) -> bool {
+    fn is_reachable(&self, origin: &str, now: Instant) -> bool {
         // `refresh` runs at least as often as this.
         let origin = self.origins.get(origin);
-        origin.is_some_and(|it| now.saturating_sub(it.heard) < 2 * REFRESH_NS)
+        origin.is_some_and(|it| now.since(it.heard) < 2 * REFRESH_INTERVAL)
     }
 
-    fn note_heard(&mut self, origin: &str, then: u64) {
+    fn note_heard(&mut self, origin: &str, then: Instant) {
         if let Some(known) = self.origins.get_mut(origin) {
             known.heard = known.heard.max(then);
         } else {
@@ -479,7 +478,7 @@ impl Store {
         }
     }
 
-    fn write_own(&mut self, key: Key, value: Option<Vec<u8>>, now: u64) -> Entry {
+    fn write_own(&mut self, key: Key, value: Option<Vec<u8>>, now: Instant) -> Entry {
         self.seq = ((self.seq >> SEQ_TAG_BITS) + 1) << SEQ_TAG_BITS | self.tag;
         let held = Held {
             seq: self.seq,
@@ -491,7 +490,7 @@ impl Store {
             key,
             seq: self.seq,
             value,
-            age_ns: 0,
+            age: Duration::ZERO,
         }
     }
 }

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_cdap::Message;
+use carina_time::{Duration, Instant};
 use carina_wire::FlowSpec;
 use carina_wire::dif::CepId;
 
@@ -51,7 +52,7 @@ pub(super) struct Flow {
     pub(super) remote_cep: CepId,
     pub(super) state: State,
     /// Since when the other member cannot be reached.
-    pub(super) unreachable: Option<u64>,
+    pub(super) unreachable: Option<Instant>,
     /// A connection that is to replace the present one.
     pub(super) renewal: Option<Exchange>,
     pub(super) last_renewal: Option<(CepId, Message)>,
@@ -78,7 +79,7 @@ pub(super) enum State {
     Draining,
     /// The other side has ended it; what it wrote may still be on its way.
     Lingering {
-        until: u64,
+        until: Instant,
         is_graceful: bool,
         reason: String,
     },
@@ -89,9 +90,9 @@ pub(super) enum State {
 pub(super) struct Exchange {
     pub(super) address: u64,
     pub(super) message: Message,
-    pub(super) repeat_at: u64,
-    pub(super) repeat_ns: u64,
-    pub(super) give_up_at: u64,
+    pub(super) repeat_at: Instant,
+    pub(super) repeat_after: Duration,
+    pub(super) give_up_at: Instant,
     /// The other side has said that it will answer.
     pub(super) is_pending: bool,
 }
@@ -106,7 +107,7 @@ pub(super) struct Flows {
     /// Ends that the other member has not acknowledged yet, by invoke id.
     pub(super) pending_deletes: BTreeMap<i32, Exchange>,
     /// What was refused lately: the answer, and until when it is kept.
-    pub(super) refusals: BTreeMap<String, (Message, u64)>,
+    pub(super) refusals: BTreeMap<String, (Message, Instant)>,
     /// Called flows that have ended.
     pub(super) ended: EndedFlows,
     resting: VecDeque<FlowKey>,
@@ -176,7 +177,7 @@ impl Flows {
     }
 
     /// Remembers a refusal.
-    pub(super) fn refused(&mut self, now: u64, name: &str, answer: Message, until: u64) {
+    pub(super) fn refused(&mut self, now: Instant, name: &str, answer: Message, until: Instant) {
         if self.refusals.len() >= REFUSALS_MAX {
             self.refusals.retain(|_, (_, until)| *until > now);
         }
@@ -206,7 +207,7 @@ impl Flows {
         });
     }
 
-    pub(super) fn due(&self) -> Option<u64> {
+    pub(super) fn due(&self) -> Option<Instant> {
         let timed = self
             .timed
             .iter()
@@ -217,7 +218,7 @@ impl Flows {
 }
 
 impl Flow {
-    fn due(&self) -> Option<u64> {
+    fn due(&self) -> Option<Instant> {
         let state = match &self.state {
             State::Requesting { exchange, .. } => Some(exchange.due()),
             State::Lingering { until, .. } => Some(*until),
@@ -230,16 +231,16 @@ impl Flow {
     /// When the flow is over because the other member cannot be reached: after R of delta-t. A
     /// member that has not answered yet may be one whose routes are still on their way: it is
     /// asked as long as any other that is silent.
-    pub(super) fn lost_at(&self) -> Option<u64> {
+    pub(super) fn lost_at(&self) -> Option<Instant> {
         match &self.state {
             State::Requesting { exchange, .. } if !exchange.is_pending => None,
-            _ => Some(self.unreachable? + u64::from(self.cube.retransmit_ms) * 1_000_000),
+            _ => Some(self.unreachable? + Duration::from_millis(self.cube.retransmit_ms.into())),
         }
     }
 }
 
 impl Exchange {
-    pub(super) fn due(&self) -> u64 {
+    pub(super) fn due(&self) -> Instant {
         self.repeat_at.min(self.give_up_at)
     }
 }

@@ -3,10 +3,11 @@
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
+use carina_time::{Duration, Instant};
 
+use super::Management;
 use super::neighbours::Stage;
 use super::schema::{self, Object};
-use super::{MS, Management};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 
@@ -15,20 +16,20 @@ const MISSED_MAX: u32 = 3;
 
 impl Management {
     /// Interval of keep-alives.
-    pub(super) fn keepalive_ns(&self) -> u64 {
+    pub(super) fn keepalive_interval(&self) -> Duration {
         let config = self.member.as_ref().map(|member| &member.config);
-        config.map_or(5_000, |config| u64::from(config.keepalive_ms.max(1))) * MS
+        Duration::from_millis(config.map_or(5_000, |config| config.keepalive_ms.max(1).into()))
     }
 
-    pub(super) fn keepalive_due(&self) -> Option<u64> {
+    pub(super) fn keepalive_due(&self) -> Option<Instant> {
         let ups = self.n1s.values().filter_map(|flow| flow.up.as_ref());
         ups.filter(|up| matches!(up.stage, Stage::Neighbours))
             .map(|up| up.ask_at)
             .min()
     }
 
-    pub(super) fn keepalive_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
-        let interval = self.keepalive_ns();
+    pub(super) fn keepalive_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
+        let interval = self.keepalive_interval();
         let due: Vec<N1Port> = self
             .n1s
             .iter()
@@ -39,7 +40,7 @@ impl Management {
             let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
                 continue;
             };
-            let is_silent = now.saturating_sub(up.heard) >= interval;
+            let is_silent = now.since(up.heard) >= interval;
             up.missed = if is_silent { up.missed + 1 } else { 0 };
             up.ask_at = now + interval;
             // The first look is one interval after the last sign: three questions go unanswered.

@@ -4,40 +4,40 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 
+use super::Management;
 use super::access_control::Operation;
 use super::entries::{Kind, Store};
 use super::name_conflict::NameConflict;
 use super::queries::Purpose;
 use super::requester::Requester;
 use super::schema::{self, Object, result};
-use super::{MS, Management};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 
 /// How long the last messages have to be sent.
-const LEAVE_GRACE_NS: u64 = 500 * MS;
+const LEAVE_GRACE: Duration = Duration::from_millis(500);
 
 /// How long an expelled member may not enroll again.
-pub(super) const EXPULSION_NS: u64 = 300_000 * MS;
+pub(super) const EXPULSION_TIME: Duration = Duration::from_secs(300);
 
 /// A departure that is under way.
 #[derive(Debug)]
 pub(super) struct Departure {
-    at: u64,
+    at: Instant,
     reason: String,
 }
 
 impl Departure {
-    pub(super) fn due(&self) -> u64 {
+    pub(super) fn due(&self) -> Instant {
         self.at
     }
 }
 
 impl Management {
     /// Leaves in order: ends flows, withdraws entries and links, releases neighbours.
-    pub(super) fn leave(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn leave(&mut self, now: Instant, reason: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.leaving.is_some() {
             for n1 in self.n1s.keys().copied().collect::<Vec<_>>() {
                 self.cancel_enrollment(now, n1, reason, dt);
@@ -55,14 +55,14 @@ impl Management {
     }
 
     /// Ends flows and links in order, and the membership after a grace period.
-    pub(super) fn depart(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn depart(&mut self, now: Instant, reason: &str, dt: &mut dyn DataTransfer) {
         self.leaving = Some(Departure {
-            at: now + LEAVE_GRACE_NS,
+            at: now + LEAVE_GRACE,
             reason: reason.to_string(),
         });
         self.end_all_flows(now, reason, true, dt);
         if let Some(routing) = &mut self.routing {
-            routing.handle_leave(Instant::from_nanos(now));
+            routing.handle_leave(now);
         }
         self.drain_routing(now, dt);
         for n1 in self.n1s.keys().copied().collect::<Vec<_>>() {
@@ -71,14 +71,20 @@ impl Management {
     }
 
     /// Ends an attempt to join, because of [`Command::Leave`](crate::Command::Leave).
-    fn cancel_enrollment(&mut self, now: u64, n1: N1Port, reason: &str, dt: &mut dyn DataTransfer) {
+    fn cancel_enrollment(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
         let flow = self.n1s.get(&n1);
         if flow.is_some_and(|flow| flow.initiator.is_some()) || self.is_joining(n1) {
             self.attempt_failed(now, n1, reason, false, dt);
         }
     }
 
-    pub(super) fn leaving_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn leaving_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if let Some(leaving) = self.leaving.take_if(|leaving| leaving.at <= now) {
             self.end_membership(now, &leaving.reason, dt);
             self.has_left = true;
@@ -91,7 +97,7 @@ impl Management {
     }
 
     /// Ends the membership at once.
-    pub(super) fn end_membership(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn end_membership(&mut self, now: Instant, reason: &str, dt: &mut dyn DataTransfer) {
         self.end_all_flows(now, reason, false, dt);
         let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
         for n1 in n1s {
@@ -121,7 +127,7 @@ impl Management {
     }
 
     /// Acts on [`Command::Expel`](crate::Command::Expel).
-    pub(super) fn expel(&mut self, now: u64, id: u64, member: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn expel(&mut self, now: Instant, id: u64, member: &str, dt: &mut dyn DataTransfer) {
         if self.member.is_none() || self.address_of(member).is_none() {
             return self.expel_failed(id, &alloc::format!("no member {member:?} can be seen"));
         }
@@ -134,7 +140,7 @@ impl Management {
             self.log.push(Event::Answer { id, result });
             return self.leave(now, "it was told to leave", dt);
         }
-        let until = (now + EXPULSION_NS).to_be_bytes().to_vec();
+        let until = (now + EXPULSION_TIME).as_nanos().to_be_bytes().to_vec();
         match self.store.put(Kind::Expelled, member, until) {
             Ok(entry) => self.flood(now, &[entry], None, dt),
             Err(error) => return self.expel_failed(id, &error.to_string()),
@@ -159,16 +165,16 @@ impl Management {
     }
 
     /// Neighbours that were expelled are dropped after the order had time to reach them.
-    pub(super) fn drop_expelled_later(&mut self, now: u64) {
+    pub(super) fn drop_expelled_later(&mut self, now: Instant) {
         if self.store.all(Kind::Expelled).next().is_some() {
-            self.refresh_at = self.refresh_at.min(now + 4 * LEAVE_GRACE_NS);
+            self.refresh_at = self.refresh_at.min(now + 4 * LEAVE_GRACE);
         }
     }
 
     /// M_STOP of a member: this one is to leave.
     pub(super) fn on_expel(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         name: &str,
         message: &Message,
@@ -192,7 +198,7 @@ impl Management {
     }
 
     /// Ends neighbourship with members that were expelled and are still here.
-    pub(super) fn drop_expelled(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn drop_expelled(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let is_expelled = |n1: &N1Port| {
             self.neighbour(*n1)
                 .is_some_and(|up| self.is_expelled(&up.name))
@@ -204,12 +210,13 @@ impl Management {
     }
 
     /// Members that this one has expelled long ago may come back.
-    pub(super) fn lift_expulsions(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn lift_expulsions(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let over: Vec<String> = self
             .store
             .all(Kind::Expelled)
             .filter(|(origin, _, value)| {
                 let until = <[u8; 8]>::try_from(*value).map_or(0, u64::from_be_bytes);
+                let until = Instant::from_nanos(until);
                 *origin == self.own && until <= now
             })
             .map(|(_, name, _)| name.to_string())

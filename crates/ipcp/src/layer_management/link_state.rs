@@ -5,7 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
 use super::Management;
@@ -16,24 +16,24 @@ use crate::api::{Event, N1Port, N1Properties};
 use crate::data_transfer::api::{DataTransfer, Route};
 
 /// How soon after a change of routes reachability is looked at.
-const REFRESH_SOON_NS: u64 = 100_000_000;
+const REFRESH_SOON: Duration = Duration::from_millis(100);
 
 /// First pause before the N-1 flow to a lost neighbour is asked for.
-const RECONNECT_FIRST_NS: u64 = 1_000_000_000;
+const RECONNECT_FIRST: Duration = Duration::from_secs(1);
 
 /// A neighbour to which this side had an N-1 flow.
 #[derive(Debug)]
 pub(super) struct LostNeighbour {
-    at: u64,
-    pause: u64,
+    at: Instant,
+    pause: Duration,
     /// How many N-1 flows this side had.
     wanted: usize,
 }
 
 impl Management {
     /// The IPCP at the other end of `n1` is a neighbour from here on.
-    pub(super) fn neighbour_up(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let keepalive = self.keepalive_ns();
+    pub(super) fn neighbour_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let keepalive = self.keepalive_interval();
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -57,7 +57,7 @@ impl Management {
     /// The IPCP at the other end of `n1` is not a neighbour any more.
     pub(super) fn neighbour_down(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         name: &str,
         address: u64,
@@ -73,7 +73,7 @@ impl Management {
     }
 
     /// Tells data transfer and routing which N-1 flows lead to a neighbour now.
-    fn link_changed(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) {
+    fn link_changed(&mut self, now: Instant, address: u64, dt: &mut dyn DataTransfer) {
         let neighbours = self.neighbours();
         let n1s = neighbours
             .get(&address)
@@ -84,22 +84,20 @@ impl Management {
             return;
         };
         match n1s.first() {
-            Some(best) => {
-                routing.handle_link_up(Instant::from_nanos(now), address, self.n1s[best].props.cost)
-            }
-            None => routing.handle_link_down(Instant::from_nanos(now), address),
+            Some(best) => routing.handle_link_up(now, address, self.n1s[best].props.cost),
+            None => routing.handle_link_down(now, address),
         }
     }
 
     /// This member has a new address: its links are reported again.
-    pub(super) fn report_all_links(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn report_all_links(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         for address in self.neighbours().into_keys() {
             self.link_changed(now, address, dt);
         }
     }
 
     /// Neighbours whose addresses have changed.
-    pub(super) fn update_neighbour_addresses(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn update_neighbour_addresses(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let mut moved: Vec<(u64, u64)> = Vec::new();
         for flow in self.n1s.values_mut() {
             let Some(up) = &mut flow.up else { continue };
@@ -122,12 +120,12 @@ impl Management {
     }
 
     /// Messages, routes and reachability after anything that the routing policy has heard.
-    pub(super) fn drain_routing(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn drain_routing(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let Some(routing) = &mut self.routing else {
             return;
         };
         let mut messages = Vec::new();
-        while let Some(message) = routing.poll_message(Instant::from_nanos(now)) {
+        while let Some(message) = routing.poll_message(now) {
             messages.push(message);
         }
         let delta = routing.poll_routes();
@@ -159,7 +157,7 @@ impl Management {
                 dt.change_forwarding(&changed, &removed);
             }
             // Routes that change come in crowds, and this looks at every member.
-            self.refresh_at = self.refresh_at.min(now + REFRESH_SOON_NS);
+            self.refresh_at = self.refresh_at.min(now + REFRESH_SOON);
         }
     }
 
@@ -200,24 +198,24 @@ impl Management {
     }
 
     /// A message of the routing policy of the neighbour over `n1`.
-    pub(super) fn on_routing(&mut self, now: u64, n1: N1Port, bytes: &[u8]) -> bool {
+    pub(super) fn on_routing(&mut self, now: Instant, n1: N1Port, bytes: &[u8]) -> bool {
         let Some(message) = schema::decode_routing(bytes) else {
             return false;
         };
         let from = self.neighbour(n1).map(|up| up.address);
         if let (Some(from), Some(routing)) = (from, &mut self.routing) {
-            routing.handle_message(Instant::from_nanos(now), from, message);
+            routing.handle_message(now, from, message);
         }
         true
     }
 
     /// Notes that an N-1 flow to a neighbour is wanted again.
-    pub(super) fn schedule_reconnect(&mut self, now: u64, dif: String, remote: String) {
+    pub(super) fn schedule_reconnect(&mut self, now: Instant, dif: String, remote: String) {
         if self.policies.enrollment.reconnects {
-            let at = now + self.random.about(RECONNECT_FIRST_NS);
+            let at = now + self.random.about(RECONNECT_FIRST);
             let key = (dif, remote);
             let wanted = self.n1s_to(&key) + 1;
-            let pause = RECONNECT_FIRST_NS;
+            let pause = RECONNECT_FIRST;
             let lost = self
                 .lost
                 .entry(key)
@@ -235,13 +233,13 @@ impl Management {
         flows.filter(is_such).count()
     }
 
-    pub(super) fn reconnect_due(&self) -> Option<u64> {
+    pub(super) fn reconnect_due(&self) -> Option<Instant> {
         self.lost.values().map(|lost| lost.at).min()
     }
 
     /// Asks for the N-1 flows of lost neighbours, with growing pauses.
-    pub(super) fn reconnect_timeout(&mut self, now: u64) {
-        let most = self.policies.enrollment.retry_max_ns;
+    pub(super) fn reconnect_timeout(&mut self, now: Instant) {
+        let most = self.policies.enrollment.retry_max;
         let due: Vec<(String, String)> = self
             .lost
             .iter()
@@ -263,7 +261,12 @@ impl Management {
     }
 
     /// Sequence numbers of a channel run out: a new one is made while the old one goes on.
-    pub(super) fn channel_rollover(&mut self, now: u64, channel: u32, dt: &mut dyn DataTransfer) {
+    pub(super) fn channel_rollover(
+        &mut self,
+        now: Instant,
+        channel: u32,
+        dt: &mut dyn DataTransfer,
+    ) {
         let Some(n1) = self.channels.get(&channel).copied() else {
             return;
         };
@@ -279,7 +282,7 @@ impl Management {
 
     /// Periodic, and soon after each change of routes: looks which members can be reached, and
     /// whose entries count.
-    pub(super) fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn refresh(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let own = self.member.as_ref().map(|member| member.address);
         let table = self.routing.as_ref().map(|routing| routing.table());
         let is_reachable = |value: &[u8]| {

@@ -51,7 +51,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_routing::Routing;
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
@@ -71,7 +71,7 @@ use crate::random::Random;
 use crate::security::Toolbox;
 use crate::trace::Tracer;
 use directory::Directory;
-use entries::{REFRESH_NS, Store};
+use entries::{REFRESH_INTERVAL, Store};
 use flow_table::Flows;
 use leaving::Departure;
 use link_state::LostNeighbour;
@@ -98,13 +98,10 @@ fn adopt(policy: &mut Descriptor) -> bool {
     }
 }
 
-/// Milliseconds in nanoseconds.
-const MS: u64 = 1_000_000;
-
 /// How often neighbours compare what they hold.
-const COMPARE_NS: u64 = 30_000 * MS;
+const COMPARE_INTERVAL: Duration = Duration::from_secs(30);
 /// How long after enrollment a member has routes to all others.
-const ROUTES_KNOWN_NS: u64 = 10_000 * MS;
+const ROUTES_KNOWN_AFTER: Duration = Duration::from_secs(10);
 
 /// Management of one IPC process.
 ///
@@ -135,7 +132,7 @@ pub struct Management {
     last_invoke: i32,
     store: Store,
     /// Addresses that were given out, and until when they count although their owner is unknown.
-    reserved_addresses: BTreeMap<u64, (String, u64)>,
+    reserved_addresses: BTreeMap<u64, (String, Instant)>,
     routing: Option<Box<dyn Routing>>,
     /// The routing policy has given no routes yet; those in force may be those of another policy.
     is_routing_new: bool,
@@ -146,10 +143,10 @@ pub struct Management {
     queries: Queries,
     /// Messages of this member to itself.
     own_messages: VecDeque<Vec<u8>>,
-    refresh_at: u64,
-    compare_at: u64,
+    refresh_at: Instant,
+    compare_at: Instant,
     /// The earliest deadline, worked out after each call.
-    due: Option<u64>,
+    due: Option<Instant>,
 }
 
 /// The DIF of a member, and its own address.
@@ -209,15 +206,15 @@ impl Management {
             flows: Flows::default(),
             queries: Queries::default(),
             own_messages: VecDeque::new(),
-            refresh_at: 0,
-            compare_at: 0,
+            refresh_at: Instant::ZERO,
+            compare_at: Instant::ZERO,
             due: None,
         })
     }
 
     /// Everything that follows from what has just happened: messages to this member itself,
     /// messages and routes of the routing policy, changes of the replicated state.
-    fn process_pending(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn process_pending(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.register_backlog(now, dt);
         // Each round answers the messages of the one before; a conversation of this member with
         // itself ends, and what is left waits for the next call.
@@ -234,13 +231,13 @@ impl Management {
     }
 
     /// The earliest deadline of any component.
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         let always = [
             self.neighbours_due(),
             self.reconnect_due(),
             self.leaving.as_ref().map(Departure::due),
             // A conversation of this member with itself goes on at once.
-            (!self.own_messages.is_empty()).then_some(0),
+            (!self.own_messages.is_empty()).then_some(Instant::ZERO),
         ];
         let member = self.member.as_ref().map(|_| {
             [
@@ -250,8 +247,7 @@ impl Management {
                 self.directory.due(),
                 self.routing
                     .as_ref()
-                    .and_then(|routing| routing.poll_timeout())
-                    .map(Instant::as_nanos),
+                    .and_then(|routing| routing.poll_timeout()),
                 Some(self.refresh_at.min(self.compare_at)),
             ]
         });
@@ -263,7 +259,7 @@ impl Management {
     }
 
     /// Sends a plain management message to a member.
-    fn send_to(&mut self, now: u64, address: u64, message: Vec<u8>, dt: &mut dyn DataTransfer) {
+    fn send_to(&mut self, now: Instant, address: u64, message: Vec<u8>, dt: &mut dyn DataTransfer) {
         if self.address() == Some(Address(address)) {
             self.own_messages.push_back(message);
         } else {
@@ -277,7 +273,7 @@ impl Management {
         self.last_invoke
     }
 
-    fn bootstrap(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn bootstrap(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if self.member.is_some() {
             self.log
                 .notice("bootstrap", "this IPCP is a member already");
@@ -309,7 +305,7 @@ impl Management {
     /// Takes up membership; data transfer is configured already.
     fn become_member(
         &mut self,
-        now: u64,
+        now: Instant,
         membership: Membership,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), String> {
@@ -317,18 +313,18 @@ impl Management {
         let mut routing: Box<dyn Routing> = self
             .catalogue
             .make_for(component::ROUTING, &membership.config)?;
-        routing.set_own(Instant::from_nanos(now), membership.address, &self.own);
+        routing.set_own(now, membership.address, &self.own);
         self.routing = Some(routing);
         self.is_routing_new = true;
         let address = Address(membership.address);
         dt.set_address(address);
         self.former_address = membership.address;
         self.directory.is_stale = true;
-        self.directory.routes_known_at = now + ROUTES_KNOWN_NS;
+        self.directory.routes_known_at = now + ROUTES_KNOWN_AFTER;
         let config = membership.config.clone();
         self.member = Some(membership);
-        self.refresh_at = now + REFRESH_NS;
-        self.compare_at = now + self.random.about(COMPARE_NS);
+        self.refresh_at = now + REFRESH_INTERVAL;
+        self.compare_at = now + self.random.about(COMPARE_INTERVAL);
         self.log.push(Event::Enrolled { address, config });
         self.publish_member(now, dt);
         self.publish_registrations(now, dt);
@@ -337,7 +333,7 @@ impl Management {
 }
 
 impl LayerManagement for Management {
-    fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer) {
+    fn handle(&mut self, now: Instant, command: Command, dt: &mut dyn DataTransfer) {
         self.log.set_now(now);
         match command {
             Command::Bootstrap => self.bootstrap(now, dt),
@@ -359,7 +355,7 @@ impl LayerManagement for Management {
 
     fn allocate(
         &mut self,
-        now: u64,
+        now: Instant,
         local: &str,
         remote: &str,
         spec: FlowSpec,
@@ -371,7 +367,7 @@ impl LayerManagement for Management {
         key
     }
 
-    fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
+    fn on_transfer(&mut self, now: Instant, event: TransferEvent, dt: &mut dyn DataTransfer) {
         self.log.set_now(now);
         match event {
             TransferEvent::Management { n1, src, message } => {
@@ -412,7 +408,7 @@ impl LayerManagement for Management {
         self.process_pending(now, dt);
     }
 
-    fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn handle_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.log.set_now(now);
         self.neighbours_timeout(now, dt);
         self.reconnect_timeout(now);
@@ -423,18 +419,16 @@ impl LayerManagement for Management {
             self.queries_timeout(now, dt);
             self.directory_timeout(now, dt);
             if let Some(routing) = &mut self.routing
-                && routing
-                    .poll_timeout()
-                    .is_some_and(|at| at <= Instant::from_nanos(now))
+                && routing.poll_timeout().is_some_and(|at| at <= now)
             {
-                routing.handle_timeout(Instant::from_nanos(now));
+                routing.handle_timeout(now);
             }
             if self.refresh_at <= now {
-                self.refresh_at = now + REFRESH_NS;
+                self.refresh_at = now + REFRESH_INTERVAL;
                 self.refresh(now, dt);
             }
             if self.compare_at <= now {
-                self.compare_at = now + self.random.about(COMPARE_NS);
+                self.compare_at = now + self.random.about(COMPARE_INTERVAL);
                 self.compare_all(now, dt);
             }
         }
@@ -445,7 +439,7 @@ impl LayerManagement for Management {
         self.log.set_tracer(tracer);
     }
 
-    fn poll_timeout(&self) -> Option<u64> {
+    fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
 

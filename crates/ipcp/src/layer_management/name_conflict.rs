@@ -7,7 +7,7 @@
 //!  joining IPCP               member it asks             member of the same name
 //!    M_START enrollment  ----->  M_START members/NAME  ----->
 //!      refused for good  <-----       <----- M_START_R {incarnation}: it lives
-//!            admitted    <-----       nothing within ANSWER_NS, or no way there: it does not
+//!            admitted    <-----       nothing within ANSWER_TIMEOUT, or no way there: it does not
 //! ```
 //!
 //! Only members answer, and the question is younger than the attempt to join, so an answer proves
@@ -22,19 +22,20 @@ use alloc::format;
 use alloc::string::String;
 
 use carina_cdap::Message;
+use carina_time::{Duration, Instant};
 
+use super::Management;
 use super::entries::{Entry, Key, Kind};
 use super::queries::{PendingEnrollment, Purpose};
 use super::requester::Requester;
 use super::schema::{self, EnrollmentRequest, MemberValue, result};
-use super::{MS, Management};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 use crate::trace::TraceEvent;
 
 /// How long the member of a name has to say that it lives; an IPCP that has started anew waits so
 /// long when its death is not known everywhere yet.
-const ANSWER_NS: u64 = 1_000 * MS;
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What an IPCP knows of other incarnations of its name.
 #[derive(Debug, Default)]
@@ -58,15 +59,15 @@ pub(super) enum DisputeOutcome {
 
 impl Management {
     /// How long the member of a name is waited for.
-    pub(super) fn name_query_ns(&self) -> u64 {
-        ANSWER_NS.min(self.policies.enrollment.step_ns / 2)
+    pub(super) fn name_query_timeout(&self) -> Duration {
+        ANSWER_TIMEOUT.min(self.policies.enrollment.step_timeout / 2)
     }
 
     /// Asks the member that has the name of an IPCP that joins, when there may be one. False when
     /// no such member can be reached.
     pub(super) fn queries_name_holder(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         start: &Message,
         wanted: &EnrollmentRequest,
@@ -98,7 +99,7 @@ impl Management {
     /// M_START of a member: an IPCP of its name enrolls elsewhere.
     pub(super) fn on_name_query(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         name: &str,
         message: &Message,
@@ -121,7 +122,7 @@ impl Management {
     /// Acts on the answer of the member of the name; `None` when no answer came.
     pub(super) fn on_name_answer(
         &mut self,
-        now: u64,
+        now: Instant,
         waiting: PendingEnrollment,
         incarnation: Option<u64>,
         dt: &mut dyn DataTransfer,
@@ -163,7 +164,7 @@ impl Management {
     /// value when it is the member entry of another incarnation.
     pub(super) fn resolve_dispute(
         &mut self,
-        now: u64,
+        now: Instant,
         key: &Key,
         conflicting_member: Option<MemberValue>,
     ) -> DisputeOutcome {
@@ -213,7 +214,7 @@ impl Management {
 
     /// Leaves, because another member has the name. Entries are not withdrawn: they belong to the
     /// other member.
-    pub(super) fn cede_name(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn cede_name(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let reason = taken(&self.own);
         self.depart(now, &reason, dt);
     }

@@ -6,6 +6,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use carina_routing::Routing;
+use carina_time::Duration;
 
 use super::access_control::{AllowAll, BoxedAccess, List};
 use super::addresses::{Blocks, BoxedAssignment, Draw, Sequential};
@@ -20,8 +21,8 @@ pub enum DirectoryPolicy {
     Replicated,
     /// Two members, chosen by the name, know a registration; the others ask them.
     OnDemand {
-        /// How long an answer is believed, in nanoseconds.
-        cache_ns: u64,
+        /// How long an answer is believed.
+        cache_time: Duration,
         /// Registrations that a member holds for others and itself.
         names_max: usize,
     },
@@ -30,10 +31,10 @@ pub enum DirectoryPolicy {
 /// Limits of enrollment and of what follows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EnrollmentPolicy {
-    /// How long a step may take, in nanoseconds.
-    pub step_ns: u64,
-    /// Longest pause between attempts, in nanoseconds.
-    pub retry_max_ns: u64,
+    /// How long a step may take.
+    pub step_timeout: Duration,
+    /// Longest pause between attempts.
+    pub retry_max: Duration,
     /// A lost neighbour is sought again.
     pub reconnects: bool,
 }
@@ -110,10 +111,10 @@ fn directory(catalogue: &mut Catalogue) {
         "Registrations that a member holds at most, 1 to 65536.",
     );
     catalogue.register(fixed("on-demand", help, vec![cache, names]), |params| {
-        let cache_ns = params.uint("cache-ms", 0, 3_600_000)? * 1_000_000;
+        let cache_time = Duration::from_millis(params.uint("cache-ms", 0, 3_600_000)?);
         let names_max = params.uint("names-max", 1, ENTRIES_MAX as u64)? as usize;
         Ok(DirectoryPolicy::OnDemand {
-            cache_ns,
+            cache_time,
             names_max,
         })
     });
@@ -181,8 +182,8 @@ fn enrollment(catalogue: &mut Catalogue) {
         ];
         catalogue.register(live(place, name, help, params), move |params| {
             Ok(EnrollmentPolicy {
-                step_ns: params.uint("step-ms", 100, 600_000)? * 1_000_000,
-                retry_max_ns: params.uint("retry-max-ms", 100, 3_600_000)? * 1_000_000,
+                step_timeout: Duration::from_millis(params.uint("step-ms", 100, 600_000)?),
+                retry_max: Duration::from_millis(params.uint("retry-max-ms", 100, 3_600_000)?),
                 reconnects,
             })
         });
@@ -192,8 +193,8 @@ fn enrollment(catalogue: &mut Catalogue) {
 impl Default for EnrollmentPolicy {
     fn default() -> EnrollmentPolicy {
         EnrollmentPolicy {
-            step_ns: 10_000_000_000,
-            retry_max_ns: 30_000_000_000,
+            step_timeout: Duration::from_secs(10),
+            retry_max: Duration::from_secs(30),
             reconnects: true,
         }
     }

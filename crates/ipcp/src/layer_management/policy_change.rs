@@ -22,7 +22,7 @@ impl Management {
     /// M_WRITE of a member to a policy of this one.
     pub(super) fn on_policy_write(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         name: &str,
         message: &Message,
@@ -52,7 +52,7 @@ impl Management {
     /// are its parameters.
     pub(super) fn set_policy(
         &mut self,
-        now: u64,
+        now: Instant,
         name: &str,
         fields: &[(String, Scalar)],
         dt: &mut dyn DataTransfer,
@@ -86,7 +86,7 @@ impl Management {
         if name == component::ROUTING && is_same {
             match &mut self.routing {
                 Some(routing) => routing
-                    .set_params(Instant::from_nanos(now), &values)
+                    .set_params(now, &values)
                     .map_err(|error| error.to_string())?,
                 None => return Err("routing has not begun".to_string()),
             }
@@ -111,13 +111,13 @@ impl Management {
     /// Another routing policy takes over: it hears of all neighbours again.
     fn change_routing(
         &mut self,
-        now: u64,
+        now: Instant,
         config: &crate::DifConfig,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), String> {
         let mut routing: Box<dyn Routing> = self.catalogue.make_for(component::ROUTING, config)?;
         if let Some(member) = &self.member {
-            routing.set_own(Instant::from_nanos(now), member.address, &self.own);
+            routing.set_own(now, member.address, &self.own);
         }
         self.routing = Some(routing);
         self.is_routing_new = true;

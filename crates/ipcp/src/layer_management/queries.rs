@@ -11,23 +11,24 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 
+use super::Management;
 use super::read_responses::{ANSWER_MAX, Reader};
 use super::requester::Requester;
 use super::schema::{self, EnrollmentRequest, MemberValue, Object, Part, Registrants, result};
-use super::{MS, Management};
 use crate::api::{Event, FlowKey, N1Port, RibObject, RibOp};
 use crate::data_transfer::api::DataTransfer;
 use crate::rib_view::passing;
 
 /// First pause before a question is repeated.
-const REPEAT_NS: u64 = 500 * MS;
+const REPEAT_AFTER: Duration = Duration::from_millis(500);
 
 /// Longest pause.
-const REPEAT_MAX_NS: u64 = 4_000 * MS;
+const REPEAT_MAX: Duration = Duration::from_secs(4);
 
 /// How long a member is asked before the next one.
-const GIVE_UP_NS: u64 = 10_000 * MS;
+const GIVE_UP_AFTER: Duration = Duration::from_secs(10);
 
 /// Questions under way, at most.
 const QUERIES_MAX: usize = 1024;
@@ -95,15 +96,15 @@ struct Query {
     others: Vec<String>,
     address: u64,
     message: Message,
-    repeat_at: u64,
-    repeat_ns: u64,
-    give_up_at: u64,
+    repeat_at: Instant,
+    repeat_after: Duration,
+    give_up_at: Instant,
     parts: BTreeMap<u32, Vec<u8>>,
     total: u32,
 }
 
 impl Queries {
-    pub(super) fn due(&self) -> Option<u64> {
+    pub(super) fn due(&self) -> Option<Instant> {
         let asked = self
             .asked
             .values()
@@ -136,7 +137,7 @@ impl Management {
     /// Asks the first of `members` that can be reached, and the others when it does not answer.
     pub(super) fn query(
         &mut self,
-        now: u64,
+        now: Instant,
         mut members: Vec<String>,
         mut message: Message,
         what: Purpose,
@@ -163,17 +164,17 @@ impl Management {
         message.invoke_id = self.invoke_id();
         self.send_to(now, address, message.encode(), dt);
         // An IPCP waits for this answer to be enrolled: short pauses, and a short limit.
-        let (repeat_ns, patience) = match what {
-            Purpose::NameHolder(_) => (self.name_query_ns() / 8, self.name_query_ns()),
-            _ => (REPEAT_NS, GIVE_UP_NS),
+        let (repeat_after, patience) = match what {
+            Purpose::NameHolder(_) => (self.name_query_timeout() / 8, self.name_query_timeout()),
+            _ => (REPEAT_AFTER, GIVE_UP_AFTER),
         };
         let query = Query {
             what,
             member,
             others: members,
             address,
-            repeat_at: now + repeat_ns,
-            repeat_ns,
+            repeat_at: now + repeat_after,
+            repeat_after,
             give_up_at: now + patience,
             parts: BTreeMap::new(),
             total: 0,
@@ -182,7 +183,13 @@ impl Management {
         self.queries.asked.insert(query.message.invoke_id, query);
     }
 
-    fn query_failed(&mut self, now: u64, what: Purpose, reason: &str, dt: &mut dyn DataTransfer) {
+    fn query_failed(
+        &mut self,
+        now: Instant,
+        what: Purpose,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
         match what {
             Purpose::Rib { id } => {
                 let result = Err(reason.to_string());
@@ -203,7 +210,7 @@ impl Management {
         }
     }
 
-    pub(super) fn queries_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn queries_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let due: Vec<i32> = self
             .queries
             .asked
@@ -228,9 +235,9 @@ impl Management {
                 }
             } else {
                 if !matches!(query.what, Purpose::NameHolder(_)) {
-                    query.repeat_ns = (query.repeat_ns * 2).min(REPEAT_MAX_NS);
+                    query.repeat_after = (query.repeat_after * 2).min(REPEAT_MAX);
                 }
-                query.repeat_at = now + query.repeat_ns;
+                query.repeat_at = now + query.repeat_after;
                 let (address, message) = (query.address, query.message.encode());
                 self.log.count("repeated");
                 self.send_to(now, address, message, dt);
@@ -244,7 +251,7 @@ impl Management {
     }
 
     /// M_CANCELREAD: the member that answers need not send more parts.
-    fn cancel_read(&mut self, now: u64, query: &Query, dt: &mut dyn DataTransfer) {
+    fn cancel_read(&mut self, now: Instant, query: &Query, dt: &mut dyn DataTransfer) {
         if query.message.opcode == Opcode::Read {
             let mut cancel = Message::new(Opcode::CancelRead);
             cancel.invoke_id = query.message.invoke_id;
@@ -255,7 +262,7 @@ impl Management {
     /// An answer, or a part of one.
     pub(super) fn on_query_answer(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -333,7 +340,7 @@ impl Management {
     /// Acts on [`Command::Rib`](crate::Command::Rib).
     pub(super) fn rib_command(
         &mut self,
-        now: u64,
+        now: Instant,
         id: u64,
         member: Option<String>,
         op: RibOp,
@@ -400,7 +407,7 @@ impl Management {
 
     fn local_op(
         &mut self,
-        now: u64,
+        now: Instant,
         op: RibOp,
         dt: &mut dyn DataTransfer,
     ) -> Result<Vec<RibObject>, String> {
@@ -423,7 +430,7 @@ impl Management {
 
 impl Query {
     /// Adds a part; the whole when it was the last that was missing.
-    fn add_part(&mut self, now: u64, bytes: &[u8]) -> Option<Vec<u8>> {
+    fn add_part(&mut self, now: Instant, bytes: &[u8]) -> Option<Vec<u8>> {
         let part: Part = schema::decode(bytes)?;
         let is_good = part.index < part.total && part.total as usize <= ANSWER_MAX / 64;
         if !is_good {
@@ -435,8 +442,8 @@ impl Query {
         }
         self.parts.insert(part.index, part.bytes);
         // Parts are coming in: the question need not be repeated yet.
-        self.repeat_at = now + REPEAT_NS;
-        self.give_up_at = now + GIVE_UP_NS;
+        self.repeat_at = now + REPEAT_AFTER;
+        self.give_up_at = now + GIVE_UP_AFTER;
         (self.parts.len() as u64 == u64::from(self.total))
             .then(|| self.parts.values().flatten().copied().collect())
     }

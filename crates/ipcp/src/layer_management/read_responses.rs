@@ -4,10 +4,11 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_cdap::{Flag, Message, Value};
+use carina_time::{Duration, Instant};
 
+use super::Management;
 use super::requester::Requester;
 use super::schema::{self, Part, result};
-use super::{MS, Management};
 use crate::api::RibObject;
 use crate::data_transfer::api::DataTransfer;
 use crate::rib_view::passing;
@@ -19,11 +20,11 @@ pub(super) const ANSWER_MAX: usize = 4 << 20;
 const READERS_MAX: usize = 32;
 
 /// How long an answer is kept to be repeated.
-const KEEP_NS: u64 = 10_000 * MS;
+const KEEP_TIME: Duration = Duration::from_secs(10);
 
 /// Parts of an answer that are sent at once, and how long after which the next ones go.
 const PARTS_AT_ONCE: usize = 16;
-const PARTS_PAUSE_NS: u64 = 5 * MS;
+const PARTS_PAUSE: Duration = Duration::from_millis(5);
 
 /// Room that the CDAP message around a part needs.
 const PART_OVERHEAD: usize = 160;
@@ -35,12 +36,12 @@ pub(super) struct Reader {
     answer: Message,
     parts: Vec<Vec<u8>>,
     next: usize,
-    at: u64,
-    pub(super) until: u64,
+    at: Instant,
+    pub(super) until: Instant,
 }
 
 impl Reader {
-    pub(super) fn due(&self) -> u64 {
+    pub(super) fn due(&self) -> Instant {
         if self.next < self.parts.len() {
             self.at
         } else {
@@ -53,7 +54,7 @@ impl Management {
     /// M_READ of a member.
     pub(super) fn on_read(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -92,13 +93,18 @@ impl Management {
             parts,
             next: 0,
             at: now,
-            until: now + KEEP_NS,
+            until: now + KEEP_TIME,
         };
         self.queries.readers.insert(key.clone(), reader);
         self.send_parts(now, &key, dt);
     }
 
-    pub(super) fn send_parts(&mut self, now: u64, key: &(String, i32), dt: &mut dyn DataTransfer) {
+    pub(super) fn send_parts(
+        &mut self,
+        now: Instant,
+        key: &(String, i32),
+        dt: &mut dyn DataTransfer,
+    ) {
         let Some(reader) = self.queries.readers.get_mut(key) else {
             return;
         };
@@ -122,7 +128,7 @@ impl Management {
             messages.push(answer.encode());
         }
         reader.next = end;
-        reader.at = now + PARTS_PAUSE_NS;
+        reader.at = now + PARTS_PAUSE;
         let address = reader.address;
         for message in messages {
             self.send_to(now, address, message, dt);
@@ -132,7 +138,7 @@ impl Management {
     /// M_CANCELREAD: no more parts are sent.
     pub(super) fn on_cancel(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -146,7 +152,7 @@ impl Management {
     /// The objects that an M_READ means.
     fn select(
         &self,
-        now: u64,
+        now: Instant,
         message: &Message,
         dt: &dyn DataTransfer,
     ) -> Result<Vec<RibObject>, String> {

@@ -21,10 +21,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
+use carina_time::Instant;
 use carina_wire::check_name;
 
 use super::Management;
-use super::directory::{HOMES, PendingRegistration, RENEW_NS};
+use super::directory::{HOMES, PendingRegistration, RENEW_INTERVAL};
 use super::entries::{Kind, PER_ORIGIN_MAX, StoreFull};
 use super::policies::DirectoryPolicy;
 use super::queries::{HomeAnswer, Purpose};
@@ -34,7 +35,7 @@ use crate::data_transfer::api::DataTransfer;
 use crate::trace::TraceEvent;
 
 impl Management {
-    pub(super) fn register(&mut self, now: u64, name: String, dt: &mut dyn DataTransfer) {
+    pub(super) fn register(&mut self, now: Instant, name: String, dt: &mut dyn DataTransfer) {
         if let Err(error) = check_name(&name) {
             return self.registration_refused(&name, &error.to_string());
         }
@@ -83,7 +84,7 @@ impl Management {
         });
     }
 
-    pub(super) fn unregister(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn unregister(&mut self, now: Instant, name: &str, dt: &mut dyn DataTransfer) {
         self.directory.answered.remove(name);
         if !self.registered.remove(name) {
             return;
@@ -118,18 +119,23 @@ impl Management {
     }
 
     /// Registers all applications of this member.
-    pub(super) fn publish_registrations(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn publish_registrations(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         for name in self.registered.clone() {
             self.publish_registration(now, &name, dt);
         }
         self.directory.renew_at = match self.policies.directory {
             DirectoryPolicy::Replicated => None,
-            DirectoryPolicy::OnDemand { .. } => Some(now + self.random.about(RENEW_NS)),
+            DirectoryPolicy::OnDemand { .. } => Some(now + self.random.about(RENEW_INTERVAL)),
         };
     }
 
     /// Registers an application; false when it is refused at once.
-    fn publish_registration(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) -> bool {
+    fn publish_registration(
+        &mut self,
+        now: Instant,
+        name: &str,
+        dt: &mut dyn DataTransfer,
+    ) -> bool {
         self.directory.touch(name);
         match self.policies.directory {
             DirectoryPolicy::Replicated => {
@@ -151,7 +157,7 @@ impl Management {
         true
     }
 
-    fn register_at_homes(&mut self, now: u64, name: &str, dt: &mut dyn DataTransfer) {
+    fn register_at_homes(&mut self, now: Instant, name: &str, dt: &mut dyn DataTransfer) {
         let homes = self.homes(name);
         self.queries.cancel_registration(name);
         self.directory.round += 1;
@@ -239,7 +245,7 @@ impl Management {
     }
 
     /// Registers at their homes the names that had to wait for other requests to end.
-    pub(super) fn register_backlog(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn register_backlog(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         while !self.directory.backlog.is_empty() && self.queries.has_room_for(HOMES) {
             if let Some(name) = self.directory.backlog.pop_first()
                 && self.registered.contains(&name)

@@ -9,6 +9,7 @@ use alloc::format;
 use alloc::string::String;
 
 use carina_cdap::{Message, Opcode, Receipt};
+use carina_time::Instant;
 use carina_wire::dif::Address;
 
 use super::Management;
@@ -22,7 +23,7 @@ impl Management {
     /// Sends a request on the channel over `n1`.
     pub(super) fn tell(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         mut message: Message,
         wants_answer: bool,
@@ -31,7 +32,10 @@ impl Management {
         let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
             return;
         };
-        match up.cdap.send_request(now, &mut message, wants_answer) {
+        match up
+            .cdap
+            .send_request(now.as_nanos(), &mut message, wants_answer)
+        {
             Ok(()) => dt.write_channel(now, up.channel, message.encode()),
             Err(_) => self.log.count("requests-withheld"),
         }
@@ -40,7 +44,7 @@ impl Management {
     /// Answers a request that came on the channel over `n1`, when it wants an answer.
     pub(super) fn reply(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         answer: &Message,
         dt: &mut dyn DataTransfer,
@@ -51,7 +55,7 @@ impl Management {
         let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
             return;
         };
-        match up.cdap.send_answer(now, answer) {
+        match up.cdap.send_answer(now.as_nanos(), answer) {
             Ok(()) => dt.write_channel(now, up.channel, answer.encode()),
             Err(_) => self.log.count("responses-withheld"),
         }
@@ -60,7 +64,7 @@ impl Management {
     /// Refuses a request that came on the channel over `n1`.
     pub(super) fn reject(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         code: i32,
@@ -76,7 +80,7 @@ impl Management {
     /// A message on a management channel.
     pub(super) fn on_channel(
         &mut self,
-        now: u64,
+        now: Instant,
         channel: u32,
         bytes: &[u8],
         dt: &mut dyn DataTransfer,
@@ -95,7 +99,7 @@ impl Management {
         };
         up.heard = now;
         up.missed = 0;
-        match up.cdap.receive(now, &message) {
+        match up.cdap.receive(now.as_nanos(), &message) {
             Ok(Receipt::Request) => self.on_request(now, n1, &message, dt),
             Ok(Receipt::Answer { .. }) => self.on_answer(now, n1, &message, dt),
             Ok(_) => self.log.count("stale"),
@@ -104,7 +108,13 @@ impl Management {
     }
 
     /// What a neighbour may do on the channel.
-    fn on_request(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_request(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         if message.opcode == Opcode::Release {
             return self.on_release(now, n1, message, dt);
         }
@@ -138,7 +148,13 @@ impl Management {
     }
 
     /// What a neighbour answers.
-    fn on_answer(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_answer(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         match (message.opcode, Object::parse(&message.name)) {
             (Opcode::StartR, Some(Object::Enrollment)) => {
                 self.on_enrollment_started(now, n1, message, dt);
@@ -152,7 +168,13 @@ impl Management {
     }
 
     /// The neighbour ends the connection in order: it leaves the DIF.
-    fn on_release(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_release(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         self.reply(now, n1, &message.answer(), dt);
         // Its other end is not coming back by itself.
         if let Some(flow) = self.n1s.get_mut(&n1) {
@@ -165,7 +187,7 @@ impl Management {
     /// A plain message of a member that came over `n1`.
     pub(super) fn on_member_pdu(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         src: Address,
         message: Message,
@@ -188,7 +210,7 @@ impl Management {
     }
 
     /// A message of this member to itself.
-    pub(super) fn on_own_message(&mut self, now: u64, bytes: &[u8], dt: &mut dyn DataTransfer) {
+    pub(super) fn on_own_message(&mut self, now: Instant, bytes: &[u8], dt: &mut dyn DataTransfer) {
         let Some(member) = &self.member else { return };
         let requester = Requester {
             name: self.own.clone(),
@@ -203,7 +225,7 @@ impl Management {
     /// What any member may do.
     fn on_member(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         message: Message,
         dt: &mut dyn DataTransfer,
@@ -255,7 +277,7 @@ impl Management {
 
     fn on_member_answer(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -271,7 +293,7 @@ impl Management {
     /// Answers a member.
     pub(super) fn respond_to(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         answer: &Message,
         dt: &mut dyn DataTransfer,
@@ -284,7 +306,7 @@ impl Management {
     /// Refuses a member's request.
     pub(super) fn reject_to(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         message: &Message,
         code: i32,
@@ -302,7 +324,7 @@ impl Management {
     }
 
     /// The neighbour over `n1` left: no other attempt is made from here.
-    fn neighbour_left(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    fn neighbour_left(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let was_joining = self
             .n1s
             .get(&n1)

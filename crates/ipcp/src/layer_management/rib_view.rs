@@ -4,16 +4,17 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
+use carina_time::Instant;
+
+use super::Management;
 use super::entries::Kind;
 use super::flow_table::{Role, State};
 use super::neighbours::{Stage, Up};
 use super::schema::{self, MemberValue, Object, class, flow_path, link_path, route_path};
-use super::{MS, Management};
 use crate::api::{RibObject, Scalar};
 use crate::config::QosCube;
 use crate::data_transfer::api::DataTransfer;
 use crate::rib_view::{self, agreed, flag, in_scope, text, uint};
-use carina_time::Instant;
 
 impl Management {
     /// The objects at `path` and down to `scope` levels below it.
@@ -22,7 +23,7 @@ impl Management {
     /// There is no such object.
     pub(super) fn show(
         &self,
-        now: u64,
+        now: Instant,
         path: &str,
         scope: u32,
         dt: &dyn DataTransfer,
@@ -171,7 +172,7 @@ impl Management {
         }
     }
 
-    fn show_neighbours(&self, now: u64, all: &mut Vec<RibObject>) {
+    fn show_neighbours(&self, now: Instant, all: &mut Vec<RibObject>) {
         all.push(new(&Object::Neighbour(None), Vec::new()));
         for n1s in self.neighbours().into_values() {
             let Some(first) = n1s.first().and_then(|n1| self.neighbour(*n1)) else {
@@ -193,8 +194,8 @@ impl Management {
                 ("n1".to_string(), Scalar::List(ports)),
                 ("n1_difs".to_string(), Scalar::List(difs)),
                 uint("cost", u64::from(self.n1s[&n1s[0]].props.cost)),
-                uint("heard_at_ms", heard / MS),
-                uint("heard_ago_ms", now.saturating_sub(*heard) / MS),
+                uint("heard_at_ms", heard.as_millis()),
+                uint("heard_ago_ms", now.since(*heard).as_millis()),
             ];
             all.push(new(&Object::Neighbour(Some(name.clone())), fields));
         }
@@ -242,7 +243,7 @@ impl Management {
 
     fn show_routing(&self, all: &mut Vec<RibObject>) {
         let Some(routing) = &self.routing else { return };
-        let state = routing.show(Instant::from_nanos(self.refresh_at));
+        let state = routing.show(self.refresh_at);
         let fields = state
             .counters
             .iter()

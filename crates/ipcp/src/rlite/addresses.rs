@@ -11,6 +11,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
 use super::dissemination::LOWER_DIFS_MAX;
@@ -20,14 +21,13 @@ use super::{MEMBERS_MAX, Member, Rlite};
 use crate::api::N1Port;
 use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::MS;
 
 /// How long a copy of a record may be late.
-const LATE_COPY_NS: u64 = 5_000 * MS;
+const LATE_COPY_TIME: Duration = Duration::from_secs(5);
 
 /// How long an address that was replaced is remembered: until all members have had everything
 /// since.
-const OUTDATED_NS: u64 = 600_000 * MS;
+const OUTDATED_TIME: Duration = Duration::from_secs(600);
 
 /// Addresses of one member that are remembered so.
 const OUTDATED_MAX: usize = 4;
@@ -114,7 +114,7 @@ impl Rlite {
     /// Asks all neighbours whether an address is free. False without neighbours.
     pub(super) fn propose_address(
         &mut self,
-        now: u64,
+        now: Instant,
         address: u64,
         dt: &mut dyn DataTransfer,
     ) -> bool {
@@ -150,7 +150,7 @@ impl Rlite {
     /// `aareq`: a member proposes an address, or objects to one.
     pub(super) fn on_address_request(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -192,7 +192,7 @@ impl Rlite {
     /// `aa_entries`: addresses that were given out.
     pub(super) fn on_addresses(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -224,7 +224,7 @@ impl Rlite {
     /// Entries of the table of allocations to some neighbours.
     pub(super) fn send_addresses(
         &mut self,
-        now: u64,
+        now: Instant,
         entries: &[AddressEntry],
         to: &[N1Port],
         dt: &mut dyn DataTransfer,
@@ -252,7 +252,7 @@ impl Rlite {
     /// news: to be sent to the other neighbours.
     pub(super) fn set_member(
         &mut self,
-        now: u64,
+        now: Instant,
         name: &str,
         told: Member,
         by: Option<&str>,
@@ -285,7 +285,7 @@ impl Rlite {
     }
 
     /// A member's record is taken back.
-    pub(super) fn remove_member(&mut self, now: u64, name: &str) -> bool {
+    pub(super) fn remove_member(&mut self, now: Instant, name: &str) -> bool {
         let Some(old) = self.members.remove(name) else {
             return false;
         };
@@ -295,7 +295,7 @@ impl Rlite {
     }
 
     /// Remembers an address that a member had.
-    fn replaced(&mut self, now: u64, name: &str, address: u64) {
+    fn replaced(&mut self, now: Instant, name: &str, address: u64) {
         let outdated = self.outdated.entry(name.to_string()).or_default();
         if outdated.len() >= OUTDATED_MAX {
             outdated.remove(0);
@@ -307,12 +307,12 @@ impl Rlite {
     /// sequence numbers, so that two addresses that go round would be news to everybody for ever.
     /// A record comes from its author from neighbour to neighbour: the nearer one has the later
     /// one.
-    fn is_outdated(&self, now: u64, name: &str, address: u64, by: &str) -> bool {
+    fn is_outdated(&self, now: Instant, name: &str, address: u64, by: &str) -> bool {
         let outdated = self.outdated.get(name).into_iter().flatten();
         let Some((_, at)) = outdated.rev().find(|(old, _)| *old == address) else {
             return false;
         };
-        let is_late_copy = now < at + LATE_COPY_NS;
+        let is_late_copy = now < *at + LATE_COPY_TIME;
         is_late_copy || by != name && !self.is_on_the_way(by, name)
     }
 
@@ -327,15 +327,15 @@ impl Rlite {
     }
 
     /// Forgets addresses in records that do not go round any more.
-    pub(super) fn forget_outdated(&mut self, now: u64) {
+    pub(super) fn forget_outdated(&mut self, now: Instant) {
         self.outdated.retain(|_, outdated| {
-            outdated.retain(|(_, at)| now < at + OUTDATED_NS);
+            outdated.retain(|(_, at)| now < *at + OUTDATED_TIME);
             !outdated.is_empty()
         });
     }
 
     /// Forgets members that are in no lower flow.
-    fn evict_unreferenced(&mut self, now: u64) {
+    fn evict_unreferenced(&mut self, now: Instant) {
         let mut seen = BTreeSet::new();
         for ((from, to), _) in self.links.iter(now) {
             seen.insert(from.clone());
@@ -347,7 +347,7 @@ impl Rlite {
     }
 
     /// Two members have the same address: the one with the lower name takes another.
-    pub(super) fn resolve_conflict(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn resolve_conflict(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let Some(own) = self.own_address() else {
             return;
         };
@@ -374,7 +374,7 @@ impl Rlite {
     }
 
     /// This member has another address from here on, and says so.
-    pub(super) fn change_address(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn change_address(&mut self, now: Instant, address: u64, dt: &mut dyn DataTransfer) {
         self.log.count("addresses-changed");
         self.take_address(address, dt);
         self.send_own_record(now, dt);

@@ -4,18 +4,18 @@ use alloc::string::ToString;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 
 use super::Rlite;
 use super::neighbours::{Stage, connection};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::MS;
 
 impl Rlite {
     /// A neighbour says nothing, or its N-1 flow does not work: the binder is to make another.
     pub(super) fn drop_neighbour(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -33,7 +33,7 @@ impl Rlite {
     }
 
     /// M_RELEASE: the other side does not want this member as neighbour. rlite has no answer to it.
-    pub(super) fn on_release(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn on_release(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         self.neighbour_down(now, n1, "it released this member", dt);
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
@@ -41,11 +41,11 @@ impl Rlite {
         flow.cdap = connection();
         flow.stage = Stage::Leaving;
         // What it sent last has time to arrive.
-        flow.at = Some(now + RELEASE_GRACE_NS);
+        flow.at = Some(now + RELEASE_GRACE);
     }
 
     /// Every N-1 flow of a member that leaves: the neighbour is released, then the flow given back.
-    pub(super) fn release_all(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn release_all(&mut self, now: Instant, reason: &str, dt: &mut dyn DataTransfer) {
         let n1s: Vec<N1Port> = self.n1s.keys().copied().collect();
         for n1 in n1s {
             self.detach_n1(now, n1, reason, dt);
@@ -55,7 +55,7 @@ impl Rlite {
     /// The neighbour behind an N-1 flow is released, then the flow given back.
     pub(super) fn detach_n1(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -69,10 +69,10 @@ impl Rlite {
         self.neighbour_down(now, n1, reason, dt);
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.stage = Stage::Leaving;
-            flow.at = Some(now + RELEASE_GRACE_NS);
+            flow.at = Some(now + RELEASE_GRACE);
         }
     }
 }
 
 /// How long the last message has to leave the N-1 flow.
-const RELEASE_GRACE_NS: u64 = 500 * MS;
+const RELEASE_GRACE: Duration = Duration::from_millis(500);

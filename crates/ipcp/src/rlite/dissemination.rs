@@ -5,6 +5,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode, Value};
+use carina_time::{Duration, Instant};
 
 use super::objects::{class, name};
 use super::values::{
@@ -13,7 +14,6 @@ use super::values::{
 use super::{RULES, Rlite};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::MS;
 use crate::interop::link_state::{Key, LinkReport};
 use crate::interop::names::Name;
 
@@ -45,7 +45,7 @@ impl Rlite {
     /// A message to every neighbour except the one behind `but`. Returns how many there are.
     pub(super) fn send_to_neighbours(
         &mut self,
-        now: u64,
+        now: Instant,
         but: Option<N1Port>,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -60,7 +60,7 @@ impl Rlite {
     /// Entries in slices of at most ten, and of what fits in a PDU.
     pub(super) fn disseminate<T>(
         &mut self,
-        now: u64,
+        now: Instant,
         message: &Message,
         entries: &[T],
         list: &dyn Fn(&[T]) -> Value,
@@ -96,7 +96,7 @@ impl Rlite {
     /// This member's word about its link to a neighbour, to all neighbours when it is news.
     pub(super) fn report_link(
         &mut self,
-        now: u64,
+        now: Instant,
         neighbour: &str,
         cost: Option<u32>,
         dt: &mut dyn DataTransfer,
@@ -111,7 +111,7 @@ impl Rlite {
     /// Lower flows by key: M_CREATE for those that are there, M_DELETE for those that are not.
     pub(super) fn send_links(
         &mut self,
-        now: u64,
+        now: Instant,
         keys: &[Key],
         to: &[N1Port],
         dt: &mut dyn DataTransfer,
@@ -135,7 +135,7 @@ impl Rlite {
     /// Members' records by name.
     pub(super) fn send_members(
         &mut self,
-        now: u64,
+        now: Instant,
         opcode: Opcode,
         entries: &[Candidate],
         to: &[N1Port],
@@ -153,7 +153,7 @@ impl Rlite {
     /// Registrations.
     pub(super) fn send_directory(
         &mut self,
-        now: u64,
+        now: Instant,
         opcode: Opcode,
         entries: &[DirectoryEntry],
         to: &[N1Port],
@@ -169,7 +169,7 @@ impl Rlite {
     }
 
     /// Everything that is known, to one neighbour. What is about itself it knows.
-    pub(super) fn send_full_rib(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_full_rib(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(peer) = self.n1s[&n1].neighbour().map(String::from) else {
             return;
         };
@@ -197,7 +197,7 @@ impl Rlite {
 
     /// Sends the entries of this member again: for members that missed them, and so that they do
     /// not age.
-    pub(super) fn refresh(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn refresh(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.links.refresh(now);
         let to = self.neighbours_but(None);
         let own = self.links.own(now).filter(|(_, report)| report.is_up);
@@ -218,7 +218,7 @@ impl Rlite {
     }
 
     /// This member's own record to all neighbours.
-    pub(super) fn send_own_record(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_own_record(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let record: Vec<Candidate> = self.own_record().into_iter().collect();
         let to = self.neighbours_but(None);
         self.send_members(now, Opcode::Create, &record, &to, dt);
@@ -241,8 +241,8 @@ impl Rlite {
     }
 }
 
-fn lower_flow((key, report): &(Key, LinkReport), step: u64) -> LowerFlow {
-    let age = (report.age - report.age % step) / (1_000 * MS);
+fn lower_flow((key, report): &(Key, LinkReport), step: Duration) -> LowerFlow {
+    let age = (report.age / step * step).as_secs();
     LowerFlow {
         local: Some(key.0.clone()),
         remote: Some(key.1.clone()),

@@ -22,8 +22,9 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode, Party};
+use carina_time::Instant;
 
-use super::neighbours::{STEP_NS, Stage, connection};
+use super::neighbours::{STEP_TIMEOUT, Stage, connection};
 use super::objects::{PolicyObject, class, component_of, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{ADDRESS_OF_NEW, RULES, Rlite};
@@ -42,7 +43,7 @@ pub(super) struct EnrolleeState {
 
 impl Rlite {
     /// M_CONNECT: the first message of an attempt.
-    pub(super) fn connect(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn connect(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         if self.has_left {
             return;
         }
@@ -65,7 +66,7 @@ impl Rlite {
         });
         flow.cdap = connection();
         flow.stage = Stage::Connecting;
-        flow.at = Some(now + STEP_NS);
+        flow.at = Some(now + STEP_TIMEOUT);
         let remote = match flow.props.remote.as_str() {
             // The N-1 DIF did not say: the DIF's name reaches any of its members.
             "" => self.dif.clone(),
@@ -84,7 +85,7 @@ impl Rlite {
     ///
     /// # Errors
     /// Data transfer does not take them.
-    fn configure_early(&mut self, now: u64, dt: &mut dyn DataTransfer) -> Result<(), String> {
+    fn configure_early(&mut self, now: Instant, dt: &mut dyn DataTransfer) -> Result<(), String> {
         if self.member.is_some() || self.is_configured || self.given.is_none() {
             return Ok(());
         }
@@ -96,7 +97,7 @@ impl Rlite {
     /// M_CONNECT_R.
     pub(super) fn on_connected(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -118,7 +119,7 @@ impl Rlite {
             if let Some(flow) = self.n1s.get_mut(&n1) {
                 flow.stage = Stage::Idle;
                 flow.cdap = connection();
-                flow.at = Some(now + STEP_NS);
+                flow.at = Some(now + STEP_TIMEOUT);
             }
             return;
         }
@@ -128,7 +129,7 @@ impl Rlite {
             return;
         };
         flow.peer = peer;
-        flow.at = Some(now + STEP_NS);
+        flow.at = Some(now + STEP_TIMEOUT);
         let request = if is_neighbour {
             flow.stage = Stage::Adding;
             Message::object(Opcode::Start, class::LOWER_FLOW, name::LOWER_FLOW)
@@ -148,7 +149,7 @@ impl Rlite {
     /// M_START_R of an enrollment.
     pub(super) fn on_started(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -176,7 +177,7 @@ impl Rlite {
         }
         let policies = self.policies.clone();
         if let Some(flow) = self.n1s.get_mut(&n1) {
-            flow.at = Some(now + STEP_NS);
+            flow.at = Some(now + STEP_TIMEOUT);
             flow.stage = Stage::Joining(Box::new(EnrolleeState {
                 address,
                 config,
@@ -236,7 +237,7 @@ impl Rlite {
     /// M_STOP: the enroller has sent everything, and this side is a member.
     pub(super) fn on_stop(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -278,7 +279,7 @@ impl Rlite {
     /// M_START_R of a further N-1 flow.
     pub(super) fn on_added(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,

@@ -7,16 +7,16 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode, Party, Value};
+use carina_time::{Duration, Instant};
 
 use super::dissemination::candidate;
-use super::neighbours::{INITIATOR_WAIT_NS, N1, STEP_NS, Stage, connection};
+use super::neighbours::{INITIATOR_WAIT, N1, STEP_TIMEOUT, Stage, connection};
 use super::objects::{class, name};
 use super::values::{Constants, EnrollmentInfo, is_name, value, value_of};
 use super::{Member, Rlite};
 use crate::api::N1Port;
 use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::MS;
 use crate::interop::names::Name;
 use crate::trace::TraceEvent;
 
@@ -24,7 +24,7 @@ use crate::trace::TraceEvent;
 const PROPOSALS_MAX: u32 = 16;
 
 /// How long after an M_CONNECT the same one may come again because it was duplicated below.
-const DUPLICATE_NS: u64 = 500 * MS;
+const DUPLICATE_WINDOW: Duration = Duration::from_millis(500);
 
 /// Largest PDU that constants name; what an N-1 flow carries counts.
 const MAX_PDU: u32 = 65_536;
@@ -42,7 +42,7 @@ impl Rlite {
     /// M_CONNECT: an attempt of the other side begins, perhaps anew.
     pub(super) fn on_connect(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -69,7 +69,7 @@ impl Rlite {
         };
         flow.cdap = connection();
         flow.connect = Some((message.invoke_id, now));
-        if flow.cdap.receive(now, message).is_err() {
+        if flow.cdap.receive(now.as_nanos(), message).is_err() {
             return self.log.discard(&name, "cdap-state");
         }
         let mut answer = message.answer();
@@ -77,7 +77,7 @@ impl Rlite {
         if let Err(reason) = refused {
             flow.stage = Stage::Idle;
             // An IPCP that is no member asks the other side in its turn.
-            flow.at = waits.then_some(now + INITIATOR_WAIT_NS);
+            flow.at = waits.then_some(now + INITIATOR_WAIT);
             let answer = answer.with_error(-1, &reason);
             self.send_response(now, n1, answer, dt);
             let text = format!("M_CONNECT of {name:?} was refused: {reason}");
@@ -89,13 +89,13 @@ impl Rlite {
         });
         flow.peer = name;
         flow.stage = Stage::Accepting;
-        flow.at = Some(now + STEP_NS);
+        flow.at = Some(now + STEP_TIMEOUT);
         self.send_response(now, n1, answer, dt);
     }
 
     /// Whether this is the M_CONNECT that was answered a moment ago, duplicated below. One that
     /// comes later is of an IPCP that has started anew: its invoke id is the same.
-    fn is_duplicate(&self, now: u64, n1: N1Port, invoke_id: i32) -> bool {
+    fn is_duplicate(&self, now: Instant, n1: N1Port, invoke_id: i32) -> bool {
         let Some(flow) = self.n1s.get(&n1) else {
             return false;
         };
@@ -103,7 +103,7 @@ impl Rlite {
             flow.stage,
             Stage::Assigning(_) | Stage::Stopping | Stage::Up
         );
-        let is_same = |(id, at): (i32, u64)| id == invoke_id && now < at + DUPLICATE_NS;
+        let is_same = |(id, at): (i32, Instant)| id == invoke_id && now < at + DUPLICATE_WINDOW;
         is_served && flow.connect.is_some_and(is_same)
     }
 
@@ -144,7 +144,7 @@ impl Rlite {
 
     /// A further N-1 flow of a neighbour that begins without M_CONNECT: the N-1 DIF says
     /// which IPCP is behind it.
-    pub(super) fn accept_without_connect(&mut self, now: u64, n1: N1Port) {
+    pub(super) fn accept_without_connect(&mut self, now: Instant, n1: N1Port) {
         let Some(flow) = self.n1s.get(&n1) else {
             return;
         };
@@ -162,9 +162,10 @@ impl Rlite {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.peer = remote;
             flow.stage = Stage::Accepting;
-            flow.at = Some(now + STEP_NS);
-            let taken = flow.cdap.receive(now, &connect);
-            let answered = taken.and_then(|_| flow.cdap.send_answer(now, &connect.answer()));
+            flow.at = Some(now + STEP_TIMEOUT);
+            let taken = flow.cdap.receive(now.as_nanos(), &connect);
+            let answered =
+                taken.and_then(|_| flow.cdap.send_answer(now.as_nanos(), &connect.answer()));
             if answered.is_err() {
                 self.log.count("cdap-state");
             }
@@ -180,7 +181,7 @@ impl Rlite {
     /// M_START of an enrollment.
     pub(super) fn on_start(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -213,7 +214,7 @@ impl Rlite {
 
     fn refuse_start(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         request: &Message,
         reason: &str,
@@ -227,7 +228,7 @@ impl Rlite {
     /// Draws an address for the IPCP behind `n1` and asks the neighbours whether it is free.
     pub(super) fn propose(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         mut assignment: Assignment,
         dt: &mut dyn DataTransfer,
@@ -253,7 +254,12 @@ impl Rlite {
     }
 
     /// Nobody objected in time.
-    pub(super) fn assignment_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn assignment_timeout(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        dt: &mut dyn DataTransfer,
+    ) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -263,7 +269,7 @@ impl Rlite {
     }
 
     /// A member objects to an address that this one proposed.
-    pub(super) fn on_objection(&mut self, now: u64, address: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn on_objection(&mut self, now: Instant, address: u64, dt: &mut dyn DataTransfer) {
         let is_it =
             |flow: &N1| matches!(&flow.stage, Stage::Assigning(it) if it.proposed == address);
         let concerned = self.n1s.iter().filter(|(_, flow)| is_it(flow));
@@ -279,7 +285,13 @@ impl Rlite {
     }
 
     /// The address is settled: M_START_R, the policies, M_STOP.
-    fn admit(&mut self, now: u64, n1: N1Port, assignment: Assignment, dt: &mut dyn DataTransfer) {
+    fn admit(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        assignment: Assignment,
+        dt: &mut dyn DataTransfer,
+    ) {
         let Assignment {
             request,
             info,
@@ -299,7 +311,7 @@ impl Rlite {
             return;
         };
         flow.stage = Stage::Stopping;
-        flow.at = Some(now + STEP_NS);
+        flow.at = Some(now + STEP_TIMEOUT);
         let peer = flow.peer.clone();
         let member = Member {
             address: proposed,
@@ -328,7 +340,7 @@ impl Rlite {
     /// M_STOP_R: the other side is a member now.
     pub(super) fn on_stopped(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -344,7 +356,7 @@ impl Rlite {
     }
 
     /// The other side has said that it is a member, or acts as one.
-    pub(super) fn enrollee_is_up(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn enrollee_is_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let message = Message::object(Opcode::Start, class::STATUS, name::STATUS);
         self.send_request(now, n1, message, dt);
         // What it said in an earlier life would stand against what it says in this one.
@@ -364,7 +376,7 @@ impl Rlite {
     /// M_START of a further N-1 flow.
     pub(super) fn on_lower_flow(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,

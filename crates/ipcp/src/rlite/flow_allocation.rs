@@ -14,6 +14,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
 
@@ -23,7 +24,6 @@ use super::values::{AData, ConnectionIds, FlowRequest, value, value_of};
 use super::{RULES, Rlite};
 use crate::api::FlowKey;
 use crate::data_transfer::api::{DataTransfer, Target};
-use crate::interop::MS;
 use crate::interop::flow_allocator::{
     Accepted, Allocation, Codec, Flow, FlowAllocatorProfile, Offer,
 };
@@ -37,11 +37,11 @@ pub(super) const PROFILE: FlowAllocatorProfile = FlowAllocatorProfile {
     first_port: 1,
     first_invoke_id: 3,
     ends_are_numbered: true,
-    answer: 10_000 * MS,
-    decision: 120_000 * MS,
-    linger: 100 * MS,
+    answer: Duration::from_secs(10),
+    decision: Duration::from_secs(120),
+    linger: Duration::from_millis(100),
     end_repeats: &[],
-    rest: 4_000 * MS,
+    rest: Duration::from_secs(4),
     flows: 16_384,
 };
 
@@ -118,7 +118,7 @@ impl Codec for RliteFlows {
 impl Rlite {
     pub(super) fn allocate_flow(
         &mut self,
-        now: u64,
+        now: Instant,
         local: &str,
         remote: &str,
         spec: FlowSpec,
@@ -169,7 +169,7 @@ impl Rlite {
     }
 
     /// Sends what the flow allocator has to say.
-    pub(super) fn send_flow_messages(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn send_flow_messages(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let Some(own) = self.own_address() else {
             while self.flows.poll_message().is_some() {}
             return;
@@ -185,7 +185,7 @@ impl Rlite {
     }
 
     /// A message of this member to itself.
-    pub(super) fn on_own(&mut self, now: u64, bytes: &[u8], dt: &mut dyn DataTransfer) {
+    pub(super) fn on_own(&mut self, now: Instant, bytes: &[u8], dt: &mut dyn DataTransfer) {
         match RULES.decode(bytes) {
             Ok(message) => self.on_a_data(now, None, &message, dt),
             Err(error) => self.log.count(error.name()),
@@ -195,7 +195,7 @@ impl Rlite {
     /// A-DATA, from the member with address `src` in the PCI, or from this one.
     pub(super) fn on_a_data(
         &mut self,
-        now: u64,
+        now: Instant,
         src: Option<u64>,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -232,7 +232,7 @@ impl Rlite {
 
     fn on_flow_message(
         &mut self,
-        now: u64,
+        now: Instant,
         source: u64,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -252,7 +252,7 @@ impl Rlite {
     /// M_CREATE: another member asks for a flow to an application here.
     fn on_flow_wanted(
         &mut self,
-        now: u64,
+        now: Instant,
         source: u64,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -306,7 +306,7 @@ impl Rlite {
     /// M_CREATE_R: the answer to a request of this member.
     fn on_flow_answer(
         &mut self,
-        now: u64,
+        now: Instant,
         source: u64,
         message: &Message,
         dt: &mut dyn DataTransfer,

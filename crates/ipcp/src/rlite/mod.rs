@@ -41,6 +41,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Rules;
+use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, Dialect};
 use carina_wire::{FlowSpec, check_name};
 
@@ -48,7 +49,6 @@ use crate::api::{Command, Event, FlowKey, N1Port};
 use crate::config::{Config, DifConfig};
 use crate::data_transfer::api::{DataTransfer, Owner, TransferEvent};
 use crate::event_log::EventLog;
-use crate::interop::MS;
 use crate::interop::directory::{self, Directory};
 use crate::interop::flow_allocator::FlowAllocator;
 use crate::interop::link_state::{self, LinkState, ReachableMember};
@@ -82,14 +82,14 @@ fn adopt(policy: &mut Descriptor) -> bool {
 const RULES: Rules = Rules::RLITE;
 
 /// How often ages are looked at and addresses are compared.
-const HOUSEKEEPING_NS: u64 = 10_000 * MS;
+const HOUSEKEEPING_INTERVAL: Duration = Duration::from_secs(10);
 
 /// How often a member repeats its own entries.
-const REFRESH_NS: u64 = 30_000 * MS;
+const REFRESH_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How long the end of an entry is remembered. rlite's next version of it counts from 1 again, so
 /// that this must not be much longer than a flood takes.
-const HOLD_NS: u64 = 1_000 * MS;
+const HOLD_TIME: Duration = Duration::from_secs(1);
 
 /// Members, and addresses, that are known at most.
 const MEMBERS_MAX: usize = 4_096;
@@ -120,7 +120,7 @@ pub(crate) struct Rlite {
     /// Members by name: the address book of the DIF, without this one.
     members: BTreeMap<String, Member>,
     /// Addresses of these that were replaced lately, and when.
-    outdated: BTreeMap<String, Vec<(u64, u64)>>,
+    outdated: BTreeMap<String, Vec<(u64, Instant)>>,
     /// Addresses that were assigned, and by which member. See `addresses`.
     allocated_addresses: BTreeMap<u64, String>,
     directory: Directory<String>,
@@ -132,15 +132,15 @@ pub(crate) struct Rlite {
     /// Addresses that they lead to.
     reachable: BTreeSet<u64>,
     are_routes_stale: bool,
-    routes_at: u64,
+    routes_at: Instant,
     /// N-1 flows of neighbours as data transfer has them.
     neighbour_ports: BTreeMap<u64, Vec<N1Port>>,
-    housekeeping_at: u64,
+    housekeeping_at: Instant,
     /// Refreshments so far.
     rounds: usize,
-    refresh_at: u64,
+    refresh_at: Instant,
     /// The earliest deadline, worked out after each call.
-    due: Option<u64>,
+    due: Option<Instant>,
 }
 
 /// What makes this IPCP a member.
@@ -171,7 +171,7 @@ impl Rlite {
         let policies = Policies::of(in_force).map_err(|error| error.to_string())?;
         let limits = directory::Limits {
             entries: ENTRIES_MAX,
-            hold: HOLD_NS,
+            hold: HOLD_TIME,
         };
         Ok(Rlite {
             links: LinkState::new(&config.name, link_limits(&policies)),
@@ -195,11 +195,11 @@ impl Rlite {
             routes: Vec::new(),
             reachable: BTreeSet::new(),
             are_routes_stale: false,
-            routes_at: 0,
+            routes_at: Instant::ZERO,
             neighbour_ports: BTreeMap::new(),
-            housekeeping_at: 0,
+            housekeeping_at: Instant::ZERO,
             rounds: 0,
-            refresh_at: 0,
+            refresh_at: Instant::ZERO,
             due: None,
         })
     }
@@ -214,7 +214,7 @@ impl Rlite {
         config
     }
 
-    fn bootstrap(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn bootstrap(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if self.member.is_some() {
             self.log
                 .notice("bootstrap", "this IPCP is a member already");
@@ -232,15 +232,15 @@ impl Rlite {
     /// Takes up membership; data transfer is configured already.
     fn become_member(
         &mut self,
-        now: u64,
+        now: Instant,
         address: u64,
         config: DifConfig,
         dt: &mut dyn DataTransfer,
     ) {
         self.links.set_limits(link_limits(&self.policies));
         self.take_address(address, dt);
-        self.housekeeping_at = now + HOUSEKEEPING_NS;
-        self.refresh_at = now + REFRESH_NS;
+        self.housekeeping_at = now + HOUSEKEEPING_INTERVAL;
+        self.refresh_at = now + REFRESH_INTERVAL;
         self.directory.touch_all();
         self.member = Some(Membership {
             address,
@@ -274,7 +274,7 @@ impl Rlite {
 
     /// Everything that follows from what has just happened: messages about flows, messages to this
     /// member itself, routes, what can be reached.
-    fn process_pending(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn process_pending(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.update_neighbours(now, dt);
         self.update_routes(now, dt);
         // Each round answers the messages of the one before; a conversation of this member with
@@ -303,12 +303,12 @@ impl Rlite {
     }
 
     /// The earliest deadline of any component.
-    fn next_deadline(&self) -> Option<u64> {
+    fn next_deadline(&self) -> Option<Instant> {
         let always = [
             self.neighbours_due(),
             self.wanted_n1s_due(),
             // A conversation of this member with itself goes on at once.
-            (!self.own_messages.is_empty()).then_some(0),
+            (!self.own_messages.is_empty()).then_some(Instant::ZERO),
             self.are_routes_stale.then_some(self.routes_at),
         ];
         let member = self.member.as_ref().map(|_| {
@@ -322,7 +322,7 @@ impl Rlite {
     }
 
     /// Every 10 s: what is too old is forgotten, and addresses are compared.
-    fn housekeeping(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn housekeeping(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         for (from, to) in self.links.expire(now) {
             let text = alloc::format!("the lower flow of {from} to {to} was not renewed");
             self.log.notice("aged", &text);
@@ -339,14 +339,14 @@ fn link_limits(policies: &Policies) -> link_state::Limits {
         entries: ENTRIES_MAX,
         age_max,
         renew: age_max / 10 * 3,
-        hold: HOLD_NS,
-        restart: 30_000 * MS,
+        hold: HOLD_TIME,
+        restart: Duration::from_secs(30),
         needs_both: true,
     }
 }
 
 impl LayerManagement for Rlite {
-    fn handle(&mut self, now: u64, command: Command, dt: &mut dyn DataTransfer) {
+    fn handle(&mut self, now: Instant, command: Command, dt: &mut dyn DataTransfer) {
         self.log.set_now(now);
         match command {
             Command::Bootstrap => self.bootstrap(now, dt),
@@ -371,7 +371,7 @@ impl LayerManagement for Rlite {
 
     fn allocate(
         &mut self,
-        now: u64,
+        now: Instant,
         local: &str,
         remote: &str,
         spec: FlowSpec,
@@ -391,7 +391,7 @@ impl LayerManagement for Rlite {
         key
     }
 
-    fn on_transfer(&mut self, now: u64, event: TransferEvent, dt: &mut dyn DataTransfer) {
+    fn on_transfer(&mut self, now: Instant, event: TransferEvent, dt: &mut dyn DataTransfer) {
         self.log.set_now(now);
         match event {
             TransferEvent::Management { n1, src, message } => {
@@ -429,19 +429,19 @@ impl LayerManagement for Rlite {
         self.process_pending(now, dt);
     }
 
-    fn handle_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    fn handle_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.log.set_now(now);
         self.neighbours_timeout(now, dt);
         self.wanted_n1s_timeout(now);
         if self.member.is_some() {
             self.flows.handle_timeout(now, dt);
             if self.housekeeping_at <= now {
-                self.housekeeping_at = now + HOUSEKEEPING_NS;
+                self.housekeeping_at = now + HOUSEKEEPING_INTERVAL;
                 self.forget_outdated(now);
                 self.housekeeping(now, dt);
             }
             if self.refresh_at <= now {
-                self.refresh_at = now + REFRESH_NS;
+                self.refresh_at = now + REFRESH_INTERVAL;
                 self.refresh(now, dt);
             }
         }
@@ -452,7 +452,7 @@ impl LayerManagement for Rlite {
         self.log.set_tracer(tracer);
     }
 
-    fn poll_timeout(&self) -> Option<u64> {
+    fn poll_timeout(&self) -> Option<Instant> {
         self.due
     }
 

@@ -34,6 +34,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Connection, Limits, Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
 use super::enrollee::EnrolleeState;
@@ -42,7 +43,6 @@ use super::objects::{class, name};
 use super::{ADDRESS_OF_NEW, Member, RULES, Rlite};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::MS;
 
 /// rlite says nothing to PDUs that it does not understand.
 const NO_ANSWER: &str = "no answer to M_CONNECT: nobody is there, or its PDUs have other \
@@ -50,7 +50,7 @@ const NO_ANSWER: &str = "no answer to M_CONNECT: nobody is there, or its PDUs ha
      IPCP was given";
 
 /// How long each message of an enrollment is waited for.
-pub(super) const STEP_NS: u64 = 7_000 * MS;
+pub(super) const STEP_TIMEOUT: Duration = Duration::from_secs(7);
 
 /// Keep-alives that may be unanswered.
 const MISSED_MAX: u32 = 3;
@@ -60,11 +60,11 @@ const UNANSWERED_MAX: u32 = 3;
 
 /// How long a side that did not ask for the N-1 flow waits for the other side's M_CONNECT before
 /// it sends its own.
-pub(super) const INITIATOR_WAIT_NS: u64 = 500 * MS;
+pub(super) const INITIATOR_WAIT: Duration = Duration::from_millis(500);
 
 /// Pauses before an attempt is repeated.
-const RETRY_FIRST_NS: u64 = 2_000 * MS;
-const RETRY_MAX_NS: u64 = 30_000 * MS;
+const RETRY_FIRST: Duration = Duration::from_secs(2);
+const RETRY_MAX: Duration = Duration::from_secs(30);
 
 /// N-1 flows that are wanted again at most.
 const WANTED_N1S_MAX: usize = 256;
@@ -79,14 +79,14 @@ pub(super) struct N1 {
     /// Name of the IPCP at the other end, once it has said so.
     pub(super) peer: String,
     /// When the next thing happens by itself.
-    pub(super) at: Option<u64>,
+    pub(super) at: Option<Instant>,
     /// The M_CONNECT that came last: its invoke id, and when it came.
-    pub(super) connect: Option<(i32, u64)>,
+    pub(super) connect: Option<(i32, Instant)>,
     pub(super) missed: u32,
     /// M_CONNECTs in turn to which nothing came.
     pub(super) unanswered: u32,
-    pub(super) heard: u64,
-    retry_ns: u64,
+    pub(super) heard: Instant,
+    retry_after: Duration,
     /// The failure of attempts has been reported.
     failure_reported: bool,
 }
@@ -110,8 +110,8 @@ pub(super) enum Stage {
 
 /// An N-1 flow that is wanted again.
 pub(super) struct WantedN1 {
-    at: u64,
-    pause: u64,
+    at: Instant,
+    pause: Duration,
 }
 
 impl N1 {
@@ -126,8 +126,8 @@ impl N1 {
             connect: None,
             missed: 0,
             unanswered: 0,
-            heard: 0,
-            retry_ns: RETRY_FIRST_NS,
+            heard: Instant::ZERO,
+            retry_after: RETRY_FIRST,
             failure_reported: false,
         }
     }
@@ -164,7 +164,7 @@ pub(super) fn connection() -> Connection {
 impl Rlite {
     pub(super) fn n1_up(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         props: N1Properties,
         dt: &mut dyn DataTransfer,
@@ -183,13 +183,13 @@ impl Rlite {
         if is_initiator {
             self.connect(now, n1, dt);
         } else if self.member.is_none() && !self.has_left {
-            self.wait(n1, now + INITIATOR_WAIT_NS);
+            self.wait(n1, now + INITIATOR_WAIT);
         }
     }
 
     pub(super) fn n1_down(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -214,7 +214,7 @@ impl Rlite {
     }
 
     /// The order to enroll through this flow.
-    pub(super) fn enroll_through(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn enroll_through(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         self.has_left = false;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             let reason = "there is no such N-1 flow".to_string();
@@ -222,7 +222,7 @@ impl Rlite {
             return;
         };
         flow.failure_reported = false;
-        flow.retry_ns = RETRY_FIRST_NS;
+        flow.retry_after = RETRY_FIRST;
         // An attempt that is under way goes on.
         if matches!(flow.stage, Stage::Idle) {
             self.connect(now, n1, dt);
@@ -230,7 +230,7 @@ impl Rlite {
     }
 
     /// Attempts on all N-1 flows that this side asked for: it is a member now.
-    pub(super) fn connect_idle_flows(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn connect_idle_flows(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let idle = |flow: &N1| matches!(flow.stage, Stage::Idle) && flow.props.is_initiator;
         let waiting = self.n1s.iter().filter(|(_, flow)| idle(flow));
         let waiting: Vec<N1Port> = waiting.map(|(n1, _)| *n1).collect();
@@ -239,7 +239,7 @@ impl Rlite {
         }
     }
 
-    pub(super) fn wait(&mut self, n1: N1Port, at: u64) {
+    pub(super) fn wait(&mut self, n1: N1Port, at: Instant) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.at = Some(at);
         }
@@ -248,7 +248,7 @@ impl Rlite {
     /// Ends a failed attempt, or the enrollment that followed from it.
     pub(super) fn attempt_failed(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -260,7 +260,7 @@ impl Rlite {
     /// a refusal has one result code for all reasons.
     pub(super) fn attempt_failed_for_good(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -270,7 +270,7 @@ impl Rlite {
 
     fn failed(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         is_final: bool,
@@ -308,21 +308,21 @@ impl Rlite {
             let reason = reason.to_string();
             self.log.push(Event::EnrollFailed { n1, reason });
         }
-        let pause = self.random.about(flow.retry_ns);
-        flow.retry_ns = (flow.retry_ns * 2).min(RETRY_MAX_NS);
+        let pause = self.random.about(flow.retry_after);
+        flow.retry_after = (flow.retry_after * 2).min(RETRY_MAX);
         flow.at = Some(now + pause);
     }
 
     /// The member behind an N-1 flow is a neighbour.
-    pub(super) fn neighbour_up(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let interval = self.keepalive_ns();
+    pub(super) fn neighbour_up(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let interval = self.keepalive_interval();
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
         flow.stage = Stage::Up;
         flow.at = Some(now + interval);
         flow.missed = 0;
-        flow.retry_ns = RETRY_FIRST_NS;
+        flow.retry_after = RETRY_FIRST;
         flow.failure_reported = false;
         let (peer, cost, src) = (flow.peer.clone(), flow.props.cost, flow.src);
         if self.address_of(&peer).is_none() && self.check_free(src) {
@@ -351,7 +351,7 @@ impl Rlite {
     /// Ends the neighbourhood behind an N-1 flow, if there is one.
     pub(super) fn neighbour_down(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -379,26 +379,26 @@ impl Rlite {
         self.report_link(now, &peer, cost, dt);
     }
 
-    fn keepalive_ns(&self) -> u64 {
+    fn keepalive_interval(&self) -> Duration {
         let config = self.member.as_ref().map(|member| &member.config);
         let ms = config.map_or(20_000, |config| config.keepalive_ms.max(1));
-        u64::from(ms) * MS
+        Duration::from_millis(u64::from(ms))
     }
 
-    pub(super) fn neighbours_due(&self) -> Option<u64> {
+    pub(super) fn neighbours_due(&self) -> Option<Instant> {
         self.n1s.values().filter_map(|flow| flow.at).min()
     }
 
     /// Forgets requests that have no answer. Those that need one have a time of their own.
-    pub(super) fn forget_requests(&mut self, now: u64) {
+    pub(super) fn forget_requests(&mut self, now: Instant) {
         for flow in self.n1s.values_mut() {
-            flow.cdap.handle_timeout(now);
+            flow.cdap.handle_timeout(now.as_nanos());
             while flow.cdap.poll_lost().is_some() {}
         }
     }
 
     /// Does what is due on N-1 flows.
-    pub(super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn neighbours_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let is_due = |flow: &N1| flow.at.is_some_and(|at| at <= now);
         let due = self.n1s.iter().filter(|(_, flow)| is_due(flow));
         let due: Vec<N1Port> = due.map(|(n1, _)| *n1).collect();
@@ -407,8 +407,8 @@ impl Rlite {
         }
     }
 
-    fn n1_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
-        let interval = self.keepalive_ns();
+    fn n1_timeout(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
+        let interval = self.keepalive_interval();
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -449,25 +449,25 @@ impl Rlite {
     }
 
     /// An N-1 flow that this side asked for is gone: the binder is asked for another.
-    pub(super) fn want_n1(&mut self, now: u64, props: &N1Properties) {
+    pub(super) fn want_n1(&mut self, now: Instant, props: &N1Properties) {
         let is_wanted = props.is_initiator && !self.has_left && !props.remote.is_empty();
         if is_wanted && self.wanted_n1s.len() < WANTED_N1S_MAX {
             let key = (props.dif.clone(), props.remote.clone());
             self.wanted_n1s.entry(key).or_insert(WantedN1 {
-                at: now + RETRY_FIRST_NS,
-                pause: RETRY_FIRST_NS,
+                at: now + RETRY_FIRST,
+                pause: RETRY_FIRST,
             });
         }
     }
 
-    pub(super) fn wanted_n1s_due(&self) -> Option<u64> {
+    pub(super) fn wanted_n1s_due(&self) -> Option<Instant> {
         self.wanted_n1s.values().map(|seek| seek.at).min()
     }
 
-    pub(super) fn wanted_n1s_timeout(&mut self, now: u64) {
+    pub(super) fn wanted_n1s_timeout(&mut self, now: Instant) {
         for ((dif, remote), seek) in &mut self.wanted_n1s {
             if seek.at <= now {
-                seek.pause = (seek.pause * 2).min(RETRY_MAX_NS);
+                seek.pause = (seek.pause * 2).min(RETRY_MAX);
                 seek.at = now + self.random.about(seek.pause);
                 self.log.push(Event::NeedN1 {
                     dif: dif.clone(),

@@ -12,18 +12,19 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::fmt;
 
+use carina_time::Duration;
+
 use crate::config::{DifConfig, PolicySpec};
-use crate::interop::MS;
 use crate::policy::{Catalogue, Descriptor, Param, component};
 
 /// How long objections to a proposed address are waited for unless configured.
-const NACK_WAIT_NS: u64 = 4_000 * MS;
+const NACK_WAIT: Duration = Duration::from_secs(4);
 
 /// Longest age of a lower flow unless configured.
-const AGE_MAX_NS: u64 = 900_000 * MS;
+const AGE_MAX: Duration = Duration::from_secs(900);
 
 /// In which steps ages grow unless configured.
-const AGE_STEP_NS: u64 = 10_000 * MS;
+const AGE_STEP: Duration = Duration::from_secs(10);
 
 /// rlite's name of a component, the name here, its policies (the first is the default), and the
 /// parameters of any of them with their defaults in words.
@@ -270,20 +271,20 @@ impl Policies {
         self.name("routing") == "link-state-lfa"
     }
 
-    /// How long objections to an address are waited for, in nanoseconds.
-    pub(super) fn nack_wait(&self) -> u64 {
-        self.duration("addralloc", "nack-wait", NACK_WAIT_NS)
+    /// How long objections to an address are waited for.
+    pub(super) fn nack_wait(&self) -> Duration {
+        self.duration("addralloc", "nack-wait", NACK_WAIT)
     }
 
-    /// Age at which a lower flow is forgotten, in nanoseconds.
-    pub(super) fn age_max(&self) -> u64 {
-        self.duration("routing", "age-max", AGE_MAX_NS)
+    /// Age at which a lower flow is forgotten.
+    pub(super) fn age_max(&self) -> Duration {
+        self.duration("routing", "age-max", AGE_MAX)
     }
 
-    /// In which steps ages of lower flows grow, in nanoseconds.
-    pub(super) fn age_step(&self) -> u64 {
-        self.duration("routing", "age-incr-intval", AGE_STEP_NS)
-            .max(1_000 * MS)
+    /// In which steps ages of lower flows grow.
+    pub(super) fn age_step(&self) -> Duration {
+        self.duration("routing", "age-incr-intval", AGE_STEP)
+            .max(Duration::from_secs(1))
     }
 
     fn name(&self, component: &str) -> &str {
@@ -291,7 +292,7 @@ impl Policies {
         spec.map_or("", |spec| spec.name.as_str())
     }
 
-    fn duration(&self, component: &str, parameter: &str, default: u64) -> u64 {
+    fn duration(&self, component: &str, parameter: &str, default: Duration) -> Duration {
         let spec = self.chosen.get(component);
         let text = spec.and_then(|spec| spec.params.get(parameter));
         text.and_then(|text| duration(text)).unwrap_or(default)
@@ -332,18 +333,19 @@ fn check_parameter(component: &Component, name: &str, value: &str) -> Result<(),
     Ok(())
 }
 
-/// A duration as rlite writes it (`1000ms`, `4s`, `20000us`), in nanoseconds; at most a day.
-fn duration(text: &str) -> Option<u64> {
+/// A duration as rlite writes it (`1000ms`, `4s`, `20000us`); at most a day.
+fn duration(text: &str) -> Option<Duration> {
     let unit_at = text.find(|c: char| !c.is_ascii_digit())?;
     let (digits, unit) = text.split_at(unit_at);
     let unit = match unit {
-        "s" => 1_000 * MS,
-        "ms" => MS,
-        "us" => 1_000,
+        "s" => Duration::from_secs(1),
+        "ms" => Duration::from_millis(1),
+        "us" => Duration::from_micros(1),
         _ => return None,
     };
-    let nanoseconds = digits.parse::<u64>().ok()?.checked_mul(unit)?;
-    (nanoseconds <= 86_400_000 * MS).then_some(nanoseconds)
+    let nanoseconds = digits.parse::<u64>().ok()?.checked_mul(unit.as_nanos())?;
+    let span = Duration::from_nanos(nanoseconds);
+    (span <= Duration::from_secs(86_400)).then_some(span)
 }
 
 #[cfg(test)]
@@ -352,9 +354,9 @@ mod tests {
 
     #[test]
     fn durations_have_units() {
-        assert_eq!(duration("1000ms"), Some(1_000 * MS));
-        assert_eq!(duration("4s"), Some(4_000 * MS));
-        assert_eq!(duration("20000us"), Some(20 * MS));
+        assert_eq!(duration("1000ms"), Some(Duration::from_secs(1)));
+        assert_eq!(duration("4s"), Some(Duration::from_secs(4)));
+        assert_eq!(duration("20000us"), Some(Duration::from_millis(20)));
         for bad in ["", "4", "s", "4m", "-1s", "99999999999999999999s", "86401s"] {
             assert_eq!(duration(bad), None, "{bad}");
         }
@@ -374,7 +376,7 @@ mod tests {
             policies.set_parameter("addralloc", "nack-wait", "1s"),
             Ok(())
         );
-        assert_eq!(policies.nack_wait(), 1_000 * MS);
+        assert_eq!(policies.nack_wait(), Duration::from_secs(1));
         assert!(policies.set_policy("wine", "red").is_err());
     }
 }

@@ -6,6 +6,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::Opcode;
+use carina_time::Instant;
 use carina_wire::dif::Address;
 
 use super::dissemination::directory_entry;
@@ -19,7 +20,7 @@ use crate::rib_view::passing;
 impl Rlite {
     /// Leaves the DIF: flows end, registrations and lower flows are taken back, neighbours are
     /// released.
-    pub(super) fn leave(&mut self, now: u64, reason: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn leave(&mut self, now: Instant, reason: &str, dt: &mut dyn DataTransfer) {
         self.has_left = true;
         self.wanted_n1s.clear();
         if self.member.is_none() {
@@ -70,7 +71,7 @@ impl Rlite {
     /// Reads or writes this member's RIB.
     pub(super) fn rib_command(
         &mut self,
-        now: u64,
+        now: Instant,
         id: u64,
         member: Option<String>,
         op: RibOp,
@@ -106,7 +107,7 @@ impl Rlite {
     /// There is no such object.
     fn show(
         &self,
-        now: u64,
+        now: Instant,
         path: &str,
         scope: u32,
         dt: &dyn DataTransfer,
@@ -158,7 +159,7 @@ impl Rlite {
         shown.within(path, scope, dt)
     }
 
-    fn show_neighbours(&self, now: u64, shown: &mut RibView) {
+    fn show_neighbours(&self, now: Instant, shown: &mut RibView) {
         let mut neighbours: BTreeMap<&str, Neighbour> = BTreeMap::new();
         for (n1, flow) in &self.n1s {
             let Some(name) = flow.neighbour() else {
@@ -189,7 +190,7 @@ impl Rlite {
     /// What cannot be changed so.
     fn write(
         &mut self,
-        now: u64,
+        now: Instant,
         path: &str,
         fields: &[(String, Scalar)],
         dt: &mut dyn DataTransfer,
@@ -214,7 +215,7 @@ impl Rlite {
 
     fn set_policy(
         &mut self,
-        now: u64,
+        now: Instant,
         component: &str,
         spec: PolicySpec,
         mut config: crate::config::DifConfig,

@@ -4,6 +4,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::check_name;
 
 use super::dissemination::directory_entry;
@@ -16,7 +17,6 @@ use super::values::{
 use super::{Member, Rlite};
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::MS;
 use crate::interop::directory;
 use crate::interop::link_state::{Key, LinkReport, MergeOutcome};
 use crate::interop::names::Name;
@@ -26,7 +26,7 @@ impl Rlite {
     /// M_CREATE or M_DELETE of entries.
     pub(super) fn on_entries(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -54,7 +54,7 @@ impl Rlite {
         }
     }
 
-    fn on_links(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_links(&mut self, now: Instant, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
         let peer = self.peer_name(n1);
         let list = value_of::<LowerFlows>(message);
         let Some(LowerFlows { entries }) = list.filter(|list| list.entries.len() <= ENTRIES_MAX)
@@ -91,7 +91,13 @@ impl Rlite {
         self.send_links(now, &corrected, &all, dt);
     }
 
-    fn on_members(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_members(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         let peer = self.peer_name(n1);
         let list = value_of::<Candidates>(message);
         let Some(Candidates { entries }) = list.filter(|list| list.entries.len() <= ENTRIES_MAX)
@@ -120,7 +126,13 @@ impl Rlite {
         self.send_members(now, message.opcode, &news, &onward, dt);
     }
 
-    fn on_directory(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_directory(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         let peer = self.peer_name(n1);
         let list = value_of::<DirectoryEntries>(message);
         let list = list.filter(|list| list.entries.len() <= ENTRIES_MAX);
@@ -158,7 +170,7 @@ impl Rlite {
     }
 
     /// Sends the present state of an application of this system to all: registered or not.
-    fn send_registration(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
+    fn send_registration(&mut self, now: Instant, app: &str, dt: &mut dyn DataTransfer) {
         let all = self.neighbours_but(None);
         let own = self.own.clone();
         let (opcode, seq) = match self.directory.seq(app, &own) {
@@ -170,7 +182,7 @@ impl Rlite {
     }
 
     /// Registers an application of this system.
-    pub(super) fn register(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn register(&mut self, now: Instant, app: &str, dt: &mut dyn DataTransfer) {
         if let Err(error) = check_name(app) {
             self.log.notice("register", &error.to_string());
             return self.log.push(Event::Registered {
@@ -190,7 +202,7 @@ impl Rlite {
     }
 
     /// Withdraws the registration of `app`.
-    pub(super) fn unregister(&mut self, now: u64, app: &str, dt: &mut dyn DataTransfer) {
+    pub(super) fn unregister(&mut self, now: Instant, app: &str, dt: &mut dyn DataTransfer) {
         let Some(seq) = self.directory.unregister(now, app) else {
             return;
         };
@@ -213,7 +225,7 @@ fn link_of(entry: LowerFlow) -> Option<(Key, LinkReport)> {
         cost: entry.cost.unwrap_or(1).max(1),
         seq: entry.seq.unwrap_or_default(),
         is_up: entry.state.unwrap_or(true),
-        age: u64::from(entry.age.unwrap_or_default()) * 1_000 * MS,
+        age: Duration::from_secs(entry.age.unwrap_or_default().into()),
     };
     Some(((local, remote), report))
 }

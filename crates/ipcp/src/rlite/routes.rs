@@ -6,18 +6,18 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_routing::compute::Paths;
+use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
 use super::Rlite;
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
-use crate::interop::MS;
 
 /// Next hops of a route at most.
 const NEXT_HOPS_MAX: usize = 4;
 
 /// Between two computations of routes.
-const ROUTES_PAUSE_NS: u64 = 100 * MS;
+const ROUTES_PAUSE: Duration = Duration::from_millis(100);
 
 impl Rlite {
     /// Whether a member can be reached.
@@ -43,7 +43,7 @@ impl Rlite {
     }
 
     /// Tells data transfer which N-1 flows lead to which neighbour, where that has changed.
-    pub(super) fn update_neighbours(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn update_neighbours(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         let mut reached: BTreeMap<u64, Vec<(u32, N1Port)>> = BTreeMap::new();
         for (n1, flow) in &self.n1s {
             let Some(address) = flow.neighbour().and_then(|name| self.address_of(name)) else {
@@ -81,13 +81,13 @@ impl Rlite {
 
     /// Computes routes anew when links or addresses have changed and the last time was a while
     /// ago.
-    pub(super) fn update_routes(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn update_routes(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         self.are_routes_stale |= self.links.take_changed();
         if !self.are_routes_stale || now < self.routes_at {
             return;
         }
         self.are_routes_stale = false;
-        self.routes_at = now + ROUTES_PAUSE_NS;
+        self.routes_at = now + ROUTES_PAUSE;
         let paths = Paths {
             max: NEXT_HOPS_MAX,
             has_alternates: self.policies.has_alternates(),

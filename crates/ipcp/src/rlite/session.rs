@@ -5,6 +5,7 @@ use alloc::format;
 use alloc::string::String;
 
 use carina_cdap::{Message, Opcode, Receipt, State as Cdap};
+use carina_time::Instant;
 
 use super::neighbours::Stage;
 use super::objects::{class, name};
@@ -17,7 +18,7 @@ impl Rlite {
     /// no answer.
     pub(super) fn send_request(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         mut message: Message,
         dt: &mut dyn DataTransfer,
@@ -26,7 +27,7 @@ impl Rlite {
             return;
         };
         message.version = RULES.version;
-        match flow.cdap.send_request(now, &mut message, true) {
+        match flow.cdap.send_request(now.as_nanos(), &mut message, true) {
             Ok(()) => dt.send_management(now, Target::N1(n1), &RULES.encode(&message)),
             Err(_) => self.log.count("requests-withheld"),
         }
@@ -35,7 +36,7 @@ impl Rlite {
     /// Answers a request that came over an N-1 flow.
     pub(super) fn send_response(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         mut answer: Message,
         dt: &mut dyn DataTransfer,
@@ -44,7 +45,7 @@ impl Rlite {
             return;
         };
         answer.version = RULES.version;
-        match flow.cdap.send_answer(now, &answer) {
+        match flow.cdap.send_answer(now.as_nanos(), &answer) {
             Ok(()) => dt.send_management(now, Target::N1(n1), &RULES.encode(&answer)),
             Err(_) => self.log.count("responses-withheld"),
         }
@@ -63,7 +64,7 @@ impl Rlite {
     /// A management PDU came.
     pub(super) fn on_management(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         src: u64,
         bytes: &[u8],
@@ -91,7 +92,7 @@ impl Rlite {
     /// A message of the CDAP connection on an N-1 flow.
     fn on_session(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         src: u64,
         message: &Message,
@@ -116,7 +117,7 @@ impl Rlite {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
-        match flow.cdap.receive(now, message) {
+        match flow.cdap.receive(now.as_nanos(), message) {
             Ok(Receipt::Request) if message.opcode == Opcode::Release => {
                 self.on_release(now, n1, dt);
             }
@@ -130,7 +131,13 @@ impl Rlite {
         }
     }
 
-    fn on_request(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_request(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         match (message.opcode, message.name.as_str()) {
             (Opcode::Start, name::ENROLLMENT) => self.on_start(now, n1, message, dt),
             (Opcode::Stop, name::ENROLLMENT) => self.on_stop(now, n1, message, dt),
@@ -149,7 +156,13 @@ impl Rlite {
         }
     }
 
-    fn on_answer(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn on_answer(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         match (message.opcode, message.name.as_str()) {
             (Opcode::ConnectR, _) => self.on_connected(now, n1, message, dt),
             (Opcode::StartR, name::ENROLLMENT) => self.on_started(now, n1, message, dt),

@@ -23,21 +23,23 @@ fn bytes(hex: &str) -> Vec<u8> {
 struct Member {
     transfer: DataPath<Bytes>,
     config: DifConfig,
-    now: u64,
+    now: Instant,
 }
 
 impl Member {
     fn new(dialect: Dialect, own: u64, peer: u64) -> Member {
         let config = DifConfig::of_dialect(dialect);
         let mut transfer = DataPath::of_dialect(Catalogue::standard(), dialect, 5);
-        transfer.configure(0, &config).expect("the defaults");
+        transfer
+            .configure(Instant::ZERO, &config)
+            .expect("the defaults");
         transfer.set_address(Address(own));
         transfer.add_n1(N1, &props());
-        transfer.set_neighbour(0, Address(peer), &[N1]);
+        transfer.set_neighbour(Instant::ZERO, Address(peer), &[N1]);
         Member {
             transfer,
             config,
-            now: MS,
+            now: Instant::from_millis(1),
         }
     }
 
@@ -71,25 +73,20 @@ impl Member {
     fn hear(&mut self, hex: &str) {
         let mut pdu = bytes(hex);
         pdu.resize(pdu.len().max(46), 0);
-        self.transfer
-            .on_pdu(Instant::from_nanos(self.now), N1, Bytes::from(pdu));
+        self.transfer.on_pdu(self.now, N1, Bytes::from(pdu));
     }
 
     fn write(&mut self, key: u32, sdu: &[u8]) {
         let sdu = Bytes::from(sdu.to_vec());
-        self.transfer
-            .on_sdu(Instant::from_nanos(self.now), FlowKey(key), sdu, false);
+        self.transfer.on_sdu(self.now, FlowKey(key), sdu, false);
     }
 
     /// What it sends.
     fn says(&mut self) -> Vec<Vec<u8>> {
-        self.transfer.end_of_burst(Instant::from_nanos(self.now));
+        self.transfer.end_of_burst(self.now);
         let mut said = Vec::new();
         while let Some(n1) = self.transfer.poll_n1() {
-            if let Some(pdu) = self
-                .transfer
-                .take_transmit(Instant::from_nanos(self.now), n1)
-            {
+            if let Some(pdu) = self.transfer.take_transmit(self.now, n1) {
                 said.push(pdu.as_slice().to_vec());
             }
         }
@@ -97,7 +94,7 @@ impl Member {
     }
 
     fn reads(&mut self) -> Vec<usize> {
-        self.transfer.end_of_burst(Instant::from_nanos(self.now));
+        self.transfer.end_of_burst(self.now);
         let deliveries = std::iter::from_fn(|| self.transfer.poll_deliver());
         deliveries.map(|delivery| delivery.sdu.len()).collect()
     }
@@ -130,9 +127,7 @@ fn a_reliable_flow_of_rlite_goes_as_it_went() {
     );
     assert_eq!(member.reads(), [20]);
     member.now += 20 * MS;
-    member
-        .transfer
-        .handle_timeout(Instant::from_nanos(member.now));
+    member.transfer.handle_timeout(member.now);
     let said = member.says();
     // rlite counted the window from what its reader had taken, which was one less then.
     let ack = "00cc0000000040000100000003000000010000000200020034000000 \
@@ -260,7 +255,7 @@ fn management_goes_to_whoever_is_there() {
         // No member yet, and nothing configured.
         let mut transfer: DataPath<Bytes> = DataPath::of_dialect(Catalogue::standard(), dialect, 5);
         transfer.add_n1(N1, &props());
-        transfer.send_management(MS, Target::N1(N1), &[9; 61]);
+        transfer.send_management(Instant::from_millis(1), Target::N1(N1), &[9; 61]);
         let n1 = transfer.poll_n1().expect("a PDU");
         let pdu = transfer
             .take_transmit(Instant::from_millis(1), n1)
@@ -271,7 +266,9 @@ fn management_goes_to_whoever_is_there() {
         let mut member = Member::new(dialect, 1, 3);
         for is_neighbour in [true, false] {
             if !is_neighbour {
-                member.transfer.set_neighbour(MS, Address(3), &[]);
+                member
+                    .transfer
+                    .set_neighbour(Instant::from_millis(1), Address(3), &[]);
             }
             let mut padded = pdu.as_slice().to_vec();
             padded.extend([0; 30]);

@@ -4,13 +4,13 @@ use carina_ipcp::api::N1Port;
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Target, TransferEvent};
 use carina_ipcp::security::{Reject, SduProtection};
 use carina_ipcp::{Catalogue, DataPath, DropReason, QosCube};
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId};
 
 use crate::data_transfer::net::{Net, config, cubes, props, sdu};
 
-fn open_channel(member: &mut DataPath<Bytes>, now: u64, channel: u32, cube: &QosCube) -> CepId {
+fn open_channel(member: &mut DataPath<Bytes>, now: Instant, channel: u32, cube: &QosCube) -> CepId {
     let open = Open {
         owner: Owner::Channel(channel),
         cube: cube.clone(),
@@ -85,7 +85,7 @@ fn neighbours_exchange_messages_before_widths_and_addresses() {
         net.members[1].write_channel(now, 6, sdu(len + 1, len));
         net.run_until_quiet();
     }
-    net.run_until(now + 3_000_000_000);
+    net.run_until(now + Duration::from_secs(3));
     let messages = messages(&mut net);
     for (member, add) in [(1, 0), (0, 1)] {
         let got: Vec<_> = messages.iter().filter(|(to, ..)| *to == member).collect();
@@ -141,7 +141,7 @@ fn a_channel_survives_loss() {
     for number in 0..40 {
         net.members[0].write_channel(now, 1, sdu(number, number * 300));
     }
-    net.run_until(now + 4_000_000_000);
+    net.run_until(now + Duration::from_secs(4));
     let got: Vec<_> = messages(&mut net)
         .into_iter()
         .map(|(.., message)| message)
@@ -258,7 +258,7 @@ fn protection_covers_all_but_management_between_neighbours() {
     for number in 0..100 {
         net.write(0, 3, &sdu(number, 2000));
     }
-    net.run_until(net.now + 1_000_000_000);
+    net.run_until(net.now + Duration::from_secs(1));
     assert_eq!(net.take_read(1, 3).len(), 100);
     let now = net.now;
     net.members[0].send_management(now, Target::N1(N1Port(0)), b"bare");
@@ -285,18 +285,10 @@ fn protection_covers_all_but_management_between_neighbours() {
     net.members[0].send_management(now, Target::Address(Address(2)), b"once");
     net.run_until_quiet();
     let mut copy = copies.borrow()[0].clone();
-    net.members[1].on_pdu(
-        Instant::from_nanos(now),
-        N1Port(0),
-        Bytes::from(copy.clone()),
-    );
-    net.members[1].on_pdu(
-        Instant::from_nanos(now),
-        N1Port(0),
-        Bytes::from(copy.clone()),
-    );
+    net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy.clone()));
+    net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy.clone()));
     copy[9] ^= 1;
-    net.members[1].on_pdu(Instant::from_nanos(now), N1Port(0), Bytes::from(copy));
+    net.members[1].on_pdu(now, N1Port(0), Bytes::from(copy));
     net.run_until_quiet();
     assert_eq!(net.dropped(1, DropReason::ProtectionReplayed), 2);
     assert_eq!(net.dropped(1, DropReason::ProtectionForged), 1);

@@ -4,7 +4,7 @@
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::{DataPath, DropReason};
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 use carina_wire::dif::Address;
 
@@ -19,7 +19,7 @@ fn two_applications_of_one_member_need_no_n1_flow() {
             net.write(0, 1, &sdu(number, number * 30));
             net.write(0, 2, &sdu(number + 1, number * 30));
         }
-        net.run_until(net.now + 1_000_000_000);
+        net.run_until(net.now + Duration::from_secs(1));
         for (key, add) in [(2, 0), (1, 1)] {
             let expected: Vec<_> = (0..200)
                 .map(|number| sdu(number + add, number * 30))
@@ -46,7 +46,7 @@ fn what_was_written_before_the_end_arrives_before_it() {
     net.run_until_quiet();
     assert!(net.events.is_empty());
     net.write(0, 3, b"too late");
-    net.run_until(now + 4_000_000_000);
+    net.run_until(now + Duration::from_secs(4));
     let drained = TransferEvent::Drained { flow: FlowKey(3) };
     assert_eq!(net.events, [(0, drained)]);
     // The last is read after the connection has gone at the other end.
@@ -63,7 +63,7 @@ fn what_has_come_is_read_after_the_close() {
     net.wire((0, 0), (1, 0));
     net.flow(0, 1, 3, &cubes()[2]);
     let now = net.now;
-    net.members[1].set_delivery_room(Instant::from_nanos(now), FlowKey(3), 2000);
+    net.members[1].set_delivery_room(now, FlowKey(3), 2000);
     for number in 0..8 {
         net.write(0, 3, &sdu(number, 900));
     }
@@ -73,7 +73,7 @@ fn what_has_come_is_read_after_the_close() {
     net.members[1].close(now, Owner::Flow(FlowKey(3)));
     assert!(!net.members[1].is_delivered(FlowKey(3)));
     while !net.members[1].is_delivered(FlowKey(3)) {
-        net.members[1].set_delivery_room(Instant::from_nanos(now), FlowKey(3), 1000);
+        net.members[1].set_delivery_room(now, FlowKey(3), 1000);
         net.run_until_quiet();
         read.extend(net.take_read(1, 3));
     }
@@ -101,7 +101,7 @@ fn a_key_may_be_used_again_and_old_pdus_find_nobody() {
     net.flow(0, 1, 3, &cubes()[2]);
     net.resume(0, 0);
     net.write(0, 3, b"of the new flow");
-    net.run_until(now + 1_000_000_000);
+    net.run_until(now + Duration::from_secs(1));
     assert_eq!(net.take_read(1, 3), [b"of the new flow".to_vec()]);
     assert_eq!(net.dropped(1, DropReason::UnknownCep), 1);
 }
@@ -130,9 +130,9 @@ fn a_flow_moves_to_a_new_connection_and_loses_nothing() {
         net.run_until_quiet();
         net.members[1].switch_to(now, FlowKey(3), ceps[1]);
         write(&mut net, 30);
-        net.run_until(now + 60_000_000_000);
+        net.run_until(now + Duration::from_secs(60));
         write(&mut net, 30);
-        net.run_until(now + 61_000_000_000);
+        net.run_until(now + Duration::from_secs(61));
         let expected: Vec<_> = (0..120).map(|number| sdu(number, 800)).collect();
         for member in [0, 1] {
             assert!(net.take_read(member, 3) == expected, "{}", cube.name);
@@ -175,7 +175,7 @@ fn a_peer_that_says_nothing_fails_a_reliable_flow() {
     net.flow(0, 1, 3, &cubes()[2]);
     net.loses = Some(Box::new(|_, _, _| true));
     net.write(0, 3, b"anybody?");
-    net.run_until(net.now + 120_000_000_000);
+    net.run_until(net.now + Duration::from_secs(120));
     let failed = net.events.iter().any(|(member, event)| {
         *member == 0
             && matches!(
@@ -222,7 +222,7 @@ fn ten_thousand_flows_at_once() {
             net.run_until_quiet();
         }
     }
-    net.run_until(net.now + 500_000_000);
+    net.run_until(net.now + Duration::from_millis(500));
     for key in 0..10_000 {
         assert_eq!(net.take_read(1, key), [sdu(key as usize, 100)]);
     }
@@ -255,17 +255,10 @@ impl Stack {
         loop {
             let mut has_moved = false;
             for (index, member) in self.upper.iter_mut().enumerate() {
-                member.end_of_burst(Instant::from_nanos(now));
+                member.end_of_burst(now);
                 while member.poll_n1() == Some(port) {
-                    let pdu = member
-                        .take_transmit(Instant::from_nanos(now), port)
-                        .unwrap();
-                    self.lower.members[index].on_sdu(
-                        Instant::from_nanos(now),
-                        FlowKey(0),
-                        pdu,
-                        false,
-                    );
+                    let pdu = member.take_transmit(now, port).unwrap();
+                    self.lower.members[index].on_sdu(now, FlowKey(0), pdu, false);
                     has_moved = true;
                 }
                 while let Some(delivery) = member.poll_deliver() {
@@ -279,7 +272,7 @@ impl Stack {
             self.lower.run_until_quiet();
             for index in [0, 1] {
                 for sdu in self.lower.take_read(index, 0) {
-                    self.upper[index].on_pdu(Instant::from_nanos(now), port, Bytes::from(sdu));
+                    self.upper[index].on_pdu(now, port, Bytes::from(sdu));
                     has_moved = true;
                 }
             }
@@ -304,10 +297,10 @@ fn a_dif_over_a_dif_with_pdus_of_any_size() {
             props.sdu_max = upper_max as usize;
             let upper = [0usize, 1].map(|index| {
                 let mut member = DataPath::new(carina_ipcp::Catalogue::standard(), 40);
-                member.configure(0, &upper_config).unwrap();
+                member.configure(Instant::ZERO, &upper_config).unwrap();
                 member.set_address(Address(index as u64 + 1));
                 member.add_n1(N1Port(0), &props);
-                member.set_neighbour(0, Address(2 - index as u64), &[N1Port(0)]);
+                member.set_neighbour(Instant::ZERO, Address(2 - index as u64), &[N1Port(0)]);
                 member
             });
             let mut stack = Stack { lower, upper };
@@ -324,12 +317,7 @@ fn a_dif_over_a_dif_with_pdus_of_any_size() {
             let sent: Vec<_> = (0..60).map(|number| sdu(number, number * 311)).collect();
             let mut read = Vec::new();
             for sdu in &sent {
-                stack.upper[0].on_sdu(
-                    Instant::from_nanos(now),
-                    FlowKey(8),
-                    Bytes::from(sdu.clone()),
-                    false,
-                );
+                stack.upper[0].on_sdu(now, FlowKey(8), Bytes::from(sdu.clone()), false);
                 read.extend(stack.run_until_quiet());
             }
             assert!(read == sent, "{upper_max} over {}", lower_cube.name);

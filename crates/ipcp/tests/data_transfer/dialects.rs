@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, TransferEvent};
 use carina_ipcp::{DataPath, DifConfig, DropReason};
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, Dialect, Syntax};
 
@@ -48,7 +48,7 @@ fn exchange(net: &mut Net, last: usize, config: &DifConfig, loses: bool) {
             net.write(last, key, sdu);
             net.run_until(net.now + 2 * MS);
         }
-        net.run_until(net.now + 30_000 * MS);
+        net.run_until(net.now + Duration::from_secs(30));
         for member in [0, last] {
             let read = net.take_read(member, key);
             if cube.retransmission || !loses {
@@ -171,9 +171,9 @@ fn a_ttl_of_0_is_not_relayed_and_is_taken_where_it_ends() {
         pdu.extend([last.0 as u8, 0, 1, 0, 29, 0, 0, 0, 5]);
         Bytes::from(pdu)
     };
-    net.members[1].on_pdu(Instant::from_nanos(net.now), N1Port(0), pdu(0));
+    net.members[1].on_pdu(net.now, N1Port(0), pdu(0));
     assert_eq!(net.dropped(1, DropReason::HopLimit), 1);
-    net.members[1].on_pdu(Instant::from_nanos(net.now), N1Port(0), pdu(1));
+    net.members[1].on_pdu(net.now, N1Port(0), pdu(1));
     net.run_until_quiet();
     assert_eq!(net.take_read(2, 1), [vec![5]]);
 }
@@ -229,19 +229,15 @@ fn the_other_end_may_have_cep_0() {
     let config = configured(Dialect::Rlite);
     let mut net = Net::of_dialect(Dialect::Rlite, 1, &config);
     net.members[0].add_n1(N1Port(0), &props());
-    net.members[0].set_neighbour(0, Address(9), &[N1Port(0)]);
+    net.members[0].set_neighbour(Instant::ZERO, Address(9), &[N1Port(0)]);
     let cep = net.open(0, 1, &config.cubes[1]);
-    net.members[0].connect(0, cep, Address(9), CepId(0));
+    net.members[0].connect(Instant::ZERO, cep, Address(9), CepId(0));
     let pdu = [
         vec![0, 0x80, 0x80, 0, 0, 0, 64, 0, 0, 0, 0, 0],
         vec![1, 0, 0, 0, 9, 0, 0, 0],
         vec![cep.0 as u8, 0, 0, 0, 29, 0, 0, 0, 5],
     ];
-    net.members[0].on_pdu(
-        Instant::from_nanos(net.now),
-        N1Port(0),
-        Bytes::from(pdu.concat()),
-    );
+    net.members[0].on_pdu(net.now, N1Port(0), Bytes::from(pdu.concat()));
     net.run_until_quiet();
     assert_eq!(net.take_read(0, 1), [vec![5]]);
     assert_eq!(net.members[0].counters().dropped_total(), 0);
@@ -302,7 +298,7 @@ fn what_a_dialect_cannot_do_is_refused_in_words() {
     let spec = policy("inet", &[]);
     native.policies.insert("pci-checksum".into(), spec);
     let mut member: DataPath<Bytes> = DataPath::new(carina_ipcp::Catalogue::standard(), 1);
-    let refused = member.configure(0, &native).unwrap_err();
+    let refused = member.configure(Instant::ZERO, &native).unwrap_err();
     assert!(refused.contains("native has no checksum"), "{refused}");
 
     for dialect in FOREIGN {
@@ -314,14 +310,16 @@ fn what_a_dialect_cannot_do_is_refused_in_words() {
             msg_boundaries: true,
             pinned: Some(N1Port(0)),
         };
-        let refused = net.members[0].open(0, open.clone()).unwrap_err();
+        let refused = net.members[0]
+            .open(Instant::ZERO, open.clone())
+            .unwrap_err();
         assert!(refused.contains("no management channels"), "{refused}");
         (open.owner, open.pinned) = (Owner::Flow(FlowKey(1)), None);
         open.cube.rate = Some(carina_ipcp::config::RateConfig {
             pdus: 10,
             frame_ms: 10,
         });
-        let opened = net.members[0].open(0, open);
+        let opened = net.members[0].open(Instant::ZERO, open);
         match dialect {
             Dialect::Rlite => assert!(opened.unwrap_err().contains("flow control by rate")),
             _ => assert!(opened.is_ok()),
@@ -335,7 +333,7 @@ fn what_a_dialect_cannot_do_is_refused_in_words() {
         };
         let mut member: DataPath<Bytes> =
             DataPath::of_dialect(carina_ipcp::Catalogue::standard(), dialect, 1);
-        let refused = member.configure(0, &odd).unwrap_err();
+        let refused = member.configure(Instant::ZERO, &odd).unwrap_err();
         assert!(refused.contains("as wide as sequence numbers"), "{refused}");
     }
 }

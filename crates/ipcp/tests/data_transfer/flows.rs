@@ -3,6 +3,7 @@
 use carina_ipcp::config::{QosCube, RateConfig, WindowConfig};
 use carina_ipcp::data_transfer::api::DataTransfer;
 use carina_ipcp::{Catalogue, DataPath};
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 
 use crate::data_transfer::net::{Net, config, cubes, sdu};
@@ -13,7 +14,7 @@ fn cubes_that_no_flow_could_have_are_refused_with_the_dif() {
         let mut config = config();
         change(&mut config.cubes[1]);
         let mut member = DataPath::<Bytes>::new(Catalogue::standard(), 1);
-        member.configure(0, &config).unwrap_err()
+        member.configure(Instant::ZERO, &config).unwrap_err()
     };
     let window = |credit_max, initial_credit| {
         Some(WindowConfig {
@@ -52,7 +53,7 @@ fn every_cube_carries_sdus_of_all_lengths() {
             net.write(1, 4, sdu);
             net.run_until_quiet();
         }
-        net.run_until(net.now + 1_000_000_000);
+        net.run_until(net.now + Duration::from_secs(1));
         assert_eq!(net.take_read(1, 4), sdus, "{}", cube.name);
         assert_eq!(net.take_read(0, 4), sdus, "{}", cube.name);
         for member in &net.members {

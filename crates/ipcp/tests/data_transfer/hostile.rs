@@ -2,7 +2,7 @@
 
 use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::data_transfer::api::DataTransfer;
-use carina_time::Instant;
+use carina_time::Duration;
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 use proptest::prelude::*;
@@ -79,15 +79,15 @@ proptest! {
         let mut net = victim();
         for (bytes, port) in list {
             let now = net.now;
-            net.members[1].on_pdu(Instant::from_nanos(now), N1Port(port), Bytes::from(bytes));
-            net.now += 1_000_000;
+            net.members[1].on_pdu(now, N1Port(port), Bytes::from(bytes));
+            net.now += Duration::from_millis(1);
         }
-        net.run_until(net.now + 1_000_000_000);
+        net.run_until(net.now + Duration::from_secs(1));
         // Whatever came, a fresh flow works.
         net.read.clear();
         net.flow(0, 1, 77, &cubes()[2]);
         net.write(0, 77, &sdu(1, 5000));
-        net.run_until(net.now + 5_000_000_000);
+        net.run_until(net.now + Duration::from_secs(5));
         prop_assert_eq!(net.take_read(1, 77), vec![sdu(1, 5000)]);
     }
 
@@ -114,9 +114,9 @@ proptest! {
                 net.write(0, 9, &sdu(round, *len));
                 expected.push(sdu(round, *len));
             }
-            net.run_until(net.now + 50_000_000);
+            net.run_until(net.now + Duration::from_millis(50));
         }
-        net.run_until(net.now + 300_000_000_000);
+        net.run_until(net.now + Duration::from_secs(300));
         let read = net.take_read(1, 9);
         prop_assert!(
             read == expected,
@@ -139,22 +139,22 @@ proptest! {
             match op {
                 0 => {
                     let sdu = Bytes::from(vec![arg; usize::from(arg) * 20]);
-                    member.on_sdu(Instant::from_nanos(now), flow, sdu, arg & 1 != 0)
+                    member.on_sdu(now, flow, sdu, arg & 1 != 0)
                 }
                 1 => member.finish(now, flow),
                 2 => member.close(now, carina_ipcp::data_transfer::api::Owner::Flow(flow)),
                 3 => {
                     let room = usize::from(arg) * 30;
-                    member.set_delivery_room(Instant::from_nanos(now), flow, room);
+                    member.set_delivery_room(now, flow, room);
                 }
                 4 => member.remove_n1(now, N1Port(key)),
                 5 => member.add_n1(N1Port(key), &crate::data_transfer::net::props()),
                 6 => member.set_neighbour(now, Address(2), &[N1Port(key)]),
                 7 => { net.open(0, key, &cubes()[usize::from(arg) % 5]); }
-                _ => net.run_until(now + u64::from(arg) * 1_000_000),
+                _ => net.run_until(now + Duration::from_millis(arg.into())),
             }
         }
-        net.run_until(net.now + 1_000_000_000);
+        net.run_until(net.now + Duration::from_secs(1));
         let mut objects = Vec::new();
         net.members[0].show(&mut objects);
         prop_assert!(objects.iter().any(|object| object.path == "/counters"));

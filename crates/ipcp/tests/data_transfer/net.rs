@@ -6,11 +6,11 @@ use carina_ipcp::api::{FlowKey, N1Port, N1Properties};
 use carina_ipcp::config::{DifConfig, QosCube, RateConfig, WindowConfig};
 use carina_ipcp::data_transfer::api::{DataTransfer, Open, Owner, Route, TransferEvent};
 use carina_ipcp::{Catalogue, DataPath, PolicySpec};
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, Dialect};
 
-pub const MS: u64 = 1_000_000;
+pub const MS: Duration = Duration::from_millis(1);
 
 /// A cube without anything.
 pub fn cube(id: u16, name: &str) -> QosCube {
@@ -101,7 +101,7 @@ pub fn props() -> N1Properties {
 
 /// Members and the wires between them.
 pub struct Net {
-    pub now: u64,
+    pub now: Instant,
     pub members: Vec<DataPath<Bytes>>,
     /// Where what leaves a member through an N-1 flow arrives.
     pub wires: BTreeMap<(usize, u32), (usize, u32)>,
@@ -128,13 +128,15 @@ impl Net {
             .map(|index| {
                 let seed = 7 + index as u64;
                 let mut member = DataPath::of_dialect(Catalogue::standard(), dialect, seed);
-                member.configure(0, config).expect("a good configuration");
+                member
+                    .configure(Instant::ZERO, config)
+                    .expect("a good configuration");
                 member.set_address(Address(index as u64 + 1));
                 member
             })
             .collect();
         Net {
-            now: MS,
+            now: Instant::from_millis(1),
             members,
             wires: BTreeMap::new(),
             stopped: Vec::new(),
@@ -220,12 +222,7 @@ impl Net {
 
     pub fn write(&mut self, member: usize, key: u32, sdu: &[u8]) {
         let now = self.now;
-        self.members[member].on_sdu(
-            Instant::from_nanos(now),
-            FlowKey(key),
-            Bytes::from(sdu.to_vec()),
-            false,
-        );
+        self.members[member].on_sdu(now, FlowKey(key), Bytes::from(sdu.to_vec()), false);
     }
 
     /// Moves everything until nothing moves at this time.
@@ -239,7 +236,7 @@ impl Net {
                 break;
             }
             for ((member, port), pdu) in arrived {
-                self.members[member].on_pdu(Instant::from_nanos(self.now), N1Port(port), pdu);
+                self.members[member].on_pdu(self.now, N1Port(port), pdu);
             }
         }
     }
@@ -247,14 +244,14 @@ impl Net {
     fn breathe(&mut self, index: usize, arrived: &mut VecDeque<((usize, u32), Bytes)>) {
         let now = self.now;
         let member = &mut self.members[index];
-        member.end_of_burst(Instant::from_nanos(now));
+        member.end_of_burst(now);
         while let Some(n1) = member.poll_n1() {
             if self.stopped.contains(&(index, n1.0)) {
                 member.block_n1(n1);
                 continue;
             }
             let expected = member.peek_transmit(n1);
-            let Some(pdu) = member.take_transmit(Instant::from_nanos(now), n1) else {
+            let Some(pdu) = member.take_transmit(now, n1) else {
                 continue;
             };
             let mut bytes = pdu.as_slice().to_vec();
@@ -292,16 +289,16 @@ impl Net {
     }
 
     /// Runs timers up to a time.
-    pub fn run_until(&mut self, until: u64) {
+    pub fn run_until(&mut self, until: Instant) {
         self.run_until_quiet();
         loop {
             let due = self.members.iter().filter_map(DataPath::poll_timeout).min();
-            let Some(due) = due.filter(|due| *due <= Instant::from_nanos(until)) else {
+            let Some(due) = due.filter(|due| *due <= until) else {
                 break;
             };
-            self.now = self.now.max(due.as_nanos());
+            self.now = self.now.max(due);
             for member in &mut self.members {
-                member.handle_timeout(Instant::from_nanos(self.now));
+                member.handle_timeout(self.now);
             }
             self.run_until_quiet();
         }

@@ -4,7 +4,7 @@ use carina_ipcp::api::{FlowKey, N1Port};
 use carina_ipcp::config::{QosCube, RateConfig, WindowConfig};
 use carina_ipcp::data_transfer::api::{DataTransfer, Target, TransferEvent};
 use carina_ipcp::{DifConfig, DropReason};
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, PduType, Syntax};
 
@@ -38,9 +38,7 @@ fn drain(net: &mut Net, member: usize, port: u32) -> Vec<(u16, usize)> {
     net.members[member].unblock_n1(n1);
     let mut order = Vec::new();
     while net.members[member].poll_n1() == Some(n1) {
-        let pdu = net.members[member]
-            .take_transmit(Instant::from_nanos(now), n1)
-            .unwrap();
+        let pdu = net.members[member].take_transmit(now, n1).unwrap();
         let route = Syntax::default().peek(pdu.as_slice()).unwrap();
         let qos = if route.kind == PduType::Management {
             0
@@ -145,7 +143,7 @@ fn marks_come_where_the_cube_allows_them() {
     let marked = net.members[1].counters().pdus_marked;
     assert!(marked > 0, "{marked}");
     net.resume(1, 1);
-    net.run_until(net.now + 1_000_000_000);
+    net.run_until(net.now + Duration::from_secs(1));
     assert_eq!(net.take_read(2, 3).len(), 30);
     assert_eq!(net.members[1].counters().dropped_total(), 0);
 }
@@ -221,7 +219,7 @@ fn a_full_window_holds_the_writer_back() {
     net.wire((0, 0), (1, 0));
     net.flow(0, 1, 2, &cubes()[1]);
     let now = net.now;
-    net.members[1].set_delivery_room(Instant::from_nanos(now), FlowKey(2), 10_000);
+    net.members[1].set_delivery_room(now, FlowKey(2), 10_000);
     for number in 0..1000 {
         net.write(0, 2, &sdu(number, 1400));
     }
@@ -235,7 +233,7 @@ fn a_full_window_holds_the_writer_back() {
             break;
         }
         let now = net.now;
-        net.members[1].set_delivery_room(Instant::from_nanos(now), FlowKey(2), 14_000);
+        net.members[1].set_delivery_room(now, FlowKey(2), 14_000);
         net.run_until_quiet();
         all.extend(net.take_read(1, 2));
     }
@@ -264,7 +262,7 @@ fn a_rate_holds_the_writer_back_and_lets_it_go_on() {
     net.flow(0, 1, 1, &paced);
     let mut written = 0;
     let mut may_write = true;
-    while net.now < 2000 * MS {
+    while net.now < Instant::from_secs(2) {
         while may_write && written < 1000 {
             may_write = net.members[0].room(FlowKey(1)) > 0;
             net.write(0, 1, &sdu(written, 1400));
@@ -286,7 +284,7 @@ fn without_flow_control_a_reader_without_room_loses_whole_sdus() {
     net.wire((0, 0), (1, 0));
     net.flow(0, 1, 1, &cubes()[0]);
     let now = net.now;
-    net.members[1].set_delivery_room(Instant::from_nanos(now), FlowKey(1), 2500);
+    net.members[1].set_delivery_room(now, FlowKey(1), 2500);
     for number in 0..5 {
         net.write(0, 1, &sdu(number, 1000));
     }
@@ -303,13 +301,13 @@ fn an_n1_flow_that_takes_nothing_is_told_of() {
     net.flow(0, 1, 1, &cubes()[0]);
     net.stopped = vec![(0, 0)];
     net.write(0, 1, b"waits");
-    net.run_until(net.now + 14_000_000_000);
+    net.run_until(net.now + Duration::from_secs(14));
     assert!(net.events.is_empty(), "{:?}", net.events);
-    net.run_until(net.now + 2_000_000_000);
+    net.run_until(net.now + Duration::from_secs(2));
     let stuck = (0, TransferEvent::Stuck { n1: N1Port(0) });
     assert_eq!(net.events, [stuck]);
     net.resume(0, 0);
-    net.run_until(net.now + 60_000_000_000);
+    net.run_until(net.now + Duration::from_secs(60));
     assert_eq!(net.events.len(), 1);
 }
 
@@ -360,12 +358,7 @@ fn payloads_longer_than_the_n1_flow_carries_are_counted() {
     assert!(net.members[0].carries(N1Port(0)).is_err());
     net.flow(0, 1, 1, &cubes()[0]);
     let now = net.now;
-    net.members[0].on_sdu(
-        Instant::from_nanos(now),
-        FlowKey(1),
-        Bytes::from(vec![0; 1400]),
-        false,
-    );
+    net.members[0].on_sdu(now, FlowKey(1), Bytes::from(vec![0; 1400]), false);
     net.run_until_quiet();
     assert_eq!(net.dropped(0, DropReason::TooLong), 1);
     let notices = net.events.iter().filter(
@@ -380,7 +373,7 @@ fn a_writer_is_notified_of_room_after_the_queue_was_filled() {
     net.wire((0, 0), (1, 0));
     net.flow(0, 1, 2, &cubes()[1]);
     let (flow, now) = (FlowKey(2), net.now);
-    net.members[1].set_delivery_room(Instant::from_nanos(now), flow, 0);
+    net.members[1].set_delivery_room(now, flow, 0);
     // The window closes, and what waits behind it fills up.
     let mut written = 0;
     while net.members[0].room(flow) > 0 {
@@ -391,7 +384,7 @@ fn a_writer_is_notified_of_room_after_the_queue_was_filled() {
     while net.members[0].poll_room().is_some() {}
     // The window opens while the N-1 flow takes nothing.
     net.stopped = vec![(0, 0)];
-    net.members[1].set_delivery_room(Instant::from_nanos(now), flow, 1 << 24);
+    net.members[1].set_delivery_room(now, flow, 1 << 24);
     net.run_until_quiet();
     let early = net.members[0].poll_room();
     net.resume(0, 0);
@@ -420,7 +413,7 @@ fn long_pdus() -> Net {
     };
     net.flow(0, 1, 3, &cube);
     let now = net.now;
-    net.members[1].set_delivery_room(Instant::from_nanos(now), FlowKey(3), ROOM);
+    net.members[1].set_delivery_room(now, FlowKey(3), ROOM);
     net
 }
 
@@ -439,7 +432,7 @@ fn write_until_full(net: &mut Net) -> usize {
 fn read_on(net: &mut Net, written: usize, mut read: Vec<Vec<u8>>) {
     while read.len() < written {
         let now = net.now;
-        net.members[1].set_delivery_room(Instant::from_nanos(now), FlowKey(3), ROOM);
+        net.members[1].set_delivery_room(now, FlowKey(3), ROOM);
         net.run_until(now + MS);
         let more = net.take_read(1, 3);
         assert!(!more.is_empty(), "it stops after {}", read.len());
@@ -469,9 +462,9 @@ fn short_sdus_let_no_more_long_ones_in_than_a_window_may_hold() {
         net.write(0, 3, &sdu(number, 10));
         net.run_until_quiet();
         let now = net.now;
-        net.members[1].set_delivery_room(Instant::from_nanos(now), FlowKey(3), ROOM);
+        net.members[1].set_delivery_room(now, FlowKey(3), ROOM);
     }
-    net.run_until(net.now + 1_000 * MS);
+    net.run_until(net.now + Duration::from_secs(1));
     assert_eq!(net.take_read(1, 3).len(), 2000);
     let written = write_until_full(&mut net);
     let read = net.take_read(1, 3);

@@ -3,7 +3,7 @@
 use carina_ipcp::api::N1Port;
 use carina_ipcp::data_transfer::api::{DataTransfer, TransferEvent};
 use carina_ipcp::{DifConfig, DropReason};
-use carina_time::Instant;
+use carina_time::Duration;
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
 
@@ -66,7 +66,7 @@ fn flows_of_all_cubes_cross_a_relay() {
             net.write(0, 1, sdu);
             net.write(2, 1, sdu);
         }
-        net.run_until(net.now + 2_000_000_000);
+        net.run_until(net.now + Duration::from_secs(2));
         for member in [0, 2] {
             let mut read = net.take_read(member, 1);
             read.sort();
@@ -100,7 +100,7 @@ fn other_widths_work_as_well() {
         for sdu in &sdus {
             net.write(0, 1, sdu);
         }
-        net.run_until(net.now + 1_000_000_000);
+        net.run_until(net.now + Duration::from_secs(1));
         assert_eq!(net.take_read(2, 1), sdus);
     }
 }
@@ -128,21 +128,11 @@ fn a_loop_in_the_tables_ends_at_the_hop_limit() {
 fn a_relay_counts_hops_and_drops_the_last() {
     let mut net = line(&config());
     let now = net.now;
-    net.members[1].on_pdu(
-        Instant::from_nanos(now),
-        N1Port(0),
-        pdu(&data(1, 3, 5), 2, b"x"),
-    );
+    net.members[1].on_pdu(now, N1Port(0), pdu(&data(1, 3, 5), 2, b"x"));
     assert_eq!(net.members[1].poll_n1(), Some(N1Port(1)));
-    let out = net.members[1]
-        .take_transmit(Instant::from_nanos(now), N1Port(1))
-        .unwrap();
+    let out = net.members[1].take_transmit(now, N1Port(1)).unwrap();
     assert_eq!(out.as_slice(), pdu(&data(1, 3, 5), 1, b"x").as_slice());
-    net.members[1].on_pdu(
-        Instant::from_nanos(now),
-        N1Port(0),
-        pdu(&data(1, 3, 5), 1, b"x"),
-    );
+    net.members[1].on_pdu(now, N1Port(0), pdu(&data(1, 3, 5), 1, b"x"));
     assert_eq!(net.members[1].poll_n1(), None);
     assert_eq!(net.dropped(1, DropReason::HopLimit), 1);
 }
@@ -151,9 +141,7 @@ fn a_relay_counts_hops_and_drops_the_last() {
 fn impossible_sources_and_unknown_destinations_are_counted() {
     let mut net = line(&config());
     let now = net.now;
-    let mut give = |pci: Pci, port| {
-        net.members[1].on_pdu(Instant::from_nanos(now), N1Port(port), pdu(&pci, 9, b"x"))
-    };
+    let mut give = |pci: Pci, port| net.members[1].on_pdu(now, N1Port(port), pdu(&pci, 9, b"x"));
     give(data(2, 3, 1), 0);
     give(data(0, 3, 1), 0);
     give(data(1, 77, 1), 0);
@@ -188,7 +176,7 @@ fn data_from_another_address_than_the_flow_has_is_forged() {
         ..data(2, 3, 1)
     };
     for _ in 0..5 {
-        net.members[2].on_pdu(Instant::from_nanos(now), N1Port(0), pdu(&forged, 9, b"\0x"));
+        net.members[2].on_pdu(now, N1Port(0), pdu(&forged, 9, b"\0x"));
     }
     net.run_until_quiet();
     assert_eq!(net.dropped(2, DropReason::Forged), 5);
@@ -213,7 +201,7 @@ fn connections_spread_over_equal_paths_and_keep_theirs() {
         }
         net.run_until_quiet();
     }
-    net.run_until(net.now + 1_000_000_000);
+    net.run_until(net.now + Duration::from_secs(1));
     for key in 0..64 {
         assert_eq!(net.take_read(3, key).len(), 8);
     }
@@ -334,7 +322,7 @@ fn alternates_carry_on_before_new_tables_come() {
     for number in 20..40 {
         net.write(0, 1, &sdu(number, 1000));
     }
-    net.run_until(net.now + 5_000_000_000);
+    net.run_until(net.now + Duration::from_secs(5));
     let expected: Vec<_> = (0..40).map(|number| sdu(number, 1000)).collect();
     assert_eq!(net.take_read(3, 1), expected);
     assert!(net.members[2].counters().pdus_relayed >= acks + 20);
@@ -353,14 +341,10 @@ fn the_shortest_queue_is_taken_when_pdus_may_spread() {
         net.write(0, 1, &sdu(number, 1000));
     }
     let now = net.now;
-    net.members[0].end_of_burst(Instant::from_nanos(now));
+    net.members[0].end_of_burst(now);
     let mut counts = [0, 0];
     while let Some(n1) = net.members[0].poll_n1() {
-        assert!(
-            net.members[0]
-                .take_transmit(Instant::from_nanos(now), n1)
-                .is_some()
-        );
+        assert!(net.members[0].take_transmit(now, n1).is_some());
         counts[n1.0 as usize] += 1;
     }
     assert_eq!(counts, [5, 5]);

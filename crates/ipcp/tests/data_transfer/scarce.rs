@@ -10,7 +10,7 @@ use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{Bytes, Payload};
 
-use crate::data_transfer::net::{MS, config, cubes, props};
+use crate::data_transfer::net::{config, cubes, props};
 
 thread_local! {
     static IS_OUT: Cell<bool> = const { Cell::new(false) };
@@ -55,18 +55,20 @@ const FLOW: FlowKey = FlowKey(4);
 /// which the flow fails, and the SDUs dropped for lack of a buffer.
 fn write_through_a_shortage(cube: &QosCube) -> (usize, Vec<String>, u64) {
     let mut member = DataPath::<Scarce>::new(Catalogue::standard(), 7);
-    member.configure(0, &config()).expect("good");
+    member.configure(Instant::ZERO, &config()).expect("good");
     member.set_address(Address(1));
     member.add_n1(N1Port(0), &props());
-    member.set_neighbour(0, Address(2), &[N1Port(0)]);
+    member.set_neighbour(Instant::ZERO, Address(2), &[N1Port(0)]);
     let open = Open {
         owner: Owner::Flow(FLOW),
         cube: cube.clone(),
         msg_boundaries: true,
         pinned: None,
     };
-    let cep = member.open(MS, open).expect("a connection");
-    member.connect(MS, cep, Address(2), CepId(9));
+    let cep = member
+        .open(Instant::from_millis(1), open)
+        .expect("a connection");
+    member.connect(Instant::from_millis(1), cep, Address(2), CepId(9));
     let (mut left, mut reasons) = (0, Vec::new());
     for is_out in [false, true, false] {
         IS_OUT.set(is_out);

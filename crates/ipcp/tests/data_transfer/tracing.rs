@@ -54,7 +54,7 @@ fn traced() -> (Net, Arc<Steps>) {
 }
 
 fn set_room(net: &mut Net, bytes: usize) {
-    let now = Instant::from_nanos(net.now);
+    let now = net.now;
     net.members[1].set_delivery_room(now, FlowKey(FLOW), bytes);
 }
 
@@ -113,7 +113,7 @@ fn a_sink_receives_retransmission_timeouts() {
 fn a_sink_receives_only_the_first_drop_of_a_reason() {
     let (mut net, steps) = traced();
     for _ in 0..3 {
-        let now = Instant::from_nanos(net.now);
+        let now = net.now;
         net.members[0].on_pdu(now, N1Port(0), Bytes::from(vec![0xff; 3]));
         net.run_until_quiet();
     }

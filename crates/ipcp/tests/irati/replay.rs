@@ -31,7 +31,7 @@ const SEED: u64 = 0xb622_4354_2164_ce84;
 
 struct Frame {
     number: u32,
-    at: u64,
+    at: Instant,
     by: &'static str,
     pdu: Vec<u8>,
 }
@@ -55,7 +55,7 @@ fn frames() -> Vec<Frame> {
         let byte = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
         Frame {
             number: number.parse().expect("a number"),
-            at: at.parse::<u64>().expect("a time") * 1000,
+            at: Instant::from_micros(at.parse().expect("a time")),
             by,
             pdu: (0..hex.len()).step_by(2).map(byte).collect(),
         }
@@ -66,7 +66,7 @@ fn frames() -> Vec<Frame> {
 /// A member with one N-1 flow, whose other end is the capture.
 struct Lone {
     member: Ipcp<Bytes>,
-    now: u64,
+    now: Instant,
     sent: VecDeque<Vec<u8>>,
     control: Vec<Vec<u8>>,
     delivered: Vec<(FlowKey, Vec<u8>)>,
@@ -91,7 +91,7 @@ impl Lone {
         let toolbox = Box::new(Words::new("unused"));
         Lone {
             member: Ipcp::new(config, toolbox, Catalogue::empty(), SEED).expect("a config"),
-            now: 0,
+            now: Instant::ZERO,
             sent: VecDeque::new(),
             control: Vec::new(),
             delivered: Vec::new(),
@@ -103,7 +103,7 @@ impl Lone {
     }
 
     fn order(&mut self, command: Command) {
-        self.member.handle(Instant::from_nanos(self.now), command);
+        self.member.handle(self.now, command);
         self.pump();
     }
 
@@ -124,32 +124,24 @@ impl Lone {
         // Short frames come with padding.
         let mut padded = pdu.to_vec();
         padded.resize(pdu.len().max(46), 0);
-        self.member
-            .on_pdu(Instant::from_nanos(self.now), N1, Bytes::from(padded));
+        self.member.on_pdu(self.now, N1, Bytes::from(padded));
         self.pump();
     }
 
     /// Lets time pass until `at`.
-    fn wait(&mut self, at: u64) {
-        while let Some(due) = self
-            .member
-            .poll_timeout()
-            .filter(|due| *due <= Instant::from_nanos(at))
-        {
-            self.now = self.now.max(due.as_nanos());
-            self.member.handle_timeout(Instant::from_nanos(self.now));
+    fn wait(&mut self, at: Instant) {
+        while let Some(due) = self.member.poll_timeout().filter(|due| *due <= at) {
+            self.now = self.now.max(due);
+            self.member.handle_timeout(self.now);
             self.pump();
         }
         self.now = at;
     }
 
     fn pump(&mut self) {
-        self.member.end_of_burst(Instant::from_nanos(self.now));
+        self.member.end_of_burst(self.now);
         while let Some(n1) = self.member.poll_n1() {
-            let pdu = self
-                .member
-                .take_transmit(Instant::from_nanos(self.now), n1)
-                .expect("a PDU");
+            let pdu = self.member.take_transmit(self.now, n1).expect("a PDU");
             let pdu = pdu.as_slice().to_vec();
             match pdu[11] {
                 MANAGEMENT => self.sent.push_back(pdu),
@@ -298,9 +290,7 @@ fn the_place_of_the_captured_enrollee_is_taken() {
         };
         if let Some(spec) = spec {
             lone.wait(frame.at);
-            let flow =
-                lone.member
-                    .allocate(Instant::from_nanos(frame.at), "rpcli1", "rpinst1", spec);
+            let flow = lone.member.allocate(frame.at, "rpcli1", "rpinst1", spec);
             flows.push(flow.expect("a request"));
             lone.pump();
         }

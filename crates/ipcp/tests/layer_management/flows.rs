@@ -1,7 +1,6 @@
 //! Registration, allocation and deallocation.
 
 use carina_ipcp::{Command, Event, FlowKey};
-use carina_time::Instant;
 use carina_wire::FlowSpec;
 
 use crate::layer_management::net::{Net, SECOND, chain, config, with_policy};
@@ -97,7 +96,7 @@ fn refusals_say_why() {
     let now = net.now;
     let error = net
         .member("a")
-        .allocate(Instant::from_nanos(now), "client", "server", spec)
+        .allocate(now, "client", "server", spec)
         .unwrap_err();
     assert!(error.contains("no QoS cube"), "{error}");
 }
@@ -325,12 +324,8 @@ fn sequence_numbers_that_run_out_do_not_end_a_flow() {
             if net.member("a").room(key) < 1000 {
                 break;
             }
-            net.member("a").on_sdu(
-                Instant::from_nanos(now),
-                key,
-                vec![round as u8; 1000].into(),
-                false,
-            );
+            net.member("a")
+                .on_sdu(now, key, vec![round as u8; 1000].into(), false);
             net.pump("a");
             expected += 1000;
         }

@@ -2,7 +2,6 @@
 
 use carina_ipcp::api::{RibObject, RibOp, Scalar};
 use carina_ipcp::{Command, Event, FlowKey};
-use carina_time::Instant;
 use carina_wire::{Bytes, FlowSpec};
 
 use super::{Net, SECOND};
@@ -20,9 +19,7 @@ impl Net {
         spec: FlowSpec,
     ) -> Result<FlowKey, String> {
         let now = self.now;
-        let key = self
-            .member(at)
-            .allocate(Instant::from_nanos(now), from, to, spec);
+        let key = self.member(at).allocate(now, from, to, spec);
         self.pump(at);
         key
     }
@@ -35,8 +32,7 @@ impl Net {
     pub fn write(&mut self, at: &str, flow: FlowKey, bytes: &[u8]) {
         let now = self.now;
         let sdu = Bytes::from(bytes.to_vec());
-        self.member(at)
-            .on_sdu(Instant::from_nanos(now), flow, sdu, false);
+        self.member(at).on_sdu(now, flow, sdu, false);
         self.pump(at);
     }
 

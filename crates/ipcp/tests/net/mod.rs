@@ -11,14 +11,14 @@ use carina_ipcp::security::Toolbox;
 use carina_ipcp::{
     Catalogue, Command, Config, DifConfig, Event, FlowKey, Ipcp, N1Port, PolicySpec,
 };
-use carina_time::Instant;
+use carina_time::{Duration, Instant};
 use carina_wire::Bytes;
 
-pub const MS: u64 = 1_000_000;
-pub const SECOND: u64 = 1000 * MS;
+pub const MS: Duration = Duration::from_millis(1);
+pub const SECOND: Duration = Duration::from_secs(1);
 
 /// How long a PDU is on a wire.
-const DELAY: u64 = MS;
+const DELAY: Duration = MS;
 
 /// One end of a wire.
 pub type End = (String, N1Port);
@@ -65,10 +65,10 @@ pub struct Wire {
 
 pub struct Net {
     below: Below,
-    pub now: u64,
+    pub now: Instant,
     pub members: BTreeMap<String, Ipcp<Bytes>>,
     pub wires: Vec<Wire>,
-    flying: BTreeMap<(u64, u64), (End, Vec<u8>)>,
+    flying: BTreeMap<(Instant, u64), (End, Vec<u8>)>,
     /// PDUs that were put on wires.
     pub flown: u64,
     pub events: Vec<(String, Event)>,
@@ -87,7 +87,7 @@ impl Net {
     pub fn over(below: Below, seed: u64) -> Net {
         Net {
             below,
-            now: SECOND,
+            now: Instant::from_secs(1),
             members: BTreeMap::new(),
             wires: Vec::new(),
             flying: BTreeMap::new(),
@@ -130,7 +130,7 @@ impl Net {
 
     pub fn order(&mut self, name: &str, command: Command) {
         let now = self.now;
-        self.member(name).handle(Instant::from_nanos(now), command);
+        self.member(name).handle(now, command);
         self.pump(name);
     }
 
@@ -274,12 +274,12 @@ impl Net {
     }
 
     /// Time passes.
-    pub fn run(&mut self, time: u64) {
+    pub fn run(&mut self, time: Duration) {
         let until = self.now + time;
         loop {
             let flying = self.flying.keys().next().map(|(at, _)| *at);
             let due = self.members.values().filter_map(Ipcp::poll_timeout).min();
-            let next = flying.into_iter().chain(due.map(Instant::as_nanos)).min();
+            let next = flying.into_iter().chain(due).min();
             let Some(next) = next.filter(|at| *at <= until) else {
                 break;
             };
@@ -312,11 +312,8 @@ impl Net {
         let names: Vec<String> = self.members.keys().cloned().collect();
         for name in names {
             let member = self.member(&name);
-            if member
-                .poll_timeout()
-                .is_some_and(|at| at <= Instant::from_nanos(now))
-            {
-                member.handle_timeout(Instant::from_nanos(now));
+            if member.poll_timeout().is_some_and(|at| at <= now) {
+                member.handle_timeout(now);
                 self.pump(&name);
             }
         }
@@ -325,7 +322,7 @@ impl Net {
     fn arrive(&mut self, (name, n1): End, bytes: Vec<u8>) {
         let now = self.now;
         if let Some(member) = self.members.get_mut(&name) {
-            member.on_pdu(Instant::from_nanos(now), n1, Bytes::from(bytes));
+            member.on_pdu(now, n1, Bytes::from(bytes));
             self.pump(&name);
         }
     }
@@ -347,10 +344,10 @@ impl Net {
     pub fn pump(&mut self, name: &str) {
         let now = self.now;
         let member = self.member(name);
-        member.end_of_burst(Instant::from_nanos(now));
+        member.end_of_burst(now);
         let mut sent = Vec::new();
         while let Some(n1) = member.poll_n1() {
-            if let Some(pdu) = member.take_transmit(Instant::from_nanos(now), n1) {
+            if let Some(pdu) = member.take_transmit(now, n1) {
                 sent.push((n1, pdu.as_slice().to_vec()));
             }
         }

@@ -2,7 +2,6 @@
 
 use carina_cdap::{Message, Opcode, Party, Rules, Value};
 use carina_ipcp::{Command, DifConfig, Event, N1Port, PolicySpec};
-use carina_time::Instant;
 use carina_wire::dif::Dialect;
 
 use crate::rlite::net::{MS, Net, SECOND, config, line, props, with_policy};
@@ -372,7 +371,7 @@ fn told_by_hand(messages: &[Message]) -> Net {
     for message in messages {
         let now = net.now;
         let pdu = carina_wire::Bytes::from(pdu_of(message, 1));
-        net.member("b").on_pdu(Instant::from_nanos(now), n1, pdu);
+        net.member("b").on_pdu(now, n1, pdu);
         net.pump("b");
     }
     net

@@ -3,7 +3,6 @@
 use carina_cdap::{Message, Opcode, Rules};
 use carina_ipcp::config::WindowConfig;
 use carina_ipcp::{Command, Event, FlowKey};
-use carina_time::Instant;
 use carina_wire::FlowSpec;
 
 use crate::rlite::net::{MS, Net, SECOND, config, line};
@@ -81,9 +80,7 @@ fn an_unknown_application_is_refused_at_once() {
     let mut net = two(3);
     let now = net.now;
     let spec = FlowSpec::unreliable();
-    let refused = net
-        .member("b")
-        .allocate(Instant::from_nanos(now), "client", "other", spec);
+    let refused = net.member("b").allocate(now, "client", "other", spec);
     let reason = refused.expect_err("nobody has it");
     assert!(
         reason.contains("no member of DIF \"net\" has \"other\""),
@@ -93,9 +90,7 @@ fn an_unknown_application_is_refused_at_once() {
         msg_boundaries: false,
         ..spec
     };
-    let refused = net
-        .member("b")
-        .allocate(Instant::from_nanos(now), "client", "app", stream);
+    let refused = net.member("b").allocate(now, "client", "app", stream);
     assert!(refused.expect_err("no such").contains("a stream needs"));
     // Registered no more, but the caller has not heard of it.
     net.wires[0].loss = 100;

@@ -2,6 +2,7 @@
 
 use carina_cdap::{Message, Opcode, Party, Rules, Value};
 use carina_ipcp::{Command, Event};
+use carina_time::Duration;
 use carina_wire::FlowSpec;
 
 use crate::rlite::enrollment::pdu_of;
@@ -170,7 +171,7 @@ fn tables_are_bounded() {
         // Ids of requests without an answer are forgotten after a while.
         if round % 200 == 0 {
             net.now += 20 * SECOND;
-            net.run(0);
+            net.run(Duration::ZERO);
         }
     }
     assert!(net.names("a", "/routing/links").len() <= 16_400);
@@ -394,7 +395,7 @@ fn what_is_duplicated_below_is_taken_once() {
     let wire = net.wire("b", "a");
     let mut first = net.take_sent(wire, 0);
     assert_eq!(first.len(), 1, "M_CONNECT");
-    net.run(300 * 1_000_000);
+    net.run(Duration::from_millis(300));
     assert_eq!(net.names("a", "/neighbours"), ["b"]);
     net.inject(wire, 1, first.remove(0));
     for pdu in net.take_sent(wire, 0) {

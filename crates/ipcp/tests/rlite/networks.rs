@@ -2,7 +2,6 @@
 
 use carina_ipcp::api::Scalar;
 use carina_ipcp::{Command, Event, PolicySpec};
-use carina_time::Instant;
 use carina_wire::FlowSpec;
 
 use crate::rlite::net::{Net, SECOND, config, line};
@@ -117,12 +116,9 @@ fn six_in_a_ring_find_the_other_way_when_it_is_cut() {
     });
     assert_eq!(told, [true, false]);
     let now = net.now;
-    let refused = net.member("b").allocate(
-        Instant::from_nanos(now),
-        "client",
-        "app",
-        FlowSpec::reliable(),
-    );
+    let refused = net
+        .member("b")
+        .allocate(now, "client", "app", FlowSpec::reliable());
     let reason = refused.expect_err("out of reach");
     assert!(reason.contains("cannot be reached"), "{reason}");
     assert_eq!(table(&mut net, "b").len(), 1);

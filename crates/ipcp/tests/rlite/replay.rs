@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 
 use carina_cdap::{Message, Opcode, Rules, Value};
 use carina_ipcp::{Command, Event, N1Port};
-use carina_time::Instant;
+use carina_time::Duration;
 use carina_wire::{Bytes, FlowSpec};
 
 use crate::rlite::net::{MS, Net, SECOND, config, props};
@@ -77,9 +77,7 @@ impl Replay {
     fn order(&mut self, command: Command) {
         let now = self.net.now;
         let own = self.own.clone();
-        self.net
-            .member(&own)
-            .handle(Instant::from_nanos(now), command);
+        self.net.member(&own).handle(now, command);
         self.collect();
     }
 
@@ -93,25 +91,21 @@ impl Replay {
         let (now, n1) = (self.net.now, self.n1);
         let own = self.own.clone();
         let pdu = Bytes::from(pdu.to_vec());
-        self.net
-            .member(&own)
-            .on_pdu(Instant::from_nanos(now), n1, pdu);
+        self.net.member(&own).on_pdu(now, n1, pdu);
         self.collect();
     }
 
-    fn pass(&mut self, time: u64) {
+    fn pass(&mut self, time: Duration) {
         let until = self.net.now + time;
         let own = self.own.clone();
         loop {
             let due = self.net.member(&own).poll_timeout();
-            let Some(at) = due.filter(|at| *at <= Instant::from_nanos(until)) else {
+            let Some(at) = due.filter(|at| *at <= until) else {
                 break;
             };
-            self.net.now = self.net.now.max(at.as_nanos());
+            self.net.now = self.net.now.max(at);
             let now = self.net.now;
-            self.net
-                .member(&own)
-                .handle_timeout(Instant::from_nanos(now));
+            self.net.member(&own).handle_timeout(now);
             self.collect();
         }
         self.net.now = until;
@@ -120,11 +114,9 @@ impl Replay {
     fn collect(&mut self) {
         let now = self.net.now;
         let member = self.net.members.get_mut(&self.own).expect("the member");
-        member.end_of_burst(Instant::from_nanos(now));
+        member.end_of_burst(now);
         while let Some(n1) = member.poll_n1() {
-            let pdu = member
-                .take_transmit(Instant::from_nanos(now), n1)
-                .expect("a PDU");
+            let pdu = member.take_transmit(now, n1).expect("a PDU");
             self.sent.push_back(pdu.as_slice().to_vec());
         }
         while let Some(event) = member.poll_event() {
@@ -365,7 +357,7 @@ fn flows_that_this_machine_asks_for_are_asked_as_rlite_asks() {
         replay.sent.clear();
         let now = replay.net.now;
         let member = replay.net.member("xnorm.IPCP");
-        let key = member.allocate(Instant::from_nanos(now), "rpcli1", "rpinst1", spec);
+        let key = member.allocate(now, "rpcli1", "rpinst1", spec);
         keys.push(key.expect("a request"));
         replay.collect();
         let sent = replay.sent.pop_front().expect("a request");

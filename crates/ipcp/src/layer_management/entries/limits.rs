@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::{SECOND, TOMBSTONE_NS};
+use super::TOMBSTONE_TIME;
 
 /// Most entries of one kind that one member may have.
 pub(in super::super) const PER_ORIGIN_MAX: usize = 4096;
@@ -31,7 +31,7 @@ impl fmt::Display for StoreFull {
                 f,
                 "the DIF has {ENTRIES_MAX} replicated entries, the most there may be, those that \
                  ended in the last {} s among them; end some that nobody needs and wait that long",
-                TOMBSTONE_NS / SECOND
+                TOMBSTONE_TIME.as_secs()
             ),
         }
     }

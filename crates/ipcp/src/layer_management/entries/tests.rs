@@ -3,7 +3,7 @@
 use super::*;
 use alloc::vec;
 
-fn copy(from: &Store, to: &mut Store, now: u64) -> Vec<MergeOutcome> {
+fn copy(from: &Store, to: &mut Store, now: Instant) -> Vec<MergeOutcome> {
     from.export(now)
         .into_iter()
         .map(|entry| to.merge(now, entry))
@@ -14,11 +14,11 @@ fn copy(from: &Store, to: &mut Store, now: u64) -> Vec<MergeOutcome> {
 fn newer_versions_win_and_tombstones_stay() {
     let (mut a, mut b) = (Store::new("a", 0), Store::new("b", 0));
     let old = a.put(Kind::Application, "x", vec![1]).unwrap();
-    assert_eq!(b.merge(0, old.clone()), MergeOutcome::Accepted);
-    assert_eq!(b.merge(0, old.clone()), MergeOutcome::Known);
-    let gone = a.delete(0, Kind::Application, "x").unwrap();
-    assert_eq!(b.merge(0, gone), MergeOutcome::Accepted);
-    assert_eq!(b.merge(0, old), MergeOutcome::Outdated);
+    assert_eq!(b.merge(Instant::ZERO, old.clone()), MergeOutcome::Accepted);
+    assert_eq!(b.merge(Instant::ZERO, old.clone()), MergeOutcome::Known);
+    let gone = a.delete(Instant::ZERO, Kind::Application, "x").unwrap();
+    assert_eq!(b.merge(Instant::ZERO, gone), MergeOutcome::Accepted);
+    assert_eq!(b.merge(Instant::ZERO, old), MergeOutcome::Outdated);
     assert_eq!(b.visible(Kind::Application).count(), 0);
     assert_eq!(a.digests(), b.digests());
 }
@@ -29,14 +29,14 @@ fn restarted_member_supersedes_its_old_entries() {
     for name in ["x", "y"] {
         a.put(Kind::Application, name, vec![1]).unwrap();
     }
-    copy(&a, &mut b, 0);
+    copy(&a, &mut b, Instant::ZERO);
     let mut a = Store::new("a", 0);
     a.put(Kind::Application, "y", vec![2]).unwrap();
-    for entry in b.export_of(0, "a") {
+    for entry in b.export_of(Instant::ZERO, "a") {
         let key = entry.key.clone();
-        assert_eq!(a.merge(0, entry), MergeOutcome::Disputed);
-        let again = a.reissue(0, &key);
-        assert_eq!(b.merge(0, again), MergeOutcome::Accepted);
+        assert_eq!(a.merge(Instant::ZERO, entry), MergeOutcome::Disputed);
+        let again = a.reissue(Instant::ZERO, &key);
+        assert_eq!(b.merge(Instant::ZERO, again), MergeOutcome::Accepted);
     }
     let seen: Vec<_> = b.visible(Kind::Application).collect();
     assert_eq!(seen, [("a", "y", &[2][..])]);
@@ -64,21 +64,21 @@ fn digests_of_other_versions_differ() {
 fn entries_of_silent_members_hide_and_are_forgotten_everywhere() {
     let (mut a, mut b, mut c) = (Store::new("a", 0), Store::new("b", 0), Store::new("c", 0));
     a.put(Kind::Application, "x", vec![1]).unwrap();
-    copy(&a, &mut b, 0);
-    b.refresh(0, |_| true);
+    copy(&a, &mut b, Instant::ZERO);
+    b.refresh(Instant::ZERO, |_| true);
     assert_eq!(b.visible(Kind::Application).count(), 1);
-    let late = SILENT_NS + SECOND;
+    let late = Instant::from_secs(1) + SILENT_AFTER;
     b.refresh(late, |_| false);
     assert_eq!(b.visible(Kind::Application).count(), 0);
     // C learns it with its age and forgets it at the same time, although it came later.
     copy(&b, &mut c, late);
     c.refresh(late, |_| false);
     assert_eq!(c.visible(Kind::Application).count(), 0);
-    c.refresh(FORGET_NS + SECOND, |_| false);
+    c.refresh(Instant::from_secs(1) + FORGET_AFTER, |_| false);
     assert_eq!(c.entries.len(), 0);
     // B has not looked yet; what it still has does not come back.
     assert_eq!(
-        copy(&b, &mut c, FORGET_NS + SECOND),
+        copy(&b, &mut c, Instant::from_secs(1) + FORGET_AFTER),
         [MergeOutcome::Refused]
     );
 }

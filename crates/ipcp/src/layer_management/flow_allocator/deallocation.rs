@@ -5,20 +5,21 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::Instant;
 
 use super::super::Management;
-use super::super::entries::FORGET_NS;
+use super::super::entries::FORGET_AFTER;
 use super::super::flow_table::{self, Role, State};
 use super::super::requester::Requester;
 use super::super::schema::{self, FlowEnd, Object, result};
-use super::{LINGER_NS, exchange};
+use super::{LINGER, exchange};
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Owner};
 
 impl Management {
     pub(in super::super) fn deallocate(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         reason: String,
         dt: &mut dyn DataTransfer,
@@ -56,7 +57,7 @@ impl Management {
     /// Everything that the application wrote has been sent or acknowledged.
     pub(in super::super) fn flow_drained(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         dt: &mut dyn DataTransfer,
     ) {
@@ -69,7 +70,7 @@ impl Management {
     /// Ends this side of a flow and sends M_DELETE to the other.
     fn end_flow(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         is_graceful: bool,
         reason: &str,
@@ -87,7 +88,7 @@ impl Management {
     /// M_DELETE, repeated until it is answered or the other side must have noticed by itself.
     pub(super) fn send_delete(
         &mut self,
-        now: u64,
+        now: Instant,
         address: u64,
         name: &str,
         is_graceful: bool,
@@ -106,7 +107,7 @@ impl Management {
         let mut exchange = exchange(now, address, message);
         // As long as the other member remembers this one: a flow without retransmission, or one
         // that is idle, does not fail by itself when it is cut off.
-        exchange.give_up_at = now + FORGET_NS;
+        exchange.give_up_at = now + FORGET_AFTER;
         if self.flows.pending_deletes.len() < flow_table::FLOWS_MAX {
             self.flows
                 .pending_deletes
@@ -117,7 +118,7 @@ impl Management {
     /// M_DELETE: the other side has ended the flow.
     pub(in super::super) fn on_flow_delete(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         name: &str,
         message: &Message,
@@ -160,7 +161,7 @@ impl Management {
 
     fn on_peer_deallocation(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         end: &FlowEnd,
         dt: &mut dyn DataTransfer,
@@ -179,7 +180,7 @@ impl Management {
                 dt.close(now, Owner::Flow(key));
             }
             State::Open { .. } if is_graceful && !flow.cube.retransmission => {
-                let until = now + LINGER_NS;
+                let until = now + LINGER;
                 flow.state = State::Lingering {
                     until,
                     is_graceful,
@@ -194,7 +195,7 @@ impl Management {
     /// Ends a flow and reports that to its application.
     pub(super) fn close_flow(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         is_graceful: bool,
         reason: String,
@@ -221,7 +222,7 @@ impl Management {
     /// The connection of a flow has failed.
     pub(in super::super) fn flow_failed(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -238,7 +239,7 @@ impl Management {
     /// All flows end: this IPCP is no member any more.
     pub(in super::super) fn end_all_flows(
         &mut self,
-        now: u64,
+        now: Instant,
         reason: &str,
         tells: bool,
         dt: &mut dyn DataTransfer,

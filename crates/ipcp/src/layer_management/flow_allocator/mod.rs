@@ -29,6 +29,7 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
 
@@ -37,28 +38,28 @@ use super::flow_table::{Exchange, Flow, Role, State};
 use super::queries::Purpose;
 use super::requester::Requester;
 use super::schema::{self, FlowObject, MemberValue, Object, SpecValue, result};
-use super::{MS, Management, qos};
+use super::{Management, qos};
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
 use crate::trace::TraceEvent;
 
 /// First pause before a request is repeated.
-const REPEAT_NS: u64 = 500 * MS;
+const REPEAT_AFTER: Duration = Duration::from_millis(500);
 
 /// Longest pause.
-const REPEAT_MAX_NS: u64 = 4_000 * MS;
+const REPEAT_MAX: Duration = Duration::from_secs(4);
 
 /// How long a member that says nothing is asked.
-const SILENCE_NS: u64 = 10_000 * MS;
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// How long an application may take to decide.
-const DECISION_NS: u64 = 120_000 * MS;
+const DECISION_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// How long the end of a flow without retransmission waits for PDUs that are behind it.
-const LINGER_NS: u64 = 100 * MS;
+const LINGER: Duration = Duration::from_millis(100);
 
 /// How long a refusal is remembered.
-const REFUSED_NS: u64 = 30_000 * MS;
+const REFUSED_TIME: Duration = Duration::from_secs(30);
 
 /// Members that are asked for one flow, at most.
 const CANDIDATES_MAX: usize = 8;
@@ -66,7 +67,7 @@ const CANDIDATES_MAX: usize = 8;
 impl Management {
     pub(super) fn allocate_flow(
         &mut self,
-        now: u64,
+        now: Instant,
         local: &str,
         remote: &str,
         spec: FlowSpec,
@@ -143,7 +144,7 @@ impl Management {
     /// Acts on the result of the directory lookup for a flow.
     pub(super) fn flow_located(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         members: Result<Vec<String>, String>,
         dt: &mut dyn DataTransfer,
@@ -172,7 +173,7 @@ impl Management {
     /// Asks the first of `members` for a flow; `reason` is what the one before said.
     fn request_flow(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         mut members: Vec<String>,
         reason: &str,
@@ -224,7 +225,7 @@ impl Management {
 
     fn allocation_failed(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         reason: String,
         dt: &mut dyn DataTransfer,
@@ -242,7 +243,7 @@ impl Management {
     /// An answer about a flow.
     pub(super) fn on_flow_answer(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -280,7 +281,7 @@ impl Management {
         }
         if message.result == result::PENDING {
             if !core::mem::replace(&mut exchange.is_pending, true) {
-                exchange.give_up_at = now + DECISION_NS;
+                exchange.give_up_at = now + DECISION_TIMEOUT;
             }
             return;
         }
@@ -321,7 +322,7 @@ impl Management {
         }
     }
 
-    pub(super) fn flows_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(super) fn flows_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         if self.flows.due().is_none_or(|due| due > now) {
             return;
         }
@@ -343,7 +344,7 @@ impl Management {
         self.flows.refusals.retain(|_, (_, until)| *until > now);
     }
 
-    fn flow_timeout(&mut self, now: u64, key: FlowKey, dt: &mut dyn DataTransfer) {
+    fn flow_timeout(&mut self, now: Instant, key: FlowKey, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.flows.flows.get_mut(&key) else {
             return;
         };
@@ -396,7 +397,7 @@ impl Management {
     }
 
     /// Routes have changed: which members of flows can be reached.
-    pub(super) fn check_reachability(&mut self, now: u64, _dt: &mut dyn DataTransfer) {
+    pub(super) fn check_reachability(&mut self, now: Instant, _dt: &mut dyn DataTransfer) {
         let keys: Vec<(FlowKey, u64)> = self
             .flows
             .flows
@@ -413,7 +414,7 @@ impl Management {
                 {
                     // What was sent without a route has not arrived.
                     exchange.repeat_at = now;
-                    exchange.repeat_ns = REPEAT_NS / 2;
+                    exchange.repeat_after = REPEAT_AFTER / 2;
                 }
                 flow.unreachable = match (is_reachable, flow.unreachable) {
                     (true, _) => None,
@@ -430,7 +431,7 @@ impl Management {
     /// go on with it.
     pub(super) fn update_flow_peers(
         &mut self,
-        now: u64,
+        now: Instant,
         members: &BTreeSet<String>,
         dt: &mut dyn DataTransfer,
     ) {
@@ -470,23 +471,23 @@ impl Management {
 
 impl Exchange {
     /// The message again, when it is time.
-    fn repeat(&mut self, now: u64) -> Option<(u64, Vec<u8>)> {
+    fn repeat(&mut self, now: Instant) -> Option<(u64, Vec<u8>)> {
         if self.repeat_at > now {
             return None;
         }
-        self.repeat_ns = (self.repeat_ns * 2).min(REPEAT_MAX_NS);
-        self.repeat_at = now + self.repeat_ns;
+        self.repeat_after = (self.repeat_after * 2).min(REPEAT_MAX);
+        self.repeat_at = now + self.repeat_after;
         Some((self.address, self.message.encode()))
     }
 }
 
-fn exchange(now: u64, address: u64, message: Message) -> Exchange {
+fn exchange(now: Instant, address: u64, message: Message) -> Exchange {
     Exchange {
         address,
         message,
-        repeat_at: now + REPEAT_NS,
-        repeat_ns: REPEAT_NS,
-        give_up_at: now + SILENCE_NS,
+        repeat_at: now + REPEAT_AFTER,
+        repeat_after: REPEAT_AFTER,
+        give_up_at: now + SILENCE_MAX,
         is_pending: false,
     }
 }

@@ -1,6 +1,7 @@
 //! Renewal: a flow goes on with a new connection when the sequence numbers of the old one run out.
 
 use carina_cdap::{Message, Opcode};
+use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 
 use super::super::Management;
@@ -16,7 +17,7 @@ impl Management {
     /// for it.
     pub(in super::super) fn renew_connection(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         dt: &mut dyn DataTransfer,
     ) {
@@ -64,7 +65,7 @@ impl Management {
     /// M_WRITE of a flow: the other side has a new connection for it, or wants one.
     pub(in super::super) fn on_renewal_request(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         name: &str,
         message: &Message,
@@ -130,7 +131,7 @@ impl Management {
     /// M_WRITE_R of a flow.
     pub(super) fn on_renewal_response(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         name: &str,
         message: &Message,

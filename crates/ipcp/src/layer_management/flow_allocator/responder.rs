@@ -4,6 +4,7 @@ use alloc::format;
 use alloc::string::{String, ToString};
 
 use carina_cdap::Message;
+use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 use carina_wire::{FlowSpec, check_name};
 
@@ -12,7 +13,7 @@ use super::super::access_control::Operation;
 use super::super::flow_table::{Flow, Role, State};
 use super::super::requester::Requester;
 use super::super::schema::{self, FlowObject, result};
-use super::REFUSED_NS;
+use super::REFUSED_TIME;
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
 use crate::trace::TraceEvent;
@@ -21,7 +22,7 @@ impl Management {
     /// M_CREATE at the called member.
     pub(in super::super) fn on_flow_request(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         name: &str,
         message: &Message,
@@ -77,7 +78,7 @@ impl Management {
                 self.log.count("flows-refused");
                 let answer = message.answer().with_error(code, &reason);
                 self.flows
-                    .refused(now, name, answer.clone(), now + REFUSED_NS);
+                    .refused(now, name, answer.clone(), now + REFUSED_TIME);
                 self.respond_to(now, requester, &answer, dt);
             }
         }
@@ -151,7 +152,7 @@ impl Management {
 
     fn on_repeated_flow_request(
         &mut self,
-        now: u64,
+        now: Instant,
         requester: &Requester,
         key: FlowKey,
         message: &Message,
@@ -182,7 +183,7 @@ impl Management {
     /// The application has decided.
     pub(in super::super) fn respond(
         &mut self,
-        now: u64,
+        now: Instant,
         key: FlowKey,
         answer: Result<(), String>,
         dt: &mut dyn DataTransfer,
@@ -240,7 +241,7 @@ impl Management {
                 let answer = request.answer().with_error(result::ERROR, &reason);
                 if let Some(flow) = self.flows.remove(key) {
                     self.flows
-                        .refused(now, &flow.name, answer.clone(), now + REFUSED_NS);
+                        .refused(now, &flow.name, answer.clone(), now + REFUSED_TIME);
                 }
                 self.respond_to(now, &requester, &answer, dt);
             }

@@ -11,24 +11,25 @@
 use alloc::string::{String, ToString};
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 
-use super::super::{MS, Management};
+use super::super::Management;
 use crate::api::{Event, N1Port};
 use crate::data_transfer::api::DataTransfer;
 
 /// How long the last message has to leave, and its answer to come.
-const DETACH_GRACE_NS: u64 = 500 * MS;
+const DETACH_GRACE: Duration = Duration::from_millis(500);
 
 /// An N-1 flow that is given up.
 #[derive(Debug)]
 pub(super) struct Detaching {
     /// When it is given back; `None` when that has happened, and only its end is waited for.
-    at: Option<u64>,
+    at: Option<Instant>,
     reason: String,
 }
 
 impl Detaching {
-    pub(super) fn due(&self) -> Option<u64> {
+    pub(super) fn due(&self) -> Option<Instant> {
         self.at
     }
 }
@@ -37,7 +38,7 @@ impl Management {
     /// Stops using an N-1 flow and releases the neighbour at its other end.
     pub(in super::super) fn detach_n1(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -53,7 +54,7 @@ impl Management {
         }
         (flow.responder, flow.retry_at, flow.is_deferred) = (None, None, false);
         let at = match flow.up {
-            Some(_) => now + DETACH_GRACE_NS,
+            Some(_) => now + DETACH_GRACE,
             None => now,
         };
         let reason = reason.to_string();
@@ -74,7 +75,7 @@ impl Management {
     /// Returns an N-1 flow whose grace period is over. True when the flow is detaching.
     pub(super) fn detach_timeout(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         dt: &mut dyn DataTransfer,
     ) -> bool {

@@ -8,11 +8,12 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::{Duration, Instant};
 use carina_wire::dif::{Address, CepId};
 
 use super::super::schema::{self, ChannelEnd, Greeting, Object, Piece, result};
 use super::super::{Management, qos};
-use super::{AuthState, Joining, REPEAT_FIRST_NS, REPEAT_MAX_NS, Stage, Up, is_none};
+use super::{AuthState, Joining, REPEAT_FIRST, REPEAT_MAX, Stage, Up, is_none};
 use crate::api::{Event, N1Port};
 use crate::config::DifConfig;
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
@@ -31,9 +32,9 @@ pub(in super::super) struct Initiator {
     state: State,
     /// The message that is repeated until its answer comes.
     last: Vec<u8>,
-    repeat_at: u64,
-    repeat_ns: u64,
-    give_up_at: u64,
+    repeat_at: Instant,
+    repeat_after: Duration,
+    give_up_at: Instant,
     /// Number of the last message of this side.
     step: u32,
     auth_state: AuthState,
@@ -51,7 +52,7 @@ enum State {
 }
 
 impl Initiator {
-    pub(super) fn due(&self) -> u64 {
+    pub(super) fn due(&self) -> Instant {
         self.repeat_at.min(self.give_up_at)
     }
 
@@ -77,7 +78,12 @@ impl Initiator {
 
 impl Management {
     /// Begins an attempt over `n1`.
-    pub(in super::super) fn initiate(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(in super::super) fn initiate(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        dt: &mut dyn DataTransfer,
+    ) {
         if self.leaving.is_some() || self.has_other_attempt(n1) {
             // One enrollment at a time; its end wakes the others.
             if let Some(flow) = self.n1s.get_mut(&n1) {
@@ -110,9 +116,9 @@ impl Management {
             invoke_id,
             state: State::Connecting,
             last,
-            repeat_at: now + REPEAT_FIRST_NS,
-            repeat_ns: REPEAT_FIRST_NS,
-            give_up_at: now + self.policies.enrollment.step_ns,
+            repeat_at: now + REPEAT_FIRST,
+            repeat_after: REPEAT_FIRST,
+            give_up_at: now + self.policies.enrollment.step_timeout,
             step: 0,
             auth_state: AuthState::none(),
             peer: Greeting::default(),
@@ -138,7 +144,7 @@ impl Management {
     /// Ends this side's attempt without a message.
     pub(in super::super) fn cancel_initiator(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         dt: &mut dyn DataTransfer,
     ) {
@@ -158,7 +164,7 @@ impl Management {
     /// attempt may succeed.
     pub(in super::super) fn attempt_failed(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         is_passing: bool,
@@ -200,7 +206,12 @@ impl Management {
         }
     }
 
-    pub(super) fn initiator_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn initiator_timeout(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        dt: &mut dyn DataTransfer,
+    ) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
@@ -212,8 +223,8 @@ impl Management {
             flow.unanswered_attempts += 1;
             self.attempt_failed(now, n1, &reason, true, dt);
         } else if initiator.repeat_at <= now {
-            initiator.repeat_ns = (initiator.repeat_ns * 2).min(REPEAT_MAX_NS);
-            initiator.repeat_at = now + initiator.repeat_ns;
+            initiator.repeat_after = (initiator.repeat_after * 2).min(REPEAT_MAX);
+            initiator.repeat_at = now + initiator.repeat_after;
             let last = initiator.last.clone();
             self.log.count("repeated");
             dt.send_management(now, crate::data_transfer::api::Target::N1(n1), &last);
@@ -221,9 +232,15 @@ impl Management {
     }
 
     /// The next message of the attempt; it is repeated until it is answered.
-    fn send_step(&mut self, now: u64, n1: N1Port, message: &Message, dt: &mut dyn DataTransfer) {
+    fn send_step(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        message: &Message,
+        dt: &mut dyn DataTransfer,
+    ) {
         let last = self.send_to_peer(now, n1, message, dt);
-        let step_ns = self.policies.enrollment.step_ns;
+        let step_timeout = self.policies.enrollment.step_timeout;
         let Some(initiator) = self
             .n1s
             .get_mut(&n1)
@@ -232,9 +249,9 @@ impl Management {
             return;
         };
         initiator.last = last;
-        initiator.repeat_ns = REPEAT_FIRST_NS;
-        initiator.repeat_at = now + REPEAT_FIRST_NS;
-        initiator.give_up_at = now + step_ns;
+        initiator.repeat_after = REPEAT_FIRST;
+        initiator.repeat_at = now + REPEAT_FIRST;
+        initiator.give_up_at = now + step_timeout;
     }
 
     fn initiator(&mut self, n1: N1Port) -> Option<&mut Initiator> {
@@ -244,7 +261,7 @@ impl Management {
     /// M_CONNECT_R.
     pub(super) fn on_connect_response(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -285,7 +302,7 @@ impl Management {
 
     fn on_connect_refused(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         greeting: &Greeting,
@@ -302,7 +319,13 @@ impl Management {
         self.attempt_failed(now, n1, &reason, is_passing, dt);
     }
 
-    fn read_configuration(&mut self, now: u64, n1: N1Port, offset: u32, dt: &mut dyn DataTransfer) {
+    fn read_configuration(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        offset: u32,
+        dt: &mut dyn DataTransfer,
+    ) {
         let invoke_id = self.invoke_id();
         let mut message = schema::request(Opcode::Read, &Object::Enrollment, None);
         message.invoke_id = invoke_id;
@@ -318,7 +341,7 @@ impl Management {
     /// A piece of the DIF's configuration.
     pub(super) fn on_configuration_piece(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -362,7 +385,7 @@ impl Management {
 
     fn apply_configuration(
         &mut self,
-        now: u64,
+        now: Instant,
         bytes: &[u8],
         dt: &mut dyn DataTransfer,
     ) -> Result<DifConfig, String> {
@@ -383,7 +406,7 @@ impl Management {
         Ok(config)
     }
 
-    fn open_channel(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    fn open_channel(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let channel = self.new_channel();
         let open = Open {
             owner: Owner::Channel(channel),
@@ -415,7 +438,7 @@ impl Management {
     /// M_START_R of the channel.
     pub(super) fn on_channel_response(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -459,7 +482,7 @@ impl Management {
 
     fn initiator_channel_up(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         channel: u32,
         initiator: Box<Initiator>,
@@ -473,7 +496,7 @@ impl Management {
             config,
             ..
         } = *initiator;
-        let until = now + self.policies.enrollment.step_ns;
+        let until = now + self.policies.enrollment.step_timeout;
         let joins = self.member.is_none();
         let stage = match config {
             Some(config) if joins => Stage::Joining(Joining::new(config, until)),
@@ -489,7 +512,7 @@ impl Management {
             reply: Vec::new(),
             stage,
             heard: now,
-            ask_at: now + self.keepalive_ns(),
+            ask_at: now + self.keepalive_interval(),
             missed: 0,
         };
         self.channel_is_up(now, n1, up, dt);

@@ -31,10 +31,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use carina_cdap::{Connection, Limits, Message, Opcode, Rules};
+use carina_time::{Duration, Instant};
 use carina_wire::dif::Address;
 
+use super::Management;
 use super::schema::Object;
-use super::{MS, Management};
 use crate::api::{Event, N1Port, N1Properties};
 use crate::config::DifConfig;
 use crate::data_transfer::api::{DataTransfer, Owner, Target};
@@ -46,13 +47,13 @@ use negotiation::{is_none, too_small};
 pub(super) use responder::Responder;
 
 /// First pause before a message is repeated.
-const REPEAT_FIRST_NS: u64 = 250 * MS;
+const REPEAT_FIRST: Duration = Duration::from_millis(250);
 
 /// Longest pause before a message is repeated.
-const REPEAT_MAX_NS: u64 = 4_000 * MS;
+const REPEAT_MAX: Duration = Duration::from_secs(4);
 
 /// First pause before another attempt.
-const RETRY_FIRST_NS: u64 = 500 * MS;
+const RETRY_FIRST: Duration = Duration::from_millis(500);
 
 /// Room that a protected PDU may need beyond the DIF's longest, assumed while the protection is
 /// not known yet.
@@ -68,8 +69,8 @@ pub(super) struct N1 {
     pub(super) responder: Option<Responder>,
     pub(super) up: Option<Up>,
     /// When this side makes its next attempt.
-    retry_at: Option<u64>,
-    retry_ns: u64,
+    retry_at: Option<Instant>,
+    retry_after: Duration,
     /// The failure has been reported, and no attempt since has got further.
     pub(super) failure_reported: bool,
     /// The other end has refused, for a reason that time does not change.
@@ -77,13 +78,13 @@ pub(super) struct N1 {
     /// The other end is a member, by its own messages.
     peer_is_member: bool,
     /// When this side asked last.
-    last_attempt_at: u64,
+    last_attempt_at: Instant,
     /// Deferred until the attempt over another N-1 flow ends.
     is_deferred: bool,
     /// Attempts in a row without any answer.
     unanswered_attempts: u32,
     /// When the neighbour was lost; `None` as soon as a PDU comes from it.
-    lost_at: Option<u64>,
+    lost_at: Option<Instant>,
     /// This side has released the neighbour and returns the flow after a grace period.
     detaching: Option<Detaching>,
 }
@@ -101,8 +102,8 @@ pub(super) struct Up {
     reply: Vec<u8>,
     pub(super) stage: Stage,
     /// When something came last.
-    pub(super) heard: u64,
-    pub(super) ask_at: u64,
+    pub(super) heard: Instant,
+    pub(super) ask_at: Instant,
     pub(super) missed: u32,
 }
 
@@ -111,7 +112,7 @@ pub(super) enum Stage {
     /// This IPCP joins the DIF through the other.
     Joining(Joining),
     /// The other joins through this one; it has been given an address or not.
-    Admitting { address: u64, until: u64 },
+    Admitting { address: u64, until: Instant },
     /// Both are members.
     Neighbours,
 }
@@ -121,11 +122,11 @@ pub(super) struct Joining {
     pub(in super::super) config: DifConfig,
     /// Address and identity of the DIF, from M_START_R.
     pub(in super::super) given: Option<(u64, u64)>,
-    pub(super) until: u64,
+    pub(super) until: Instant,
 }
 
 impl Joining {
-    pub(super) fn new(config: DifConfig, until: u64) -> Joining {
+    pub(super) fn new(config: DifConfig, until: Instant) -> Joining {
         Joining {
             config,
             given: None,
@@ -160,7 +161,7 @@ impl AuthState {
 impl Management {
     pub(super) fn n1_up(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         props: N1Properties,
         dt: &mut dyn DataTransfer,
@@ -179,11 +180,11 @@ impl Management {
                 responder: None,
                 up: None,
                 retry_at: None,
-                retry_ns: RETRY_FIRST_NS,
+                retry_after: RETRY_FIRST,
                 failure_reported: false,
                 is_refused: false,
                 peer_is_member: false,
-                last_attempt_at: 0,
+                last_attempt_at: Instant::ZERO,
                 is_deferred: false,
                 unanswered_attempts: 0,
                 lost_at: None,
@@ -197,7 +198,7 @@ impl Management {
 
     pub(super) fn n1_down(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -228,7 +229,7 @@ impl Management {
     }
 
     /// The order to enroll through this flow.
-    pub(super) fn enroll_through(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn enroll_through(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             let reason = "there is no such N-1 flow".to_string();
             self.log.push(Event::EnrollFailed { n1, reason });
@@ -236,7 +237,7 @@ impl Management {
         };
         flow.failure_reported = false;
         flow.is_refused = false;
-        flow.retry_ns = RETRY_FIRST_NS;
+        flow.retry_after = RETRY_FIRST;
         self.has_left = false;
         if flow.initiator.is_none() && flow.up.is_none() {
             self.initiate(now, n1, dt);
@@ -244,13 +245,17 @@ impl Management {
     }
 
     /// Schedules attempts over idle N-1 flows.
-    pub(super) fn schedule_idle_flows(&mut self, now: u64, _dt: &mut dyn DataTransfer) {
+    pub(super) fn schedule_idle_flows(&mut self, now: Instant, _dt: &mut dyn DataTransfer) {
         let is_member = self.member.is_some();
         for flow in self.n1s.values_mut() {
             let is_busy = flow.initiator.is_some() || flow.up.is_some() || flow.responder.is_some();
             let is_idle = !is_busy && flow.detaching.is_none();
             if is_idle && (flow.props.is_initiator || !is_member) && self.leaving.is_none() {
-                flow.retry_at = Some(flow.retry_at.unwrap_or(now).min(now + 50 * MS));
+                flow.retry_at = Some(
+                    flow.retry_at
+                        .unwrap_or(now)
+                        .min(now + Duration::from_millis(50)),
+                );
             }
         }
     }
@@ -258,7 +263,7 @@ impl Management {
     /// A PDU of the neighbour at the other end, or of a member through it.
     pub(super) fn on_management_pdu(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         src: Address,
         bytes: &[u8],
@@ -302,7 +307,7 @@ impl Management {
     /// Sends a plain message to the other end.
     fn send_to_peer(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -314,7 +319,7 @@ impl Management {
 
     /// The channel is there at both ends. A former one over the same flow ends; the same IPCP
     /// stays a neighbour all the while.
-    fn channel_is_up(&mut self, now: u64, n1: N1Port, up: Up, dt: &mut dyn DataTransfer) {
+    fn channel_is_up(&mut self, now: Instant, n1: N1Port, up: Up, dt: &mut dyn DataTransfer) {
         let is_same = self.n1s[&n1].up.as_ref().is_some_and(|old| {
             old.incarnation == up.incarnation && matches!(old.stage, Stage::Neighbours)
         });
@@ -331,7 +336,7 @@ impl Management {
             return;
         };
         flow.retry_at = None;
-        flow.retry_ns = RETRY_FIRST_NS;
+        flow.retry_after = RETRY_FIRST;
         (flow.unanswered_attempts, flow.lost_at) = (0, None);
         let is_member = matches!(up.stage, Stage::Neighbours);
         flow.up = Some(up);
@@ -345,7 +350,7 @@ impl Management {
     /// Ends the channel over `n1`.
     pub(super) fn up_ended(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -369,7 +374,7 @@ impl Management {
     /// for the N-1 flow, another attempt is made.
     pub(super) fn neighbour_lost(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         reason: &str,
         dt: &mut dyn DataTransfer,
@@ -385,7 +390,7 @@ impl Management {
     }
 
     /// Returns an N-1 flow over which no PDU comes: its other end may be gone.
-    fn return_n1(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    fn return_n1(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         self.cancel_initiator(now, n1, dt);
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
@@ -397,7 +402,7 @@ impl Management {
     }
 
     /// Returns an N-1 flow that took no PDU for too long.
-    pub(super) fn n1_stuck(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    pub(super) fn n1_stuck(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let reason = "it took nothing although PDUs wait".to_string();
         self.log.count("n1-stuck");
         self.up_ended(now, n1, &reason, dt);
@@ -405,16 +410,16 @@ impl Management {
     }
 
     /// The connections that CDAP allows: made when the exchange above is over.
-    fn cdap(now: u64, connect: &Message, is_initiator: bool) -> Connection {
+    fn cdap(now: Instant, connect: &Message, is_initiator: bool) -> Connection {
         let mut cdap = Connection::new(Rules::NATIVE, Limits::default());
         let mut request = connect.clone();
         // A new connection accepts M_CONNECT in either direction, and then its answer.
         let made = if is_initiator {
-            let sent = cdap.send_request(now, &mut request, true);
-            sent.and_then(|()| cdap.receive(now, &request.answer()).map(|_| ()))
+            let sent = cdap.send_request(now.as_nanos(), &mut request, true);
+            sent.and_then(|()| cdap.receive(now.as_nanos(), &request.answer()).map(|_| ()))
         } else {
-            let received = cdap.receive(now, &request);
-            received.and_then(|_| cdap.send_answer(now, &request.answer()))
+            let received = cdap.receive(now.as_nanos(), &request);
+            received.and_then(|_| cdap.send_answer(now.as_nanos(), &request.answer()))
         };
         debug_assert!(made.is_ok(), "{made:?}");
         cdap

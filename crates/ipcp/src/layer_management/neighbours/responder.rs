@@ -7,13 +7,14 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use carina_cdap::{Message, Opcode};
+use carina_time::Instant;
 use carina_wire::dif::{Address, CepId};
 
 use super::super::access_control::Operation;
 use super::super::entries::Kind;
-use super::super::leaving::EXPULSION_NS;
+use super::super::leaving::EXPULSION_TIME;
 use super::super::schema::{self, ChannelEnd, Greeting, Object, Piece, result};
-use super::super::{MS, Management, qos};
+use super::super::{Management, qos};
 use super::{AuthState, Initiator, MAX_PDU_MAX, PROTECTION_RESERVE, Stage, Up, too_small};
 use crate::api::N1Port;
 use crate::data_transfer::api::{DataTransfer, Open, Owner, Target};
@@ -31,7 +32,7 @@ pub(in super::super) struct Responder {
     last: Vec<u8>,
     auth_state: AuthState,
     is_accepted: bool,
-    pub(super) until: u64,
+    pub(super) until: Instant,
 }
 
 /// Why an M_CONNECT is refused: result and words.
@@ -45,7 +46,7 @@ impl Management {
     /// M_CONNECT.
     pub(super) fn on_connect(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -90,7 +91,7 @@ impl Management {
     /// Resolves two attempts at once: true when this side's goes on instead of the other's.
     fn wins_collision(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         greeting: &Greeting,
         dt: &mut dyn DataTransfer,
@@ -122,7 +123,7 @@ impl Management {
     /// Checks whether the IPCP at the other end may become a neighbour or a member.
     fn admit(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         greeting: &Greeting,
         dt: &mut dyn DataTransfer,
@@ -167,7 +168,7 @@ impl Management {
             ));
         }
         if self.is_expelled(&greeting.name) {
-            let minutes = EXPULSION_NS / (60_000 * MS);
+            let minutes = EXPULSION_TIME.as_secs() / 60;
             let reason = format!(
                 "{:?} was expelled; the name is admitted again {minutes} minutes after that",
                 greeting.name
@@ -197,7 +198,7 @@ impl Management {
     /// Derives the longest PDU from the first N-1 flow, where the configuration leaves it open.
     fn derive_max_pdu(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         greeting: &Greeting,
         dt: &mut dyn DataTransfer,
@@ -232,7 +233,7 @@ impl Management {
     )]
     fn refuse(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         connect: &Message,
         greeting: &Greeting,
@@ -265,7 +266,7 @@ impl Management {
 
     fn begin_response(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         connect: &Message,
         greeting: Greeting,
@@ -295,7 +296,7 @@ impl Management {
             last: Vec::new(),
             auth_state: AuthState::none(),
             is_accepted: false,
-            until: now + 2 * self.policies.enrollment.step_ns,
+            until: now + 2 * self.policies.enrollment.step_timeout,
             peer: greeting,
         };
         if let Some(spec) = spec {
@@ -332,7 +333,7 @@ impl Management {
     /// Accepts an authenticated initiator with M_CONNECT_R.
     fn accept(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         mut responder: Responder,
         token: Option<Vec<u8>>,
@@ -348,7 +349,7 @@ impl Management {
         let message = schema::connect_answer(&responder.connect, &own);
         responder.last = self.send_to_peer(now, n1, &message, dt);
         responder.is_accepted = true;
-        responder.until = now + 4 * self.policies.enrollment.step_ns;
+        responder.until = now + 4 * self.policies.enrollment.step_timeout;
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.responder = Some(responder);
         }
@@ -357,7 +358,7 @@ impl Management {
     /// The other side asks for a piece of the DIF's configuration.
     pub(super) fn on_configuration_read(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -395,7 +396,7 @@ impl Management {
     /// M_START of the channel.
     pub(super) fn on_channel_request(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -431,7 +432,7 @@ impl Management {
 
     fn responder_channel_up(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         remote: CepId,
@@ -466,7 +467,7 @@ impl Management {
         };
         let answer = schema::answer(message, Some(schema::encode(&value)));
         let reply = self.send_to_peer(now, n1, &answer, dt);
-        let until = now + 4 * self.policies.enrollment.step_ns;
+        let until = now + 4 * self.policies.enrollment.step_timeout;
         let stage = match peer.dif_id {
             0 => Stage::Admitting { address: 0, until },
             _ => Stage::Neighbours,
@@ -481,7 +482,7 @@ impl Management {
             reply,
             stage,
             heard: now,
-            ask_at: now + self.keepalive_ns(),
+            ask_at: now + self.keepalive_interval(),
             missed: 0,
         };
         self.channel_is_up(now, n1, up, dt);
@@ -505,7 +506,7 @@ impl Management {
     /// Gives up a DIF without other members and enrolls in the one at the other end of `n1`.
     pub(in super::super) fn join_other_dif(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         dt: &mut dyn DataTransfer,
     ) {

@@ -3,37 +3,42 @@
 use alloc::format;
 use alloc::vec::Vec;
 
-use super::super::{MS, Management};
+use carina_time::{Duration, Instant};
+
+use super::super::Management;
 use super::{Initiator, N1, Stage};
 use crate::api::N1Port;
 use crate::data_transfer::api::DataTransfer;
 
 impl Management {
     /// Schedules another attempt after a pause, longer each time.
-    pub(super) fn retry_later(&mut self, now: u64, n1: N1Port) {
-        let pause = self.n1s.get(&n1).map_or(0, |flow| flow.retry_ns);
+    pub(super) fn retry_later(&mut self, now: Instant, n1: N1Port) {
+        let pause = self
+            .n1s
+            .get(&n1)
+            .map_or(Duration::ZERO, |flow| flow.retry_after);
         let at = now + self.random.about(pause);
-        let (is_member, most) = (self.member.is_some(), self.policies.enrollment.retry_max_ns);
+        let (is_member, most) = (self.member.is_some(), self.policies.enrollment.retry_max);
         let reconnects = self.policies.enrollment.reconnects;
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
         if flow.props.is_initiator && reconnects || !is_member {
             flow.retry_at = Some(at);
-            flow.retry_ns = (pause * 2).min(most);
+            flow.retry_after = (pause * 2).min(most);
         }
     }
 
     /// As above, after a refusal that was meant for good: what was refused may have been damaged on
     /// its way, since nothing is protected yet.
-    pub(super) fn retry_after_longest_pause(&mut self, now: u64, n1: N1Port) {
+    pub(super) fn retry_after_longest_pause(&mut self, now: Instant, n1: N1Port) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
-            flow.retry_ns = self.policies.enrollment.retry_max_ns;
+            flow.retry_after = self.policies.enrollment.retry_max;
         }
         self.retry_later(now, n1);
     }
 
-    pub(in super::super) fn neighbours_due(&self) -> Option<u64> {
+    pub(in super::super) fn neighbours_due(&self) -> Option<Instant> {
         let due = |flow: &N1| {
             if let Some(detaching) = &flow.detaching {
                 return detaching.due();
@@ -43,9 +48,9 @@ impl Management {
             let up = flow.up.as_ref().and_then(|up| match &up.stage {
                 Stage::Joining(joining) => Some(joining.until),
                 Stage::Admitting { until, .. } => Some(*until),
-                Stage::Neighbours => up.cdap.poll_timeout(),
+                Stage::Neighbours => up.cdap.poll_timeout().map(Instant::from_nanos),
             });
-            let abandoned = flow.lost_at.map(|at| at + ABANDONED_NS);
+            let abandoned = flow.lost_at.map(|at| at + ABANDONED_AFTER);
             [flow.retry_at, initiator, responder, up, abandoned]
                 .into_iter()
                 .flatten()
@@ -54,7 +59,7 @@ impl Management {
         self.n1s.values().filter_map(due).min()
     }
 
-    pub(in super::super) fn neighbours_timeout(&mut self, now: u64, dt: &mut dyn DataTransfer) {
+    pub(in super::super) fn neighbours_timeout(&mut self, now: Instant, dt: &mut dyn DataTransfer) {
         for n1 in self.attempt_order() {
             if self.detach_timeout(now, n1, dt) {
                 continue;
@@ -80,7 +85,7 @@ impl Management {
             let Some(flow) = self.n1s.get_mut(&n1) else {
                 continue;
             };
-            let is_abandoned = flow.lost_at.is_some_and(|at| at + ABANDONED_NS <= now);
+            let is_abandoned = flow.lost_at.is_some_and(|at| at + ABANDONED_AFTER <= now);
             if is_abandoned || flow.unanswered_attempts >= UNANSWERED_ATTEMPTS_MAX {
                 self.return_n1(now, n1, dt);
             } else if flow.retry_at.is_some_and(|at| at <= now) {
@@ -102,11 +107,11 @@ impl Management {
         n1s
     }
 
-    fn up_timeout(&mut self, now: u64, n1: N1Port, dt: &mut dyn DataTransfer) {
+    fn up_timeout(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         let Some(up) = self.n1s.get_mut(&n1).and_then(|flow| flow.up.as_mut()) else {
             return;
         };
-        up.cdap.handle_timeout(now);
+        up.cdap.handle_timeout(now.as_nanos());
         while up.cdap.poll_lost().is_some() {}
         match &up.stage {
             Stage::Joining(joining) if joining.until <= now => {
@@ -126,4 +131,4 @@ impl Management {
 const UNANSWERED_ATTEMPTS_MAX: u32 = 2;
 
 /// How long the other side has to ask again over an N-1 flow that it asked for.
-const ABANDONED_NS: u64 = 60_000 * MS;
+const ABANDONED_AFTER: Duration = Duration::from_secs(60);

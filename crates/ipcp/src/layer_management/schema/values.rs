@@ -6,6 +6,7 @@
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use carina_time::Duration;
 use carina_wire::{FlowSpec, check_name};
 use prost::Message;
 
@@ -307,7 +308,7 @@ pub(crate) fn encode_entries(entries: &[Entry]) -> Vec<u8> {
             name: entry.key.name.clone(),
             seq: entry.seq,
             value: entry.value.clone(),
-            age_ms: u32::try_from(entry.age_ns / 1_000_000).unwrap_or(u32::MAX),
+            age_ms: u32::try_from(entry.age.as_millis()).unwrap_or(u32::MAX),
         })
         .collect();
     encode(&EntriesValue { entries })
@@ -344,7 +345,7 @@ pub(crate) fn decode_entries(bytes: &[u8]) -> Option<Vec<Entry>> {
             },
             seq: value.seq,
             value: value.value,
-            age_ns: u64::from(value.age_ms) * 1_000_000,
+            age: Duration::from_millis(value.age_ms.into()),
         })
     };
     decode::<EntriesValue>(bytes)?

@@ -20,7 +20,7 @@ impl Management {
     /// An authentication message of the responder.
     pub(in super::super) fn on_authentication_request(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         greeting: Greeting,
         dt: &mut dyn DataTransfer,
@@ -46,7 +46,7 @@ impl Management {
         let Some(auth) = &mut initiator.auth_state.auth else {
             return;
         };
-        let token = match auth.step(Instant::from_nanos(now), greeting.token.as_deref()) {
+        let token = match auth.step(now, greeting.token.as_deref()) {
             AuthStep::Send(token) => Some(token),
             AuthStep::Done {
                 last,
@@ -112,7 +112,7 @@ impl Management {
     /// The last message of the authentication, when there is one.
     pub(super) fn finish_authentication(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         greeting: &Greeting,
     ) -> Result<(), String> {
@@ -132,7 +132,7 @@ impl Management {
         let Some(auth) = &mut initiator.auth_state.auth else {
             return Ok(());
         };
-        match auth.step(Instant::from_nanos(now), greeting.token.as_deref()) {
+        match auth.step(now, greeting.token.as_deref()) {
             AuthStep::Done {
                 last: None,
                 identity,

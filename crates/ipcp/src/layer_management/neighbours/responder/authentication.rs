@@ -18,7 +18,7 @@ impl Management {
     /// An authentication message, of either side.
     pub(in super::super) fn on_authentication(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         message: &Message,
         dt: &mut dyn DataTransfer,
@@ -56,7 +56,13 @@ impl Management {
         self.check_token(now, n1, greeting, dt);
     }
 
-    fn check_token(&mut self, now: u64, n1: N1Port, greeting: Greeting, dt: &mut dyn DataTransfer) {
+    fn check_token(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        greeting: Greeting,
+        dt: &mut dyn DataTransfer,
+    ) {
         let Some(mut responder) = self.n1s.get_mut(&n1).and_then(|flow| flow.responder.take())
         else {
             return;
@@ -65,7 +71,7 @@ impl Management {
         let Some(auth) = &mut responder.auth_state.auth else {
             return;
         };
-        match auth.step(Instant::from_nanos(now), greeting.token.as_deref()) {
+        match auth.step(now, greeting.token.as_deref()) {
             AuthStep::Send(token) => {
                 let own = Greeting {
                     nonce: responder.nonce,
@@ -101,7 +107,7 @@ impl Management {
     /// Refuses an initiator whose authentication failed. The answer does not say why.
     fn deny(
         &mut self,
-        now: u64,
+        now: Instant,
         n1: N1Port,
         responder: &Responder,
         text: &str,
@@ -121,7 +127,7 @@ impl Management {
     }
 
     /// M_RELEASE during an attempt: the initiator gave up.
-    pub(in super::super) fn on_attempt_release(&mut self, now: u64, n1: N1Port) {
+    pub(in super::super) fn on_attempt_release(&mut self, now: Instant, n1: N1Port) {
         let _ = now;
         if let Some(flow) = self.n1s.get_mut(&n1)
             && let Some(responder) = flow.responder.take_if(|responder| !responder.is_accepted)
