@@ -1,5 +1,8 @@
 //! The machine of a CDAP connection.
 //!
+//! The common application connection establishment phase (CACEP) of the Pouzin Society's *Common
+//! Distributed Application Protocol Specification*, then operations, then the release.
+//!
 //! ```text
 //!                 send or receive M_CONNECT
 //!      +------+ --------------------------------> +----------+
@@ -34,7 +37,7 @@ use crate::rules::Rules;
 /// Where a connection stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// There is none.
+    /// No connection.
     None,
     /// Asked for, by either side, and not answered.
     AwaitCon,
@@ -260,7 +263,7 @@ impl Connection {
         ours.into_iter().chain(theirs).min()
     }
 
-    /// Gives up what has waited too long; [`Connection::poll_lost`] tells what.
+    /// Gives up requests that have waited too long; [`Connection::poll_lost`] returns them.
     pub fn handle_timeout(&mut self, now: u64) {
         while let Some((id, _)) = self.theirs.take_expired(now) {
             if self.state == State::AwaitCon && self.their_connect == Some(id) {

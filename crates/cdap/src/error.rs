@@ -64,7 +64,7 @@ pub enum RuleError {
     Party,
     /// The object's class or name is missing, or is there where there is no object.
     Object,
-    /// The value is missing, or is there where there is none.
+    /// The value is missing, or is present where the operation has none.
     Value,
     /// The invoke id is missing or negative.
     InvokeId,

@@ -1,6 +1,8 @@
 //! CDAP: messages of the Common Distributed Application Protocol, and the machine that keeps a
 //! CDAP connection in order.
 //!
+//! After the Pouzin Society's *Common Distributed Application Protocol Specification*.
+//!
 //! A [`Message`] is an operation on an object of the other side's RIB, or the answer to one. It is
 //! written as protobuf with the field numbers that all known implementations share; what differs
 //! between them (which fields are always written, what a receiver insists on) is a [`Rules`] value.

@@ -65,7 +65,7 @@ impl Opcode {
         Opcode::StopR,
     ];
 
-    /// The opcode of a number; `None` when there is none.
+    /// The opcode of a number; `None` when the number is unknown.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Opcode> {
         let index = usize::try_from(number).ok()?;
@@ -139,7 +139,7 @@ pub enum Flag {
 }
 
 impl Flag {
-    /// The flag of a number; `None` when there is none.
+    /// The flag of a number; `None` when the number is unknown.
     #[must_use]
     pub fn from_number(number: i32) -> Option<Flag> {
         [Flag::None, Flag::Sync, Flag::ReadIncomplete]

@@ -59,7 +59,7 @@ impl Rules {
     };
 
     /// Those of rlite: the version is in every message of a connection, class and name of an object
-    /// are written even when there is none, and names with all their parts.
+    /// are written even when empty, and names with all their parts.
     pub const RLITE: Rules = Rules {
         abstract_syntax: 73,
         version_everywhere: true,

@@ -282,7 +282,7 @@ fn what_waits_too_long_is_given_up() {
     };
     b.receive(0, &request).unwrap();
     b.handle_timeout(1000);
-    assert_eq!(b.state(), State::None, "nobody answered");
+    assert_eq!(b.state(), State::None, "no response came");
     assert_eq!(b.receive(1001, &request), Ok(Receipt::Request));
 }
 

@@ -16,7 +16,7 @@ pub struct ConnectionConfig {
     /// UDFs are delivered in order.
     pub in_order: bool,
     /// Lost PDUs are sent again. Implies flow control by window: [`WindowControl::default`] when
-    /// [`ConnectionConfig::window`] is none.
+    /// [`ConnectionConfig::window`] is `None`.
     pub retransmission: bool,
     /// Flow control by window.
     pub window: Option<WindowControl>,

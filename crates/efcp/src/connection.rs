@@ -140,7 +140,7 @@ impl<P: Payload> Connection<P> {
     }
 
     /// As [`Connection::write`], but a UDF that nothing holds back does not wait in the queue: it
-    /// comes back as the PDU to send now. What else there is to send, and when, is told by
+    /// comes back as the PDU to send now. Everything else to send comes from
     /// [`Connection::poll_transmit`] as ever, at the end of the burst at the latest.
     ///
     /// # Errors
@@ -340,7 +340,7 @@ impl<P: Payload> Connection<P> {
         }
     }
 
-    /// No more will be written. [`ConnEvent::Drained`] tells when all is through.
+    /// No more will be written. [`ConnEvent::Drained`] follows when all is through.
     pub fn finish(&mut self, _now: Instant) {
         self.is_finished = true;
         self.check_drained();
@@ -431,9 +431,9 @@ pub struct Status {
     pub congestion_window: u64,
     /// Name of the round-trip time policy.
     pub rtt: &'static str,
-    /// Its estimate in ns; 0 when there is none.
+    /// Its estimate; 0 before the first sample.
     pub round_trip: Duration,
-    /// The smallest round-trip time in ns; 0 when there is none.
+    /// The smallest round-trip time; 0 before the first sample.
     pub round_trip_min: Duration,
     /// Number of the next new PDU.
     pub next_seq: u64,

@@ -10,11 +10,11 @@ pub enum Discard {
     Duplicate,
     /// Beyond the window that was advertised.
     BeyondWindow,
-    /// Of a run that is over, or that nobody knows the start of.
+    /// Of a run that is over, or whose start is unknown.
     StaleRun,
     /// Too many PDUs came before the first of their run.
     TooEarly,
-    /// Nobody takes what was delivered before.
+    /// The reader has not taken what was delivered before.
     NoRoom,
     /// There is no buffer.
     NoBuffer,
@@ -116,7 +116,7 @@ pub struct Counters {
     pub rendezvous_received: u64,
     /// Data PDUs received with a congestion mark.
     pub marks_received: u64,
-    /// Congestion marks that the other side told of.
+    /// Congestion marks that the other side reported.
     pub marks_echoed: u64,
     /// UDFs dropped from the closed-window queue because there was no buffer to keep them.
     pub unsent: u64,

@@ -1,6 +1,10 @@
 //! One EFCP connection: data transfer (DTP) and data transfer control (DTCP) by delta-t, and
 //! delimiting.
 //!
+//! After the Pouzin Society's *Error and Flow Control Protocol Specification* and *Delimiting
+//! Specification*. Its timers are those of R. Watson, *The Delta-t Transport Protocol: Features and
+//! Experience* (1989).
+//!
 //! [`Connection`] is one end of a connection as a machine without I/O: time, UDFs and the PCI of
 //! received PDUs go in; UDFs, and what the PCI of PDUs must say, come out. [`delimiting`] turns
 //! SDUs into UDFs and back.

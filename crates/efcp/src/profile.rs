@@ -1,5 +1,5 @@
 //! What implementations of EFCP do differently although their features are the same: how a run is
-//! numbered and recognised, what an acknowledgement tells, who speaks when the window is closed.
+//! numbered and recognised, what an acknowledgement holds, what is sent while the window is closed.
 //! Both ends must agree, and neither says so on the wire.
 
 /// See the module. The default is what this implementation does among its own.
@@ -16,12 +16,12 @@ pub struct EfcpProfile {
     /// a receiver of runs that begin with 0 does not believe that of a PDU behind it, as long as
     /// there was none.
     pub takes_any_first: bool,
-    /// An acknowledgement tells what arrived beyond a gap, which PDU caused it and how long ago,
-    /// and counts congestion marks. Without, it tells what is expected next and nothing else: the
+    /// An acknowledgement reports what arrived beyond a gap, which PDU caused it and how long ago,
+    /// and counts congestion marks. Without, it holds only what is expected next: the
     /// sender finds losses by repeated acknowledgements and by the timeout, and takes round-trip
     /// times from the highest PDU that is acknowledged when none below was sent again.
     pub selective: bool,
-    /// A control PDU answers every data PDU at once, also where only the window is to be told.
+    /// A control PDU answers every data PDU at once, also to report only the window.
     pub answers_every: bool,
     /// What a sender does whose window stays closed with nothing outstanding.
     pub stall: Stall,
@@ -51,13 +51,13 @@ pub enum FirstNumber {
 pub enum Stall {
     /// It sends rendezvous PDUs.
     Rendezvous,
-    /// There are none: it repeats its last data PDU (without user data when that is known to have
-    /// arrived), since duplicates are answered with a control PDU.
+    /// It has no rendezvous PDUs and repeats its last data PDU (without user data when that is
+    /// known to have arrived), since duplicates are answered with a control PDU.
     Repeat,
 }
 
 impl EfcpProfile {
-    /// EFCP of rlite: its first PDU has number 0 and the data run flag; a control PDU tells what is
+    /// EFCP of rlite: its first PDU has number 0 and the data run flag; a control PDU holds what is
     /// expected next and the window, and when it was lost a duplicate brings another.
     pub const RLITE: EfcpProfile = EfcpProfile {
         first: FirstNumber::Zero,

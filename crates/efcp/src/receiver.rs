@@ -130,7 +130,7 @@ pub(crate) struct Receiver<P> {
     pub(crate) broken: Option<FailReason>,
 
     ranges: Ranges,
-    /// What came although it had come before, and is not told of yet.
+    /// A range that arrived twice and is not reported yet.
     twice: Option<(u64, u64)>,
     /// PDUs received since the last acknowledgement.
     unacked: u32,

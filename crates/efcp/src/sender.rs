@@ -133,13 +133,13 @@ impl<P: Payload> Sender<P> {
         let space = config.space();
         let (window, delta_t) = (config.window_in_force(), config.delta_t());
         let repeats = config.profile.stall == Stall::Repeat;
-        // Where every PDU is answered at once, nobody lets A pass.
+        // A receiver that answers every PDU at once does not wait for A.
         let a = match config.profile.answers_every {
             true => Duration::ZERO,
             false => config.a,
         };
-        // What is not told of the other side's clock has to be allowed for: round-trip times do
-        // not say how much of them was A, nor by how much the other side's timer is late.
+        // Acknowledgements without a delay field need an allowance: round-trip times do not show
+        // how much of them was A, nor by how much the other side's timer is late.
         let answer_delay = match config.profile.selective {
             true => a,
             false => a * 2,
@@ -244,7 +244,7 @@ impl<P: Payload> Sender<P> {
             || self.loss.in_flight < self.congestion.window().min(self.flight_max)
     }
 
-    /// The rate allows another PDU; if not, `retry_at` tells when it does.
+    /// True when the rate allows another PDU; if not, `retry_at` is set to when it does.
     pub(crate) fn takes_tokens(&mut self, now: Instant) -> bool {
         self.retry_at = Instant::MAX;
         let Some(bucket) = &self.bucket else {
@@ -257,7 +257,7 @@ impl<P: Payload> Sender<P> {
         ready_at <= now
     }
 
-    /// Numbers the next UDF. `None` when there is none, when the window, congestion control or
+    /// Numbers the next UDF. `None` when the queue is empty, when the window, congestion control or
     /// the rate forbid it, or when there is no buffer.
     pub(crate) fn take_new(&mut self, now: Instant) -> Option<(u64, P)> {
         loop {
@@ -327,7 +327,7 @@ impl<P: Payload> Sender<P> {
         self.profile.drf_on_every
     }
 
-    /// What it tells of its left edge: 0 while nothing was acknowledged, where that is usual.
+    /// The left edge that it announces: 0 while nothing was acknowledged, where that is usual.
     pub(crate) fn announced_left(&self) -> u64 {
         match self.left == self.start && !self.profile.selective {
             true => 0,

@@ -57,7 +57,7 @@ fn sdus(assembler: &mut Assembler<Bytes>) -> Vec<Vec<u8>> {
     sdus
 }
 
-/// An SDU whose every byte tells which it is.
+/// An SDU whose every byte identifies it.
 fn sdu(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (number * 31 + at) as u8).collect()
 }

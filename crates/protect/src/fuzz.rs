@@ -16,7 +16,7 @@ pub fn unprotect(data: &[u8]) {
     let Some(opened) = open(data) else {
         return;
     };
-    // By fresh machines: the opened one has learnt the clock of whoever sent.
+    // By fresh machines: the one that opened it has learnt the clock of its sender.
     let (mut sender, mut receiver) = (protection(data[0]), protection(data[0]));
     let mut again = opened.clone();
     sender.protect(&mut again).expect("nothing is exhausted");
@@ -53,7 +53,7 @@ fn protection(choice: u8) -> Protection {
 }
 
 /// Plays `data` as messages (each with its length in front, one byte) to one side of a conversation
-/// that the first byte chooses. Nobody without a key gets to the end.
+/// that the first byte chooses. No conversation without a key succeeds.
 pub fn auth(data: &[u8]) {
     play(data);
 }

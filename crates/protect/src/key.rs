@@ -79,7 +79,7 @@ impl std::fmt::Debug for Identity {
 /// Makes a new identity.
 ///
 /// # Errors
-/// The name is no good, or there are no random bytes.
+/// The name is not well formed, or there are no random bytes.
 pub fn generate(name: &str, random: &mut dyn Random) -> Result<Identity, KeyError> {
     let mut seed = [0; 32];
     random.fill(&mut seed)?;

@@ -350,7 +350,7 @@ const LIFETIME_MAX_MS: u32 = 60_000;
 const AUTHENTICATION: Component = Component {
     name: "authentication",
     policies: &[
-        ("none", "Whoever reaches a member is admitted.", &[]),
+        ("none", "Every peer that reaches a member is admitted.", &[]),
         (
             "password",
             "Both sides prove that they know the password, without saying it.",
@@ -358,7 +358,7 @@ const AUTHENTICATION: Component = Component {
         ),
         (
             "xor-password",
-            "IRATI's challenge: who joins proves that it knows the password, and listeners learn it.",
+            "IRATI's challenge: the enrollee proves that it knows the password; listeners learn it.",
             &[],
         ),
         (
@@ -387,7 +387,7 @@ const PROTECTION: Component = Component {
         ("none", "PDUs go as they are.", &[]),
         (
             "crc32",
-            "A checksum tells PDUs that were damaged on the way.",
+            "A checksum detects PDUs that were damaged on the way.",
             &[COMPRESS, LIFETIME],
         ),
         (
@@ -397,7 +397,7 @@ const PROTECTION: Component = Component {
         ),
         (
             "aead",
-            "PDUs are encrypted, with keys agreed at enrollment; repeated ones are told.",
+            "PDUs are encrypted, with keys agreed at enrollment; replayed ones are discarded.",
             &[
                 ("cipher", "aes-256-gcm", "aes-256-gcm or chacha20-poly1305"),
                 COMPRESS,

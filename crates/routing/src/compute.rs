@@ -72,8 +72,8 @@ impl Computation {
         self.apply(links)
     }
 
-    /// Makes links look so: the costs from the first end and from the second, or no link, for
-    /// whoever has a database of its own. Returns the destinations whose routes may be others now.
+    /// Sets links: the costs from the first end and from the second, or no link. For callers that
+    /// have a database of their own. Returns the destinations whose routes may have changed.
     pub fn apply(
         &mut self,
         links: impl IntoIterator<Item = ((Address, Address), Option<(u32, u32)>)>,

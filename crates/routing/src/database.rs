@@ -57,14 +57,14 @@ struct Origin {
 /// What became of an object that came from a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MergeOutcome {
-    /// It is new or newer: kept, and to be told to the other neighbours.
+    /// It is new or newer: kept, and to be sent to the other neighbours.
     Accepted,
     /// It is known.
     Known,
     /// A newer one is known, which the neighbour should hear of.
     Outdated,
     /// It claims to be this member's own and is newer than this member's, or unknown to it: this
-    /// member has made a still newer version, to be told to all neighbours.
+    /// member has made a still newer version, to be sent to all neighbours.
     Disputed,
     /// It is too old.
     Expired,
@@ -114,7 +114,7 @@ impl Database {
     }
 
     /// This member reports its link to `to`; `None` withdraws it. Returns whether that made a new
-    /// version, to be told to all neighbours.
+    /// version, to be sent to all neighbours.
     pub fn report(&mut self, now: Instant, to: Address, cost: Option<u32>) -> bool {
         let key = (self.own, to);
         let seq = match (self.objects.get(&key), cost) {
@@ -370,8 +370,8 @@ impl Object {
     }
 }
 
-/// The next sequence number. At the end of the range it stays: nobody can be outdone there, and
-/// what stands has to grow old first. A member in order never gets there.
+/// The next sequence number. At the end of the range it stays: no higher number exists, and the
+/// object has to expire first. A correct member never gets there.
 fn above(seq: u64) -> u64 {
     (seq + 1).min(SEQ_MAX)
 }

@@ -1,4 +1,4 @@
-//! What each neighbour still has to be told.
+//! What is still to be sent to each neighbour.
 //!
 //! Only keys wait here, so that a slow neighbour costs no more than one entry for each object and
 //! hears the newest version of each.
@@ -87,7 +87,7 @@ impl Peers {
         }
     }
 
-    /// A neighbour is to be told what this member has, origin by origin.
+    /// Queues a summary of what this member has, origin by origin, for a neighbour.
     pub fn summarise(&mut self, neighbour: Address) {
         if let Some(peer) = self.peers.get_mut(&neighbour) {
             // One that is under way starts again: it may have passed what has changed.

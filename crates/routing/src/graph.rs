@@ -21,7 +21,7 @@ pub type Node = u32;
 struct Place {
     address: Address,
     edges: Vec<Edge>,
-    /// Held by somebody although it has no edge, as the root of a tree is.
+    /// Kept although it has no edge, as the root of a tree is.
     is_pinned: bool,
 }
 

@@ -3,14 +3,14 @@
 //!
 //! [`policy::make`] gives a [`Routing`] by name. It hears of links to neighbours and of messages of
 //! neighbours, and gives messages for neighbours and a [`table`](Routing::table). The IPCP encodes
-//! [`Message`] as it likes; docs/routing.md tells what each of them is for.
+//! [`Message`] as it likes; docs/routing.md describes each of them.
 //!
 //! ```text
 //!   handle_link_up, handle_link_down        handle_message     handle_timeout
 //!                 |                               |                 |
 //!                 v                               v                 v
 //!   +---------------------------------------------------------------------+
-//!   |  Database: who reports which link   ->  graph: links that both ends |
+//!   |  Database: links as reported        ->  graph: links that both ends |
 //!   |  flood: what each neighbour lacks       report -> tree(s) -> table  |
 //!   +---------------------------------------------------------------------+
 //!                 |                               |                 |

@@ -21,7 +21,8 @@ use crate::flood::Peers;
 use crate::message::{Address, FlowState, Message, Summary};
 use crate::parameters::Parameters;
 
-/// Link-state routing: every member tells all others of its links, and each computes shortest ways.
+/// Link-state routing: every member reports its links to all others, and each computes
+/// shortest paths.
 pub struct LinkState {
     parameters: Parameters,
     database: Database,

@@ -1,9 +1,9 @@
-//! What members tell one another. Only structure: the bytes are the IPCP's business.
+//! Messages between members. Only their structure: the IPCP encodes them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Address of a member, the node of the graph. 0 is nobody.
+/// Address of a member, the node of the graph. 0 is no address.
 pub type Address = u64;
 
 /// A flow-state object: one end of a link as the member at that end reports it.

@@ -1,5 +1,8 @@
 //! RINA ARP: how a shim DIF over Ethernet finds the MAC address of an application's system.
 //!
+//! The frame is that of RFC 826, with other protocol addresses, as the Pouzin Society's shim DIF
+//! over 802.1Q uses it.
+//!
 //! The protocol address is an application name as text, padded with NUL:
 //!
 //! ```text
@@ -10,8 +13,8 @@
 //!  +------+------+------+------+-------+--------+---------+--------+---------+--------
 //! ```
 //!
-//! A request asks who has the target's name, and is a request for a flow from the sender's name; a
-//! reply accepts it. Frame type, separator and minimisation differ between implementations:
+//! A request asks for the system that has the target's name, and requests a flow from the sender's
+//! name; a reply accepts it. Frame type, separator and minimisation differ between implementations:
 //! [`Dialect`].
 
 use alloc::string::String;

@@ -1,4 +1,4 @@
-//! The bytes that data transfer moves, whoever owns them.
+//! The bytes that data transfer moves, independent of their owner.
 //!
 //! A protocol machine neither knows nor cares whether an SDU lies in a ring that an application
 //! shares, in a buffer of a pool or in a vector of a simulation. [`Payload`] is all it needs.
@@ -10,7 +10,7 @@ pub trait Payload: Sized {
     /// Number of bytes.
     fn len(&self) -> usize;
 
-    /// True when there is none.
+    /// True when the length is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }

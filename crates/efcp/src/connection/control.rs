@@ -1,6 +1,6 @@
 //! Control PDUs: what they say, and what is believed of them.
 //!
-//! Everything that a control PDU tells (what arrived, where the right edge is) is a fact that
+//! Everything that a control PDU says (what arrived, where the right edge is) is a fact that
 //! stays true, so it is checked against what was sent and then only ever moves edges forward. The
 //! number of a control PDU decides only whether what changes back and forth (marks, rate, delay)
 //! is taken from it. So neither a repeated nor a forged number can stop a connection.
@@ -43,7 +43,7 @@ impl<P: Payload> Connection<P> {
             Place::Jump => Err(Discard::ControlJump),
             Place::Old { is_far } if is_news => {
                 if is_far {
-                    // It tells news under an old number: the other side counts anew.
+                    // News under an old number: the other side numbers from the beginning again.
                     let number = control.seq.wrapping_add(self.numbers.less);
                     self.numbers.last = seq::truncate(number, self.numbers.bits);
                 }
@@ -118,7 +118,7 @@ impl<P: Payload> Connection<P> {
         Some(Transmit::without_data(PduType::Control, control))
     }
 
-    /// A rendezvous PDU when it is due: it tells how far data was sent.
+    /// A rendezvous PDU when it is due: it says how far data was sent.
     pub(super) fn rendezvous(&mut self, now: Instant) -> Option<Transmit<P>> {
         if !self.sender.takes_rendezvous(now) {
             return None;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::receiver::Delivered;
 
-/// What an assembler is told at its birth.
+/// The configuration of an assembler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AssemblerConfig {
     /// The policy.

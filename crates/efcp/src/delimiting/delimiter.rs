@@ -11,7 +11,7 @@ use super::{
     ordered_header, scattered_header,
 };
 
-/// What a delimiter is told at its birth.
+/// The configuration of a delimiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DelimiterConfig {
     /// The policy.
@@ -168,7 +168,7 @@ impl<P: Payload> Delimiter<P> {
         Ok(())
     }
 
-    /// Makes the UDFs that nobody has taken last beyond the burst. Call after `flush`.
+    /// Makes the UDFs that were not taken yet last beyond the burst. Call after `flush`.
     ///
     /// # Errors
     /// There is no buffer for one of them: it is lost, and so is every later one.

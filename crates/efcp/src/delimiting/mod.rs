@@ -1,5 +1,8 @@
 //! Delimiting: SDUs become user-data fields and SDUs again.
 //!
+//! After the Pouzin Society's *Delimiting Specification*. The headers of policy `standard` are
+//! Carina's own.
+//!
 //! [`Delimiter`] and [`Assembler`] are the two ends. With policy `standard` every UDF begins with a
 //! header; numbers are in network byte order:
 //!
@@ -115,7 +118,7 @@ const ORDERED_HEADER: usize = 2;
 const SCATTERED_HEADER: usize = 9;
 
 /// The byte of policy `flag-byte`, and what is first and last in it. The bit between says that no
-/// length follows; one above it would announce numbers, which nobody sends.
+/// length follows; one above it would announce numbers, which no known implementation sends.
 const FLAG_FIRST: u8 = 0x01;
 const FLAG_LAST: u8 = 0x02;
 const FLAG_NO_LENGTH: u8 = 0x04;

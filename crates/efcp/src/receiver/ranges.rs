@@ -3,7 +3,7 @@
 use carina_wire::dif::Sack;
 
 /// The ranges that changed most recently, the last changed first. Older ones than fit are
-/// forgotten here: the sender has been told of them several times.
+/// forgotten here: they were reported to the sender several times.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ranges {
     ranges: [(u64, u64); KEPT],

@@ -42,7 +42,7 @@ pub(crate) struct Loss {
     backoff: u32,
     /// Acknowledgements tell nothing but what is expected next.
     is_blind: bool,
-    /// Acknowledgements in a row that told nothing new, in spite of what is outstanding.
+    /// Acknowledgements in a row without news although PDUs are outstanding.
     repeats: u32,
     /// Repairing losses until the left edge reaches this number.
     repair_until: Option<u64>,
@@ -53,7 +53,7 @@ pub(crate) struct Loss {
     /// Retransmission timeout and probe timeout in ns, without back-off.
     timeout: Duration,
     probe_timeout: Duration,
-    /// Congestion marks of which the other side has told.
+    /// Congestion marks that the other side has reported.
     marks: u16,
     /// Repairs so far; the last may be going on.
     repairs: u64,
@@ -323,8 +323,8 @@ impl<P: Payload> Sender<P> {
         }
         let mut marks = 0;
         if is_newest {
-            let told = u64::from(ack.ecn_marks.wrapping_sub(self.loss.marks));
-            marks = told.min(news.count);
+            let reported = u64::from(ack.ecn_marks.wrapping_sub(self.loss.marks));
+            marks = reported.min(news.count);
             counters.marks_echoed += marks;
             self.loss.marks = ack.ecn_marks;
         }

@@ -1,4 +1,7 @@
 //! How runs begin.
+//!
+//! The data run flag (DRF) and the silence of 3Δt are those of R. Watson, *The Delta-t Transport
+//! Protocol: Features and Experience* (1989).
 
 use carina_time::Instant;
 use carina_wire::Payload;

@@ -1,4 +1,7 @@
 //! A window that stays closed while nothing is outstanding.
+//!
+//! The rendezvous PDU is that of the Pouzin Society's *Error and Flow Control Protocol
+//! Specification*.
 
 use alloc::vec::Vec;
 
@@ -47,8 +50,8 @@ impl<P: Payload> Sender<P> {
         self.is_rendezvous_due = true;
     }
 
-    /// The PDU that stands for a rendezvous PDU where there is none: the last one again, so that
-    /// the other side answers a duplicate. What is known to have arrived has no user data any more.
+    /// The PDU that replaces a rendezvous PDU in profiles without them: the last data PDU again, so
+    /// that the other side answers a duplicate. It has no user data once it is acknowledged.
     pub(crate) fn repeat(&mut self) -> Option<(u64, P)> {
         if self.next == self.start {
             return None;

@@ -276,7 +276,7 @@ fn what_is_outstanding_is_bounded_in_bytes_whatever_the_window() {
     assert_eq!(sent, 4, "the last of them goes beyond the limit");
     assert!(
         conn.poll_transmit(Instant::from_secs(2)).is_none(),
-        "nobody has acknowledged them"
+        "they are not acknowledged"
     );
 }
 

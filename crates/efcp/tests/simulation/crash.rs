@@ -37,7 +37,7 @@ fn sender_crashes(seed: u64, retransmission: bool) -> World {
     let mut world = World::new(seed, weather, || config(retransmission));
     world.write(0, OLD, OLD + 100, S);
     // A receiver that knows nothing of the old run could not tell its first PDU from the first of
-    // a newer one: who loses his state then must wait for Δt, or use other CEP-ids.
+    // a newer one: an end that loses its state then must wait for Δt, or use other CEP-ids.
     while !world.ends[1].conn.status().is_receiving {
         world.run(MS);
     }
@@ -66,7 +66,7 @@ fn nothing_of_the_old_run_comes_after_the_first_of_the_new() {
             assert!(new.iter().all(|n| *n < OLD), "seed {seed}: {new:?}");
             let failed = ConnEvent::Failed(FailReason::RunBroken);
             if world.ends[1].events.contains(&failed) {
-                // The old run had holes that nobody will ever fill.
+                // The old run had holes that are never filled.
                 assert!(retransmission, "seed {seed}");
                 assert!(old.len() < 100, "seed {seed}");
             } else {
@@ -91,7 +91,10 @@ fn a_reliable_receiver_without_state_takes_nothing_in_mid_run() {
     world.run(10 * S);
     assert!(world.numbers(1).is_empty());
     let failed = ConnEvent::Failed(FailReason::NoProgress);
-    assert!(world.ends[0].events.contains(&failed), "the sender is told");
+    assert!(
+        world.ends[0].events.contains(&failed),
+        "the sender gets the event"
+    );
     assert_eq!(world.ends[0].conn.room(), 0);
 }
 

@@ -145,7 +145,7 @@ fn a_receiver_tells_what_came_twice() {
     for (arriving, expected) in arrivals {
         for index in &arriving {
             let pdu = sent[*index].clone();
-            // A second copy is refused, and that is what is told.
+            // A second copy is refused, and the acknowledgement reports it.
             let _ = b
                 .conn
                 .receive(Instant::from_secs(1), &pdu.pci, None, pdu.udf);
@@ -158,8 +158,8 @@ fn a_receiver_tells_what_came_twice() {
         let control = answer.control.expect("a control PDU");
         let ack = control.ack.as_ref().expect("an acknowledgement");
         let from_first = |(start, end): &(u64, u64)| (start - first, end - first);
-        let told: Vec<_> = ack.sack.as_slice().iter().map(from_first).collect();
-        assert_eq!(told, expected, "{arriving:?}");
+        let reported: Vec<_> = ack.sack.as_slice().iter().map(from_first).collect();
+        assert_eq!(reported, expected, "{arriving:?}");
         let taken = a
             .conn
             .receive(Instant::from_secs(1), &answer.pci, Some(&control), None);

@@ -13,7 +13,7 @@ use carina_wire::dif::{Dialect, PduType, Syntax, Widths};
 
 use crate::simulation::channel::{MS, Pdu, Random, S, Weather, World, pdu};
 
-/// Runs begin with 0, and who finds the window closed has no PDU to say so.
+/// Runs begin with 0, and a sender with a closed window has no rendezvous PDU.
 pub const ZERO: EfcpProfile = EfcpProfile::RLITE;
 
 /// Every PDU has the data run flag, and is answered.
@@ -172,7 +172,7 @@ fn the_same_seed_gives_the_same_trace() {
     }
 }
 
-/// Sequence numbers wrap many times while nobody notices.
+/// Sequence numbers wrap many times without an effect on users.
 #[test]
 fn a_run_goes_on_when_its_numbers_begin_anew() {
     let weather = Weather {

@@ -1,5 +1,8 @@
 //! Data transfer: delimiting, EFCP, relaying and multiplexing, SDU protection.
 //!
+//! After the Pouzin Society's *RINA Reference Model*, part 3: the tasks of an IPCP that handle
+//! every PDU. The specifications of the tasks are named where each is implemented.
+//!
 //! ```text
 //!  on_sdu                                                          poll_deliver
 //!    |                                                                  ^

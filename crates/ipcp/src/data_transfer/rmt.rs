@@ -1,4 +1,6 @@
 //! The relaying and multiplexing task: from a PDU to the N-1 flow that carries it.
+//!
+//! After the Pouzin Society's *Relaying and Multiplexing Task Specification*.
 
 mod relaying;
 

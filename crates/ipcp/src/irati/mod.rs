@@ -1,5 +1,7 @@
 //! Layer management of a DIF of IRATI's dialect.
 //!
+//! Messages and values are those of IRATI itself, as `docs/irati.md` describes them.
+//!
 //! ```text
 //!   commands, events                     N-1 flows come and go
 //!        |   ^                                   |

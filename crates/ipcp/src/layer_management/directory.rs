@@ -1,5 +1,7 @@
 //! The directory: which members have an application (the directory forwarding table).
 //!
+//! After the Pouzin Society's *Flow Allocator Specification*, which looks names up in it.
+//!
 //! With policy `replicated` a registration is a replicated entry and every member can look it up at
 //! once. With `on-demand` two members, the *homes* of the name, hold it; which ones follows from
 //! the names of the application and of all members (rendezvous hashing), so that every

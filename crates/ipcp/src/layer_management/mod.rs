@@ -1,6 +1,9 @@
 //! Layer management of one IPC process: every function acts on the RIB, its own or another
 //! member's, through CDAP.
 //!
+//! After the Pouzin Society's *RINA Reference Model*, part 3: the tasks of an IPCP that act on its
+//! RIB.
+//!
 //! ```text
 //!   commands, events                          N-1 flows come and go
 //!        |   ^                                          |

@@ -1,5 +1,7 @@
 //! Layer management as rlite speaks it: a member of a DIF whose other members may be rlite's.
 //!
+//! Messages and values are those of rlite itself, as `docs/rlite.md` describes them.
+//!
 //! ```text
 //!   commands, events                          N-1 flows come and go
 //!        |   ^                                          |

@@ -11,10 +11,10 @@
 //!  MAC = HMAC-SHA-256(confirmation key, "responder" and T2, "initiator" and T3)
 //! ```
 //!
-//! The ephemeral keys are X25519, the identities Ed25519. The signatures prove who speaks; the
-//! MACs prove that who speaks has the shared secret, so that nobody puts his name under another's
-//! exchange. Keys are forgotten with the flow: who steals an identity later reads nothing of
-//! before.
+//! The ephemeral keys are X25519, the identities Ed25519. A signature proves the identity of its
+//! sender; the MAC proves that the sender has the shared secret, so that no member can put its
+//! identity under the exchange of another. Keys are forgotten with the flow: an identity that is
+//! stolen later does not decrypt earlier traffic (forward secrecy).
 
 use std::sync::Arc;
 

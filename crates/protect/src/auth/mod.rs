@@ -33,7 +33,7 @@ pub use error::AuthError;
 pub use password::{Password, Stretched};
 pub use xor::XorPassword;
 
-/// The policy `none`: everybody is welcome, and nobody is known.
+/// The policy `none`: every peer is accepted, and no identity is proved.
 #[derive(Debug, Default)]
 pub struct Nobody;
 

@@ -5,8 +5,8 @@
 //!  3, 4:  | HMAC-SHA-256(key, "3" or "4" and hash(context, nonce 1, nonce 2)): 32 |
 //! ```
 //!
-//! The initiator proves first, so that a stranger who calls learns nothing that he could test
-//! passwords with.
+//! The initiator proves first, so that a stranger that connects learns nothing to test passwords
+//! against.
 
 use std::num::NonZeroU32;
 

@@ -172,8 +172,8 @@ fn every_single_byte_of_every_message_counts() {
     }
 }
 
-/// The reader of a changed message, or whoever hears next, refuses; and nobody ends up with a key
-/// that the other side has not.
+/// The reader of a changed message, or the reader of the next one, refuses; and no side ends with a
+/// key that the other side does not have.
 fn check_refused(name: &str, number: usize, at: usize, a: &End, b: &End) {
     // The top bit of an X25519 key is ignored by the exchange (RFC 7748, section 5), but not by the
     // transcript.

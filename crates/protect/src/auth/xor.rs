@@ -7,8 +7,8 @@
 //!                   challenge xor password ----->
 //! ```
 //!
-//! The responder proves nothing, and whoever listens to both messages knows the password. It keeps
-//! out only those who cannot listen.
+//! The responder proves nothing, and an eavesdropper on both messages learns the password. The
+//! policy keeps out only peers that cannot eavesdrop.
 
 use carina_ipcp::security::{AuthStep, Authenticator};
 use carina_time::Instant;

@@ -2,7 +2,7 @@
 //!
 //! Delta-t rests on a bound for the life of a PDU. A PDU carries the millisecond of its sending;
 //! the two clocks need not agree, because what counts is how much longer it took than the fastest
-//! of late. An N-1 flow that holds PDUs back, or an attacker who does, gains no more than the
+//! of late. An N-1 flow or an attacker that holds PDUs back gains no more than the
 //! lifetime.
 
 use carina_time::Instant;

@@ -1,5 +1,8 @@
 //! SDU protection of one N-1 flow.
 //!
+//! After the Pouzin Society's *SDU Protection Specification*: integrity, confidentiality and a
+//! bound on the lifetime of PDUs. The format is Carina's own.
+//!
 //! Everything is a trailer, so that a PDU is protected without being moved:
 //!
 //! ```text

@@ -30,7 +30,7 @@ struct Seen {
 impl Seen {
     fn new() -> Seen {
         Seen {
-            // Nobody's database: every object is somebody else's.
+            // A database without an owner: every object is another member's.
             database: Database::new(0, "", LIMITS),
             seq: 0,
         }

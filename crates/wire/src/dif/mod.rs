@@ -1,5 +1,8 @@
 //! PCI: the headers of a normal DIF's PDUs, with the field widths of that DIF.
 //!
+//! The fields are those of the Pouzin Society's *Error and Flow Control Protocol Specification*;
+//! the specification leaves widths and order to the DIF.
+//!
 //! What a field *means* is the same in every DIF; how it is laid out is the DIF's [`Syntax`]. The
 //! layouts are drawn byte by byte in `docs/pci.md`.
 
@@ -17,13 +20,13 @@ pub use pci::{Ack, Control, Pci, PduType, SACK_RANGES_MAX, Sack, Window};
 
 use core::fmt;
 
-/// An address: a synonym for an IPCP's name that is valid within its DIF only. 0 is none: in a PDU
-/// it means the neighbour at the other end of the N-1 flow.
+/// An address: a synonym for an IPCP's name that is valid within its DIF only. 0 is not an address:
+/// in a PDU it means the neighbour at the other end of the N-1 flow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address(pub u64);
 
-/// One end of a connection, chosen by the IPCP that has it. 0 is none, but for the peers in an
-/// rlite DIF, which begin to count there.
+/// One end of a connection, chosen by the IPCP that has it. 0 is not a CEP-id, except
+/// in an rlite DIF, whose other members count from 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CepId(pub u32);
 

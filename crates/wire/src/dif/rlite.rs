@@ -272,7 +272,8 @@ pub(super) fn decode_control(
     })
 }
 
-/// Rewrites TTL and ECN flag. A checksum follows the change, whoever checks it.
+/// Rewrites TTL and ECN flag. Updates the checksum incrementally, whether or not this member checks
+/// checksums.
 pub(super) fn mark(prefix: &mut [u8], hop_limit: u8, ecn: bool) {
     let Some(prefix) = prefix.get_mut(..MARK_BYTES) else {
         return;

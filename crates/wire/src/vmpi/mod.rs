@@ -1,4 +1,5 @@
-//! The VMPI between a virtual machine and its host: the data header and the control messages.
+//! The VMPI ("Reducing Complexity of Virtual Machine Networking", S. Vrijders and others, 2016,
+//! section IV) between a virtual machine and its host: the data header and the control messages.
 //!
 //! A record on the VMPI is a [`DataHeader`] of four bytes and a payload. On channel 0 the payload
 //! is exactly one [`Control`] message; on any other channel it is a piece of an SDU.

@@ -67,7 +67,7 @@ impl Reordering {
         }
     }
 
-    /// A PDU is sent again. Of one that was sent three times nothing can be told.
+    /// A PDU is sent again. One that was sent three times yields no sample.
     pub(super) fn on_again(&mut self, again: Again, is_third: bool) {
         if is_third {
             self.again.retain(|other| other.number != again.number);
@@ -147,7 +147,7 @@ impl<P: Payload> Sender<P> {
     ) {
         let loss = &mut self.loss;
         let rtt = now.since(sent.sent_at);
-        // All that one acknowledgement tells may have come in order.
+        // PDUs that one acknowledgement reports may have arrived in order.
         let newest = news.newest.unwrap_or_default();
         let usual = newest.2.max(self.rtt.estimate());
         let mut is_too_soon = false;
@@ -160,7 +160,7 @@ impl<P: Payload> Sender<P> {
         } else {
             // What was given up and not yet sent again has arrived after all.
             news.wrong += u64::from(sent.is_lost);
-            // What comes behind a gap is not told of at once where there are no ranges.
+            // Without ranges, an acknowledgement does not report at once what arrives behind a gap.
             if (sent.sent_at, number) < (newest.0, newest.1) && !loss.is_blind {
                 loss.reordering.note(rtt - usual);
             }
