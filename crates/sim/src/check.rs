@@ -2,8 +2,10 @@
 //! shortest way, every flow has kept its promise or both ends know better, nothing is left over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::model::{FlowOwner, Link, SlotId};
+use crate::rib::RibError;
 use crate::session::{Session, State};
 use crate::topology::{Edges, distances};
 use crate::view::View;
@@ -16,6 +18,61 @@ struct Truth {
     edges: Edges,
     /// Hops from each member to each other.
     far: Vec<Vec<Option<u64>>>,
+}
+
+/// How what a member knows differs from what there is.
+#[derive(Debug)]
+enum Disagreement {
+    Rib(RibError),
+    OtherAddresses(BTreeMap<String, u64>),
+    SharedAddress(BTreeMap<String, u64>),
+    NoRoute {
+        dst: u64,
+        hops: u64,
+    },
+    /// The next hop does not lie on a shortest path; `rest` is its own distance.
+    Detour {
+        dst: u64,
+        hops: u64,
+        next: u64,
+        rest: Option<u64>,
+    },
+    /// Names, applications or links, as they are shown.
+    Sees {
+        what: &'static str,
+        missing: String,
+        extra: String,
+    },
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rib(error) => error.fmt(f),
+            Self::OtherAddresses(members) => write!(f, "knows other addresses: {members:?}"),
+            Self::SharedAddress(members) => {
+                write!(f, "knows two members with one address: {members:?}")
+            }
+            Self::NoRoute { dst, hops } => write!(f, "has no route to {dst}, {hops} hops away"),
+            Self::Detour {
+                dst,
+                hops,
+                next,
+                rest,
+            } => write!(
+                f,
+                "sends PDUs for {dst}, {hops} hops away, to {next}, {rest:?} hops away"
+            ),
+            Self::Sees {
+                what,
+                missing,
+                extra,
+            } => write!(
+                f,
+                "sees other {what} than there are: missing {missing}, too many {extra}"
+            ),
+        }
+    }
 }
 
 impl World {
@@ -32,12 +89,12 @@ impl World {
         let mut first = None;
         for (at, slot) in live.iter().enumerate() {
             let seen = self.view(*slot);
-            let checked = seen.and_then(|view| {
+            let checked = seen.map_err(Disagreement::Rib).and_then(|view| {
                 truth.check_view(&view)?;
                 truth.check_table(at, &view)?;
                 match first.get_or_insert_with(|| view.members.clone()) == &view.members {
                     true => Ok(()),
-                    false => Err(format!("knows other addresses: {:?}", view.members)),
+                    false => Err(Disagreement::OtherAddresses(view.members)),
                 }
             });
             if let Err(wrong) = checked {
@@ -159,7 +216,7 @@ impl World {
             let n1s = instance.n1_count();
             let burden = match self.burden(slot) {
                 Ok(burden) => burden,
-                Err(reason) => return self.fail(reason),
+                Err(reason) => return self.fail(reason.to_string()),
             };
             let name = self.name(slot).to_owned();
             if open > 0 {
@@ -203,16 +260,13 @@ impl World {
 }
 
 impl Truth {
-    fn check_view(&self, view: &View) -> Result<(), String> {
+    fn check_view(&self, view: &View) -> Result<(), Disagreement> {
         let names: BTreeSet<&str> = self.names.iter().map(String::as_str).collect();
         let known: BTreeSet<&str> = view.members.keys().map(String::as_str).collect();
         differ("members", &names, &known)?;
         let addresses: BTreeSet<u64> = view.members.values().copied().collect();
         if addresses.len() != view.members.len() {
-            return Err(format!(
-                "knows two members with one address: {:?}",
-                view.members
-            ));
+            return Err(Disagreement::SharedAddress(view.members.clone()));
         }
         differ("applications", &self.apps, &view.directory)?;
         let address = |at: usize| view.members.get(&self.names[at]).copied();
@@ -226,7 +280,7 @@ impl Truth {
 
     /// Every next hop of the table of the member at `at` lies on a shortest path; when that is so
     /// of all, no walk can loop.
-    fn check_table(&self, at: usize, view: &View) -> Result<(), String> {
+    fn check_table(&self, at: usize, view: &View) -> Result<(), Disagreement> {
         let addresses: Vec<Option<u64>> = self
             .names
             .iter()
@@ -243,14 +297,20 @@ impl Truth {
             };
             let hops = view.table.get(dst).map_or(&[][..], Vec::as_slice);
             if hops.is_empty() {
-                return Err(format!("has no route to {dst}, {way} hops away"));
+                return Err(Disagreement::NoRoute {
+                    dst: *dst,
+                    hops: way,
+                });
             }
             for hop in hops {
                 let rest = near.get(hop).and_then(|next| self.far[*next][to]);
                 if rest != Some(way - 1) {
-                    return Err(format!(
-                        "sends PDUs for {dst}, {way} hops away, to {hop}, {rest:?} hops away"
-                    ));
+                    return Err(Disagreement::Detour {
+                        dst: *dst,
+                        hops: way,
+                        next: *hop,
+                        rest,
+                    });
                 }
             }
         }
@@ -311,17 +371,19 @@ impl Session {
     }
 }
 
-fn differ<T: Ord + std::fmt::Debug>(
-    what: &str,
+fn differ<T: Ord + fmt::Debug>(
+    what: &'static str,
     expected: &BTreeSet<T>,
     known: &BTreeSet<T>,
-) -> Result<(), String> {
+) -> Result<(), Disagreement> {
     if expected == known {
         return Ok(());
     }
     let missing: Vec<&T> = expected.difference(known).collect();
     let extra: Vec<&T> = known.difference(expected).collect();
-    Err(format!(
-        "sees other {what} than there are: missing {missing:?}, too many {extra:?}"
-    ))
+    Err(Disagreement::Sees {
+        what,
+        missing: format!("{missing:?}"),
+        extra: format!("{extra:?}"),
+    })
 }

@@ -12,6 +12,7 @@ use crate::dialect::Terms;
 use crate::link::Profile;
 use crate::member::MemberFactory;
 use crate::model::{Attachment, Below, SlotId};
+use crate::run_error::RunError;
 use crate::session::{Ending, FlowRequest, Reader, State};
 use crate::stream::Lengths;
 use crate::world::World;
@@ -61,14 +62,17 @@ impl Churn {
     ///
     /// # Errors
     /// What went wrong.
-    pub fn run(&self, member_factory: MemberFactory) -> Result<u64, String> {
+    pub fn run(&self, member_factory: MemberFactory) -> Result<u64, RunError> {
         let terms = Terms::of(self.dialect);
         let mut run = Run::new(self, member_factory);
         run.live(terms);
         let failures = run.world.take_failures();
         match failures.is_empty() {
             true => Ok(run.flows),
-            false => Err(failures.join("\n") + "\n" + &run.world.describe()),
+            false => Err(RunError {
+                failures,
+                state: run.world.describe(),
+            }),
         }
     }
 }

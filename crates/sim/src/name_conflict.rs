@@ -16,6 +16,7 @@ use carina_wire::dif::Dialect;
 use crate::link::Profile;
 use crate::member::MemberFactory;
 use crate::model::{Attachment, Below, CableId, SlotId, SystemId};
+use crate::run_error::RunError;
 use crate::topology::Shape;
 use crate::world::World;
 use carina_random::{Random, mix};
@@ -68,13 +69,13 @@ impl NameConflict {
     ///
     /// # Errors
     /// What went wrong.
-    pub fn run(&self, member_factory: MemberFactory) -> Result<Found, String> {
+    pub fn run(&self, member_factory: MemberFactory) -> Result<Found, RunError> {
         let mut run = Run::new(self, member_factory);
         run.live(self);
         let failures = run.world.take_failures();
         if !failures.is_empty() {
             let state = run.world.describe() + &run.world.describe_views();
-            return Err(failures.join("\n") + "\n" + &state);
+            return Err(RunError { failures, state });
         }
         Ok(Found {
             winner: usize::from(run.world.address(run.pair[0]).is_none()),

@@ -1,12 +1,15 @@
 //! One DIF of many members beside the same systems in small DIFs: what each costs to build, to
 //! hold, and to repair.
 
+use std::fmt;
+
 use carina_ipcp::DifConfig;
 
 use crate::layout::{Ground, flat, ground, regional};
 use crate::link::Profile;
 use crate::member::MemberFactory;
 use crate::model::SlotId;
+use crate::rib::RibError;
 use crate::world::World;
 
 /// What to build.
@@ -64,6 +67,39 @@ pub enum Progress {
     Milestone(String),
 }
 
+/// Why a layout gives no report.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum ScaleError {
+    /// The first failure of the simulation.
+    Failed(String),
+    /// A member's RIB cannot be read.
+    Rib(RibError),
+    /// The members do not know one another in time.
+    NoConvergence,
+    /// A region has one system only.
+    NoCables,
+}
+
+impl std::error::Error for ScaleError {}
+
+impl fmt::Display for ScaleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Failed(failure) => f.write_str(failure),
+            Self::Rib(error) => error.fmt(f),
+            Self::NoConvergence => write!(f, "no convergence in {} s", LIMIT_NS / SECOND),
+            Self::NoCables => f.write_str("a region without cables"),
+        }
+    }
+}
+
+impl From<RibError> for ScaleError {
+    fn from(error: RibError) -> Self {
+        Self::Rib(error)
+    }
+}
+
 /// Builds and measures a layout.
 ///
 /// # Errors
@@ -73,7 +109,7 @@ pub fn measure(
     size: Size,
     member_factory: MemberFactory,
     mut progress: impl FnMut(Progress),
-) -> Result<Report, String> {
+) -> Result<Report, ScaleError> {
     let mut world = World::new(size.seed, member_factory);
     let profile = Profile {
         delay_ns: 2_000_000,
@@ -115,12 +151,12 @@ pub fn measure(
     world.run_for(MINUTE_NS);
     let idle_messages = world.tallies().wire_pdus - before;
     let before = world.tallies().wire_pdus;
-    let spare = ground.inner[0].last().ok_or("a region without cables")?.1;
+    let spare = ground.inner[0].last().ok_or(ScaleError::NoCables)?.1;
     world.cut(spare);
     world.run_for(MINUTE_NS);
     let after_cut = world.tallies().wire_pdus - before;
     if let Some(failure) = world.failures().first() {
-        return Err(failure.clone());
+        return Err(ScaleError::Failed(failure.clone()));
     }
     Ok(Report {
         ipcps: difs.iter().map(Vec::len).sum(),
@@ -140,11 +176,11 @@ fn converge(
     difs: &[Vec<SlotId>],
     begin: u64,
     progress: &mut impl FnMut(Progress),
-) -> Result<(), String> {
+) -> Result<(), ScaleError> {
     loop {
         world.run_for(STEP_NS);
         if let Some(failure) = world.failures().first() {
-            return Err(failure.clone());
+            return Err(ScaleError::Failed(failure.clone()));
         }
         let now = world.now();
         if world.is_joined() && knows_all(world, difs)? {
@@ -157,13 +193,13 @@ fn converge(
             world.tallies().wire_pdus
         )));
         if now - begin > LIMIT_NS {
-            return Err(format!("no convergence in {} s", LIMIT_NS / SECOND));
+            return Err(ScaleError::NoConvergence);
         }
     }
 }
 
 /// Every member has a route to every other one of its DIF.
-fn knows_all(world: &mut World, difs: &[Vec<SlotId>]) -> Result<bool, String> {
+fn knows_all(world: &mut World, difs: &[Vec<SlotId>]) -> Result<bool, ScaleError> {
     for dif in difs {
         for slot in dif {
             let routes = world.read_rib(*slot, "/routing/table", 1)?;
@@ -178,7 +214,7 @@ fn knows_all(world: &mut World, difs: &[Vec<SlotId>]) -> Result<bool, String> {
     Ok(true)
 }
 
-fn burdens(world: &mut World, ground: &Ground) -> Result<(Vec<u64>, Vec<u64>), String> {
+fn burdens(world: &mut World, ground: &Ground) -> Result<(Vec<u64>, Vec<u64>), ScaleError> {
     let (mut objects, mut routes) = (Vec::new(), Vec::new());
     for system in ground.regions.concat() {
         let (mut held, mut known) = (0, 0);

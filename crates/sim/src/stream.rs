@@ -3,6 +3,8 @@
 //! Any byte of any SDU can be computed on its own, so that pieces are checked as they come and
 //! nothing is kept.
 
+use std::fmt;
+
 use carina_wire::{Bytes, Payload};
 
 use carina_random::mix;
@@ -132,7 +134,7 @@ impl Stream {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn read(&mut self, piece: &Bytes, more: bool) -> Result<(), String> {
+    pub fn read(&mut self, piece: &Bytes, more: bool) -> Result<(), StreamError> {
         if self.promise.is_reliable() {
             self.read_next(piece.as_slice(), more)
         } else {
@@ -146,13 +148,13 @@ impl Stream {
     }
 
     /// A piece of the SDU that must be next.
-    fn read_next(&mut self, mut bytes: &[u8], more: bool) -> Result<(), String> {
+    fn read_next(&mut self, mut bytes: &[u8], more: bool) -> Result<(), StreamError> {
         let mut ended = false;
         let mut buffer = Vec::new();
         loop {
             let (number, at) = (self.reading, self.read);
             if number >= self.total || number > self.writing {
-                return Err(format!("SDU {number} was never written"));
+                return Err(StreamError::NeverWritten { number });
             }
             let len = self.len(number);
             let piece = bytes.len().min(len - at);
@@ -162,10 +164,12 @@ impl Stream {
             if buffer != head {
                 let place = buffer.iter().zip(head).position(|(a, b)| a != b);
                 let place = at + place.unwrap_or(0);
-                return Err(format!(
-                    "SDU {number} of {len} bytes differs at byte {place}: {}",
-                    self.guess(head)
-                ));
+                return Err(StreamError::Differs {
+                    number,
+                    len,
+                    place,
+                    beginning_of: self.guess(head),
+                });
             }
             self.read += piece;
             self.got_bytes += piece as u64;
@@ -181,41 +185,41 @@ impl Stream {
                 break;
             }
             if self.promise.has_boundaries {
-                return Err(format!(
-                    "SDU {number} of {len} bytes goes on for {} bytes",
-                    bytes.len()
-                ));
+                return Err(StreamError::GoesOn {
+                    number,
+                    len,
+                    extra: bytes.len(),
+                });
             }
         }
         if self.promise.has_boundaries && !more && !ended {
             let (number, len) = (self.reading, self.len(self.reading));
-            return Err(format!(
-                "SDU {number} of {len} bytes ends after {}",
-                self.read
-            ));
+            return Err(StreamError::EndsEarly {
+                number,
+                len,
+                read: self.read,
+            });
         }
         Ok(())
     }
 
     /// A whole SDU, some SDU of the stream.
-    fn read_any(&mut self, sdu: &[u8]) -> Result<(), String> {
+    fn read_any(&mut self, sdu: &[u8]) -> Result<(), StreamError> {
         let Some(head) = sdu.first_chunk::<NUMBER_BYTES>() else {
-            return Err(format!("an SDU of {} bytes; none is that short", sdu.len()));
+            return Err(StreamError::TooShort { len: sdu.len() });
         };
         let number = u64::from_le_bytes(*head) ^ self.seed;
         if number > self.writing || number >= self.total {
-            return Err(format!(
-                "an SDU of {} bytes that is none of ours",
-                sdu.len()
-            ));
+            return Err(StreamError::Unknown { len: sdu.len() });
         }
         let mut expected = Vec::with_capacity(sdu.len());
         self.fill(number, 0, self.len(number), &mut expected);
         if expected != sdu {
-            let (len, wanted) = (sdu.len(), expected.len());
-            return Err(format!(
-                "SDU {number} of {wanted} bytes arrives with other content, {len} bytes"
-            ));
+            return Err(StreamError::OtherContent {
+                number,
+                wanted: expected.len(),
+                len: sdu.len(),
+            });
         }
         let at = number as usize;
         if self.seen.len() <= at {
@@ -223,10 +227,12 @@ impl Stream {
         }
         let is_double = std::mem::replace(&mut self.seen[at], true);
         if is_double && (self.promise.in_order || self.promise.loses_nothing) {
-            return Err(format!("SDU {number} arrives twice"));
+            return Err(StreamError::Twice { number });
         }
-        if self.promise.in_order && self.latest.is_some_and(|latest| number < latest) {
-            return Err(format!("SDU {number} arrives after {:?}", self.latest));
+        if let Some(latest) = self.latest.filter(|latest| number < *latest)
+            && self.promise.in_order
+        {
+            return Err(StreamError::OutOfOrder { number, latest });
         }
         self.latest = self.latest.max(Some(number));
         if !is_double {
@@ -236,18 +242,18 @@ impl Stream {
         Ok(())
     }
 
-    /// What a wrong piece might be, for people.
-    fn guess(&self, head: &[u8]) -> String {
+    /// The SDU that a wrong piece is the beginning of.
+    fn guess(&self, head: &[u8]) -> Option<u64> {
         let mut buffer = Vec::new();
         for number in 0..self.total.min(self.writing + 1) {
             let take = self.len(number).min(head.len()).min(32);
             buffer.clear();
             self.fill(number, 0, take, &mut buffer);
             if take >= 8 && buffer[..] == head[..take] {
-                return format!("it is the beginning of SDU {number}");
+                return Some(number);
             }
         }
-        "it is the beginning of none".to_owned()
+        None
     }
 
     fn len(&self, number: u64) -> usize {
@@ -293,6 +299,90 @@ impl Stream {
             let stop = (start + end - at).min(8);
             out.extend_from_slice(&word[start..stop]);
             at += stop - start;
+        }
+    }
+}
+
+/// How what was read breaks the promise of a flow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the text of each names its fields")]
+pub enum StreamError {
+    /// Something was read that was never written.
+    NeverWritten { number: u64 },
+    /// Content differs, where order is promised; it may be the beginning of another SDU.
+    Differs {
+        number: u64,
+        len: usize,
+        place: usize,
+        beginning_of: Option<u64>,
+    },
+    /// An SDU is longer than it was written.
+    GoesOn {
+        number: u64,
+        len: usize,
+        extra: usize,
+    },
+    /// An SDU is shorter than it was written.
+    EndsEarly {
+        number: u64,
+        len: usize,
+        read: usize,
+    },
+    /// An SDU is shorter than any that was written.
+    TooShort { len: usize },
+    /// The number in an SDU is that of no SDU of this stream.
+    Unknown { len: usize },
+    /// Content differs, where order is not promised.
+    OtherContent {
+        number: u64,
+        wanted: usize,
+        len: usize,
+    },
+    /// An SDU arrives twice.
+    Twice { number: u64 },
+    /// An SDU arrives after a later one.
+    OutOfOrder { number: u64, latest: u64 },
+}
+
+impl std::error::Error for StreamError {}
+
+impl fmt::Display for StreamError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NeverWritten { number } => write!(f, "SDU {number} was never written"),
+            Self::Differs {
+                number,
+                len,
+                place,
+                beginning_of,
+            } => {
+                write!(f, "SDU {number} of {len} bytes differs at byte {place}: ")?;
+                match beginning_of {
+                    Some(other) => write!(f, "it is the beginning of SDU {other}"),
+                    None => f.write_str("it is the beginning of none"),
+                }
+            }
+            Self::GoesOn { number, len, extra } => {
+                write!(f, "SDU {number} of {len} bytes goes on for {extra} bytes")
+            }
+            Self::EndsEarly { number, len, read } => {
+                write!(f, "SDU {number} of {len} bytes ends after {read}")
+            }
+            Self::TooShort { len } => write!(f, "an SDU of {len} bytes; none is that short"),
+            Self::Unknown { len } => write!(f, "an SDU of {len} bytes that is none of ours"),
+            Self::OtherContent {
+                number,
+                wanted,
+                len,
+            } => write!(
+                f,
+                "SDU {number} of {wanted} bytes arrives with other content, {len} bytes"
+            ),
+            Self::Twice { number } => write!(f, "SDU {number} arrives twice"),
+            Self::OutOfOrder { number, latest } => {
+                write!(f, "SDU {number} arrives after Some({latest})")
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use carina_ipcp::api::{RibObject, Scalar};
 
 use crate::model::{Lower, SlotId};
+use crate::rib::RibError;
 use crate::world::World;
 
 /// What one member knows of its DIF.
@@ -43,7 +44,7 @@ impl World {
     ///
     /// # Errors
     /// The IPCP is dead or answers nonsense.
-    pub fn view(&mut self, slot: SlotId) -> Result<View, String> {
+    pub fn view(&mut self, slot: SlotId) -> Result<View, RibError> {
         let mut view = View::default();
         for object in self.read_rib(slot, "/members", 1)? {
             let is_seen = flag(&object, "is_visible");
@@ -60,12 +61,12 @@ impl World {
                 let ends = name
                     .split_once('-')
                     .and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-                view.links.insert(ends.ok_or(format!("no link: {name}"))?);
+                view.links.insert(ends.ok_or(RibError::NotALink(name))?);
             }
         }
         for object in self.read_rib(slot, "/routing/table", 1)? {
             if let Some(name) = leaf(&object, "/routing/table/") {
-                let dst = name.parse().map_err(|_| format!("no address: {name}"))?;
+                let dst = name.parse().map_err(|_| RibError::NotAnAddress(name))?;
                 view.table.insert(dst, addresses(&object, "next")?);
             }
         }
@@ -76,7 +77,7 @@ impl World {
     ///
     /// # Errors
     /// The IPCP is dead or answers nonsense.
-    pub fn burden(&mut self, slot: SlotId) -> Result<Burden, String> {
+    pub fn burden(&mut self, slot: SlotId) -> Result<Burden, RibError> {
         let objects = self.read_rib(slot, "/", 9)?;
         let count = |prefix: &str| {
             let below = |object: &&RibObject| leaf(object, prefix).is_some();
@@ -183,32 +184,43 @@ fn leaf(object: &RibObject, prefix: &str) -> Option<String> {
     (!name.contains('/')).then(|| name.to_owned())
 }
 
-fn field<'a>(object: &'a RibObject, name: &str) -> Result<&'a Scalar, String> {
+fn field<'a>(object: &'a RibObject, name: &str) -> Result<&'a Scalar, RibError> {
     let found = object.fields.iter().find(|(key, _)| key == name);
     let found = found.map(|(_, value)| value);
-    found.ok_or_else(|| format!("{} has no field {name}: {:?}", object.path, object.fields))
+    found.ok_or_else(|| RibError::NoField {
+        object: object.clone(),
+        name: name.to_owned(),
+    })
 }
 
 fn flag(object: &RibObject, name: &str) -> bool {
     matches!(field(object, name), Ok(Scalar::Bool(true)))
 }
 
-fn number(object: &RibObject, name: &str) -> Result<u64, String> {
+fn number(object: &RibObject, name: &str) -> Result<u64, RibError> {
     match field(object, name)? {
         Scalar::Uint(value) => Ok(*value),
-        other => Err(format!("{} {name} is {other:?}", object.path)),
+        other => Err(unexpected(object, name, other)),
     }
 }
 
-fn addresses(object: &RibObject, name: &str) -> Result<Vec<u64>, String> {
-    let parse = |text: &String| text.parse().map_err(|_| format!("no address: {text}"));
+fn addresses(object: &RibObject, name: &str) -> Result<Vec<u64>, RibError> {
+    let parse = |text: &str| {
+        let address = text.parse();
+        address.map_err(|_| RibError::NotAnAddress(text.to_owned()))
+    };
     match field(object, name)? {
-        Scalar::List(texts) => texts.iter().map(parse).collect(),
-        Scalar::Text(text) => text
-            .split_whitespace()
-            .map(|t| parse(&t.to_owned()))
-            .collect(),
+        Scalar::List(texts) => texts.iter().map(|text| parse(text)).collect(),
+        Scalar::Text(text) => text.split_whitespace().map(parse).collect(),
         Scalar::Uint(value) => Ok(vec![*value]),
-        other => Err(format!("{} {name} is {other:?}", object.path)),
+        other => Err(unexpected(object, name, other)),
+    }
+}
+
+fn unexpected(object: &RibObject, name: &str, value: &Scalar) -> RibError {
+    RibError::Unexpected {
+        path: object.path.clone(),
+        name: name.to_owned(),
+        value: value.clone(),
     }
 }

@@ -38,7 +38,7 @@ pub struct World {
     failures: Vec<String>,
     member_factory: MemberFactory,
     seed: u64,
-    next_answer: u64,
+    pub(crate) next_answer: u64,
 }
 
 impl World {
@@ -256,36 +256,6 @@ impl World {
     pub fn members(&self, slots: &[SlotId]) -> usize {
         let members = slots.iter().filter(|slot| self.address(**slot).is_some());
         members.count()
-    }
-
-    /// Reads a member's RIB, at once.
-    ///
-    /// # Errors
-    /// The IPCP is dead, gives no answer or an error.
-    pub fn read_rib(
-        &mut self,
-        slot: SlotId,
-        path: &str,
-        scope: u32,
-    ) -> Result<Vec<RibObject>, String> {
-        let id = self.next_answer;
-        self.next_answer += 1;
-        let op = carina_ipcp::api::RibOp::Read {
-            path: path.to_owned(),
-            scope,
-            filter: String::new(),
-        };
-        self.command(
-            slot,
-            Command::Rib {
-                id,
-                member: None,
-                op,
-            },
-        );
-        self.process_pending();
-        let answer = self.answers.remove(&id);
-        answer.unwrap_or_else(|| Err(format!("{} does not answer", self.name(slot))))
     }
 
     /// Gives an order to an IPCP, if it lives.

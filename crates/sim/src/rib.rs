@@ -1,0 +1,91 @@
+//! Reading the RIB of a simulated IPCP.
+
+use carina_ipcp::Command;
+use carina_ipcp::api::{RibObject, RibOp, Scalar};
+use std::fmt;
+
+use crate::model::SlotId;
+use crate::world::World;
+
+/// Why a RIB says nothing, or nothing that a simulation understands.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum RibError {
+    /// The IPCP of this name is dead or gives no response.
+    NoAnswer(String),
+    /// The IPCP refuses, with this reason.
+    Refused(String),
+    /// An object lacks a field.
+    NoField {
+        /// The object.
+        object: RibObject,
+        /// Name of the field.
+        name: String,
+    },
+    /// A field has a value of another kind.
+    Unexpected {
+        /// Path of the object.
+        path: String,
+        /// Name of the field.
+        name: String,
+        /// Its value.
+        value: Scalar,
+    },
+    /// Not an address.
+    NotAnAddress(String),
+    /// Not two addresses with `-` between them.
+    NotALink(String),
+}
+
+impl std::error::Error for RibError {}
+
+impl fmt::Display for RibError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoAnswer(name) => write!(f, "{name} does not answer"),
+            Self::Refused(reason) => f.write_str(reason),
+            Self::NoField { object, name } => write!(
+                f,
+                "{} has no field {name}: {:?}",
+                object.path, object.fields
+            ),
+            Self::Unexpected { path, name, value } => write!(f, "{path} {name} is {value:?}"),
+            Self::NotAnAddress(text) => write!(f, "no address: {text}"),
+            Self::NotALink(text) => write!(f, "no link: {text}"),
+        }
+    }
+}
+
+impl World {
+    /// Reads a member's RIB, at once.
+    ///
+    /// # Errors
+    /// The IPCP is dead, gives no answer or an error.
+    pub fn read_rib(
+        &mut self,
+        slot: SlotId,
+        path: &str,
+        scope: u32,
+    ) -> Result<Vec<RibObject>, RibError> {
+        let id = self.next_answer;
+        self.next_answer += 1;
+        let op = RibOp::Read {
+            path: path.to_owned(),
+            scope,
+            filter: String::new(),
+        };
+        self.command(
+            slot,
+            Command::Rib {
+                id,
+                member: None,
+                op,
+            },
+        );
+        self.process_pending();
+        match self.answers.remove(&id) {
+            Some(answer) => answer.map_err(RibError::Refused),
+            None => Err(RibError::NoAnswer(self.name(slot).to_owned())),
+        }
+    }
+}

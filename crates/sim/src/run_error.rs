@@ -1,0 +1,20 @@
+//! What went wrong in a run, for a caller that shows it.
+
+use std::fmt;
+
+/// What went wrong in a world.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunError {
+    /// Each failure, with its time.
+    pub failures: Vec<String>,
+    /// The state of the world, for people.
+    pub state: String,
+}
+
+impl std::error::Error for RunError {}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}\n{}", self.failures.join("\n"), self.state)
+    }
+}
