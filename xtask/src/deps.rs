@@ -162,7 +162,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-protect",
-        "carina-time carina-wire carina-ipcp aws-lc-rs crc32fast lz4_flex thiserror",
+        "carina-time carina-wire carina-ipcp aws-lc-rs base64 crc32fast lz4_flex thiserror",
     ),
     (
         "carina-netdev",

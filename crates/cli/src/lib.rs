@@ -32,8 +32,8 @@ use crate::failure::{Attempt, EXIT_UNREAD, EXIT_USAGE, Failure, Outcome};
     version,
     max_term_width = 100,
     after_help = "Environment:\n  CARINA_RUN  run directory of the node, as --run\n  \
-    CARINA_LOG  what is logged on standard error: a level, or levels by component,\n              \
-    as CARINA_LOG=info,carina_node=debug [default: info]"
+    CARINA_LOG  what is logged on standard error: a level, or levels by target,\n              \
+    as CARINA_LOG=info,carina::efcp=debug [default: info]"
 )]
 struct Cli {
     #[command(flatten)]

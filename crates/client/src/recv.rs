@@ -414,21 +414,6 @@ impl FlowReceiver {
         Ok(())
     }
 
-    /// The fragment that was found at the front by an earlier look.
-    pub(crate) fn front_fragment(&mut self) -> PieceRef<'_> {
-        let front = self.ring.peek().ok().flatten();
-        front.expect("a fragment that was found stays at the front until it is stepped over")
-    }
-
-    /// Receives the fragment that was found, without copying it.
-    pub(crate) fn skip_fragment(&mut self) {
-        let fragment = self.front_fragment();
-        let (length, more) = (fragment.len(), fragment.more());
-        self.stats.bytes_received += length as u64;
-        self.stats.sdus_received += u64::from(!more);
-        self.step();
-    }
-
     /// Steps over the fragment at the front; gives space back when enough has come together. The
     /// sender never needs more than a quarter of the ring at once, so an eighth may be kept.
     #[inline]

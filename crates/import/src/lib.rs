@@ -195,3 +195,5 @@ fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&
 mod tests;
 #[cfg(test)]
 mod tests_every_form;
+#[cfg(test)]
+mod tests_every_form_irati;

@@ -13,6 +13,14 @@ use carina_time::Instant;
 use carina_wire::Bytes;
 use carina_wire::dif::{Address, Dialect, PduType, Syntax};
 
+#[path = "../examples/longest_queue.rs"]
+mod longest_queue;
+
+#[test]
+fn the_example_runs() {
+    longest_queue::main();
+}
+
 /// No authentication and no protection.
 struct Trusting;
 

@@ -40,8 +40,8 @@ pub enum BenchCommand {
         /// The name to register
         name: AppName,
     },
-    /// The measurements of the papers on RINA: VMs on one host and on two, what a DIF costs,
-    /// routing, mobility, a bad network
+    /// The measurements of Vrijders and others (2016) and Grasa and others (2017): VMs on one host
+    /// and on two, what a DIF costs, routing, mobility, a bad network
     #[command(after_help = "Examples:\n  carina bench paper --json > paper.json\n  \
         carina bench paper --cases fig16.14 --runs 7 --out figures\n\nAs root, or where user \
         namespaces are allowed: every system is a network namespace or a VM.")]

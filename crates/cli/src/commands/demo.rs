@@ -1,4 +1,5 @@
-//! `carina demo`: the whole thing once, with progress: a VM, a ping, the figure of the paper.
+//! `carina demo`: the whole thing once, with progress: a VM, a ping, and figure 4a of S. Vrijders
+//! and others, *Reducing Complexity of Virtual Machine Networking* (2016).
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,7 +15,8 @@ use crate::commands::ping::ECHO_SERVER;
 use crate::failure::{Attempt, Outcome};
 use crate::report::progress;
 
-/// Boot a VM without using its network cards, ping it, and draw the paper's figure 4a
+/// Boot a VM without using its network cards, ping it, and draw figure 4a of Vrijders and others
+/// (2016)
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Example:\n  carina demo --out .\n\nWrites fig4a.svg and fig4a.json. Takes \
@@ -37,7 +39,7 @@ pub struct DemoArgs {
     in_network_namespace: bool,
 }
 
-/// Largest SDU of the figure in bytes, as in the paper.
+/// Largest SDU of the figure in bytes, as in the original.
 const FIGURE_SDU_MAX: u64 = 4000;
 
 /// Runs the command.

@@ -18,7 +18,7 @@ use crate::failure::{Attempt, Outcome, failed};
     CARINA_LOG sets what is logged to standard error: a level (error, warn, info, debug; info\n\
     where it is not set), or levels of targets:\n  \
     CARINA_LOG=debug carina node\n  \
-    CARINA_LOG=info,carina_node::allocation=debug carina node\n\
+    CARINA_LOG=info,carina::flow_allocator=debug carina node\n\
     Fields of events: ipcp, dif, flow (a port-id), app, vm, reason."
 )]
 pub struct NodeArgs {

@@ -1,5 +1,7 @@
 //! A received fragment, looked at where it lies.
 
+use carina_ring::PieceRef;
+
 use super::FlowReceiver;
 
 /// One fragment of an SDU, in the ring. Most SDUs are one fragment; those larger than a quarter of
@@ -54,5 +56,22 @@ impl<'a> Fragment<'a> {
 impl Drop for Fragment<'_> {
     fn drop(&mut self) {
         self.receiver.skip_fragment();
+    }
+}
+
+impl FlowReceiver {
+    /// The fragment that was found at the front by an earlier look.
+    fn front_fragment(&mut self) -> PieceRef<'_> {
+        let front = self.ring.peek().ok().flatten();
+        front.expect("a fragment that was found stays at the front until it is stepped over")
+    }
+
+    /// Receives the fragment that was found, without copying it.
+    fn skip_fragment(&mut self) {
+        let fragment = self.front_fragment();
+        let (length, more) = (fragment.len(), fragment.more());
+        self.stats.bytes_received += length as u64;
+        self.stats.sdus_received += u64::from(!more);
+        self.step();
     }
 }

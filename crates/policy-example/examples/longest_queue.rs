@@ -1,0 +1,34 @@
+//! A program with policies of its own: it registers them, lists what a DIF can choose from, and
+//! checks configurations of a DIF that name them.
+//!
+//! ```text
+//! cargo run -p carina-policy-example --example longest_queue
+//! ```
+//!
+//! An IPC process that runs with the catalogue is in `tests/members.rs`.
+#![allow(clippy::print_stdout, reason = "the example talks to a person")]
+
+use carina_ipcp::policy::component::RMT_SCHEDULING;
+use carina_ipcp::{Catalogue, DifConfig, PolicySpec};
+
+/// Runs the example; a test calls it as well.
+pub(crate) fn main() {
+    let mut catalogue = Catalogue::standard();
+    carina_policy_example::register(&mut catalogue);
+    println!("{RMT_SCHEDULING} is one of:");
+    for policy in catalogue.policies(RMT_SCHEDULING) {
+        println!("  {:14} {}", policy.name, policy.help);
+    }
+    for every in ["8", "1"] {
+        let spec = PolicySpec {
+            name: "longest-queue".into(),
+            params: [("oldest-every".into(), every.into())].into(),
+        };
+        let mut config = DifConfig::default();
+        config.policies.insert(RMT_SCHEDULING.into(), spec);
+        match catalogue.check(&config) {
+            Ok(()) => println!("oldest-every={every}: a DIF can have it"),
+            Err(error) => println!("oldest-every={every}: refused: {error}"),
+        }
+    }
+}
