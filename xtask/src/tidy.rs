@@ -47,7 +47,7 @@ pub fn unfinished(sources: &[Source]) -> BTreeMap<Rule, Vec<String>> {
 }
 
 /// How many breaches of a rule are left. A number only falls, and a rule at 0 goes from the list.
-const UNFINISHED: &[(Rule, usize)] = &[(Rule::Riddle, 597)];
+const UNFINISHED: &[(Rule, usize)] = &[(Rule::Riddle, 174)];
 
 fn over(found: &BTreeMap<Rule, Vec<String>>, allowed: &[(Rule, usize)]) -> Vec<String> {
     let mut breaches = Vec::new();
