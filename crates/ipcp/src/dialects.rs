@@ -1,7 +1,7 @@
 //! The dialects that an IPC process can speak: the one place that knows the layer management of
 //! each.
 //!
-//! A dialect is added with a module that has a [`DialectProfile`] and a row of [`DIALECTS`].
+//! A dialect is added with a module that has a `DialectProfile` and a row of `DIALECTS`.
 
 use alloc::boxed::Box;
 use alloc::format;

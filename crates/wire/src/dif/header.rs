@@ -8,18 +8,20 @@ use super::{Address, CepId, Pci, PduType, QosId, Widths};
 /// PCI of a PDU that came, with what goes with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decoded {
-    /// The header. Sequence numbers are as on the wire: truncated to [`Syntax::seq_bits`].
+    /// The header. Sequence numbers are as on the wire: truncated to
+    /// [`Syntax::seq_bits`](super::Syntax::seq_bits).
     pub pci: Pci,
     /// Relays that the PDU may still pass; 255 also for more, and where the dialect has no limit.
     pub hop_limit: u8,
     /// Length of the header in bytes. The user data begin here, or what a control or rendezvous
-    /// PDU says: [`Syntax::decode_control`].
+    /// PDU says: [`Syntax::decode_control`](super::Syntax::decode_control).
     pub header_bytes: usize,
     /// Length of the PDU in bytes; what comes after is padding of the N-1 flow's medium.
     pub pdu_bytes: usize,
 }
 
-/// What a relay needs of a PDU: all of it lies at fixed places within [`Syntax::base_bytes`].
+/// What a relay needs of a PDU: all of it lies at fixed places within
+/// [`Syntax::base_bytes`](super::Syntax::base_bytes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RelayHeader {
     /// What it is.
@@ -84,7 +86,7 @@ pub enum PciError {
     /// The length is smaller than the header, larger than what came, or a control PDU has user
     /// data.
     Length,
-    /// A configured field width is invalid: see [`Syntax::check`].
+    /// A configured field width is invalid: see [`Syntax::check`](super::Syntax::check).
     Widths,
 }
 
@@ -107,7 +109,7 @@ pub enum FieldError {
     /// A control part is missing or is there although the PDU type has none, a control PDU has
     /// user data, or a management or control PDU has a sequence number in its [`Pci`].
     Kind,
-    /// A configured field width is invalid: see [`Syntax::check`].
+    /// A configured field width is invalid: see [`Syntax::check`](super::Syntax::check).
     Widths,
 }
 
