@@ -3,6 +3,7 @@
 //! A protocol machine neither knows nor cares whether an SDU lies in a ring that an application
 //! shares, in a buffer of a pool or in a vector of a simulation. [`Payload`] is all it needs.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// A run of bytes with room in front for headers.
@@ -82,30 +83,67 @@ pub trait Payload: Sized {
     }
 }
 
-/// A payload in a vector of its own: for simulations, tests and management.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// A payload in a vector: for simulations, tests and management. Handles of [`Payload::share`] have
+/// the vector in common until one of them writes.
+#[derive(Clone, Debug, Default)]
 pub struct Bytes {
-    bytes: Vec<u8>,
+    bytes: Arc<Vec<u8>>,
     start: usize,
+    end: usize,
 }
 
 impl Bytes {
     /// The content.
     #[must_use]
     pub fn as_slice(&self) -> &[u8] {
-        &self.bytes[self.start..]
+        &self.bytes[self.start..self.end]
+    }
+
+    /// The vector, owned by this handle alone and ending with its content.
+    fn own(&mut self) -> &mut Vec<u8> {
+        if Arc::get_mut(&mut self.bytes).is_none() {
+            *self = self.copy(&[]);
+        }
+        let bytes = Arc::make_mut(&mut self.bytes);
+        bytes.truncate(self.end);
+        bytes
+    }
+
+    /// A copy with room in front and a header before the content.
+    fn copy(&self, header: &[u8]) -> Bytes {
+        let mut bytes = Vec::with_capacity(HEADROOM + header.len() + self.len());
+        bytes.resize(HEADROOM, 0);
+        bytes.extend_from_slice(header);
+        bytes.extend_from_slice(self.as_slice());
+        Bytes {
+            start: HEADROOM,
+            end: bytes.len(),
+            bytes: Arc::new(bytes),
+        }
     }
 }
 
+impl PartialEq for Bytes {
+    fn eq(&self, other: &Bytes) -> bool {
+        self.as_slice() == other.as_slice()
+    }
+}
+
+impl Eq for Bytes {}
+
 impl From<Vec<u8>> for Bytes {
     fn from(bytes: Vec<u8>) -> Bytes {
-        Bytes { bytes, start: 0 }
+        Bytes {
+            start: 0,
+            end: bytes.len(),
+            bytes: Arc::new(bytes),
+        }
     }
 }
 
 impl Payload for Bytes {
     fn len(&self) -> usize {
-        self.bytes.len() - self.start
+        self.end - self.start
     }
 
     fn copy_prefix(&self, to: &mut [u8]) -> usize {
@@ -115,26 +153,20 @@ impl Payload for Bytes {
     }
 
     fn advance(&mut self, count: usize) {
-        self.start = self.start.saturating_add(count).min(self.bytes.len());
+        self.start = self.start.saturating_add(count).min(self.end);
     }
 
     fn truncate(&mut self, len: usize) {
-        self.bytes.truncate(self.start.saturating_add(len));
+        self.end = self.end.min(self.start.saturating_add(len));
     }
 
     fn prepend(&mut self, header: &[u8]) -> bool {
-        if let Some(start) = self.start.checked_sub(header.len()) {
-            self.bytes[start..self.start].copy_from_slice(header);
+        let room = self.start.checked_sub(header.len());
+        if let (Some(start), Some(bytes)) = (room, Arc::get_mut(&mut self.bytes)) {
+            bytes[start..self.start].copy_from_slice(header);
             self.start = start;
         } else {
-            let mut bytes = Vec::with_capacity(HEADROOM + header.len() + self.len());
-            bytes.resize(HEADROOM, 0);
-            bytes.extend_from_slice(header);
-            bytes.extend_from_slice(self.as_slice());
-            *self = Bytes {
-                bytes,
-                start: HEADROOM,
-            };
+            *self = self.copy(header);
         }
         true
     }
@@ -156,17 +188,17 @@ impl Payload for Bytes {
     }
 
     fn extend(&mut self, bytes: &[u8]) -> bool {
-        self.bytes.extend_from_slice(bytes);
+        self.own().extend_from_slice(bytes);
+        self.end += bytes.len();
         true
     }
 
     fn extend_with(&mut self, other: &Bytes) -> bool {
-        self.bytes.extend_from_slice(other.as_slice());
-        true
+        self.extend(other.as_slice())
     }
 
     fn fit(&mut self) {
-        self.bytes.shrink_to_fit();
+        self.own().shrink_to_fit();
     }
 }
 
@@ -191,5 +223,19 @@ mod tests {
         assert_eq!(bytes.copy_prefix(&mut two), 2);
         bytes.advance(9);
         assert!(bytes.is_empty());
+    }
+
+    #[test]
+    fn shared_handles_write_apart() {
+        let mut one = Bytes::from(vec![0, 1, 2, 3]);
+        one.advance(1);
+        let mut two = one.share().expect("a handle");
+        two.truncate(1);
+        assert!(one.prepend(&[7]) && two.prepend(&[8]) && two.extend(&[9]));
+        assert_eq!(one.as_slice(), [7, 1, 2, 3]);
+        assert_eq!(two.as_slice(), [8, 1, 9]);
+        one.truncate(2);
+        assert!(one.extend_with(&two));
+        assert_eq!(one.as_slice(), [7, 1, 8, 1, 9]);
     }
 }
