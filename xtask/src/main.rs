@@ -39,15 +39,6 @@ fn main() -> ExitCode {
             }
             return ExitCode::SUCCESS;
         }
-        "unfinished" => {
-            for place in tidy::unfinished(&source::all(&root))
-                .into_values()
-                .flatten()
-            {
-                println!("{place}");
-            }
-            return ExitCode::SUCCESS;
-        }
         "test" => return test::run(&root),
         _ => {
             eprintln!("{USAGE}");
@@ -74,9 +65,8 @@ fn root() -> PathBuf {
 }
 
 const USAGE: &str = "cargo xtask CHORE, where CHORE is one of
-  tidy        file length, names, prose, columns, links, unsafe, cycles between modules
-  deps        allowed dependencies, licences, duplicate versions
-  loc         lines of code of each side of VMPI-LL
-  cycles      modules that need one another in a circle, at every level
-  unfinished  places that break a rule of `tidy` that is not kept everywhere yet
-  test        every test, and `N passed, N failed`";
+  tidy    file length, names, prose, columns, links, unsafe, cycles between modules
+  deps    allowed dependencies, licences, duplicate versions
+  loc     lines of code of each side of VMPI-LL
+  cycles  modules that need one another in a circle, at every level
+  test    every test, and `N passed, N failed`";

@@ -20,7 +20,7 @@ impl Source {
             .unwrap_or_default()
     }
 
-    /// The lines before the test module at the end of a file; all of them if there is none.
+    /// The lines before the test module at the end of a file; all lines of a file without one.
     pub fn production(&self) -> impl Iterator<Item = &str> {
         let marker = self.text.find("\n#[cfg(test)]\nmod tests {");
         self.text[..marker.unwrap_or(self.text.len())].lines()

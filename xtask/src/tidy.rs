@@ -1,10 +1,9 @@
 //! Style that the compiler, rustfmt and clippy do not check.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::modules::{self, Cycle};
-use crate::prose::{self, Rule};
+use crate::prose;
 use crate::source::{self, Source};
 
 /// Returns one line for each breach; long files are only mentioned.
@@ -12,7 +11,7 @@ pub fn check(root: &Path) -> Vec<String> {
     let mut breaches = Vec::new();
     let sources = source::all(root);
     breaches.extend(cycles(&modules::cycles(&sources), CYCLES));
-    breaches.extend(over(&unfinished(&sources), UNFINISHED));
+
     breaches.extend(unreached(&sources));
     for source in sources {
         for (line, breach) in breaches_of(&source, root) {
@@ -28,40 +27,6 @@ pub fn check(root: &Path) -> Vec<String> {
                 "{}: {length} lines; more than {SOFT_LINES}",
                 source.path.display()
             );
-        }
-    }
-    breaches
-}
-
-/// Every breach of the rules that are not kept everywhere yet, with its place.
-pub fn unfinished(sources: &[Source]) -> BTreeMap<Rule, Vec<String>> {
-    let mut found: BTreeMap<Rule, Vec<String>> = BTreeMap::new();
-    for source in sources {
-        for (rule, line, breach) in prose::breaches(source) {
-            let place = source.path.display();
-            let all = found.entry(rule).or_default();
-            all.push(format!("{place}:{line}: {breach}"));
-        }
-    }
-    found
-}
-
-/// How many breaches of a rule are left. A number only falls, and a rule at 0 goes from the list.
-const UNFINISHED: &[(Rule, usize)] = &[(Rule::Riddle, 174)];
-
-fn over(found: &BTreeMap<Rule, Vec<String>>, allowed: &[(Rule, usize)]) -> Vec<String> {
-    let mut breaches = Vec::new();
-    for (rule, places) in found {
-        let allowed = allowed.iter().find(|(of, _)| of == rule);
-        let allowed = allowed.map_or(0, |(_, allowed)| *allowed);
-        if places.len() > allowed {
-            breaches.extend(places.iter().cloned());
-        }
-        if places.len() > allowed && allowed > 0 {
-            let count = places.len();
-            breaches.push(format!(
-                "{rule:?}: {count} places, no more than {allowed} are left to do"
-            ));
         }
     }
     breaches
@@ -150,6 +115,8 @@ fn breaches_of(source: &Source, root: &Path) -> Vec<(usize, String)> {
         _ => return breaches,
     }
     names(source, &mut breaches);
+    let prose = prose::breaches(source).into_iter();
+    breaches.extend(prose.map(|(_, line, breach)| (line, breach)));
     for (index, line) in source.text.lines().enumerate() {
         if line.ends_with([' ', '\t']) {
             breaches.push((index + 1, "white space at the end of the line".into()));
@@ -344,11 +311,11 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_rule_may_not_be_broken_more_often() {
-        let found = BTreeMap::from([(Rule::Riddle, vec!["a".to_owned(), "b".to_owned()])]);
-        assert_eq!(over(&found, &[(Rule::Riddle, 2)]), [""; 0]);
-        assert_eq!(over(&found, &[(Rule::Riddle, 1)]).len(), 3);
-        assert_eq!(over(&found, &[]).len(), 2);
+    fn prose_that_a_reader_has_to_solve_is_a_breach() {
+        let riddle = ["who", "ever"].concat();
+        let text = format!("//! B.\n// For {riddle} asks.\n");
+        let found = found("crates/a/src/b.rs", &text);
+        assert_eq!(found, [format!("2 \"{riddle}\": name the actor")]);
     }
 
     #[test]

@@ -12,7 +12,7 @@ pub struct ErrorBody {
     pub code: ErrorCode,
     /// What happened, where, and what would be right.
     pub message: String,
-    /// Asking again is of no use until somebody changes what is wrong.
+    /// The same request fails again until its cause is corrected.
     #[serde(default, rename = "final", skip_serializing_if = "std::ops::Not::not")]
     pub is_final: bool,
 }

@@ -90,7 +90,7 @@ impl Default for RunDir {
 }
 
 /// The effective uid, read from the owner of `/proc/self` so that no system call binding is
-/// needed here. Without `/proc` the caller counts as nobody, which only affects a default path.
+/// needed here. Without `/proc` the uid 65534 is assumed, which only affects a default path.
 fn effective_uid() -> u32 {
     std::fs::metadata("/proc/self").map_or(NOBODY, |m| m.uid())
 }

@@ -70,7 +70,7 @@ fn notes(flows: usize, concurrent: usize, limit: u64) -> Vec<String> {
             "{flows} reliable flows, all open at once, through one normal DIF of two nodes over \
              UDP on the loopback interface; {concurrent} allocations under way at once"
         ),
-        "two nodes, one client, one server: each a process of its own".to_owned(),
+        "two nodes, one client and one server, each in its own process".to_owned(),
         format!(
             "flows are sockets, one open file of the node and one of the application each; a \
              process may open {limit}"
@@ -79,7 +79,7 @@ fn notes(flows: usize, concurrent: usize, limit: u64) -> Vec<String> {
         "memory: resident set of the node with all flows open, less that before the first, by \
          flow; what the kernel keeps of sockets is not in it"
             .to_owned(),
-        "close: from the first close until neither node has a flow left beside its N-1 flow"
+        "close: from the first close until both nodes have no flow left but the N-1 flow"
             .to_owned(),
     ]
 }

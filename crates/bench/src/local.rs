@@ -98,11 +98,12 @@ pub fn run(options: &LocalOptions) -> Result<Results> {
 
 fn notes(options: &LocalOptions) -> Vec<String> {
     let mut notes = vec![
-        "two processes for every system; goodput is what the receiving one got".to_owned(),
+        "two processes for every system; goodput counts bytes that the receiving process got"
+            .to_owned(),
         "limit: a bare shared-memory ring, one copy in and one out, both ends spinning, pinned to \
          CPUs 0 and 1"
             .to_owned(),
-        "udp: datagrams that were dropped do not count; 65536 bytes do not fit into one".to_owned(),
+        "udp: dropped datagrams do not count; 65536 bytes do not fit into one datagram".to_owned(),
     ];
     notes.push(match options.pin {
         Pin::Limit => "carina is not pinned".to_owned(),

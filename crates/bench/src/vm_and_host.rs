@@ -238,7 +238,7 @@ fn notes(guest: &TestGuest, network: CardNetwork) -> Vec<String> {
             "one boot of one VM under QEMU with {}, 1 CPU, 512 MiB",
             guest.accelerator()
         ),
-        "goodput is what the receiving application got; CPU time is that of the two applications"
+        "goodput counts bytes that the receiving application got; CPU time is that of the two applications"
             .to_owned(),
         match network {
             CardNetwork::Bridge => {

@@ -33,7 +33,7 @@ pub struct Message {
     pub filter: Vec<u8>,
     /// Authentication.
     pub auth: Option<Auth>,
-    /// Who connects.
+    /// The party that connects.
     pub src: Party,
     /// To whom.
     pub dst: Party,

@@ -69,7 +69,7 @@ fn operations_need_a_connection() {
 }
 
 #[test]
-fn a_refused_connection_is_none() {
+fn a_refused_connection_is_not_open() {
     let (mut a, mut b) = (end(), end());
     let request = ask(&mut a, 0, connect());
     b.receive(0, &request).unwrap();

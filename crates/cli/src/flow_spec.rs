@@ -23,7 +23,7 @@ max_delay=TIME, max_jitter=TIME, avg_bandwidth=RATE, in_order=true|false, as in 
 #[non_exhaustive]
 pub enum SpecError {
     /// It begins with none of the three names.
-    #[error("{0:?} is none of reliable, unreliable and flow-controlled")]
+    #[error("{0:?} is not one of reliable, unreliable and flow-controlled")]
     Name(String),
     /// A part has no `=`.
     #[error("{0:?} must be FIELD=VALUE")]

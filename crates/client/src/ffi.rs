@@ -258,7 +258,7 @@ unsafe fn describe(notice: &RequestNotice, remote: *mut *mut c_char, spec: *mut 
     if !remote.is_null() {
         let name = notice.remote.as_str();
         // SAFETY: a name holds no zero byte, so `length` + 1 bytes are what is written; the memory
-        // is C's own, which frees it, or null when there is none.
+        // is C's own, which frees it, or null when no memory is left.
         unsafe {
             let copy = libc::malloc(name.len() + 1).cast::<c_char>();
             if !copy.is_null() {

@@ -193,7 +193,7 @@ impl Flow {
 pub struct SocketFlow {
     /// The socket, blocking, close-on-exec.
     pub socket: OwnedFd,
-    /// Who is at the ends.
+    /// The names at the ends.
     pub info: FlowInfo,
 }
 

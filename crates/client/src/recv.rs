@@ -83,7 +83,7 @@ impl FlowReceiver {
         }
     }
 
-    /// Who is at the ends of the flow and what it offers.
+    /// The names at the ends of the flow and what it offers.
     #[must_use]
     pub fn info(&self) -> &FlowInfo {
         self.link.info()
@@ -492,6 +492,6 @@ impl FlowReceiver {
     }
 }
 
-/// Calls that find nothing between two looks at the control socket: few, so that somebody who
+/// Calls that find nothing between two looks at the control socket: few, so that a program that
 /// calls ten times a second knows within a second, and enough to make the system call cheap.
 const LOOK_EVERY: u32 = 8;

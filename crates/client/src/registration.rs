@@ -20,8 +20,8 @@ pub struct Registration {
     waiting: VecDeque<FlowRequest>,
 }
 
-/// Somebody asks for a flow. It must be answered with [`Registration::accept_request`] or
-/// [`Registration::refuse`].
+/// A remote application asks for a flow. It must be answered with
+/// [`Registration::accept_request`] or [`Registration::refuse`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FlowRequest {

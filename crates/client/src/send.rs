@@ -59,7 +59,7 @@ impl FlowSender {
         }
     }
 
-    /// Who is at the ends of the flow and what it offers.
+    /// The names at the ends of the flow and what it offers.
     #[must_use]
     pub fn info(&self) -> &FlowInfo {
         self.link.info()

@@ -33,7 +33,7 @@ pub(crate) struct Flow {
     /// The other one of two flow apps that share a port-id reports its end.
     pub is_silent: bool,
     pub is_done: bool,
-    /// The channel is known, or there is none because the flow is a relay.
+    /// The channel is known, or the flow is a relay, which needs no channel.
     pub has_channel: bool,
 }
 

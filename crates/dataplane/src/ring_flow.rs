@@ -54,7 +54,7 @@ impl RingFlow {
         (self.end.tx.capacity() / 8) as u64
     }
 
-    /// The application's next record, and whether its stream has ended when there is none.
+    /// The application's next record; `None` when the ring is empty.
     fn next_record(&mut self) -> Result<Option<Lease>, Corrupt> {
         match self.partial.take() {
             Some(lease) => Ok(Some(lease)),
@@ -288,8 +288,7 @@ impl App for RingFlow {
         }
         self.end.rx.disarm();
         self.end.tx.disarm();
-        // A doorbell that was never silenced would be full some day, and a full doorbell wakes
-        // nobody.
+        // A doorbell that is never drained becomes full, and a full doorbell wakes no waiter.
         self.end.my_rx_doorbell.drain();
         self.end.my_tx_doorbell.drain();
     }

@@ -13,7 +13,7 @@ pub enum FileError {
     #[error("{0}")]
     Block(CaptureError),
     /// A packet of a pcap file has an impossible length.
-    #[error("a packet of {0} bytes; there are none of more than {BLOCK_BYTES_MAX}")]
+    #[error("a packet of {0} bytes; the limit is {BLOCK_BYTES_MAX}")]
     PacketTooLong(usize),
 }
 

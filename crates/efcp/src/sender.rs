@@ -206,9 +206,8 @@ impl<P: Payload> Sender<P> {
 
     pub(crate) fn write(&mut self, mut udf: P) -> Result<(), P> {
         let len = udf.len();
-        // Whoever has asked for room writes one UDF of any length: the last may go beyond the
-        // limit.
-        // It must outlive the burst, since its acknowledgement will not come sooner.
+        // While there is any room, one UDF of any length is taken: the last may go beyond the
+        // limit. It must outlive the burst, since its acknowledgement will not come sooner.
         if self.room() == 0 || (self.is_reliable && !udf.keep()) {
             return Err(udf);
         }

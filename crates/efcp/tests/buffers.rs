@@ -161,7 +161,7 @@ fn losing_acknowledged_data_fails_the_connection() {
 }
 
 #[test]
-fn without_retransmission_it_is_lost_and_the_gap_is_told() {
+fn without_retransmission_it_is_lost_and_the_gap_is_reported() {
     FAILING.set(20);
     let (got, [a, _], _) = run(false, |_| true);
     assert!(got.is_sorted());

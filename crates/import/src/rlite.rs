@@ -278,7 +278,9 @@ impl Script<'_> {
             ("flow-del-wait-ms", _) => {
                 Err("how long a closed flow is kept follows from the timers of EFCP".into())
             }
-            ("csum", other) => Err(format!("csum is none or inet, and not {other}").into()),
+            ("csum", other) => {
+                Err(format!("csum {other} is unknown; valid values are none and inet").into())
+            }
             (key, _) if key.starts_with("sched") => {
                 Err("the form is: ipcp-sched-config NAME SCHEDULER ..".into())
             }

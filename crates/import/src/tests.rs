@@ -247,7 +247,7 @@ fn a_configuration_of_irati_takes_its_templates_along() {
 }
 
 #[test]
-fn a_member_of_irati_joins_where_it_is_told_to() {
+fn a_member_of_irati_joins_the_neighbour_it_is_given() {
     let joins = [("normal.DIF".to_owned(), Some("test2.normal.DIF".to_owned()))];
     let draft = irati::read("ipcmanager.conf", MANAGER, &open, &joins).unwrap();
     let text = draft.to_toml().unwrap();

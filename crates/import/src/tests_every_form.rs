@@ -124,7 +124,10 @@ fn what_rlite_ctl_can_and_a_node_cannot_is_named() {
         ("ipcp-config a address 7", "addresses are assigned"),
         ("ipcp-config a flow-del-wait-ms 4000", "timers of EFCP"),
         ("ipcp-config a sched pfifo", "ipcp-sched-config NAME"),
-        ("ipcp-config a csum crc", "csum is none or inet"),
+        (
+            "ipcp-config a csum crc",
+            "csum crc is unknown; valid values are none and inet",
+        ),
         ("ipcp-config a tll 9", "was `ttl` meant?"),
         ("ipcp-config e netdevs eth0", "was `netdev` meant?"),
         (

@@ -13,8 +13,8 @@ pub use crate::scalar::Scalar;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey(pub u32);
 
-/// An N-1 flow that this IPCP uses. A small index chosen by whoever binds the IPCP; may be reused
-/// after [`Command::N1Down`].
+/// An N-1 flow that this IPCP uses. A small index chosen by the caller that binds the IPCP; may be
+/// reused after [`Command::N1Down`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct N1Port(pub u32);
 
@@ -62,22 +62,22 @@ pub enum Command {
         /// The flow to the member.
         n1: N1Port,
     },
-    /// Part with whoever is at the other end of an N-1 flow, and use it no more. What goes through
-    /// other N-1 flows goes on. [`Event::DropN1`] comes when the other end has had time to hear of
-    /// it.
+    /// Detach from the neighbour at the other end of an N-1 flow, and use the flow no more. What
+    /// goes through other N-1 flows goes on. [`Event::DropN1`] comes when the other end has had
+    /// time to hear of it.
     GiveUpN1 {
         /// The flow.
         n1: N1Port,
         /// Why, in words for people.
         reason: String,
     },
-    /// The N-1 DIFs that this member has from here on, and what is wanted in each: for whoever
-    /// reads the RIB.
+    /// The N-1 DIFs that this member has from here on, and what is wanted in each: for readers of
+    /// the RIB.
     N1Difs {
         /// All of them.
         difs: Vec<N1Dif>,
     },
-    /// Leave the DIF in order: neighbours and directory are told.
+    /// Leave the DIF in order: neighbours and directory are informed.
     Leave,
     /// Tell this member (its IPCP name) to leave the DIF. Answer: [`Event::Answer`] without
     /// objects, once it has heard of it.
@@ -127,7 +127,7 @@ pub enum Command {
 pub struct N1Dif {
     /// Its name.
     pub name: String,
-    /// N-1 flows that are wanted and not there: who is asked, and why the last attempt failed
+    /// N-1 flows that are wanted and not there: the member asked, and why the last attempt failed
     /// (empty when there was none).
     pub wanted: Vec<(String, String)>,
     /// Why the member leaves it alone, if it does.
@@ -248,7 +248,7 @@ pub enum Event {
         /// reached and what would help; the name is not registered then.
         result: Result<(), String>,
     },
-    /// Somebody asks for a flow to an application of this system.
+    /// A remote application asks for a flow to an application of this system.
     Incoming {
         /// The flow.
         flow: FlowKey,
@@ -298,7 +298,7 @@ pub enum Passage {
     Out,
 }
 
-/// Who is shown every PDU as it passes, without its protection. Called in the middle of the data
+/// Sees every PDU as it passes, without its protection. Called in the middle of the data
 /// path: it must be quick.
 pub type Watch<P> = alloc::boxed::Box<dyn FnMut(Passage, N1Port, &P)>;
 

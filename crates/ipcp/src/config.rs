@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::scalar::Scalar;
 
-/// What one IPCP is told at its birth.
+/// What one IPCP gets when it is made.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// Name of the IPCP: an application name in the N-1 DIFs, unique in the DIF.
@@ -418,7 +418,7 @@ pub mod component {
     pub const FORWARDING: &str = "forwarding";
     /// How forwarding tables come about.
     pub const ROUTING: &str = "routing";
-    /// Who gets which address.
+    /// The address of each member.
     pub const ADDRESS_ASSIGNMENT: &str = "address-assignment";
     /// Where an application is.
     pub const DIRECTORY: &str = "directory";

@@ -156,8 +156,8 @@ impl<P: Payload> Ipcp<P> {
         self.management.set_tracer(tracer);
     }
 
-    /// The next N-1 flow that has PDUs to send and is not blocked. Whoever asks takes at least one
-    /// of them or blocks the N-1 flow.
+    /// The next N-1 flow that has PDUs to send and is not blocked. The caller takes at least one of
+    /// them or blocks the N-1 flow.
     #[inline]
     #[must_use]
     pub fn poll_n1(&mut self) -> Option<N1Port> {
@@ -255,7 +255,8 @@ impl<P: Payload> Ipcp<P> {
         self.management.address()
     }
 
-    /// Hands events of data transfer to management until there are none. True when there were.
+    /// Hands events of data transfer to management until no event is left. True when there were
+    /// any.
     fn exchange(&mut self, now: Instant) -> bool {
         let mut was_any = false;
         // Each event is answered within data transfer, so that this ends; the bound is against

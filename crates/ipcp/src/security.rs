@@ -94,7 +94,7 @@ pub trait Toolbox {
     /// A sealer of policy `spec` (component `sdu-protection`) for one N-1 flow.
     ///
     /// # Errors
-    /// What is wrong with the policy, or that it needs a secret and there is none.
+    /// What is wrong with the policy, or that it needs a secret and none is configured.
     fn sdu_protection(
         &mut self,
         spec: &PolicySpec,

@@ -150,8 +150,9 @@ pub fn hold_namespaces(directory: &Path) -> Result<Process> {
     Process::of_child(&child)
 }
 
-/// Mounts a private `/run/netns`. Where there is none and none can be made, `/run` is replaced by a
-/// copy that has one; `$aside` is a directory on which the original is mounted meanwhile.
+/// Mounts a private `/run/netns`. Where that directory is missing and cannot be made, `/run` is
+/// replaced by a copy that has it; `$aside` is a directory on which the original is mounted
+/// meanwhile.
 const PRIVATE_NETNS: &str = r#"
 if ! [ -d /run/netns ] && ! mkdir /run/netns 2>/dev/null; then
     mount --rbind /run "$aside"

@@ -24,7 +24,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    /// Summarises samples; `None` when there are none.
+    /// Summarises samples; `None` for an empty slice.
     pub fn of(samples: &[f64]) -> Option<Self> {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);

@@ -1,4 +1,4 @@
-//! Why a device is not to be had.
+//! Why a device cannot be opened.
 
 use std::io;
 

@@ -137,7 +137,8 @@ impl<T: Clone> Fault<T> {
     /// Puts an item of `bytes` bytes on the line at `now` (ns). False when it was lost.
     pub fn offer(&mut self, now: u64, item: T, bytes: usize) -> bool {
         self.counts.offered += 1;
-        // All three are drawn for every item, so that one share does not change the others' luck.
+        // All three are drawn for every item, so that changing one share leaves the other
+        // decisions as they are.
         let (lost, twice, first) = (self.random.unit(), self.random.unit(), self.random.unit());
         if lost < self.plan.loss {
             self.counts.lost += 1;

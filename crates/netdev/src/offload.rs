@@ -2,8 +2,8 @@
 //! checksums that are missing are filled in.
 //!
 //! A packet socket sees frames of local TCP before a network card has cut them: up to 64 KiB with
-//! one header, and no checksum. Whoever loses, delays or counts frames needs those that would be on
-//! the wire. The kernel says what is left to do in a `virtio_net_hdr`:
+//! one header, and no checksum. A bridge that loses, delays or counts frames needs those that would
+//! be on the wire. The kernel says what is left to do in a `virtio_net_hdr`:
 //!
 //! ```text
 //!   flags u8 (1: checksum missing), type u8 (0 none, 1 TCPv4, 4 TCPv6, 5 UDP; 0x80 with ECN),

@@ -44,7 +44,7 @@ pub fn connect_stream(address: SocketAddr) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// The next incoming connection; `None` when there is none.
+/// The next incoming connection; `None` when no connection waits.
 ///
 /// # Errors
 /// The kernel's refusal, usually that the process has too many open files.
@@ -56,8 +56,8 @@ pub fn accept_stream(listener: &TcpListener) -> io::Result<Option<(TcpStream, So
                 stream.set_nodelay(true)?;
                 return Ok(Some((stream, from)));
             }
-            // One connection is gone, others may wait behind it: who waits for an edge would not
-            // hear of them again.
+            // One connection is gone, others may wait behind it: a caller that waits for an edge
+            // would not hear of them again.
             Err(error)
                 if matches!(
                     error.kind(),

@@ -219,7 +219,7 @@ fn grow_buffers(socket: &UdpSocket) {
     }
 }
 
-/// Reads an address; an IPv4 address in the clothes of IPv6 is given as what it is.
+/// Reads an address; an IPv4-mapped IPv6 address becomes the IPv4 address.
 fn address_of(name: &libc::sockaddr_storage) -> Option<SocketAddr> {
     match i32::from(name.ss_family) {
         libc::AF_INET => {

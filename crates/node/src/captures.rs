@@ -141,7 +141,9 @@ impl Capture {
 }
 
 fn missing(id: u64) -> ErrorBody {
-    let what = format!("there is no capture {id}, or nobody has asked for it for a while");
+    let what = format!(
+        "there is no capture {id}; a capture ends when its packets are not read for a while"
+    );
     ErrorBody::new(ErrorCode::NotFound, what)
 }
 

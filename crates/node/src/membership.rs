@@ -372,7 +372,7 @@ mod tests {
         let mut member = joining(&["ab", "bc"]);
         member.drop_satisfied();
         assert_eq!(wanted(&member), ["net in ab", "net in bc"]);
-        // Somebody has asked, and may yet turn out to be no member.
+        // An N-1 flow came in; its initiator may turn out to be no member.
         let asked = N1Flow::new(dif("bc"), app("net.c"), PortId(1), false);
         member.n1_flows.insert(0, asked);
         member.drop_satisfied();

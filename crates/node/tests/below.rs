@@ -84,7 +84,7 @@ fn what_cannot_carry_the_longest_pdu_is_refused_in_words() {
     create.over = vec![dif("hv.x")];
     make(&pair.host, &create);
     enrolled(&pair.host, "net.host");
-    // Over both: the one that does not fit is told, and not asked for again and again.
+    // Over both: the one that does not fit is reported, and not tried again and again.
     let both = request(DifRole::Join, "net", &["wire", "hv.x"], "net.guest");
     make(&pair.guest, &both);
     enrolled(&pair.guest, "net.guest");
@@ -119,7 +119,7 @@ fn an_n1_flow_where_pdus_do_not_fit_is_not_asked_for_again() {
         create.config = Some(json!({"max_pdu": 9000}));
         make(&pair.host, &create);
         enrolled(&pair.host, "net.host");
-        // Somebody there who answers late.
+        // An application that answers late.
         let late = pair.host.conn();
         late.register("net", Some("wire")).unwrap();
         let both = request(DifRole::Join, "net", &["wire", "hv.x"], "net.guest");

@@ -1,4 +1,4 @@
-//! Somebody stands between two systems: repeats and changes what passes, and cuts the way.
+//! An attacker between two systems repeats and changes what passes, and cuts the way.
 #![allow(missing_docs, clippy::unwrap_used)]
 
 use std::net::{SocketAddr, UdpSocket};
@@ -29,7 +29,7 @@ struct Doings {
     is_over: AtomicBool,
 }
 
-/// Two nodes that reach each other through somebody only.
+/// Two nodes that reach each other through the attacker only.
 struct Between {
     here: House,
     there: House,
@@ -173,7 +173,7 @@ fn all_arrive(mine: &mut Taken, theirs: &mut Taken, numbers: std::ops::Range<u32
     });
 }
 
-/// A counter of a member; 0 while there is none of that name.
+/// A counter of a member; 0 while the member has no counter of that name.
 fn count(house: &House, name: &str) -> u64 {
     let objects = house
         .control()
@@ -183,8 +183,8 @@ fn count(house: &House, name: &str) -> u64 {
     field.and_then(Value::as_u64).unwrap_or(0)
 }
 
-/// How often people were told something.
-fn told(house: &House, words: &str) -> usize {
+/// How many events of a node contain these words.
+fn notices(house: &House, words: &str) -> usize {
     let (mut since, mut found) = (0, 0);
     loop {
         let events = house.control().events(since, Duration::ZERO).unwrap();
@@ -236,8 +236,8 @@ fn replays_and_forgeries_are_counted_and_disturb_nothing() {
                 false => Err(format!("{counted} of {done} as {reason}")),
             }
         });
-        assert_eq!(told(&between.here, reason), 1, "{reason}");
-        assert!(told(&between.there, reason) <= 1, "{reason}");
+        assert_eq!(notices(&between.here, reason), 1, "{reason}");
+        assert!(notices(&between.there, reason) <= 1, "{reason}");
     }
     let info = member(&between.here, "net.here");
     assert_eq!(info.neighbours, [app("net.there")]);

@@ -152,7 +152,7 @@ fn small_sdus_under_flow_control_never_stop() {
 }
 
 #[test]
-fn a_joiner_needs_the_password_and_takes_nobody_without() {
+fn a_joiner_without_the_password_is_refused_for_good() {
     let pair = Pair::new("password", "");
     let file = |name: &str, text: &str| {
         let path = pair.host.scratch.0.join(name);
@@ -221,7 +221,7 @@ fn a_joining_member_needs_keys_allowed_on_both_sides() {
     let mut second = request("net", DifRole::Join, "wire", "net.guest");
     let control = pair.guest.control();
     let misnamed = host.replace("net.host", "somebody");
-    // A key that nobody allows; a member that the joiner does not trust, or takes for another.
+    // A key that no member allows; a member that the joiner does not trust, or takes for another.
     for (wrong, words) in [
         (auth("stranger", &[&host]), "check the credentials"),
         (
@@ -361,7 +361,7 @@ fn an_expelled_member_leaves_and_is_not_admitted_again() {
     let control = pair.host.control();
     // The order comes by a message and by an entry that all members have.
     let says_so = |reason: &str| {
-        reason.contains("net.host told it to leave") || reason.contains("it was expelled")
+        reason.contains("net.host expelled it") || reason.contains("it was expelled")
     };
     let refusal = |member: &str, code: ErrorCode, word: &str| match control.expel("net", member) {
         Err(ClientError::Refused { body, .. }) => {
@@ -375,7 +375,7 @@ fn an_expelled_member_leaves_and_is_not_admitted_again() {
     control.expel("net", "net.guest").unwrap();
     eventually("it has left", || {
         let info = ipcp(&pair.guest, "net.guest").member.unwrap();
-        info.state == MemberState::Left && info.step.contains("net.host told it to leave")
+        info.state == MemberState::Left && info.step.contains("net.host expelled it")
     });
     for end in [theirs, mine] {
         assert!(end.notice().is_some_and(|(reason, _)| says_so(&reason)));
@@ -391,7 +391,7 @@ fn an_expelled_member_leaves_and_is_not_admitted_again() {
 }
 
 #[test]
-fn members_of_a_configuration_join_when_somebody_is_there() {
+fn members_of_a_configuration_join_once_a_member_is_there() {
     let house = House::new(
         "config-dif",
         "[[dif]]\nname = \"net\"\nrole = \"create\"\nover = [\"local\"]\nipcp = \"one\"\n\

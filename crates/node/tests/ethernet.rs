@@ -112,13 +112,13 @@ fn a_station_has_one_flow_and_may_begin_it_anew() {
     nobody.ask_with("nobody", None, FlowSpec::unreliable(), Mode::Ring);
     let error = nobody.error().message;
     assert!(
-        error.contains("nobody on va answered for nobody"),
+        error.contains("no station on va answered for nobody"),
         "{error}"
     );
     let reliable = wire.a.conn();
     reliable.ask_with("echo", Some("lan"), FlowSpec::reliable(), Mode::Ring);
     assert!(reliable.error().message.contains("max_loss"));
-    // Whoever names no DIF hears of the name first: it may be a slip.
+    // A request without a DIF is refused for its name first: the name may be a slip.
     let slip = wire.a.conn();
     slip.ask_with("ehco", None, FlowSpec::reliable(), Mode::Ring);
     let error = slip.error();
@@ -337,7 +337,7 @@ fn hostile_frames_are_counted_and_padding_is_passed_on() {
         (reply.operation, reply.sender, reply.target),
         (Operation::Reply, "echo", "them")
     );
-    // Three bytes arrive as the 46 that a card makes of them; whoever is above cuts.
+    // Three bytes arrive as the 46 that a card makes of them; the layer above cuts.
     let mut padded = b"sdu".to_vec();
     padded.resize(46, 0);
     station.send(reply.sender_mac, 0xd1f0, &padded);
@@ -375,7 +375,7 @@ fn the_fault_layer_loses_and_duplicates_as_configured() {
     let _server = wire.b.register("echo");
     let caller = wire.a.conn();
     caller.ask_with("echo", None, FlowSpec::unreliable(), Mode::Ring);
-    assert!(caller.error().message.contains("nobody on va answered"));
+    assert!(caller.error().message.contains("no station on va answered"));
     assert!(counted(&wire.a, Value::DropImpaired) >= 1);
 }
 

@@ -14,7 +14,7 @@ use crate::support::*;
 /// Two nodes that reach each other over IP.
 fn over_ip(name: &str, kind: &str, keys: &str) -> (House, House) {
     let [a, b] = addresses();
-    // Whoever connects has the address that the kernel chooses.
+    // The connecting side has the address that the kernel chooses.
     let caller = match kind {
         "tcp" => "127.0.0.1:7000".parse().unwrap(),
         _ => a,

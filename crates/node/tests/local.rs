@@ -40,7 +40,7 @@ fn local_flow_carries_sdus_both_ways_in_every_mix_of_modes() {
 }
 
 #[test]
-fn graceful_close_is_told_as_such_and_a_death_is_not() {
+fn graceful_close_is_reported_as_such_and_a_death_is_not() {
     let house = House::new("close", "");
     let (_server, mine, theirs) = local_flow(&house, [Mode::Ring, Mode::Ring]);
     mine.close();

@@ -208,7 +208,7 @@ fn flows_survive_the_death_of_a_relay_that_then_comes_back() {
         .iter()
         .filter(|event| event.kind == EventKind::NeighbourDown);
     let lost: Vec<&str> = lost.map(|event| event.detail.as_str()).collect();
-    // Once for each N-1 flow to it, and of nobody else.
+    // Once for each N-1 flow to it, and of no other member.
     assert!(!lost.is_empty(), "its loss is told");
     assert!(
         lost.iter().all(|what| what.starts_with("net.left")),

@@ -45,7 +45,7 @@ fn a_station_that_has_asked_is_not_asked_again_and_again() {
         });
     }
     make(&a, "create", &["local"], "first");
-    // It would have an N-1 flow over the Ethernet too, and finds nobody there yet.
+    // It would have an N-1 flow over the Ethernet too, and finds no member there yet.
     make(&a, "join", &["local", "lan"], "middle");
     make(&b, "join", &["lan"], "last");
     eventually_or("the wish for another flow is given up", || {

@@ -232,7 +232,7 @@ impl Allowed {
         self.keys.get(key).map(String::as_str)
     }
 
-    /// Nobody is let in.
+    /// True when no key is allowed.
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

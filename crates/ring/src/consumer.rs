@@ -89,8 +89,8 @@ impl Consumer {
         &self.map
     }
 
-    /// Reads the next piece and steps over it; `None` when there is none now. The room stays
-    /// taken until released, and any number of pieces may be held.
+    /// Reads the next piece and steps over it; `None` when the ring is empty. The room stays taken
+    /// until released, and any number of pieces may be held.
     ///
     /// # Errors
     /// [`Corrupt`]; the ring is then of no further use.

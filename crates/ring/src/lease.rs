@@ -37,9 +37,8 @@ impl Lease {
         }
     }
 
-    /// A view of `len` bytes from byte `at` of memory that is no ring ([`RingMap::foreign`]).
-    /// Whoever
-    /// fills the memory must leave these bytes alone while the lease is used.
+    /// A view of `len` bytes from byte `at` of memory that is no ring ([`RingMap::foreign`]). The
+    /// writer of the memory must leave these bytes alone while the lease is used.
     ///
     /// # Panics
     /// When the bytes are not all in the memory.

@@ -62,7 +62,7 @@ pub const fn record_cost(len: usize) -> usize {
     RECORD_HEADER_BYTES + len.next_multiple_of(8)
 }
 
-/// Who pays for the order between an index and an armed word.
+/// Which end pays for the order between an index and an armed word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WakeMode {
     /// A full fence at each publish and each release. Needs nothing from the peer; the only
@@ -72,7 +72,7 @@ pub enum WakeMode {
     /// expedited barrier instead. Both processes must have called
     /// `carina_sys::membarrier_register` with success.
     Light,
-    /// Nobody pays: loses wakes, which the models must notice.
+    /// No barrier at either end: loses wakes, which the models must notice.
     #[cfg(loom)]
     Unordered,
 }

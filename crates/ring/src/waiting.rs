@@ -61,8 +61,9 @@ impl AdaptiveSpin {
 
     /// Lets more of a stream come together before the next [`AdaptiveSpin::until`], when this end
     /// has found `taken` messages since the last call. A reader in step with the writer costs both
-    /// of them a cache line's way from processor to processor for every message. Who finds one at a
-    /// time, as in an exchange of questions and answers, does not pause; nor does one that sleeps.
+    /// of them a cache line's way from processor to processor for every message. A consumer that
+    /// finds one at a time, as in an exchange of questions and answers, does not pause; nor does
+    /// one that sleeps.
     pub fn gather(&mut self, taken: u64) {
         self.pauses = match taken {
             0 | 1 => self.pauses / 2,

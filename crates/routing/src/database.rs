@@ -54,7 +54,7 @@ struct Origin {
     digest: Digest,
 }
 
-/// What became of an object that came from a neighbour.
+/// The outcome of merging an object that came from a neighbour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MergeOutcome {
     /// It is new or newer: kept, and to be sent to the other neighbours.
@@ -179,8 +179,8 @@ impl Database {
         MergeOutcome::Accepted
     }
 
-    /// Somebody knows a version of this member's own object: left over from its former life, or
-    /// made up. What this member says must win, so it says it with a higher sequence number.
+    /// Another member has a version of this member's own object: left over from its former life,
+    /// or made up. This member's version must win, so it is sent with a higher sequence number.
     fn insert_own(&mut self, now: Instant, new: &FlowState) -> MergeOutcome {
         let report = match self.objects.get(&(new.from, new.to)) {
             Some(own) if own.rank() == (new.seq, !new.is_up, new.cost) => {

@@ -85,7 +85,7 @@ pub(crate) enum AddressError {
     },
     /// The table has no entry, and the name is not that of a host.
     #[error(
-        "nobody knows where {name} is: it is not in `peers`, and as the name of a host: {source}"
+        "the address of {name} is unknown: it is not in `peers`, and as the name of a host: {source}"
     )]
     Unknown { name: String, source: io::Error },
     /// The address refuses the connection.

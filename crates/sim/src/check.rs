@@ -330,7 +330,7 @@ impl Session {
         }
         match (caller, called) {
             (Some(State::Requesting), _) => Some("the request was never answered".into()),
-            (_, Some(State::Requesting)) => Some("the called side was never told".into()),
+            (_, Some(State::Requesting)) => Some("the called side never got the request".into()),
             (Some(State::Open), Some(State::Open)) => self.stuck(),
             // An end that has something to send must find out by itself.
             (Some(State::Open), None | Some(_)) if are_ends_told_once => self.waits(0),
@@ -348,7 +348,7 @@ impl Session {
         let [written, bytes, ..] = self.streams[side].progress();
         let is_waiting = !self.streams[side].is_written();
         is_waiting.then(|| {
-            format!("side {side} waits to write more than {written} SDUs, {bytes} bytes to nobody")
+            format!("side {side} waits to write more than {written} SDUs, {bytes} bytes, to no other side")
         })
     }
 

@@ -38,7 +38,7 @@ struct Caller {
     current: Option<(usize, Parting)>,
 }
 
-/// Who ends a flow, and when.
+/// Which side ends a flow, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Parting {
     /// The calling side before it has an answer, after so many steps.
@@ -149,7 +149,7 @@ impl Run {
             .world
             .run_while(end, 1_000 * MS, |world| !is_there(world))
         {
-            return self.world.fail("not everybody has joined".to_owned());
+            return self.world.fail("not all members have joined".to_owned());
         }
         // Everybody hears of every application.
         self.world.run_for(60_000 * MS);

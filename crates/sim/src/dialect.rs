@@ -175,10 +175,10 @@ const RLITE: [&str; 7] = [
     "an SDU goes in one PDU: without delimiting a longer one is refused",
     "no SDU protection: a damaged PDU is lost below",
     "nothing of management is repeated: cables lose nothing after healing",
-    "M_DELETE of a flow is told once: an end may stay open when it or a system got lost",
+    "M_DELETE of a flow is sent once: an end may stay open when it or a system got lost",
     "keep-alives of 20 s, three may be missed: trouble lasts four times as long, peace 300 s",
     "addresses of 4 bytes, lifetime of 4 s, no concatenation, cubes best-effort and reliable",
-    "who joins learns the configuration; its RMT has the default policies",
+    "a joining member learns the configuration; its RMT has the default policies",
 ];
 
 const IRATI: [&str; 7] = [
@@ -188,7 +188,7 @@ const IRATI: [&str; 7] = [
     "M_DELETE of a flow has no answer: an end may stay open when it or a system got lost, as long \
      as it has nothing to write",
     "keep-alives of 30 s, three may be missed: trouble lasts four times as long, peace 400 s",
-    "every member has the template with everybody's known addresses",
+    "every member has the template with the known addresses of all",
     "addresses of 2 bytes, lifetime of 60 s, no concatenation, the two cubes of default.dif",
 ];
 

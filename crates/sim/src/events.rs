@@ -95,7 +95,7 @@ impl World {
             }
             Some(FlowOwner::Upper(..)) | None => {
                 let text = format!(
-                    "{} answers for {flow:?}, which nobody asked for",
+                    "{} answers for {flow:?}, which no application asked for",
                     self.name(id)
                 );
                 self.fail(text);
@@ -118,7 +118,10 @@ impl World {
             }
             None if self.has_let_go(id, flow) => {}
             None => {
-                let text = format!("{} closes {flow:?}, which nobody has", self.name(id));
+                let text = format!(
+                    "{} closes {flow:?}, which no application has",
+                    self.name(id)
+                );
                 self.fail(text);
             }
         }

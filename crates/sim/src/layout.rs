@@ -9,7 +9,7 @@ use crate::topology::Shape;
 use crate::world::World;
 use carina_random::Random;
 
-/// A DIF being laid out: who is in it, and between whom there are N-1 flows.
+/// A DIF being laid out: its members, and the N-1 flows between them.
 #[derive(Clone, Debug)]
 pub struct Layer<'a> {
     /// Name of the DIF.

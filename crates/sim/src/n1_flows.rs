@@ -25,7 +25,8 @@ impl World {
         }
     }
 
-    /// The operator's visit: N-1 flows that are missing are asked for; who is no member asks again.
+    /// The operator's visit: N-1 flows that are missing are asked for; an IPCP that is no member
+    /// asks again.
     pub(crate) fn maintain_n1(&mut self, id: SlotId) {
         let now = self.now();
         if !self.slots[id.0].is_wanted {

@@ -183,7 +183,7 @@ impl Run {
         self.run_for(JOIN_NS - SECOND);
         let ordinary = self.slots.len() - 2;
         if self.world.members(&self.slots[..ordinary]) != ordinary {
-            return self.world.fail("not everybody has joined".to_owned());
+            return self.world.fail("not all members have joined".to_owned());
         }
         let bridges = self.bridges.clone();
         if of.when == When::Parted {

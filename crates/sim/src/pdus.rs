@@ -206,7 +206,10 @@ impl World {
             // It was written before the other side heard of the end.
             None if self.has_let_go(id, flow) => {}
             Some(FlowOwner::Requesting(..)) | None => {
-                let text = format!("{} delivers to {flow:?}, which nobody has", self.name(id));
+                let text = format!(
+                    "{} delivers to {flow:?}, which no application has",
+                    self.name(id)
+                );
                 self.fail(text);
             }
         }

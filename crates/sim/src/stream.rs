@@ -370,7 +370,9 @@ impl fmt::Display for StreamError {
                 write!(f, "SDU {number} of {len} bytes ends after {read}")
             }
             Self::TooShort { len } => write!(f, "an SDU of {len} bytes; none is that short"),
-            Self::Unknown { len } => write!(f, "an SDU of {len} bytes that is none of ours"),
+            Self::Unknown { len } => {
+                write!(f, "an SDU of {len} bytes that no side of this flow wrote")
+            }
             Self::OtherContent {
                 number,
                 wanted,

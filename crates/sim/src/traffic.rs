@@ -75,7 +75,7 @@ impl World {
             .and_then(|digits| digits.parse::<usize>().ok());
         let Some(number) = number.filter(|number| *number < self.sessions.len()) else {
             return self.fail(format!(
-                "{} says that {remote} calls, who does not exist",
+                "{} says that {remote} calls, a name that does not exist",
                 self.name(id)
             ));
         };

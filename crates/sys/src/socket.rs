@@ -9,7 +9,7 @@ use rustix::net::{
     socket_with, socketpair,
 };
 
-/// Who is at the other end of a Unix socket, as the kernel saw it when the peer connected.
+/// The process at the other end of a Unix socket, as the kernel saw it when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
     /// Process; 0 when it is not visible in this PID namespace.
@@ -68,7 +68,7 @@ pub fn connect_seqpacket(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Who is at the other end.
+/// The process at the other end.
 ///
 /// # Errors
 /// The kernel's refusal: not a Unix socket.

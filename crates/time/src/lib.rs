@@ -1,7 +1,7 @@
 //! Instants and durations of machines that take the time as an argument.
 //!
-//! A protocol machine never reads a clock: whoever drives it passes an [`Instant`], and the machine
-//! gives the [`Instant`] of its next deadline back. The node takes instants from
+//! A protocol machine never reads a clock: its driver passes an [`Instant`], and the machine gives
+//! the [`Instant`] of its next deadline back. The node takes instants from
 //! `CLOCK_MONOTONIC`, the simulator from its virtual clock; a machine cannot tell the difference.
 //!
 //! Both types count nanoseconds in 64 bits, which lasts 584 years, and their arithmetic saturates:

@@ -78,8 +78,8 @@ impl Machine {
     ///
     /// # Errors
     ///
-    /// When `name` is no name (letters, digits, `.`, `_`, `-`), or the paths of its sockets would
-    /// be longer than a Unix socket's may be.
+    /// When `name` is not well formed (letters, digits, `.`, `_`, `-`), or the paths of its sockets
+    /// would be longer than a Unix socket's may be.
     pub fn new(name: &str, run_dir: impl Into<PathBuf>) -> Result<Machine> {
         let run_dir = run_dir.into();
         let bad = |reason: String| Error::Invalid {

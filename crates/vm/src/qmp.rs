@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_of_the_processors_are_told() {
+    fn threads_of_the_processors_are_listed() {
         let (_directory, path) = qemu(&[
             GREETING,
             "{\"return\": {}}\n",

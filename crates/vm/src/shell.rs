@@ -42,7 +42,7 @@ pub struct Shell {
     next: AtomicU64,
 }
 
-/// Who waits for which identifier; `None` in its place once the port is closed.
+/// The waiting calls by identifier; `None` once the port is closed.
 type Waiting = BTreeMap<String, Sender<Message>>;
 
 /// Why no answer came.

@@ -55,7 +55,7 @@ impl Record {
         crate::cache::write_whole(&Record::path(run_dir, &self.name), &text)
     }
 
-    /// Reads the record of `name`; `None` if there is none, or none that can be read.
+    /// Reads the record of `name`; `None` when it is missing or cannot be read.
     pub(crate) fn read(run_dir: &Path, name: &str) -> Option<Record> {
         let text = fs::read(Record::path(run_dir, name)).ok()?;
         serde_json::from_slice(&text).ok()

@@ -70,7 +70,7 @@ fn decompress(payload: &[u8]) -> Result<Vec<u8>> {
         _ => {
             return Err(Error::Invalid {
                 what: "kernel image".into(),
-                reason: "is compressed by none of xz, zstd and gzip".into(),
+                reason: "is not compressed with xz, zstd or gzip".into(),
             });
         }
     };

@@ -141,7 +141,7 @@ impl<'a> Name<'a> {
 /// What a message does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Who has the target's name? The sender asks for a flow.
+    /// Asks for the station with the target's name. The sender asks for a flow.
     Request,
     /// The sender has the name that was asked for, and accepts.
     Reply,
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn arp_of_others_is_told_from_broken_arp() {
+    fn arp_of_others_and_broken_arp_are_different_errors() {
         let mut ipv4 = REQUEST.to_vec();
         ipv4[2..4].copy_from_slice(&[8, 0]);
         assert_eq!(Arp::decode(&ipv4), Err(ArpError::Other));

@@ -41,10 +41,10 @@ const UNTAGGED: usize = 14;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// Everybody.
+    /// All stations of the segment.
     pub const BROADCAST: Mac = Mac([0xff; 6]);
 
-    /// Nobody.
+    /// No station.
     pub const ZERO: Mac = Mac([0; 6]);
 
     /// True for broadcast and multicast addresses.

@@ -26,7 +26,7 @@ pub fn check_name(name: &str) -> Result<(), NameError> {
     }
 }
 
-/// Why a string is no name.
+/// Why a string is not a well-formed name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NameError {
     /// No byte at all.

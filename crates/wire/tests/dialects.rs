@@ -312,7 +312,7 @@ fn what_a_dialect_has_no_field_for_is_refused() {
 }
 
 #[test]
-fn ids_that_nobody_can_have_are_refused() {
+fn ids_that_cannot_exist_are_refused() {
     let widths = Widths {
         cep: 8,
         qos: 8,

@@ -97,7 +97,7 @@ fn control_messages_have_these_bytes() {
 }
 
 #[test]
-fn hello_of_another_version_is_told_whatever_follows() {
+fn hello_of_another_version_is_found_whatever_follows() {
     assert_eq!(Control::decode(b"\x01\x02\0"), Err(DecodeError::Version(2)));
     assert_eq!(
         Control::decode(b"\x01\xff\xffjunk"),

@@ -21,13 +21,13 @@ pub struct DifCreate {
     /// absent for `DIF.SYSTEM`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipcp: Option<LocalName>,
-    /// The member to ask; absent for whoever answers to the DIF's name.
+    /// The member to ask; absent for any member that answers to the DIF's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<AppName>,
     /// Authentication between members: `KIND:FILE`, the same kind at all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub auth: Option<String>,
-    /// What the members speak; the same at all of them.
+    /// Dialect of the DIF, the same at all members.
     #[serde(default, skip_serializing_if = "Dialect::is_native")]
     pub dialect: Dialect,
     /// What all members agree on, as in `docs/configuration.md`; for the first member only, except
@@ -44,7 +44,7 @@ pub struct DifExtend {
     /// The N-1 DIF, of which this system must be a member.
     pub over: DifName,
     /// The member to ask there; absent for the one that was given when this one was made, else
-    /// whoever answers to the DIF's name.
+    /// any member that answers to the DIF's name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<AppName>,
     /// Name of the IPCP, where this system has several members.
@@ -85,7 +85,7 @@ impl Dialect {
 
 /// A text that is the name of no dialect.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no dialect; there are native, rlite and irati")]
+#[error("dialect {0:?} is unknown; valid values are native, rlite and irati")]
 pub struct UnknownDialect(pub String);
 
 /// By its name, as on a command line.
@@ -152,7 +152,7 @@ pub enum MemberState {
     Joining,
     /// It is a member.
     Enrolled,
-    /// It was a member and is none any more.
+    /// It was a member and has left.
     Left,
 }
 

@@ -155,7 +155,7 @@ pub fn run(options: &PaperOptions) -> Result<CaseResults> {
          Ethernet shim, normal-1 and -2 flows of one and two normal DIFs on top of it, without any \
          flow control, as UDP; -fc with flow control (QoS cube 2)"
             .to_owned(),
-        "goodput is what the receiving application got; what was lost on the way does not count"
+        "goodput counts bytes that the receiving application got; lost SDUs do not count"
             .to_owned(),
     ]);
     Ok(found)

@@ -69,7 +69,7 @@ pub struct Point {
 /// Draws bars side by side, with the range of the runs.
 ///
 /// # Errors
-/// There are none of any height, or the file cannot be written.
+/// No bar is higher than 0, or the file cannot be written.
 pub fn bars(bars: &[Bar], labels: &Labels<'_>, path: &Path) -> Result<()> {
     let top = highest(bars.iter().map(|bar| bar.spread), labels)?;
     draw_bars(bars, top, labels, path).map_err(|reason| plot_error(path, &reason))
@@ -78,7 +78,7 @@ pub fn bars(bars: &[Bar], labels: &Labels<'_>, path: &Path) -> Result<()> {
 /// Draws points with their names, and the straight line through them.
 ///
 /// # Errors
-/// There are none of any height, or the file cannot be written.
+/// No point is higher than 0, or the file cannot be written.
 pub fn points(points: &[Point], labels: &Labels<'_>, path: &Path) -> Result<()> {
     let top = highest(points.iter().map(|point| point.spread), labels)?;
     draw_points(points, top, labels, path).map_err(|reason| plot_error(path, &reason))

@@ -9,7 +9,7 @@ use crate::Shared;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
-/// Bring the running node to what a configuration file says
+/// Make the running node match a configuration file
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  carina apply node.toml")]
 pub struct ApplyArgs {

@@ -23,9 +23,9 @@ use crate::{LOOK_AGAIN, Shared};
 #[command(
     after_help = "Examples:\n  carina bridge --listen echo --listen-dif rlite.DIF --to echo \
     --to-dif irati.DIF\n  carina bridge --listen files --register-as files/backup --to files.store \
-    --to-dif net --local gate\n\nEvery flow that comes is asked for anew with the same \
-    specification; when that is refused, so is the\nflow that came; \
-    with --wait not before that time is over, where the name is not known yet.\n\
+    --to-dif net --local gate\n\nFor each incoming flow the bridge allocates a flow to --to with \
+    the same specification. When that\nis refused, the incoming flow is refused; \
+    with --wait, an unknown name is first retried for that time.\n\
     SDUs keep their boundaries, and a slow reader holds back the writer.\nTwo \
     bridges, one each way, make a name of either DIF known in the other."
 )]
@@ -286,7 +286,7 @@ impl<'a> Bridge<'a> {
         let request = &comer.request;
         let caller = match self.doors[comer.door].accept_request(request) {
             Ok(flow) => flow,
-            // Whoever asked gave up meanwhile; the other flow ends with `called`.
+            // The caller gave up meanwhile; the other flow ends with `called`.
             Err(Error::Refused(_)) => return Ok(()),
             Err(error) => return Err(error).attempt("accepting a flow"),
         };

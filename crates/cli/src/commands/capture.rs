@@ -33,7 +33,7 @@ pub struct CaptureArgs {
     /// Show all fields of each packet
     #[arg(long, short)]
     verbose: bool,
-    /// Keep only so many bytes of each packet [default: all]
+    /// Keep at most this many bytes of each packet [default: all]
     #[arg(long, value_name = "BYTES")]
     snap: Option<u32>,
     /// End after so many packets

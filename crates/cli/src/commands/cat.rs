@@ -22,7 +22,7 @@ pub struct CatArgs {
     /// Register the name and accept one flow
     #[arg(long, short)]
     listen: bool,
-    /// Bytes of input that make one SDU; the last may be shorter [default: what one read gives]
+    /// Bytes of input that make one SDU; the last may be shorter [default: the bytes of one read]
     #[arg(long, value_parser = bytes)]
     sdu_size: Option<u64>,
     /// The DIF [default: the first that knows the name; all with --listen]
@@ -60,7 +60,7 @@ pub fn run(shared: &Shared, args: CatArgs) -> Outcome {
         let silent = sent.as_ref().is_ok_and(|sent| sent.sdus == 0);
         (sent, silent.then_some(sender))
     });
-    // Who has nowhere to put what it receives does not wait for input that may never end.
+    // When output fails, the rest of input is not awaited: it may never end.
     let received = output(receiver)?;
     let (sent, _held) = from_stdin
         .join()
@@ -107,7 +107,7 @@ fn open(shared: &Shared, args: &CatArgs) -> Result<Flow, Failure> {
     let mut registration = registered.attempt(format!("registering {}", args.name))?;
     loop {
         match registration.accept() {
-            // Whoever asked gave up before it was accepted.
+            // The caller gave up before its request was accepted.
             Err(Error::Refused(_)) => {}
             accepted => return accepted.attempt("accepting a flow"),
         }

@@ -34,20 +34,21 @@ pub enum DifCommand {
         carina dif join net --over udp0 --via net.host --auth password:net.password\n  \
         carina --wait 1m dif join net --over hv.vm1\n  \
         carina dif join udp.DIF --over inet --ipcp b.IPCP --via a.IPCP --dialect rlite\n\n\
-        Without --wait the first failed attempt ends it and takes the member away again.")]
+        Without --wait the first failed attempt ends the command and removes the member.")]
     Join(make::JoinArgs),
     /// Let this system's member of a normal DIF use another N-1 DIF, beside those that it has
     #[command(after_help = "Examples:\n  carina dif extend net --over udp0\n  \
-        carina dif extend net --over udp0 --via net.host2\n\nThe member asks for a neighbour \
-        there, and takes those that ask. When one path to a neighbour fails,\nPDUs take another. \
-        It is refused when the N-1 DIF does not carry the longest PDU of the DIF.")]
+        carina dif extend net --over udp0 --via net.host2\n\nThe member allocates an N-1 \
+        flow to a neighbour there, and accepts those of others. When one path\nto a neighbour \
+        fails, PDUs take another. The command is refused when the N-1 DIF does not carry\nthe \
+        longest PDU of the DIF.")]
     Extend(extend::ExtendArgs),
     /// Take an N-1 DIF away from this system's member of a normal DIF, which stays a member
     #[command(after_help = "Examples:\n  carina dif retract net --over udp0\n  \
         carina --wait 10s dif retract net --over udp0\n\nNeighbours there are informed before the \
         N-1 flows end, and PDUs take the other paths; flows of\napplications go on. \
-        With --wait it ends when no N-1 flow is left there. It is refused when the DIF is\nnot \
-        over that one, or over no other.")]
+        With --wait it ends when no N-1 flow is left there. It is refused when the member\ndoes \
+        not use that N-1 DIF, or uses no other.")]
     Retract(retract::RetractArgs),
     /// Leave a normal DIF; flows over it end
     #[command(
@@ -62,9 +63,9 @@ pub enum DifCommand {
     },
     /// Make another member leave a normal DIF; for five minutes it is not admitted again
     #[command(
-        after_help = "Example:\n  carina dif expel net net.host2\n\nIt is up to policy \
-        access-control (parameter `expel`) of both members whether this one may. Members of \
-        dialect irati expel\nneighbours only, and those of rlite none."
+        after_help = "Example:\n  carina dif expel net net.host2\n\nPolicy access-control \
+        (parameter `expel`) of both members decides whether it is allowed. A member of\ndialect \
+        irati expels neighbours only; dialect rlite has no message for it."
     )]
     Expel {
         /// The DIF

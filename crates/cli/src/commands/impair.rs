@@ -15,10 +15,10 @@ use crate::failure::{Outcome, usage};
     after_help = "Examples:\n  carina impair veth1 veth2 --loss 1% --delay 10ms\n  \
     carina impair eth1 eth2 --delay 20ms --jitter 5ms --rate 100Mbit -t 60s --json\n\n\
     Every frame of one interface leaves at the other; addresses on the two interfaces themselves \
-    are not used. The same impairment is applied in both directions, with its own chances in each; \
-    the same seed gives the same chances. Frames that a kernel has left unsegmented are cut first, \
-    so that what is lost is what would be lost on a wire. Needs CAP_NET_RAW. SIGINT and SIGTERM \
-    end it; it prints what has passed."
+    are not used. The same impairment is applied in both directions, with random numbers of its \
+    own in each; the same seed repeats them. Frames that a kernel has left unsegmented are cut \
+    first, so that frames are lost as on a wire. Needs CAP_NET_RAW. SIGINT and SIGTERM end it; it \
+    prints what has passed."
 )]
 pub struct ImpairArgs {
     /// One interface

@@ -11,7 +11,7 @@ use crate::report::{print_json, print_line};
 /// Make keys for members of normal DIFs
 #[derive(Debug, Subcommand)]
 pub enum KeyCommand {
-    /// Make a private key, and print the line that lets it in elsewhere
+    /// Make a private key, and print its public line for the ALLOWEDFILE of other members
     #[command(
         after_help = "Example:\n  carina key generate /etc/carina/net.key --name net.host\n\nThe \
         line printed goes into the ALLOWEDFILE of --auth ed25519:KEYFILE,ALLOWEDFILE of the \

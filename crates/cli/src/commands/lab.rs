@@ -23,11 +23,11 @@ use text::{dry_run_text, status_text, topology_text};
 /// Make networks of systems on this machine from a file: namespaces, VMs, links, DIFs
 #[derive(Debug, Subcommand)]
 pub enum LabCommand {
-    /// Make all that a file says
+    /// Make the lab that a file describes
     #[command(
         after_help = "Examples:\n  carina lab up examples/labs/two-systems.lab\n  \
         carina lab up examples/labs/vm-to-vm.lab --name vms --keep\n\nThe lab stays until \
-        `carina lab down`. An ordinary user gets it in a user namespace."
+        `carina lab down`. For an ordinary user it is made in a user namespace."
     )]
     Up(UpArgs),
     /// Make a lab, run one command in it, and remove it again
@@ -36,7 +36,7 @@ pub enum LabCommand {
         carina ping rina.apps.echotime\n\nThe exit code is that of the command."
     )]
     Run(RunArgs),
-    /// Remove a lab and everything in it, also one that was left half made
+    /// Remove a lab and everything in it, also an incomplete one
     #[command(
         after_help = "Examples:\n  carina lab down\n  carina lab down two-systems\n  \
         carina lab down --all"
@@ -50,7 +50,7 @@ pub enum LabCommand {
         #[command(flatten)]
         place: Place,
     },
-    /// Run a command in a system of a lab; its node is what `carina` then speaks to
+    /// Run a command in a system of a lab; `carina` in it uses the node of that system
     #[command(
         after_help = "Examples:\n  carina lab exec a carina ping rina.apps.echotime\n  \
         carina lab exec --lab two-systems b sh\n\nIn a VM the command has no standard input, and \

@@ -55,7 +55,7 @@ pub struct PerfArgs {
     /// Go through SDU sizes FROM..TO:STEP, one measurement each
     #[arg(long, conflicts_with = "size")]
     sweep: Option<Sweep>,
-    /// Send for so long, whatever the flow does [default: 5s unless --count is given]
+    /// Send for this long, even when the flow stalls [default: 5s unless --count is given]
     #[arg(long, short = 't', value_parser = parse_ns)]
     duration: Option<u64>,
     /// Send so many SDUs

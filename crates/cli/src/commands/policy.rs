@@ -37,9 +37,10 @@ pub enum PolicyCommand {
         after_help = "Examples:\n  carina policy set rmt-scheduling=weighted-fair --dif net\n  \
         carina policy set rmt-queue=red,least=50,most=200 --dif net --member net.host2\n  \
         carina policy set rmt-scheduling=strict-priority --dif net --all\n\n\
-        It holds for one member: that of this system, or --member. With --all it is written to \
-        every member\nthat is known here, and each decides whether it accepts it; those that \
-        do not are listed, and the exit code is 1 (3 when\nno member could: the value is wrong, or cannot change while the DIF runs)."
+        The change applies to one member: that of this system, or --member. With --all it is \
+        written to every\nmember that is known here, and each decides whether it accepts it; \
+        those that do not are listed, and the\nexit code is 1 (3 when no member could: the value \
+        is wrong, or cannot change while the DIF runs)."
     )]
     Set {
         /// Component, policy and parameters

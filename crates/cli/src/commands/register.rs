@@ -17,7 +17,7 @@ pub struct RegisterArgs {
     /// The DIF [default: all]
     #[arg(long)]
     dif: Option<DifName>,
-    /// Give the name back after this time
+    /// Unregister the name after this time
     #[arg(long = "for", value_name = "TIME", value_parser = carina_measure::duration::parse_ns)]
     hold: Option<u64>,
 }

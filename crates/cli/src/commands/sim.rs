@@ -21,11 +21,11 @@ use crate::report::{print_json, print_line, progress};
 /// Simulate networks of IPCPs on a virtual clock
 #[derive(Debug, Subcommand)]
 pub enum SimCommand {
-    /// One scenario: a DIF grows, works, suffers, heals and is checked
+    /// One scenario: a DIF grows, carries traffic through faults, recovers and is checked
     #[command(after_help = "Examples:\n  carina sim run --seed 7\n  \
         carina sim run --seed 7 --trace > events.txt\n  \
-        carina sim run --dialect rlite --seed 7\n\nThe same seed is the same run, byte for \
-        byte: the hash says so.")]
+        carina sim run --dialect rlite --seed 7\n\nThe same seed gives the same run, byte for \
+        byte, and so the same hash.")]
     Run(RunArgs),
     /// Many scenarios; the seeds of those that fail
     #[command(after_help = "Example:\n  carina sim soak --seeds 0..10000\n  \
@@ -66,10 +66,10 @@ pub struct WantedArgs {
     /// Members of the DIF [default: what the seed says]
     #[arg(long)]
     members: Option<usize>,
-    /// Nothing goes wrong but on the cables
+    /// No faults but those of the cables
     #[arg(long)]
     calm: bool,
-    /// What the members speak: native, rlite or irati; what is other then is printed
+    /// Dialect of the DIF: native, rlite or irati; prints what is not checked in that dialect
     #[arg(long, default_value = "native", value_parser = parse_dialect)]
     dialect: Dialect,
 }
@@ -225,7 +225,8 @@ fn soak(shared: &Shared, args: &SoakArgs) -> Outcome {
 
 fn parse_dialect(text: &str) -> Result<Dialect, String> {
     let names = Dialect::ALL.map(Dialect::name).join(", ");
-    Dialect::of_name(text).ok_or_else(|| format!("{text} is no dialect; there are: {names}"))
+    Dialect::of_name(text)
+        .ok_or_else(|| format!("dialect {text} is unknown; valid values are {names}"))
 }
 
 fn parse_seeds(text: &str) -> Result<Range<u64>, String> {

@@ -35,7 +35,7 @@ pub enum VmCommand {
         /// The VM
         name: LocalName,
     },
-    /// Run a command in a VM that Carina has booted, and end as it does
+    /// Run a command in a VM that Carina has booted, and exit with its exit code
     #[command(after_help = "Examples:\n  carina vm exec a carina ping echo.host\n  \
         carina vm exec a sh -c 'carina ping --listen >/tmp/echo.log 2>&1 &'\n\nThe command has no \
         standard input, and its output comes when it has ended.")]
@@ -376,8 +376,8 @@ fn relay(socket: UnixStream) -> Outcome {
                 break;
             }
         }
-        // Whoever shows what the machine says wakes when its socket is shut; it may have gone
-        // before.
+        // The loop that shows the console's output wakes when its socket is shut; it may have
+        // ended before.
         let _ = to.shutdown(std::net::Shutdown::Both);
     });
     let mut from = socket;

@@ -16,7 +16,7 @@ use crate::report::{print_json, print_line};
 /// How long to run and how often to tell.
 #[derive(Debug, clap::Args)]
 pub struct Pace {
-    /// Run for so long [default: until stopped]
+    /// Run for this long [default: until stopped]
     #[arg(long, short = 't', value_parser = parse_ns)]
     duration: Option<u64>,
     /// Print what has passed so far in these intervals
@@ -106,7 +106,7 @@ fn show(shared: &Shared, names: [&str; 2], bridge: &mut Bridge) -> Outcome {
     print_line(table)
 }
 
-/// Frames lost that nobody asked to lose.
+/// Frames lost without a fault that was asked for.
 fn dropped(counts: &BridgeCounts) -> u64 {
     counts.no_room + counts.unsupported + counts.missed + counts.fault.overflowed
 }

@@ -46,7 +46,7 @@ fn a_system_that_is_a_member_already_says_so() {
 }
 
 #[test]
-fn a_member_is_told_to_leave() {
+fn an_expelled_member_leaves() {
     let site = both_in_one();
     let said = site.fails(&["dif", "expel", "net", "net.c"], 1);
     assert!(said.contains("net.c"), "{said}");
@@ -73,7 +73,7 @@ fn a_member_is_told_to_leave() {
 #[test]
 fn any_member_shows_what_it_stands_on() {
     let [a, b] = one_in_each();
-    // Nobody answers in `local`: an N-1 DIF in which one flow is wanted and none is there.
+    // No application answers in `local`: one N-1 flow is wanted there, and it has none.
     let mut extend = std::process::Command::new(crate::commands::node::CARINA);
     extend.arg("--run").arg(b.directory.path().join("run"));
     extend.args(["dif", "extend", "net", "--over", "local", "--via", "nobody"]);

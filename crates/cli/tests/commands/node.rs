@@ -74,8 +74,8 @@ pub fn both_in_one() -> Node {
     node
 }
 
-/// Where two nodes may listen: addresses of the loopback network of their own, so that nobody else
-/// is given their ports before they take them.
+/// Where two nodes may listen: addresses of the loopback network of their own, so that no other
+/// process is given their ports before they take them.
 fn addresses() -> [String; 2] {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     [(); 2].map(|()| {

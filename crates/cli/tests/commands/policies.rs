@@ -38,7 +38,7 @@ fn a_policy_is_written_to_every_member_and_each_decides() {
     for member in ["net.a", "net.b"] {
         assert_eq!(site.in_force(member, "rmt-scheduling"), "strict-priority");
     }
-    // It stays so for as long as there is the DIF, whoever is asked.
+    // It stays so for as long as there is the DIF, at every member.
     let (rows, code) = site.set_all("delimiting=none");
     assert_eq!(code, 3);
     let set = ["policy", "set", "delimiting=none", "--dif", "net"];
@@ -214,7 +214,7 @@ fn the_choices_that_a_member_shows_are_those_of_its_dialect() {
 #[test]
 fn a_member_refuses_whom_its_access_control_does_not_let_write() {
     let [a, b] = one_in_each();
-    // What the operator of a system does to its own member is nobody else's to allow.
+    // The operator of a system needs no permission of other members to change its own member.
     b.done(&["policy", "set", "access-control=list", "--dif", "net"]);
     let (rows, code) = a.set_all("rmt-scheduling=weighted-fair");
     assert_eq!(code, 1);

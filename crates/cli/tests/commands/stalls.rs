@@ -90,7 +90,7 @@ fn stalled(words: &[&str], ending: &str) -> Value {
 }
 
 #[test]
-fn perf_ends_when_nobody_receives() {
+fn perf_ends_when_the_server_does_not_receive() {
     let told = stalled(&[], "held-back");
     assert!(told["client"]["sent"].as_u64().unwrap() > 0, "{told}");
     // What the server does not say is not known.
@@ -99,13 +99,13 @@ fn perf_ends_when_nobody_receives() {
 }
 
 #[test]
-fn perf_ends_when_nobody_sends() {
+fn perf_ends_when_the_server_does_not_send() {
     let told = stalled(&["--reverse"], "stalled");
     assert!(told["goodput_mbps"].is_number(), "{told}");
 }
 
 #[test]
-fn perf_ends_when_nobody_answers() {
+fn perf_ends_when_the_server_does_not_answer() {
     let told = stalled(&["--echo"], "stalled");
     let rounds = told["client"]["received"].as_u64().unwrap();
     let asked = told["client"]["sent"].as_u64().unwrap();

@@ -18,7 +18,7 @@ fn unread(node: &Node, words: &[&str]) -> Output {
 }
 
 #[test]
-fn a_command_that_nobody_reads_any_more_ends_quietly() {
+fn a_command_with_a_closed_output_ends_quietly() {
     let node = both_in_one();
     let capture = node.directory.path().join("net.pcapng");
     let capture = capture.to_str().unwrap();

@@ -14,15 +14,16 @@ pub const PROMISED: Duration = Duration::from_secs(1);
 pub struct Loss {
     /// Why the link went down.
     pub reason: String,
-    /// From the last sign of life of the peer until it was missed; zero when its end was told.
+    /// From the last sign of life of the peer until it was missed; zero when the peer announced
+    /// its end.
     pub silent: Duration,
     /// From then on until the last flow was over.
     pub closing: Duration,
 }
 
 impl Loss {
-    /// Reads the last loss of a link out of a node's log; `None` while there is none, or its flows
-    /// are not over.
+    /// Reads the last loss of a link out of a node's log; `None` while the log names no loss, or
+    /// its flows are not over.
     pub fn last(log: &str) -> Option<Loss> {
         let lines: Vec<&str> = log.lines().collect();
         let last = |kind: &str| lines.iter().rposition(|line| line.contains(kind));

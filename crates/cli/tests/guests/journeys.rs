@@ -74,7 +74,7 @@ fn guest_with_iommu_is_woken_after_restarts_of_hosts_node() {
 }
 
 #[test]
-fn name_that_nobody_registered_is_refused_with_its_name() {
+fn name_that_is_not_registered_is_refused_with_its_name() {
     let host = Host::start();
     let guest = host.boot("a");
     let output = host.ping("nobody.here", "64", 1);

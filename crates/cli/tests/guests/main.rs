@@ -1,8 +1,7 @@
 //! Hosts and guests, end to end: the `carina` program, its nodes, real QEMU.
 //!
-//! `house` holds the words in which the scenarios are told. Each scenario has its own run
-//! directory, node and guests, and leaves nothing. What is needed and missing (QEMU, busybox) is
-//! an error that names it.
+//! `house` holds the steps of the scenarios. Each scenario has its own run directory, node and
+//! guests, and leaves nothing. A missing program (QEMU, busybox) is an error that names it.
 
 // Helpers of tests may panic as tests may.
 #![allow(clippy::unwrap_used)]

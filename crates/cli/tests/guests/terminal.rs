@@ -24,7 +24,7 @@ pub struct Grid {
     pub is_cursor_shown: bool,
     /// An escape sequence that has begun.
     sequence: Vec<u8>,
-    /// Sequences that this grid does not know: garbage on somebody's terminal.
+    /// Sequences that this grid does not know: garbage on a user's terminal.
     pub unknown: Vec<String>,
 }
 
@@ -170,7 +170,7 @@ impl Terminal {
         self.keys.flush().unwrap();
     }
 
-    /// As when somebody drags the corner of the window.
+    /// As when a user drags the corner of the window.
     pub fn resize(&self, rows: u32, columns: u32) {
         let (rows, columns) = (rows.to_string(), columns.to_string());
         let stty = Command::new("stty")

@@ -133,7 +133,7 @@ fn imported_scripts_of_rlite_make_nodes_that_meet() {
         ),
         ("b", "ipcp-enroll b.IPCP n.DIF e.DIF a.IPCP\n"),
     ] {
-        // Who joins has to know of the checksum before.
+        // A joining member has to know of the checksum before.
         let made = format!("ipcp-create {system}.IPCP normal n.DIF\n");
         let script = format!("{shim}{made}ipcp-config {system}.IPCP csum inet\n{rest}");
         let import = format!(

@@ -134,7 +134,7 @@ pub(super) fn answer(to: &OwnedFd, result: Result<Option<OwnedFd>, Errno>) {
         Err(error) => (error.raw_os_error(), None),
     };
     let fds: Vec<_> = flow.iter().map(AsFd::as_fd).collect();
-    // Whoever asked may be gone; then the flow, if any, is closed here.
+    // The caller may be gone; then the flow, if any, is closed here.
     let _ = send_with_fds(to, code.to_string().as_bytes(), &fds);
 }
 

@@ -315,7 +315,7 @@ fn zero_copy_ends_see_the_same_bytes() {
 }
 
 #[test]
-fn sender_waits_for_space_no_longer_than_it_was_told() {
+fn sender_waits_for_space_no_longer_than_its_timeout() {
     let Pair {
         mut a,
         mut b,

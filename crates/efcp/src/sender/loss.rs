@@ -229,7 +229,8 @@ impl<P: Payload> Sender<P> {
             return;
         }
         let elapsed = now.since(sent.sent_at);
-        // A delay longer than the whole is a lie, and one beyond A is none of the sender's.
+        // A delay longer than the round trip is a lie, and one longer than A is not the receiver's
+        // to add.
         let delay = Duration::from_micros(u64::from(ack.delay_us));
         if delay > elapsed {
             return;

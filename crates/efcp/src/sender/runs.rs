@@ -13,7 +13,7 @@ use crate::profile::FirstNumber;
 use crate::seq::Random;
 
 impl<P: Payload> Sender<P> {
-    /// Begins a run when there is none, or when nothing was sent for 3Δt.
+    /// Begins a run when no run is open, or when nothing was sent for 3Δt.
     pub(crate) fn begin_when_silent(
         &mut self,
         now: Instant,

@@ -24,7 +24,10 @@ pub(super) fn set(member: &mut Member, scheduler: &str, options: &[&str]) -> Res
         "pfifo" => &["qsize", "levels"],
         "wrr" => &["qsize", "quantum", "weights"],
         other => {
-            return Err(format!("{other} is no scheduler; there are none, pfifo and wrr").into());
+            return Err(format!(
+                "scheduler {other} is unknown; valid values are none, pfifo and wrr"
+            )
+            .into());
         }
     };
     let options = options_of(options, known)?;

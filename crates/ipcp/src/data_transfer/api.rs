@@ -1,4 +1,4 @@
-//! What layer management may ask of data transfer, and what it is told.
+//! What layer management may ask of data transfer, and the events it gets.
 //!
 //! Layer management decides, data transfer moves PDUs. Layer management uses [`DataTransfer`] and
 //! nothing else of data transfer, so that each half is tested without the other, and the payload
@@ -49,8 +49,8 @@ pub trait DataTransfer {
     fn set_detaching(&mut self, n1: N1Port, is_detaching: bool);
 
     /// What flows and others have waiting for an N-1 flow finds another way, or is dropped,
-    /// counted. To be called when the neighbour is told of by [`DataTransfer::set_neighbour`]
-    /// without it.
+    /// counted. To be called after a [`DataTransfer::set_neighbour`] that no longer lists the N-1
+    /// flow.
     fn move_waiting(&mut self, now: Instant, n1: N1Port);
 
     /// Replaces the forwarding table.
@@ -128,7 +128,7 @@ pub trait DataTransfer {
 /// Where a management PDU goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// Whoever is behind this N-1 flow; the PCI says destination 0.
+    /// The IPCP behind this N-1 flow; the PCI says destination 0.
     N1(N1Port),
     /// A member, by address.
     Address(Address),
@@ -175,7 +175,7 @@ pub enum TransferEvent {
     Management {
         /// Through which N-1 flow it came.
         n1: N1Port,
-        /// Source address in its PCI, which nobody has verified.
+        /// Source address in its PCI, which is not verified.
         src: Address,
         /// The message.
         message: Vec<u8>,

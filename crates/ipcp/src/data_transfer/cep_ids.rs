@@ -16,7 +16,7 @@ use carina_wire::dif::CepId;
 /// flows, width 4           1GGGGGGG GGGGPPPP PPPPPPPP PPPPPPPP    2,048,  1,048,575 places
 /// ```
 ///
-/// Place 0 is not used, since CEP-id 0 is none. A CEP-id that was given back rests for the time
+/// Place 0 is not used, since CEP-id 0 is invalid. A CEP-id that was given back rests for the time
 /// that delta-t asks for, unless the width leaves no other.
 #[derive(Debug)]
 pub(super) struct CepIdTable<T> {

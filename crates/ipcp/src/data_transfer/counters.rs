@@ -64,13 +64,13 @@ pub enum DropReason {
     ProtectionInflated,
     /// The key of the N-1 flow is used up.
     ProtectionExhausted,
-    /// Its source is this IPCP, nobody, or not the other end of the connection.
+    /// Its source is this IPCP, address 0, or not the other end of the connection.
     Forged,
     /// The last hop that it was allowed is over.
     HopLimit,
     /// No route to its destination.
     UnknownDestination,
-    /// A route, but no N-1 flow to any neighbour on it; or it came from an IPCP that is none.
+    /// A route, but no N-1 flow to any neighbour on it; or its sender is not a neighbour.
     NoNeighbour,
     /// No connection has its CEP-id.
     UnknownCep,

@@ -156,7 +156,7 @@ fn take_udfs<P: Payload>(
     everything: bool,
 ) {
     let before = lost(instance);
-    // Without a window nobody would hold the sender back: what there is no room for is dropped.
+    // Without a window nothing holds the sender back: what there is no room for is dropped.
     while everything || !instance.has_window || io.room_left() > 0 {
         let Some(udf) = instance.efcp.poll_deliver() else {
             break;

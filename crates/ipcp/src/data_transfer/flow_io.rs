@@ -57,11 +57,11 @@ pub(super) struct FlowIo<P> {
     pub(super) is_unkept: bool,
     /// Waits for the queue of an N-1 flow to get shorter.
     pub(super) is_held: bool,
-    /// The writer was told of less room than there may be.
+    /// The writer knows of less room than there may be.
     pub(super) is_short: bool,
     /// In the list of flows whose room has grown.
     pub(super) is_room_listed: bool,
-    /// Nothing more will be written; the end is to be told when all is through.
+    /// Nothing more will be written; the end is to be reported when all is through.
     pub(super) is_finishing: bool,
     /// Management has heard that all is through.
     pub(super) is_drained: bool,

@@ -71,7 +71,7 @@ impl<P: Payload> DataPath<P> {
         if own == Address::NONE {
             return self.stray(n1, &header, prefix, pdu, DropReason::NotMember);
         }
-        // Without a neighbour there is no protection either: whoever is there has proved nothing.
+        // Without a neighbour there is no protection either: the sender has proved nothing.
         if !self
             .rmt
             .port_mut(n1.0)
@@ -91,9 +91,9 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// A PDU without a destination, or from an IPCP that is no member or nobody's neighbour. In
-    /// native DIFs the exchange between neighbours has a form of its own; elsewhere it is
-    /// management to address 0, whoever says to have sent it.
+    /// A PDU without a destination, or from an IPCP that is no member or no neighbour. In native
+    /// DIFs the exchange between neighbours has a form of its own; elsewhere it is management to
+    /// address 0, whatever its source address says.
     #[cold]
     fn stray(
         &mut self,
@@ -253,7 +253,7 @@ impl<P: Payload> DataPath<P> {
         }
     }
 
-    /// Acknowledgements and windows came: whoever waited for them goes on.
+    /// Acknowledgements and windows came: flows that waited for them go on.
     fn after_control(&mut self, owner: Owner, cep: CepId) {
         self.handle_efcp_events(cep);
         self.resume(owner);

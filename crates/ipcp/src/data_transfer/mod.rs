@@ -211,8 +211,8 @@ impl<P: Payload> DataPath<P> {
         &self.rmt.counters
     }
 
-    /// The next N-1 flow that has PDUs to send and is not blocked. N-1 flows take turns; whoever
-    /// asks takes at least one PDU or blocks the N-1 flow. May change after anything.
+    /// The next N-1 flow that has PDUs to send and is not blocked. N-1 flows take turns; the
+    /// caller takes at least one PDU or blocks the N-1 flow. May change after anything.
     #[must_use]
     pub fn poll_n1(&mut self) -> Option<N1Port> {
         self.rmt.poll_n1()

@@ -303,7 +303,8 @@ fn broke<P: Payload>(instance: &EfcpInstance<P>, io: &mut FlowIo<P>, reason: &st
     }
 }
 
-/// What becomes of a flow one of whose SDUs was refused. Of a whole one the length is told.
+/// Handles an SDU that EFCP refused: a reliable flow breaks, an unreliable one reports the first.
+/// The reason names the length of a `whole` SDU.
 #[cold]
 fn refused<P: Payload>(
     instance: &EfcpInstance<P>,

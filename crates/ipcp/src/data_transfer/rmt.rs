@@ -48,7 +48,7 @@ pub(super) struct Rmt<P> {
     pub(super) looped: VecDeque<P>,
     /// How long an N-1 flow may take nothing, in ns.
     pub(super) stall_timeout: Duration,
-    /// Who is shown PDUs.
+    /// Gets a copy of each PDU.
     pub(super) watch: Option<Watch<P>>,
     ports: Vec<Option<Box<Port<P>>>>,
     /// N-1 flows that may have something to send.
@@ -125,7 +125,7 @@ impl<P: Payload> Rmt<P> {
         P::from_vec(pdu)
     }
 
-    /// Why a PDU shorter than [`Rmt::least`] is none of the DIF's.
+    /// Why a PDU shorter than [`Rmt::least`] does not belong to the DIF.
     #[cold]
     pub(super) fn inspect(&self, header: &RelayHeader, pdu: &P) -> Option<DropReason> {
         let length = header.pdu_bytes;

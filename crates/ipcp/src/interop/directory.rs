@@ -207,7 +207,7 @@ impl<H: Ord + Clone> Directory<H> {
         self.touched.insert(app.to_string());
     }
 
-    /// Who holds `app`; this member first when it does.
+    /// The members that hold `app`; this member first when it does.
     pub(crate) fn holders(&self, app: &str) -> Vec<H> {
         let own = self.is_registered(app).then(|| self.own.clone());
         let others = self.entries.get(app).into_iter().flatten();

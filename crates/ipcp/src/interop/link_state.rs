@@ -197,7 +197,7 @@ impl LinkState {
         MergeOutcome::Corrected
     }
 
-    /// Somebody says that an entry ends with this sequence number. Returns whether it did: to be
+    /// A neighbour says that an entry ends with this sequence number. Returns whether it did: to be
     /// sent to the other neighbours. It is kept for a while as one that is down.
     pub(crate) fn withdraw(&mut self, now: Instant, key: &Key, seq: u64) -> bool {
         let held = self.get(now, key).filter(|held| held.is_up);

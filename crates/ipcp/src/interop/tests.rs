@@ -104,7 +104,7 @@ fn of_two_versions_with_one_number_the_worse_counts() {
         is_up: false,
         ..up(4, Duration::ZERO)
     };
-    // b said 4 before it began anew, and says it again since it was told 3.
+    // b said 4 before it began anew, and says it again since it received 3.
     assert_eq!(far.insert(at(0), bc.clone(), down), MergeOutcome::New);
     assert!(author.report(at(0), "c", Some(1)));
     assert_eq!(

@@ -53,7 +53,7 @@ impl Irati {
             Ok(challenge) => challenge,
             Err(reason) => {
                 self.log.notice("authentication", &reason);
-                let reason = "this member cannot authenticate anybody";
+                let reason = "this member cannot authenticate its neighbours";
                 let answer = message.answer().with_error(result::REJECTED, reason);
                 return self.send(now, n1, &answer, dt);
             }
@@ -120,7 +120,7 @@ impl Irati {
             return never(format!("{name:?} cannot be the name of a neighbour"));
         }
         if self.expelled.contains(name) {
-            return never(format!("{name:?} was told to leave the DIF"));
+            return never(format!("{name:?} was expelled from the DIF"));
         }
         if !self.access.allows(name, Operation::Join) {
             return never(format!("{name:?} may not join; see policy access-control"));

@@ -394,8 +394,8 @@ impl Irati {
                 is_initiator_role && flow.invoke_id == message.invoke_id
             });
         if !is_asked {
-            // Nobody waits any more, and the other side must not keep its half. An answer that has
-            // come twice says nothing new about a flow that is there.
+            // No flow waits for it any more, and the other side must not keep its half. An answer
+            // that has come twice says nothing new about a flow that is there.
             if key.0 == self.address && flow.is_none() && message.result == result::SUCCESS {
                 let end = Message::object(Opcode::Delete, class::FLOW, &message.name);
                 self.flows.send_stray_end(src, end);

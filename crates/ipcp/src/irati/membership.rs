@@ -161,7 +161,7 @@ impl Irati {
             self.directory.register(&name);
         }
         self.reset_address(dt);
-        let reason = "it was told to leave".to_string();
+        let reason = "the node ordered it to leave".to_string();
         self.log.push(Event::Left { reason });
     }
 

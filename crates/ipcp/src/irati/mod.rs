@@ -279,7 +279,7 @@ impl LayerManagement for Irati {
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
             Command::Enroll { n1 } => self.enroll_through(now, n1, dt),
             Command::GiveUpN1 { n1, reason } => self.detach_n1(now, n1, &reason, dt),
-            // Nobody else reads the RIB.
+            // No other member reads the RIB.
             Command::N1Difs { .. } => {}
             Command::Leave => self.leave(now, dt),
             Command::Expel { id, member } => self.expel(now, id, &member, dt),

@@ -138,7 +138,7 @@ impl Management {
         if member == self.own {
             let result = Ok(Vec::new());
             self.log.push(Event::Answer { id, result });
-            return self.leave(now, "it was told to leave", dt);
+            return self.leave(now, "the node ordered it to leave", dt);
         }
         let until = (now + EXPULSION_TIME).as_nanos().to_be_bytes().to_vec();
         match self.store.put(Kind::Expelled, member, until) {
@@ -193,7 +193,7 @@ impl Management {
             return self.reject_to(now, requester, message, result::ACCESS, reason, dt);
         }
         self.respond_to(now, requester, &message.answer(), dt);
-        let reason = alloc::format!("{} told it to leave", requester.name);
+        let reason = alloc::format!("{} expelled it", requester.name);
         self.leave(now, &reason, dt);
     }
 

@@ -345,7 +345,7 @@ impl LayerManagement for Management {
             Command::Enroll { n1 } => self.enroll_through(now, n1, dt),
             Command::GiveUpN1 { n1, reason } => self.detach_n1(now, n1, &reason, dt),
             Command::N1Difs { difs } => self.n1_difs = difs,
-            Command::Leave => self.leave(now, "it was told to leave", dt),
+            Command::Leave => self.leave(now, "the node ordered it to leave", dt),
             Command::Expel { id, member } => self.expel(now, id, &member, dt),
             Command::Register { name } => self.register(now, name, dt),
             Command::Unregister { name } => self.unregister(now, &name, dt),

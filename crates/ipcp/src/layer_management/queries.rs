@@ -196,7 +196,7 @@ impl Management {
                 self.log.push(Event::Answer { id, result });
             }
             Purpose::Lookup { flow, name } => {
-                let reason = format!("nobody could say where {name:?} is: {reason}");
+                let reason = format!("no member could say where {name:?} is: {reason}");
                 self.flow_located(now, flow, Err(reason), dt);
             }
             // The renewal tries again.

@@ -237,7 +237,7 @@ impl Management {
             false => self.log.notice(
                 "registration",
                 &format!(
-                    "the homes of {name:?} are full, it is told again: {}",
+                    "the homes of {name:?} are full, the registration is repeated: {}",
                     told.refusal
                 ),
             ),

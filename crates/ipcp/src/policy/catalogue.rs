@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_judged_whoever_makes_the_policy() {
+    fn values_are_judged_for_policies_of_other_crates_too() {
         let mut catalogue = catalogue();
         let [descriptor, _] = ["one", "two"].map(|name| {
             let mut policies = catalogue.policies("rmt-queue");

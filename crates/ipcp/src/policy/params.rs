@@ -66,7 +66,7 @@ impl Params {
     /// One of several words; returns its position.
     ///
     /// # Errors
-    /// It is none of them.
+    /// The value is not one of `words`.
     pub fn one_of(&self, name: &str, words: &[&str]) -> Result<usize, String> {
         let value = self.text(name);
         words

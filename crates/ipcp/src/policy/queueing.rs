@@ -15,7 +15,7 @@ pub struct Arrival {
     pub random: u32,
 }
 
-/// What becomes of it.
+/// What a queue does with a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum QueueDecision {
     /// It joins.

@@ -83,7 +83,7 @@ impl Rlite {
         let fits = bits >= 64 || address < 1 << bits;
         if address == 0 || !fits || address > i32::MAX as u64 {
             return Err(format!(
-                "the enroller assigns address {address}, which is none of this DIF"
+                "the enroller assigns address {address}, which is outside the addresses of this DIF"
             ));
         }
         Ok(())

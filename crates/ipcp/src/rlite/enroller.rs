@@ -1,4 +1,4 @@
-//! Enrollment, the answering side: a member that lets another IPCP in. The messages are drawn in
+//! Enrollment, the responder: a member that lets another IPCP in. The messages are drawn in
 //! `joining`.
 
 use alloc::boxed::Box;
@@ -172,7 +172,7 @@ impl Rlite {
         }
     }
 
-    /// Who has connected over an N-1 flow and may say now what it wants.
+    /// The peer that has connected over an N-1 flow and may say now what it wants.
     fn connected_peer(&self, n1: N1Port) -> Option<String> {
         let flow = self.n1s.get(&n1)?;
         matches!(flow.stage, Stage::Accepting).then(|| flow.peer.clone())
@@ -253,7 +253,7 @@ impl Rlite {
         }
     }
 
-    /// Nobody objected in time.
+    /// No member objected in time.
     pub(super) fn assignment_timeout(
         &mut self,
         now: Instant,

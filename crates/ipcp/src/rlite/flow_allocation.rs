@@ -326,8 +326,8 @@ impl Rlite {
         let done = self
             .flows
             .answer(now, source, message.invoke_id, answer, dt);
-        // Nobody waits any more, and the other side must not keep its half. An answer that has come
-        // twice says nothing new about a flow that is there.
+        // No flow waits for it any more, and the other side must not keep its half. An answer that
+        // has come twice says nothing new about a flow that is there.
         if let Some(port) = accepted.filter(|_| done == Err("response-unsolicited"))
             && !self.flows.leads_to(source, port)
         {

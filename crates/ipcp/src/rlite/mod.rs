@@ -356,9 +356,9 @@ impl LayerManagement for Rlite {
             Command::N1Down { n1, reason } => self.n1_down(now, n1, &reason, dt),
             Command::Enroll { n1 } => self.enroll_through(now, n1, dt),
             Command::GiveUpN1 { n1, reason } => self.detach_n1(now, n1, &reason, dt),
-            // Nobody else reads the RIB.
+            // No other member reads the RIB.
             Command::N1Difs { .. } => {}
-            Command::Leave => self.leave(now, "it was told to leave", dt),
+            Command::Leave => self.leave(now, "the node ordered it to leave", dt),
             Command::Expel { id, member } => self.expel(id, &member),
             Command::Register { name } => self.register(now, &name, dt),
             Command::Unregister { name } => self.unregister(now, &name, dt),

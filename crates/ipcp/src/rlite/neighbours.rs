@@ -434,7 +434,7 @@ impl Rlite {
                 flow.unanswered += 1;
                 if flow.unanswered >= UNANSWERED_MAX && flow.props.is_initiator {
                     // Its other end may be gone without a notice.
-                    self.drop_neighbour(now, n1, "nobody answers at its other end", dt);
+                    self.drop_neighbour(now, n1, "its other end does not answer", dt);
                 } else {
                     self.attempt_failed(now, n1, NO_ANSWER, dt);
                 }

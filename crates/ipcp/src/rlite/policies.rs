@@ -70,7 +70,7 @@ const COMPONENTS: [Component; 3] = [
         ],
         params: &[(
             "nack-wait",
-            "How long objections to an address are waited for, such as 1000ms (4s unless told).",
+            "Wait for objections to an address, such as 1000ms; 4s when absent.",
         )],
     },
 ];

@@ -60,9 +60,8 @@ impl Rlite {
 
     /// rlite has no message that makes another member leave.
     pub(super) fn expel(&mut self, id: u64, member: &str) {
-        let text = format!(
-            "{member:?} cannot be told to leave: members of an rlite DIF have no such message"
-        );
+        let text =
+            format!("{member:?} cannot be expelled: members of an rlite DIF have no such message");
         self.log.notice("expel", &text);
         let result = Err(text);
         self.log.push(Event::Answer { id, result });

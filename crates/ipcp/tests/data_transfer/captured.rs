@@ -135,8 +135,8 @@ fn a_reliable_flow_of_rlite_goes_as_it_went() {
     assert_eq!(said, [bytes(ack)]);
 }
 
-/// Its best-effort flow: CEP-id 1 at both ends. rlite began with 0, which is nobody's here; the
-/// other end may have it.
+/// Its best-effort flow: CEP-id 1 at both ends. rlite began with 0, which this end never gives;
+/// the other end may have it.
 #[test]
 fn a_best_effort_flow_of_rlite_goes_as_it_went() {
     let mut member = Member::new(Dialect::Rlite, 3, 1);
@@ -243,7 +243,7 @@ fn a_reliable_flow_of_irati_goes_as_it_went() {
 }
 
 #[test]
-fn management_goes_to_whoever_is_there() {
+fn management_without_address_goes_to_the_other_end() {
     let cases = [
         (
             Dialect::Rlite,
@@ -262,7 +262,7 @@ fn management_goes_to_whoever_is_there() {
             .expect("a PDU");
         assert_eq!(pdu.as_slice()[..pdu.len() - 61], bytes(hex));
 
-        // Who is a member takes it from a stranger, and from a neighbour that begins anew.
+        // A member takes it from a stranger, and from a neighbour that begins anew.
         let mut member = Member::new(dialect, 1, 3);
         for is_neighbour in [true, false] {
             if !is_neighbour {

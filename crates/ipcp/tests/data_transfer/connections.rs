@@ -87,7 +87,7 @@ fn what_has_come_is_read_after_the_close() {
 }
 
 #[test]
-fn a_key_may_be_used_again_and_old_pdus_find_nobody() {
+fn a_key_may_be_used_again_and_old_pdus_find_no_flow() {
     let mut net = Net::new(2, &config());
     net.wire((0, 0), (1, 0));
     net.flow(0, 1, 3, &cubes()[2]);

@@ -179,7 +179,7 @@ fn a_ttl_of_0_is_not_relayed_and_is_taken_where_it_ends() {
 }
 
 #[test]
-fn data_to_nobody_and_from_nobody_is_dropped() {
+fn data_to_and_from_address_0_is_dropped() {
     for dialect in FOREIGN {
         let config = configured(dialect);
         let mut net = two(dialect, &config);

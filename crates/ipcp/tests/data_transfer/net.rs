@@ -313,7 +313,7 @@ impl Net {
         self.members[member].counters().dropped(reason)
     }
 
-    /// How often people at a member were told something with these words.
+    /// How many notices of a member contain these words.
     pub fn notices(&self, member: usize, words: &str) -> usize {
         let is_it = |(of, event): &&(usize, TransferEvent)| {
             *of == member && matches!(event, TransferEvent::Notice { text } if text.contains(words))

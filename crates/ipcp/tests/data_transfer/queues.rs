@@ -295,7 +295,7 @@ fn without_flow_control_a_reader_without_room_loses_whole_sdus() {
 }
 
 #[test]
-fn an_n1_flow_that_takes_nothing_is_told_of() {
+fn an_n1_flow_that_takes_nothing_is_reported() {
     let mut net = Net::new(2, &config());
     net.wire((0, 0), (1, 0));
     net.flow(0, 1, 1, &cubes()[0]);

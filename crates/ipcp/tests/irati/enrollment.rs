@@ -32,7 +32,7 @@ fn a_refusal_names_the_missing_table_entry() {
     let failures = net.failures("b");
     assert_eq!(failures.len(), 1, "{failures:?}");
     assert!(failures[0].contains("`b=ADDRESS`"), "{failures:?}");
-    // Nobody makes the entry by waiting.
+    // Waiting does not make the entry.
     assert_eq!(net.refusals("b"), failures);
     assert!(net.notices("a").concat().contains("`b=ADDRESS`"));
 }
@@ -246,7 +246,7 @@ fn an_n1_flow_from_which_nothing_comes_is_given_back() {
     assert!(given_back[0].contains("M_CONNECT did not come"));
 }
 
-/// Whatever is lost, and whoever asks whom first, two members with an N-1 flow become neighbours.
+/// Whatever is lost, and whichever asks first, two members with an N-1 flow become neighbours.
 #[test]
 fn an_n1_flow_is_never_in_vain() {
     for seed in 1..20 {
@@ -300,7 +300,11 @@ fn an_expelled_neighbour_is_not_admitted_again() {
     net.order("a", Command::Expel { id: 0, member });
     net.run(90 * SECOND);
     assert!(net.names("a", "/neighbours").iter().all(|name| name != "b"));
-    assert!(net.failures("b").concat().contains("was told to leave"));
+    assert!(
+        net.failures("b")
+            .concat()
+            .contains("was expelled from the DIF")
+    );
 }
 
 #[test]

@@ -153,7 +153,7 @@ fn a_neighbour_that_floods_fills_tables_and_nothing_else() {
         net.inject(0, 1, pdu(17, &entries));
     }
     assert!(net.count("a", "links-full") > 0);
-    // Nobody who can be reached has these applications.
+    // No member that can be reached has these applications.
     assert_eq!(apps(&net), 1);
     let (full, shown) = (
         net.count("a", "links-full"),

@@ -310,7 +310,7 @@ fn the_place_of_the_captured_enrollee_is_taken() {
 }
 
 /// Frame 26 is lost: the enrollee asks for the neighbours before it answers M_STOP, and goes on
-/// when it has been told that they cannot be read.
+/// when the answer says that they cannot be read.
 #[test]
 fn what_is_missing_is_asked_for() {
     let mut lone = Lone::new("test2.normal.DIF");

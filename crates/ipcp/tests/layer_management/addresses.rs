@@ -1,4 +1,4 @@
-//! Addresses are unique in the end, whoever gave them.
+//! Addresses are unique in the end, whichever member gave them.
 
 use std::collections::BTreeSet;
 

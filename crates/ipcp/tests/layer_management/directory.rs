@@ -93,7 +93,7 @@ fn homes_that_die_are_replaced() {
     );
     net.run(3 * SECOND);
     net.kill("c");
-    // The registration is told again when the members have changed.
+    // The registration is sent again when the members have changed.
     net.run(120 * SECOND);
     for at in ["b", "d"] {
         assert_eq!(call(&mut net, at, "server"), Ok(()), "{at}");

@@ -16,7 +16,7 @@ fn ask(net: &mut Net, at: &str, app: &str) -> FlowKey {
 
 #[test]
 fn a_late_lookup_answer_is_not_for_a_later_flow() {
-    // Of some names c is a home itself, and asks nobody.
+    // Of some names c is a home itself, and asks no other member.
     for at in 0..6 {
         let server = format!("server{at}");
         let on_demand = with_policy(config(), "directory", "on-demand", &[]);

@@ -174,7 +174,7 @@ fn after_a_partition_the_earlier_of_two_names_stays() {
             for at in ["b", "c", "d"] {
                 assert_eq!(net.names(at, "/directory"), [name], "{seed} {silence} {at}");
             }
-            // Who has been forgotten has no precedence.
+            // A forgotten member has no precedence.
             assert!(winner == "a" || silence > 600, "{seed} {silence}");
         }
     }

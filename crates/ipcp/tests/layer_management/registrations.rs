@@ -1,4 +1,4 @@
-//! What becomes of a registration, as its application hears it.
+//! The outcome of a registration, as its application hears it.
 
 use carina_ipcp::{Command, DifConfig, Event};
 
@@ -54,7 +54,7 @@ fn more_applications_than_a_member_may_have_are_refused() {
 }
 
 #[test]
-fn a_name_that_is_none_is_refused() {
+fn a_name_that_is_empty_is_refused() {
     let mut net = chain(6, &["a"], config());
     register(&mut net, "a", "");
     let said = said(&net, "a", "");
@@ -127,7 +127,7 @@ fn silent_homes_do_not_hold_up_a_registration_for_ever() {
         let said = apps.iter().filter(|app| said(net, "c", app) == [Ok(())]);
         said.count()
     };
-    // Some have this member as a home, of others nobody can be heard.
+    // Some have this member as a home; the homes of the others cannot be heard.
     assert!((1..12).contains(&answered(&net)), "{}", answered(&net));
     net.run(15 * SECOND);
     assert_eq!(answered(&net), 12);
@@ -171,7 +171,7 @@ fn more_registrations_than_pending_requests_reach_homes() {
         assert_eq!(said(&net, "b", &format!("app-{n}")), [Ok(())]);
     }
     assert_eq!(net.names("a", "/directory").len(), 1_500);
-    // All are told again before they are forgotten.
+    // All are sent again before they are forgotten.
     net.run(300 * SECOND);
     assert_eq!(net.names("a", "/directory").len(), 1_500);
 }

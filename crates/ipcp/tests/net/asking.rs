@@ -57,7 +57,7 @@ impl Net {
         self.members[name].address().is_some()
     }
 
-    /// The address of a member; 0 when it is none.
+    /// The address of a member; 0 while the IPCP is not enrolled.
     pub fn address(&self, name: &str) -> u64 {
         self.members[name].address().map_or(0, |address| address.0)
     }

@@ -83,7 +83,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Nobody yet. `seed` decides everything that is left to chance; 0 is none.
+    /// A net without members. `seed` decides everything that is left to chance and is not 0.
     pub fn over(below: Below, seed: u64) -> Net {
         Net {
             below,

@@ -96,7 +96,7 @@ fn a_wrong_layout_or_checksum_is_named_in_the_failure() {
         let has_all = words.iter().all(|word| failures[0].contains(word));
         assert!(has_all, "{failures:?}");
         assert_eq!(net.address("b"), 0);
-        // Nobody may be there yet.
+        // The enroller may not be there yet.
         assert_eq!(net.refusals("b"), Vec::<String>::new());
     }
 }
@@ -143,7 +143,7 @@ fn another_name_than_that_of_the_n1_flow_is_refused() {
         text.contains("the N-1 flow is from \"somebody else\""),
         "{text}"
     );
-    // An address is no name: the N-1 DIF did not know one.
+    // An address is not an application name: the N-1 DIF did not know the name.
     let n1 = net.wires[wire].ends[1].1;
     let reason = "renamed".to_string();
     net.order("a", Command::N1Down { n1, reason });
@@ -193,7 +193,7 @@ fn an_objection_makes_the_enroller_draw_again() {
     net.add("c");
     let wire = net.lossy_wire("c", "a", 0);
     net.run(10 * MS);
-    // a has proposed an address to b and waits. It is told that it is not free.
+    // a has proposed an address to b and waits. b answers that the address is not free.
     let to_b = net.take_sent(0, 1);
     let mut wanted = to_b.iter().filter_map(|pdu| cdap(pdu));
     let wanted = wanted.rfind(|it| it.class == "aareq");
@@ -385,7 +385,10 @@ fn what_an_enroller_says_that_never_fits_is_a_refusal_for_good() {
     for (messages, words) in [
         (vec![connected("b")], "called \"b\" like this one"),
         (vec![connected("a"), narrow], "field address has 2 bytes"),
-        (vec![connected("a"), wide], "none of this DIF"),
+        (
+            vec![connected("a"), wide],
+            "outside the addresses of this DIF",
+        ),
     ] {
         let net = told_by_hand(&messages);
         let refusals = net.refusals("b");

@@ -132,7 +132,7 @@ fn an_answer_that_comes_too_late_ends_the_flow_there() {
     assert!(net.names("b", "/flows").is_empty());
 }
 
-/// The answer is lost: the caller has no flow, and nobody opens the window of the called side.
+/// The answer is lost: the caller has no flow, and so never opens the window of the called side.
 #[test]
 fn a_flow_that_the_caller_never_had_ends_where_it_was_called() {
     let mut net = Net::new(13);

@@ -1,4 +1,4 @@
-//! Members that lie, and bytes that nobody meant.
+//! Members that lie, and bytes that are noise.
 
 use carina_cdap::{Message, Opcode, Party, Rules, Value};
 use carina_ipcp::{Command, Event};
@@ -292,8 +292,8 @@ fn flows_are_of_whom_they_say() {
         });
         offered.len()
     };
-    // Another source than in the PCI; a name whose address it is not; an unknown name; somebody
-    // else's message.
+    // Another source than in the PCI; a name whose address it is not; an unknown name; a message
+    // of another member.
     inject_a_data(&mut net, &a_data(&flow_request("b"), b + 1, a), b);
     inject_a_data(&mut net, &a_data(&flow_request("a"), b, a), b);
     inject_a_data(&mut net, &a_data(&flow_request("z"), b, a), b);

@@ -89,7 +89,7 @@ pub fn line(seed: u64, names: &[&str]) -> Net {
     net
 }
 
-/// Nobody in an rlite DIF proves anything or protects PDUs.
+/// No member of an rlite DIF authenticates itself or protects PDUs.
 struct Nothing;
 
 impl Toolbox for Nothing {

@@ -1,4 +1,4 @@
-//! More than two members: what is told goes on to all, and PDUs find their way.
+//! More than two members: updates are flooded to all, and PDUs are relayed.
 
 use carina_ipcp::api::Scalar;
 use carina_ipcp::{Command, Event, PolicySpec};
@@ -130,7 +130,7 @@ fn a_ring_comes_together_although_a_tenth_is_lost() {
         let mut net = ring(seed, 10);
         let app = "app".to_string();
         net.order("d", Command::Register { name: app });
-        // What was lost is told again every 30 s.
+        // What was lost is sent again every 30 s.
         net.run(200 * SECOND);
         for name in RING {
             assert_ne!(net.address(name), 0, "seed {seed}: {name}");
@@ -183,7 +183,7 @@ fn routes_have_alternates_under_the_policy_for_them() {
     first.policies.insert("routing".into(), lfa);
     net.add_with("a", first);
     net.order("a", Command::Bootstrap);
-    // A triangle. The policy is told at enrollment.
+    // A triangle. A member learns the policy at enrollment.
     for (name, at) in [("b", "a"), ("c", "b")] {
         net.add(name);
         net.wire(name, at);
@@ -204,7 +204,7 @@ fn routes_have_alternates_under_the_policy_for_them() {
 #[test]
 fn a_lower_flow_that_is_not_renewed_is_forgotten() {
     let mut net = line(5, &["a", "b", "c"]);
-    // c and b vanish at once: nobody says that their lower flow is gone.
+    // c and b vanish at once: no member says that their lower flow is gone.
     net.vanish("c");
     net.vanish("b");
     net.run(120 * SECOND);
@@ -230,7 +230,7 @@ fn an_n1_flow_without_answers_is_replaced() {
         Event::DropN1 { reason, .. } => Some(reason.clone()),
         _ => None,
     });
-    assert_eq!(given_back, ["nobody answers at its other end"]);
+    assert_eq!(given_back, ["its other end does not answer"]);
     let wanted = net.told("b", |event| match event {
         Event::NeedN1 { remote, .. } => Some(remote.clone()),
         _ => None,

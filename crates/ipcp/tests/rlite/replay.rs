@@ -262,7 +262,7 @@ fn with_their_ceps(pdu: &[u8], takes: &[u32]) -> Vec<u8> {
     out
 }
 
-/// rlite's caller asks for a flow; this machine offers it, accepts, and is told of the end.
+/// rlite's caller asks for a flow; this machine offers it, accepts, and hears of the end.
 #[test]
 fn flows_that_rlite_asks_for_are_answered_as_rlite_answers() {
     let seed = seed_for_three();
@@ -399,7 +399,7 @@ fn inner(pdu: &[u8]) -> Message {
         .expect("a message")
 }
 
-/// What is told again and again: keep-alives after 20 s, everything of one's own after 30 s.
+/// What is sent again and again: keep-alives after 20 s, everything of one's own after 30 s.
 #[test]
 fn what_time_brings_is_what_rlite_sent() {
     let lines = capture(UDP4);

@@ -104,7 +104,7 @@ fn what_rlite_cannot_do_is_refused_with_the_reason() {
     net.order("a", expel);
     let notices = net.notices("a");
     assert!(
-        notices[0].contains("\"b\" cannot be told to leave"),
+        notices[0].contains("\"b\" cannot be expelled"),
         "{notices:?}"
     );
     assert_ne!(net.address("b"), 0);

@@ -71,16 +71,14 @@ impl Trial {
     /// In words, that the flow did not bring everything in the time given; `None` when it did.
     pub fn stall(&self) -> Option<String> {
         let stall = match self.receiver().ending {
-            Ending::Stalled => {
-                Some("the flow stalled: nothing came any more after the end time".to_owned())
-            }
+            Ending::Stalled => Some("the flow stalled: no SDU came after the end time".to_owned()),
             Ending::Late => Some(format!(
-                "the flow is slow: not everything had come {} s after the end time",
+                "the flow is slow: SDUs were still missing {} s after the end time",
                 DRAIN.as_secs()
             )),
             Ending::Finished | Ending::HeldBack => None,
         };
-        let held_back = "the flow stalled: nothing could be sent when the end time came";
+        let held_back = "the flow stalled: it had no room for an SDU when the end time came";
         match (&self.unreported, stall) {
             (None, stall) => stall,
             (Some(why), Some(stall)) => Some(format!("{stall}; {why}")),

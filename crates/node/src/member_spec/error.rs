@@ -33,7 +33,7 @@ pub enum MemberSpecError {
     #[error("a DIF is not its own N-1 DIF")]
     OwnN1Dif,
     /// The first member names a member to ask.
-    #[error("`via` is for those that join; the first member asks nobody")]
+    #[error("`via` is for a member that joins; the first member creates the DIF and asks no other")]
     ViaOfFirst,
     /// The name of the IPCP is not well formed.
     #[error("{0}")]
@@ -47,7 +47,9 @@ pub enum MemberSpecError {
         dialect: &'static str,
     },
     /// `auth` names no way to authenticate.
-    #[error("auth = {0:?}; it is none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE")]
+    #[error(
+        "auth = {0:?}; valid values are \"none\", password:FILE and ed25519:KEYFILE,ALLOWEDFILE"
+    )]
     Auth(String),
     /// The file of the password cannot be read.
     #[error("password file {file}: {error}")]

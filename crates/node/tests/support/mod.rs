@@ -91,8 +91,8 @@ pub fn start(scratch: &Scratch, toml: &str) -> NodeHandle {
     Node::spawn(config).unwrap()
 }
 
-/// Where nodes may listen: each is an address of the loopback network of its own, so that nobody
-/// else is given its port before the node takes it.
+/// Where nodes may listen: each is an address of the loopback network of its own, so that no other
+/// process is given its port before the node takes it.
 pub fn addresses<const N: usize>() -> [SocketAddr; N] {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     [(); N].map(|()| {

@@ -27,7 +27,7 @@ pub fn begin(from: &House, server: &Conn, name: &str) -> (Taken, Taken) {
     (mine, theirs)
 }
 
-/// Asks for an unreliable flow until somebody answers: a question may be given up because the whole
+/// Asks for an unreliable flow until an answer comes: a request may be given up because the whole
 /// machine stood still for longer than an answer may take.
 pub fn asked(from: &House, name: &str) -> Result<Taken, String> {
     let mut refusal = String::new();

@@ -120,7 +120,7 @@ fn honest_sides_share_a_secret_and_know_each_other() {
 }
 
 #[test]
-fn policy_none_lets_everybody_in_and_knows_nobody() {
+fn policy_none_lets_all_in_and_verifies_no_identity() {
     let (mut a, mut b) = (Nobody, Nobody);
     for step in [
         a.step(Instant::ZERO, None),
@@ -218,7 +218,7 @@ fn repeated_message_gets_the_same_answer_again() {
 fn messages_of_another_conversation_are_of_no_use() {
     for (name, make) in policies() {
         let old = honest(&make, 1).2;
-        // Somebody plays the old initiator to a new responder.
+        // An attacker plays the old initiator to a new responder.
         let mut b = make(false, b"context", 77);
         for (index, message) in old.iter().enumerate().step_by(2) {
             let step = b.step(Instant::ZERO, Some(message));
@@ -300,7 +300,7 @@ fn key_that_is_not_allowed_is_refused_with_its_text() {
 }
 
 #[test]
-fn nobody_puts_his_name_under_the_exchange_of_another() {
+fn an_allowed_key_cannot_sign_the_exchange_of_another() {
     // Mallory, who is allowed, sits between alice and bob and signs alice's exchange as his own. He
     // sees all that is signed, but does not know the secret, and so cannot make the MAC.
     let make = ed25519("alice", "bob", &["alice", "bob", "mallory"]);

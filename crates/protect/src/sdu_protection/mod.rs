@@ -162,7 +162,7 @@ impl SduProtection for Protection {
         let padding = usize::from(info & PADDING);
         let len = pdu.len().checked_sub(padding).ok_or(Reject::Short)?;
         if info & RESERVED != 0 || pdu[len..].iter().any(|byte| *byte != 0) {
-            // Whoever can write this knows the key or meets no checksum at all.
+            // Only a peer that has the key can write this, or any peer when the policy has no MAC.
             return Err(Reject::Forged);
         }
         pdu.truncate(len);

@@ -265,7 +265,7 @@ fn agreeing_neighbours_exchange_digests_only() {
 fn two_members_with_one_address_do_not_drown_the_others() {
     let mut network = network(3, &[(1, 2, 1)], &[]);
     network.run(SECOND);
-    // Somebody else behind 3 speaks as 1 as well, again and again.
+    // A second member behind 3 speaks as 1 as well, again and again.
     network.up(2, 3, 1);
     for round in 0..2000u64 {
         let ghost = FlowState {

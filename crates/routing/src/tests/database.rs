@@ -83,7 +83,7 @@ fn a_tombstone_rejects_older_copies_until_they_expire() {
     );
     assert!(database.expire(Instant::from_millis(9_999)).is_empty());
     assert_eq!(database.expire(Instant::from_millis(10_000)), vec![(2, 3)]);
-    // Whoever still has the old copy has it with its age.
+    // A member that still has the old copy has it with its age.
     let stale = FlowState {
         age_ms: 10_000,
         ..old

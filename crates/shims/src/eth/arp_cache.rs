@@ -57,7 +57,7 @@ impl ArpCache {
     }
 }
 
-/// ArpCache that are remembered.
+/// Stations that the cache remembers.
 const STATIONS_MAX: usize = 4096;
 
 /// How long SDUs of a station belong to a flow that has ended here, unless it asks for a new one,

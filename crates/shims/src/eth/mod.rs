@@ -160,7 +160,7 @@ impl Eth {
                     let label = self.nic.label();
                     tracing::info!(target: "carina::shim::eth", ipcp = %self.flows.ipcp,
                         remote = %names.remote, "ARP request timed out");
-                    let text = format!("nobody on {label} answered for {}", names.remote);
+                    let text = format!("no station on {label} answered for {}", names.remote);
                     self.close_flow(at, Close::Refused(text), links);
                 }
             }

@@ -359,7 +359,7 @@ pub(super) fn offered_order(plan: Option<&FaultPlan>) -> bool {
 /// payload.
 const TAGGED_BYTES_MIN: usize = HEADER_BYTES_MAX + 2;
 
-/// Shortest MTU that carries PDUs with their headers and something in them.
+/// Shortest MTU that carries PDUs with their headers and a payload.
 const MTU_MIN: usize = 256;
 
 /// Asking the kernel costs as much as a frame: a busy shim does it once in this time, in ns. One

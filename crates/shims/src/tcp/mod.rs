@@ -212,7 +212,7 @@ impl Tcp {
         self.resume_at = Some(self.resume_at.map_or(at, |before| before.min(at)));
     }
 
-    /// Hears what the epoll says of the connections.
+    /// Collects the events of the connections from the epoll.
     fn poll_ready(&mut self) {
         let mut ready = std::mem::take(&mut self.ready);
         while self.epoll.wait(&mut ready, Some(0)).is_ok() && !ready.is_empty() {
@@ -444,7 +444,7 @@ impl Tcp {
             framing.put_head(conn.out(), packet.len(), packet.more());
             packet.append_to(conn.out());
             conn.wants_credit = true;
-            // The check of short frames has shown theirs.
+            // Short frames were shown to captures when their length was checked.
             if framing == StreamFraming::Long {
                 self.flows.taps.note(Direction::Out, &[], &packet);
             }

@@ -9,8 +9,7 @@
 //!                                    kind 3  REFUSE:  reason
 //!                                    kind 4  END:     flow of sender u16, reason
 //!  text: length u8, then UTF-8. Numbers in network byte order. A REQUEST has flow 0, and so has
-//!  the
-//!  END for a flow that the sender does not know: then `flow of sender` is what the SDU had.
+//!  the END for a flow that the sender does not know: its `flow of sender` repeats that of the SDU.
 //! ```
 //!
 //! A side that asks repeats its REQUEST until it is answered; a side that was asked answers every
@@ -216,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_and_foreign_datagrams_are_none() {
+    fn cut_and_foreign_datagrams_do_not_decode() {
         for (frame, bytes) in examples() {
             for cut in 0..bytes.len() {
                 let is_sdu = matches!(frame, Frame::Sdu { .. });

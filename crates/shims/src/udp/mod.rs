@@ -153,7 +153,7 @@ impl Udp {
         }
     }
 
-    /// Asks what is due to be asked.
+    /// Sends the requests that are due.
     fn send_due_requests(&mut self, links: &mut Links) {
         while let Some(due) = self.retries.poll(Instant::from_nanos(self.now)) {
             let (Due::Send(port) | Due::GiveUp(port)) = due;

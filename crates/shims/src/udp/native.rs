@@ -232,7 +232,7 @@ impl Udp {
         (flow.peer.address == Some(from)).then_some(at)
     }
 
-    /// An SDU for a flow that is not here: its sender shall know, so that it stops.
+    /// An SDU for a flow that is not here: an END makes its sender stop.
     fn unknown(&mut self, from: SocketAddr, flow: u16) {
         self.flows.row.add(Value::DropUnknownChannel, 1);
         let reason = "there is no such flow";

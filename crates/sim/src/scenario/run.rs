@@ -102,7 +102,7 @@ impl<'a> Run<'a> {
         {
             let state = self.world.describe();
             self.fail(format!(
-                "not everybody has joined after {} s\n{state}",
+                "not all members have joined after {} s\n{state}",
                 patience / SECOND
             ));
         }
@@ -245,7 +245,7 @@ impl<'a> Run<'a> {
         {
             let state = self.world.describe();
             return self.fail(format!(
-                "not everybody is back {} s after the last fault\n{state}",
+                "not all members are back {} s after the last fault\n{state}",
                 self.terms.settle_ns / SECOND
             ));
         }

@@ -165,7 +165,7 @@ impl Endpoint {
     /// Makes a side whose link is down.
     ///
     /// # Errors
-    /// When the system's name is no name.
+    /// When the system's name is not well formed.
     pub fn new(config: Config) -> Result<Endpoint, NameError> {
         check_name(&config.name)?;
         let table = Table::new(config.side);
@@ -285,7 +285,7 @@ impl Endpoint {
     /// Makes a name reachable for the peer, now and after every restart of the link.
     ///
     /// # Errors
-    /// When it is no name or there are too many.
+    /// When the name is not well formed, or too many are registered.
     pub fn register(&mut self, name: &str) -> Result<(), RequestError> {
         named(name)?;
         if self.local_names.len() >= NAMES_MAX || self.outgoing.len() >= BACKLOG_MAX {

@@ -19,7 +19,7 @@ pub enum Rx {
         /// The SDU continues in the next piece.
         more: bool,
     },
-    /// Nobody wants it; it was counted.
+    /// No channel takes it; it was counted.
     Discard,
 }
 

@@ -3,7 +3,7 @@
 /// Looks again this soon while there is traffic, in nanoseconds.
 const INTERVAL_NS_MIN: u64 = 20_000;
 
-/// Looks at least this often when there is none.
+/// Looks at least this often on an idle link, in nanoseconds.
 const INTERVAL_NS_MAX: u64 = 10_000_000;
 
 /// Backs off in proportion to how long nothing happened: a pause of a millisecond costs an eighth

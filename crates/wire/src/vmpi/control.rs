@@ -82,7 +82,7 @@ pub enum Outcome {
     Accepted = 0,
     /// The application or a rule refused it.
     Refused = 1,
-    /// Nobody is registered under the destination's name.
+    /// No application is registered under the destination's name.
     UnknownName = 2,
     /// The specification cannot be met.
     SpecNotMet = 3,

@@ -104,7 +104,7 @@ struct MemberArgs {
     /// How members prove their identity: none, password:FILE or ed25519:KEYFILE,ALLOWEDFILE
     #[arg(long, value_name = "KIND:FILE")]
     auth: Option<String>,
-    /// What the members speak: native, rlite or irati; the same at all of them
+    /// Dialect of the DIF, the same at all members: native, rlite or irati
     #[arg(long, default_value = "native", value_name = "NAME")]
     dialect: Dialect,
 }
@@ -197,7 +197,7 @@ pub fn join(shared: &Shared, args: &JoinArgs) -> Outcome {
     }
 }
 
-/// Whoever asks for several N-1 DIFs wants all of them to be of use.
+/// A member that joins over several N-1 DIFs needs all of them: one refused N-1 DIF is a failure.
 fn usable(member: MemberInfo) -> Result<MemberInfo, Failure> {
     let useless = member.n1.iter().find(|n1| n1.state == N1State::Refused);
     match useless.and_then(|n1| n1.reason.clone()) {
@@ -283,7 +283,7 @@ fn report(shared: &Shared, made: &IpcpInfo, member: &MemberInfo, what: &str) -> 
 /// Ends a member of a DIF in this system.
 ///
 /// # Errors
-/// There is none, or there are several and none is named, or the node does not run.
+/// The DIF has no member here, or has several and `ipcp` is absent, or the node does not run.
 pub fn leave(shared: &Shared, name: &DifName, ipcp: Option<&LocalName>) -> Outcome {
     shared
         .control()
@@ -339,7 +339,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_member_that_cannot_use_one_of_its_difs_is_none() {
+    fn a_member_that_cannot_use_one_of_its_difs_is_a_failure() {
         let with = |n1: serde_json::Value| {
             let info = json!({
                 "role": "join", "over": ["hv.vm1", "lan"], "state": "enrolled", "step": "a member",

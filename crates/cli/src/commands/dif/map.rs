@@ -72,7 +72,7 @@ pub fn run(shared: &Shared, args: &MapArgs) -> Outcome {
     let until = Instant::now() + shared.wait_limit();
     let mut picture = loop {
         let picture = Picture::new(&read("/members")?, &read("/routing/links")?);
-        // Who has just joined may not have worked out all ways yet.
+        // A member that has just joined may not have computed all routes yet.
         if picture.unreachable.is_empty() || Instant::now() >= until {
             break picture;
         }

@@ -2,7 +2,7 @@
 //!
 //! Each member decides for itself, as for any write of another member: whether the one that writes
 //! may (policy `access-control`), whether the policy exists there, whether its component can change
-//! while the DIF runs. Whoever joins later learns what the member has that admits it.
+//! while the DIF runs. A later member takes over the policies of the member that admits it.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};

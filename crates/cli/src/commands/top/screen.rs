@@ -103,7 +103,7 @@ fn inputs(stop: StopSignal) -> Receiver<Input> {
 fn wait_for_signal(stop: &StopSignal, sender: &Sender<Input>) {
     let mut wanted = [PollFd::new(stop, PollFlags::IN)];
     while poll(&mut wanted, None) == Err(Errno::INTR) {}
-    // Nobody hears it when the screen has ended already.
+    // The receiver is gone when the screen has ended already.
     let _ = sender.send(Input::Stop);
 }
 

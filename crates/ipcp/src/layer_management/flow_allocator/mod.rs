@@ -267,7 +267,7 @@ impl Management {
                     requester.address,
                     &name,
                     false,
-                    "nobody waits for it",
+                    "no request waits for it",
                     dt,
                 );
             }

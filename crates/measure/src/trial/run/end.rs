@@ -44,9 +44,9 @@ pub enum Next {
 /// How long a side waits.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
-    /// The end time; `None` where there is none.
+    /// The end time; `None` for a side that waits for ever.
     pub end: Option<Instant>,
-    /// The same on the monotonic clock in nanoseconds; far away where there is none.
+    /// The same on the monotonic clock in nanoseconds; `u64::MAX` where `end` is absent.
     pub end_ns: u64,
     /// Silence on a lossy transport that is the end.
     silence: Duration,

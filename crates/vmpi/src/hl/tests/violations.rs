@@ -90,7 +90,7 @@ fn channels_of_the_wrong_half_or_in_use_are_violations() {
 }
 
 #[test]
-fn unsolicited_answers_and_credits_are_told_apart() {
+fn unsolicited_answer_is_a_violation_and_a_credit_is_not() {
     let channel = Channel::new(3);
     let answer = Control::AllocateResponse {
         channel,

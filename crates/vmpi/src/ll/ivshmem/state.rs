@@ -25,7 +25,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    /// The process that has this pid now; `None` when there is none.
+    /// The process that has this pid now; `None` when no process has it.
     pub(super) fn running(pid: i32) -> Option<Process> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
         // The second field is the command in parentheses and may contain anything.

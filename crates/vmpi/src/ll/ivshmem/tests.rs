@@ -219,7 +219,7 @@ fn restarted_node_waits_for_a_qemu_that_cannot_connect_again() {
     directory.remember(own_process(), 3, Form::QemuConnected);
     let mut port = directory.port();
     let mut device = port.device().unwrap();
-    // Attached although no socket says so; nobody can ring, so both sides poll.
+    // Attached although no socket says so; neither side can ring, so both poll.
     assert_eq!(device.link(1), LinkState::Down(DownReason::NoPeer));
     let second = UnixStream::connect(port.listen_socket()).unwrap();
     port.on_readable();
