@@ -172,9 +172,14 @@ const ALLOWED: &[(&str, &str)] = &[
         "carina-sim",
         "carina-random carina-time carina-wire carina-ipcp carina-protect serde serde_json",
     ),
+    ("carina-frame", "carina-sys carina-time thiserror"),
     (
         "carina-engine",
-        "carina-wire carina-sys carina-ring rustix thiserror",
+        "carina-time carina-wire carina-sys carina-ring carina-frame rustix thiserror",
+    ),
+    (
+        "carina-apps",
+        "carina-time carina-wire carina-frame carina-engine serde thiserror toml",
     ),
     (
         "carina-dataplane",
@@ -220,12 +225,12 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-bench",
-        "carina-api carina-client carina-lab carina-measure carina-sys carina-vm plotters serde \
-         serde_json thiserror",
+        "carina-api carina-apps carina-client carina-engine carina-frame carina-lab carina-measure carina-sys \
+         carina-time carina-vm plotters serde serde_json thiserror",
     ),
     (
         "carina-cli",
-        "carina-bench carina-dissect carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-engine carina-client carina-node carina-vm \
+        "carina-apps carina-bench carina-dissect carina-import carina-lab carina-measure carina-api carina-sys carina-ring carina-frame carina-engine carina-client carina-node carina-vm \
          carina-wire carina-ipcp carina-netdev carina-sim rustix serde serde_json thiserror tracing tracing-subscriber clap ratatui plotters",
     ),
     (
@@ -239,11 +244,12 @@ const ALLOWED: &[(&str, &str)] = &[
 
 const TEST_ONLY: [&str; 4] = ["proptest", "tempfile", "loom", "rustix"];
 
-const DATA_PATH: [&str; 8] = [
+const DATA_PATH: [&str; 9] = [
     "carina-wire",
     "carina-sys",
     "carina-ring",
     "carina-vmpi",
+    "carina-frame",
     "carina-engine",
     "carina-dataplane",
     "carina-shims",

@@ -5,14 +5,19 @@
 //! and then what was read is released and what was written is published, each once per burst. A
 //! payload is copied once, from the ring it came from to the ring it goes to.
 //!
+//! SDUs of flows are [`Packet`]s on links with credit; frames of NICs, guests and tunnels have a
+//! graph of their own in the same breath: [`frames`].
+//!
 //! What is absent: locks, allocation per packet, and any app that is visited without a reason.
 //! An app with nothing to do asks for a doorbell and costs nothing until it rings.
 #![forbid(unsafe_code)]
 
 pub mod app;
 pub mod breath;
+pub mod counter_file;
 pub mod counters;
 pub mod credit;
+pub mod frames;
 pub mod idle;
 pub mod ids;
 pub mod link;

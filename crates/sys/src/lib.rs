@@ -21,7 +21,7 @@ pub use crate::doorbell::{Doorbell, doorbells_ring_again};
 pub use crate::epoll::{Epoll, Interest, Ready};
 pub use crate::eventfd::EventFd;
 pub use crate::fdpass::{Datagram, FDS_MAX, recv_with_fds, send_with_fds};
-pub use crate::mapping::{Mapping, PAGE_BYTES};
+pub use crate::mapping::{HUGE_PAGE_BYTES, Mapping, PAGE_BYTES, Pages};
 pub use crate::membarrier::{membarrier_global, membarrier_register};
 pub use crate::memory::Memory;
 pub use crate::process::{

@@ -5,10 +5,24 @@ use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap, mmap_anonymous, mprotect, munmap};
+use rustix::mm::{
+    Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap, mmap_anonymous, mprotect, munmap,
+};
 
 /// Bytes of a page; every size and offset to map is a multiple.
 pub const PAGE_BYTES: usize = 4096;
+
+/// Bytes of a huge page.
+pub const HUGE_PAGE_BYTES: usize = 2 << 20;
+
+/// What pages private memory has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    /// Huge pages that the system reserved: each is contiguous for a device.
+    Huge,
+    /// Small ones, or huge ones where the kernel found some.
+    Advised,
+}
 
 /// Readable and writable memory shared with others, unmapped on drop.
 ///
@@ -70,6 +84,64 @@ impl Mapping {
             let access = MprotectFlags::READ | MprotectFlags::WRITE;
             mprotect(mapping.as_ptr().cast(), PAGE_BYTES, access)?;
             mapping.place(PAGE_BYTES, fd, 0, len)?;
+        }
+        Ok(mapping)
+    }
+
+    /// Maps `len` bytes of zeros of this process alone, rounded up to whole pages of
+    /// [`HUGE_PAGE_BYTES`] and aligned to them. Takes reserved huge pages when the system has
+    /// enough; else asks the kernel to use huge pages where it can. Tells which it is.
+    ///
+    /// # Errors
+    /// `InvalidInput` for a length of 0 or beyond the address space; the kernel's refusal.
+    pub fn private(len: usize) -> io::Result<(Self, Pages)> {
+        let len = len
+            .checked_next_multiple_of(HUGE_PAGE_BYTES)
+            .filter(|len| *len > 0)
+            .ok_or_else(too_large)?;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        let huge = MapFlags::PRIVATE | MapFlags::HUGETLB | MapFlags::HUGE_2MB;
+        // SAFETY: the kernel picks the address, so no other mapping is touched.
+        if let Ok(base) = unsafe { mmap_anonymous(ptr::null_mut(), len, access, huge) }
+            && let Some(base) = NonNull::new(base.cast())
+        {
+            return Ok((Self { base, len }, Pages::Huge));
+        }
+        let longer = len
+            .checked_add(HUGE_PAGE_BYTES - PAGE_BYTES)
+            .ok_or_else(too_large)?;
+        let mapping = Self::reserve(longer)?.aligned(len)?;
+        // SAFETY: the range is the reservation just made; access to it is given, none is taken.
+        unsafe {
+            let access = MprotectFlags::READ | MprotectFlags::WRITE;
+            mprotect(mapping.as_ptr().cast(), len, access)?;
+            // Only advice: without it the pages are small.
+            let _ = madvise(mapping.as_ptr().cast(), len, Advice::LinuxHugepage);
+        }
+        Ok((mapping, Pages::Advised))
+    }
+
+    /// Keeps the `len` bytes that begin at the first multiple of [`HUGE_PAGE_BYTES`].
+    fn aligned(self, len: usize) -> io::Result<Self> {
+        let whole = std::mem::ManuallyDrop::new(self);
+        let before = whole.base.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        let after = whole.len - before - len;
+        // SAFETY: `before + len` is at most the length of the reservation, which is longer than
+        // `len` by the largest possible `before`.
+        let (base, end) = unsafe {
+            let base = whole.base.add(before);
+            (base, base.as_ptr().add(len))
+        };
+        let mapping = Self { base, len };
+        // SAFETY: both ends belong to the reservation, lie outside of what is kept, and no
+        // borrow of them exists.
+        unsafe {
+            if before > 0 {
+                munmap(whole.base.as_ptr().cast(), before)?;
+            }
+            if after > 0 {
+                munmap(end.cast(), after)?;
+            }
         }
         Ok(mapping)
     }
@@ -264,6 +336,18 @@ mod tests {
         mapping.write(0, b"page");
         mapping.read(PAGE_BYTES - 5, &mut bytes);
         assert_eq!(bytes, [0; 5]);
+    }
+
+    #[test]
+    fn private_memory_begins_at_a_huge_page_and_is_zero() {
+        let (mapping, _) = Mapping::private(3 * HUGE_PAGE_BYTES - 5).unwrap();
+        assert_eq!(mapping.len(), 3 * HUGE_PAGE_BYTES);
+        assert_eq!(mapping.as_ptr().align_offset(HUGE_PAGE_BYTES), 0);
+        for at in [0, mapping.len() - 8] {
+            assert_eq!(mapping.atomic_u64(at).load(Ordering::Relaxed), 0);
+            mapping.atomic_u64(at).store(7, Ordering::Relaxed);
+        }
+        assert!(Mapping::private(0).is_err() && Mapping::private(usize::MAX).is_err());
     }
 
     #[test]

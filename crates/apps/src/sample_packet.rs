@@ -1,0 +1,56 @@
+//! The packet that sources make: UDP over IPv4 over Ethernet, with right checksums.
+
+use std::ops::RangeInclusive;
+
+/// Lengths of frames without FCS that [`udp_packet`] makes: from empty to an MTU of 1500.
+pub const SIZES: RangeInclusive<usize> = 42..=1514;
+
+/// A frame of `size` bytes, which must be within [`SIZES`]: from 198.18.0.1 to 198.18.0.2, networks
+/// for benchmarks (RFC 2544, appendix C.2.2), port 9, discard.
+///
+/// # Panics
+/// When the size is out of range.
+#[must_use]
+pub fn udp_packet(size: usize) -> Vec<u8> {
+    assert!(SIZES.contains(&size), "a packet of {size} bytes");
+    let mut frame = vec![0; size];
+    frame[..6].copy_from_slice(&[0x02, 0, 0, 0, 0, 2]);
+    frame[6..12].copy_from_slice(&[0x02, 0, 0, 0, 0, 1]);
+    frame[12..14].copy_from_slice(&[0x08, 0x00]);
+    let addresses = [198, 18, 0, 1, 198, 18, 0, 2];
+    let (ip_length, udp_length) = ((size - 14) as u16, (size - 34) as u16);
+    let ip = &mut frame[14..];
+    (ip[0], ip[8], ip[9]) = (0x45, 64, 17);
+    ip[2..4].copy_from_slice(&ip_length.to_be_bytes());
+    ip[12..20].copy_from_slice(&addresses);
+    let sum = checksum(&ip[..20], 0);
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let udp = &mut ip[20..];
+    udp[..4].copy_from_slice(&[0, 9, 0, 9]);
+    udp[4..6].copy_from_slice(&udp_length.to_be_bytes());
+    for (at, byte) in udp[8..].iter_mut().enumerate() {
+        *byte = at as u8;
+    }
+    let pseudo = u32::from(!checksum(&addresses, 17 + u32::from(udp_length)));
+    // A sum of zero says that there is none. (RFC 768)
+    let sum = match checksum(udp, pseudo) {
+        0 => 0xffff,
+        sum => sum,
+    };
+    udp[6..8].copy_from_slice(&sum.to_be_bytes());
+    frame
+}
+
+/// The Internet checksum of `bytes` on top of `start`. (RFC 1071)
+#[must_use]
+pub fn checksum(bytes: &[u8], start: u32) -> u16 {
+    let words = bytes.chunks(2).map(|word| {
+        let low = word.get(1).copied().unwrap_or(0);
+        u64::from(u16::from_be_bytes([word[0], low]))
+    });
+    let mut sum = words.sum::<u64>() + u64::from(start);
+    while sum > 0xffff {
+        sum = (sum >> 16) + (sum & 0xffff);
+    }
+    !(sum as u16)
+}

@@ -1,0 +1,40 @@
+//! **sink**: drops every frame.
+//!
+//! | | |
+//! |---|---|
+//! | inputs | any |
+//! | outputs | no port |
+//! | configuration | nothing |
+//! | counters | none of its own: those of its links say what came |
+//! | cost | the return of the frame to its pool |
+
+use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
+use serde::{Deserialize, Serialize};
+
+/// The configuration of a sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SinkConfig {}
+
+/// The app.
+pub struct Sink;
+
+impl AppConfig for SinkConfig {
+    const KIND: &'static str = "sink";
+    const INPUTS: PortList = PortList::Any;
+    const OUTPUTS: PortList = PortList::NO_PORT;
+
+    type App = Sink;
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<Sink, AppError> {
+        Ok(Sink)
+    }
+}
+
+impl FrameApp for Sink {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        for input in 0..ports.inputs() {
+            ports.drain(input, drop);
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! **source**: makes frames, each a copy of the same bytes.
+//!
+//! | | |
+//! |---|---|
+//! | inputs | no port |
+//! | outputs | any; each gets as many |
+//! | configuration | `size`: bytes of a frame without its FCS, 42 to 1514, 64 where nothing is said: UDP over IPv4 with right checksums. `count`: frames in all for each output; without it there is no end. `rate`: frames a second for each output; without it as many as the links take |
+//! | counters | `pool_empty`: bursts cut short because the pool had no frame |
+//! | cost | one copy of the bytes |
+
+use carina_engine::counter_file::Counter;
+use carina_engine::frames::{
+    AppConfig, AppContext, AppError, FRAME_BURST, FrameApp, PortList, Ports,
+};
+use carina_frame::Pool;
+use carina_time::Instant;
+use serde::{Deserialize, Serialize};
+
+use crate::sample_packet::{SIZES, udp_packet};
+
+/// The configuration of a source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SourceConfig {
+    /// Bytes of a frame, within [`SIZES`].
+    pub size: usize,
+    /// Frames in all for each output.
+    pub count: Option<u64>,
+    /// Frames a second for each output.
+    pub rate: Option<u64>,
+}
+
+impl Default for SourceConfig {
+    fn default() -> SourceConfig {
+        SourceConfig {
+            size: 64,
+            count: None,
+            rate: None,
+        }
+    }
+}
+
+/// The app.
+pub struct Source {
+    config: SourceConfig,
+    bytes: Vec<u8>,
+    pool: Pool,
+    pool_empty: Counter,
+    /// Frames made so far for each output.
+    made: u64,
+    /// When the present rate began to hold, and what had been made then.
+    since: Option<(Instant, u64)>,
+}
+
+/// Why there is no source.
+#[derive(Debug, thiserror::Error)]
+enum SourceError {
+    #[error("size = {0}: must be {min} to {max} bytes", min = SIZES.start(), max = SIZES.end())]
+    Size(usize),
+    #[error("rate = 0: must be at least 1 frame a second")]
+    Rate,
+}
+
+impl AppConfig for SourceConfig {
+    const KIND: &'static str = "source";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::Any;
+
+    type App = Source;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Source, AppError> {
+        if !SIZES.contains(&self.size) {
+            return Err(SourceError::Size(self.size).into());
+        }
+        if self.rate == Some(0) {
+            return Err(SourceError::Rate.into());
+        }
+        Ok(Source {
+            config: *self,
+            bytes: udp_packet(self.size),
+            pool: context.pool().clone(),
+            pool_empty: context.counter("pool_empty"),
+            made: 0,
+            since: None,
+        })
+    }
+
+    fn can_apply(&self, old: &SourceConfig) -> bool {
+        self.size == old.size && self.rate != Some(0)
+    }
+
+    fn apply(&self, app: &mut Source) {
+        app.config = *self;
+        app.since = None;
+    }
+}
+
+impl FrameApp for Source {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let burst = self.due(ports.now()).min(FRAME_BURST as u64) as usize;
+        if burst == 0 {
+            return;
+        }
+        let (pool, bytes) = (&self.pool, &self.bytes[..]);
+        // All outputs get as many: those that the fullest link takes.
+        let outputs = ports.outputs();
+        let burst = (0..outputs).fold(burst, |burst, output| burst.min(ports.room(output)));
+        for output in 0..outputs {
+            if ports.fill(output, burst, || pool.frame_of(bytes)) < burst {
+                self.pool_empty.add(1);
+            }
+        }
+        self.made += burst as u64;
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let (since, made) = self.since?;
+        let rate = self.config.rate?;
+        if self.config.count.is_some_and(|count| self.made >= count) {
+            return None;
+        }
+        let frames = u128::from(self.made - made + 1);
+        let nanos = (frames * 1_000_000_000).div_ceil(u128::from(rate));
+        Some(Instant::from_nanos(
+            since
+                .as_nanos()
+                .saturating_add(u64::try_from(nanos).unwrap_or(u64::MAX)),
+        ))
+    }
+
+    fn arm(&mut self) -> bool {
+        let is_over = self.config.count.is_some_and(|count| self.made >= count);
+        is_over || self.config.rate.is_some()
+    }
+}
+
+impl Source {
+    /// How many frames are to be made by now.
+    fn due(&mut self, now: Instant) -> u64 {
+        let left = self
+            .config
+            .count
+            .map_or(u64::MAX, |count| count.saturating_sub(self.made));
+        let Some(rate) = self.config.rate else {
+            return left;
+        };
+        let (since, made) = *self.since.get_or_insert((now, self.made));
+        let nanos = u128::from(now.since(since).as_nanos());
+        let frames = nanos * u128::from(rate) / 1_000_000_000;
+        let due = u64::try_from(frames).unwrap_or(u64::MAX);
+        due.saturating_sub(self.made - made).min(left)
+    }
+}

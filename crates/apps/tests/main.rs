@@ -1,0 +1,2 @@
+//! Tests of this crate.
+#![allow(clippy::unwrap_used, reason = "a failure here is a failed test")]

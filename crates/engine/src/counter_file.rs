@@ -1,0 +1,268 @@
+//! Counters with names of their owners' choice, in shared memory.
+//!
+//! [`counters`](crate::counters) has one row of fixed values for each IPCP and flow. Apps of frames
+//! count what only they know, so here each counter is a row of its own, with its name. One process
+//! writes the file, each counter from one thread; any process reads it, also after the writer has
+//! died, and trusts nothing in it.
+//!
+//! ```text
+//! file:  [magic 8][version u32][rows u32]...pad to 4096, then rows
+//! row:   [state u32: 0 free, 1 in use][changes u32][value u64][name 112, NUL-padded]
+//! ```
+
+use std::cell::Cell;
+use std::io;
+use std::marker::PhantomData;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use carina_sys::{Mapping, Memory};
+
+/// The file as its writer sees it. Clones are the same file.
+#[derive(Clone)]
+pub struct CounterFile {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    mapping: Mapping,
+    free: Mutex<Vec<u32>>,
+}
+
+/// One counter; its row is free again when it is dropped.
+pub struct Counter {
+    shared: Arc<Shared>,
+    /// `None` when the file was full: what is counted then is lost.
+    row: Option<u32>,
+    // Written by load and store; two threads would lose counts.
+    _one_thread: PhantomData<Cell<()>>,
+}
+
+/// A counter as a reader found it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Reading {
+    /// Its name.
+    pub name: String,
+    /// Changes when the row is given to another counter; a rate is only of readings with the same.
+    pub changes: u32,
+    /// Its value.
+    pub value: u64,
+}
+
+impl CounterFile {
+    /// Makes the file at `path` anew, in place of any file there.
+    ///
+    /// # Errors
+    /// Those of the file system, with the path.
+    pub fn create(path: &Path) -> io::Result<CounterFile> {
+        if let Err(error) = std::fs::remove_file(path)
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            return Err(at(path, &error));
+        }
+        CounterFile::over(&Memory::file(path, FILE_BYTES)?)
+    }
+
+    /// Counters that no other process reads.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn private() -> io::Result<CounterFile> {
+        CounterFile::over(&Memory::anonymous("carina-frames", FILE_BYTES)?)
+    }
+
+    fn over(memory: &Memory) -> io::Result<CounterFile> {
+        let mapping = memory.map()?;
+        mapping.atomic_u32(8).store(VERSION, Ordering::Relaxed);
+        mapping.atomic_u32(12).store(ROWS as u32, Ordering::Relaxed);
+        mapping.atomic_u64(0).store(MAGIC, Ordering::Release);
+        let free = Mutex::new((0..ROWS as u32).rev().collect());
+        Ok(CounterFile {
+            shared: Arc::new(Shared { mapping, free }),
+        })
+    }
+
+    /// A new counter at 0. Its name is cut to [`NAME_BYTES_MAX`] bytes.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> Counter {
+        let shared = Arc::clone(&self.shared);
+        let row = shared.free().pop();
+        if let Some(row) = row {
+            let (at, mapping) = (offset(row), &shared.mapping);
+            let mut bytes = [0; NAME_BYTES_MAX];
+            let cut = name.floor_char_boundary(NAME_BYTES_MAX);
+            bytes[..cut].copy_from_slice(&name.as_bytes()[..cut]);
+            mapping.write(at + NAME_AT, &bytes);
+            mapping
+                .atomic_u64(at + VALUE_AT)
+                .store(0, Ordering::Relaxed);
+            mapping.atomic_u32(at + 4).fetch_add(1, Ordering::Relaxed);
+            mapping.atomic_u32(at).store(1, Ordering::Release);
+        }
+        Counter {
+            shared,
+            row,
+            _one_thread: PhantomData,
+        }
+    }
+}
+
+impl Shared {
+    fn free(&self) -> std::sync::MutexGuard<'_, Vec<u32>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counter {
+    fn value(&self) -> Option<&AtomicU64> {
+        let at = offset(self.row?) + VALUE_AT;
+        Some(self.shared.mapping.atomic_u64(at))
+    }
+
+    /// Adds `count`.
+    #[inline]
+    pub fn add(&self, count: u64) {
+        if count > 0
+            && let Some(cell) = self.value()
+        {
+            // One thread writes: no locked instruction is needed.
+            let value = cell.load(Ordering::Relaxed);
+            cell.store(value.wrapping_add(count), Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the value.
+    pub fn set(&self, value: u64) {
+        if let Some(cell) = self.value() {
+            cell.store(value, Ordering::Relaxed);
+        }
+    }
+
+    /// The value; 0 when the file was full.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.value().map_or(0, |cell| cell.load(Ordering::Relaxed))
+    }
+}
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        if let Some(row) = self.row {
+            let state = self.shared.mapping.atomic_u32(offset(row));
+            state.store(0, Ordering::Release);
+            self.shared.free().push(row);
+        }
+    }
+}
+
+/// Reads every counter in use from the file at `path`, in the order of their names.
+///
+/// # Errors
+/// When the file cannot be read or is no file of counters of this version.
+pub fn read(path: &Path) -> io::Result<Vec<Reading>> {
+    let bytes = std::fs::read(path).map_err(|error| at(path, &error))?;
+    let wrong = |text: &str| {
+        let text = format!("{}: {text}", path.display());
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    };
+    if bytes.len() < HEADER_BYTES || word64(&bytes, 0) != MAGIC {
+        return Err(wrong("no file of counters"));
+    }
+    if word32(&bytes, 8) != VERSION {
+        return Err(wrong("a file of counters of another version"));
+    }
+    let rows = bytes[HEADER_BYTES..].chunks_exact(ROW_BYTES);
+    let mut readings: Vec<Reading> = rows.filter_map(reading).collect();
+    readings.sort();
+    Ok(readings)
+}
+
+fn reading(row: &[u8]) -> Option<Reading> {
+    if word32(row, 0) != 1 {
+        return None;
+    }
+    let name = &row[NAME_AT..];
+    let end = name.iter().position(|byte| *byte == 0);
+    Some(Reading {
+        name: String::from_utf8_lossy(&name[..end.unwrap_or(NAME_BYTES_MAX)]).into_owned(),
+        changes: word32(row, 4),
+        value: word64(row, VALUE_AT),
+    })
+}
+
+fn at(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+}
+
+fn offset(row: u32) -> usize {
+    HEADER_BYTES + row as usize * ROW_BYTES
+}
+
+fn word64(bytes: &[u8], at: usize) -> u64 {
+    u64::from(word32(bytes, at)) | u64::from(word32(bytes, at + 4)) << 32
+}
+
+fn word32(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
+}
+
+/// The longest name of a counter in bytes.
+pub const NAME_BYTES_MAX: usize = 112;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"CARINAFC");
+const VERSION: u32 = 1;
+const HEADER_BYTES: usize = 4096;
+const VALUE_AT: usize = 8;
+const NAME_AT: usize = 16;
+const ROW_BYTES: usize = NAME_AT + NAME_BYTES_MAX;
+/// Counters of a file; it takes memory only for rows once used.
+const ROWS: usize = 16_384;
+const FILE_BYTES: usize = HEADER_BYTES + ROWS * ROW_BYTES;
+
+const _: () = assert!(FILE_BYTES.is_multiple_of(4096));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn readers_see_the_counters_in_use() {
+        let path = std::env::temp_dir().join(format!("carina-frames-{}", std::process::id()));
+        let file = CounterFile::create(&path).unwrap();
+        let (hops, other) = (file.counter("hop/ttl_exceeded"), file.counter("b"));
+        hops.add(3);
+        hops.add(4);
+        drop(other);
+        let again = file.counter(&"é".repeat(100));
+        again.set(1);
+        let found = read(&path).unwrap();
+        let found: Vec<_> = found
+            .iter()
+            .map(|row| (row.name.as_str(), row.changes, row.value))
+            .collect();
+        let long = "é".repeat(56);
+        assert_eq!(found, [("hop/ttl_exceeded", 1, 7), (long.as_str(), 2, 1)]);
+        std::fs::write(&path, vec![1; 9000]).unwrap();
+        assert!(
+            read(&path)
+                .unwrap_err()
+                .to_string()
+                .contains("no file of counters")
+        );
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn full_file_costs_figures_and_nothing_else() {
+        let file = CounterFile::private().unwrap();
+        let all: Vec<Counter> = (0..ROWS).map(|_| file.counter("")).collect();
+        let late = file.counter("late");
+        late.add(5);
+        assert_eq!(late.get(), 0);
+        drop(all);
+        let next = file.counter("next");
+        next.add(5);
+        assert_eq!(next.get(), 5);
+    }
+}

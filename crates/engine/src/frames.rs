@@ -1,0 +1,42 @@
+//! Frames on the engine: apps with named ports, joined by bounded links into a graph.
+//!
+//! ```text
+//!   Graph (what is wanted) --configure--> Network (what runs)
+//!                                           +-------+  link   +-----+  link   +------+
+//!                                           | source|-------->| hop |-------->| sink |
+//!                                           +-------+ output  +-----+ output  +------+
+//! ```
+//!
+//! A [`Graph`] names apps with their configuration, and links between their ports. A [`Network`]
+//! runs one, and is changed by difference: apps whose configuration stays keep running with their
+//! state, links that stay keep their frames. In one breath every app may pull frames from outside
+//! onto its output links; then every app with frames on its input links pushes them on, in the
+//! order of the links, so that a burst goes through a whole chain at once.
+//!
+//! # Why frames have links of their own
+//! SDUs of flows are *leases* of ring memory that end with the breath, on links with *credit*: a
+//! reader that stops holds its writer back and nothing is lost ([`Links`](crate::Links)). A frame
+//! owns its memory, waits on a link for as long as it takes, and is dropped and counted where a
+//! link is full. One type for both would cost either of them what only the other one needs: a
+//! frame the look at its kind for each access to its bytes, the look at credit for each link, and
+//! four times the bytes that move; an SDU a copy into a frame. So there are two kinds of link in
+//! one loop: [`NetworkApp`] makes a network an app of the [`Engine`](crate::Engine), which visits
+//! it in the same breath as the apps of flows, on the same thread.
+
+mod app;
+mod difference;
+mod graph;
+mod link;
+mod network;
+mod network_app;
+mod ports;
+
+pub use self::app::{
+    AnyConfig, AppConfig, AppContext, AppError, FrameApp, Port, PortList, PortNames,
+};
+pub use self::difference::Difference;
+pub use self::graph::{Graph, GraphError, LinkName, PortName};
+pub use self::link::{LINK_FRAMES, LinkCounts};
+pub use self::network::{ConfigureError, Network};
+pub use self::network_app::NetworkApp;
+pub use self::ports::{FRAME_BURST, Ports};

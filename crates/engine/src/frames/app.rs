@@ -1,0 +1,245 @@
+//! What an app of frames is, and how it is configured.
+
+use std::any::Any;
+use std::error::Error;
+use std::fmt;
+use std::os::fd::BorrowedFd;
+
+use carina_frame::Pool;
+use carina_sys::Interest;
+use carina_time::{Duration, Instant};
+
+use crate::counter_file::{Counter, CounterFile};
+use crate::frames::ports::Ports;
+
+/// A part of a graph that frames go through. Every method is optional.
+///
+/// The engine does the rest: it joins ports by links, counts what goes over them, visits the app
+/// when there is something to do, and sleeps when no app has anything.
+pub trait FrameApp: Any {
+    /// Takes frames from outside and puts at most [`FRAME_BURST`](crate::frames::FRAME_BURST) of
+    /// them on output links. Called once a breath.
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let _ = ports;
+    }
+
+    /// Takes the frames that wait on the input links. Called when there are some; what is left on
+    /// a link is offered again in the next breath.
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        let _ = ports;
+    }
+
+    /// Does what is due by time alone. Called every [`AppConfig::TICK`].
+    fn tick(&mut self, ports: &mut Ports<'_>) {
+        let _ = ports;
+    }
+
+    /// The links at ports of any name have changed; called also before the first visit. An app
+    /// whose ports all have fixed names need not care.
+    fn rewired(&mut self, ports: &PortNames<'_>) {
+        let _ = ports;
+    }
+
+    /// When the app must be visited although no frame waits: for pacing. May change after any call
+    /// above.
+    fn next_deadline(&self) -> Option<Instant> {
+        None
+    }
+
+    /// A descriptor that becomes ready when there is something to pull. Constant over the app's
+    /// life.
+    fn wait_fd(&self) -> Option<(BorrowedFd<'_>, Interest)> {
+        None
+    }
+
+    /// Asks the outside to ring from here on. False when there is something to pull already.
+    fn arm(&mut self) -> bool {
+        true
+    }
+
+    /// Takes back what `arm` asked for. Cheap when nothing is armed.
+    fn disarm(&mut self) {}
+}
+
+/// The configuration of an app, which says what kind of app it is.
+///
+/// What stands in a graph is a value of this type; two graphs are compared by it.
+pub trait AppConfig: Any + Clone + PartialEq + fmt::Debug {
+    /// The name of the kind of app, as files of graphs have it.
+    const KIND: &'static str;
+    /// The ports on which frames come in.
+    const INPUTS: PortList;
+    /// The ports on which frames go out.
+    const OUTPUTS: PortList;
+    /// How often the app's `tick` is called.
+    const TICK: Option<Duration> = None;
+
+    /// What runs.
+    type App: FrameApp;
+
+    /// Makes the app. The app that it replaces, if any, still runs.
+    ///
+    /// # Errors
+    /// The configuration is wrong, or the system refuses a resource; the graph then stays as it
+    /// was.
+    fn build(&self, context: &mut AppContext<'_>) -> Result<Self::App, AppError>;
+
+    /// Whether an app with the configuration `old` can be changed to this one while it runs, by
+    /// [`AppConfig::apply`]. If not, a new app takes its place.
+    fn can_apply(&self, old: &Self) -> bool {
+        let _ = old;
+        false
+    }
+
+    /// Changes a running app to this configuration.
+    fn apply(&self, app: &mut Self::App) {
+        let _ = app;
+    }
+}
+
+/// Why an app could not be made.
+pub type AppError = Box<dyn Error + Send + Sync>;
+
+/// A port with a fixed name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Port {
+    /// Its name.
+    pub name: &'static str,
+    /// It may stay without a link. What an app puts on such an output is dropped and counted.
+    pub is_optional: bool,
+}
+
+impl Port {
+    /// A port that must have a link.
+    #[must_use]
+    pub const fn new(name: &'static str) -> Port {
+        Port {
+            name,
+            is_optional: false,
+        }
+    }
+
+    /// A port that may have a link.
+    #[must_use]
+    pub const fn optional(name: &'static str) -> Port {
+        Port {
+            name,
+            is_optional: true,
+        }
+    }
+}
+
+/// The ports of one direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PortList {
+    /// These, numbered from 0 in this order.
+    Named(&'static [Port]),
+    /// Any number of ports with any names, numbered from 0 in the order of their names.
+    Any,
+}
+
+impl PortList {
+    /// No port.
+    pub const NO_PORT: PortList = PortList::Named(&[]);
+    /// One port `input`.
+    pub const INPUT: PortList = PortList::Named(&[Port::new("input")]);
+    /// One port `output`.
+    pub const OUTPUT: PortList = PortList::Named(&[Port::new("output")]);
+}
+
+/// The names of the ports that have links, each at its number.
+#[derive(Clone, Copy, Debug)]
+pub struct PortNames<'a> {
+    /// Of the inputs.
+    pub inputs: &'a [String],
+    /// Of the outputs.
+    pub outputs: &'a [String],
+}
+
+/// What an app may have from its network while it is made.
+pub struct AppContext<'a> {
+    pub(super) name: &'a str,
+    pub(super) pool: &'a Pool,
+    pub(super) counters: &'a CounterFile,
+}
+
+impl AppContext<'_> {
+    /// The app's name in the graph.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// The pool of the network.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        self.pool
+    }
+
+    /// A counter of the app, which tools show as `APP/NAME`.
+    #[must_use]
+    pub fn counter(&self, name: &str) -> Counter {
+        self.counters.counter(&format!("{}/{name}", self.name))
+    }
+}
+
+/// [`AppConfig`] of any type.
+pub trait AnyConfig: Any + fmt::Debug {
+    /// [`AppConfig::KIND`].
+    fn kind(&self) -> &'static str;
+    /// [`AppConfig::INPUTS`].
+    fn inputs(&self) -> PortList;
+    /// [`AppConfig::OUTPUTS`].
+    fn outputs(&self) -> PortList;
+    /// [`AppConfig::TICK`].
+    fn tick(&self) -> Option<Duration>;
+    /// [`AppConfig::build`].
+    ///
+    /// # Errors
+    /// As there.
+    fn build_any(&self, context: &mut AppContext<'_>) -> Result<Box<dyn FrameApp>, AppError>;
+    /// True when `other` is the same configuration of the same kind of app.
+    fn is_equal(&self, other: &dyn AnyConfig) -> bool;
+    /// [`AppConfig::can_apply`]; false when `old` is of another kind.
+    fn can_apply_any(&self, old: &dyn AnyConfig) -> bool;
+    /// [`AppConfig::apply`]; without effect on an app of another kind.
+    fn apply_any(&self, app: &mut dyn FrameApp);
+}
+
+impl<C: AppConfig> AnyConfig for C {
+    fn kind(&self) -> &'static str {
+        C::KIND
+    }
+
+    fn inputs(&self) -> PortList {
+        C::INPUTS
+    }
+
+    fn outputs(&self) -> PortList {
+        C::OUTPUTS
+    }
+
+    fn tick(&self) -> Option<Duration> {
+        C::TICK
+    }
+
+    fn build_any(&self, context: &mut AppContext<'_>) -> Result<Box<dyn FrameApp>, AppError> {
+        Ok(Box::new(self.build(context)?))
+    }
+
+    fn is_equal(&self, other: &dyn AnyConfig) -> bool {
+        (other as &dyn Any).downcast_ref::<C>() == Some(self)
+    }
+
+    fn can_apply_any(&self, old: &dyn AnyConfig) -> bool {
+        (old as &dyn Any)
+            .downcast_ref::<C>()
+            .is_some_and(|old| self.can_apply(old))
+    }
+
+    fn apply_any(&self, app: &mut dyn FrameApp) {
+        if let Some(app) = (app as &mut dyn Any).downcast_mut::<C::App>() {
+            self.apply(app);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! What is to run: apps with their configuration, and links between their ports.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::rc::Rc;
+use std::str::FromStr;
+
+use crate::frames::app::{AnyConfig, AppConfig, PortList};
+
+/// A graph of apps. A plain value: changing one changes nothing that runs.
+#[derive(Clone, Debug, Default)]
+pub struct Graph {
+    pub(super) apps: BTreeMap<String, Rc<dyn AnyConfig>>,
+    pub(super) links: BTreeSet<LinkName>,
+}
+
+/// One end of a link.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortName {
+    /// Name of the app.
+    pub app: String,
+    /// Name of the port.
+    pub port: String,
+}
+
+/// A link, named by its ends: `APP.PORT -> APP.PORT`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LinkName {
+    /// Where frames come from.
+    pub from: PortName,
+    /// Where they go.
+    pub to: PortName,
+}
+
+/// Why a graph cannot run.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// A name is not well formed.
+    #[error("{0:?}: a name has 1 to {NAME_CHARS_MAX} letters, digits, '_' and '-'")]
+    Name(String),
+    /// The text of a link is not well formed.
+    #[error("{0:?}: a link is written APP.PORT -> APP.PORT")]
+    Link(String),
+    /// A link has an end at an app that the graph does not have.
+    #[error("link {link}: there is no app {app}")]
+    UnknownApp {
+        /// The link.
+        link: Box<LinkName>,
+        /// The app.
+        app: String,
+    },
+    /// A link has an end at a port that the app does not have.
+    #[error("app {} ({kind}) has no {direction} {}; it has {known}", port.app, port.port)]
+    UnknownPort {
+        /// The port.
+        port: PortName,
+        /// The kind of app.
+        kind: &'static str,
+        /// `input` or `output`.
+        direction: &'static str,
+        /// The ports that there are.
+        known: String,
+    },
+    /// A port has two links.
+    #[error("{direction} {port} has two links")]
+    TwoLinks {
+        /// The port.
+        port: PortName,
+        /// `input` or `output`.
+        direction: &'static str,
+    },
+    /// A port that must have a link has none.
+    #[error("{direction} {port} has no link")]
+    NoLink {
+        /// The port.
+        port: PortName,
+        /// `input` or `output`.
+        direction: &'static str,
+    },
+    /// A link leads from an app to itself.
+    #[error("link {0}: an app cannot be linked with itself")]
+    SelfLink(LinkName),
+}
+
+impl Graph {
+    /// An empty graph.
+    #[must_use]
+    pub fn new() -> Graph {
+        Graph::default()
+    }
+
+    /// Adds an app, or replaces the one of this name.
+    pub fn app(&mut self, name: &str, config: impl AppConfig) -> &mut Graph {
+        self.app_of(name, Rc::new(config))
+    }
+
+    /// As [`Graph::app`], with a configuration of any type.
+    pub fn app_of(&mut self, name: &str, config: Rc<dyn AnyConfig>) -> &mut Graph {
+        self.apps.insert(name.to_owned(), config);
+        self
+    }
+
+    /// Adds a link: `APP.PORT -> APP.PORT`.
+    ///
+    /// # Errors
+    /// The text is not well formed.
+    pub fn link(&mut self, text: &str) -> Result<&mut Graph, GraphError> {
+        self.links.insert(text.parse()?);
+        Ok(self)
+    }
+
+    /// Names and kinds of the apps, in the order of names.
+    pub fn apps(&self) -> impl Iterator<Item = (&str, &'static str)> {
+        self.apps
+            .iter()
+            .map(|(name, config)| (name.as_str(), config.kind()))
+    }
+
+    /// The links, in the order of their names.
+    pub fn links(&self) -> impl Iterator<Item = &LinkName> {
+        self.links.iter()
+    }
+
+    /// Checks that every link joins ports that there are, and every port has the links that it
+    /// needs.
+    ///
+    /// # Errors
+    /// The first fault.
+    pub fn check(&self) -> Result<(), GraphError> {
+        if let Some(name) = self.apps.keys().find(|name| !is_name(name)) {
+            return Err(GraphError::Name(name.clone()));
+        }
+        let (mut inputs, mut outputs) = (BTreeSet::new(), BTreeSet::new());
+        for link in &self.links {
+            if link.from.app == link.to.app {
+                return Err(GraphError::SelfLink(link.clone()));
+            }
+            for (port, direction, used) in [
+                (&link.from, OUTPUT, &mut outputs),
+                (&link.to, INPUT, &mut inputs),
+            ] {
+                self.check_end(link, port, direction)?;
+                if !used.insert(port.clone()) {
+                    let port = port.clone();
+                    return Err(GraphError::TwoLinks { port, direction });
+                }
+            }
+        }
+        for (name, config) in &self.apps {
+            for (list, direction, used) in [
+                (config.inputs(), INPUT, &inputs),
+                (config.outputs(), OUTPUT, &outputs),
+            ] {
+                check_needs(name, list, direction, used)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_end(
+        &self,
+        link: &LinkName,
+        port: &PortName,
+        direction: &'static str,
+    ) -> Result<(), GraphError> {
+        let Some(config) = self.apps.get(&port.app) else {
+            return Err(GraphError::UnknownApp {
+                link: Box::new(link.clone()),
+                app: port.app.clone(),
+            });
+        };
+        let list = match direction {
+            INPUT => config.inputs(),
+            _ => config.outputs(),
+        };
+        let PortList::Named(names) = list else {
+            return Ok(());
+        };
+        if names.iter().any(|known| known.name == port.port) {
+            return Ok(());
+        }
+        let known: Vec<&str> = names.iter().map(|known| known.name).collect();
+        Err(GraphError::UnknownPort {
+            port: port.clone(),
+            kind: config.kind(),
+            direction,
+            known: match known.is_empty() {
+                true => "no such port".to_owned(),
+                false => known.join(", "),
+            },
+        })
+    }
+}
+
+fn check_needs(
+    app: &str,
+    list: PortList,
+    direction: &'static str,
+    used: &BTreeSet<PortName>,
+) -> Result<(), GraphError> {
+    let PortList::Named(ports) = list else {
+        return Ok(());
+    };
+    for needed in ports.iter().filter(|port| !port.is_optional) {
+        let port = PortName {
+            app: app.to_owned(),
+            port: needed.name.to_owned(),
+        };
+        if !used.contains(&port) {
+            return Err(GraphError::NoLink { port, direction });
+        }
+    }
+    Ok(())
+}
+
+const INPUT: &str = "input";
+const OUTPUT: &str = "output";
+
+/// The longest name of an app or a port.
+const NAME_CHARS_MAX: usize = 32;
+
+fn is_name(name: &str) -> bool {
+    let is_char = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    (1..=NAME_CHARS_MAX).contains(&name.len()) && name.chars().all(is_char)
+}
+
+impl FromStr for PortName {
+    type Err = GraphError;
+
+    fn from_str(text: &str) -> Result<PortName, GraphError> {
+        let (app, port) = text
+            .split_once('.')
+            .ok_or_else(|| GraphError::Link(text.to_owned()))?;
+        for name in [app, port] {
+            if !is_name(name) {
+                return Err(GraphError::Name(name.to_owned()));
+            }
+        }
+        Ok(PortName {
+            app: app.to_owned(),
+            port: port.to_owned(),
+        })
+    }
+}
+
+impl FromStr for LinkName {
+    type Err = GraphError;
+
+    fn from_str(text: &str) -> Result<LinkName, GraphError> {
+        let (from, to) = text
+            .split_once("->")
+            .ok_or_else(|| GraphError::Link(text.to_owned()))?;
+        Ok(LinkName {
+            from: from.trim().parse()?,
+            to: to.trim().parse()?,
+        })
+    }
+}
+
+impl fmt::Display for PortName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.app, self.port)
+    }
+}
+
+impl fmt::Display for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} -> {}", self.from, self.to)
+    }
+}

@@ -1,0 +1,433 @@
+//! A graph that runs.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::rc::Rc;
+
+use carina_frame::Pool;
+use carina_sys::Epoll;
+use carina_time::{Duration, Instant};
+
+use crate::counter_file::{Counter, CounterFile};
+use crate::frames::app::{AnyConfig, AppContext, AppError, FrameApp, PortList, PortNames};
+use crate::frames::difference::Difference;
+use crate::frames::graph::{Graph, GraphError, LinkName};
+use crate::frames::link::{FrameLink, LinkCounts};
+use crate::frames::ports::Ports;
+
+/// Apps and links of one graph on one thread.
+pub struct Network {
+    pool: Pool,
+    counters: CounterFile,
+    graph: Graph,
+    apps: Vec<RunningApp>,
+    /// The two internal links first, then those of `link_names`.
+    links: Vec<FrameLink>,
+    link_names: Vec<LinkName>,
+    /// Numbers of the apps with inputs, in the order in which a burst goes through them.
+    order: Vec<usize>,
+    /// When the next tick of any app, or publishing, is due.
+    next_tick: Instant,
+    unlinked: Counter,
+    discarded: Counter,
+    epoll: Epoll,
+    is_armed: bool,
+}
+
+struct RunningApp {
+    name: String,
+    app: Box<dyn FrameApp>,
+    inputs: Box<[usize]>,
+    outputs: Box<[usize]>,
+    names: [Vec<String>; 2],
+    tick: Option<Duration>,
+    next_tick: Instant,
+}
+
+/// Why a network stays as it is.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigureError {
+    /// The graph is wrong.
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    /// An app could not be made.
+    #[error("app {name} ({kind}): {source}")]
+    App {
+        /// Its name.
+        name: String,
+        /// Its kind.
+        kind: &'static str,
+        /// The reason.
+        source: AppError,
+    },
+}
+
+impl Network {
+    /// A network without apps. Apps take frames from `pool`; their counters and those of links
+    /// go to `counters`.
+    ///
+    /// # Errors
+    /// When no epoll descriptor is to be had.
+    pub fn new(pool: Pool, counters: CounterFile) -> io::Result<Network> {
+        let internal = || FrameLink::new(None, &counters);
+        Ok(Network {
+            links: vec![internal(), internal()],
+            unlinked: counters.counter("network/drop_unlinked"),
+            discarded: counters.counter("network/drop_link_removed"),
+            pool,
+            counters,
+            graph: Graph::new(),
+            apps: Vec::new(),
+            link_names: Vec::new(),
+            order: Vec::new(),
+            next_tick: Instant::ZERO,
+            epoll: Epoll::new()?,
+            is_armed: false,
+        })
+    }
+
+    /// The graph that runs.
+    #[must_use]
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The pool of the network.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Becomes `graph`, by difference: what is the same in both goes on as it is, links with the
+    /// frames on them.
+    ///
+    /// # Errors
+    /// The graph is wrong, or an app cannot be made; the network then is unchanged.
+    pub fn configure(&mut self, graph: &Graph) -> Result<Difference, ConfigureError> {
+        graph.check()?;
+        let difference = Difference::between(&self.graph, graph);
+        let mut built = BTreeMap::new();
+        for name in difference.added.iter().chain(&difference.replaced) {
+            let config = &graph.apps[name];
+            built.insert(name.clone(), self.build(name, &**config)?);
+        }
+        // From here on nothing fails.
+        self.replace_apps(graph, built);
+        for name in &difference.changed {
+            if let Some(running) = self.apps.iter_mut().find(|app| app.name == *name) {
+                graph.apps[name].apply_any(&mut *running.app);
+            }
+        }
+        self.replace_links(graph);
+        self.graph = graph.clone();
+        self.rewire();
+        self.order = order(&self.apps, self.links.len());
+        self.next_tick = Instant::ZERO;
+        Ok(difference)
+    }
+
+    fn build(
+        &self,
+        name: &str,
+        config: &dyn AnyConfig,
+    ) -> Result<Box<dyn FrameApp>, ConfigureError> {
+        let mut context = AppContext {
+            name,
+            pool: &self.pool,
+            counters: &self.counters,
+        };
+        let app = config.build_any(&mut context);
+        app.map_err(|source| ConfigureError::App {
+            name: name.to_owned(),
+            kind: config.kind(),
+            source,
+        })
+    }
+
+    /// Keeps the apps that stay, and puts those that were built in their places.
+    fn replace_apps(&mut self, graph: &Graph, mut built: BTreeMap<String, Box<dyn FrameApp>>) {
+        let mut old: BTreeMap<String, RunningApp> = std::mem::take(&mut self.apps)
+            .into_iter()
+            .map(|app| (app.name.clone(), app))
+            .collect();
+        for (name, config) in &graph.apps {
+            let app = match built.remove(name) {
+                Some(app) => RunningApp::new(name, app, &**config),
+                None => match old.remove(name) {
+                    Some(app) => app,
+                    None => unreachable!("an app of a graph runs already or was built"),
+                },
+            };
+            self.apps.push(app);
+        }
+        // Descriptors of apps that go leave the set by themselves when they close, unless another
+        // process has them too.
+        for app in old.values() {
+            if let Some((fd, _)) = app.app.wait_fd() {
+                let _ = self.epoll.del(fd);
+            }
+        }
+    }
+
+    fn replace_links(&mut self, graph: &Graph) {
+        let mut links = std::mem::take(&mut self.links);
+        let named = links.split_off(INTERNAL_LINKS);
+        let mut old: BTreeMap<LinkName, FrameLink> = std::mem::take(&mut self.link_names)
+            .into_iter()
+            .zip(named)
+            .collect();
+        for name in &graph.links {
+            let link = old.remove(name);
+            let new = || FrameLink::new(Some(&name.to_string()), &self.counters);
+            links.push(link.unwrap_or_else(new));
+            self.link_names.push(name.clone());
+        }
+        let lost: usize = old.values().map(|link| link.queue.len()).sum();
+        self.discarded.add(lost as u64);
+        self.links = links;
+    }
+
+    /// Gives every port its link.
+    fn rewire(&mut self) {
+        for running in &mut self.apps {
+            let config = Rc::clone(&self.graph.apps[&running.name]);
+            let is_here = |app: &str| app == running.name;
+            let links = || self.link_names.iter().enumerate();
+            let inputs = links()
+                .filter(|(_, link)| is_here(&link.to.app))
+                .map(|(at, link)| (link.to.port.clone(), INTERNAL_LINKS + at))
+                .collect();
+            let outputs = links()
+                .filter(|(_, link)| is_here(&link.from.app))
+                .map(|(at, link)| (link.from.port.clone(), INTERNAL_LINKS + at))
+                .collect();
+            let (inputs, input_names) = numbered(config.inputs(), inputs, NO_INPUT);
+            let (outputs, output_names) = numbered(config.outputs(), outputs, NO_OUTPUT);
+            (running.inputs, running.outputs) = (inputs, outputs);
+            let names = [input_names, output_names];
+            if running.names != names {
+                running.names = names;
+                running.app.rewired(&PortNames {
+                    inputs: &running.names[0],
+                    outputs: &running.names[1],
+                });
+            }
+        }
+        for (index, running) in self.apps.iter().enumerate() {
+            if let Some((fd, interest)) = running.app.wait_fd() {
+                // One that is there already stays; its token is not used.
+                let _ = self.epoll.add(fd, index as u64, interest);
+            }
+        }
+    }
+
+    /// One breath at `now`: every app pulls, then every app with frames at its inputs pushes. True
+    /// when anything moved.
+    pub fn breathe(&mut self, now: Instant) -> bool {
+        for running in &mut self.apps {
+            running.app.pull(&mut Ports {
+                links: &mut self.links,
+                inputs: &running.inputs,
+                outputs: &running.outputs,
+                now,
+            });
+        }
+        let mut moved = false;
+        for at in &self.order {
+            let running = &mut self.apps[*at];
+            let waiting = waiting(&self.links, &running.inputs);
+            if waiting == 0 {
+                continue;
+            }
+            running.app.push(&mut Ports {
+                links: &mut self.links,
+                inputs: &running.inputs,
+                outputs: &running.outputs,
+                now,
+            });
+            moved |= waiting != self::waiting(&self.links, &running.inputs);
+        }
+        if now >= self.next_tick {
+            self.tick(now);
+        }
+        let unlinked = &mut self.links[NO_OUTPUT].queue;
+        if !unlinked.is_empty() {
+            self.unlinked.add(unlinked.drain(drop) as u64);
+        }
+        moved
+    }
+
+    /// Visits the apps whose time has come, and shows the counts of the links.
+    fn tick(&mut self, now: Instant) {
+        self.next_tick = now + PUBLISH_EVERY;
+        for running in &mut self.apps {
+            let Some(every) = running.tick else { continue };
+            if now >= running.next_tick {
+                running.next_tick = now + every;
+                running.app.tick(&mut Ports {
+                    links: &mut self.links,
+                    inputs: &running.inputs,
+                    outputs: &running.outputs,
+                    now,
+                });
+            }
+            self.next_tick = self.next_tick.min(running.next_tick);
+        }
+        self.publish();
+    }
+
+    /// Shows the counts of the links to other processes.
+    pub(super) fn publish(&self) {
+        self.links.iter().for_each(FrameLink::publish);
+    }
+
+    /// Every link with what went over it.
+    pub fn link_counts(&self) -> impl Iterator<Item = (&LinkName, LinkCounts)> {
+        let counts = self.links[INTERNAL_LINKS..].iter().map(FrameLink::counts);
+        self.link_names.iter().zip(counts)
+    }
+
+    /// The app of this name, if it is of type `A`.
+    #[must_use]
+    pub fn app<A: FrameApp>(&self, name: &str) -> Option<&A> {
+        let running = self.apps.iter().find(|app| app.name == name)?;
+        (&*running.app as &dyn std::any::Any).downcast_ref()
+    }
+
+    /// As [`Network::app`], to be changed.
+    #[must_use]
+    pub fn app_mut<A: FrameApp>(&mut self, name: &str) -> Option<&mut A> {
+        let running = self.apps.iter_mut().find(|app| app.name == name)?;
+        (&mut *running.app as &mut dyn std::any::Any).downcast_mut()
+    }
+
+    /// True when frames wait on a link.
+    #[must_use]
+    pub fn has_frames(&self) -> bool {
+        self.links.iter().any(|link| !link.queue.is_empty())
+    }
+
+    /// When an app must be visited although no frame waits.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let ticks = self.apps.iter().filter(|app| app.tick.is_some());
+        let ticks = ticks.map(|app| app.next_tick);
+        let own = self.apps.iter().filter_map(|app| app.app.next_deadline());
+        ticks.chain(own).min()
+    }
+
+    /// Arms every app; false when one has something to pull.
+    pub(super) fn arm(&mut self) -> bool {
+        self.is_armed = true;
+        self.apps.iter_mut().all(|running| running.app.arm())
+    }
+
+    pub(super) fn disarm(&mut self) {
+        if !std::mem::take(&mut self.is_armed) {
+            return;
+        }
+        self.apps
+            .iter_mut()
+            .for_each(|running| running.app.disarm());
+        // What rang is taken note of, so that it can ring again.
+        let mut ready = Vec::new();
+        let _ = self.epoll.wait(&mut ready, Some(0));
+    }
+
+    pub(super) fn epoll(&self) -> &Epoll {
+        &self.epoll
+    }
+}
+
+impl RunningApp {
+    fn new(name: &str, app: Box<dyn FrameApp>, config: &dyn AnyConfig) -> RunningApp {
+        RunningApp {
+            name: name.to_owned(),
+            app,
+            inputs: Box::default(),
+            outputs: Box::default(),
+            names: Default::default(),
+            tick: config.tick(),
+            next_tick: Instant::ZERO,
+        }
+    }
+}
+
+#[inline]
+fn waiting(links: &[FrameLink], inputs: &[usize]) -> usize {
+    inputs.iter().map(|link| links[*link].queue.len()).sum()
+}
+
+/// The links of an app's ports by number, and the ports' names.
+fn numbered(
+    list: PortList,
+    mut links: Vec<(String, usize)>,
+    unlinked: usize,
+) -> (Box<[usize]>, Vec<String>) {
+    links.sort();
+    match list {
+        PortList::Any => {
+            let (names, links): (Vec<_>, Vec<_>) = links.into_iter().unzip();
+            (links.into_boxed_slice(), names)
+        }
+        PortList::Named(ports) => {
+            let link_of = |name: &str| links.iter().find(|(port, _)| port == name);
+            let links = ports.iter().map(|port| link_of(port.name));
+            let links = links.map(|found| found.map_or(unlinked, |(_, link)| *link));
+            let names = ports.iter().map(|port| port.name.to_owned());
+            (links.collect(), names.collect())
+        }
+    }
+}
+
+/// The apps that have inputs, each behind those whose outputs lead to it. Where links form a
+/// circle, the app that is met first comes first, and what comes round waits for the next breath.
+fn order(apps: &[RunningApp], links: usize) -> Vec<usize> {
+    let mut sinks = vec![None; links];
+    for (at, app) in apps.iter().enumerate() {
+        for input in app.inputs.iter().filter(|link| **link >= INTERNAL_LINKS) {
+            sinks[*input] = Some(at);
+        }
+    }
+    let mut order = Vec::new();
+    let mut is_met = vec![false; apps.len()];
+    // Apps without inputs first, so that a chain is walked from its start.
+    let (starts, others): (Vec<usize>, Vec<usize>) =
+        (0..apps.len()).partition(|at| apps[*at].inputs.is_empty());
+    for start in starts.into_iter().chain(others) {
+        // Depth first, without recursion: the app and the number of its next output.
+        let mut path = Vec::new();
+        if !std::mem::replace(&mut is_met[start], true) {
+            path.push((start, 0));
+        }
+        while let Some((at, output)) = path.last_mut() {
+            let Some(link) = apps[*at].outputs.get(*output) else {
+                order.push(*at);
+                path.pop();
+                continue;
+            };
+            *output += 1;
+            if let Some(next) = sinks[*link]
+                && !std::mem::replace(&mut is_met[next], true)
+            {
+                path.push((next, 0));
+            }
+        }
+    }
+    order.reverse();
+    order.retain(|at| !apps[*at].inputs.is_empty());
+    order
+}
+
+/// Where frames go that an app puts on a port without a link.
+const NO_OUTPUT: usize = 0;
+/// Where an app finds nothing at a port without a link.
+const NO_INPUT: usize = 1;
+const INTERNAL_LINKS: usize = 2;
+
+/// How old the counts of links that others see may be.
+const PUBLISH_EVERY: Duration = Duration::from_millis(20);
+
+#[cfg(test)]
+mod tests;

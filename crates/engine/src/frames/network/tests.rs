@@ -1,0 +1,267 @@
+use std::cell::Cell;
+
+use carina_frame::PoolConfig;
+
+use super::*;
+use crate::frames::app::{AppConfig, Port};
+use crate::frames::ports::FRAME_BURST;
+
+/// Numbers frames with one byte, up to a count for each breath.
+#[derive(Clone, Debug, PartialEq)]
+struct Numbers {
+    per_breath: usize,
+}
+
+struct NumbersApp {
+    config: Numbers,
+    pool: Pool,
+    next: u8,
+}
+
+impl AppConfig for Numbers {
+    const KIND: &'static str = "numbers";
+    const INPUTS: PortList = PortList::NO_PORT;
+    const OUTPUTS: PortList = PortList::OUTPUT;
+    type App = NumbersApp;
+
+    fn build(&self, context: &mut AppContext<'_>) -> Result<NumbersApp, AppError> {
+        if self.per_breath > FRAME_BURST {
+            return Err("too many for a breath".into());
+        }
+        Ok(NumbersApp {
+            config: self.clone(),
+            pool: context.pool().clone(),
+            next: 0,
+        })
+    }
+
+    fn can_apply(&self, _old: &Numbers) -> bool {
+        self.per_breath <= FRAME_BURST
+    }
+
+    fn apply(&self, app: &mut NumbersApp) {
+        app.config = self.clone();
+    }
+}
+
+impl FrameApp for NumbersApp {
+    fn pull(&mut self, ports: &mut Ports<'_>) {
+        let (pool, next) = (&self.pool, &mut self.next);
+        ports.fill(0, self.config.per_breath, || {
+            *next = next.wrapping_add(1);
+            pool.frame_of(&[*next])
+        });
+    }
+}
+
+/// Keeps the first byte of what comes in, up to a number a breath; the rest waits.
+#[derive(Clone, Debug, PartialEq)]
+struct Keeper {
+    per_breath: usize,
+}
+
+#[derive(Default)]
+struct KeeperApp {
+    per_breath: usize,
+    seen: Vec<u8>,
+    names: Vec<String>,
+    ticks: Cell<u32>,
+}
+
+impl AppConfig for Keeper {
+    const KIND: &'static str = "keeper";
+    const INPUTS: PortList = PortList::Any;
+    const OUTPUTS: PortList = PortList::Named(&[Port::optional("copy")]);
+    const TICK: Option<Duration> = Some(Duration::from_millis(10));
+    type App = KeeperApp;
+
+    fn build(&self, _: &mut AppContext<'_>) -> Result<KeeperApp, AppError> {
+        Ok(KeeperApp {
+            per_breath: self.per_breath,
+            ..KeeperApp::default()
+        })
+    }
+}
+
+impl FrameApp for KeeperApp {
+    fn push(&mut self, ports: &mut Ports<'_>) {
+        for input in 0..ports.inputs() {
+            for _ in 0..self.per_breath {
+                let Some(frame) = ports.receive(input) else {
+                    break;
+                };
+                self.seen.push(frame.bytes()[0]);
+                ports.transmit(0, frame);
+            }
+        }
+    }
+
+    fn tick(&mut self, _: &mut Ports<'_>) {
+        self.ticks.set(self.ticks.get() + 1);
+    }
+
+    fn rewired(&mut self, ports: &PortNames<'_>) {
+        self.names = ports.inputs.to_vec();
+    }
+}
+
+fn network() -> Network {
+    let pool = Pool::new(PoolConfig {
+        frames: 4096,
+        frame_bytes: 64,
+    });
+    Network::new(pool.unwrap(), CounterFile::private().unwrap()).unwrap()
+}
+
+fn pair(numbers: usize, keeper: usize) -> Graph {
+    let mut graph = Graph::new();
+    graph.app(
+        "n",
+        Numbers {
+            per_breath: numbers,
+        },
+    );
+    graph.app("k", Keeper { per_breath: keeper });
+    graph.link("n.output -> k.a").unwrap();
+    graph
+}
+
+fn seen(network: &Network, app: &str) -> Vec<u8> {
+    network.app::<KeeperApp>(app).unwrap().seen.clone()
+}
+
+#[test]
+fn frames_go_through_a_graph_within_one_breath() {
+    let mut network = network();
+    network.configure(&pair(3, 10)).unwrap();
+    assert!(network.breathe(Instant::ZERO));
+    assert_eq!(seen(&network, "k"), [1, 2, 3]);
+    let counts = network.link_counts().next().unwrap().1;
+    assert_eq!((counts.packets, counts.bytes, counts.drops), (3, 3, 0));
+    // Nothing has the copies, which are dropped and counted.
+    assert_eq!(network.unlinked.get(), 3);
+    assert_eq!(network.pool().spare(), 4096);
+}
+
+#[test]
+fn unchanged_apps_keep_their_state_and_links_their_frames() {
+    let mut network = network();
+    network.configure(&pair(3, 1)).unwrap();
+    network.breathe(Instant::ZERO);
+    let mut graph = pair(2, 1);
+    graph.app("m", Numbers { per_breath: 1 });
+    graph.link("m.output -> k.b").unwrap();
+    let steps = network.configure(&graph).unwrap();
+    assert_eq!(
+        steps.to_string(),
+        "+ app m\n~ app n\n+ link m.output -> k.b"
+    );
+    network.breathe(Instant::ZERO);
+    // The keeper goes on with frame 2 on its first input, and the numbers with 4.
+    assert_eq!(seen(&network, "k"), [1, 2, 1]);
+    let keeper = network.app::<KeeperApp>("k").unwrap();
+    assert_eq!(keeper.names, ["a", "b"]);
+    assert_eq!(network.app::<NumbersApp>("n").unwrap().next, 5);
+    // What waits on a link that goes is dropped and counted.
+    let waiting: usize = network.links.iter().map(|link| link.queue.len()).sum();
+    network.configure(&Graph::new()).unwrap();
+    assert_eq!(network.discarded.get(), waiting as u64);
+    assert_eq!(network.pool().spare(), 4096);
+}
+
+#[test]
+fn app_that_cannot_be_made_changes_nothing() {
+    let mut network = network();
+    network.configure(&pair(1, 1)).unwrap();
+    network.breathe(Instant::ZERO);
+    let mut graph = pair(2, 9);
+    graph.app("bad", Numbers { per_breath: 1000 });
+    graph.app("k2", Keeper { per_breath: 1 });
+    graph.link("bad.output -> k2.a").unwrap();
+    let error = network.configure(&graph).unwrap_err().to_string();
+    assert_eq!(error, "app bad (numbers): too many for a breath");
+    network.breathe(Instant::ZERO);
+    assert_eq!(seen(&network, "k"), [1, 2]);
+}
+
+#[test]
+fn full_link_drops_and_counts() {
+    let mut network = network();
+    let mut graph = Graph::new();
+    graph.app("n", Numbers { per_breath: 100 });
+    graph.app("a", Keeper { per_breath: 100 });
+    graph.app("b", Keeper { per_breath: 1 });
+    graph.link("n.output -> a.in").unwrap();
+    graph.link("a.copy -> b.in").unwrap();
+    network.configure(&graph).unwrap();
+    for _ in 0..20 {
+        network.breathe(Instant::ZERO);
+    }
+    let counts: Vec<LinkCounts> = network.link_counts().map(|(_, counts)| counts).collect();
+    // 2000 frames, of which the last app took 20 and 1024 wait, less the one it took last.
+    assert_eq!((counts[0].packets, counts[0].drops), (1043, 957));
+    assert_eq!((counts[1].packets, counts[1].drops), (2000, 0));
+}
+
+#[test]
+fn circle_of_links_moves_on_in_each_breath() {
+    let mut network = network();
+    let mut graph = pair(1, 5);
+    graph.app("l", Keeper { per_breath: 5 });
+    graph.link("k.copy -> l.in").unwrap();
+    graph.link("l.copy -> k.b").unwrap();
+    network.configure(&graph).unwrap();
+    assert!(network.breathe(Instant::ZERO) && network.has_frames());
+    network.breathe(Instant::ZERO);
+    assert_eq!(seen(&network, "k"), [1, 2, 1]);
+    assert_eq!(seen(&network, "l"), [1, 2, 1]);
+}
+
+#[test]
+fn ticks_come_at_their_interval() {
+    let mut network = network();
+    network.configure(&pair(1, 1)).unwrap();
+    for millis in 0..100 {
+        network.breathe(Instant::from_millis(millis));
+    }
+    assert_eq!(network.app::<KeeperApp>("k").unwrap().ticks.get(), 10);
+    assert_eq!(network.next_deadline(), Some(Instant::from_millis(100)));
+}
+
+#[test]
+fn wrong_graphs_are_refused_with_what_would_be_right() {
+    let mut network = network();
+    let mut refusal = |change: &dyn Fn(&mut Graph)| {
+        let mut graph = pair(1, 1);
+        change(&mut graph);
+        network.configure(&graph).unwrap_err().to_string()
+    };
+    let link = |text: &'static str| {
+        move |graph: &mut Graph| {
+            graph.link(text).unwrap();
+        }
+    };
+    assert_eq!(
+        refusal(&link("n.out -> k.b")),
+        "app n (numbers) has no output out; it has output"
+    );
+    assert_eq!(
+        refusal(&link("x.output -> k.b")),
+        "link x.output -> k.b: there is no app x"
+    );
+    assert_eq!(
+        refusal(&link("n.output -> k.b")),
+        "output n.output has two links"
+    );
+    assert_eq!(
+        refusal(&link("k.copy -> k.b")),
+        "link k.copy -> k.b: an app cannot be linked with itself"
+    );
+    let app = |graph: &mut Graph| {
+        graph.app("m", Numbers { per_breath: 1 });
+    };
+    assert_eq!(refusal(&app), "output m.output has no link");
+    let text = |text: &str| text.parse::<LinkName>().unwrap_err().to_string();
+    assert!(text("n.output k.b").contains("APP.PORT -> APP.PORT"));
+    assert!(text("n.ou tput -> k.b").contains("a name has 1 to 32 letters"));
+}

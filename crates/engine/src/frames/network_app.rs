@@ -1,0 +1,59 @@
+//! A network of frames as an app of the engine.
+
+use std::cell::RefCell;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use carina_sys::Interest;
+use carina_time::Instant;
+
+use crate::app::App;
+use crate::frames::network::Network;
+use crate::link::Links;
+
+/// Runs a network in the breath of an engine, which may have apps of flows beside it. The owner of
+/// the other reference configures it between two breaths, and wakes this app after that.
+pub struct NetworkApp {
+    network: Rc<RefCell<Network>>,
+    doorbell: OwnedFd,
+}
+
+impl NetworkApp {
+    /// An app that runs `network`.
+    ///
+    /// # Errors
+    /// When the process has too many open files.
+    pub fn new(network: Rc<RefCell<Network>>) -> std::io::Result<NetworkApp> {
+        let doorbell = network.borrow().epoll().as_fd().try_clone_to_owned()?;
+        Ok(NetworkApp { network, doorbell })
+    }
+}
+
+impl App for NetworkApp {
+    fn name(&self) -> &str {
+        "frames"
+    }
+
+    fn pull(&mut self, now: u64, _links: &mut Links) -> bool {
+        self.network.borrow_mut().breathe(Instant::from_nanos(now))
+    }
+
+    fn arm(&mut self, _now: u64, _links: &mut Links) -> bool {
+        let mut network = self.network.borrow_mut();
+        network.publish();
+        !network.has_frames() && network.arm()
+    }
+
+    fn disarm(&mut self) {
+        self.network.borrow_mut().disarm();
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let deadline = self.network.borrow().next_deadline();
+        deadline.map(Instant::as_nanos)
+    }
+
+    fn wait_fds(&self) -> Vec<(BorrowedFd<'_>, Interest)> {
+        vec![(self.doorbell.as_fd(), Interest::ReadEdge)]
+    }
+}

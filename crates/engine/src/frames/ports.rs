@@ -1,0 +1,134 @@
+//! The ports of an app, as the app sees them during a visit.
+
+use carina_frame::{Frame, Pool};
+use carina_time::Instant;
+
+use crate::frames::link::FrameLink;
+
+/// Frames that an app pulls in one visit at most: enough to share the cost of a breath, few enough
+/// that they and the links of a chain stay in the nearest cache.
+pub const FRAME_BURST: usize = 128;
+
+/// The ports of the app that is visited, by number.
+///
+/// # Panics
+/// All methods with a port: when the app has no port of that number.
+pub struct Ports<'a> {
+    pub(super) links: &'a mut [FrameLink],
+    pub(super) inputs: &'a [usize],
+    pub(super) outputs: &'a [usize],
+    pub(super) now: Instant,
+}
+
+impl Ports<'_> {
+    /// When the breath began.
+    #[must_use]
+    pub fn now(&self) -> Instant {
+        self.now
+    }
+
+    /// Number of input ports.
+    #[must_use]
+    pub fn inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Number of output ports.
+    #[must_use]
+    pub fn outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// Frames that wait at an input.
+    #[must_use]
+    #[inline]
+    pub fn waiting(&self, input: usize) -> usize {
+        self.links[self.inputs[input]].queue.len()
+    }
+
+    /// Frames that an output takes before it drops.
+    #[must_use]
+    #[inline]
+    pub fn room(&self, output: usize) -> usize {
+        self.links[self.outputs[output]].queue.room()
+    }
+
+    /// Takes the oldest frame that waits at an input.
+    #[inline]
+    pub fn receive(&mut self, input: usize) -> Option<Frame> {
+        self.links[self.inputs[input]].queue.pop()
+    }
+
+    /// Puts a frame on an output; where the link is full it is dropped and counted.
+    #[inline]
+    pub fn transmit(&mut self, output: usize, frame: Frame) {
+        self.links[self.outputs[output]].push(frame);
+    }
+
+    /// Takes all frames that wait at an input.
+    #[inline]
+    pub fn drain(&mut self, input: usize, take: impl FnMut(Frame)) {
+        self.links[self.inputs[input]].queue.drain(take);
+    }
+
+    /// Puts frames on an output until `make` gives no more, `max` were put, or the link is full;
+    /// returns how many.
+    #[inline]
+    pub fn fill(
+        &mut self,
+        output: usize,
+        max: usize,
+        make: impl FnMut() -> Option<Frame>,
+    ) -> usize {
+        let link = &mut self.links[self.outputs[output]];
+        let moved = link.queue.fill(max, make);
+        link.count(moved);
+        moved.packets
+    }
+
+    /// Moves all frames that wait at an input to an output, after `edit` has had each of them; a
+    /// frame for which it returns false is dropped, and counted by the app.
+    #[inline]
+    pub fn forward(&mut self, input: usize, output: usize, edit: impl FnMut(&mut Frame) -> bool) {
+        let ends = [self.inputs[input], self.outputs[output]];
+        let Ok([from, to]) = self.links.get_disjoint_mut(ends) else {
+            unreachable!("no link leads from an app to itself");
+        };
+        let moved = from.queue.transfer(&mut to.queue, edit);
+        to.count(moved);
+    }
+
+    /// Puts copies from `pool` of all frames that wait at an input on an output, and leaves the
+    /// frames where they are. Returns for how many there was no copy to be had.
+    #[inline]
+    pub fn copy_all(&mut self, input: usize, output: usize, pool: &Pool) -> usize {
+        let ends = [self.inputs[input], self.outputs[output]];
+        let Ok([from, to]) = self.links.get_disjoint_mut(ends) else {
+            unreachable!("no link leads from an app to itself");
+        };
+        let mut missing = 0;
+        let mut waiting = from.queue.iter();
+        let room = to.queue.room();
+        let mut moved = to.queue.fill(room, || {
+            waiting.by_ref().find_map(|frame| {
+                let copy = pool.copy_of(frame);
+                missing += usize::from(copy.is_none());
+                copy
+            })
+        });
+        moved.overflowed = waiting.count();
+        to.count(moved);
+        missing
+    }
+
+    /// Takes all frames that wait at an input, one after the other, with the ports at hand.
+    #[inline]
+    pub fn each(&mut self, input: usize, mut take: impl FnMut(Frame, &mut Self)) {
+        for _ in 0..self.waiting(input) {
+            let Some(frame) = self.receive(input) else {
+                return;
+            };
+            take(frame, self);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What is known of a frame beside its bytes.
+
+use carina_time::Instant;
+
+/// A transport checksum that a device is to fill in: the sum over the bytes from `start` to the
+/// end, folded and complemented, goes to `start + offset`. (VIRTIO 1.2 §5.1.6.2,
+/// `VIRTIO_NET_HDR_F_NEEDS_CSUM`)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Checksum {
+    /// Where the sum begins, in bytes from the start of the frame.
+    pub start: u16,
+    /// Where the sum is stored, in bytes from `start`.
+    pub offset: u16,
+}
+
+/// How a frame longer than the MTU is to be cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Segmentation {
+    /// What is cut.
+    pub kind: SegmentationKind,
+    /// Payload bytes of each segment.
+    pub size: u16,
+    /// Bytes of headers that each segment repeats.
+    pub headers: u16,
+}
+
+/// What is cut into segments. (VIRTIO 1.2 §5.1.6, `gso_type`)
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SegmentationKind {
+    /// TCP over IPv4.
+    #[default]
+    Tcp4,
+    /// TCP over IPv6.
+    Tcp6,
+    /// UDP, each segment a datagram of its own.
+    Udp,
+}
+
+/// All metadata of a frame; what is `None` or false is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Metadata {
+    /// Tag control information of a VLAN tag that was taken out, or is to be put in. (IEEE 802.1Q
+    /// §9.6)
+    pub vlan: Option<u16>,
+    /// A checksum that is still to be filled in.
+    pub checksum: Option<Checksum>,
+    /// All checksums of the frame were checked and are right.
+    pub is_checksum_valid: bool,
+    /// The frame is still to be cut.
+    pub segmentation: Option<Segmentation>,
+    /// Hash over the flow's addresses.
+    pub hash: Option<u32>,
+    /// When the frame arrived.
+    pub time: Option<Instant>,
+}
+
+/// Which of the stored values hold; part of a frame, so that a new one starts without any at no
+/// cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Known(pub(crate) u8);
+
+impl Known {
+    pub(crate) const NOTHING: Known = Known(0);
+    pub(crate) const VLAN: Known = Known(1);
+    pub(crate) const CHECKSUM: Known = Known(2);
+    pub(crate) const CHECKSUM_VALID: Known = Known(4);
+    pub(crate) const SEGMENTATION: Known = Known(8);
+    pub(crate) const HASH: Known = Known(16);
+    pub(crate) const TIME: Known = Known(32);
+
+    #[inline]
+    pub(crate) fn has(self, what: Known) -> bool {
+        self.0 & what.0 != 0
+    }
+
+    #[inline]
+    pub(crate) fn set(&mut self, what: Known, is_known: bool) {
+        self.0 = if is_known {
+            self.0 | what.0
+        } else {
+            self.0 & !what.0
+        };
+    }
+}

@@ -1,0 +1,231 @@
+//! Where frames come from.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use carina_sys::{HUGE_PAGE_BYTES, Pages};
+
+use crate::arena::{Arena, POOLS_MAX};
+use crate::cache;
+use crate::cell::HEADER_BYTES;
+use crate::frame::Frame;
+
+/// A fixed number of frames of one size, in contiguous memory.
+///
+/// Clones are the same pool. Its memory goes when the last clone and the last frame have gone.
+#[derive(Clone)]
+pub struct Pool {
+    owner: Arc<Owner>,
+    arena: NonNull<Arena>,
+    id: u8,
+    frame_bytes: u32,
+}
+
+// SAFETY: the arena is `Sync`, and lives as long as `owner`.
+unsafe impl Send for Pool {}
+// SAFETY: as above.
+unsafe impl Sync for Pool {}
+
+struct Owner {
+    arena: NonNull<Arena>,
+    frames: usize,
+}
+
+// SAFETY: the arena is `Sync`.
+unsafe impl Send for Owner {}
+// SAFETY: as above.
+unsafe impl Sync for Owner {}
+
+/// What a pool consists of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolConfig {
+    /// How many frames there are. Each thread that returns frames keeps up to 512 of them.
+    pub frames: usize,
+    /// The longest frame in bytes, 64 to [`PoolConfig::FRAME_BYTES_MAX`].
+    pub frame_bytes: usize,
+}
+
+impl PoolConfig {
+    /// The longest frame that a pool can have, in bytes: one that a guest leaves to the device to
+    /// cut (64 KiB of IP and its link header) fits.
+    pub const FRAME_BYTES_MAX: usize = 128 << 10;
+    /// The most frames that a pool can have.
+    pub const FRAMES_MAX: usize = 1 << 24;
+}
+
+impl Default for PoolConfig {
+    /// 16,384 frames of up to 2048 bytes.
+    fn default() -> PoolConfig {
+        PoolConfig {
+            frames: 16_384,
+            frame_bytes: 2048,
+        }
+    }
+}
+
+/// Why there is no pool.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PoolError {
+    /// The number of frames is out of range.
+    #[error("a pool of {0} frames: there can be 1 to {max}", max = PoolConfig::FRAMES_MAX)]
+    Frames(usize),
+    /// The length of frames is out of range.
+    #[error("frames of {0} bytes: they can have 64 to {max}", max = PoolConfig::FRAME_BYTES_MAX)]
+    FrameBytes(usize),
+    /// The process has as many pools as it can.
+    #[error("a process can have {POOLS_MAX} pools of frames, and has them")]
+    TooMany,
+    /// The system has no memory for it.
+    #[error("memory for a pool of {frames} frames: {source}")]
+    Memory {
+        /// How many frames were asked for.
+        frames: usize,
+        /// The kernel's reason.
+        source: io::Error,
+    },
+}
+
+/// Room in front of a new frame for headers to come, in bytes.
+pub const HEADROOM_BYTES: usize = 192;
+
+impl Pool {
+    /// Makes a pool.
+    ///
+    /// # Errors
+    /// A figure out of range, too many pools, or no memory.
+    pub fn new(config: PoolConfig) -> Result<Pool, PoolError> {
+        let PoolConfig {
+            frames,
+            frame_bytes,
+        } = config;
+        if !(1..=PoolConfig::FRAMES_MAX).contains(&frames) {
+            return Err(PoolError::Frames(frames));
+        }
+        if !(64..=PoolConfig::FRAME_BYTES_MAX).contains(&frame_bytes) {
+            return Err(PoolError::FrameBytes(frame_bytes));
+        }
+        let room = (HEADROOM_BYTES + frame_bytes).next_multiple_of(64);
+        let arena = Arena::new(frames, room as u32)
+            .map_err(|source| PoolError::Memory { frames, source })?
+            .ok_or(PoolError::TooMany)?;
+        // SAFETY: the arena was just made and lives until its pool is closed.
+        let id = unsafe { arena.as_ref() }.id;
+        Ok(Pool {
+            owner: Arc::new(Owner { arena, frames }),
+            arena,
+            id,
+            frame_bytes: frame_bytes as u32,
+        })
+    }
+
+    /// An empty frame with [`HEADROOM_BYTES`] in front; `None` when none is left.
+    #[must_use]
+    #[inline]
+    pub fn take(&self) -> Option<Frame> {
+        let cell = cache::take(self.id, self.arena)?;
+        // SAFETY: the cell was taken from this pool, and has room for the headroom.
+        Some(unsafe { Frame::new(cell, self.id, HEADROOM_BYTES as u16, 0) })
+    }
+
+    /// A frame with these bytes; `None` when no frame is left, or they are longer than
+    /// [`Pool::frame_bytes`].
+    #[must_use]
+    #[inline]
+    pub fn frame_of(&self, bytes: &[u8]) -> Option<Frame> {
+        if bytes.len() > self.frame_bytes as usize {
+            return None;
+        }
+        let cell = cache::take(self.id, self.arena)?;
+        // SAFETY: the cell was taken from this pool; headroom and `frame_bytes` fit into its room.
+        let mut frame =
+            unsafe { Frame::new(cell, self.id, HEADROOM_BYTES as u16, bytes.len() as u32) };
+        copy(bytes, frame.bytes_mut());
+        Some(frame)
+    }
+
+    /// A copy of a frame with its metadata, as [`Pool::frame_of`].
+    #[must_use]
+    #[inline]
+    pub fn copy_of(&self, frame: &Frame) -> Option<Frame> {
+        let mut copy = self.frame_of(frame.bytes())?;
+        if frame.has_metadata() {
+            copy.set_metadata(&frame.metadata());
+        }
+        Some(copy)
+    }
+
+    /// The longest frame in bytes that [`Pool::frame_of`] makes.
+    #[must_use]
+    pub fn frame_bytes(&self) -> usize {
+        self.frame_bytes as usize
+    }
+
+    /// Number of frames of the pool.
+    #[must_use]
+    pub fn frames(&self) -> usize {
+        self.owner.frames
+    }
+
+    /// Frames that can still be taken by this thread. Takes a lock: not for the data path.
+    #[must_use]
+    pub fn spare(&self) -> usize {
+        // SAFETY: the arena lives as long as this pool.
+        unsafe { self.arena.as_ref() }.spare() + cache::kept(self.id)
+    }
+
+    /// What pages the memory has.
+    #[must_use]
+    pub fn pages(&self) -> Pages {
+        // SAFETY: as in `spare`.
+        unsafe { self.arena.as_ref() }.pages
+    }
+
+    /// First byte and length of the memory, in which all frames lie: what a device, or a socket
+    /// that shares it, is registered with. [`Frame::offset`] counts from here.
+    #[must_use]
+    pub fn memory(&self) -> (*mut u8, usize) {
+        // SAFETY: as in `spare`.
+        unsafe { self.arena.as_ref() }.memory()
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        // SAFETY: a pool's clones share one owner, so this happens once, and none of them is left.
+        // The stack of this thread is emptied first, because it may hold the last cells.
+        unsafe {
+            let id = self.arena.as_ref().id;
+            cache::flush(id);
+            Arena::close(self.arena);
+        }
+    }
+}
+
+/// Copies all of `from` to the start of `to`, which is as long. Two copies of a fixed length that
+/// may overlap are quicker than a call for a short frame.
+#[inline]
+fn copy(from: &[u8], to: &mut [u8]) {
+    match from.len() {
+        32..=64 => copy_ends::<32>(from, to),
+        65..=128 => copy_ends::<64>(from, to),
+        _ => to.copy_from_slice(from),
+    }
+}
+
+#[inline]
+fn copy_ends<const N: usize>(from: &[u8], to: &mut [u8]) {
+    let (Some(first), Some(last)) = (from.first_chunk::<N>(), from.last_chunk::<N>()) else {
+        return;
+    };
+    if let Some(place) = to.first_chunk_mut::<N>() {
+        *place = *first;
+    }
+    if let Some(place) = to.last_chunk_mut::<N>() {
+        *place = *last;
+    }
+}
+
+const _: () =
+    assert!(HEADER_BYTES + HEADROOM_BYTES + PoolConfig::FRAME_BYTES_MAX + 64 <= HUGE_PAGE_BYTES);

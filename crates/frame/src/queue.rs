@@ -1,0 +1,339 @@
+//! A bounded queue of frames, for one thread.
+
+use std::fmt;
+use std::mem::MaybeUninit;
+
+use crate::frame::Frame;
+
+/// A ring of frames with a fixed number of places.
+///
+/// A queue that was emptied begins at its first place again: as long as bursts are drained, only
+/// the places of a burst are touched, and they stay in the nearest cache.
+pub struct FrameQueue {
+    slots: Box<[MaybeUninit<Frame>]>,
+    /// Frames taken and put since the queue was last empty; they wrap at the word's size.
+    head: usize,
+    tail: usize,
+}
+
+/// The outcome of [`FrameQueue::transfer`] and [`FrameQueue::fill`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Frames that were put into the queue.
+    pub packets: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Frames for which there was no place, and which were dropped.
+    pub overflowed: usize,
+}
+
+impl FrameQueue {
+    /// An empty queue.
+    ///
+    /// # Panics
+    /// When `places` is not a power of two.
+    #[must_use]
+    pub fn new(places: usize) -> FrameQueue {
+        assert!(places.is_power_of_two(), "{places} places");
+        FrameQueue {
+            slots: Box::new_uninit_slice(places),
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// Number of frames.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// True without a frame.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.tail == self.head
+    }
+
+    /// Number of free places.
+    #[must_use]
+    #[inline]
+    pub fn room(&self) -> usize {
+        self.slots.len() - self.len()
+    }
+
+    #[inline]
+    fn slot(&self, at: usize) -> *mut Frame {
+        let index = at & (self.slots.len() - 1);
+        // SAFETY: the number of places is a power of two, so that the index is inside.
+        unsafe { self.slots.as_ptr().cast_mut().add(index).cast::<Frame>() }
+    }
+
+    /// Puts a frame at the end.
+    ///
+    /// # Errors
+    /// Gives the frame back when every place is taken.
+    #[inline]
+    pub fn push(&mut self, frame: Frame) -> Result<(), Frame> {
+        if self.room() == 0 {
+            return Err(frame);
+        }
+        // SAFETY: the place at `tail` is free, and `self` is borrowed exclusively.
+        unsafe { self.slot(self.tail).write(frame) };
+        self.tail = self.tail.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Takes the oldest frame.
+    #[inline]
+    pub fn pop(&mut self) -> Option<Frame> {
+        if self.is_empty() {
+            return None;
+        }
+        // SAFETY: the places from `head` to `tail` hold frames; this one is left.
+        let frame = unsafe { self.slot(self.head).read() };
+        self.head = self.head.wrapping_add(1);
+        self.restart();
+        Some(frame)
+    }
+
+    /// The frames from the oldest on, without taking them.
+    pub fn iter(&self) -> impl Iterator<Item = &Frame> {
+        // SAFETY: the places from `head` to `tail` hold frames, which live as long as the borrow.
+        (0..self.len()).map(|at| unsafe { &*self.slot(self.head.wrapping_add(at)) })
+    }
+
+    #[inline]
+    fn restart(&mut self) {
+        if self.is_empty() {
+            (self.head, self.tail) = (0, 0);
+        }
+    }
+
+    /// Takes the frames that are in the queue now, oldest first.
+    #[inline]
+    pub fn drain(&mut self, mut take: impl FnMut(Frame)) -> usize {
+        let count = self.len();
+        let mut taken = Taken::of(self);
+        while taken.count < count {
+            // SAFETY: fewer than `count` frames were taken, so this place holds one.
+            let frame = unsafe {
+                taken
+                    .queue
+                    .slot(taken.from.wrapping_add(taken.count))
+                    .read()
+            };
+            taken.count += 1;
+            take(frame);
+        }
+        count
+    }
+
+    /// Puts up to `max` frames that `make` gives, until it gives no more or every place is taken.
+    #[inline]
+    pub fn fill(&mut self, max: usize, mut make: impl FnMut() -> Option<Frame>) -> Moved {
+        let max = max.min(self.room());
+        let mut put = Put::of(self);
+        let mut bytes = 0;
+        while put.count < max {
+            let Some(frame) = make() else { break };
+            bytes += frame.len();
+            // SAFETY: fewer frames than there was room for were put, so the place is free.
+            unsafe {
+                put.queue
+                    .slot(put.from.wrapping_add(put.count))
+                    .write(frame)
+            };
+            put.count += 1;
+        }
+        Moved {
+            packets: put.count,
+            bytes,
+            overflowed: 0,
+        }
+    }
+
+    /// Moves the frames that are in the queue now to the end of another, after `edit` has had each
+    /// of them; a frame that it refuses is dropped.
+    #[inline]
+    pub fn transfer(
+        &mut self,
+        to: &mut FrameQueue,
+        mut edit: impl FnMut(&mut Frame) -> bool,
+    ) -> Moved {
+        let (count, room) = (self.len(), to.room());
+        let (mut taken, mut put) = (Taken::of(self), Put::of(to));
+        let mut moved = Moved::default();
+        while taken.count < count {
+            // SAFETY: fewer than `count` frames were taken, so this place holds one.
+            let mut frame = unsafe {
+                taken
+                    .queue
+                    .slot(taken.from.wrapping_add(taken.count))
+                    .read()
+            };
+            taken.count += 1;
+            if !edit(&mut frame) {
+                continue;
+            }
+            if put.count == room {
+                moved.overflowed += 1;
+                continue;
+            }
+            moved.bytes += frame.len();
+            // SAFETY: fewer frames than there was room for were put, so the place is free.
+            unsafe {
+                put.queue
+                    .slot(put.from.wrapping_add(put.count))
+                    .write(frame)
+            };
+            put.count += 1;
+        }
+        moved.packets = put.count;
+        moved
+    }
+}
+
+/// Frames that are being taken: the queue learns of them when this ends, also when a closure of
+/// the caller panics in between.
+struct Taken<'a> {
+    queue: &'a mut FrameQueue,
+    from: usize,
+    count: usize,
+}
+
+impl<'a> Taken<'a> {
+    #[inline]
+    fn of(queue: &'a mut FrameQueue) -> Taken<'a> {
+        Taken {
+            from: queue.head,
+            queue,
+            count: 0,
+        }
+    }
+}
+
+impl Drop for Taken<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.queue.head = self.from.wrapping_add(self.count);
+        self.queue.restart();
+    }
+}
+
+/// Frames that are being put, as [`Taken`].
+struct Put<'a> {
+    queue: &'a mut FrameQueue,
+    from: usize,
+    count: usize,
+}
+
+impl<'a> Put<'a> {
+    #[inline]
+    fn of(queue: &'a mut FrameQueue) -> Put<'a> {
+        Put {
+            from: queue.tail,
+            queue,
+            count: 0,
+        }
+    }
+}
+
+impl Drop for Put<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.queue.tail = self.from.wrapping_add(self.count);
+    }
+}
+
+impl Drop for FrameQueue {
+    fn drop(&mut self) {
+        self.drain(drop);
+    }
+}
+
+impl fmt::Debug for FrameQueue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    use super::*;
+    use crate::pool::{Pool, PoolConfig};
+
+    fn pool(frames: usize) -> Pool {
+        Pool::new(PoolConfig {
+            frames,
+            frame_bytes: 64,
+        })
+        .unwrap()
+    }
+
+    fn contents(queue: &FrameQueue) -> Vec<u8> {
+        queue.iter().map(|frame| frame.bytes()[0]).collect()
+    }
+
+    #[test]
+    fn frames_leave_in_order_across_the_end_of_the_ring() {
+        let (pool, mut queue) = (pool(8), FrameQueue::new(4));
+        let mut next = 0;
+        let mut expected = 0;
+        for _ in 0..10 {
+            while queue.push(pool.frame_of(&[next]).unwrap()).is_ok() {
+                next += 1;
+            }
+            assert_eq!((queue.len(), queue.room()), (4, 0));
+            for _ in 0..3 {
+                assert_eq!(queue.pop().unwrap().bytes(), [expected]);
+                expected += 1;
+            }
+        }
+        drop(queue);
+        assert_eq!(pool.spare(), 8);
+    }
+
+    #[test]
+    fn transfer_edits_refuses_and_overflows() {
+        let (pool, mut from, mut to) = (pool(16), FrameQueue::new(8), FrameQueue::new(4));
+        let mut number = 0;
+        let filled = from.fill(100, || {
+            number += 1;
+            pool.frame_of(&[number, 0])
+        });
+        assert_eq!((filled.packets, filled.bytes), (8, 16));
+        let moved = from.transfer(&mut to, |frame| {
+            frame.bytes_mut()[0] *= 2;
+            frame.bytes()[0] != 4
+        });
+        assert_eq!(contents(&to), [2, 6, 8, 10]);
+        assert_eq!((moved.packets, moved.bytes, moved.overflowed), (4, 8, 3));
+        assert!(from.is_empty());
+        drop(to);
+        assert_eq!(pool.spare(), 16);
+    }
+
+    #[test]
+    fn panic_in_a_closure_loses_only_its_frame() {
+        let (pool, mut from, mut to) = (pool(16), FrameQueue::new(8), FrameQueue::new(8));
+        let mut number = 0;
+        from.fill(5, || {
+            number += 1;
+            pool.frame_of(&[number])
+        });
+        let transfer = AssertUnwindSafe(|| {
+            from.transfer(&mut to, |frame| {
+                assert!(frame.bytes()[0] != 3, "the third one");
+                true
+            });
+        });
+        assert!(catch_unwind(transfer).is_err());
+        assert_eq!((contents(&to), contents(&from)), (vec![1, 2], vec![4, 5]));
+        drop((from, to));
+        assert_eq!(pool.spare(), 16);
+    }
+}
