@@ -4,13 +4,12 @@
 //! the Hop Limit of IPv6. A packet that may make no further hop is dropped, as RFC 1812 §5.3.1 and
 //! RFC 8200 §3 say, without an ICMP message.
 //!
-//! | | |
-//! |---|---|
-//! | inputs | `input` |
-//! | outputs | `output` |
-//! | configuration | nothing |
-//! | counters | `drop_hop_limit`: no hop is left; `drop_not_ip`: no IPv4 or IPv6 header behind the MAC addresses |
-//! | cost | one load and one store of each of two words of the first cache line |
+//! - inputs: `input`
+//! - outputs: `output`
+//! - configuration: nothing
+//! - counters: `drop_hop_limit`: no hop is left; `drop_not_ip`: no header of IPv4 or IPv6 follows
+//!   the MAC addresses
+//! - cost: loads and stores of 16 bytes in the first cache line
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};

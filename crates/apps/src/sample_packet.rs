@@ -32,7 +32,7 @@ pub fn udp_packet(size: usize) -> Vec<u8> {
         *byte = at as u8;
     }
     let pseudo = u32::from(!checksum(&addresses, 17 + u32::from(udp_length)));
-    // A sum of zero says that there is none. (RFC 768)
+    // Zero says that there is no checksum. (RFC 768)
     let sum = match checksum(udp, pseudo) {
         0 => 0xffff,
         sum => sum,

@@ -1,12 +1,10 @@
 //! **sink**: drops every frame.
 //!
-//! | | |
-//! |---|---|
-//! | inputs | any |
-//! | outputs | no port |
-//! | configuration | nothing |
-//! | counters | none of its own: those of its links say what came |
-//! | cost | the return of the frame to its pool |
+//! - inputs: any
+//! - outputs: no port
+//! - configuration: nothing
+//! - counters: those of its links say what came
+//! - cost: the return of the frame to its pool
 
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};
 use serde::{Deserialize, Serialize};

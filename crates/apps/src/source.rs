@@ -1,12 +1,14 @@
 //! **source**: makes frames, each a copy of the same bytes.
 //!
-//! | | |
-//! |---|---|
-//! | inputs | no port |
-//! | outputs | any; each gets as many |
-//! | configuration | `size`: bytes of a frame without its FCS, 42 to 1514, 64 where nothing is said: UDP over IPv4 with right checksums. `count`: frames in all for each output; without it there is no end. `rate`: frames a second for each output; without it as many as the links take |
-//! | counters | `pool_empty`: bursts cut short because the pool had no frame |
-//! | cost | one copy of the bytes |
+//! - inputs: no port
+//! - outputs: any; each gets as many
+//! - configuration:
+//!   - `size`: bytes of a frame without its FCS, 42 to 1514; 64 where nothing is said. The frame is
+//!     UDP over IPv4, with right checksums
+//!   - `count`: frames in all for each output; without it there is no end
+//!   - `rate`: frames a second for each output; without it as many as the links take
+//! - counters: `pool_empty`: bursts cut short because the pool had no frame
+//! - cost: one copy of the bytes
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{

@@ -1,13 +1,11 @@
 //! **tee**: copies each frame to all outputs. The last output, in the order of names, gets the
 //! frame itself.
 //!
-//! | | |
-//! |---|---|
-//! | inputs | `input` |
-//! | outputs | any |
-//! | configuration | nothing |
-//! | counters | `drop_no_frame`: the pool had none for a copy, or its frames are too short |
-//! | cost | one copy of bytes and metadata for each output but one |
+//! - inputs: `input`
+//! - outputs: any
+//! - configuration: nothing
+//! - counters: `drop_no_frame`: the pool had none for a copy, or its frames are too short
+//! - cost: one copy of bytes and metadata for each output but one
 
 use carina_engine::counter_file::Counter;
 use carina_engine::frames::{AppConfig, AppContext, AppError, FrameApp, PortList, Ports};

@@ -6,7 +6,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use carina_sys::{HUGE_PAGE_BYTES, Mapping, Pages};
 use carina_time::Instant;
 
-use crate::cell::{Cell, HEADER_BYTES, Header};
 use crate::metadata::{Checksum, Segmentation};
 
 /// Memory of cells. It lives until its pool is closed and every cell is back, so that a cell's
@@ -19,12 +18,35 @@ pub(crate) struct Arena {
     depot: Mutex<Depot>,
 }
 
+/// The first cache line of a cell. `arena`, `index` and `room` are written when the pool is made
+/// and never after.
+#[repr(C, align(64))]
+pub(crate) struct Header {
+    pub(crate) arena: NonNull<Arena>,
+    /// Number of the cell in its pool.
+    pub(crate) index: u32,
+    /// Bytes behind the header.
+    pub(crate) room: u32,
+    pub(crate) time: Instant,
+    pub(crate) hash: u32,
+    pub(crate) vlan: u16,
+    pub(crate) checksum: Checksum,
+    pub(crate) segmentation: Segmentation,
+}
+
+/// A cell; its owner alone may touch the memory.
+pub(crate) type Cell = NonNull<Header>;
+
+pub(crate) const HEADER_BYTES: usize = 64;
+
+const _: () = assert!(size_of::<Header>() == HEADER_BYTES);
+
 struct Depot {
     cells: Vec<Cell>,
     is_closed: bool,
 }
 
-// SAFETY: cells in the depot have no owner; whoever takes one out under the lock becomes it. The
+// SAFETY: cells in the depot have no owner; code that takes one out under the lock becomes it. The
 // memory has no thread affinity.
 unsafe impl Send for Arena {}
 // SAFETY: as above: all that changes is behind the lock.

@@ -3,8 +3,7 @@
 use std::cell::UnsafeCell;
 use std::ptr::{self, NonNull};
 
-use crate::arena::{Arena, POOLS_MAX};
-use crate::cell::Cell;
+use crate::arena::{Arena, Cell, POOLS_MAX};
 
 /// Cells of one pool that this thread has: a stack in memory of its own.
 struct Stack {

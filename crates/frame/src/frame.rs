@@ -4,8 +4,8 @@ use std::fmt;
 
 use carina_time::Instant;
 
+use crate::arena::{Cell, HEADER_BYTES};
 use crate::cache;
-use crate::cell::{Cell, HEADER_BYTES};
 use crate::metadata::{Checksum, Known, Metadata, Segmentation};
 
 /// A packet in a cell of a pool, which it owns: the cell returns to its pool with the frame.

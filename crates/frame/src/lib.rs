@@ -22,7 +22,6 @@
 
 mod arena;
 mod cache;
-mod cell;
 mod frame;
 mod metadata;
 mod pool;

@@ -6,9 +6,8 @@ use std::sync::Arc;
 
 use carina_sys::{HUGE_PAGE_BYTES, Pages};
 
-use crate::arena::{Arena, POOLS_MAX};
+use crate::arena::{Arena, HEADER_BYTES, POOLS_MAX};
 use crate::cache;
-use crate::cell::HEADER_BYTES;
 use crate::frame::Frame;
 
 /// A fixed number of frames of one size, in contiguous memory.

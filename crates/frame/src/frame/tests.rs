@@ -1,3 +1,5 @@
+//! Frames and their pool: room, metadata, ownership of cells.
+
 use std::collections::BTreeSet;
 use std::thread;
 

@@ -1,3 +1,5 @@
+//! Networks with apps made for the test: order, difference, drops, ticks.
+
 use std::cell::Cell;
 
 use carina_frame::PoolConfig;
