@@ -1,7 +1,7 @@
 //! Frames: packets of NICs, guests and tunnels, in contiguous memory.
 //!
 //! A [`Pool`] has a fixed number of cells of one size in memory of huge pages. A [`Frame`] owns a
-//! cell: its bytes, room in front and behind, and [`metadata`]. What moves from app to app is the
+//! cell: its bytes, room in front and behind, and [`Metadata`]. What moves from app to app is the
 //! `Frame` itself, 16 bytes; a [`FrameQueue`] is a bounded queue of them.
 //!
 //! ```text
