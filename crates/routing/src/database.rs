@@ -194,6 +194,25 @@ impl Database {
         MergeOutcome::Disputed
     }
 
+    /// Withdraws an object that an earlier life of this member made under another address. Returns
+    /// whether that made a new version, to be sent to all neighbours.
+    pub fn withdraw(&mut self, now: Instant, key: (Address, Address)) -> bool {
+        let Some(old) = self.objects.get(&key) else {
+            return false;
+        };
+        if !old.is_up || key.0 == self.own {
+            return false;
+        }
+        let tombstone = Object {
+            seq: above(old.seq),
+            is_up: false,
+            born_ms: millis(now),
+            ..*old
+        };
+        self.put(key, tombstone);
+        true
+    }
+
     /// Makes own objects anew that are old; returns the neighbours that they are about.
     pub fn refresh(&mut self, now: Instant) -> Vec<Address> {
         let mut due = Vec::new();

@@ -31,6 +31,7 @@ pub mod compute;
 pub mod database;
 mod error;
 mod flood;
+mod former;
 mod graph;
 mod link_state;
 pub mod message;

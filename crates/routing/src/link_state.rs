@@ -18,6 +18,7 @@ use crate::compute::Computation;
 use crate::database::{Database, MergeOutcome};
 use crate::error::RoutingError;
 use crate::flood::Peers;
+use crate::former::FormerLinks;
 use crate::message::{Address, FlowState, Message, Summary};
 use crate::parameters::Parameters;
 
@@ -36,6 +37,7 @@ pub struct LinkState {
     table: BTreeMap<Address, Route>,
     delta: PendingDelta,
     has_left: bool,
+    former: FormerLinks,
     timers: Timers,
     disputes: Disputes,
     counters: Counters,
@@ -71,6 +73,7 @@ struct Counters {
     full: u64,
     malformed: u64,
     forgotten: u64,
+    withdrawn: u64,
     computations: u64,
     destinations: u64,
 }
@@ -91,6 +94,7 @@ impl LinkState {
             table: BTreeMap::new(),
             delta: PendingDelta::new(),
             has_left: false,
+            former: FormerLinks::default(),
             timers: Timers::default(),
             disputes: Disputes::default(),
             counters: Counters::default(),
@@ -176,6 +180,8 @@ impl LinkState {
                     self.peers.flood(key, Some(from));
                     self.peers.has(from, key);
                     self.mark(now, key);
+                    let is_former = object.is_up && object.name == self.name;
+                    self.former.note(now, key, is_former);
                 }
                 MergeOutcome::Known => {
                     self.counters.known += 1;
@@ -215,6 +221,17 @@ impl LinkState {
         for origin in self.database.origins(summary.first, summary.last) {
             if !named.contains(&origin) {
                 self.peers.lacks(from, self.database.keys_of(origin));
+            }
+        }
+    }
+
+    /// Withdraws what an earlier life of this member reported.
+    fn withdraw_former(&mut self, now: Instant) {
+        for key in self.former.take_due(now) {
+            if self.database.withdraw(now, key) {
+                self.counters.withdrawn += 1;
+                self.peers.flood(key, None);
+                self.mark(now, key);
             }
         }
     }
@@ -304,6 +321,7 @@ impl Routing for LinkState {
         if is_due(self.timers.sweep_at) {
             self.sweep(now);
         }
+        self.withdraw_former(now);
         if is_due(self.timers.refresh_at) {
             for to in self.database.refresh(now) {
                 self.peers.flood((self.database.own(), to), None);
@@ -328,7 +346,7 @@ impl Routing for LinkState {
             refresh_at,
             spf_last: _,
         } = self.timers;
-        [spf_at, sweep_at, sync_at, refresh_at]
+        [spf_at, sweep_at, sync_at, refresh_at, self.former.due()]
             .into_iter()
             .flatten()
             .min()
@@ -385,6 +403,7 @@ impl Routing for LinkState {
                 ("objects_refused_full", counters.full),
                 ("malformed", counters.malformed),
                 ("objects_forgotten", counters.forgotten),
+                ("objects_withdrawn_former", counters.withdrawn),
                 ("computations", counters.computations),
                 ("destinations_computed", counters.destinations),
             ]),

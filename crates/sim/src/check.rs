@@ -180,6 +180,25 @@ impl World {
         (!is_over || !is_through).then(|| format!("{caller:?}, {called:?}, {progress:?}"))
     }
 
+    /// True while a flow goes on, although slowly: it is open at both ends, has something left, and
+    /// moved some of it in the last `stall` ns; or one end has ended it, and the other is told since
+    /// less than that. A path of twenty cables that each lose 3 % loses half of all PDUs, and
+    /// retransmission backs off.
+    #[must_use]
+    pub fn has_slow_flow(&self, stall: u64) -> bool {
+        let is_recent = |at: u64| self.now().saturating_sub(at) < stall;
+        self.sessions.iter().any(|session| {
+            let is_open = |end: &Option<crate::session::End>| {
+                end.as_ref().is_some_and(|end| end.state == State::Open)
+            };
+            match session.ends.each_ref().map(is_open) {
+                [true, true] => is_recent(session.moved_at) && session.stuck().is_some(),
+                [false, false] => false,
+                _ => is_recent(session.said_at) && !self.are_ends_told_once,
+            }
+        })
+    }
+
     /// Checks that every session has kept its promise, or that both ends know better.
     pub fn check_sessions(&mut self) {
         let wrong: Vec<String> = self

@@ -77,6 +77,8 @@ pub struct Session {
     pub(crate) is_closing: bool,
     /// When something last happened to one end of which the other has to be notified.
     pub(crate) said_at: u64,
+    /// When an application last wrote or read a piece.
+    pub(crate) moved_at: u64,
 }
 
 /// One end of a session.

@@ -62,6 +62,7 @@ impl World {
             strays: 0,
             is_closing: false,
             said_at: now,
+            moved_at: now,
         });
         self.hold(from, key, FlowOwner::Session(number, 0));
         Some(number)

@@ -333,7 +333,7 @@ impl Management {
         if was_joining {
             return self.attempt_failed(now, n1, "the member is leaving the DIF", true, dt);
         }
-        self.up_ended(now, n1, "it left", dt);
+        self.neighbour_released(now, n1, dt);
     }
 }
 

@@ -89,6 +89,28 @@ fn a_member_that_left_may_enroll_again() {
 }
 
 #[test]
+fn n1_flow_of_one_that_left_and_died_is_asked_for_again() {
+    let mut net = Net::new(8);
+    net.bootstrap("a", config());
+    net.add("b", None, "secret");
+    net.wire("a", "b");
+    net.run(2 * SECOND);
+    net.expect_members(&["a", "b"]);
+    net.order("b", Command::Leave);
+    // It has said so, and dies before it ends its N-1 flows.
+    net.run(SECOND / 10);
+    net.vanish("b");
+    net.add("b", None, "secret");
+    net.run(90 * SECOND);
+    let dropped = net.told("a", |event| match event {
+        Event::DropN1 { reason, .. } => Some(reason.clone()),
+        _ => None,
+    });
+    assert_eq!(dropped, ["nothing is heard from its other end"]);
+    net.expect_members(&["a", "b"]);
+}
+
+#[test]
 fn expelled_member_leaves_and_stays_away() {
     let config = with_policy(config(), "access-control", "list", &[("expel", "a")]);
     let mut net = chain(3, &["a", "b", "c"], config);
@@ -183,9 +205,13 @@ fn flows_go_on_over_another_n1_flow_after_detaching() {
     assert_eq!(net.take_delivered("b", near), sent);
     // An order that comes twice says nothing new.
     net.give_up(0, 0);
-    net.run(120 * SECOND);
+    net.run(50 * SECOND);
     assert_eq!(net.partings("b"), [1, 1, 0]);
     assert_eq!(net.partings("a"), [1, 0, 0]);
+    // Nothing below says to `a` that the flow has ended, and it hears nothing over it.
+    net.run(70 * SECOND);
+    assert_eq!(net.partings("b"), [1, 1, 0]);
+    assert_eq!(net.partings("a"), [1, 1, 0]);
     assert_eq!(net.names("b", "/neighbours"), ["a"]);
 }
 

@@ -247,6 +247,67 @@ fn address_that_changes_takes_the_links_along() {
     assert_eq!(table.keys().copied().collect::<Vec<_>>(), vec![2, 7]);
 }
 
+/// What is known at `member` of links that are up.
+fn up_at(network: &Network, member: Address) -> Vec<(Address, Address)> {
+    let known = links_of(network, member).into_iter();
+    known
+        .filter(|link| link.3)
+        .map(|link| (link.0, link.1))
+        .collect()
+}
+
+/// 3 dies in silence. The same member comes back as 7, at the other end of the line.
+fn reborn_elsewhere() -> Network {
+    let mut network = network(4, &[(1, 2, 1), (2, 3, 1), (4, 1, 1)], &[]);
+    network.run(SECOND);
+    network.down_one_sided(2, 3);
+    network.members.remove(&3);
+    let mut newborn = Network::new(1, &[]).members.remove(&1).expect("a member");
+    newborn.set_own(Instant::from_nanos(network.now), 7, "m3");
+    network.members.insert(7, newborn);
+    network.up(4, 7, 1);
+    network
+}
+
+#[test]
+fn links_of_a_former_address_are_withdrawn_after_a_crash() {
+    let mut network = reborn_elsewhere();
+    network.run(10 * SECOND);
+    for member in [1, 2, 4, 7] {
+        let known = up_at(&network, member);
+        assert!(!known.contains(&(3, 2)), "{member}: {known:?}");
+        assert_eq!(known.len(), 6, "{member}: {known:?}");
+    }
+    assert!(agree(&network));
+}
+
+#[test]
+fn former_address_of_another_member_now_is_left_alone() {
+    let mut network = reborn_elsewhere();
+    // Address 3 is given to m5, which 2 has for a neighbour, as it had the dead one.
+    let mut heir = Network::new(1, &[]).members.remove(&1).expect("a member");
+    heir.set_own(Instant::from_nanos(network.now), 3, "m5");
+    network.members.insert(3, heir);
+    network.up(2, 3, 1);
+    network.run(20 * SECOND);
+    assert!(up_at(&network, 7).contains(&(3, 2)));
+    assert!(agree(&network));
+}
+
+#[test]
+fn two_living_members_of_one_name_do_not_drown_the_others() {
+    let mut network = network(3, &[(1, 2, 1), (2, 3, 1)], &[]);
+    let now = network.now;
+    let twin = network.members.get_mut(&3).expect("a member");
+    twin.set_own(Instant::from_nanos(now), 3, "m1");
+    network.run(10 * SECOND);
+    let before = network.objects;
+    network.run(100 * SECOND);
+    let spent = network.objects - before;
+    assert!(spent < 300, "{spent} objects in 100 s");
+    assert_eq!(network.members[&1].table().len(), 2);
+}
+
 #[test]
 fn agreeing_neighbours_exchange_digests_only() {
     let mut network = network(

@@ -260,12 +260,24 @@ impl<'a> Run<'a> {
                 None => break,
             }
         }
+        self.await_slow_flows();
         if !self.is_broken() {
             self.world.check_sessions();
         }
         if !self.is_broken() {
             self.world.check_dif(DIF);
         }
+    }
+
+    /// A flow may be slow, and is judged when it has ended or stopped: a connection that gets
+    /// nothing through within R of its cube fails, and both ends are told.
+    fn await_slow_flows(&mut self) {
+        let cubes = self.scenario.config.cubes.iter();
+        let r_ms = cubes.map(|cube| u64::from(cube.retransmit_ms)).max();
+        let stall = r_ms.map_or(60 * SECOND, |ms| ms * 1_000_000);
+        let end = self.world.now() + SLOW_MAX;
+        self.world
+            .run_while(end, SECOND, |world| world.has_slow_flow(stall));
     }
 
     /// New flows between random members; says what is wrong with one.
@@ -341,5 +353,8 @@ const DIF: &str = "net";
 
 /// Time in which probes must be through.
 const PROBE_NS: u64 = 30 * SECOND;
+
+/// How long a slow flow may take to its end once all is well.
+const SLOW_MAX: u64 = 3_600 * SECOND;
 
 const PROBES: usize = 4;

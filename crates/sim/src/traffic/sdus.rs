@@ -27,10 +27,11 @@ impl World {
                 return;
             };
             let room = instance.member.room(key);
-            let stream = &mut self.sessions[number].streams[side];
-            let Some((piece, more)) = stream.write(room) else {
+            let session = &mut self.sessions[number];
+            let Some((piece, more)) = session.streams[side].write(room) else {
                 break;
             };
+            session.moved_at = now;
             instance.member.on_sdu(now, key, piece, more);
             self.touch(slot);
             if pause > 0 && !more {
@@ -60,6 +61,7 @@ impl World {
     pub(crate) fn read(&mut self, number: usize, side: usize, sdu: &Bytes, more: bool) {
         let now = self.now();
         let session = &mut self.sessions[number];
+        session.moved_at = now;
         let reader = session.request.readers[side];
         let Some(end) = &mut session.ends[side] else {
             return;

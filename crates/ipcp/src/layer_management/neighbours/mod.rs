@@ -83,7 +83,7 @@ pub(super) struct N1 {
     is_deferred: bool,
     /// Attempts in a row without any answer.
     unanswered_attempts: u32,
-    /// When the neighbour was lost; `None` as soon as a PDU comes from it.
+    /// When the neighbour was lost, or released the channel; `None` as soon as it asks again.
     lost_at: Option<Instant>,
     /// This side has released the neighbour and returns the flow after a grace period.
     detaching: Option<Detaching>,
@@ -277,11 +277,15 @@ impl Management {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return self.log.discard(&peer, "unknown-n1");
         };
-        (flow.unanswered_attempts, flow.lost_at) = (0, None);
+        flow.unanswered_attempts = 0;
         if flow.detaching.is_some() {
             return self.log.count("n1-detaching");
         }
-        match (message.opcode, Object::parse(&message.name)) {
+        let object = Object::parse(&message.name);
+        if is_of_exchange(message.opcode, object.as_ref()) {
+            flow.lost_at = None;
+        }
+        match (message.opcode, object) {
             (Opcode::Connect, _) => self.on_connect(now, n1, &message, dt),
             (Opcode::ConnectR, _) => self.on_connect_response(now, n1, &message, dt),
             (Opcode::Release, _) => self.on_attempt_release(now, n1),
@@ -389,6 +393,20 @@ impl Management {
         self.retry_later(now, n1);
     }
 
+    /// The neighbour released the channel, and is about to end the N-1 flow. It may die before,
+    /// so that nothing below says so: then the flow is returned like that of a lost neighbour.
+    pub(super) fn neighbour_released(
+        &mut self,
+        now: Instant,
+        n1: N1Port,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.up_ended(now, n1, "it left", dt);
+        if let Some(flow) = self.n1s.get_mut(&n1) {
+            flow.lost_at = Some(now);
+        }
+    }
+
     /// Returns an N-1 flow over which no PDU comes: its other end may be gone.
     fn return_n1(&mut self, now: Instant, n1: N1Port, dt: &mut dyn DataTransfer) {
         self.cancel_initiator(now, n1, dt);
@@ -456,4 +474,11 @@ impl Management {
         let up = flow.up.as_ref()?;
         matches!(up.stage, Stage::Neighbours).then_some(up)
     }
+}
+
+/// A message of the exchange that makes neighbours, not one of a member that was on its way.
+fn is_of_exchange(opcode: Opcode, object: Option<&Object>) -> bool {
+    use Object::{Authentication, Channel, Enrollment};
+    matches!(opcode, Opcode::Connect | Opcode::ConnectR)
+        || matches!(object, Some(Authentication | Enrollment | Channel))
 }
