@@ -1,8 +1,8 @@
 //! Links that an earlier life of this member reported under another address.
 //!
 //! A member that dies withdraws nothing. When it comes back under its old address, it disputes
-//! what is left of its old objects. Under another address nobody would: so each member withdraws
-//! what comes under its own name and another address.
+//! what is left of its old objects. Under another address it is not the owner of these, so each
+//! member withdraws what comes under its own name and another address.
 //!
 //! ```text
 //!   object of this name,      WITHDRAWN_AFTER

@@ -181,9 +181,9 @@ impl World {
     }
 
     /// True while a flow goes on, although slowly: it is open at both ends, has something left, and
-    /// moved some of it in the last `stall` ns; or one end has ended it, and the other is told since
-    /// less than that. A path of twenty cables that each lose 3 % loses half of all PDUs, and
-    /// retransmission backs off.
+    /// moved some of it in the last `stall` ns; or one end has ended it less than that ago, and
+    /// still sends this to the other. A path of twenty cables that each lose 3 % loses half of all
+    /// PDUs, and retransmission backs off.
     #[must_use]
     pub fn has_slow_flow(&self, stall: u64) -> bool {
         let is_recent = |at: u64| self.now().saturating_sub(at) < stall;

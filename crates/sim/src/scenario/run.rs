@@ -270,7 +270,7 @@ impl<'a> Run<'a> {
     }
 
     /// A flow may be slow, and is judged when it has ended or stopped: a connection that gets
-    /// nothing through within R of its cube fails, and both ends are told.
+    /// nothing through within R of its cube fails, and both ends learn of it.
     fn await_slow_flows(&mut self) {
         let cubes = self.scenario.config.cubes.iter();
         let r_ms = cubes.map(|cube| u64::from(cube.retransmit_ms)).max();
