@@ -142,7 +142,10 @@ const ALLOWED: &[(&str, &str)] = &[
     ("carina-time", ""),
     ("carina-random", "rand_xoshiro"),
     ("carina-wire", ""),
-    ("carina-api", "carina-wire serde serde_json thiserror"),
+    (
+        "carina-api",
+        "carina-wire serde serde_json strsim thiserror",
+    ),
     ("carina-sys", "libc rustix"),
     ("carina-ring", "carina-sys rustix thiserror loom"),
     (
@@ -212,7 +215,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-import",
-        "carina-api carina-ipcp carina-node carina-wire serde serde_json strsim thiserror",
+        "carina-api carina-ipcp carina-node carina-wire serde serde_json thiserror",
     ),
     (
         "carina-measure",
@@ -221,7 +224,7 @@ const ALLOWED: &[(&str, &str)] = &[
     ),
     (
         "carina-lab",
-        "carina-api carina-ipcp carina-node carina-sys carina-vm rustix serde serde_json strsim thiserror",
+        "carina-api carina-ipcp carina-node carina-sys carina-vm rustix serde serde_json thiserror",
     ),
     (
         "carina-bench",

@@ -12,6 +12,8 @@ pub mod ipc;
 pub mod names;
 pub mod paths;
 pub mod spec;
+pub mod spelling;
+pub mod toml;
 
 pub use error::{ErrorBody, ErrorCode};
 pub use names::{AppName, DifName, IpcpId, LocalName, NameError, PortId};

@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 use carina_engine::counters::Row;
-use carina_engine::{App, AppId, LinkId, Pool};
+use carina_engine::{App, AppId, Close, LinkId, Links, Pool};
 use carina_ipcp::{N1Port, N1Properties};
 use thiserror::Error;
 
@@ -155,6 +155,14 @@ pub struct FlowLinks {
     pub from_flow: LinkId,
     /// Ring bytes that may be on their way to the user.
     pub window: u64,
+}
+
+impl FlowLinks {
+    /// Closes the links of a flow that could not be opened: the user gets the reason.
+    pub fn refuse(&self, reason: String, links: &mut Links) {
+        links.close(self.to_flow, Close::Refused(reason));
+        links.disconnect(self.from_flow);
+    }
 }
 
 /// The links of an N-1 flow as the IPCP above, its user, sees them.

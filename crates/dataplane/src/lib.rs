@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod command;
+mod command_handle;
 mod event;
 mod flow;
 mod ipc_process;
@@ -29,6 +30,7 @@ mod tap;
 mod trace;
 
 pub use command::{Command, FlowEnd};
+pub use command_handle::CommandHandle;
 pub use event::Event;
 pub use ipc_process::{FlowRequest, IpcProcess, Refusal};
 pub use ipcp_app::{

@@ -7,6 +7,7 @@ use carina_ipcp::DifConfig;
 use carina_ipcp::policy::component::DIRECTORY;
 
 use crate::command::{Command, FlowEnd};
+use crate::command_handle::CommandHandle;
 use crate::event::Event;
 use crate::ipc_process::{FlowRequest, IpcProcess, Refusal};
 use crate::mailbox::Mailbox;
@@ -23,9 +24,7 @@ enum DirectoryScope {
 
 /// A normal DIF, seen from one member.
 pub struct NormalIpcp {
-    ipcp: IpcpId,
-    commands: Mailbox<Command>,
-    names: BTreeSet<AppName>,
+    commands: CommandHandle,
     /// Names that the DIF's ports has, those of this system among them.
     known: BTreeSet<AppName>,
     /// How much of the directory is here while enrolled, else why this is not a member.
@@ -40,9 +39,7 @@ impl NormalIpcp {
     #[must_use]
     pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> NormalIpcp {
         NormalIpcp {
-            ipcp,
-            commands,
-            names: BTreeSet::new(),
+            commands: CommandHandle::new(ipcp, commands),
             known: BTreeSet::new(),
             membership: Err("it is not enrolled yet".to_owned()),
             has_begun: false,
@@ -56,13 +53,12 @@ impl NormalIpcp {
 
     /// The names registered at this member, in order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
-        self.names.iter()
+        self.commands.names()
     }
 
     /// Gives a command to the IPCP's machine.
     pub fn command(&self, command: carina_ipcp::Command) {
-        let ipcp = self.ipcp;
-        self.commands.put(Command::Member { ipcp, command });
+        self.commands.member(command);
     }
 }
 
@@ -93,14 +89,7 @@ impl IpcProcess for NormalIpcp {
     }
 
     fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
-        if !self.names.insert(name.clone()) {
-            return Err(Refusal::NameTaken(name.clone()));
-        }
-        self.commands.put(Command::Register {
-            ipcp: self.ipcp,
-            name: name.clone(),
-        });
-        Ok(())
+        self.commands.register(name)
     }
 
     fn registers_later(&self) -> bool {
@@ -108,19 +97,12 @@ impl IpcProcess for NormalIpcp {
     }
 
     fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {
-        if !self.names.remove(name) {
-            return Err(Refusal::NotRegistered(name.clone()));
-        }
-        self.commands.put(Command::Unregister {
-            ipcp: self.ipcp,
-            name: name.clone(),
-        });
-        Ok(())
+        self.commands.unregister(name)
     }
 
     fn reaches(&self, name: &AppName) -> bool {
         match self.membership {
-            Ok(DirectoryScope::Whole) => self.known.contains(name) || self.names.contains(name),
+            Ok(DirectoryScope::Whole) => self.known.contains(name) || self.commands.has(name),
             // The DIF refuses the flow when no member has the name.
             Ok(DirectoryScope::OnDemand) => true,
             Err(_) => false,
@@ -137,22 +119,7 @@ impl IpcProcess for NormalIpcp {
         if !self.reaches(&call.remote) {
             return Err(Refusal::Unreachable(call.remote));
         }
-        let end = end.ok_or(Refusal::NoEnd)?;
-        let FlowRequest {
-            port,
-            local,
-            remote,
-            spec,
-        } = call;
-        self.commands.put(Command::Allocate {
-            ipcp: self.ipcp,
-            port,
-            local,
-            remote,
-            spec,
-            end,
-        });
-        Ok(())
+        self.commands.allocate(call, end)
     }
 
     fn respond(
@@ -160,32 +127,24 @@ impl IpcProcess for NormalIpcp {
         port: PortId,
         answer: Result<Option<FlowEnd>, String>,
     ) -> Result<(), Refusal> {
-        let answer = match answer {
-            Ok(end) => Ok(end.ok_or(Refusal::NoEnd)?),
-            Err(reason) => Err(reason),
-        };
-        self.commands.put(Command::Respond { port, answer });
-        Ok(())
+        self.commands.respond(port, answer)
     }
 
     fn deallocate(&mut self, port: PortId, reason: &str) {
-        self.commands.put(Command::Deallocate {
-            port,
-            reason: reason.to_owned(),
-        });
+        self.commands.deallocate(port, reason);
     }
 
     fn handle(&mut self, event: &Event) {
         match event {
-            Event::PeerRegistered { ipcp, name } if *ipcp == self.ipcp => {
+            Event::PeerRegistered { ipcp, name } if *ipcp == self.commands.ipcp() => {
                 self.known.insert(name.clone());
             }
-            Event::PeerUnregistered { ipcp, name } if *ipcp == self.ipcp => {
+            Event::PeerUnregistered { ipcp, name } if *ipcp == self.commands.ipcp() => {
                 self.known.remove(name);
             }
             // It could not be started.
-            Event::LinkDown { ipcp, .. } if *ipcp == self.ipcp => self.has_begun = false,
-            Event::Member { ipcp, event } if *ipcp == self.ipcp => match event {
+            Event::LinkDown { ipcp, .. } if *ipcp == self.commands.ipcp() => self.has_begun = false,
+            Event::Member { ipcp, event } if *ipcp == self.commands.ipcp() => match event {
                 carina_ipcp::Event::Enrolled { config, .. } => {
                     self.membership = Ok(directory_of(config));
                 }

@@ -17,6 +17,7 @@ pub mod rlite;
 mod toml;
 
 use carina_api::control::{Dialect, DifRole, IpcpCreate};
+use carina_api::spelling::nearest;
 use serde_json::{Map, Value};
 
 pub use crate::error::{ImportError, JsonError};
@@ -181,14 +182,6 @@ fn no_such_key(place: &str, what: &str, key: &str, known: &[&str]) -> String {
             known.join(", ")
         ),
     }
-}
-
-/// The known word that was probably meant.
-fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let known = known.into_iter();
-    let measured = known.map(|known| (strsim::levenshtein(word, known), known));
-    let (edits, known) = measured.min_by_key(|(edits, _)| *edits)?;
-    (edits <= 1 + word.chars().count() / 4).then_some(known)
 }
 
 #[cfg(test)]

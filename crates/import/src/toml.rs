@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use carina_api::control::DifRole;
+use carina_api::toml::{inline, quoted};
 use serde_json::Value;
 
 use super::{Draft, Member};
@@ -67,26 +68,4 @@ fn table(text: &mut String, name: &str, fields: Value) {
         }
     }
     text.push('\n');
-}
-
-/// A value as TOML on one line; keys without a value are left out.
-fn inline(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let fields = fields.iter().filter(|(_, value)| !value.is_null());
-            let fields = fields.map(|(key, value)| format!("{} = {}", quoted(key), inline(value)));
-            format!("{{ {} }}", fields.collect::<Vec<_>>().join(", "))
-        }
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(inline).collect();
-            format!("[{}]", items.join(", "))
-        }
-        Value::String(text) => quoted(text),
-        other => other.to_string(),
-    }
-}
-
-/// A string of TOML. Its escapes are those of JSON, but DEL must be escaped as well.
-pub(super) fn quoted(text: &str) -> String {
-    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }

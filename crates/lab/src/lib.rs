@@ -56,8 +56,6 @@ pub use record::{AppRecord, LabDir, Labs, Record};
 pub use running::{Options, Running, command_in, shell_words, up};
 pub use status::{AppStatus, Status, SystemStatus, status};
 pub use test_guest::{GuestSpec, TestGuest};
-pub use topology::config::{inline, quoted};
-pub use topology::token::nearest;
 pub use topology::{
     Address, App, Dif, Link, LinkEnd, LoadError, Member, Position, System, Topology, TopologyError,
     Vm, hv_dif,

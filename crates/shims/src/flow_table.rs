@@ -261,11 +261,7 @@ impl<X> FlowTable<X> {
     ) -> Option<usize> {
         let place = self.index_of_port(port);
         let Some((at, flow)) = place.and_then(|at| Some((at, self.get_mut(at)?))) else {
-            links.close(
-                ends.to_flow,
-                Close::Refused("the request is gone".to_owned()),
-            );
-            links.disconnect(ends.from_flow);
+            ends.refuse("the request is gone".to_owned(), links);
             self.ports.remove(port);
             return None;
         };
@@ -389,8 +385,7 @@ impl<X> FlowTable<X> {
 
     /// Rejects an application's request that has no entry yet.
     pub fn reject(&mut self, port: PortId, ends: FlowLinks, reason: String, links: &mut Links) {
-        links.close(ends.to_flow, Close::Refused(reason.clone()));
-        links.disconnect(ends.from_flow);
+        ends.refuse(reason.clone(), links);
         self.ports.remove(port);
         let result = Err(reason);
         self.events.put(Event::AllocateResult { port, result });

@@ -4,14 +4,12 @@ use std::collections::BTreeSet;
 
 use carina_api::{AppName, IpcpId, PortId};
 use carina_dataplane::{
-    Command, Event, FlowEnd, FlowRequest, IpcProcess, Mailbox, QosOffered, Refusal,
+    Command, CommandHandle, Event, FlowEnd, FlowRequest, IpcProcess, Mailbox, QosOffered, Refusal,
 };
 
 /// A DIF between a virtual machine and its host.
 pub struct HvShim {
-    ipcp: IpcpId,
-    commands: Mailbox<Command>,
-    names: BTreeSet<AppName>,
+    commands: CommandHandle,
     peer_names: BTreeSet<AppName>,
     /// The peer's name while the link is up, else why it is down.
     link: Result<String, String>,
@@ -22,9 +20,7 @@ impl HvShim {
     #[must_use]
     pub fn new(ipcp: IpcpId, commands: Mailbox<Command>) -> HvShim {
         HvShim {
-            ipcp,
-            commands,
-            names: BTreeSet::new(),
+            commands: CommandHandle::new(ipcp, commands),
             peer_names: BTreeSet::new(),
             link: Err("the peer has not been there yet".to_owned()),
         }
@@ -40,7 +36,7 @@ impl HvShim {
 
     /// The names registered at this side, in order.
     pub fn names(&self) -> impl Iterator<Item = &AppName> {
-        self.names.iter()
+        self.commands.names()
     }
 
     /// The names registered at the peer, in order.
@@ -59,25 +55,11 @@ impl IpcProcess for HvShim {
     }
 
     fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
-        if !self.names.insert(name.clone()) {
-            return Err(Refusal::NameTaken(name.clone()));
-        }
-        self.commands.put(Command::Register {
-            ipcp: self.ipcp,
-            name: name.clone(),
-        });
-        Ok(())
+        self.commands.register(name)
     }
 
     fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {
-        if !self.names.remove(name) {
-            return Err(Refusal::NotRegistered(name.clone()));
-        }
-        self.commands.put(Command::Unregister {
-            ipcp: self.ipcp,
-            name: name.clone(),
-        });
-        Ok(())
+        self.commands.unregister(name)
     }
 
     fn reaches(&self, name: &AppName) -> bool {
@@ -94,22 +76,7 @@ impl IpcProcess for HvShim {
         if !self.reaches(&call.remote) {
             return Err(Refusal::Unreachable(call.remote));
         }
-        let end = end.ok_or(Refusal::NoEnd)?;
-        let FlowRequest {
-            port,
-            local,
-            remote,
-            spec,
-        } = call;
-        self.commands.put(Command::Allocate {
-            ipcp: self.ipcp,
-            port,
-            local,
-            remote,
-            spec,
-            end,
-        });
-        Ok(())
+        self.commands.allocate(call, end)
     }
 
     fn respond(
@@ -117,32 +84,26 @@ impl IpcProcess for HvShim {
         port: PortId,
         answer: Result<Option<FlowEnd>, String>,
     ) -> Result<(), Refusal> {
-        let answer = match answer {
-            Ok(end) => Ok(end.ok_or(Refusal::NoEnd)?),
-            Err(reason) => Err(reason),
-        };
-        self.commands.put(Command::Respond { port, answer });
-        Ok(())
+        self.commands.respond(port, answer)
     }
 
     fn deallocate(&mut self, port: PortId, reason: &str) {
-        self.commands.put(Command::Deallocate {
-            port,
-            reason: reason.to_owned(),
-        });
+        self.commands.deallocate(port, reason);
     }
 
     fn handle(&mut self, event: &Event) {
         match event {
-            Event::LinkUp { ipcp, peer } if *ipcp == self.ipcp => self.link = Ok(peer.clone()),
-            Event::LinkDown { ipcp, reason } if *ipcp == self.ipcp => {
+            Event::LinkUp { ipcp, peer } if *ipcp == self.commands.ipcp() => {
+                self.link = Ok(peer.clone())
+            }
+            Event::LinkDown { ipcp, reason } if *ipcp == self.commands.ipcp() => {
                 self.link = Err(reason.clone());
                 self.peer_names.clear();
             }
-            Event::PeerRegistered { ipcp, name } if *ipcp == self.ipcp => {
+            Event::PeerRegistered { ipcp, name } if *ipcp == self.commands.ipcp() => {
                 self.peer_names.insert(name.clone());
             }
-            Event::PeerUnregistered { ipcp, name } if *ipcp == self.ipcp => {
+            Event::PeerUnregistered { ipcp, name } if *ipcp == self.commands.ipcp() => {
                 self.peer_names.remove(name);
             }
             _ => {}

@@ -3,22 +3,18 @@
 //! The manager opens the network's sockets, so that it can report at once what is wrong with them,
 //! and then hands them to the data plane as a builder of the shim's app.
 
-use std::collections::BTreeSet;
-
 use carina_api::{AppName, IpcpId, PortId};
 use carina_dataplane::{
-    Command, Event, FlowEnd, FlowRequest, IpcProcess, Mailbox, QosOffered, Refusal,
+    Command, CommandHandle, Event, FlowEnd, FlowRequest, IpcProcess, Mailbox, QosOffered, Refusal,
 };
 
 /// The manager's side of an `eth`, `udp` or `tcp` shim.
 ///
 /// The shim has no directory: a name is looked for only when a flow to it is requested.
 pub struct NetworkShim {
-    ipcp: IpcpId,
     kind: &'static str,
     offered: QosOffered,
-    commands: Mailbox<Command>,
-    names: BTreeSet<AppName>,
+    commands: CommandHandle,
     /// The label of the medium while it is up, else why it is down.
     link: Result<String, String>,
 }
@@ -33,11 +29,9 @@ impl NetworkShim {
         commands: Mailbox<Command>,
     ) -> NetworkShim {
         NetworkShim {
-            ipcp,
             kind,
             offered,
-            commands,
-            names: BTreeSet::new(),
+            commands: CommandHandle::new(ipcp, commands),
             link: Err("the interface has not been looked at yet".to_owned()),
         }
     }
@@ -53,14 +47,7 @@ impl IpcProcess for NetworkShim {
     }
 
     fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
-        if !self.names.insert(name.clone()) {
-            return Err(Refusal::NameTaken(name.clone()));
-        }
-        self.commands.put(Command::Register {
-            ipcp: self.ipcp,
-            name: name.clone(),
-        });
-        Ok(())
+        self.commands.register(name)
     }
 
     /// A request that comes before the data plane serves the name is refused, and a bare datagram
@@ -70,14 +57,7 @@ impl IpcProcess for NetworkShim {
     }
 
     fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {
-        if !self.names.remove(name) {
-            return Err(Refusal::NotRegistered(name.clone()));
-        }
-        self.commands.put(Command::Unregister {
-            ipcp: self.ipcp,
-            name: name.clone(),
-        });
-        Ok(())
+        self.commands.unregister(name)
     }
 
     fn reaches(&self, _name: &AppName) -> bool {
@@ -93,22 +73,7 @@ impl IpcProcess for NetworkShim {
         if let Err(reason) = &self.link {
             return Err(Refusal::LinkDown(reason.clone()));
         }
-        let end = end.ok_or(Refusal::NoEnd)?;
-        let FlowRequest {
-            port,
-            local,
-            remote,
-            spec,
-        } = call;
-        self.commands.put(Command::Allocate {
-            ipcp: self.ipcp,
-            port,
-            local,
-            remote,
-            spec,
-            end,
-        });
-        Ok(())
+        self.commands.allocate(call, end)
     }
 
     fn respond(
@@ -116,31 +81,25 @@ impl IpcProcess for NetworkShim {
         port: PortId,
         answer: Result<Option<FlowEnd>, String>,
     ) -> Result<(), Refusal> {
-        let answer = match answer {
-            Ok(end) => Ok(end.ok_or(Refusal::NoEnd)?),
-            Err(reason) => Err(reason),
-        };
-        self.commands.put(Command::Respond { port, answer });
-        Ok(())
+        self.commands.respond(port, answer)
     }
 
     fn deallocate(&mut self, port: PortId, reason: &str) {
-        self.commands.put(Command::Deallocate {
-            port,
-            reason: reason.to_owned(),
-        });
+        self.commands.deallocate(port, reason);
     }
 
     fn handle(&mut self, event: &Event) {
         match event {
-            Event::LinkUp { ipcp, peer } if *ipcp == self.ipcp => self.link = Ok(peer.clone()),
-            Event::LinkDown { ipcp, reason } if *ipcp == self.ipcp => {
+            Event::LinkUp { ipcp, peer } if *ipcp == self.commands.ipcp() => {
+                self.link = Ok(peer.clone())
+            }
+            Event::LinkDown { ipcp, reason } if *ipcp == self.commands.ipcp() => {
                 self.link = Err(reason.clone());
             }
             Event::SduMaxChanged {
                 ipcp,
                 sdu_bytes_max,
-            } if *ipcp == self.ipcp => self.offered.sdu_bytes_max = Some(*sdu_bytes_max),
+            } if *ipcp == self.commands.ipcp() => self.offered.sdu_bytes_max = Some(*sdu_bytes_max),
             _ => {}
         }
     }

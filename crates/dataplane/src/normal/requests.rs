@@ -97,8 +97,7 @@ impl Normal {
         reason: String,
         links: &mut Links,
     ) {
-        links.close(ends.to_flow, Close::Refused(reason.clone()));
-        links.disconnect(ends.from_flow);
+        ends.refuse(reason.clone(), links);
         self.ports.remove(port);
         self.events.put(Event::AllocateResult {
             port,
@@ -115,9 +114,7 @@ impl Normal {
         let is_offered = |flow: &NormalFlow| flow.state == FlowState::Offered;
         let Some(key) = key.filter(|key| self.flow(*key).is_some_and(is_offered)) else {
             // The peer has cancelled the request in the meantime, and the manager knows.
-            let gone = Close::Refused("the request is gone".to_owned());
-            links.close(ends.to_flow, gone);
-            links.disconnect(ends.from_flow);
+            ends.refuse("the request is gone".to_owned(), links);
             self.ports.remove(port);
             return;
         };

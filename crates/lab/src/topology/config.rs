@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use carina_api::control::{Dialect, FaultSpec};
+use carina_api::toml::{inline, quoted};
 use carina_ipcp::DifConfig;
 use serde_json::{Map, Value};
 
@@ -178,28 +179,6 @@ fn fault_table(fault: &FaultSpec) -> String {
         fault.queue_bytes,
         fault.seed
     )
-}
-
-/// A JSON value in TOML, on one line. TOML has no null: such keys are left out.
-pub fn inline(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let fields = fields.iter().filter(|(_, value)| !value.is_null());
-            let fields = fields.map(|(key, value)| format!("{} = {}", quoted(key), inline(value)));
-            format!("{{ {} }}", fields.collect::<Vec<_>>().join(", "))
-        }
-        Value::Array(items) => {
-            let items: Vec<String> = items.iter().map(inline).collect();
-            format!("[{}]", items.join(", "))
-        }
-        Value::String(text) => quoted(text),
-        other => other.to_string(),
-    }
-}
-
-/// A string of TOML, whose escapes are those of JSON; but DEL must be escaped, too.
-pub fn quoted(text: &str) -> String {
-    Value::from(text).to_string().replace('\u{7f}', "\\u007f")
 }
 
 /// The port on which shims over UDP listen.

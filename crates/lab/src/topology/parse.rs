@@ -7,11 +7,12 @@ mod udp;
 use std::collections::BTreeMap;
 
 use carina_api::control::Dialect;
+use carina_api::spelling::nearest;
 use serde_json::{Map, Value};
 
 use super::address::Address;
 use super::netem::Impairment;
-use super::token::{Token, error_at, nearest, split};
+use super::token::{Token, error_at, split};
 use super::{App, Member, Position, System, TopologyError, Vm};
 pub use settings::{SettingError, put};
 

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use carina_api::control::Dialect;
+use carina_api::spelling::nearest;
 use carina_ipcp::{Catalogue, DifConfig, PolicySpec, QosCube};
 use serde_json::{Map, Value};
 
 use super::check;
 use super::lower::{self, MTU};
 use super::parse::{Draft, DraftDif, DraftLink, Set, Setting, SettingError, put};
-use super::token::{error_at, nearest};
+use super::token::error_at;
 use super::{Dif, Link, LinkEnd, Member, Position, Topology, TopologyError, hv_dif};
 
 /// Makes a checked topology of the lines of a file.

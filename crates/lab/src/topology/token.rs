@@ -187,15 +187,6 @@ pub fn split(line: usize, text: &str) -> Result<Vec<Token>, TopologyError> {
     Ok(words)
 }
 
-/// The entry of a list that a misspelt word probably stands for.
-pub fn nearest<'a>(word: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let closest = among
-        .into_iter()
-        .map(|known| (strsim::levenshtein(word, known), known));
-    let (far, known) = closest.min_by_key(|(far, _)| *far)?;
-    (far <= 1 + word.chars().count() / 4).then_some(known)
-}
-
 /// Names become parts of names of IPCPs, which have 64 bytes at most.
 const NAME_MAX: usize = 28;
 
@@ -237,11 +228,5 @@ mod tests {
         assert_eq!(word("50%").percent().unwrap(), 0.5);
         assert!(word("101%").percent().is_err() && word("1").percent().is_err());
         assert!(word("a/b").name("link").is_err() && word("").name("link").is_err());
-    }
-
-    #[test]
-    fn misspelt_words_are_recognised() {
-        assert_eq!(nearest("sytem", ["system", "eth"]), Some("system"));
-        assert_eq!(nearest("frobnicate", ["system", "eth"]), None);
     }
 }

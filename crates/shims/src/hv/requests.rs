@@ -2,8 +2,8 @@
 
 use carina_api::{AppName, FlowSpec, PortId};
 use carina_dataplane::{Event, FlowLinks, Request};
+use carina_engine::Links;
 use carina_engine::counters::Value;
-use carina_engine::{Close, Links};
 use carina_wire::vmpi::Outcome;
 
 use super::{ChannelFlow, FlowState, Hv};
@@ -78,8 +78,7 @@ impl Hv {
         reason: String,
         links: &mut Links,
     ) {
-        links.close(ends.to_flow, Close::Refused(reason.clone()));
-        links.disconnect(ends.from_flow);
+        ends.refuse(reason.clone(), links);
         self.ports.remove(port);
         self.events.put(Event::AllocateResult {
             port,
@@ -97,9 +96,7 @@ impl Hv {
         let accepted = channel.filter(|channel| self.hl.respond(*channel, Ok(window)).is_ok());
         let Some(channel) = accepted else {
             // The peer has cancelled the request in the meantime, and the manager knows.
-            let gone = Close::Refused("the request is gone".to_owned());
-            links.close(ends.to_flow, gone);
-            links.disconnect(ends.from_flow);
+            ends.refuse("the request is gone".to_owned(), links);
             self.ports.remove(port);
             return;
         };

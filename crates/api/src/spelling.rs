@@ -1,0 +1,22 @@
+//! The word that a misspelt one stands for.
+
+/// The entry of a list that a misspelt word probably stands for.
+#[must_use]
+pub fn nearest<'a>(word: &str, among: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let closest = among
+        .into_iter()
+        .map(|known| (strsim::levenshtein(word, known), known));
+    let (far, known) = closest.min_by_key(|(far, _)| *far)?;
+    (far <= 1 + word.chars().count() / 4).then_some(known)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nearest_word_is_found_unless_it_is_far() {
+        assert_eq!(nearest("sytem", ["system", "eth"]), Some("system"));
+        assert_eq!(nearest("frobnicate", ["system", "eth"]), None);
+    }
+}
