@@ -12,6 +12,7 @@ mod internet;
 mod local;
 mod media;
 mod pair;
+mod policies;
 mod ports;
 mod refusals;
 mod registrations;

@@ -1,5 +1,6 @@
 //! One N-1 flow as the RMT sees it: queues, the policies that serve them, and protection.
 
+mod held;
 mod queue;
 
 use alloc::boxed::Box;
@@ -164,47 +165,6 @@ impl<P: Payload> Port<P> {
             .as_ref()
             .map_or(0, |protection| protection.overhead());
         self.props.sdu_max.saturating_sub(overhead)
-    }
-
-    /// Bytes that own flows may still add to a class; 0 when they are to wait.
-    #[inline]
-    pub(super) fn own_room(&self, class: u8) -> usize {
-        let class = &self.classes[usize::from(class)];
-        let (pdus, bytes) = self.own_limit;
-        if class.pdus >= pdus {
-            return 0;
-        }
-        usize::try_from(bytes.saturating_sub(class.bytes)).unwrap_or(usize::MAX)
-    }
-
-    /// A flow waits for a class to get shorter.
-    pub(super) fn hold(&mut self, class: u8, flow: FlowKey) {
-        self.held[usize::from(class)].push_back(flow);
-    }
-
-    /// Flows wait for a class to get shorter.
-    #[inline]
-    pub(super) fn holds(&self, class: u8) -> bool {
-        !self.held[usize::from(class)].is_empty()
-    }
-
-    /// Flows that may go on because a class has got shorter.
-    pub(super) fn take_held(&mut self, class: u8) -> Option<VecDeque<FlowKey>> {
-        let index = usize::from(class);
-        if self.held[index].is_empty() {
-            return None;
-        }
-        let (pdus, bytes) = self.own_limit;
-        let class = &self.classes[index];
-        let is_short = class.pdus <= pdus / 2 && class.bytes <= bytes / 2;
-        is_short.then(|| core::mem::take(&mut self.held[index]))
-    }
-
-    /// Every flow that waits here.
-    pub(super) fn take_all_held(&mut self) -> impl Iterator<Item = FlowKey> + use<P> {
-        let held = core::mem::take(&mut self.held);
-        self.held.resize_with(held.len(), VecDeque::new);
-        held.into_iter().flatten()
     }
 
     /// Queues a PDU of `len` bytes. False when there is no room for it: management has a bound of

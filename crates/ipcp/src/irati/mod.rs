@@ -30,6 +30,7 @@ mod enrollee;
 mod enroller;
 mod flow_object;
 mod flows;
+mod keepalive;
 mod links;
 mod membership;
 mod messages;

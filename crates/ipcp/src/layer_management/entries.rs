@@ -25,6 +25,7 @@ use core::ops::Bound;
 
 use carina_time::{Duration, Instant};
 
+mod export;
 mod limits;
 
 pub(super) use limits::{ENTRIES_MAX, PER_ORIGIN_MAX, StoreFull};
@@ -298,47 +299,6 @@ impl Store {
             .of_origin(origin)
             .filter(|(key, held)| key.kind == Kind::Application && held.value.is_some());
         of_origin.map(|(key, _)| key.name.as_str())
-    }
-
-    /// Everything, as it travels.
-    pub(super) fn export(&self, now: Instant) -> Vec<Entry> {
-        self.entries
-            .keys()
-            .map(|key| self.as_entry(now, key))
-            .collect()
-    }
-
-    /// Everything of one origin.
-    pub(super) fn export_of(&self, now: Instant, origin: &str) -> Vec<Entry> {
-        let of_origin = self.of_origin(origin);
-        of_origin.map(|(key, _)| self.as_entry(now, key)).collect()
-    }
-
-    fn of_origin(&self, origin: &str) -> impl Iterator<Item = (&Key, &Held)> {
-        let first = Key {
-            origin: origin.to_string(),
-            kind: Kind::Member,
-            name: String::new(),
-        };
-        let origin = first.origin.clone();
-        let from = self.entries.range(first..);
-        from.take_while(move |(key, _)| key.origin == origin)
-    }
-
-    /// One entry as it travels; the key must be held.
-    pub(super) fn as_entry(&self, now: Instant, key: &Key) -> Entry {
-        let held = &self.entries[key];
-        let since = match held.value {
-            None => held.deleted,
-            Some(_) if key.origin == self.own || self.is_reachable(&key.origin, now) => now,
-            Some(_) => self.origins.get(&key.origin).map_or(now, |it| it.heard),
-        };
-        Entry {
-            key: key.clone(),
-            seq: held.seq,
-            value: held.value.clone(),
-            age: now.since(since),
-        }
     }
 
     /// Tells which members can be reached now, by the value of their [`Kind::Member`]. Returns true

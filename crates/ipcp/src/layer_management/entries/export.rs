@@ -1,0 +1,51 @@
+//! Entries as they travel to other members.
+
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+
+use carina_time::Instant;
+
+use super::{Entry, Held, Key, Kind, Store};
+
+impl Store {
+    /// Everything, as it travels.
+    pub(in super::super) fn export(&self, now: Instant) -> Vec<Entry> {
+        self.entries
+            .keys()
+            .map(|key| self.as_entry(now, key))
+            .collect()
+    }
+
+    /// Everything of one origin.
+    pub(in super::super) fn export_of(&self, now: Instant, origin: &str) -> Vec<Entry> {
+        let of_origin = self.of_origin(origin);
+        of_origin.map(|(key, _)| self.as_entry(now, key)).collect()
+    }
+
+    pub(super) fn of_origin(&self, origin: &str) -> impl Iterator<Item = (&Key, &Held)> {
+        let first = Key {
+            origin: origin.to_string(),
+            kind: Kind::Member,
+            name: String::new(),
+        };
+        let origin = first.origin.clone();
+        let from = self.entries.range(first..);
+        from.take_while(move |(key, _)| key.origin == origin)
+    }
+
+    /// One entry as it travels; the key must be held.
+    pub(in super::super) fn as_entry(&self, now: Instant, key: &Key) -> Entry {
+        let held = &self.entries[key];
+        let since = match held.value {
+            None => held.deleted,
+            Some(_) if key.origin == self.own || self.is_reachable(&key.origin, now) => now,
+            Some(_) => self.origins.get(&key.origin).map_or(now, |it| it.heard),
+        };
+        Entry {
+            key: key.clone(),
+            seq: held.seq,
+            value: held.value.clone(),
+            age: now.since(since),
+        }
+    }
+}
