@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
-use carina_ipcp::{N1Port, N1Properties};
+use carina_ipcp::{ConnectReader, N1Port, N1Properties};
 use carina_ring::channel::Endpoint;
 
 use crate::ipcp_app::IpcpBuilder;
@@ -72,6 +72,9 @@ pub enum Command {
         ipcp: IpcpId,
         /// The application.
         name: AppName,
+        /// Reads the first PDU of a flow to `name`, where that is an IPCP. See
+        /// [`IpcProcess::register_ipcp`](crate::IpcProcess::register_ipcp).
+        reader: Option<ConnectReader>,
     },
     /// Withdraws the registration of `name`.
     Unregister {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use carina_api::{AppName, IpcpId, PortId};
+use carina_ipcp::ConnectReader;
 
 use crate::command::{Command, FlowEnd};
 use crate::ipc_process::{FlowRequest, Refusal};
@@ -49,12 +50,30 @@ impl CommandHandle {
     /// # Errors
     /// [`Refusal::NameTaken`].
     pub fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
+        self.register_with(name, None)
+    }
+
+    /// Registers a name of an IPCP. See
+    /// [`IpcProcess::register_ipcp`](crate::IpcProcess::register_ipcp).
+    ///
+    /// # Errors
+    /// [`Refusal::NameTaken`].
+    pub fn register_ipcp(&mut self, name: &AppName, reader: ConnectReader) -> Result<(), Refusal> {
+        self.register_with(name, Some(reader))
+    }
+
+    fn register_with(
+        &mut self,
+        name: &AppName,
+        reader: Option<ConnectReader>,
+    ) -> Result<(), Refusal> {
         if !self.names.insert(name.clone()) {
             return Err(Refusal::NameTaken(name.clone()));
         }
         self.commands.put(Command::Register {
             ipcp: self.ipcp,
             name: name.clone(),
+            reader,
         });
         Ok(())
     }

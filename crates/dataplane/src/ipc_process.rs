@@ -1,6 +1,7 @@
 //! The interface between the IPC Manager and an IPC process of any kind, shim or normal.
 
 use carina_api::{AppName, FlowSpec, PortId};
+use carina_ipcp::ConnectReader;
 use thiserror::Error;
 
 use crate::command::FlowEnd;
@@ -20,6 +21,17 @@ pub trait IpcProcess {
     /// # Errors
     /// [`Refusal::NameTaken`] when the name is registered.
     fn register(&mut self, name: &AppName) -> Result<(), Refusal>;
+
+    /// Makes a normal IPCP of this system reachable, as [`IpcProcess::register`] does for an
+    /// application. Where the medium has no message that begins a flow, `reader` finds the first
+    /// PDU of one, which may be all that says who calls.
+    ///
+    /// # Errors
+    /// As of [`IpcProcess::register`].
+    fn register_ipcp(&mut self, name: &AppName, reader: ConnectReader) -> Result<(), Refusal> {
+        let _ = reader;
+        self.register(name)
+    }
 
     /// True when [`IpcProcess::register`] is confirmed or refused later, with an event.
     fn registers_later(&self) -> bool {

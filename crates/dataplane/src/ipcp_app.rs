@@ -12,7 +12,7 @@ use std::rc::Rc;
 use carina_api::{AppName, FlowSpec, IpcpId, PortId};
 use carina_engine::counters::Row;
 use carina_engine::{App, AppId, Close, LinkId, Links, Pool};
-use carina_ipcp::{N1Port, N1Properties};
+use carina_ipcp::{ConnectReader, N1Port, N1Properties};
 use thiserror::Error;
 
 use crate::event::Event;
@@ -82,8 +82,9 @@ pub struct AppContext {
 
 /// What the plane requests of the app of an IPCP.
 pub enum Request {
-    /// Makes a name reachable.
-    Register(AppName),
+    /// Makes a name reachable. The reader knows the first PDU of a flow to it, where it is that of
+    /// an IPCP.
+    Register(AppName, Option<ConnectReader>),
     /// Withdraws a registration.
     Unregister(AppName),
     /// Requests a flow of the peer.

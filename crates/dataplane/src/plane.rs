@@ -214,7 +214,9 @@ impl Plane {
                 self.request(ipcp, Request::Remove);
                 self.ipcps.remove(&ipcp);
             }
-            Command::Register { ipcp, name } => self.request(ipcp, Request::Register(name)),
+            Command::Register { ipcp, name, reader } => {
+                self.request(ipcp, Request::Register(name, reader));
+            }
             Command::Unregister { ipcp, name } => self.request(ipcp, Request::Unregister(name)),
             Command::Allocate {
                 ipcp,

@@ -10,7 +10,7 @@ use alloc::string::String;
 use carina_wire::dif::Dialect;
 
 use crate::config::Config;
-use crate::layer::{DialectProfile, LayerManagement};
+use crate::layer::{DialectProfile, LayerManagement, ReadNames};
 use crate::policy::Catalogue;
 use crate::security::Toolbox;
 use crate::{irati, layer_management, rlite};
@@ -39,6 +39,11 @@ pub(crate) fn policies_with(dialect: Dialect, toolbox: &dyn Toolbox, more: Catal
     all.describe_toolbox(toolbox);
     all.retain(profile.adopt);
     all
+}
+
+/// What reads the M_CONNECT of a dialect. See [`ConnectReader`](crate::ConnectReader).
+pub(crate) fn connect_names(dialect: Dialect) -> Option<ReadNames> {
+    profile(dialect)?.connect_names
 }
 
 /// The layer management of the configuration's dialect. See [`Create`](crate::layer::Create).

@@ -78,7 +78,22 @@ pub(crate) struct DialectProfile {
     pub(crate) adopt: fn(&mut Descriptor) -> bool,
     /// Makes the layer management of an IPCP that is not a member yet.
     pub(crate) create: Create,
+    /// Reads M_CONNECT where that may be the first PDU of an N-1 flow whose other end nothing else
+    /// has named.
+    pub(crate) connect_names: Option<ReadNames>,
 }
+
+/// The names in M_CONNECT, as an N-1 DIF writes names: `ap|api`, without an empty instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectNames {
+    /// The IPCP that connects.
+    pub calling: String,
+    /// The IPCP, or the DIF, that it connects to.
+    pub called: String,
+}
+
+/// Reads the names in a management message that is M_CONNECT; `None` for every other message.
+pub(crate) type ReadNames = fn(&[u8]) -> Option<ConnectNames>;
 
 /// Makes the layer management of an IPCP that is not a member yet. The catalogue has all policies
 /// of the dialect, those of the toolbox too. The same seed and the same calls give the same

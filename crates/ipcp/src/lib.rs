@@ -28,6 +28,7 @@ extern crate alloc;
 
 pub mod api;
 pub mod config;
+mod connect_reader;
 pub mod data_transfer;
 pub mod dialects;
 mod event_log;
@@ -47,8 +48,9 @@ pub mod trace;
 
 pub use api::{Command, Delivery, Event, FlowKey, N1Dif, N1Port, N1Properties, Passage, Watch};
 pub use config::{Config, DifConfig, PolicySpec, QosCube};
+pub use connect_reader::ConnectReader;
 pub use data_transfer::{Counters, DataPath, DropReason};
 pub use ipcp::Ipcp;
-pub use layer::LayerManagement;
+pub use layer::{ConnectNames, LayerManagement};
 pub use policy::Catalogue;
 pub use trace::{TraceEvent, TraceSink, Tracer};

@@ -240,8 +240,16 @@ impl Core {
         name: &AppName,
     ) -> Result<(), Refusal> {
         let gone = || Refusal::LinkDown("the IPCP is gone".into());
+        let reader = match who {
+            Registrant::Ipcp(upper) => self.connect_reader(upper),
+            Registrant::App(_) => None,
+        };
         let ipcp = self.ipcps.get_mut(ipcp).ok_or_else(gone)?;
-        ipcp.process.as_dyn_mut().register(name)?;
+        let process = ipcp.process.as_dyn_mut();
+        match reader {
+            Some(reader) => process.register_ipcp(name, reader)?,
+            None => process.register(name)?,
+        }
         ipcp.names.insert(name.clone(), who);
         Ok(())
     }

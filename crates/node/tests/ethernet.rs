@@ -7,12 +7,11 @@ use carina_api::control::LinkState;
 use carina_api::ipc::Mode;
 use carina_api::{ErrorCode, FlowSpec};
 use carina_engine::counters::Value;
-use carina_netdev::{Interface, Layout, PacketSocket};
 use carina_wire::arp::{Arp, Operation};
 use carina_wire::ether::Mac;
 
 use crate::room::Room;
-use crate::support::networks::{asked, begin, counted, wait_for};
+use crate::support::networks::{Station, asked, begin, counted, wait_for};
 use crate::support::*;
 
 /// Two nodes in rooms that are joined by an Ethernet.
@@ -231,54 +230,6 @@ fn a_dif_parted_by_an_mtu_heals_when_it_grows() {
         wire.rooms[0].ip(&format!("link set va mtu {mtu}"));
         wire.rooms[1].ip(&format!("link set vb mtu {mtu}"));
         wait(wanted);
-    }
-}
-
-/// A station without a node.
-struct Station {
-    socket: PacketSocket,
-    mac: Mac,
-}
-
-impl Station {
-    fn new(room: &Room, name: &'static str) -> Station {
-        room.run(move || {
-            let interface = Interface::named(name).unwrap();
-            let layout = Layout::for_mtu(interface.mtu);
-            Station {
-                socket: PacketSocket::open(&interface, layout, None).unwrap(),
-                mac: Mac(interface.mac),
-            }
-        })
-    }
-
-    fn send(&mut self, to: Mac, ethertype: u16, payload: &[u8]) {
-        let mut frame = to.0.to_vec();
-        frame.extend_from_slice(&self.mac.0);
-        frame.extend_from_slice(&ethertype.to_be_bytes());
-        frame.extend_from_slice(payload);
-        self.socket
-            .reserve(frame.len())
-            .unwrap()
-            .copy_from_slice(&frame);
-        self.socket.commit(frame.len());
-        assert!(self.socket.flush().unwrap());
-    }
-
-    /// The payload of the next frame of this type.
-    fn receive(&mut self, ethertype: u16) -> Vec<u8> {
-        let patience = Instant::now() + PATIENCE;
-        loop {
-            if let Some(received) = self.socket.receive() {
-                let frame = received.frame.to_vec();
-                self.socket.release();
-                if frame[12..14] == ethertype.to_be_bytes() {
-                    return frame[14..].to_vec();
-                }
-            }
-            assert!(Instant::now() < patience, "no frame for {PATIENCE:?}");
-            std::thread::sleep(Duration::from_micros(200));
-        }
     }
 }
 

@@ -17,6 +17,7 @@ mod ports;
 mod refusals;
 mod registrations;
 mod relay;
+mod rlite_stations;
 #[path = "../../netdev/tests/room/mod.rs"]
 mod room;
 mod stations;

@@ -7,6 +7,7 @@ use carina_api::{AppName, IpcpId, PortId};
 use carina_dataplane::{
     Command, CommandHandle, Event, FlowEnd, FlowRequest, IpcProcess, Mailbox, QosOffered, Refusal,
 };
+use carina_ipcp::ConnectReader;
 
 /// The manager's side of an `eth`, `udp` or `tcp` shim.
 ///
@@ -48,6 +49,10 @@ impl IpcProcess for NetworkShim {
 
     fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
         self.commands.register(name)
+    }
+
+    fn register_ipcp(&mut self, name: &AppName, reader: ConnectReader) -> Result<(), Refusal> {
+        self.commands.register_ipcp(name, reader)
     }
 
     /// A request that comes before the data plane serves the name is refused, and a bare datagram

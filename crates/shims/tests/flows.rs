@@ -215,6 +215,7 @@ fn death_of_the_peer_ends_its_flows_and_it_may_come_back() {
     pair.guest.send(Command::Register {
         ipcp: pair::IPCP,
         name: pair::name("echo"),
+        reader: None,
     });
     wait_for(&pair.host, |event| {
         matches!(event, Event::PeerRegistered { .. }).then_some(())

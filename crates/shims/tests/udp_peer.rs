@@ -22,7 +22,11 @@ fn plane_and_peer() -> (DataPlane, UdpSocket) {
     });
     for app in ["one", "two"] {
         let name = name(app);
-        plane.send(Command::Register { ipcp: IPCP, name });
+        plane.send(Command::Register {
+            ipcp: IPCP,
+            name,
+            reader: None,
+        });
         // A question that comes before is refused.
         wait_for(&plane, |event| match event {
             Event::Registered { name, .. } => (name.as_str() == app).then_some(()),

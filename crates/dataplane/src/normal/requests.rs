@@ -26,7 +26,7 @@ impl Normal {
 
     fn handle_request(&mut self, request: Request, links: &mut Links) {
         match request {
-            Request::Register(name) => {
+            Request::Register(name, _) => {
                 let name = name.into();
                 self.machine
                     .handle(Instant::from_nanos(self.now), Command::Register { name });

@@ -3,7 +3,9 @@
 use alloc::string::{String, ToString};
 use core::fmt;
 
-use carina_cdap::Party;
+use carina_cdap::{Opcode, Party, Rules};
+
+use crate::layer::ConnectNames;
 
 /// A name of an application process or entity.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -46,6 +48,25 @@ impl fmt::Display for Name {
         }
         Ok(())
     }
+}
+
+/// The names of the two IPCPs in a management message that is M_CONNECT by the rules of a dialect.
+/// What entity of an IPCP manages a DIF is not part of the name that the N-1 DIF knows.
+pub(crate) fn of_connect(rules: &Rules, message: &[u8]) -> Option<ConnectNames> {
+    let message = rules.decode(message).ok()?;
+    let process = |party: Party| {
+        let Party { ap, api, .. } = party;
+        let name = Name {
+            ap,
+            api,
+            ..Name::default()
+        };
+        name.to_string()
+    };
+    (message.opcode == Opcode::Connect).then(|| ConnectNames {
+        calling: process(message.src),
+        called: process(message.dst),
+    })
 }
 
 impl From<Name> for Party {

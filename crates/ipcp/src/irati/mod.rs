@@ -60,6 +60,7 @@ use crate::event_log::EventLog;
 use crate::interop::XOR_PASSWORD;
 use crate::interop::directory::Directory;
 use crate::interop::flow_allocator::FlowAllocator;
+use crate::interop::names;
 use crate::layer::{DialectProfile, LayerManagement};
 use crate::layer_management::{self, AccessControl};
 use crate::policy::{Catalogue, Descriptor, component};
@@ -82,6 +83,7 @@ pub(crate) const DIALECT: DialectProfile = DialectProfile {
     create: |config, toolbox, catalogue, seed| {
         Ok(Box::new(Irati::new(config, toolbox, catalogue, seed)?))
     },
+    connect_names: Some(|message| names::of_connect(&objects::RULES, message)),
 };
 
 /// No policy changes while an IRATI DIF runs: its members do not tell one another of a change.

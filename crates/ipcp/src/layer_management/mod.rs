@@ -91,6 +91,7 @@ pub(crate) const DIALECT: DialectProfile = DialectProfile {
     create: |config, toolbox, catalogue, seed| {
         Ok(Box::new(Management::new(config, toolbox, catalogue, seed)?))
     },
+    connect_names: None,
 };
 
 fn adopt(policy: &mut Descriptor) -> bool {

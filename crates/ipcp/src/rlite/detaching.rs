@@ -75,4 +75,4 @@ impl Rlite {
 }
 
 /// How long the last message has to leave the N-1 flow.
-const RELEASE_GRACE: Duration = Duration::from_millis(500);
+pub(super) const RELEASE_GRACE: Duration = Duration::from_millis(500);

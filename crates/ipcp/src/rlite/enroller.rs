@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use carina_cdap::{Message, Opcode, Party, Value};
 use carina_time::{Duration, Instant};
 
+use super::detaching::RELEASE_GRACE;
 use super::dissemination::candidate;
 use super::neighbours::{INITIATOR_WAIT, N1, STEP_TIMEOUT, Stage, connection};
 use super::objects::{class, name};
@@ -75,9 +76,13 @@ impl Rlite {
         let mut answer = message.answer();
         answer.src = Party::from(Name::of(&own));
         if let Err(reason) = refused {
-            flow.stage = Stage::Idle;
-            // An IPCP that is no member asks the other side in its turn.
-            flow.at = waits.then_some(now + INITIATOR_WAIT);
+            (flow.stage, flow.at) = match flow.props.is_initiator {
+                // An IPCP that is no member asks the other side in its turn.
+                _ if waits => (Stage::Idle, Some(now + INITIATOR_WAIT)),
+                true => (Stage::Idle, None),
+                // Its peer may come back under another name, with another flow.
+                false => (Stage::Leaving, Some(now + RELEASE_GRACE)),
+            };
             let answer = answer.with_error(-1, &reason);
             self.send_response(now, n1, answer, dt);
             let text = format!("M_CONNECT of {name:?} was refused: {reason}");

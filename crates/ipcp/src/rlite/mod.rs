@@ -54,6 +54,7 @@ use crate::event_log::EventLog;
 use crate::interop::directory::{self, Directory};
 use crate::interop::flow_allocator::FlowAllocator;
 use crate::interop::link_state::{self, LinkState, ReachableMember};
+use crate::interop::names;
 use crate::layer::{DialectProfile, LayerManagement};
 use crate::policy::{Catalogue, Descriptor, component};
 use crate::random::Random;
@@ -69,6 +70,7 @@ pub(crate) const DIALECT: DialectProfile = DialectProfile {
     describe: policies::describe,
     adopt,
     create: |config, _toolbox, catalogue, seed| Ok(Box::new(Rlite::new(config, &catalogue, seed)?)),
+    connect_names: Some(|message| names::of_connect(&RULES, message)),
 };
 
 /// rlite has neither authentication nor SDU protection, and its SDUs are not delimited.

@@ -124,15 +124,21 @@ fn another_name_than_that_of_the_n1_flow_is_refused() {
     let wire = net.wire("b", "a");
     let mut told = props("somebody else", false);
     told.dif = "below".into();
-    let n1 = net.wires[wire].ends[1].1;
+    let refused = net.wires[wire].ends[1].1;
     net.order(
         "a",
         Command::N1Down {
-            n1,
+            n1: refused,
             reason: "renamed".into(),
         },
     );
-    net.order("a", Command::N1Up { n1, props: told });
+    net.order(
+        "a",
+        Command::N1Up {
+            n1: refused,
+            props: told,
+        },
+    );
     let n1 = net.wires[wire].ends[0].1;
     net.order("b", Command::Enroll { n1 });
     net.run(SECOND);
@@ -143,7 +149,13 @@ fn another_name_than_that_of_the_n1_flow_is_refused() {
         text.contains("the N-1 flow is from \"somebody else\""),
         "{text}"
     );
+    // The flow is given back: the next one may be called for the IPCP that is there.
+    let given_back = |(at, event): &(String, Event)| {
+        at == "a" && matches!(event, Event::DropN1 { n1, .. } if *n1 == refused)
+    };
+    assert!(net.events.iter().any(given_back));
     // An address is not an application name: the N-1 DIF did not know the name.
+    let wire = net.wire("b", "a");
     let n1 = net.wires[wire].ends[1].1;
     let reason = "renamed".to_string();
     net.order("a", Command::N1Down { n1, reason });

@@ -224,7 +224,11 @@ impl Core {
         }
         // Names that were registered before the app existed are registered now.
         for name in ipcp.names.keys().cloned() {
-            self.plane.send(Command::Register { ipcp: id, name });
+            self.plane.send(Command::Register {
+                ipcp: id,
+                name,
+                reader: None,
+            });
         }
     }
 

@@ -1,5 +1,7 @@
 //! Names of members in their N-1 DIFs.
 
+use carina_ipcp::ConnectReader;
+
 use super::*;
 
 impl Core {
@@ -58,6 +60,12 @@ impl Core {
                     .note(EventKind::Notice, &own, refusal.to_string());
             }
         }
+    }
+
+    /// What knows the first PDU that a member's peers send, in the format of its DIF.
+    pub fn connect_reader(&self, id: IpcpId) -> Option<ConnectReader> {
+        let member = self.ipcps.member(id)?;
+        ConnectReader::new(member.dialect, member.known_config())
     }
 
     /// Takes a member's names and N-1 flows away; another member of this system takes over the

@@ -4,8 +4,11 @@ use carina_api::FlowSpec;
 use carina_api::control::LinkState;
 use carina_api::ipc::{Mode, Reply};
 use carina_engine::counters::{self, Value};
+use carina_netdev::{Interface, Layout, PacketSocket};
+use carina_wire::ether::Mac;
 
 use super::*;
+use crate::room::Room;
 
 /// Waits for the state of IPCP `e`.
 pub fn wait_for(house: &House, state: LinkState) {
@@ -50,4 +53,60 @@ pub fn asked(from: &House, name: &str) -> Result<Taken, String> {
 pub fn counted(house: &House, value: Value) -> u64 {
     let rows = counters::read(&house.dir().path().join("counters")).unwrap();
     rows.iter().map(|row| row.get(value)).sum()
+}
+
+/// A station without a node.
+pub struct Station {
+    socket: PacketSocket,
+    pub mac: Mac,
+}
+
+impl Station {
+    pub fn new(room: &Room, name: &'static str) -> Station {
+        room.run(move || {
+            let interface = Interface::named(name).unwrap();
+            let layout = Layout::for_mtu(interface.mtu);
+            Station {
+                socket: PacketSocket::open(&interface, layout, None).unwrap(),
+                mac: Mac(interface.mac),
+            }
+        })
+    }
+
+    pub fn send(&mut self, to: Mac, ethertype: u16, payload: &[u8]) {
+        let mut frame = to.0.to_vec();
+        frame.extend_from_slice(&self.mac.0);
+        frame.extend_from_slice(&ethertype.to_be_bytes());
+        frame.extend_from_slice(payload);
+        self.socket
+            .reserve(frame.len())
+            .unwrap()
+            .copy_from_slice(&frame);
+        self.socket.commit(frame.len());
+        assert!(self.socket.flush().unwrap());
+    }
+
+    /// The payload of the next frame of this type.
+    pub fn receive(&mut self, ethertype: u16) -> Vec<u8> {
+        let frame = self.receive_within(ethertype, PATIENCE);
+        frame.unwrap_or_else(|| panic!("no frame for {PATIENCE:?}"))
+    }
+
+    /// As above; `None` when no such frame comes in time.
+    pub fn receive_within(&mut self, ethertype: u16, time: Duration) -> Option<Vec<u8>> {
+        let patience = Instant::now() + time;
+        loop {
+            if let Some(received) = self.socket.receive() {
+                let frame = received.frame.to_vec();
+                self.socket.release();
+                if frame[12..14] == ethertype.to_be_bytes() {
+                    return Some(frame[14..].to_vec());
+                }
+            } else if Instant::now() >= patience {
+                return None;
+            } else {
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
 }

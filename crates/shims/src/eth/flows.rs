@@ -48,8 +48,13 @@ impl Eth {
     pub(super) fn handle_requests(&mut self, links: &mut Links) {
         while let Some(request) = self.flows.next_request() {
             match request {
-                Request::Register(name) => self.flows.register(name),
-                Request::Unregister(name) => drop(self.flows.names.remove(&name)),
+                Request::Register(name, reader) => {
+                    if reader.is_some() {
+                        self.close_guessed(links);
+                    }
+                    self.flows.register(name, reader);
+                }
+                Request::Unregister(name) => self.flows.unregister(&name),
                 Request::Allocate {
                     port,
                     local,
@@ -99,7 +104,7 @@ impl Eth {
     pub(super) fn receive_sdu(&mut self, from: Mac, packet: Packet, links: &mut Links) {
         let at = match self.flow_by_mac.get(from) {
             Some(at) => Some(at),
-            None => self.first_sdu(from),
+            None => self.first_sdu(from, &packet),
         };
         if let Some(at) = at {
             self.flows.deliver(at, packet, links);
@@ -107,38 +112,71 @@ impl Eth {
     }
 
     /// The first SDU of a station begins a flow.
-    fn first_sdu(&mut self, from: Mac) -> Option<usize> {
-        if !self.is_up || self.arp_cache.is_late(from, self.now) {
+    fn first_sdu(&mut self, from: Mac, packet: &Packet) -> Option<usize> {
+        // An IPCP that connects begins anew, whatever is known of its station: one that has
+        // resolved a name once does not ask for it again.
+        let connecting = self.flows.connecting(packet).filter(|_| self.is_up);
+        let is_late = connecting.is_none() && self.arp_cache.is_late(from, self.now);
+        if !self.is_up || is_late {
             self.flows.row.add(Value::DropFlowEnded, 1);
             return None;
         }
-        let asked = self.arp_cache.requester(from).cloned();
-        let is_known = |names: &Names| self.flows.names.contains(&names.local);
-        // A station that this side has forgotten, such as by a restart: any name here will do.
-        let anyone = || {
-            let local = self.flows.names.first()?.clone();
-            let remote = AppName::new(format!("station {from}")).ok()?;
-            Some(Names { remote, local })
-        };
-        let Some(names) = asked.filter(is_known).or_else(anyone) else {
+        let names = connecting.or_else(|| self.requested_names(from));
+        let Some(names) = names.or_else(|| self.guessed_names(from)) else {
             self.flows.row.add(Value::DropUnknownChannel, 1);
             return None;
         };
         let at = self.flows.add_incoming(self.now, names, Some(from))?;
+        self.arp_cache.flow_begins(from);
         self.flow_by_mac.insert(from, at);
         Some(at)
+    }
+
+    /// The names of the flow that a station has requested.
+    fn requested_names(&self, from: Mac) -> Option<Names> {
+        let names = self.arp_cache.requester(from)?;
+        let is_here = self.flows.names.contains(&names.local);
+        is_here.then(|| names.clone())
+    }
+
+    /// The names of a flow with a station that this side has forgotten, such as by a restart: any
+    /// name here will do. But where an IPCP is here that a peer connects to, the station is taken
+    /// to have such a peer, and what it sends before it connects is of its former life.
+    fn guessed_names(&self, from: Mac) -> Option<Names> {
+        let local = self.flows.names.first()?.clone();
+        let remote = unknown_at(from).filter(|_| !self.flows.has_readers())?;
+        Some(Names { local, remote })
+    }
+
+    /// Whether only a guess has named a flow.
+    fn is_guessed(&mut self, at: usize) -> bool {
+        self.flows.get_mut(at).is_some_and(|flow| {
+            let unknown = flow.peer.and_then(unknown_at);
+            unknown.is_some_and(|unknown| flow.names.remote == unknown)
+        })
+    }
+
+    /// An IPCP is registered: the stations behind flows that were guessed may have a peer of it,
+    /// which connects.
+    fn close_guessed(&mut self, links: &mut Links) {
+        for at in self.flows.indices() {
+            if self.is_guessed(at) {
+                let text = "the station may mean an IPCP that was registered since";
+                self.close_flow(at, Close::Graceful(text.to_owned()), links);
+            }
+        }
     }
 
     /// A station asks for a flow to a name here.
     pub(super) fn handle_request(&mut self, from: Mac, names: Names, links: &mut Links) {
         let now = self.now;
         // The station would not ask for a flow that it has: the old one has ended there. A question
-        // that was repeated and comes late says nothing.
+        // that was repeated and comes late says nothing, unless the flow had no name before.
         if let Some(at) = self.flow_by_mac.get(from)
+            && let is_guessed = self.is_guessed(at)
             && let Some(flow) = self.flows.get_mut(at)
             && flow.is_passive
-            && flow.names == names
-            && now.saturating_sub(flow.since) > SETTLED_NS
+            && (is_guessed || flow.names == names && now.saturating_sub(flow.since) > SETTLED_NS)
         {
             let close = Close::Graceful(format!("{} has begun anew", names.remote));
             self.close_flow(at, close, links);
@@ -164,9 +202,10 @@ impl Eth {
         tracing::debug!(target: "carina::shim::eth", ipcp = %self.flows.ipcp,
             remote = %names.remote, station = %from, "ARP request answered");
         if let Some(other) = self.flow_by_mac.get(from)
+            && let is_guessed = self.is_guessed(other)
             && let Some(flow) = self.flows.get_mut(other)
         {
-            if flow.stage == Stage::Open {
+            if flow.stage == Stage::Open && !is_guessed {
                 let reason = format!(
                     "{} is at {from}, with which there is a flow already (from {} to {}); \
                      Ethernet has one per pair of stations",
@@ -233,6 +272,11 @@ impl Eth {
         }
         self.stalled.clear();
     }
+}
+
+/// What an application is called at a station that has not said its name.
+fn unknown_at(station: Mac) -> Option<AppName> {
+    AppName::new(format!("station {station}")).ok()
 }
 
 /// Age from which on a flow is not the one that a repeated question is about, in ns.

@@ -17,7 +17,7 @@ impl Hv {
             };
             match request {
                 // Too many names is the only other error, and the manager limits them.
-                Request::Register(name) => drop(self.hl.register(name.as_str())),
+                Request::Register(name, _) => drop(self.hl.register(name.as_str())),
                 Request::Unregister(name) => self.hl.unregister(name.as_str()),
                 Request::Allocate {
                     port,

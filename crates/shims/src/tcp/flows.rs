@@ -29,8 +29,8 @@ impl Tcp {
     pub(super) fn handle_requests(&mut self, links: &mut Links) {
         while let Some(request) = self.flows.next_request() {
             match request {
-                Request::Register(name) => self.flows.register(name),
-                Request::Unregister(name) => drop(self.flows.names.remove(&name)),
+                Request::Register(name, reader) => self.flows.register(name, reader),
+                Request::Unregister(name) => self.flows.unregister(&name),
                 Request::Allocate {
                     port,
                     local,

@@ -90,8 +90,12 @@ impl Udp {
             return self.flows.deliver(at, packet, links);
         }
         let is_served = !self.flows.names.is_empty();
+        // An IPCP that connects begins anew.
+        let is_connecting = self.flows.connecting(&packet).is_some();
         let Some(rlite) = self.rlite() else { return };
-        if rlite.ended.get(&from).is_some_and(|until| now < *until) {
+        if is_connecting {
+            rlite.ended.remove(&from);
+        } else if rlite.ended.get(&from).is_some_and(|until| now < *until) {
             return self.flows.row.add(Value::DropFlowEnded, 1);
         }
         if !is_served {
@@ -138,7 +142,8 @@ impl Udp {
                 self.flows.deliver(at, packet, links);
                 continue;
             }
-            let Some(local) = self.flows.names.first().cloned() else {
+            let called = self.flows.connecting(&packet).map(|names| names.local);
+            let Some(local) = called.or_else(|| self.flows.names.first().cloned()) else {
                 self.flows.row.add(Value::DropUnknownChannel, 1);
                 continue;
             };

@@ -80,6 +80,7 @@ impl Pair {
         pair.guest.send(Command::Register {
             ipcp: IPCP,
             name: name("echo"),
+            reader: None,
         });
         wait_for(&pair.host, |event| {
             matches!(event, Event::PeerRegistered { .. }).then_some(())

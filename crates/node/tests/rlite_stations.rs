@@ -1,0 +1,296 @@
+//! A station with the habits of rlite's shim over Ethernet: it resolves a name once and never asks
+//! again, so that the first that it sends to a node that has forgotten it is M_CONNECT.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use carina_api::control::{DifCreate, EventKind, LinkState};
+use carina_api::ipc::Mode;
+use carina_cdap::{Message, Opcode, Party, Rules};
+use carina_engine::counters::Value;
+use carina_netdev::Interface;
+use carina_wire::arp::{Arp, Operation};
+use carina_wire::dif::{Address, CepId, Dialect, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
+use carina_wire::ether::Mac;
+use serde_json::json;
+
+use crate::room::Room;
+use crate::support::networks::{Station, counted, wait_for};
+use crate::support::*;
+
+const ARP: u16 = 0x0806;
+const RINA: u16 = 0xd1f0;
+
+/// A node with the shim DIF `lan`, and a station of rlite on the same wire.
+struct Wire {
+    house: House,
+    station: Station,
+    /// Where the node is.
+    node: Mac,
+    invoke_id: i32,
+    rooms: [Room; 2],
+}
+
+impl Wire {
+    fn new(name: &'static str) -> Option<Wire> {
+        let rooms = [Room::new()?, Room::new()?];
+        rooms[0].join("va", &rooms[1], "vb", 1500);
+        let mac = rooms[0].run(|| Interface::named("va").unwrap().mac);
+        Some(Wire {
+            house: node(&rooms[0], name),
+            station: Station::new(&rooms[1], "vb"),
+            node: Mac(mac),
+            invoke_id: 1,
+            rooms,
+        })
+    }
+
+    /// The node ends, and another one begins.
+    fn restart(&mut self, name: &'static str) {
+        self.house.node.take();
+        self.house = node(&self.rooms[0], name);
+    }
+
+    /// Makes the first member of an rlite DIF, and waits until the shim serves its name.
+    fn create(&mut self, ipcp: &str) {
+        let create = json!({"name": "n.DIF", "role": "create", "over": ["lan"], "ipcp": ipcp,
+                            "dialect": "rlite"});
+        let create: DifCreate = serde_json::from_value(create).unwrap();
+        self.house.control().create_dif(&create).unwrap();
+        self.serves(ipcp);
+    }
+
+    fn leave(&self, ipcp: &str) {
+        self.house.control().destroy_ipcp(ipcp).unwrap();
+    }
+
+    /// Waits until the node answers for a name, which another station than the one that is tested
+    /// finds out.
+    fn serves(&mut self, name: &str) {
+        let own = std::mem::replace(&mut self.station.mac, Mac([2, 0, 0, 0, 0, 77]));
+        eventually("the node answers for the name", || {
+            self.ask("probe", name);
+            let short = Duration::from_millis(100);
+            self.station.receive_within(ARP, short).is_some()
+        });
+        self.station.mac = own;
+        while self.station.receive_within(ARP, Duration::ZERO).is_some() {}
+    }
+
+    /// Sends an ARP request.
+    fn ask(&mut self, caller: &str, called: &str) {
+        let arp = Arp {
+            operation: Operation::Request,
+            sender_mac: self.station.mac,
+            sender: caller,
+            target_mac: Mac::ZERO,
+            target: called,
+        };
+        self.station
+            .send(Mac::BROADCAST, ARP, &arp.encode().unwrap());
+    }
+
+    /// Resolves a name, as before the first flow.
+    fn resolve(&mut self, caller: &str, called: &str) {
+        self.ask(caller, called);
+        let reply = self.station.receive(ARP);
+        assert_eq!(Arp::decode(&reply).unwrap().sender, called);
+    }
+
+    /// Sends a management PDU to the neighbour.
+    fn send(&mut self, message: &Message) {
+        let payload = Rules::RLITE.encode(message);
+        let pci = Pci {
+            kind: PduType::Management,
+            dst: Address::NONE,
+            src: Address(1),
+            qos: QosId(0),
+            dst_cep: CepId(0),
+            src_cep: CepId(0),
+            drf: false,
+            ecn: false,
+            seq: 0,
+        };
+        let mut pdu = [0; PCI_BYTES_MAX];
+        let syntax = Syntax::of_dialect(Dialect::Rlite);
+        let count = syntax.encode(&pci, None, payload.len(), 64, &mut pdu);
+        let pdu = [&pdu[..count.unwrap()], &payload].concat();
+        self.station.send(self.node, RINA, &pdu);
+    }
+
+    /// What a peer that believes itself a neighbour sends every 20 s.
+    fn keep_alive(&mut self) {
+        let mut message = Message::object(Opcode::Read, "keepalive", "/mgmt/keepalive");
+        (message.invoke_id, message.version) = (13, 1);
+        self.send(&message);
+    }
+
+    /// Sends M_CONNECT once, and gives the result and the reason of its answer; `None` when no
+    /// answer comes in the time that rlite waits.
+    fn connect(&mut self, calling: &str, called: &str) -> Option<(i32, String)> {
+        let party = |name: &str| Party {
+            ap: name.to_owned(),
+            ..Party::default()
+        };
+        let mut message = Message::connect(party(calling), party(called));
+        self.invoke_id += 1;
+        message.invoke_id = self.invoke_id;
+        message.abstract_syntax = Rules::RLITE.abstract_syntax;
+        message.version = Rules::RLITE.version;
+        self.send(&message);
+        while let Some(pdu) = self.station.receive_within(RINA, RLITE_WAITS) {
+            let answer = self.answer(&pdu);
+            if let Some(answer) = answer {
+                return Some((answer.result, answer.reason));
+            }
+        }
+        None
+    }
+
+    /// The answer to the last M_CONNECT, where a PDU is that.
+    fn answer(&self, pdu: &[u8]) -> Option<Message> {
+        let syntax = Syntax::of_dialect(Dialect::Rlite);
+        let header = syntax.decode(pdu, pdu.len()).unwrap();
+        let message = Rules::RLITE.decode(&pdu[header.header_bytes..header.pdu_bytes]);
+        let message = message.unwrap();
+        let is_it = message.opcode == Opcode::ConnectR && message.invoke_id == self.invoke_id;
+        is_it.then_some(message)
+    }
+
+    /// The peers of the N-1 flows that the node has noted, in order.
+    fn flows(&self) -> Vec<String> {
+        let flows = self.house.control().flows().unwrap();
+        flows
+            .into_iter()
+            .map(|flow| flow.remote.to_string())
+            .collect()
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        // The threads of the node live in the room.
+        self.house.node.take();
+    }
+}
+
+fn node(room: &Room, name: &'static str) -> House {
+    let house = room.run(move || {
+        let toml = "[[ipcp]]\nname = \"e\"\ntype = \"eth\"\ndif = \"lan\"\ninterface = \"va\"\n\
+                    arp = \"rlite\"";
+        House::new(name, toml)
+    });
+    wait_for(&house, LinkState::Up);
+    house
+}
+
+/// How long rlite waits for M_CONNECT_R.
+const RLITE_WAITS: Duration = Duration::from_secs(7);
+
+const ACCEPTED: Option<(i32, String)> = Some((0, String::new()));
+
+#[test]
+fn a_station_that_asks_no_more_connects_after_a_restart() {
+    let Some(mut wire) = Wire::new("rst-1") else {
+        return;
+    };
+    wire.create("m.IPCP");
+    wire.resolve("b.IPCP", "m.IPCP");
+    assert_eq!(wire.connect("b.IPCP", "m.IPCP"), ACCEPTED);
+    wire.restart("rst-1b");
+    // Its name comes before that of the IPCP, and it is registered everywhere.
+    let app = wire.house.register("an.app");
+    wire.create("m.IPCP");
+    // The peer does not know yet.
+    wire.keep_alive();
+    eventually("what belongs to the former life is counted", || {
+        counted(&wire.house, Value::DropUnknownChannel) >= 1
+    });
+    assert_eq!(wire.connect("b.IPCP", "m.IPCP"), ACCEPTED);
+    assert_eq!(wire.flows(), ["b.IPCP"]);
+    assert!(!readable(&app.0, 0), "the application has a flow request");
+}
+
+#[test]
+fn connect_ends_the_wait_for_late_frames() {
+    let Some(mut wire) = Wire::new("rst-2") else {
+        return;
+    };
+    wire.create("a.IPCP");
+    wire.resolve("b.IPCP", "a.IPCP");
+    assert_eq!(wire.connect("b.IPCP", "a.IPCP"), ACCEPTED);
+    wire.leave("a.IPCP");
+    wire.create("a.IPCP");
+    wire.keep_alive();
+    eventually("a late frame is counted", || {
+        counted(&wire.house, Value::DropFlowEnded) >= 1
+    });
+    assert_eq!(wire.connect("b.IPCP", "a.IPCP"), ACCEPTED);
+    assert_eq!(wire.flows(), ["b.IPCP"]);
+}
+
+#[test]
+fn a_refused_connect_frees_the_flow_of_its_station() {
+    let Some(mut wire) = Wire::new("rst-3") else {
+        return;
+    };
+    wire.create("a.IPCP");
+    wire.resolve("b.IPCP", "a.IPCP");
+    assert_eq!(wire.connect("b.IPCP", "a.IPCP"), ACCEPTED);
+    // The IPCP there was made anew with another name, and the flow is still called for the old.
+    let (result, reason) = wire.connect("c.IPCP", "a.IPCP").unwrap();
+    assert_eq!(result, -1);
+    assert!(
+        reason.contains("b.IPCP") && reason.contains("c.IPCP"),
+        "{reason}"
+    );
+    eventually("the flow is free", || wire.flows().is_empty());
+    assert_eq!(wire.connect("c.IPCP", "a.IPCP"), ACCEPTED);
+    assert_eq!(wire.flows(), ["c.IPCP"]);
+}
+
+#[test]
+fn an_arp_request_replaces_the_flow_of_an_unnamed_station() {
+    let Some(mut wire) = Wire::new("rst-4") else {
+        return;
+    };
+    let server = wire.house.register("echo");
+    wire.serves("echo");
+    let node = wire.node;
+    wire.station.send(node, RINA, b"who am I?");
+    let request = server.flow_request();
+    assert!(request.remote.as_str().starts_with("station "));
+    server.accept(request.request, Mode::Ring);
+    let mut guessed = server.flow();
+    assert_eq!(guessed.recv().unwrap()[..9], *b"who am I?");
+    wire.resolve("caller", "echo");
+    let (reason, graceful) = guessed.notice().unwrap();
+    assert!(graceful && reason.contains("anew"), "{reason}");
+    wire.station.send(node, RINA, b"first");
+    let request = server.flow_request();
+    assert_eq!(request.remote.as_str(), "caller");
+}
+
+#[test]
+fn a_flow_that_was_guessed_gives_way_to_an_ipcp() {
+    let Some(mut wire) = Wire::new("rst-5") else {
+        return;
+    };
+    let server = wire.house.register("echo");
+    wire.serves("echo");
+    // Between the restart of the node and the making of its IPCP.
+    wire.keep_alive();
+    let request = server.flow_request();
+    server.accept(request.request, Mode::Ring);
+    let guessed = server.flow();
+    wire.create("a.IPCP");
+    let (reason, graceful) = guessed.notice().unwrap();
+    assert!(graceful && reason.contains("IPCP"), "{reason}");
+    assert_eq!(wire.connect("b.IPCP", "a.IPCP"), ACCEPTED);
+    let events = wire.house.control().events(0, Duration::ZERO).unwrap();
+    let allocated = events
+        .events
+        .iter()
+        .filter(|event| event.kind == EventKind::FlowAllocated);
+    assert_eq!(allocated.count(), 2);
+}
