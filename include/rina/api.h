@@ -10,7 +10,8 @@
  *   read   gives at most one SDU; what did not fit stays for the next read. 0 is the end: the other
  *          end has closed, and everything that it sent has been read.
  *   write  sends one SDU of at most rina_flow_mss_get() bytes. More is EMSGSIZE or, without
- *          msg_boundaries, several SDUs; no bytes are no SDU. EPIPE when the flow has ended.
+ *          msg_boundaries, several SDUs; no bytes are no SDU. When the flow has ended, it is
+ *          accepted and discarded while SDUs are unread; then EPIPE.
  *   both   wait, or give EAGAIN when non-blocking; a signal ends the wait with EINTR, always.
  *
  * Calls that return int give -1 and set errno when they fail. A DIF name may be NULL or "", which
@@ -34,11 +35,12 @@ extern "C" {
 /* What an application asks of a flow. */
 struct rina_flow_spec {
 #define RINA_FLOW_SPEC_VERSION 2
+#define RINA_FLOW_SPEC_LOSS_MAX 10000 /* max_loss of a flow that may lose every SDU */
     uint32_t version;           /* RINA_FLOW_SPEC_VERSION, else EINVAL */
     uint32_t max_delay;         /* microseconds; 0: any */
     uint64_t max_sdu_gap;       /* SDUs that may be lost in a row; all ones: any, 0: none */
     uint64_t avg_bandwidth;     /* bits per second; 0: any */
-    uint16_t max_loss;          /* 1/10000: 0 none, 10000 any */
+    uint16_t max_loss;          /* 1/10000: 0 none, RINA_FLOW_SPEC_LOSS_MAX any */
     uint8_t in_order_delivery;  /* 1: SDUs arrive in order */
     uint8_t msg_boundaries;     /* 1: boundaries of SDUs are kept; 0: a stream of bytes */
     uint32_t max_jitter;        /* microseconds; 0: any */
@@ -87,6 +89,9 @@ int rina_flow_alloc_wait(int wfd);
 
 /* Fills in a specification that asks for nothing. */
 void rina_flow_spec_unreliable(struct rina_flow_spec *spec);
+
+/* The name that this call had before. */
+#define rina_flow_spec_default rina_flow_spec_unreliable
 
 /* The largest SDU in bytes that one write(2) sends; 0 and errno when fd is not a flow. */
 unsigned int rina_flow_mss_get(int fd);

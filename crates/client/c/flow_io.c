@@ -10,7 +10,8 @@
  *   - a write of no bytes does nothing (the kernel sends an empty message);
  *   - a write above the largest SDU fails with EMSGSIZE or, on a flow without message boundaries,
  *     goes as several SDUs (the kernel knows neither limit);
- *   - a write to a flow that has ended fails with EPIPE and raises no signal.
+ *   - a write to a flow that has ended is discarded while SDUs are unread, and then fails with EPIPE
+ *     and raises no signal (the kernel fails at once).
  *
  * Nothing is kept in the memory of the process, so that all of it holds after fork, in a program
  * that inherited the flow, from several threads and in signal handlers:
@@ -139,12 +140,21 @@ static ssize_t receive(int fd, const struct iovec *parts, int count)
     }
 }
 
+/*
+ * Sends an SDU. Once the other end has closed, it is discarded while SDUs are unread: a program may
+ * say a last word before it reads the answer. The node does so with a flow to another system, and
+ * counts what it discards; the two ends of a flow within one system are joined without it.
+ */
 static ssize_t send_sdu(int fd, const struct iovec *parts, int count)
 {
     struct msghdr message = { .msg_iov = (struct iovec *)parts, .msg_iovlen = (size_t)count };
     ssize_t sent = sendmsg(fd, &message, MSG_NOSIGNAL);
+    int unread = 0;
 
-    if (sent < 0 && errno == ECONNRESET) {
+    if (sent < 0 && (errno == ECONNRESET || errno == EPIPE)) {
+        if (ioctl(fd, FIONREAD, &unread) == 0 && unread > 0) {
+            return total_of(parts, count);
+        }
         errno = EPIPE;
     }
     return sent;

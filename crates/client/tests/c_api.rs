@@ -5,13 +5,14 @@
     reason = "a test may panic and is read by its name"
 )]
 
-use std::io::{BufRead, BufReader, Lines, Read};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use carina_client::FlowSpec;
+use carina_engine::counters::{self, Value};
 use carina_node::Config;
 
 use crate::support::sleeping::PATIENCE;
@@ -285,6 +286,36 @@ fn rust_program_on_rings_talks_to_c_program_on_its_socket() {
 }
 
 #[test]
+fn what_is_written_after_the_peer_has_closed_is_discarded() {
+    for library in [Library::Shared, Library::Calls] {
+        let house = House::new();
+        let _running = house.node();
+        let node = house.client();
+        let mut server = node.register(&app("server"), None).unwrap();
+        let program = compile(&house, "crates/client/tests/c/last_word.c", library, &[]);
+        let answering = std::thread::spawn(move || {
+            let mut flow = server.accept().unwrap();
+            assert_eq!(flow.recv_vec(100).unwrap(), b"begin");
+            flow.send(b"result").unwrap();
+        });
+        let mut command = command(&house, &program, &["server"]);
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut client = Killed(command.spawn().unwrap());
+        let mut lines = BufReader::new(client.0.stdout.take().unwrap()).lines();
+        assert_eq!(lines.next().unwrap().unwrap(), "written", "{library:?}");
+        answering.join().unwrap();
+        eventually("what was discarded is counted", || {
+            let rows = counters::read(&house.run_dir().join("counters")).unwrap();
+            let ended = rows.iter().map(|row| row.get(Value::DropFlowEnded));
+            ended.sum::<u64>() == 5
+        });
+        client.0.stdin.take().unwrap().write_all(b"\n").unwrap();
+        assert_eq!(lines.next().unwrap().unwrap(), "as it should be");
+        assert!(client.0.wait().unwrap().success());
+    }
+}
+
+#[test]
 fn asynchronous_echo_carries_many_flows_in_one_thread() {
     let house = House::new();
     let _running = house.node();
@@ -340,8 +371,9 @@ fn header(language: &str, standard: &str) {
     let house = House::new();
     let source = house.directory.path().join("header");
     let text = "#include <rina/api.h>\n#include <rina/api.h>\n\
-                int main(void) { struct rina_flow_spec spec; rina_flow_spec_unreliable(&spec);\n\
-                return rina_open() >= 0 && spec.version == RINA_FLOW_SPEC_VERSION; }\n";
+                int main(void) { struct rina_flow_spec spec; rina_flow_spec_default(&spec);\n\
+                return rina_open() >= 0 && spec.version == RINA_FLOW_SPEC_VERSION\n\
+                && spec.max_loss == RINA_FLOW_SPEC_LOSS_MAX; }\n";
     std::fs::write(&source, text).unwrap();
     let output = Command::new("cc")
         .args([&format!("-x{language}"), &format!("-std={standard}")])

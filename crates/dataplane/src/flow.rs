@@ -69,9 +69,14 @@ impl Flow {
 
     /// Ends the flow: closes the output link with `close`, reports `FlowClosed`, leaves the engine.
     pub fn end(&mut self, links: &mut Links, close: Close) {
-        if self.is_done {
-            return;
+        if !self.is_done {
+            self.end_links(links, close);
+            links.finish(self.id);
         }
+    }
+
+    /// The part of [`Flow::end`] after which the app is in the engine still.
+    pub fn end_links(&mut self, links: &mut Links, close: Close) {
         self.is_done = true;
         if !self.is_silent && !matches!(close, Close::Refused(_)) {
             self.ports.remove(self.port);
@@ -87,7 +92,6 @@ impl Flow {
         links.close(self.output, close);
         let lost = links.disconnect(self.input);
         self.row.add(Value::DropFlowEnded, lost as u64);
-        links.finish(self.id);
     }
 }
 

@@ -19,6 +19,7 @@ use crate::event::Event;
 use crate::ipcp_app::{AppContext, BuildError, IpcpBuilder, MemberRequest, Request, RequestQueue};
 use crate::mailbox::Mailbox;
 use crate::port_table::PortTable;
+use crate::socket_flow::Lingering;
 use crate::tap::Taps;
 use crate::trace;
 
@@ -144,6 +145,7 @@ struct Plane {
     events: Mailbox<Event>,
     ports: PortTable,
     ipcps: HashMap<IpcpId, IpcpHandle>,
+    lingering: Lingering,
 }
 
 impl Plane {
@@ -162,6 +164,7 @@ impl Plane {
             events,
             ports: PortTable::default(),
             ipcps: HashMap::new(),
+            lingering: Lingering::default(),
         })
     }
 

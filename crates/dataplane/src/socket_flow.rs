@@ -2,16 +2,22 @@
 //!
 //! One message is one SDU. The kernel copies twice and makes a system call per SDU; this kind of
 //! end is for programs that want a file descriptor and nothing else.
+//!
+//! When the peer closes in good order while the application has SDUs to read, the socket stays
+//! until it has read them: what it writes meanwhile is discarded and counted, so that a program
+//! that says a last word before it reads the answer does not fail.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
 
 use carina_engine::counters::Value;
 use carina_engine::{App, BURST, Close, Links, Packet, Pool, record_cost};
-use carina_sys::Interest;
+use carina_sys::{Interest, peer_has_unread};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 
 use crate::flow::{Flow, requested_close};
 
@@ -20,6 +26,10 @@ pub const SOCKET_SDU_MAX: usize = 65_536;
 
 /// Ring bytes that the peer of a socket end may have on their way to it.
 pub(crate) const SOCKET_WINDOW: u64 = 1 << 20;
+
+/// How many socket ends of a data plane linger, which are bounded: an application can keep its
+/// descriptors, and with them these.
+pub(crate) type Lingering = Rc<Cell<usize>>;
 
 /// The app for one socket end.
 pub(crate) struct SocketFlow {
@@ -39,6 +49,9 @@ pub(crate) struct SocketFlow {
     has_hung_up: bool,
     /// Ring bytes taken over from the input link.
     taken: u64,
+    lingering: Lingering,
+    /// The flow is over, and the socket is not.
+    is_lingering: bool,
 }
 
 /// What a look at the socket gave.
@@ -50,7 +63,7 @@ enum Message {
 }
 
 impl SocketFlow {
-    pub fn new(flow: Flow, socket: OwnedFd, pool: Pool) -> SocketFlow {
+    pub fn new(flow: Flow, socket: OwnedFd, pool: Pool, lingering: Lingering) -> SocketFlow {
         SocketFlow {
             flow,
             socket,
@@ -63,6 +76,8 @@ impl SocketFlow {
             is_writable: true,
             has_hung_up: false,
             taken: 0,
+            lingering,
+            is_lingering: false,
         }
     }
 
@@ -190,9 +205,55 @@ impl SocketFlow {
         } else if !self.is_whole
             && let Some(close) = links.closed(input).cloned()
         {
-            self.end(links, close);
+            self.peer_closed(links, close);
         }
         moved
+    }
+
+    /// The peer has ended the flow, and what it sent is in the socket.
+    fn peer_closed(&mut self, links: &mut Links, close: Close) {
+        let is_room = self.lingering.get() < LINGERING_MAX;
+        let lingers = is_room
+            && !self.has_hung_up
+            && matches!(close, Close::Graceful(_))
+            && peer_has_unread(&self.socket).unwrap_or(false)
+            && shutdown(&self.socket, Shutdown::Write).is_ok();
+        if !lingers {
+            return self.end(links, close);
+        }
+        // An SDU of the application of which a part was sent at most.
+        let lost = u64::from(!self.pieces.is_empty());
+        self.pieces.clear();
+        self.flow.row.add(Value::DropFlowEnded, lost);
+        self.flow.end_links(links, close);
+        self.lingering.set(self.lingering.get() + 1);
+        self.is_lingering = true;
+        self.is_readable = true;
+        links.wake(self.flow.id);
+    }
+
+    /// Discards what the application writes, until it has read everything or closes its socket.
+    fn linger(&mut self, links: &mut Links) -> bool {
+        for _ in 0..BURST {
+            let is_over = match self.read() {
+                Message::Sdu(_) => {
+                    self.flow.row.add(Value::DropFlowEnded, 1);
+                    !peer_has_unread(&self.socket).unwrap_or(false)
+                }
+                Message::Nothing => {
+                    self.is_readable = false;
+                    return false;
+                }
+                Message::End | Message::Broken(_) => true,
+            };
+            if is_over {
+                self.is_lingering = false;
+                self.lingering.set(self.lingering.get() - 1);
+                links.finish(self.flow.id);
+                return true;
+            }
+        }
+        true
     }
 
     fn end(&mut self, links: &mut Links, close: Close) {
@@ -226,6 +287,9 @@ impl App for SocketFlow {
     }
 
     fn pull(&mut self, _now: u64, links: &mut Links) -> bool {
+        if self.is_lingering {
+            return self.is_readable && self.linger(links);
+        }
         if self.flow.is_done {
             return false;
         }
@@ -279,7 +343,7 @@ impl App for SocketFlow {
 
     fn arm(&mut self, _now: u64, links: &mut Links) -> bool {
         if self.flow.is_done {
-            return true;
+            return !self.is_lingering || !self.is_readable;
         }
         let waits_for_link = !self.pieces.is_empty() || links.piece_max(self.flow.output) == 0;
         let waits_for_socket =
@@ -296,3 +360,6 @@ impl App for SocketFlow {
         vec![(self.socket.as_fd(), Interest::ReadWriteEdge)]
     }
 }
+
+/// Socket ends that linger at a time: fewer than the descriptors that a node may have.
+const LINGERING_MAX: usize = 256;

@@ -30,5 +30,5 @@ pub use crate::process::{
 };
 pub use crate::socket::{
     Credentials, accept_seqpacket, connect_seqpacket, listen_seqpacket, peer_credentials,
-    socketpair_seqpacket,
+    peer_has_unread, socketpair_seqpacket,
 };

@@ -101,6 +101,23 @@ pub fn peer_credentials(socket: impl AsFd) -> io::Result<Credentials> {
     })
 }
 
+/// Whether the other end of a Unix socket has messages from this end unread. True from the first
+/// message that it has not taken off its queue whole.
+///
+/// # Errors
+/// The kernel's refusal: not a socket.
+pub fn peer_has_unread(socket: impl AsFd) -> io::Result<bool> {
+    let mut memory: libc::c_int = 0;
+    let fd = std::os::fd::AsRawFd::as_raw_fd(&socket.as_fd());
+    // SAFETY: the pointer is to a local of the type that this request writes, and the fd is
+    // borrowed for the call.
+    let result = unsafe { libc::ioctl(fd, libc::TIOCOUTQ, &raw mut memory) };
+    match result {
+        0 => Ok(memory > 0),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
 fn socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     Ok(socket_with(
         AddressFamily::UNIX,
@@ -128,6 +145,26 @@ fn at(path: &Path, error: rustix::io::Errno) -> io::Error {
 mod tests {
     use super::*;
     use crate::{recv_with_fds, send_with_fds};
+
+    #[test]
+    fn unread_messages_of_the_peer_are_seen() {
+        let (a, b) = socketpair_seqpacket().unwrap();
+        assert!(!peer_has_unread(&a).unwrap());
+        for message in ["one", "two"] {
+            send_with_fds(&a, message.as_bytes(), &[]).unwrap();
+        }
+        let mut buffer = [0; 8];
+        for _ in 0..2 {
+            assert!(peer_has_unread(&a).unwrap());
+            assert!(!peer_has_unread(&b).unwrap());
+            recv_with_fds(&b, &mut buffer).unwrap();
+        }
+        assert!(!peer_has_unread(&a).unwrap());
+        let (_pipe, not_a_socket) = std::io::pipe().unwrap();
+        drop(b);
+        assert!(!peer_has_unread(&a).unwrap());
+        assert!(peer_has_unread(&not_a_socket).is_err());
+    }
 
     #[test]
     fn connection_through_a_path_carries_whole_messages() {

@@ -182,6 +182,30 @@ static void after_the_end(void)
     close(ends[0]);
 }
 
+/* A last word is accepted as long as there is an answer to read. */
+static void last_word(void)
+{
+    int ends[2], i;
+    char answer[16];
+
+    connected(control, "writes", NULL, ends);
+    CHECK(write(ends[0], "unread", 6) == 6);
+    CHECK(write(ends[1], "answer", 6) == 6 && write(ends[1], "more", 4) == 4);
+    close(ends[1]);
+    CHECK(has(ends[0], POLLHUP, LONG_MS));
+    for (i = 0; i < 3; i++) {
+        CHECK(write(ends[0], "stop", 4) == 4);
+    }
+    CHECK(read(ends[0], answer, 2) == 2 && memcmp(answer, "an", 2) == 0);
+    CHECK(write(ends[0], "stop", 4) == 4);
+    CHECK(read(ends[0], answer, sizeof(answer)) == 4 && memcmp(answer, "swer", 4) == 0);
+    CHECK(write(ends[0], "stop", 4) == 4);
+    CHECK(read(ends[0], answer, sizeof(answer)) == 4 && memcmp(answer, "more", 4) == 0);
+    FAILS(write(ends[0], "stop", 4), EPIPE);
+    CHECK(read(ends[0], answer, sizeof(answer)) == 0);
+    close(ends[0]);
+}
+
 /* A writer that waits learns of the end. */
 static void end_while_waiting(void)
 {
@@ -217,6 +241,7 @@ int main(void)
     space();
     waiting_for_space();
     after_the_end();
+    last_word();
     end_while_waiting();
     close(control);
     puts("as it should be");

@@ -131,9 +131,9 @@ impl Plane {
         match end {
             FlowEnd::Ring(end) => self.engine.add(id, Box::new(RingFlow::new(flow, *end))),
             FlowEnd::Socket(socket) => {
-                let pool = self.engine.pool().clone();
-                self.engine
-                    .add(id, Box::new(SocketFlow::new(flow, socket, pool)))
+                let (pool, lingering) = (self.engine.pool().clone(), Rc::clone(&self.lingering));
+                let end = SocketFlow::new(flow, socket, pool, lingering);
+                self.engine.add(id, Box::new(end))
             }
             FlowEnd::Ipcp { .. } => Err(io::Error::other("an IPCP needs no app of its own")),
         }
