@@ -141,7 +141,7 @@ fn text<'a>(value: &'a Value, key: &str) -> &'a str {
 const ALLOWED: &[(&str, &str)] = &[
     ("carina-time", ""),
     ("carina-random", "rand_xoshiro"),
-    ("carina-wire", ""),
+    ("carina-wire", "crc32fast"),
     (
         "carina-api",
         "carina-wire serde serde_json strsim thiserror",

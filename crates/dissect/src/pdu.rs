@@ -1,8 +1,8 @@
 //! PDUs of a normal DIF: PCI and user data (`docs/pci.md`).
 
 use carina_wire::dif::{
-    Ack, Address, Control, Decoded, Dialect, PCI_BYTES_MAX, Pci, PciError, PduType, RelayHeader,
-    Window,
+    Ack, Address, Control, Decoded, Dialect, NEIGHBOUR_CHECK_BYTES, PCI_BYTES_MAX, Pci, PciError,
+    PduType, RelayHeader, Window, without_neighbour_check,
 };
 use serde_json::json;
 
@@ -127,9 +127,11 @@ fn known(
     header: &Decoded,
 ) {
     let pci = &header.pci;
-    let user_bytes = header.pdu_bytes - header.header_bytes;
+    let check = Check::of(settings.syntax.dialect, header, pdu);
+    let user_end = header.pdu_bytes - check.map_or(0, |_| NEIGHBOUR_CHECK_BYTES);
+    let user_bytes = user_end - header.header_bytes;
     let end = header.pdu_bytes.min(pdu.len());
-    let user = &pdu[header.header_bytes.min(end)..end];
+    let user = &pdu[header.header_bytes.min(end)..user_end.min(end)];
     let mut layer = Layer::new("pdu", String::new());
     describe(&mut layer, header);
     match pci.kind {
@@ -151,6 +153,12 @@ fn known(
             let to = end_word(pci.dst);
             layer.summary = format!("management {} > {to}, {user_bytes} bytes", pci.src);
             layer.field("user_bytes", user_bytes);
+            if let Some(check) = check {
+                layer.field("check", check.word());
+            }
+            if check == Some(Check::Wrong) {
+                layer.summary += ", wrong check";
+            }
         }
         PduType::Control | PduType::Rendezvous => {
             let said = settings.syntax.decode_control(&pdu[..end], header);
@@ -180,6 +188,41 @@ fn known(
         }
         PduType::Data | PduType::Management => sdu::content(layers, user, user_bytes),
         PduType::Control | PduType::Rendezvous => {}
+    }
+}
+
+/// The check at the end of a management PDU between neighbours.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Check {
+    Right,
+    Wrong,
+    /// The capture cut it off.
+    Unknown,
+}
+
+impl Check {
+    /// That of a PDU; `None` when its kind has none, or when it is too short for one.
+    fn of(dialect: Dialect, header: &Decoded, pdu: &[u8]) -> Option<Check> {
+        let is_between_neighbours = dialect == Dialect::Native
+            && header.pci.kind == PduType::Management
+            && header.hop_limit == 0;
+        if !is_between_neighbours || header.pdu_bytes < header.header_bytes + NEIGHBOUR_CHECK_BYTES
+        {
+            return None;
+        }
+        Some(match pdu.get(..header.pdu_bytes) {
+            None => Check::Unknown,
+            Some(whole) if without_neighbour_check(whole).is_some() => Check::Right,
+            Some(_) => Check::Wrong,
+        })
+    }
+
+    fn word(self) -> &'static str {
+        match self {
+            Check::Right => "right",
+            Check::Wrong => "wrong",
+            Check::Unknown => "unknown",
+        }
     }
 }
 

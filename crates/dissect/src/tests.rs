@@ -5,7 +5,10 @@ use std::fmt::Write;
 use carina_cdap::{Message, Opcode, Party, Value};
 use carina_wire::FlowSpec;
 use carina_wire::dif::{Ack, Address, CepId, Control, Window};
-use carina_wire::dif::{PCI_BYTES_MAX, Pci, PduType, QosId, Syntax, Widths};
+use carina_wire::dif::{
+    NEIGHBOUR_CHECK_BYTES, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax, Widths,
+    append_neighbour_check,
+};
 use carina_wire::pcapng::Direction;
 use carina_wire::vmpi;
 
@@ -142,6 +145,54 @@ fn pdus_say_what_they_are() {
                 &format!("DRF, {} bytes", answer.encode().len() + 1)
             )
     );
+}
+
+#[test]
+fn management_between_neighbours_ends_with_its_check() {
+    let connect = Message {
+        invoke_id: 1,
+        ..Message::connect(Party::of("a.1"), Party::of("a.2"))
+    };
+    let message = connect.encode();
+    let management = Pci {
+        dst: Address::NONE,
+        dst_cep: CepId(0),
+        src_cep: CepId(0),
+        ..pci(PduType::Management)
+    };
+    let mut out = [0; PCI_BYTES_MAX];
+    let user_bytes = message.len() + NEIGHBOUR_CHECK_BYTES;
+    let length = Syntax::default().encode(&management, None, user_bytes, 0, &mut out);
+    let mut whole = [&out[..length.expect("it fits")], &message].concat();
+    append_neighbour_check(&mut whole);
+    let gist = format!(
+        "management 1 > neighbour, {} bytes | M_CONNECT #1 a.1 > a.2",
+        message.len()
+    );
+
+    let mut dissector = Dissector::new(Settings::default());
+    let added = dissector.add_interface(&interface(LinkType::PDU, "carina normal dif=blue"));
+    added.expect("an interface");
+    let mut look = |bytes: &[u8]| {
+        let packet = Packet {
+            original_bytes: whole.len() as u32,
+            ..packet(bytes)
+        };
+        let layers = dissector.dissect(&packet);
+        let words: Vec<&str> = layers.iter().map(|layer| layer.summary.as_str()).collect();
+        let check = layers[0].to_json()["check"].clone();
+        (words.join(" | "), check)
+    };
+    assert_eq!(look(&whole), (gist.clone(), "right".into()));
+    assert_eq!(
+        look(&whole[..whole.len() - 1]),
+        (gist.clone(), "unknown".into())
+    );
+    let mut damaged = whole.clone();
+    damaged[7] ^= 1;
+    let (said, check) = look(&damaged);
+    assert!(said.contains("bytes, wrong check | M_CONNECT"), "{said}");
+    assert_eq!(check, "wrong");
 }
 
 #[test]

@@ -157,9 +157,9 @@ fn value_of(reason: DropReason) -> Value {
         | DropReason::HeaderReservedType
         | DropReason::HeaderLength => Value::DropMalformed,
         DropReason::ProtectionShort => Value::DropProtectionShort,
-        DropReason::ProtectionChecksum | DropReason::HeaderChecksum => {
-            Value::DropProtectionChecksum
-        }
+        DropReason::ProtectionChecksum
+        | DropReason::HeaderChecksum
+        | DropReason::NeighbourChecksum => Value::DropProtectionChecksum,
         DropReason::ProtectionForged => Value::DropProtectionForged,
         DropReason::ProtectionReplayed => Value::DropProtectionReplayed,
         DropReason::ProtectionExpired => Value::DropProtectionExpired,

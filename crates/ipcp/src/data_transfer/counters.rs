@@ -50,6 +50,8 @@ pub enum DropReason {
     HeaderLength,
     /// The checksum in its PCI is wrong, or is missing in a DIF that has it.
     HeaderChecksum,
+    /// A management PDU between neighbours whose check is wrong or missing.
+    NeighbourChecksum,
     /// Shorter than its protection.
     ProtectionShort,
     /// Its checksum is wrong.
@@ -108,7 +110,7 @@ pub enum DropReason {
 
 impl DropReason {
     /// All of them, in the order of their numbers.
-    pub const ALL: [DropReason; 34] = [
+    pub const ALL: [DropReason; 35] = [
         DropReason::HeaderShort,
         DropReason::HeaderVersion,
         DropReason::HeaderType,
@@ -116,6 +118,7 @@ impl DropReason {
         DropReason::HeaderReservedType,
         DropReason::HeaderLength,
         DropReason::HeaderChecksum,
+        DropReason::NeighbourChecksum,
         DropReason::ProtectionShort,
         DropReason::ProtectionChecksum,
         DropReason::ProtectionForged,
@@ -156,6 +159,7 @@ impl DropReason {
             DropReason::HeaderReservedType => "header-reserved-type",
             DropReason::HeaderLength => "header-length",
             DropReason::HeaderChecksum => "header-checksum",
+            DropReason::NeighbourChecksum => "neighbour-checksum",
             DropReason::ProtectionShort => "protection-short",
             DropReason::ProtectionChecksum => "protection-checksum",
             DropReason::ProtectionForged => "protection-forged",

@@ -7,6 +7,7 @@ use carina_time::Instant;
 use carina_wire::Payload;
 use carina_wire::dif::{
     Address, CepId, Decoded, PCI_BYTES_MAX, Pci, PciError, PduType, RelayHeader, Syntax,
+    without_neighbour_check,
 };
 
 use super::DataPath;
@@ -104,10 +105,8 @@ impl<P: Payload> DataPath<P> {
         reason: DropReason,
     ) {
         let is_native = has_channels(self.rmt.syntax.dialect);
-        let is_taken = match reason {
-            DropReason::UnknownDestination if is_native => true,
-            _ => !is_native && header.dst == Address::NONE && header.kind == PduType::Management,
-        };
+        let is_taken =
+            !is_native && header.dst == Address::NONE && header.kind == PduType::Management;
         match reason {
             _ if is_taken => self.terminate(Some(n1), prefix, pdu),
             DropReason::Forged => self.refuse(n1, reason),
@@ -167,10 +166,7 @@ impl<P: Payload> DataPath<P> {
                 pdu.advance(header.header_bytes);
                 self.receive(Some(n1), &header.pci, None, Some(pdu));
             }
-            PduType::Management => {
-                pdu.advance(header.header_bytes);
-                self.management(Some(n1), header.pci.src, &pdu);
-            }
+            PduType::Management => self.neighbour_management(n1, &header, &pdu),
             PduType::Control | PduType::Rendezvous => {
                 self.control(Some(n1), syntax, &header, &pdu);
             }
@@ -259,13 +255,30 @@ impl<P: Payload> DataPath<P> {
         self.resume(owner);
     }
 
+    /// A management PDU of the exchange between neighbours, which SDU protection does not cover.
+    #[cold]
+    fn neighbour_management(&mut self, n1: N1Port, header: &Decoded, pdu: &P) {
+        let mut bytes = Vec::with_capacity(pdu.len());
+        pdu.append_to(&mut bytes);
+        let whole = without_neighbour_check(&bytes);
+        match whole.and_then(|whole| whole.get(header.header_bytes..)) {
+            Some(message) => self.message(Some(n1), header.pci.src, message.to_vec()),
+            None => self.refuse(n1, DropReason::NeighbourChecksum),
+        }
+    }
+
     fn management(&mut self, n1: Option<N1Port>, src: Address, pdu: &P) {
+        let mut message = Vec::with_capacity(pdu.len());
+        pdu.append_to(&mut message);
+        self.message(n1, src, message);
+    }
+
+    /// A message for layer management.
+    fn message(&mut self, n1: Option<N1Port>, src: Address, message: Vec<u8>) {
         if self.management_waiting >= MANAGEMENT_WAITING_MAX {
             return self.rmt.counters.drop_one(DropReason::ManagementQueueFull);
         }
         self.management_waiting += 1;
-        let mut message = Vec::with_capacity(pdu.len());
-        pdu.append_to(&mut message);
         // A message to oneself came through no N-1 flow.
         let n1 = n1.unwrap_or(N1Port(u32::MAX));
         self.events

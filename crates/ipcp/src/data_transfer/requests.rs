@@ -7,7 +7,10 @@ use alloc::vec::Vec;
 
 use carina_time::{Duration, Instant};
 use carina_wire::Payload;
-use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, Syntax};
+use carina_wire::dif::{
+    Address, CepId, NEIGHBOUR_CHECK_BYTES, PCI_BYTES_MAX, Pci, PduType, Syntax,
+    append_neighbour_check,
+};
 
 use super::DataPath;
 use super::cep_ids::CepIdTable;
@@ -192,13 +195,22 @@ impl<P: Payload> DataTransfer for DataPath<P> {
             ecn: false,
             seq: 0,
         };
+        // SDU protection covers all other PDUs.
+        let check = match queue_class {
+            QueueClass::Unprotected => NEIGHBOUR_CHECK_BYTES,
+            _ => 0,
+        };
+        let user_bytes = message.len() + check;
         let mut header = [0; PCI_BYTES_MAX];
-        let Ok(len) = syntax.encode(&pci, None, message.len(), hop_limit, &mut header) else {
+        let Ok(len) = syntax.encode(&pci, None, user_bytes, hop_limit, &mut header) else {
             return self.rmt.counters.drop_one(DropReason::Field);
         };
-        let mut bytes = Vec::with_capacity(len + message.len());
+        let mut bytes = Vec::with_capacity(len + user_bytes);
         bytes.extend_from_slice(&header[..len]);
         bytes.extend_from_slice(message);
+        if check > 0 {
+            append_neighbour_check(&mut bytes);
+        }
         let Some(pdu) = self.rmt.with_checksum(bytes) else {
             return self.rmt.counters.drop_one(DropReason::NoBuffer);
         };
@@ -219,7 +231,8 @@ impl<P: Payload> DataTransfer for DataPath<P> {
     fn management_max(&self) -> usize {
         let mut pci = self.rmt.syntax.pci_bytes(PduType::Management);
         if has_channels(self.rmt.syntax.dialect) {
-            pci = pci.max(Syntax::default().pci_bytes(PduType::Management));
+            let of_neighbours = Syntax::default().pci_bytes(PduType::Management);
+            pci = pci.max(of_neighbours + NEIGHBOUR_CHECK_BYTES);
         }
         let whole = match self.max_pdu {
             0 => Syntax::default().pdu_bytes_max(),

@@ -10,7 +10,10 @@ use alloc::vec;
 use alloc::vec::Vec;
 
 use carina_time::{Duration, Instant};
-use carina_wire::dif::{Address, CepId, Dialect, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
+use carina_wire::dif::{
+    Address, CepId, Dialect, NEIGHBOUR_CHECK_BYTES, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax,
+    append_neighbour_check,
+};
 use carina_wire::{Bytes, FlowSpec, Payload};
 
 use crate::api::{Command, Event, FlowKey, N1Port, N1Properties, RibOp};
@@ -179,9 +182,16 @@ fn give(
         seq: if is_data { u64::from(arg) } else { 0 },
     };
     let mut header = [0; PCI_BYTES_MAX];
-    let encoded = Syntax::default().encode(&pci, None, payload.len(), hop_limit, &mut header);
+    // What is damaged ends at the check; behind it is what a peer can do.
+    let is_checked = kind == PduType::Management && hop_limit == 0;
+    let check = if is_checked { NEIGHBOUR_CHECK_BYTES } else { 0 };
+    let user_bytes = payload.len() + check;
+    let encoded = Syntax::default().encode(&pci, None, user_bytes, hop_limit, &mut header);
     if let Ok(len) = encoded {
-        let pdu = [&header[..len], payload].concat();
+        let mut pdu = [&header[..len], payload].concat();
+        if is_checked {
+            append_neighbour_check(&mut pdu);
+        }
         member.on_pdu(now, n1, Bytes::from(pdu));
     }
 }

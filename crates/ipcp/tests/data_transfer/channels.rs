@@ -173,7 +173,70 @@ fn messages_to_members_are_routed_and_own_ones_come_back() {
         })
         .collect();
     assert_eq!(management, [(0, Address(1), 4), (2, Address(1), max)]);
-    assert_eq!(max, 1500 - 15);
+    // PCI, and the check of PDUs between neighbours.
+    assert_eq!(max, 1500 - 15 - 4);
+}
+
+#[test]
+fn damage_between_neighbours_is_counted_and_changes_nothing() {
+    let mut net = half_enrolled();
+    let sent = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let kept = sent.clone();
+    net.loses = Some(Box::new(move |_, bytes, _| {
+        kept.borrow_mut().clone_from(bytes);
+        true
+    }));
+    let now = net.now;
+    net.members[1].send_management(now, Target::N1(N1Port(0)), b"let me in");
+    net.run_until_quiet();
+    let whole = sent.borrow().clone();
+    assert_eq!(whole.len(), 15 + 9 + 4);
+    let give = |net: &mut Net, bytes: Vec<u8>| {
+        net.members[0].on_pdu(now, N1Port(0), Bytes::from(bytes));
+        net.run_until_quiet();
+    };
+    for at in 0..whole.len() {
+        for bit in 0..8 {
+            let mut damaged = whole.clone();
+            damaged[at] ^= 1 << bit;
+            give(&mut net, damaged);
+        }
+        give(&mut net, whole[..at].to_vec());
+    }
+    // One of a peer that knows no check: its length is right, its last bytes are its message.
+    let mut bare = whole[..24].to_vec();
+    bare[6] -= 4;
+    give(&mut net, bare);
+    let believed = |net: &Net| {
+        let is_message = |(_, event): &&(usize, TransferEvent)| {
+            matches!(event, TransferEvent::Management { .. })
+        };
+        net.events.iter().filter(is_message).count()
+    };
+    assert_eq!(believed(&net), 0);
+    let damaged = 9 * whole.len() as u64 + 1;
+    assert_eq!(net.members[0].counters().dropped_total(), damaged);
+    assert!(net.dropped(0, DropReason::NeighbourChecksum) > 100);
+    // The medium may pad a short frame.
+    give(&mut net, [whole, vec![0; 18]].concat());
+    assert_eq!(believed(&net), 1);
+    assert_eq!(net.members[0].counters().dropped_total(), damaged);
+}
+
+#[test]
+fn management_without_destination_is_between_neighbours_only() {
+    let mut net = Net::new(2, &config());
+    net.wire((0, 0), (1, 0));
+    net.loses = Some(Box::new(|_, bytes, _| {
+        // A damaged hop limit must not lead around the check.
+        bytes[3] = 64;
+        false
+    }));
+    let now = net.now;
+    net.members[0].send_management(now, Target::N1(N1Port(0)), b"let me in");
+    net.run_until_quiet();
+    assert_eq!(net.dropped(1, DropReason::UnknownDestination), 1);
+    assert!(net.events.is_empty(), "{:?}", net.events);
 }
 
 #[test]

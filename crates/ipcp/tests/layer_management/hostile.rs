@@ -1,7 +1,10 @@
 //! Messages that no member would send.
 
 use carina_cdap::{Message, Opcode, Value};
-use carina_wire::dif::{Address, CepId, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax};
+use carina_wire::dif::{
+    Address, CepId, NEIGHBOUR_CHECK_BYTES, PCI_BYTES_MAX, Pci, PduType, QosId, Syntax,
+    append_neighbour_check,
+};
 
 use carina_ipcp::Command;
 
@@ -21,11 +24,18 @@ pub fn pdu(src: u64, dst: u64, message: &[u8]) -> Vec<u8> {
         seq: 0,
     };
     let mut header = [0; PCI_BYTES_MAX];
-    let hops = if dst == 0 { 0 } else { 64 };
+    let (hops, check) = match dst {
+        0 => (0, NEIGHBOUR_CHECK_BYTES),
+        _ => (64, 0),
+    };
     let len = Syntax::default()
-        .encode(&pci, None, message.len(), hops, &mut header)
+        .encode(&pci, None, message.len() + check, hops, &mut header)
         .expect("it fits");
-    [&header[..len], message].concat()
+    let mut pdu = [&header[..len], message].concat();
+    if check > 0 {
+        append_neighbour_check(&mut pdu);
+    }
+    pdu
 }
 
 fn address(net: &Net, name: &str) -> u64 {

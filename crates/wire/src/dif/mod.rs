@@ -11,11 +11,13 @@ mod field;
 mod header;
 mod irati;
 mod native;
+mod neighbour_check;
 mod pci;
 mod rlite;
 mod syntax;
 
 pub use header::{Decoded, FieldError, PciError, RelayHeader};
+pub use neighbour_check::{NEIGHBOUR_CHECK_BYTES, append_neighbour_check, without_neighbour_check};
 pub use pci::{Ack, Control, Pci, PduType, SACK_RANGES_MAX, Sack, Window};
 
 use core::fmt;

@@ -29,8 +29,8 @@ impl Management {
         }
     }
 
-    /// As above, after a refusal that was meant for good: what was refused may have been damaged on
-    /// its way, since nothing is protected yet.
+    /// As above, after a refusal that was meant for good: its cause may be changed at the other
+    /// member while this one runs.
     pub(super) fn retry_after_longest_pause(&mut self, now: Instant, n1: N1Port) {
         if let Some(flow) = self.n1s.get_mut(&n1) {
             flow.retry_after = self.policies.enrollment.retry_max;
