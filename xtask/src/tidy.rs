@@ -107,8 +107,12 @@ fn breaches_of(source: &Source, root: &Path) -> Vec<(usize, String)> {
         "rs" => rust(source, &mut breaches),
         "md" => {
             links(source, root, &mut breaches);
-            if source.path == Path::new("ARCHITECTURE.md") {
-                places(source, root, &mut breaches);
+            let is_map = source.path == Path::new("ARCHITECTURE.md");
+            let is_changelog = source.path == Path::new("CHANGELOG.md");
+            match is_map {
+                true => places(source, root, is_of_map, &mut breaches),
+                false if !is_changelog => places(source, root, is_of_page, &mut breaches),
+                false => {}
             }
         }
         "toml" | "h" | "c" | "sh" | "" => {}
@@ -225,9 +229,31 @@ fn links(source: &Source, root: &Path, breaches: &mut Vec<(usize, String)>) {
     }
 }
 
-/// Files and directories that the map of the code names must be there. A name may go on from
-/// where the one before it on its line is.
-fn places(source: &Source, root: &Path, breaches: &mut Vec<(usize, String)>) {
+/// Whether the map of the code means a file or directory of this repository by `name`.
+fn is_of_map(name: &str, _root: &Path) -> bool {
+    (name.contains('/') || name.ends_with(".rs")) && !name.contains(' ')
+}
+
+/// Whether another page does: pages also name RIB objects and files of systems.
+fn is_of_page(name: &str, root: &Path) -> bool {
+    let (first, is_deep) = match name.split_once('/') {
+        Some((first, _)) => (first, true),
+        None => (name, false),
+    };
+    let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "/._-".contains(c);
+    let is_kept = !first.is_empty() && first != "target" && name.chars().all(is_word);
+    let is_here = || root.join(first).is_dir() || root.join("crates").join(first).is_dir();
+    is_kept && (name.ends_with(".rs") || (is_deep && is_here()))
+}
+
+/// Files and directories that a page names must be there; `is_place` tells such names from others.
+/// A name may go on from where the one before it on its line is.
+fn places(
+    source: &Source,
+    root: &Path,
+    is_place: fn(&str, &Path) -> bool,
+    breaches: &mut Vec<(usize, String)>,
+) {
     let mut is_drawing = false;
     for (index, line) in source.text.lines().enumerate() {
         is_drawing ^= line.starts_with("```");
@@ -236,7 +262,6 @@ fn places(source: &Source, root: &Path, breaches: &mut Vec<(usize, String)>) {
         }
         let mut bases = vec![root.to_path_buf(), root.join("crates")];
         for name in line.split('`').skip(1).step_by(2).flat_map(alternatives) {
-            let is_place = (name.contains('/') || name.ends_with(".rs")) && !name.contains(' ');
             match bases
                 .iter()
                 .rev()
@@ -244,7 +269,9 @@ fn places(source: &Source, root: &Path, breaches: &mut Vec<(usize, String)>) {
                 .find(|at| at.exists())
             {
                 Some(at) => bases.extend([at.parent().unwrap_or(root).to_path_buf(), at]),
-                None if is_place => breaches.push((index + 1, format!("there is no {name}"))),
+                None if is_place(&name, root) => {
+                    breaches.push((index + 1, format!("there is no {name}")))
+                }
                 None => {}
             }
         }
@@ -275,12 +302,27 @@ mod tests {
             text: map.to_owned(),
         };
         let mut breaches = Vec::new();
-        places(&source, &root, &mut breaches);
+        places(&source, &root, is_of_map, &mut breaches);
         let expected = [(1, "there is no gone.rs"), (5, "there is no main.rs")];
         assert_eq!(
             breaches,
             expected.map(|(line, what)| (line, what.to_owned()))
         );
+    }
+
+    #[test]
+    fn page_names_files_that_are_there_and_other_paths() {
+        let page = "`crates/api`, `ipcp/src/gone` `/dif/cubes` `labs/LAB` `target/x` `away.rs`\n\
+                    `xtask/src/{tidy,prose}.rs`, `main.rs`, `a/b`\n";
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let source = Source {
+            path: "docs/page.md".into(),
+            text: page.to_owned(),
+        };
+        let mut breaches = Vec::new();
+        places(&source, &root, is_of_page, &mut breaches);
+        let expected = ["there is no ipcp/src/gone", "there is no away.rs"];
+        assert_eq!(breaches, expected.map(|what| (1, what.to_owned())));
     }
 
     fn found(path: &str, text: &str) -> Vec<String> {
