@@ -118,7 +118,7 @@ const HEAD: [&str; 10] = [
     "Mbit/s IN",
     "SDU/s OUT",
     "Mbit/s OUT",
-    "RINGS/s",
+    "DOORBELLS/s",
     "DROPS",
 ];
 

@@ -211,7 +211,10 @@ fn top_shows_channels_scrolls_and_leaves_a_clean_terminal() {
     let mut terminal = Terminal::run(&host, 24, 140, commands);
 
     let head = terminal.shows("the head", |grid| grid.row_with(&["KIND", "NAME"]));
-    assert!(head.contains(" CH ") && head.contains("RINGS/s"), "{head}");
+    assert!(
+        head.contains(" CH ") && head.contains("DOORBELLS/s"),
+        "{head}"
+    );
     terminal.shows("the engine", |grid| {
         grid.row_with(&["engine", "data-plane"])
     });
@@ -235,11 +238,16 @@ fn top_shows_channels_scrolls_and_leaves_a_clean_terminal() {
     });
     assert!(rows >= 3, "engine, IPCP and flow are three rows of {rows}");
 
-    // A small window has fewer columns, and keys move through the rows.
+    keys_move_through_a_small_window(&mut terminal, rows);
+    q_leaves_the_terminal_as_it_was(&mut terminal);
+}
+
+/// A small window has fewer columns, and keys move through the rows.
+fn keys_move_through_a_small_window(terminal: &mut Terminal, rows: usize) {
     terminal.resize(4, 80);
     let head = terminal.shows("the head of a narrow table", |grid| {
         let head = grid.row_with(&["KIND", "NAME"])?;
-        (!head.contains("RINGS/s")).then_some(head)
+        (!head.contains("DOORBELLS/s")).then_some(head)
     });
     assert!(head.len() <= 80, "{head}");
     terminal.shows("two rows", |grid| {
@@ -261,9 +269,11 @@ fn top_shows_channels_scrolls_and_leaves_a_clean_terminal() {
     });
     terminal.resize(24, 140);
     terminal.shows("all columns again", |grid| {
-        grid.row_with(&["KIND", "RINGS/s"])
+        grid.row_with(&["KIND", "DOORBELLS/s"])
     });
+}
 
+fn q_leaves_the_terminal_as_it_was(terminal: &mut Terminal) {
     terminal.types("q");
     let settings = terminal.shows("the end", |grid| {
         let text = grid.text();
