@@ -61,6 +61,7 @@ pub fn run(options: &FlowsOptions) -> Result<Results> {
         machine: machine(),
         notes: notes(flows, concurrent, limit),
         rows: samples.rows(),
+        factors: Vec::new(),
     })
 }
 

@@ -97,5 +97,6 @@ pub fn measure(setup: &mut VmAndHost, options: &HvOptions) -> Result<Results> {
         machine: machine(),
         notes: setup.notes.clone(),
         rows: samples.rows(),
+        factors: samples.factors(),
     })
 }

@@ -93,6 +93,7 @@ pub fn run(options: &LocalOptions) -> Result<Results> {
         machine: machine(),
         notes: notes(options),
         rows: samples.rows(),
+        factors: samples.factors(),
     })
 }
 

@@ -174,6 +174,7 @@ mod tests {
             machine: String::new(),
             notes: vec![],
             rows: samples.rows(),
+            factors: samples.factors(),
         };
         let path = std::env::temp_dir().join(format!("carina-figure-{}.svg", std::process::id()));
         draw(&results, 4000, "goodput", &path).unwrap();
@@ -190,6 +191,7 @@ mod tests {
             machine: String::new(),
             notes: vec![],
             rows: vec![],
+            factors: vec![],
         };
         assert!(draw(&results, 4000, "t", Path::new("/nonexistent/x.svg")).is_err());
     }

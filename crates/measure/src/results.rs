@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::table::{Table, short, size};
+use crate::ratio::Ratio;
 use crate::summary::Summary;
 
 /// What is measured. The name is the name in JSON.
@@ -62,6 +63,22 @@ pub struct Row {
     pub runs: usize,
 }
 
+/// How many times the value of another system that of [`OURS`] is, in one case at one SDU size.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Factor {
+    /// What was done, for example `one-way`.
+    pub case: String,
+    /// Size of the SDUs in bytes.
+    pub sdu: u64,
+    /// The other system.
+    pub over: String,
+    /// What was measured.
+    pub metric: Metric,
+    /// The ratio of both systems in the same run, over all runs.
+    #[serde(flatten)]
+    pub ratio: Ratio,
+}
+
 /// The result of a bench.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Results {
@@ -73,6 +90,9 @@ pub struct Results {
     pub notes: Vec<String>,
     /// The rows.
     pub rows: Vec<Row>,
+    /// The factors over the other systems.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub factors: Vec<Factor>,
 }
 
 /// Key of a cell: case, SDU size, system, metric.
@@ -111,19 +131,33 @@ impl Samples {
         };
         self.cells.iter().filter_map(row).collect()
     }
+
+    /// The factors of [`OURS`] over each other system that was measured in the same runs.
+    pub fn factors(&self) -> Vec<Factor> {
+        let factor = |(key, theirs): (&Key, &Vec<f64>)| {
+            let (case, sdu, over, metric) = key.clone();
+            let ours = self
+                .cells
+                .get(&(case.clone(), sdu, OURS.to_owned(), metric))?;
+            // The samples of both are in the order of the runs, one a run.
+            let is_paired = over != OURS && ours.len() == theirs.len();
+            let pairs = ours.iter().copied().zip(theirs.iter().copied());
+            let ratio = Ratio::of(pairs).filter(|_| is_paired)?;
+            Some(Factor {
+                case,
+                sdu,
+                over,
+                metric,
+                ratio,
+            })
+        };
+        self.cells.iter().filter_map(factor).collect()
+    }
 }
 
 impl Results {
-    /// The median of one cell.
-    pub fn median(&self, case: &str, sdu: u64, system: &str, metric: Metric) -> Option<f64> {
-        self.rows
-            .iter()
-            .find(|r| r.case == case && r.sdu == sdu && r.system == system && r.metric == metric)
-            .map(|r| r.median)
-    }
-
     /// A table of one case and metric: a line per SDU size, a column per system, then the factor of
-    /// `carina` over (or, for times, under) each other system.
+    /// `carina` over (or, for times, under) each other system, with its 95 % interval.
     pub fn table(&self, case: &str, metric: Metric, systems: &[&str]) -> Table {
         let others = systems.iter().filter(|system| **system != OURS);
         let factors = others.clone().map(|system| format!("×{system}"));
@@ -139,10 +173,13 @@ impl Results {
         sizes.dedup();
         for sdu in sizes {
             let cell = |system: &str| self.cell(case, sdu, system, metric);
-            let ours = self.median(case, sdu, OURS, metric);
-            let factor = |system: &&str| match (ours, self.median(case, sdu, system, metric)) {
-                (Some(a), Some(b)) if a > 0.0 && b > 0.0 => format!("×{}", short(a / b)),
-                _ => "-".to_owned(),
+            let factor = |system: &&str| match self.factor(case, sdu, system, metric) {
+                Some(Ratio {
+                    ratio,
+                    interval: [low, high],
+                    ..
+                }) => format!("×{} [{}..{}]", short(ratio), short(low), short(high)),
+                None => "-".to_owned(),
             };
             let cells = systems
                 .iter()
@@ -151,6 +188,16 @@ impl Results {
             table.row([size(sdu)].into_iter().chain(cells));
         }
         table
+    }
+
+    fn factor(&self, case: &str, sdu: u64, over: &str, metric: Metric) -> Option<Ratio> {
+        let found = self.factors.iter().find(|factor| {
+            factor.case == case
+                && factor.sdu == sdu
+                && factor.over == over
+                && factor.metric == metric
+        });
+        found.map(|factor| factor.ratio)
     }
 
     fn cell(&self, case: &str, sdu: u64, system: &str, metric: Metric) -> String {
@@ -196,12 +243,15 @@ mod tests {
         for value in [4.0, 6.0, 5.0] {
             samples.add("one-way", 64, "carina", Metric::GoodputMbps, value);
         }
-        samples.add("one-way", 64, "udp", Metric::GoodputMbps, 2.5);
+        for value in [2.5, 2.5, 2.5] {
+            samples.add("one-way", 64, "udp", Metric::GoodputMbps, value);
+        }
         Results {
             bench: "local".into(),
             machine: "m".into(),
             notes: vec![],
             rows: samples.rows(),
+            factors: samples.factors(),
         }
     }
 
@@ -221,6 +271,7 @@ mod tests {
         let table = results().table("one-way", Metric::GoodputMbps, &["carina", "udp", "tcp"]);
         let text = table.to_string();
         assert!(text.contains("×2.00"), "{text}");
+        assert!(text.contains("×2.00 [1.60..2.40]"), "{text}");
         assert!(
             text.lines().nth(1).is_some_and(|line| line.ends_with('-')),
             "{text}"

@@ -166,6 +166,7 @@ pub fn run(options: &PaperOptions) -> PaperResults {
         machine: machine(),
         notes: Vec::new(),
         rows: Vec::new(),
+        factors: Vec::new(),
     };
     let (mut goals, mut texts, mut failures) = (Vec::new(), Vec::new(), Vec::new());
     for case in &options.cases {

@@ -346,8 +346,12 @@ pub fn show(
     for (case, metric, title) in tables {
         let table = results.table(case, *metric, &there);
         if !table.is_empty() {
+            let factors = match results.factors.is_empty() {
+                true => "",
+                false => "; ×: factor [95 % interval]",
+            };
             print_line(format!(
-                "{case}: {title}; median [lowest..highest]\n{table}\n"
+                "{case}: {title}; median [lowest..highest]{factors}\n{table}\n"
             ))?;
         }
     }
