@@ -180,6 +180,13 @@ pub enum TraceEvent<'a> {
         /// The name.
         name: &'a str,
     },
+    /// Another member has the address of this one, which takes another.
+    AddressConflict {
+        /// Name of the other member.
+        name: &'a str,
+        /// The address.
+        address: Address,
+    },
     /// An application name was registered here.
     NameRegistered {
         /// The name.

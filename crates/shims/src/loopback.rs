@@ -69,19 +69,19 @@ impl IpcProcess for Loopback {
     }
 
     fn register(&mut self, name: &AppName) -> Result<(), Refusal> {
-        if self.names.insert(name.clone()) {
-            Ok(())
-        } else {
-            Err(Refusal::NameTaken(name.clone()))
+        if !self.names.insert(name.clone()) {
+            return Err(Refusal::NameTaken(name.clone()));
         }
+        tracing::debug!(target: TARGET, ipcp = %self.ipcp, %name, "name registered");
+        Ok(())
     }
 
     fn unregister(&mut self, name: &AppName) -> Result<(), Refusal> {
-        if self.names.remove(name) {
-            Ok(())
-        } else {
-            Err(Refusal::NotRegistered(name.clone()))
+        if !self.names.remove(name) {
+            return Err(Refusal::NotRegistered(name.clone()));
         }
+        tracing::debug!(target: TARGET, ipcp = %self.ipcp, %name, "name withdrawn");
+        Ok(())
     }
 
     fn reaches(&self, name: &AppName) -> bool {
@@ -96,6 +96,8 @@ impl IpcProcess for Loopback {
             return Err(Refusal::Unreachable(call.remote));
         }
         let port = self.free_port();
+        tracing::debug!(target: TARGET, ipcp = %self.ipcp, flow = %call.port, local = %call.local,
+            remote = %call.remote, "flow requested");
         self.asked.insert(port, call.port);
         self.events.push_back(Event::IncomingFlow {
             ipcp: self.ipcp,
@@ -114,6 +116,15 @@ impl IpcProcess for Loopback {
     ) -> Result<(), Refusal> {
         let caller = self.asked.remove(&port).ok_or(Refusal::UnknownPort(port))?;
         let result = answer.map(|_| ());
+        match &result {
+            Ok(()) => {
+                tracing::debug!(target: TARGET, ipcp = %self.ipcp, flow = %caller, "flow opened");
+            }
+            Err(reason) => {
+                tracing::debug!(target: TARGET, ipcp = %self.ipcp, flow = %caller, reason,
+                    "flow refused");
+            }
+        }
         if result.is_ok() {
             self.pairs.insert(port, caller);
             self.pairs.insert(caller, port);
@@ -126,6 +137,7 @@ impl IpcProcess for Loopback {
     }
 
     fn deallocate(&mut self, port: PortId, reason: &str) {
+        tracing::debug!(target: TARGET, ipcp = %self.ipcp, flow = %port, reason, "flow ended");
         let reason = reason.to_owned();
         if let Some(peer) = self.pairs.remove(&port) {
             self.pairs.remove(&peer);
@@ -157,6 +169,9 @@ impl IpcProcess for Loopback {
         self.peer_of(port)
     }
 }
+
+/// Target of the log.
+const TARGET: &str = "carina::shim::loopback";
 
 #[cfg(test)]
 mod tests {

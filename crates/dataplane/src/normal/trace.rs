@@ -35,7 +35,9 @@ impl TraceSink for Sink {
             TraceEvent::Enrolled { .. } | TraceEvent::Left { .. } => {
                 log!(info, "carina::enrollment");
             }
-            TraceEvent::NameConflict { .. } => log!(warn, "carina::neighbours"),
+            TraceEvent::NameConflict { .. } | TraceEvent::AddressConflict { .. } => {
+                log!(warn, "carina::neighbours");
+            }
             TraceEvent::NeighbourAdded { .. } | TraceEvent::NeighbourLost { .. } => {
                 log!(info, "carina::neighbours");
             }

@@ -37,6 +37,8 @@ pub(crate) use super::flow::{
 };
 use crate::api::{Event, FlowKey};
 use crate::data_transfer::api::{DataTransfer, Open, Owner};
+use crate::event_log::EventLog;
+use crate::trace::TraceEvent;
 
 /// All flows of one member. The key of a flow is its port-id.
 #[derive(Debug)]
@@ -301,19 +303,19 @@ impl<C: Codec> FlowAllocator<C> {
         Ok(())
     }
 
-    /// The application has decided.
+    /// The application has decided. True when the flow is allocated from here on.
     pub(crate) fn respond(
         &mut self,
         now: Instant,
         key: FlowKey,
         answer: Result<(), String>,
         dt: &mut dyn DataTransfer,
-    ) {
+    ) -> bool {
         let Some(flow) = self.flows.get_mut(&key) else {
-            return;
+            return false;
         };
         let State::Pending { request, .. } = &flow.state else {
-            return;
+            return false;
         };
         let request = request.clone();
         let open = Open {
@@ -333,6 +335,7 @@ impl<C: Codec> FlowAllocator<C> {
             })
         });
         let (address, invoke_id) = (flow.address, flow.invoke_id);
+        let is_allocated = opened.is_ok();
         let mut message = match opened {
             Ok(cep) => {
                 flow.local_cep = cep;
@@ -348,6 +351,15 @@ impl<C: Codec> FlowAllocator<C> {
         message.invoke_id = invoke_id;
         self.send(address, message);
         self.update_deadline(key);
+        is_allocated
+    }
+
+    /// Reports the allocation of a flow to the tracer of `log`.
+    pub(crate) fn trace_allocated(&self, key: FlowKey, log: &EventLog) {
+        if let Some(flow) = self.flows.get(&key) {
+            let cube = flow.cube.name.as_str();
+            log.trace(|| TraceEvent::FlowAllocated { flow: key, cube });
+        }
     }
 
     /// Ends the half of a flow that the member at `address` has and this member has not.

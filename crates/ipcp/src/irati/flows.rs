@@ -197,10 +197,8 @@ impl Irati {
                 flow,
                 result: Ok(()),
             } = event
-                && let Some(allocated) = self.flows.get(flow)
             {
-                let cube = allocated.cube.name.as_str();
-                self.log.trace(|| TraceEvent::FlowAllocated { flow, cube });
+                self.flows.trace_allocated(flow, &self.log);
             }
             self.log.push(event);
         }

@@ -288,7 +288,11 @@ impl LayerManagement for Irati {
             Command::Expel { id, member } => self.expel(now, id, &member, dt),
             Command::Register { name } => self.register(now, &name, dt),
             Command::Unregister { name } => self.unregister(now, &name, dt),
-            Command::Respond { flow, answer } => self.flows.respond(now, flow, answer, dt),
+            Command::Respond { flow, answer } => {
+                if self.flows.respond(now, flow, answer, dt) {
+                    self.flows.trace_allocated(flow, &self.log);
+                }
+            }
             Command::Deallocate { flow, reason } => {
                 self.flows.deallocate(now, flow, &reason, dt);
             }

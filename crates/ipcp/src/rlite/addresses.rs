@@ -21,6 +21,7 @@ use super::{MEMBERS_MAX, Member, Rlite};
 use crate::api::N1Port;
 use crate::config::DifConfig;
 use crate::data_transfer::api::DataTransfer;
+use crate::trace::TraceEvent;
 
 /// How long a copy of a record may be late.
 const LATE_COPY_TIME: Duration = Duration::from_secs(5);
@@ -360,6 +361,10 @@ impl Rlite {
         };
         let text = format!("{other} has address {own} too: this member takes another");
         self.log.notice("conflict", &text);
+        self.log.trace(|| TraceEvent::AddressConflict {
+            name: other,
+            address: Address(own),
+        });
         if let Some(address) = self.draw_address() {
             let requestor = self.own.clone();
             self.record_allocation(address, &requestor);

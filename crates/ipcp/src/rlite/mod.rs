@@ -295,10 +295,8 @@ impl Rlite {
                 flow,
                 result: Ok(()),
             } = event
-                && let Some(allocated) = self.flows.get(flow)
             {
-                let cube = allocated.cube.name.as_str();
-                self.log.trace(|| TraceEvent::FlowAllocated { flow, cube });
+                self.flows.trace_allocated(flow, &self.log);
             }
             self.log.push(event);
         }
@@ -364,7 +362,11 @@ impl LayerManagement for Rlite {
             Command::Expel { id, member } => self.expel(id, &member),
             Command::Register { name } => self.register(now, &name, dt),
             Command::Unregister { name } => self.unregister(now, &name, dt),
-            Command::Respond { flow, answer } => self.flows.respond(now, flow, answer, dt),
+            Command::Respond { flow, answer } => {
+                if self.flows.respond(now, flow, answer, dt) {
+                    self.flows.trace_allocated(flow, &self.log);
+                }
+            }
             Command::Deallocate { flow, reason } => {
                 self.flows.deallocate(now, flow, &reason, dt);
             }

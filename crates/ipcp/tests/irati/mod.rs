@@ -7,3 +7,4 @@ mod hostile;
 mod late;
 mod net;
 mod replay;
+mod tracing;

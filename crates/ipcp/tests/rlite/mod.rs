@@ -9,3 +9,4 @@ mod late;
 mod networks;
 mod replay;
 mod tools;
+mod tracing;
