@@ -192,7 +192,7 @@ const ALLOWED: &[(&str, &str)] = &[
     (
         "carina-shims",
         "carina-wire carina-api carina-sys carina-ring carina-vmpi carina-netdev carina-engine \
-         carina-ipcp carina-dataplane carina-time rustix thiserror tracing",
+         carina-ipcp carina-dataplane carina-time rustix slab thiserror tracing",
     ),
     (
         "carina-node",

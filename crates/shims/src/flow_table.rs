@@ -20,6 +20,7 @@ use carina_engine::counters::{Row, Value};
 use carina_engine::{AppId, Close, LinkId, Links, Packet, Pool};
 use carina_ipcp::ConnectReader;
 use carina_wire::pcapng::Direction;
+use slab::Slab;
 
 /// The two names of a flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -82,8 +83,7 @@ pub(crate) struct FlowTable<X> {
     requests: RequestQueue,
     events: Mailbox<Event>,
     ports: PortTable,
-    slots: Vec<Option<ShimFlow<X>>>,
-    free: Vec<usize>,
+    slots: Slab<ShimFlow<X>>,
     by_port: HashMap<PortId, usize>,
 }
 
@@ -101,8 +101,7 @@ impl<X> FlowTable<X> {
             requests: context.requests,
             events: context.events,
             ports: context.ports,
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::new(),
             by_port: HashMap::new(),
         }
     }
@@ -180,7 +179,7 @@ impl<X> FlowTable<X> {
 
     #[inline]
     pub fn get_mut(&mut self, at: usize) -> Option<&mut ShimFlow<X>> {
-        self.slots.get_mut(at)?.as_mut()
+        self.slots.get_mut(at)
     }
 
     /// The place of a port.
@@ -192,7 +191,7 @@ impl<X> FlowTable<X> {
     #[inline]
     pub fn index_of_link(&self, link: LinkId, links: &Links) -> Option<usize> {
         let at = (links.sink_cookie(link) as usize).checked_sub(1)?;
-        let ends = self.slots.get(at)?.as_ref()?.links?;
+        let ends = self.slots.get(at)?.links?;
         (ends.from_flow == link).then_some(at)
     }
 
@@ -202,18 +201,14 @@ impl<X> FlowTable<X> {
     }
 
     fn insert(&mut self, flow: ShimFlow<X>) -> usize {
-        let at = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        self.by_port.insert(flow.port, at);
-        self.slots[at] = Some(flow);
+        let port = flow.port;
+        let at = self.slots.insert(flow);
+        self.by_port.insert(port, at);
         at
     }
 
     fn remove(&mut self, at: usize) -> Option<ShimFlow<X>> {
-        let flow = self.slots.get_mut(at)?.take()?;
-        self.free.push(at);
+        let flow = self.slots.try_remove(at)?;
         self.by_port.remove(&flow.port);
         Some(flow)
     }
@@ -303,7 +298,7 @@ impl<X> FlowTable<X> {
     }
 
     fn open(&mut self, now: u64, at: usize, credit: (u64, usize), links: &mut Links) {
-        let Some(flow) = self.slots.get_mut(at).and_then(Option::as_mut) else {
+        let Some(flow) = self.slots.get_mut(at) else {
             return;
         };
         let Some(ends) = flow.links else { return };
@@ -326,7 +321,7 @@ impl<X> FlowTable<X> {
 
     #[inline]
     fn push_to_flow(&mut self, at: usize, mut packet: Packet, links: &mut Links) {
-        let Some(flow) = self.slots.get_mut(at).and_then(Option::as_mut) else {
+        let Some(flow) = self.slots.get_mut(at) else {
             return;
         };
         let Some(ends) = flow.links.filter(|_| flow.stage == Stage::Open) else {
@@ -360,7 +355,7 @@ impl<X> FlowTable<X> {
         more: bool,
         links: &mut Links,
     ) -> Result<usize, Held> {
-        let flow = self.slots.get_mut(at).and_then(Option::as_mut);
+        let flow = self.slots.get_mut(at);
         let open = flow.filter(|flow| flow.stage == Stage::Open);
         let ends = open.and_then(|flow| flow.links).ok_or(Held::Reader)?;
         let to_flow = ends.to_flow;
@@ -393,7 +388,7 @@ impl<X> FlowTable<X> {
     /// not comes in pieces, and is counted as lost with the last.
     #[inline]
     pub fn fits(&mut self, at: usize, packet: &Packet, sdu_bytes_max: usize) -> bool {
-        let Some(flow) = self.slots.get_mut(at).and_then(Option::as_mut) else {
+        let Some(flow) = self.slots.get_mut(at) else {
             return false;
         };
         let is_start = !std::mem::replace(&mut flow.is_in_pieces, packet.more());
@@ -484,7 +479,7 @@ impl<X> FlowTable<X> {
 
     /// States the credit of all open flows anew.
     pub fn restate_credit(&mut self, credit: (u64, usize), links: &mut Links) {
-        for flow in self.slots.iter().flatten() {
+        for (_, flow) in &self.slots {
             if let Some(ends) = flow.links.filter(|_| flow.stage == Stage::Open) {
                 links.set_credit(ends.from_flow, credit.0, credit.1);
             }
