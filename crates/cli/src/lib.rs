@@ -3,6 +3,7 @@
 //! 141 its standard output was closed. `src/main.rs` calls [`main`], the only public function.
 #![forbid(unsafe_code)]
 
+mod argument;
 mod commands;
 mod failure;
 mod flow_spec;

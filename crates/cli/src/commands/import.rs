@@ -8,6 +8,7 @@ use clap::Subcommand;
 use serde_json::json;
 
 use crate::Shared;
+use crate::argument::ArgumentError;
 use crate::failure::{Attempt, Failure, Outcome, failed};
 use crate::report::{print_json, print_line, progress};
 
@@ -60,9 +61,9 @@ struct Output {
     out: Option<PathBuf>,
 }
 
-fn join(text: &str) -> Result<(String, Option<String>), String> {
+fn join(text: &str) -> Result<(String, Option<String>), ArgumentError> {
     match text.split_once('=') {
-        _ if text.is_empty() => Err("DIF or DIF=MEMBER is expected".to_owned()),
+        _ if text.is_empty() => Err(ArgumentError::Join),
         Some((dif, member)) => Ok((dif.to_owned(), Some(member.to_owned()))),
         None => Ok((text.to_owned(), None)),
     }

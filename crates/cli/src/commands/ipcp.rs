@@ -8,6 +8,7 @@ use carina_measure::table::Table;
 use clap::{Subcommand, ValueEnum};
 
 use crate::Shared;
+use crate::argument::ArgumentError;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
@@ -94,12 +95,12 @@ enum Frames {
     Rlite,
 }
 
-fn peer(text: &str) -> Result<PeerAddress, String> {
+fn peer(text: &str) -> Result<PeerAddress, ArgumentError> {
     let (name, address) = text
         .split_once('=')
         .filter(|(_, address)| !address.is_empty())
-        .ok_or("NAME=HOST or NAME=HOST:PORT is expected")?;
-    let name = name.parse().map_err(|error| format!("{error}"))?;
+        .ok_or(ArgumentError::Peer)?;
+    let name = name.parse()?;
     let address = address.to_owned();
     Ok(PeerAddress { name, address })
 }

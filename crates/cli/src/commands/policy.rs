@@ -12,6 +12,7 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use crate::Shared;
+use crate::argument::ArgumentError;
 use crate::commands::rib::fields_text;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
@@ -70,21 +71,20 @@ pub struct Choice {
 }
 
 impl FromStr for Choice {
-    type Err = String;
+    type Err = ArgumentError;
 
-    fn from_str(text: &str) -> Result<Choice, String> {
-        let form = "it has the form COMPONENT=NAME,PARAM=VALUE";
+    fn from_str(text: &str) -> Result<Choice, ArgumentError> {
         let mut parts = text.split(',');
         let first = parts.next().and_then(|part| part.split_once('='));
-        let (component, name) = first.ok_or(form)?;
+        let (component, name) = first.ok_or(ArgumentError::Policy)?;
         if component.is_empty() || name.is_empty() {
-            return Err(form.to_owned());
+            return Err(ArgumentError::Policy);
         }
         let mut params = BTreeMap::new();
         for part in parts {
-            let (param, value) = part.split_once('=').ok_or(form)?;
+            let (param, value) = part.split_once('=').ok_or(ArgumentError::Policy)?;
             if params.insert(param.to_owned(), value.to_owned()).is_some() {
-                return Err(format!("{param} is given twice"));
+                return Err(ArgumentError::Twice(param.to_owned()));
             }
         }
         Ok(Choice {

@@ -8,6 +8,7 @@ use clap::Subcommand;
 use serde_json::Value;
 
 use crate::Shared;
+use crate::argument::ArgumentError;
 use crate::failure::{Attempt, Outcome};
 use crate::report::{print_json, print_line};
 
@@ -95,18 +96,18 @@ pub fn run(shared: &Shared, command: &RibCommand) -> Outcome {
 }
 
 /// A path of an object.
-fn rooted(text: &str) -> Result<String, String> {
+fn rooted(text: &str) -> Result<String, ArgumentError> {
     match text.starts_with('/') {
         true => Ok(text.to_owned()),
-        false => Err(format!("it begins with `/`: /{text}")),
+        false => Err(ArgumentError::NotRooted(text.to_owned())),
     }
 }
 
 /// A condition of `--where`.
-fn condition(text: &str) -> Result<String, String> {
+fn condition(text: &str) -> Result<String, ArgumentError> {
     match text.split_once('=') {
         Some((field, _)) if !field.is_empty() && !text.contains('&') => Ok(text.to_owned()),
-        _ => Err("it must be FIELD=VALUE, without `&`".to_owned()),
+        _ => Err(ArgumentError::Condition),
     }
 }
 

@@ -15,7 +15,8 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use crate::Shared;
-use crate::failure::{Outcome, failed, usage};
+use crate::argument::ArgumentError;
+use crate::failure::{Outcome, failed};
 use crate::report::{print_json, print_line, progress};
 
 /// Simulate networks of IPCPs on a virtual clock
@@ -223,19 +224,17 @@ fn soak(shared: &Shared, args: &SoakArgs) -> Outcome {
     }
 }
 
-fn parse_dialect(text: &str) -> Result<Dialect, String> {
-    let names = Dialect::ALL.map(Dialect::name).join(", ");
-    Dialect::of_name(text)
-        .ok_or_else(|| format!("dialect {text} is unknown; valid values are {names}"))
+fn parse_dialect(text: &str) -> Result<Dialect, ArgumentError> {
+    Dialect::of_name(text).ok_or_else(|| ArgumentError::Dialect(text.to_owned()))
 }
 
-fn parse_seeds(text: &str) -> Result<Range<u64>, String> {
-    let wrong = || format!("{text} is no range of seeds; 0..1000 is one");
+fn parse_seeds(text: &str) -> Result<Range<u64>, ArgumentError> {
+    let wrong = || ArgumentError::Seeds(text.to_owned());
     let (from, to) = text.split_once("..").ok_or_else(wrong)?;
     let parse = |number: &str| number.parse::<u64>().map_err(|_| wrong());
     let (from, to) = (parse(from)?, parse(to)?);
     if from >= to {
-        return Err(usage(format!("{text} holds no seed")).to_string());
+        return Err(ArgumentError::NoSeed(text.to_owned()));
     }
     Ok(from..to)
 }
@@ -247,14 +246,16 @@ mod tests {
     #[test]
     fn dialects_are_read_and_wrong_ones_named() {
         assert_eq!(parse_dialect("rlite"), Ok(Dialect::Rlite));
-        assert!(parse_dialect("klingon").is_err_and(|text| text.contains("rlite, irati")));
+        assert!(
+            parse_dialect("klingon").is_err_and(|error| error.to_string().contains("rlite, irati"))
+        );
     }
 
     #[test]
     fn ranges_of_seeds_are_read_and_wrong_ones_named() {
         assert_eq!(parse_seeds("3..10"), Ok(3..10));
         for wrong in ["3", "10..3", "a..b", "5..5"] {
-            assert!(parse_seeds(wrong).is_err_and(|text| text.contains(wrong)));
+            assert!(parse_seeds(wrong).is_err_and(|error| error.to_string().contains(wrong)));
         }
     }
 }

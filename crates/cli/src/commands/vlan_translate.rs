@@ -1,11 +1,12 @@
 //! `carina vlan-translate`: joins two interfaces and gives VLAN tags another Ethertype.
 
 use carina_netdev::FaultPlan;
-use carina_netdev::vlan_translate::{TAG_INNER, TAG_USUAL, changes};
+use carina_netdev::vlan_translate::changes;
 use clap::Args;
 
 use super::wire_bridge::{self, Pace};
 use crate::Shared;
+use crate::argument::ArgumentError;
 use crate::failure::{Outcome, usage};
 
 /// Join two Ethernet interfaces and translate the Ethertype of VLAN tags between them
@@ -52,13 +53,11 @@ pub fn run(shared: &Shared, args: &VlanTranslateArgs) -> Outcome {
 }
 
 /// Reads a type, in hexadecimal with `0x`.
-fn ethertype(text: &str) -> Result<u16, String> {
+fn ethertype(text: &str) -> Result<u16, ArgumentError> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     match u16::from_str_radix(digits, 16) {
         Ok(value) if value >= 0x0600 => Ok(value),
-        _ => Err(format!(
-            "{text:?} is no Ethertype; 0x0600 to 0xffff are, such as {TAG_INNER:#06x} and {TAG_USUAL:#06x}"
-        )),
+        _ => Err(ArgumentError::Ethertype(text.to_owned())),
     }
 }
 

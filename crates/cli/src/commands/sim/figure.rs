@@ -1,5 +1,6 @@
 //! The figure of `carina sim scale`: a pair of bars for each thing that was measured.
 
+use std::io;
 use std::path::Path;
 
 use plotters::coord::Shift;
@@ -15,7 +16,7 @@ use crate::failure::{Failure, failed};
 pub(super) fn draw(rows: &[Row], systems: usize, path: &Path) -> Result<(), Failure> {
     let area = SVGBackend::new(path, (960, 560)).into_drawing_area();
     draw_on(&area, rows, systems)
-        .and_then(|()| area.present().map_err(|error| error.to_string()))
+        .and_then(|()| area.present())
         .map_err(|reason| failed(format!("drawing {}: {reason}", path.display())))
 }
 
@@ -36,10 +37,9 @@ fn draw_on(
     area: &DrawingArea<SVGBackend<'_>, Shift>,
     rows: &[Row],
     systems: usize,
-) -> Result<(), String> {
-    let text = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
+) -> Result<(), DrawingAreaErrorKind<io::Error>> {
     let top = rows.iter().map(|row| row.high).fold(10.0, f64::max);
-    area.fill(&WHITE).map_err(text)?;
+    area.fill(&WHITE)?;
     let mut chart = ChartBuilder::on(area)
         .caption(
             format!("{systems} systems in one DIF and in small DIFs"),
@@ -48,8 +48,7 @@ fn draw_on(
         .margin(12)
         .x_label_area_size(36)
         .y_label_area_size(72)
-        .build_cartesian_2d(0.0..SHOWN.len() as f64, (0.5..top * 2.0).log_scale())
-        .map_err(text)?;
+        .build_cartesian_2d(0.0..SHOWN.len() as f64, (0.5..top * 2.0).log_scale())?;
     chart
         .configure_mesh()
         .light_line_style(WHITE)
@@ -57,8 +56,7 @@ fn draw_on(
         .x_labels(0)
         .y_desc("median, logarithmic")
         .y_label_formatter(&|y| format!("{y}"))
-        .draw()
-        .map_err(text)?;
+        .draw()?;
     for (index, (system, _)) in SYSTEMS.iter().enumerate() {
         let colour = COLOURS[index];
         let left = 0.15 + 0.35 * index as f64;
@@ -77,15 +75,14 @@ fn draw_on(
             Rectangle::new(corners, colour.filled())
         };
         chart
-            .draw_series(shown.iter().map(bar))
-            .map_err(text)?
+            .draw_series(shown.iter().map(bar))?
             .label(*system)
             .legend(move |(x, y)| Rectangle::new([(x, y - 5), (x + 14, y + 5)], colour.filled()));
         let spread = |(x, row): &(f64, &Row)| {
             let at = x + 0.165;
             PathElement::new([(at, row.low.max(0.5)), (at, row.high.max(0.5))], BLACK)
         };
-        chart.draw_series(shown.iter().map(spread)).map_err(text)?;
+        chart.draw_series(shown.iter().map(spread))?;
     }
     let (width, height) = area.dim_in_pixel();
     let step = (f64::from(width) - 72.0 - 24.0) / SHOWN.len() as f64;
@@ -93,7 +90,7 @@ fn draw_on(
         let x = 84.0 + step * at as f64 + 4.0;
         let place = (x as i32, height as i32 - 34);
         let style = ("sans-serif", 11).into_text_style(area);
-        area.draw_text(words, &style, place).map_err(text)?;
+        area.draw_text(words, &style, place)?;
     }
     chart
         .configure_series_labels()
@@ -101,7 +98,6 @@ fn draw_on(
         .background_style(WHITE.mix(0.85))
         .border_style(BLACK)
         .draw()
-        .map_err(text)
 }
 
 #[cfg(test)]
