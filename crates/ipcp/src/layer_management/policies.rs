@@ -3,7 +3,6 @@
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
 use alloc::vec;
-use alloc::vec::Vec;
 
 use carina_routing::Routing;
 use carina_time::Duration;
@@ -12,7 +11,7 @@ use super::access_control::{AllowAll, BoxedAccess, List};
 use super::addresses::{Blocks, BoxedAssignment, Draw, Sequential};
 use super::entries::ENTRIES_MAX;
 use super::qos::{BestFit, BoxedSelection, FirstFit};
-use crate::policy::{Catalogue, Descriptor, Param, component};
+use crate::policy::{Catalogue, Descriptor, component, live, param};
 
 /// How registrations are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -197,29 +196,6 @@ impl Default for EnrollmentPolicy {
             retry_max: Duration::from_secs(30),
             reconnects: true,
         }
-    }
-}
-
-fn live(
-    component: &'static str,
-    name: &'static str,
-    help: &'static str,
-    params: Vec<Param>,
-) -> Descriptor {
-    Descriptor {
-        component,
-        name,
-        help,
-        params,
-        is_live: true,
-    }
-}
-
-fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
-    Param {
-        name,
-        default,
-        help,
     }
 }
 

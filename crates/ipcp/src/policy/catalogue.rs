@@ -39,6 +39,31 @@ pub struct Descriptor {
     pub is_live: bool,
 }
 
+/// The descriptor of a policy that can take over while the DIF runs.
+pub(crate) fn live(
+    component: &'static str,
+    name: &'static str,
+    help: &'static str,
+    params: Vec<Param>,
+) -> Descriptor {
+    Descriptor {
+        component,
+        name,
+        help,
+        params,
+        is_live: true,
+    }
+}
+
+/// A parameter.
+pub(crate) fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
+    Param {
+        name,
+        default,
+        help,
+    }
+}
+
 /// Policies by component and name. The first one registered for a component is its default.
 #[derive(Clone, Default)]
 pub struct Catalogue {

@@ -14,6 +14,7 @@ mod standard;
 
 pub use crate::config::component;
 pub use catalogue::{Catalogue, Descriptor, Param};
+pub(crate) use catalogue::{live, param};
 pub use forwarding::{Ecmp, ForwardingPolicy, Single, Spread};
 pub use params::Params;
 pub use queueing::{Arrival, EcnMark, QueueDecision, QueuePolicy, Red, TailDrop};

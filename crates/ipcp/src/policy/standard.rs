@@ -10,7 +10,7 @@ use carina_efcp::{CongestionControl, ParamInfo, PolicyInfo, RttEstimator, conges
 
 use super::{
     Catalogue, Descriptor, Ecmp, EcnMark, Fifo, ForwardingPolicy, Param, Params, QueuePolicy, Red,
-    Scheduler, Single, Spread, StrictPriority, TailDrop, WeightedFair, component,
+    Scheduler, Single, Spread, StrictPriority, TailDrop, WeightedFair, component, live, param,
 };
 
 impl Catalogue {
@@ -250,29 +250,6 @@ fn full(params: &Params) -> Result<TailDrop, String> {
 fn spread(params: &Params) -> Result<Spread, String> {
     let index = params.one_of("multi-homing", &["flow", "least-queue"])?;
     Ok([Spread::Flow, Spread::LeastQueue][index])
-}
-
-fn live(
-    component: &'static str,
-    name: &'static str,
-    help: &'static str,
-    params: Vec<Param>,
-) -> Descriptor {
-    Descriptor {
-        component,
-        name,
-        help,
-        params,
-        is_live: true,
-    }
-}
-
-fn param(name: &'static str, default: &'static str, help: &'static str) -> Param {
-    Param {
-        name,
-        default,
-        help,
-    }
 }
 
 /// Values are checked to be small before they come here.
