@@ -194,7 +194,7 @@ impl World {
             match session.ends.each_ref().map(is_open) {
                 [true, true] => is_recent(session.moved_at) && session.stuck().is_some(),
                 [false, false] => false,
-                _ => is_recent(session.said_at) && !self.are_ends_told_once,
+                _ => is_recent(session.said_at) && !self.flow_ends.are_sent_once,
             }
         })
     }
@@ -207,7 +207,7 @@ impl World {
             .enumerate()
             .filter_map(|(number, session)| {
                 let was_heard = self.peace_since.is_some_and(|at| session.said_at > at);
-                let text = session.wrong(self.are_ends_told_once && !was_heard)?;
+                let text = session.wrong(self.flow_ends.are_sent_once && !was_heard)?;
                 let state = |end: &Option<crate::session::End>| {
                     end.as_ref().map(|end| (end.slot, end.state.clone()))
                 };

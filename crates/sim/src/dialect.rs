@@ -19,6 +19,10 @@ pub struct Terms {
     /// A management PDU that is lost is sent again. Where it is not, news comes with the next
     /// refreshment, a request for a flow fails, and the end of a flow may never be heard.
     pub repeats_management: bool,
+    /// A caller that gives a request up says so to the called side, which may have accepted it.
+    pub withdraws_requests: bool,
+    /// The end of a flow says whether all that was written before it was delivered.
+    pub reports_failures: bool,
     /// Cables lose as before when all is healed.
     pub loses_in_peace: bool,
     /// How many times as long trouble lasts: with three keep-alives of 20 or 30 s a member that is
@@ -40,6 +44,8 @@ impl Terms {
         let native = Terms {
             dialect,
             repeats_management: true,
+            withdraws_requests: true,
+            reports_failures: true,
             loses_in_peace: true,
             slowness: 1,
             settle_ns: 100 * SECOND,
@@ -49,8 +55,12 @@ impl Terms {
         match dialect {
             // Keep-alives: 3 of 20 s and their answer; asking again after 30 s at most; what a
             // member says of itself comes every 30 s; addresses are compared every 10 s.
+            // M_DELETE of a flow names it by the port-id of the receiver, which comes with the
+            // answer, and has no room for a result: rlite takes no request with one.
             Dialect::Rlite => Terms {
                 repeats_management: false,
+                withdraws_requests: false,
+                reports_failures: false,
                 loses_in_peace: false,
                 slowness: 4,
                 settle_ns: 300 * SECOND,
@@ -96,6 +106,19 @@ impl Terms {
             loss: 0,
             is_blocking: true,
             ..profile
+        }
+    }
+
+    /// What members say of the ends of flows. `loses`: a PDU about one may be lost.
+    #[must_use]
+    pub(crate) fn flow_ends(self, config: &DifConfig, loses: bool) -> FlowEnds {
+        let reliable = config.cubes.iter().filter(|cube| cube.retransmission);
+        let patience_ms = reliable.map(|cube| cube.retransmit_ms).min();
+        FlowEnds {
+            are_sent_once: !self.repeats_management && loses,
+            include_abandoned: self.withdraws_requests,
+            report_failures: self.reports_failures,
+            patience_ns: u64::from(patience_ms.unwrap_or_default()) * 1_000_000,
         }
     }
 
@@ -171,11 +194,38 @@ impl Terms {
     }
 }
 
-const RLITE: [&str; 7] = [
+/// What members say of the ends of flows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FlowEnds {
+    /// They are sent once, and PDUs may be lost: the other end may not hear of one.
+    pub are_sent_once: bool,
+    /// The called side hears that its caller has given up the request.
+    pub include_abandoned: bool,
+    /// They say whether it was a failure. Where they do not, an end that gave up what it could not
+    /// deliver, or left the DIF before, looks like one in order.
+    pub report_failures: bool,
+    /// How long a reliable flow tries to deliver at least, in ns.
+    pub patience_ns: u64,
+}
+
+impl Default for FlowEnds {
+    fn default() -> FlowEnds {
+        FlowEnds {
+            are_sent_once: false,
+            include_abandoned: true,
+            report_failures: true,
+            patience_ns: 0,
+        }
+    }
+}
+
+const RLITE: [&str; 9] = [
     "an SDU goes in one PDU: without delimiting a longer one is refused",
     "no SDU protection: a damaged PDU is lost below",
     "nothing of management is repeated: cables lose nothing after healing",
     "M_DELETE of a flow is sent once: an end may stay open when it or a system got lost",
+    "a request without an answer is not taken back: the called end may stay open",
+    "M_DELETE has no result: an end that gave up after R what it wrote, or left, seems in order",
     "keep-alives of 20 s, three may be missed: trouble lasts four times as long, peace 300 s",
     "addresses of 4 bytes, lifetime of 4 s, no concatenation, cubes best-effort and reliable",
     "a joining member learns the configuration; its RMT has the default policies",
@@ -212,6 +262,19 @@ mod tests {
         assert_eq!(terms.sdu_max(&config, &drawn), usize::MAX);
         assert_eq!(terms.config(1, 5, &drawn, config.clone()), config);
         assert!(terms.restrictions.is_empty());
+    }
+
+    #[test]
+    fn ends_of_flows_say_what_the_dialect_has_room_for() {
+        let ends = |dialect: Dialect| {
+            let config = DifConfig::of_dialect(dialect);
+            Terms::of(dialect).flow_ends(&config, true)
+        };
+        let says = |ends: FlowEnds| (ends.include_abandoned, ends.report_failures);
+        assert_eq!(says(ends(Dialect::Native)), (true, true));
+        assert_eq!(says(ends(Dialect::Irati)), (true, true));
+        assert_eq!(says(ends(Dialect::Rlite)), (false, false));
+        assert_eq!(ends(Dialect::Rlite).patience_ns, 10 * SECOND);
     }
 
     #[test]

@@ -103,6 +103,7 @@ impl World {
     /// A member leaves its DIF in order, and stays away until it is called back.
     pub fn leave(&mut self, slot: SlotId) {
         self.slots[slot.0].is_wanted = false;
+        self.abandon_sessions(slot);
         self.command(slot, Command::Leave);
     }
 

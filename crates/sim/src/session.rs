@@ -79,6 +79,20 @@ pub struct Session {
     pub(crate) said_at: u64,
     /// When an application last wrote or read a piece.
     pub(crate) moved_at: u64,
+    /// By writer: when each SDU was begun, in ns.
+    pub(crate) written_at: [Vec<u64>; 2],
+    /// By end: its member left the DIF after the application had ended the flow.
+    pub(crate) has_left: [bool; 2],
+}
+
+impl Session {
+    /// Whether one end may have given up some of what was written there: it left the DIF, or an
+    /// SDU has been under way for `patience_ns`.
+    pub(crate) fn may_have_given_up(&self, now: u64, writer: usize, patience_ns: u64) -> bool {
+        let missing = self.streams[writer].first_missing();
+        let since = missing.and_then(|number| self.written_at[writer].get(number as usize));
+        self.has_left[writer] || since.is_some_and(|at| now - at >= patience_ns)
+    }
 }
 
 /// One end of a session.

@@ -124,6 +124,19 @@ impl Stream {
             && (self.got == self.writing || !self.promise.has_boundaries)
     }
 
+    /// The first SDU that has been written and not read.
+    #[must_use]
+    pub fn first_missing(&self) -> Option<u64> {
+        if self.is_complete() {
+            return None;
+        }
+        if self.promise.is_reliable() {
+            return Some(self.reading);
+        }
+        let missing = self.seen.iter().position(|seen| !seen);
+        Some(missing.unwrap_or(self.seen.len()) as u64)
+    }
+
     /// SDUs and bytes written and read.
     #[must_use]
     pub fn progress(&self) -> [u64; 4] {

@@ -4,6 +4,7 @@ mod sdus;
 
 use carina_ipcp::{Command, FlowKey};
 
+use crate::dialect::FlowEnds;
 use crate::model::{FlowOwner, Scheduled, SlotId, SystemId};
 use crate::session::{End, Ending, FlowRequest, Session, State};
 use crate::stream::{Promise, Stream};
@@ -63,6 +64,8 @@ impl World {
             is_closing: false,
             said_at: now,
             moved_at: now,
+            written_at: [Vec::new(), Vec::new()],
+            has_left: [false; 2],
         });
         self.hold(from, key, FlowOwner::Session(number, 0));
         Some(number)
@@ -94,6 +97,8 @@ impl World {
         }
         if session.ends[1].is_some() {
             session.streams[1].begin_again();
+            session.written_at[1].clear();
+            session.has_left[1] = false;
         }
         let reader = session.request.readers[1];
         session.ends[1] = Some(End::new(id, incarnation, flow, State::Requesting, &reader));
@@ -144,7 +149,10 @@ impl World {
     ) {
         let now = self.now();
         let session = &mut self.sessions[number];
-        session.said_at = now;
+        // Without a flow the called side hears at most that nothing is waited for any more.
+        if result.is_ok() || self.flow_ends.include_abandoned {
+            session.said_at = now;
+        }
         let Some(end) = &mut session.ends[side] else {
             return;
         };
@@ -196,9 +204,16 @@ impl World {
             .is_some_and(|end| end.state == State::Ended);
         let stream = &session.streams[1 - side];
         let is_first = session.strays == 0;
+        let FlowEnds {
+            report_failures,
+            patience_ns,
+            ..
+        } = self.flow_ends;
+        let is_in_order = report_failures || !session.may_have_given_up(now, 1 - side, patience_ns);
         if is_graceful
             && other_ended
             && is_first
+            && is_in_order
             && session.promise.loses_nothing
             && !stream.is_complete()
         {
@@ -218,6 +233,16 @@ impl World {
                     end.state = State::Dead;
                     session.said_at = now;
                 }
+            }
+        }
+    }
+
+    /// A member leaves: what applications wrote there and ended may not be delivered any more.
+    pub(crate) fn abandon_sessions(&mut self, slot: SlotId) {
+        for session in &mut self.sessions {
+            for (end, has_left) in session.ends.iter().zip(&mut session.has_left) {
+                let is_there = |end: &End| end.slot == slot && end.state == State::Ended;
+                *has_left |= end.as_ref().is_some_and(is_there);
             }
         }
     }

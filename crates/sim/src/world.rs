@@ -6,6 +6,7 @@ use carina_ipcp::api::RibObject;
 use carina_ipcp::{Command, Config};
 use carina_wire::dif::{Address, Dialect};
 
+use crate::dialect::FlowEnds;
 use crate::event_queue::EventQueue;
 use crate::link::{Pipe, Profile, Tally};
 use crate::member::MemberFactory;
@@ -29,8 +30,8 @@ pub struct World {
     pub(crate) sessions: Vec<Session>,
     pub(crate) answers: BTreeMap<u64, Result<Vec<RibObject>, String>>,
     pub(crate) tallies: Tallies,
-    /// Members say once that a flow is over, and PDUs may be lost: an end may not hear of it.
-    pub(crate) are_ends_told_once: bool,
+    /// What members say of the ends of flows.
+    pub(crate) flow_ends: FlowEnds,
     /// Since when no PDU is lost any more.
     pub(crate) peace_since: Option<u64>,
     /// Seats with something to do at this instant.
@@ -56,7 +57,7 @@ impl World {
             sessions: Vec::new(),
             answers: BTreeMap::new(),
             tallies: Tallies::default(),
-            are_ends_told_once: false,
+            flow_ends: FlowEnds::default(),
             peace_since: None,
             dirty: BTreeSet::new(),
             failures: Vec::new(),

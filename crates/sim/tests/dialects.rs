@@ -142,4 +142,20 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     // Others of the same causes.
     (Dialect::Irati, 302, None),
     (Dialect::Irati, 490, None),
+    // The answer to a request was lost, and nothing told the called end so.
+    (Dialect::Rlite, 8_000_158, None),
+    (Dialect::Rlite, 8_010_056, None),
+    (Dialect::Rlite, 8_010_422, None),
+    (Dialect::Rlite, 8_012_103, None),
+    (Dialect::Rlite, 8_016_700, None),
+    // A flow that failed at the end that had ended it seemed to end in order at the other.
+    (Dialect::Rlite, 8_014_018, None),
+    (Dialect::Rlite, 8_019_070, None),
+    (Dialect::Irati, 9_012_522, None),
+    // Refusals through many N-1 flows kept the one through a member waiting for ever.
+    (Dialect::Irati, 9_014_830, None),
+    (Dialect::Irati, 9_016_027, None),
+    (Dialect::Irati, 9_016_715, None),
+    (Dialect::Irati, 9_016_842, None),
+    (Dialect::Irati, 9_019_409, None),
 ];

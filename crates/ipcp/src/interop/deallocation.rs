@@ -35,7 +35,7 @@ impl<C: Codec> FlowAllocator<C> {
                 self.update_deadline(key);
                 dt.finish(now, key);
             }
-            State::Open => self.end(now, key, dt),
+            State::Open => self.end(now, key, reason, dt),
             State::Draining { .. } | State::Abandoned { .. } => {}
             State::Pending { .. } => {
                 let why = match reason {
@@ -56,7 +56,7 @@ impl<C: Codec> FlowAllocator<C> {
     pub(crate) fn drained(&mut self, now: Instant, key: FlowKey, dt: &mut dyn DataTransfer) {
         let flow = self.flows.get(&key);
         if flow.is_some_and(|flow| matches!(flow.state, State::Draining { .. })) {
-            self.end(now, key, dt);
+            self.end(now, key, "", dt);
         }
     }
 
@@ -72,7 +72,7 @@ impl<C: Codec> FlowAllocator<C> {
         self.close(now, key, false, reason.to_string(), dt);
     }
 
-    /// The other side says that it has ended a flow.
+    /// The other side says that it has ended a flow; in order when `reason` is empty.
     ///
     /// # Errors
     /// The name under which the message is to be counted as discarded.
@@ -81,6 +81,7 @@ impl<C: Codec> FlowAllocator<C> {
         now: Instant,
         from: u64,
         key: FlowKey,
+        reason: &str,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
         let until = now + self.profile().linger;
@@ -90,7 +91,8 @@ impl<C: Codec> FlowAllocator<C> {
         }
         match flow.state {
             State::Open => {
-                flow.state = State::Lingering { until };
+                let reason = reason.to_string();
+                flow.state = State::Lingering { until, reason };
                 self.update_deadline(key);
             }
             State::Draining { .. } | State::Abandoned { .. } => {
@@ -157,11 +159,12 @@ impl<C: Codec> FlowAllocator<C> {
                     });
                     self.respond(now, key, Err(reason), dt);
                 }
-                State::Lingering { .. } => {
-                    self.close(now, key, true, String::new(), dt);
+                State::Lingering { reason, .. } => {
+                    let reason = reason.clone();
+                    self.close(now, key, reason.is_empty(), reason, dt);
                 }
                 State::Draining { until } if until.is_some_and(|until| until <= now) => {
-                    self.end(now, key, dt);
+                    self.end(now, key, "", dt);
                 }
                 State::Open | State::Draining { .. } => {}
             }
@@ -198,8 +201,14 @@ impl<C: Codec> FlowAllocator<C> {
     }
 
     /// Ends this side of a flow and sends its end to the other.
-    pub(super) fn end(&mut self, now: Instant, key: FlowKey, dt: &mut dyn DataTransfer) {
-        self.send_end(now, key, "");
+    pub(super) fn end(
+        &mut self,
+        now: Instant,
+        key: FlowKey,
+        reason: &str,
+        dt: &mut dyn DataTransfer,
+    ) {
+        self.send_end(now, key, reason);
         if self.remove(now, key).is_some() {
             dt.close(now, Owner::Flow(key));
         }
@@ -213,9 +222,9 @@ impl<C: Codec> FlowAllocator<C> {
         let address = flow.address;
         let is_answered = flow.remote_port != 0 || flow.remote_cep.0 != 0;
         let message = match &flow.state {
-            State::Open | State::Draining { .. } => Some(self.codec.end(flow)),
+            State::Open | State::Draining { .. } => Some(self.codec.end(flow, reason)),
             // An answer has come to what was given up.
-            State::Abandoned { .. } if is_answered => Some(self.codec.end(flow)),
+            State::Abandoned { .. } if is_answered => Some(self.codec.end(flow, reason)),
             State::Requesting { .. } | State::Abandoned { .. } => self.codec.abandon(flow),
             State::Pending { request, .. } => {
                 let mut message = self.codec.refuse(request, reason);

@@ -24,8 +24,9 @@ pub(crate) trait Codec {
     /// Refuses one.
     fn refuse(&self, request: &Self::Request, reason: &str) -> Message;
 
-    /// Ends one.
-    fn end(&self, flow: &Flow<Self::Request>) -> Message;
+    /// Ends one. An empty reason is an end in order; where the message has no room for another,
+    /// an end because of a failure looks the same.
+    fn end(&self, flow: &Flow<Self::Request>, reason: &str) -> Message;
 
     /// Ends one that this member asked for before it has an answer; `None` where only the answer
     /// tells what the flow is called.
@@ -104,8 +105,9 @@ pub(crate) enum State<R> {
     Open,
     /// The application has ended it; what it wrote is on its way, for so long at most.
     Draining { until: Option<Instant> },
-    /// The other side has ended it; what it wrote may still be on its way.
-    Lingering { until: Instant },
+    /// The other side has ended it; what it wrote may still be on its way. The reason is empty when
+    /// it ended in order.
+    Lingering { until: Instant, reason: String },
 }
 
 /// A flow that an application here wants.
@@ -165,7 +167,7 @@ impl<R> Flow<R> {
             State::Requesting { until }
             | State::Abandoned { until }
             | State::Pending { until, .. }
-            | State::Lingering { until } => Some(*until),
+            | State::Lingering { until, .. } => Some(*until),
             State::Draining { until } => *until,
             State::Open => None,
         };

@@ -289,7 +289,7 @@ impl<C: Codec> FlowAllocator<C> {
                         .push_back(Event::Allocated { flow: key, result });
                     self.update_deadline(key);
                 } else {
-                    self.end(now, key, dt);
+                    self.end(now, key, "", dt);
                 }
             }
             Err(reason) => {

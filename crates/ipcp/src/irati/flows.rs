@@ -114,12 +114,17 @@ impl Codec for FlowCodec {
             .with_error(result::ERROR, reason)
     }
 
-    fn end(&self, flow: &Flow<Request>) -> Message {
-        Message::object(Opcode::Delete, class::FLOW, &self.name(flow))
+    fn end(&self, flow: &Flow<Request>, reason: &str) -> Message {
+        let end = Message::object(Opcode::Delete, class::FLOW, &self.name(flow));
+        // Every message has the fields of a result, and IRATI does not read them in a request.
+        match reason {
+            "" => end,
+            reason => end.with_error(result::ERROR, reason),
+        }
     }
 
     fn abandon(&self, flow: &Flow<Request>) -> Option<Message> {
-        Some(self.end(flow))
+        Some(self.end(flow, ""))
     }
 }
 
@@ -251,7 +256,7 @@ impl Irati {
         let done = match message.opcode {
             Opcode::Create => self.on_flow_wanted(now, data.src, key, message, dt),
             Opcode::CreateR => self.on_flow_answer(now, data.src, key, &message, dt),
-            Opcode::Delete => self.on_flow_ended(now, data.src, key, dt),
+            Opcode::Delete => self.on_flow_ended(now, data.src, key, &message, dt),
             _ => Err("a-data-unsupported"),
         };
         if let Err(what) = done {
@@ -435,6 +440,7 @@ impl Irati {
         now: Instant,
         src: u64,
         key: (u64, u32),
+        message: &Message,
         dt: &mut dyn DataTransfer,
     ) -> Result<(), &'static str> {
         let called = self.flows.requested_by(key.0, key.1);
@@ -448,7 +454,12 @@ impl Irati {
             .filter(is_initiator_role)
             .or(called.filter(|_| key.0 == src || src == self.address));
         let ended = ended.ok_or("end-of-no-flow")?;
-        self.flows.ended(now, src, ended, dt)
+        let reason = match (message.result, message.reason.as_str()) {
+            (result::SUCCESS, _) => String::new(),
+            (code, "") => format!("{} ended it: result {code}", self.name_of(src)),
+            (_, reason) => format!("{}: {reason}", self.name_of(src)),
+        };
+        self.flows.ended(now, src, ended, &reason, dt)
     }
 }
 

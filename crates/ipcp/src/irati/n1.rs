@@ -29,8 +29,8 @@ pub(super) struct N1 {
     pub(super) retry_at: Option<Instant>,
     /// The failure has been reported, and no attempt since has got further.
     pub(super) failure_reported: bool,
-    /// It waits for an attempt through another N-1 flow.
-    pub(super) is_deferred: bool,
+    /// Since when it waits for an attempt through another N-1 flow.
+    pub(super) deferred_since: Option<Instant>,
     /// M_CONNECT of the other side that came while this one was asking.
     pub(super) pending_connect: Option<Message>,
     /// A neighbour that asks to enroll again must show until then that it is alive as such.
@@ -177,7 +177,7 @@ impl N1 {
             attempts: 0,
             retry_at: None,
             failure_reported: false,
-            is_deferred: false,
+            deferred_since: None,
             pending_connect: None,
             suspect_until: None,
             pending_links: BTreeSet::new(),
@@ -199,7 +199,7 @@ impl N1 {
 
     /// The other side is the initiator: cancels this side's next attempt.
     pub(super) fn cancel_retry(&mut self) {
-        self.retry_at = None;
+        (self.retry_at, self.deferred_since) = (None, None);
     }
 
     /// Asks again soon; the side that did not ask for the N-1 flow gives the other a chance first.

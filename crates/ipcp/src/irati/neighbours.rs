@@ -127,10 +127,13 @@ impl Irati {
         };
         if is_known || is_busy {
             flow.retry_at = Some(now + if is_known { RETRY_LATER } else { STEP_TIMEOUT });
-            flow.is_deferred = !is_known;
+            flow.deferred_since = match is_known {
+                true => None,
+                false => flow.deferred_since.or(Some(now)),
+            };
             return;
         }
-        (flow.retry_at, flow.is_deferred) = (None, false);
+        (flow.retry_at, flow.deferred_since) = (None, None);
         flow.peer = Peer::default();
         if let Err(reason) = dt.carries(n1) {
             return self.give_up(now, n1, &reason, Failure::ForGood);
@@ -271,7 +274,7 @@ impl Irati {
         if let Some(flow) = self.n1s.get_mut(&n1)
             && flow.detaching.is_none()
         {
-            (flow.retry_at, flow.is_deferred) = (None, false);
+            (flow.retry_at, flow.deferred_since) = (None, None);
             flow.detaching = Some((Some(now + RELEASE_GRACE), reason.to_string()));
             // Another that leads there was not needed up to now.
             for flow in self.n1s.values_mut() {
@@ -319,12 +322,14 @@ impl Irati {
         self.initiate_deferred(now);
     }
 
-    /// Starts the attempt that was deferred while another went on, so that one N-1 flow with many
-    /// refusals does not hold up the others.
+    /// Starts the attempt that has been deferred longest while others went on, so that neither one
+    /// N-1 flow with many refusals nor many with one each hold up another.
     fn initiate_deferred(&mut self, now: Instant) {
-        let mut flows = self.n1s.values_mut();
-        if let Some(flow) = flows.find(|flow| flow.is_deferred) {
-            (flow.is_deferred, flow.retry_at) = (false, Some(now));
+        let flows = self.n1s.values_mut();
+        let waits =
+            |flow: &&mut N1| flow.deferred_since.is_some() && matches!(flow.stage, Stage::Idle);
+        if let Some(flow) = flows.filter(waits).min_by_key(|flow| flow.deferred_since) {
+            flow.retry_at = Some(now);
         }
     }
 

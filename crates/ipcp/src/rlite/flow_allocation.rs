@@ -104,7 +104,8 @@ impl Codec for RliteFlows {
             .with_error(-1, reason)
     }
 
-    fn end(&self, flow: &Flow<FlowRequest>) -> Message {
+    fn end(&self, flow: &Flow<FlowRequest>, _reason: &str) -> Message {
+        // rlite takes no request with a result or a reason.
         let object = flow_name(u64::from(flow.remote_port));
         Message::object(Opcode::Delete, class::FLOW, &object)
     }
@@ -243,7 +244,7 @@ impl Rlite {
             Opcode::CreateR if is_flows => self.on_flow_answer(now, source, message, dt),
             Opcode::Delete => {
                 let port = port_of(&message.name).ok_or("object")?;
-                self.flows.ended(now, source, FlowKey(port), dt)
+                self.flows.ended(now, source, FlowKey(port), "", dt)
             }
             _ => Err("object"),
         }

@@ -4,7 +4,7 @@ use carina_ipcp::{Catalogue, Command, Config, Event, Ipcp};
 use carina_wire::Bytes;
 use carina_wire::dif::Dialect;
 
-use crate::irati::net::{Net, SECOND, Words, chain, config, with_addresses, with_policy};
+use crate::irati::net::{MS, Net, SECOND, Words, chain, config, with_addresses, with_policy};
 
 #[test]
 fn addresses_come_from_the_table_of_every_member() {
@@ -360,4 +360,30 @@ fn a_detached_n1_flow_is_replaced_by_another() {
     assert_eq!(net.partings("b"), [1, 1, 0]);
     assert_eq!(net.partings("a"), [1, 0, 0]);
     assert_eq!(net.names("b", "/neighbours")[0], "a");
+}
+
+/// An operator orders an IPCP again and again to enroll through each of its N-1 flows, of which all
+/// but the last lead to IPCPs that are no members.
+#[test]
+fn no_n1_flow_waits_for_ever_for_refusals_through_others() {
+    let mut net = Net::new(15);
+    net.bootstrap("member", config());
+    net.add("hub", config());
+    let outsiders: Vec<String> = (0..30).map(|at| format!("outsider{at}")).collect();
+    let mut wires = Vec::new();
+    for name in &outsiders {
+        net.add(name, config());
+        wires.push(net.wire("hub", name));
+    }
+    wires.push(net.wire("member", "hub"));
+    // A refusal takes 2 ms: by the next order half of the others have been asked.
+    for _ in 0..100 {
+        for wire in &wires {
+            let ends = net.wires[*wire].ends.clone();
+            let (_, n1) = ends.into_iter().find(|end| end.0 == "hub").expect("an end");
+            net.order("hub", Command::Enroll { n1 });
+        }
+        net.run(30 * MS);
+    }
+    assert!(net.is_member("hub"));
 }

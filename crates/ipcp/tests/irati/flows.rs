@@ -333,3 +333,34 @@ fn flows_to_a_member_that_is_gone_end() {
         "{reason}"
     );
 }
+
+#[test]
+fn an_end_after_a_failure_is_not_one_in_order() {
+    let mut net = chain(14, &["a", "b"], &config());
+    net.register("a", "app");
+    net.run(SECOND);
+    let (mine, theirs) = open(&mut net, "b", "a", "app", FlowSpec::reliable());
+    net.wires[0].loss = 100;
+    net.write("b", mine, b"lost words");
+    let (flow, reason) = (mine, String::new());
+    net.order("b", Command::Deallocate { flow, reason });
+    // After 35 s the connection fails, and the first of three ends is lost, too.
+    net.run(71 * SECOND / 2);
+    assert_eq!(net.closed("a", theirs), None);
+    net.wires[0].loss = 0;
+    net.run(SECOND);
+    let (is_graceful, reason) = net.closed("a", theirs).expect("its end");
+    assert!(!is_graceful && reason.starts_with("b: "), "{reason}");
+}
+
+#[test]
+fn a_member_that_leaves_says_why_its_flows_end() {
+    let mut net = chain(15, &["a", "b"], &config());
+    net.register("a", "app");
+    net.run(SECOND);
+    let (_, theirs) = open(&mut net, "b", "a", "app", FlowSpec::reliable());
+    net.order("b", Command::Leave);
+    net.run(SECOND);
+    let reason = "b: this member leaves the DIF".to_string();
+    assert_eq!(net.closed("a", theirs), Some((false, reason)));
+}

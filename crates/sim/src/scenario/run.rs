@@ -31,7 +31,7 @@ impl<'a> Run<'a> {
     pub(super) fn new(scenario: &'a Scenario, member_factory: MemberFactory) -> Run<'a> {
         let terms = Terms::of(scenario.dialect);
         let mut world = World::new(scenario.seed, member_factory);
-        world.are_ends_told_once = !terms.repeats_management && scenario.loses_management();
+        world.flow_ends = terms.flow_ends(&scenario.config, scenario.loses_management());
         let mut random = Random::new(mix(scenario.seed, 0xdec1de));
         let systems: Vec<SystemId> = (0..scenario.members)
             .map(|at| world.add_system(&format!("s{at}")))

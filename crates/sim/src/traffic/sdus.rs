@@ -28,9 +28,13 @@ impl World {
             };
             let room = instance.member.room(key);
             let session = &mut self.sessions[number];
+            let [begun, ..] = session.streams[side].progress();
             let Some((piece, more)) = session.streams[side].write(room) else {
                 break;
             };
+            if session.written_at[side].len() as u64 == begun {
+                session.written_at[side].push(now);
+            }
             session.moved_at = now;
             instance.member.on_sdu(now, key, piece, more);
             self.touch(slot);
