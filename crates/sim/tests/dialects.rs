@@ -148,6 +148,17 @@ const ONCE_FAILED: &[(Dialect, u64, Option<usize>)] = &[
     (Dialect::Rlite, 8_010_422, None),
     (Dialect::Rlite, 8_012_103, None),
     (Dialect::Rlite, 8_016_700, None),
+    // A member that had left refused records as outdated after it had come back.
+    (Dialect::Rlite, 1_795_379_740_855, None),
+    (Dialect::Rlite, 1_795_379_742_414, None),
+    (Dialect::Rlite, 1_795_379_743_075, None),
+    (Dialect::Rlite, 1_795_379_744_199, None),
+    (Dialect::Rlite, 1_795_379_744_234, None),
+    (Dialect::Rlite, 1_795_379_744_428, None),
+    // A record with another's own address stayed although its member had a new one.
+    (Dialect::Rlite, 1_795_379_741_055, None),
+    // A member was given a second address, and its flows went on with the first.
+    (Dialect::Rlite, 1_795_379_741_959, None),
     // A flow that failed at the end that had ended it seemed to end in order at the other.
     (Dialect::Rlite, 8_014_018, None),
     (Dialect::Rlite, 8_019_070, None),

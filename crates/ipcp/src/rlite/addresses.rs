@@ -314,17 +314,23 @@ impl Rlite {
             return false;
         };
         let is_late_copy = now < *at + LATE_COPY_TIME;
-        is_late_copy || by != name && !self.is_on_the_way(by, name)
+        is_late_copy || by != name && self.is_off_the_way(by, name)
     }
 
-    /// Whether a neighbour is a next hop to a member.
-    fn is_on_the_way(&self, neighbour: &str, name: &str) -> bool {
-        let Some(address) = self.address_of(neighbour) else {
-            return false;
-        };
+    /// Whether a neighbour is no next hop to a member. One with the address of this member has no
+    /// route by which to tell, and any other address is better.
+    fn is_off_the_way(&self, neighbour: &str, name: &str) -> bool {
         let mut routes = self.routes.iter();
-        let route = routes.find(|reach| reach.name == name);
-        route.is_some_and(|reach| reach.route.next.contains(&Address(address)))
+        match routes.find(|reach| reach.name == name) {
+            Some(reach) => {
+                let address = self.address_of(neighbour).map(Address);
+                address.is_none_or(|address| !reach.route.next.contains(&address))
+            }
+            None => {
+                let known = self.members.get(name).map(|known| known.address);
+                known.is_none() || known != self.own_address()
+            }
+        }
     }
 
     /// Forgets addresses in records that do not go round any more.
@@ -378,9 +384,13 @@ impl Rlite {
         }
     }
 
-    /// This member has another address from here on, and says so.
+    /// This member has another address from here on, and says so. A flow is between two addresses:
+    /// those of this member end.
     pub(super) fn change_address(&mut self, now: Instant, address: u64, dt: &mut dyn DataTransfer) {
         self.log.count("addresses-changed");
+        let reason = format!("{} has another address now", self.own);
+        self.flows.end_all(now, &reason, true, dt);
+        self.send_flow_messages(now, dt);
         self.take_address(address, dt);
         self.send_own_record(now, dt);
     }

@@ -268,8 +268,15 @@ impl Rlite {
         let Some(flow) = self.n1s.get_mut(&n1) else {
             return;
         };
+        let peer = flow.peer.clone();
         if let Stage::Assigning(assignment) = core::mem::replace(&mut flow.stage, Stage::Idle) {
-            self.admit(now, n1, *assignment, dt);
+            let mut assignment = *assignment;
+            // It may have become a member through another enroller, whose news has come meanwhile.
+            let asked = assignment.info.address.unwrap_or_default();
+            if let Some(address) = self.retained_address(&peer, asked) {
+                assignment.proposed = address;
+            }
+            self.admit(now, n1, assignment, dt);
         }
     }
 

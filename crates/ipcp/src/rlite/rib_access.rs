@@ -47,6 +47,7 @@ impl Rlite {
             self.directory.register(&app);
         }
         self.members.clear();
+        self.outdated.clear();
         self.allocated_addresses.clear();
         let own = self.own.clone();
         self.links.clear(&own);

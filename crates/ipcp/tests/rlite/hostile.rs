@@ -51,7 +51,7 @@ fn link(from: &str, to: &str, seq: u64) -> Vec<u8> {
     parts.concat()
 }
 
-fn member(name: &str, address: u64) -> Vec<u8> {
+pub fn member(name: &str, address: u64) -> Vec<u8> {
     [bytes_field(1, name.as_bytes()), number_field(3, address)].concat()
 }
 
@@ -74,7 +74,7 @@ fn links(list: &[Vec<u8>]) -> Message {
     )
 }
 
-fn members(list: &[Vec<u8>]) -> Message {
+pub fn members(list: &[Vec<u8>]) -> Message {
     entries(
         "neigh_entries",
         "/mgmt/neighbors/entries",

@@ -4,7 +4,7 @@
 use carina_ipcp::{Command, FlowKey};
 use carina_wire::FlowSpec;
 
-use crate::rlite::hostile::{Liar, directory, registration};
+use crate::rlite::hostile::{Liar, directory, member, members, registration};
 use crate::rlite::net::{MS, Net, SECOND, line};
 
 fn accept_last(net: &mut Net, at: &str) -> FlowKey {
@@ -51,4 +51,89 @@ fn the_end_of_a_stale_registration_does_not_end_the_next_one() {
     let key = key.expect("c knows of the registration");
     net.run(SECOND);
     assert_eq!(net.allocated("c", key), Some(Ok(())));
+}
+
+/// The address of a member as another has it.
+fn known_address(net: &mut Net, at: &str, name: &str) -> String {
+    let shown = net.objects(at, &format!("/members/{name}"));
+    format!("{shown:?}")
+}
+
+#[test]
+fn a_member_that_comes_back_believes_what_was_outdated() {
+    let mut net = line(53, &["b", "a", "c"]);
+    let mut liar = Liar::new(net.address("a"));
+    let own = format!("Uint({})", net.address("c"));
+    assert!(known_address(&mut net, "b", "c").contains(&own));
+    liar.say(&mut net, 1, members(&[member("c", 900)]));
+    assert!(known_address(&mut net, "b", "c").contains("Uint(900)"));
+    net.order("b", Command::Leave);
+    net.run(2 * SECOND);
+    let wire = net.wire("b", "a");
+    let n1 = net.wires[wire].ends[0].1;
+    net.order("b", Command::Enroll { n1 });
+    net.run(10 * SECOND);
+    assert!(known_address(&mut net, "b", "c").contains(&own));
+}
+
+#[test]
+fn a_record_with_ones_own_address_gives_way_to_another() {
+    let mut net = line(54, &["c", "b", "a"]);
+    let mut liar = Liar::new(net.address("b"));
+    let (own, other) = (net.address("c"), format!("Uint({})", net.address("a")));
+    liar.say(&mut net, 1, members(&[member("a", own)]));
+    assert!(!known_address(&mut net, "c", "a").contains(&other));
+    // b sends everything to half of its neighbours in turns, once a minute.
+    net.run(150 * SECOND);
+    assert!(known_address(&mut net, "c", "a").contains(&other));
+}
+
+#[test]
+fn a_member_that_enrolls_again_keeps_its_address() {
+    let mut net = line(55, &["a", "b"]);
+    net.add("c");
+    net.wire("c", "a");
+    net.run(500 * MS);
+    // b has heard that an address is given out, and does not hear to which IPCP.
+    net.wires[0].loss = 100;
+    net.run(600 * MS);
+    let address = net.address("c");
+    assert_ne!(address, 0);
+    net.wire("c", "b");
+    net.run(500 * MS);
+    let mut liar = Liar::new(net.address("a"));
+    liar.say(&mut net, 0, members(&[member("c", address)]));
+    net.run(2 * SECOND);
+    assert_eq!(net.address("c"), address);
+    assert_eq!(net.count("c", "addresses-changed"), 0);
+    assert!(
+        net.names("b", "/routing/table")
+            .contains(&address.to_string())
+    );
+}
+
+#[test]
+fn flows_end_with_the_address_that_they_are_from() {
+    // Two DIFs of the same name grow into one: a and b have address 1, and a takes another.
+    let mut net = Net::new(9);
+    net.bootstrap("a");
+    net.bootstrap("b");
+    net.add("m");
+    net.wire("m", "a");
+    net.run(3 * SECOND);
+    net.accepts.insert("app".into());
+    net.order("m", Command::Register { name: "app".into() });
+    net.run(SECOND);
+    let key = net.allocate("a", "client", "app", FlowSpec::reliable());
+    net.run(SECOND);
+    let other = net.offered("m");
+    net.wire("m", "b");
+    net.run(60 * SECOND);
+    let (is_graceful, reason) = net.closed("a", key).expect("its end");
+    assert!(
+        !is_graceful && reason.contains("another address"),
+        "{reason}"
+    );
+    assert!(net.closed("m", other).is_some());
+    assert!(net.names("m", "/flows").is_empty());
 }
